@@ -1,0 +1,54 @@
+# Everything runs in a virtual environment inside this folder; nothing is installed elsewhere.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+TRACE  ?=
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo up test check bench proto lock clean
+
+help:  ## Show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.runtime: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("restow needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.11 ...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing Restow's locked dependencies into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-dev.lock
+	@touch $@
+
+install: $(VENV)/.runtime  ## Install into .venv (Python 3.11 or newer)
+
+demo: $(VENV)/.runtime  ## Fragment a cluster, defragment it, prove that nothing was lost (TRACE=<folder> for a real trace)
+	@$(BIN)/restow demo $(if $(TRACE),--trace "$(TRACE)") $(ARGS)
+
+up: $(VENV)/.runtime  ## Keep the embedded stack running (Ctrl-C stops it)
+	@$(BIN)/restow up $(ARGS)
+
+test: $(VENV)/.dev  ## Run every test
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+check: $(VENV)/.dev  ## Lint, types and import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports
+	@$(BIN)/mypy -p restow
+
+bench: $(VENV)/.dev  ## Print the benchmark table, ours beside a baseline
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+proto: $(VENV)/.runtime  ## Regenerate the published contract in proto/
+	@$(BIN)/python -m restow.contracts.publish proto
+
+lock: $(VENV)/.dev  ## Refresh the locked dependencies
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --extra build --extra embedded --extra parquet --extra otlp --upgrade pyproject.toml -o requirements.lock --no-annotate --no-header
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --extra build --extra embedded --extra parquet --extra otlp --group dev pyproject.toml -o requirements-dev.lock --no-annotate --no-header -c requirements.lock
+
+clean:  ## Remove the environment and everything that a run left here
+	@rm -rf $(VENV) .restow .pytest_cache .hypothesis .ruff_cache .mypy_cache
