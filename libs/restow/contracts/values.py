@@ -1,0 +1,222 @@
+"""Values that events carry: the slim form of what scheduling reads, and nothing else.
+
+Quantities are integers in canonical units: `cpu` in thousandths of a core, `memory` and storage in bytes, everything
+else in whole units (rounded up, as Kubernetes does). Devices are in thousandths of one device.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
+
+
+class Value(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Base of small values. `gc=False`: none of them can be part of a reference cycle."""
+
+
+class DeviceShare(Value):
+    """A share of one device of a node: `milli` thousandths (1..1000) of the device with this index."""
+
+    index: int
+    milli: int
+
+
+class DeviceRequest(Value):
+    """`count` devices, `milli` thousandths (1..1000) of each. A whole device is 1000."""
+
+    count: int
+    milli: int
+
+
+class Expression(Value):
+    """One requirement of a selector. Operators: In, NotIn, Exists, DoesNotExist, and Gt, Lt for nodes."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(Value):
+    """metav1.LabelSelector. Empty selects everything; where a selector is optional, None selects nothing."""
+
+    labels: dict[str, str] = {}
+    expressions: tuple[Expression, ...] = ()
+
+
+class NodeTerm(Value):
+    """One term of node affinity: expressions over labels and over fields (`metadata.name`), all of them."""
+
+    labels: tuple[Expression, ...] = ()
+    fields: tuple[Expression, ...] = ()
+
+
+class PreferredNodeTerm(Value):
+    weight: int
+    term: NodeTerm
+
+
+class PodTerm(Value):
+    """One inter-pod (anti-)affinity term. `weight` 0 means required."""
+
+    topology_key: str
+    selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+    weight: int = 0
+
+
+class Spread(Value):
+    """A topology spread constraint."""
+
+    max_skew: int
+    topology_key: str
+    when_unsatisfiable: str
+    selector: LabelSelector | None = None
+    min_domains: int = 0
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+    match_label_keys: tuple[str, ...] = ()
+
+
+class Taint(Value):
+    key: str
+    effect: str
+    value: str = ""
+
+
+class Toleration(Value):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    seconds: int | None = None
+
+
+class HostPort(Value):
+    port: int
+    protocol: str = "TCP"
+    ip: str = "0.0.0.0"
+
+
+class Container(Value):
+    """What a rule may compare of a container: never its env, args or mounts."""
+
+    name: str
+    image: str = ""
+
+
+class PodShape(Value):
+    """What is equal in siblings, and so the scheduler's equivalence class (DESIGN 3).
+
+    `requests` are effective: containers, init containers, sidecars and overhead, as the scheduler counts them; `pods`
+    is always 1. `spec_digest` identifies the part of the pod spec that `matchPolicy: PodSpec` compares (RULES G-4).
+    `volumes` are kinds that scheduling reads, such as `persistentVolumeClaim`.
+    """
+
+    requests: dict[str, int]
+    scheduler: str = "default-scheduler"
+    devices: DeviceRequest | None = None
+    node_selector: dict[str, str] = {}
+    node_affinity: tuple[NodeTerm, ...] | None = None
+    node_preferences: tuple[PreferredNodeTerm, ...] = ()
+    pod_affinity: tuple[PodTerm, ...] = ()
+    pod_anti_affinity: tuple[PodTerm, ...] = ()
+    spread: tuple[Spread, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+    volumes: tuple[str, ...] = ()
+    priority: int = 0
+    priority_class: str = ""
+    preemption: str = "PreemptLowerPriority"
+    containers: tuple[Container, ...] = ()
+    spec_digest: str = ""
+
+
+class OwnerRef(Value):
+    """A controller reference."""
+
+    kind: str
+    name: str
+    uid: str
+    api_version: str = ""
+
+
+PodPhase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
+
+
+class OwnerRule(Value):
+    """Who may use a Reservation: the fields of one rule are ANDed, rules are ORed (RULES G-3). None means "any"."""
+
+    object: "ObjectRef | None" = None
+    controller: "ObjectRef | None" = None
+    selector: LabelSelector | None = None
+
+
+class ObjectRef(Value):
+    """A reference to an object; empty fields match anything."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = ""
+
+
+class ReservationTask(Value):
+    """`replicas` equal places of one shape. `preferred_nodes` are soft, in order (seed 000 `reservationNodeNames`);
+    `node` is a hard pin (RULES 004-2)."""
+
+    name: str
+    replicas: int
+    shape: ShapeId
+    labels: dict[str, str] = {}
+    preferred_nodes: tuple[str, ...] = ()
+    node: str = ""
+
+
+MatchPolicy = Literal["PodSpec", "Owner"]
+
+
+class ReservationSpec(Value):
+    """Both front doors in one form, before validation: what the object says, in canonical units.
+
+    `ttl` is in milliseconds, None where absent; `expires` is a time, 0 where absent. `min_available` 0 means "all".
+    """
+
+    tasks: tuple[ReservationTask, ...] = ()
+    owners: tuple[OwnerRule, ...] = ()
+    min_available: int = 0
+    queue: str = ""
+    ttl: int | None = None
+    expires: Millis = Millis(0)
+    match_policy: MatchPolicy = "PodSpec"
+    allocate_once: bool = False
+    scheduler: str = ""
+
+
+class Move(Value):
+    """One migration of a plan: ⟨source, target, pod⟩ with the devices that are promised on the target."""
+
+    migration: str
+    pod: PodUid
+    namespace: str
+    name: str
+    source: NodeName
+    target: NodeName
+    devices: tuple[DeviceShare, ...] = ()
+
+
+class Packing(Value):
+    """How well the cluster is packed. `fragmented` is idle device share that the typical pods cannot use, `idle` all
+    idle device share, `total` all of it (thousandths of a device); `free_devices` are wholly idle; `free_nodes` run
+    no pod that the planner could move; `open_devices` counts devices."""
+
+    nodes: int
+    free_nodes: int
+    total: int
+    idle: int
+    fragmented: int
+    free_devices: int
