@@ -1,0 +1,64 @@
+"""Small helpers on plain JSON objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+Obj = dict[str, Any]
+
+
+def clone(value: Any) -> Any:
+    """A deep copy of a JSON value; several times faster than copy.deepcopy."""
+    kind = type(value)
+    if kind is dict:
+        return {key: clone(item) if type(item) in _NESTED else item for key, item in value.items()}
+    if kind is list:
+        return [clone(item) if type(item) in _NESTED else item for item in value]
+    return value
+
+
+_NESTED = frozenset({dict, list})
+
+
+def dig(value: Any, *path: str | int, default: Any = None) -> Any:
+    """The value at a path, or `default` where any step is missing or not a container."""
+    for step in path:
+        if isinstance(step, str):
+            if not isinstance(value, Mapping):
+                return default
+            value = value.get(step)
+        else:
+            if not isinstance(value, Sequence) or isinstance(value, str) or step >= len(value):
+                return default
+            value = value[step]
+        if value is None:
+            return default
+    return value
+
+
+def rfc3339(moment: datetime) -> str:
+    """metav1.Time: seconds, UTC, `Z`."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_micro(moment: datetime) -> str:
+    """metav1.MicroTime."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_time(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def later(moment: datetime, seconds: float) -> str:
+    return rfc3339(moment + timedelta(seconds=seconds))
+
+
+def controller_of(obj: Obj) -> Obj | None:
+    """The ownerReference with `controller: true`."""
+    for ref in dig(obj, "metadata", "ownerReferences", default=()):
+        if ref.get("controller"):
+            return ref
+    return None
