@@ -1,0 +1,156 @@
+"""The log in memory: the reference implementation of the port, and what the services' tests run on."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+
+from restow.contracts.envelope import Envelope
+from restow.eventlog.port import (
+    MAX_BODY,
+    READ_BATCH,
+    Closed,
+    Conflict,
+    Family,
+    LogMismatch,
+    Record,
+    Truncated,
+    Unknown,
+    beyond_end,
+    check_append,
+    check_from,
+    check_token,
+)
+
+
+class Wakeup:
+    """Wakes all present waiters; nobody polls."""
+
+    def __init__(self) -> None:
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def notify(self) -> None:
+        """Wake everybody who waits now."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Until the next `notify`."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+
+
+class MemoryLog:
+    """An EventLog in this process. Share one instance among the services of a test.
+
+    clock: nanoseconds since the Unix epoch. max_body: bytes.
+    """
+
+    def __init__(
+        self,
+        cluster: str = "test",
+        *,
+        log_id: str = "",
+        clock: Callable[[], int] = time.time_ns,
+        max_body: int = MAX_BODY,
+    ) -> None:
+        self.cluster = check_token("cluster", cluster)
+        self.log_id = log_id or secrets.token_hex(16)
+        self.max_body = min(max_body, MAX_BODY)
+        self._clock = clock
+        self._records: list[Record] = []
+        self._first = 1
+        self._last_of: dict[Family, int] = {}
+        self._wakeup = Wakeup()
+        self._closed = False
+        self._lost: list[bool] = []
+
+    @property
+    def connected(self) -> bool:
+        """True until closed."""
+        return not self._closed
+
+    def lose_ack(self, *, stored: bool) -> None:
+        """Fault for tests: the next append raises Unknown, after storing (`stored`) or without."""
+        self._lost.append(stored)
+
+    async def append(self, family: Family, body: bytes, envelope: Envelope, *, expected_last: int) -> int:
+        """See EventLog.append."""
+        self._check_open()
+        check_append(family, body, expected_last, self.max_body)
+        actual = self._last_of.get(family, 0)
+        lost = self._lost.pop(0) if self._lost else None
+        if lost is False:
+            raise Unknown(family, envelope.id, "the test's fault: lost before it was stored")
+        if actual != expected_last:
+            raise Conflict(family, expected_last, actual)
+        seq = self._first + len(self._records)
+        self._records.append(Record(seq, family, envelope, bytes(body), self._clock()))
+        self._last_of[family] = seq
+        self._wakeup.notify()
+        if lost:
+            raise Unknown(family, envelope.id, "the test's fault: stored, but the answer was lost")
+        return seq
+
+    async def read(self, from_seq: int) -> AsyncIterator[list[Record]]:
+        """See EventLog.read."""
+        position = check_from(from_seq)
+        self._check_open()
+        if position > self._end():
+            raise beyond_end(position, self._end() - 1, self.log_id)
+        while True:
+            self._check_open()
+            if position < self._first:
+                raise Truncated(position, self._first)
+            start = position - self._first
+            batch = self._records[start : start + READ_BATCH]
+            if batch:
+                position = batch[-1].seq + 1
+                yield batch
+            else:
+                await self._wakeup.wait()
+
+    async def tail(self) -> int:
+        """See EventLog.tail."""
+        self._check_open()
+        return self._end() - 1
+
+    async def first(self) -> int:
+        """See EventLog.first."""
+        self._check_open()
+        return self._first
+
+    async def last_of(self, family: Family) -> int:
+        """See EventLog.last_of."""
+        self._check_open()
+        return self._last_of.get(check_token("family", family), 0)
+
+    async def truncate(self, upto: int) -> None:
+        """See EventLog.truncate."""
+        self._check_open()
+        if upto >= self._end():
+            raise LogMismatch(f"cannot truncate up to {upto}: the log ends at {self._end() - 1}")
+        if upto >= self._first:
+            del self._records[: upto + 1 - self._first]
+            self._first = upto + 1
+            self._last_of = {f: s for f, s in self._last_of.items() if s > upto}
+            self._wakeup.notify()
+
+    async def close(self) -> None:
+        """See EventLog.close."""
+        self._closed = True
+        self._wakeup.notify()
+
+    def _end(self) -> int:
+        return self._first + len(self._records)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("this log was closed")

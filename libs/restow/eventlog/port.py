@@ -1,0 +1,204 @@
+"""The event log's port: what every adapter promises, and the ways in which it can refuse.
+
+The log is one total order of commits for one cluster. A commit belongs to one family (one service) and is
+appended only if the writer names that family's last sequence correctly, so two writers of one family can never
+both succeed at the same place (DESIGN 2). The log moves bytes and envelopes; it knows no domain type.
+
+Sequences count from 1 and have no holes. A truncated log has lost its whole prefix, never anything else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from restow.contracts.envelope import Envelope
+
+Family = str
+"""One of the services' families, one token: "cluster", "session", "reservation", "migration", "gc"."""
+
+MAX_BODY = 4 * 1024 * 1024
+"""Largest commit body in bytes, whatever the broker would take (DESIGN 2, Limits)."""
+
+READ_BATCH = 1000
+"""Most records that one batch of `EventLog.read` holds."""
+
+FORMAT = 1
+"""Version of the log's storage format, kept in the stream's metadata, journal and archive headers."""
+
+_TOKEN = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One commit as stored.
+
+    seq: position in the log, from 1. time: when the log stored it, nanoseconds since the Unix epoch (the broker's
+    clock; memory and file logs take a clock). body: exactly the bytes that were appended.
+    """
+
+    seq: int
+    family: Family
+    envelope: Envelope
+    body: bytes
+    time: int
+
+
+class LogError(Exception):
+    """Base of everything that a log refuses or reports."""
+
+
+class Conflict(LogError):
+    """The expectation failed: somebody else appended to this family. Nothing was stored.
+
+    Fold to the tail and decide again. `actual` is the family's last sequence where the log said so, else None.
+    """
+
+    def __init__(self, family: Family, expected: int, actual: int | None = None) -> None:
+        self.family, self.expected, self.actual = family, expected, actual
+        found = "it is another one" if actual is None else f"it is {actual}"
+        super().__init__(f"expected {expected} as the last sequence of family {family!r}, but {found}")
+
+
+class Unknown(LogError):
+    """The append may or may not have been stored (timeout, lost connection, broker in trouble).
+
+    Never repeat it blindly: fold to the tail and look for `ce_id`. There means success; absent means decide again
+    under a new id. The expectation makes a late arrival of the lost one harmless.
+    """
+
+    def __init__(self, family: Family, ce_id: str, why: str) -> None:
+        self.family, self.ce_id, self.why = family, ce_id, why
+        super().__init__(f"no answer to commit {ce_id} of family {family!r}: {why}; it may or may not be stored")
+
+
+class Unavailable(LogError):
+    """A question (tail, first, truncate, a snapshot ...) got no answer in time. Safe to ask again."""
+
+
+class TooLarge(LogError):
+    """The commit's body exceeds `limit` bytes. Nothing was sent."""
+
+    def __init__(self, family: Family, size: int, limit: int) -> None:
+        self.family, self.size, self.limit = family, size, limit
+        super().__init__(f"a commit of {size} bytes in family {family!r} exceeds the limit of {limit} bytes")
+
+
+class BrokerRefused(LogError):
+    """The broker lacks what the log needs, or definitely refused. Says what, where, and what to do."""
+
+
+class LogMismatch(LogError):
+    """This is not the log that was expected: its configuration, id, format or content differs."""
+
+
+class Truncated(LogError):
+    """Asked for `seq`, but the log now begins at `first_seq`: load a snapshot at or after `first_seq - 1`."""
+
+    def __init__(self, seq: int, first_seq: int) -> None:
+        self.seq, self.first_seq = seq, first_seq
+        super().__init__(f"sequence {seq} was truncated away; the log begins at {first_seq}: load a snapshot")
+
+
+class Closed(LogError):
+    """The log was closed by this process; every waiting call ends with this."""
+
+
+@runtime_checkable
+class EventLog(Protocol):
+    """One cluster's log. Safe for many readers and many appends at once on one event loop."""
+
+    @property
+    def cluster(self) -> str:
+        """Name of the cluster whose log this is."""
+        ...
+
+    @property
+    def log_id(self) -> str:
+        """Random id made when the log was created: equal ids mean the same history."""
+        ...
+
+    @property
+    def max_body(self) -> int:
+        """Largest body in bytes that `append` takes."""
+        ...
+
+    @property
+    def connected(self) -> bool:
+        """False while the broker is out of reach: readers wait and resume by themselves; be unready meanwhile."""
+        ...
+
+    async def append(self, family: Family, body: bytes, envelope: Envelope, *, expected_last: int) -> int:
+        """Store one commit durably and return its sequence.
+
+        expected_last: last sequence of this family in the log, 0 when it has none (or all was truncated away).
+        Raises Conflict, Unknown, TooLarge, BrokerRefused, LogMismatch, Closed.
+        """
+        ...
+
+    def read(self, from_seq: int) -> AsyncIterator[list[Record]]:
+        """Every record from `from_seq` (at least 1) in order, then whatever follows, for ever.
+
+        Yields non-empty batches as they come and never waits to fill one. A reader is caught up when it has seen the
+        sequence that `tail` named. Raises Truncated, LogMismatch (asked beyond the end, or a hole), Closed.
+        """
+        ...
+
+    async def tail(self) -> int:
+        """Last sequence in the log now, 0 if nothing was ever appended."""
+        ...
+
+    async def first(self) -> int:
+        """First sequence still in the log; `tail() + 1` when it is empty."""
+        ...
+
+    async def last_of(self, family: Family) -> int:
+        """Last sequence of this family still in the log, else 0: what `append` expects."""
+        ...
+
+    async def truncate(self, upto: int) -> None:
+        """Drop the whole prefix with sequence <= `upto`; nothing to drop is no error.
+
+        Raises LogMismatch when `upto` is beyond the tail.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release everything and wake every waiter with Closed. May be called again."""
+        ...
+
+
+def check_token(kind: str, value: str) -> str:
+    """`value` as one subject token, else ValueError: lower-case letters, digits, `-` and `_`, at most 63."""
+    if not _TOKEN.fullmatch(value):
+        raise ValueError(
+            f"{kind} {value!r} is not allowed: 1 to 63 lower-case letters, digits, '-' and '_', "
+            "beginning with a letter or digit"
+        )
+    return value
+
+
+def check_append(family: Family, body: bytes, expected_last: int, limit: int) -> None:
+    """Refuse what no log would take. Raises ValueError (a programming error) or TooLarge."""
+    check_token("family", family)
+    if expected_last < 0:
+        raise ValueError(f"expected_last must be at least 0, not {expected_last}")
+    if len(body) > limit:
+        raise TooLarge(family, len(body), limit)
+
+
+def check_from(from_seq: int) -> int:
+    """`from_seq` if it can be a sequence, else ValueError."""
+    if from_seq < 1:
+        raise ValueError(f"sequences count from 1; cannot read from {from_seq}")
+    return from_seq
+
+
+def beyond_end(from_seq: int, tail: int, log_id: str) -> LogMismatch:
+    """The refusal to read past the end: whoever asks has folded records that this log does not hold."""
+    return LogMismatch(
+        f"asked to read from sequence {from_seq}, but log {log_id} ends at {tail}: it has lost commits, or the "
+        "snapshot is from another log. Restore the log (archive import) or discard the snapshot"
+    )
