@@ -212,7 +212,7 @@ class Move(Value):
 class Packing(Value):
     """How well the cluster is packed. `fragmented` is idle device share that the typical pods cannot use, `idle` all
     idle device share, `total` all of it (thousandths of a device); `free_devices` are wholly idle; `free_nodes` run
-    no pod that the planner could move; `open_devices` counts devices."""
+    no pod that counts as load (DaemonSet and static pods do not)."""
 
     nodes: int
     free_nodes: int

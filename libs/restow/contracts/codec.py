@@ -1,0 +1,120 @@
+"""Bytes of a commit ⇄ decisions. JSON by msgspec: readable with `nats` and `jq`, and fast.
+
+The usual case is decoded in one pass. When a commit holds a type that this version does not know, or an old one, it is
+decoded again event by event: old ones go through their upcaster, unknown ones become `Unknown`.
+"""
+
+from collections.abc import Sequence
+from typing import Union
+
+import msgspec
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.upcasters import upcast
+
+AnyEvent = Union[e.EVENTS]  # type: ignore[valid-type]  # noqa: UP007
+AnyCommand = Union[c.COMMANDS]  # type: ignore[valid-type]  # noqa: UP007
+
+
+class CodecError(ValueError):
+    """A body that is not a commit. Says where and what."""
+
+
+class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One command and the events that it led to. `cause` is the command or event that made it necessary
+    (`<sequence>/<decision>`, or a trigger's name); `correlation` the plan, migration or reservation it belongs to."""
+
+    command: AnyCommand
+    events: tuple[AnyEvent, ...]
+    cause: str = ""
+    correlation: str = ""
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """An ordered list of decisions, atomic because a message is."""
+
+    decisions: tuple[Decision, ...]
+
+
+class _RawDecision(msgspec.Struct):
+    command: msgspec.Raw
+    events: list[msgspec.Raw]
+    cause: str = ""
+    correlation: str = ""
+
+
+class _RawCommit(msgspec.Struct):
+    decisions: list[_RawDecision]
+
+
+class _Tagged(msgspec.Struct):
+    type: str
+
+
+_encoder = msgspec.json.Encoder()
+_commit = msgspec.json.Decoder(Commit)
+_raw_commit = msgspec.json.Decoder(_RawCommit)
+_tagged = msgspec.json.Decoder(_Tagged)
+_event = msgspec.json.Decoder(AnyEvent)
+_command = msgspec.json.Decoder(AnyCommand)
+_known = {cls.__struct_config__.tag for cls in e.EVENTS}
+_known_commands = {cls.__struct_config__.tag for cls in c.COMMANDS}
+
+
+def encode(decisions: Sequence[Decision]) -> bytes:
+    return _encoder.encode(Commit(tuple(decisions)))
+
+
+def decode(body: bytes) -> tuple[Decision, ...]:
+    """Raises CodecError where the body is not a commit; unknown types are not an error (they become `Unknown`)."""
+    try:
+        return _commit.decode(body).decisions
+    except msgspec.DecodeError:
+        return _decode_slowly(body)
+
+
+def _decode_slowly(body: bytes) -> tuple[Decision, ...]:
+    try:
+        raw = _raw_commit.decode(body)
+    except msgspec.DecodeError as error:
+        raise CodecError(f"not a commit: {error}") from error
+    return tuple(
+        Decision(
+            command=_one(d.command, _command, _known_commands, f"decisions[{i}].command"),
+            events=tuple(_one(x, _event, _known, f"decisions[{i}].events[{j}]") for j, x in enumerate(d.events)),
+            cause=d.cause,
+            correlation=d.correlation,
+        )
+        for i, d in enumerate(raw.decisions)
+    )
+
+
+def _one(raw: msgspec.Raw, decoder: msgspec.json.Decoder, known: set[str], path: str):
+    try:
+        name = _tagged.decode(raw).type
+        if name in known:
+            return decoder.decode(raw)
+        newer = upcast(name, raw)
+        return e.Unknown(name, bytes(raw)) if newer is None else decoder.decode(newer)
+    except msgspec.DecodeError as error:
+        raise CodecError(f"{path}: {error}") from error
+
+
+def encode_event(event: e.Event) -> bytes:
+    return _encoder.encode(event)
+
+
+def decode_event(raw: bytes) -> AnyEvent:
+    """One event on its own, as golden samples and exports have them. Raises CodecError."""
+    return _one(msgspec.Raw(raw), _event, _known, "event")
+
+
+def decode_command(raw: bytes) -> AnyCommand:
+    """One command on its own. Raises CodecError."""
+    return _one(msgspec.Raw(raw), _command, _known_commands, "command")
+
+
+def name_of(value: e.Event | c.Command | e.Unknown) -> str:
+    """The name on the wire: `session.pod_placed`, `schedule`."""
+    return value.name if isinstance(value, e.Unknown) else str(type(value).__struct_config__.tag)

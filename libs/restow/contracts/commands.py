@@ -1,0 +1,133 @@
+"""Every command, one Struct each, logged with the events that it led to.
+
+A command carries everything a decision used that is not in the state: time, trigger, reported outcomes. That is what lets
+`restow verify` decide again.
+"""
+
+import msgspec
+
+from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
+
+
+class Command(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field="type"):
+    """Base of all commands."""
+
+
+class Lead(Command, tag="lead"):
+    """Take the family over; the decider answers with the next epoch."""
+
+    holder: str
+
+
+class Configure(Command, tag="configure"):
+    """Use this configuration from now on."""
+
+    text: str
+
+
+class Observe(Command, tag="observe"):
+    """Facts from a list or a watch. There is nothing to decide: the events are the observation."""
+
+    kind: str
+    how: str
+
+
+class Schedule(Command, tag="schedule"):
+    """Run a scheduling session: releases, hand-overs, holds, pods, in that order. `limit` bounds the placements."""
+
+    time: Millis
+    limit: int = 5_000
+
+
+class RefuseBind(Command, tag="refuse_bind"):
+    """The API will never bind this pod to that node."""
+
+    time: Millis
+    pod: PodUid
+    node: NodeName
+    reason: str
+
+
+class Review(Command, tag="review"):
+    """Validate the Reservations that have not been reviewed in their present generation."""
+
+    time: Millis
+
+
+class Defragment(Command, tag="defragment"):
+    """Make a plan and carry it out. `trigger`: interval, cron, api. `plan` is a fresh id."""
+
+    time: Millis
+    trigger: str
+    plan: PlanId
+
+
+class Advance(Command, tag="advance"):
+    """Move every migration on as far as the facts and the deadlines allow."""
+
+    time: Millis
+
+
+class ReportHold(Command, tag="report_hold"):
+    """The Reservation of a migration could not be created."""
+
+    time: Millis
+    migration: MigrationId
+    message: str
+
+
+class ReportEviction(Command, tag="report_eviction"):
+    """The API refused the eviction. `reason`: Budget (a PDB), Changed (a precondition), Gone, Refused, Aborted (the
+    annotation that makes a late eviction fail is in place)."""
+
+    time: Millis
+    migration: MigrationId
+    reason: str
+    message: str = ""
+
+
+class Collect(Command, tag="collect"):
+    """Find what is due: expired, orphaned, past retention."""
+
+    time: Millis
+
+
+class ReportSnapshot(Command, tag="report_snapshot"):
+    time: Millis
+    seq: int
+    fold: int
+    size: int
+
+
+class ReportArchive(Command, tag="report_archive"):
+    time: Millis
+    first: int
+    last: int
+    file: str
+    digest: str
+
+
+class Truncate(Command, tag="truncate"):
+    """Ask for truncation up to `upto`; refused by the decider beyond what snapshot and archive cover."""
+
+    time: Millis
+    upto: int
+
+
+COMMANDS: tuple[type[Command], ...] = (
+    Lead,
+    Configure,
+    Observe,
+    Schedule,
+    RefuseBind,
+    Review,
+    Defragment,
+    Advance,
+    ReportHold,
+    ReportEviction,
+    Collect,
+    ReportSnapshot,
+    ReportArchive,
+    Truncate,
+)
+
