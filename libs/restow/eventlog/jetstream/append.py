@@ -1,0 +1,162 @@
+"""Appends: one commit with an expectation, and a windowed bulk form for imports and benchmarks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable
+
+import msgspec
+
+from restow.contracts.envelope import Envelope
+from restow.eventlog.jetstream.connect import Broker, Denied, NoAnswer, _Failure
+from restow.eventlog.jetstream.stream import Stream, subject
+from restow.eventlog.port import (
+    MAX_BODY,
+    BrokerRefused,
+    Conflict,
+    Family,
+    LogMismatch,
+    Record,
+    Unknown,
+    check_append,
+)
+
+EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+EXPECTED_STREAM = "Nats-Expected-Stream"
+
+WRONG_LAST = (10071, 10164)
+WRONG_STREAM = 10060
+
+APPEND_TIMEOUT = 5.0
+"""Seconds until an append without an answer becomes Unknown."""
+
+HEADER_ROOM = 16 * 1024
+"""Bytes of the server's max_payload that are left to headers."""
+
+BACKOFF = (0.01, 0.03, 0.1, 0.3, 1.0)
+"""Seconds before each repetition of an append that the broker refused as too many requests (429)."""
+
+BULK_WINDOW = 10_000
+"""Most appends under way in `bulk`: the broker buffers as many before it answers 429."""
+
+BULK_BYTES = 64 * 1024 * 1024
+"""Most bytes under way in `bulk`; the broker's own limit is 128 MB."""
+
+
+class _Ack(msgspec.Struct):
+    seq: int = 0
+    duplicate: bool = False
+    error: _Failure | None = None
+
+
+class _Overloaded(Exception):
+    """The broker refused the commit because it is busy (429): nothing was stored."""
+
+
+_decode_ack = msgspec.json.Decoder(_Ack).decode
+
+
+class Appender:
+    """Appends to one stream."""
+
+    def __init__(self, broker: Broker, stream: Stream, *, timeout: float = APPEND_TIMEOUT) -> None:
+        self._broker, self._stream, self._timeout = broker, stream, timeout
+
+    @property
+    def max_body(self) -> int:
+        """min(4 MiB, what the server takes less room for headers), bytes."""
+        return min(MAX_BODY, self._broker.max_payload - HEADER_ROOM)
+
+    async def append(self, family: Family, body: bytes, envelope: Envelope, expected_last: int) -> int:
+        """See EventLog.append. A refusal for overload is repeated with a bounded backoff: nothing was stored."""
+        check_append(family, body, expected_last, self.max_body)
+        for pause in BACKOFF:
+            try:
+                return await self._once(family, body, envelope, expected_last)
+            except _Overloaded:
+                await asyncio.sleep(pause)
+        try:
+            return await self._once(family, body, envelope, expected_last)
+        except _Overloaded as error:
+            raise BrokerRefused(f"the broker is overloaded and refused {len(BACKOFF) + 1} times: {error}") from error
+
+    async def _once(self, family: Family, body: bytes, envelope: Envelope, expected_last: int) -> int:
+        headers = envelope.headers()
+        headers[EXPECTED] = str(expected_last)
+        headers[EXPECTED_STREAM] = self._stream.name
+        try:
+            message = await self._broker.request(
+                subject(self._stream.cluster, family), body, headers, timeout=self._timeout
+            )
+        except NoAnswer as error:
+            raise Unknown(family, envelope.id, str(error)) from error
+        except Denied as error:
+            raise BrokerRefused(str(error)) from error
+        return _sequence(message.data, family, envelope, expected_last)
+
+    async def bulk(self, records: AsyncIterable[Record], *, window: int = BULK_WINDOW) -> int:
+        """Append records in order with up to `window` under way; returns how many. For imports into an empty log.
+
+        Each carries its own expectation, foreseen from the records' own sequences, so a foreign append in between
+        fails the import instead of mixing two histories; the stored sequence must equal the record's. Raises
+        Conflict, Unknown, BrokerRefused, LogMismatch; what was stored before that stays.
+        """
+        last_of: dict[Family, int] = {}
+        under_way: set[asyncio.Task[None]] = set()
+        sizes = count = 0
+        try:
+            async for record in records:
+                expected = last_of.get(record.family, 0)
+                last_of[record.family] = record.seq
+                task = asyncio.create_task(self._store(record, expected))
+                under_way.add(task)
+                sizes, count = sizes + len(record.body), count + 1
+                if len(under_way) >= min(window, BULK_WINDOW) or sizes >= BULK_BYTES:
+                    await _settle(under_way)
+                    sizes = 0
+            await _settle(under_way)
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+        return count
+
+    async def _store(self, record: Record, expected: int) -> None:
+        check_append(record.family, record.body, expected, self.max_body)
+        seq = await self._once(record.family, record.body, record.envelope, expected)
+        if seq != record.seq:
+            raise LogMismatch(f"record {record.seq} was stored as {seq}: somebody else appends to this log")
+
+
+async def _settle(under_way: set[asyncio.Task[None]]) -> None:
+    for task in list(under_way):
+        await task
+        under_way.discard(task)
+
+
+def _sequence(data: bytes, family: Family, envelope: Envelope, expected: int) -> int:
+    """The stored sequence, or the exception that the broker's answer means."""
+    try:
+        ack = _decode_ack(data)
+    except msgspec.DecodeError as error:
+        raise Unknown(family, envelope.id, f"the broker's answer is not readable: {data[:80]!r}") from error
+    failure = ack.error
+    if failure is None:
+        if ack.duplicate or not ack.seq:
+            raise BrokerRefused(f"the broker took commit {envelope.id} for a duplicate, although it carries no message id")
+        return ack.seq
+    if failure.err_code in WRONG_LAST:
+        raise Conflict(family, expected, _named_sequence(failure.description))
+    if failure.code == 429:
+        raise _Overloaded(failure.description)
+    if failure.err_code == WRONG_STREAM:
+        raise LogMismatch(f"another stream than {envelope.source!r}'s took the subject: {failure.description}")
+    if failure.code >= 500:
+        raise Unknown(family, envelope.id, f"{failure.description} ({failure.code}, error {failure.err_code})")
+    raise BrokerRefused(f"the broker refused commit {envelope.id}: {failure.description} (error {failure.err_code})")
+
+
+def _named_sequence(description: str) -> int | None:
+    """The last sequence in "wrong last sequence: 12", where the server names it."""
+    tail = description.rpartition(":")[2].strip()
+    return int(tail) if tail.isdigit() else None

@@ -1,0 +1,287 @@
+"""One connection to the broker: requests that always end, and a refusal of brokers that cannot keep the log.
+
+Every request has a deadline and ends at once when the connection is lost or the broker denies the subject. nats-py's
+own request knows only the deadline, and would leave an append of a killed broker waiting for all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import re
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from restow.eventlog.memory import Wakeup
+from restow.eventlog.port import BrokerRefused, Closed, Unavailable
+
+MIN_SERVER = (2, 12, 0)
+"""Oldest nats-server taken: older ones silently ignore options that the log relies on (DESIGN 2)."""
+
+REQUEST_TIMEOUT = 5.0
+"""Seconds until a request without an answer fails."""
+
+RECONNECT_WAIT = 0.1
+"""Seconds between two attempts to reach a lost broker."""
+
+_log = logging.getLogger(__name__)
+_DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"')
+
+
+class NoAnswer(Exception):
+    """The request was not answered: timeout, lost connection, or nobody listens (`503`). Says which."""
+
+
+class Denied(Exception):
+    """The broker's permissions forbid the subject; nothing was delivered."""
+
+
+class ApiError(Exception):
+    """A JetStream error response: HTTP-like `code`, JetStream's `err_code`, and its text."""
+
+    def __init__(self, code: int, err_code: int, description: str) -> None:
+        self.code, self.err_code, self.description = code, err_code, description
+        super().__init__(f"{description} (code {code}, error {err_code})")
+
+
+class _Failure(msgspec.Struct):
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class Broker:
+    """A connected client. Made by `Broker.connect`; used by the log, the reader and the object store."""
+
+    def __init__(self, servers: Sequence[str]) -> None:
+        self.servers = list(servers)
+        self.client = Client()
+        self.closed = False
+        self.losses = 0
+        """Number of times that the connection was lost."""
+        self.changed = Wakeup()
+        """Notified when the connection is lost, is back, or is closed."""
+        self.on_lost: set[Callable[[], None]] = set()
+        self.on_denied: set[Callable[[str, str], None]] = set()
+        self._pending: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
+        self._tokens = itertools.count()
+        self._inbox = ""
+        self._last_error: Exception | None = None
+        self._refused: asyncio.Future[BrokerRefused] | None = None
+
+    @classmethod
+    async def connect(
+        cls,
+        servers: str | Sequence[str],
+        *,
+        name: str = "restow",
+        user: str | None = None,
+        password: str | None = None,
+        inbox_prefix: str = "_INBOX",
+        tls: ssl.SSLContext | None = None,
+        wait: float = 10.0,
+    ) -> Broker:
+        """Connect, or raise BrokerRefused after `wait` seconds with what was wrong last.
+
+        user, password: None where the broker knows no users. inbox_prefix: the only subjects that this user may
+        subscribe to (deploy/nats/permissions.conf).
+        """
+        broker = cls([servers] if isinstance(servers, str) else servers)
+        broker._refused = asyncio.get_running_loop().create_future()
+        options: dict[str, Any] = {"tls": tls} if tls else {}
+        if user is not None:
+            options |= {"user": user, "password": password or ""}
+        opening = asyncio.ensure_future(
+            broker.client.connect(
+                broker.servers,
+                name=name,
+                inbox_prefix=inbox_prefix,
+                error_cb=broker._on_error,
+                disconnected_cb=broker._on_lost,
+                reconnected_cb=broker._on_back,
+                closed_cb=broker._on_closed,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=RECONNECT_WAIT,
+                ping_interval=5,
+                max_outstanding_pings=2,
+                **options,
+            )
+        )
+        try:
+            await broker._opened(opening, wait)
+            broker.check_server()
+            broker._inbox = broker.client.new_inbox()
+            await broker.client.subscribe(f"{broker._inbox}.*", cb=broker._on_answer)
+        except BaseException:
+            await broker.close()
+            raise
+        return broker
+
+    async def _opened(self, opening: asyncio.Future[None], wait: float) -> None:
+        assert self._refused is not None
+        done, _ = await asyncio.wait({opening, self._refused}, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+        if opening in done:
+            opening.result()
+            return
+        opening.cancel()
+        await asyncio.gather(opening, return_exceptions=True)
+        if self._refused in done:
+            raise self._refused.result()
+        raise BrokerRefused(
+            f"no broker answers at {', '.join(self.servers)} within {wait:g} s ({self._last_error or 'no error given'}). "
+            "Start nats-server 2.12 or newer with JetStream, or correct the address"
+        )
+
+    def check_server(self) -> None:
+        """Raise BrokerRefused unless the connected server is new enough and runs JetStream."""
+        version = self.version
+        where = self.client.connected_url.netloc if self.client.connected_url else ", ".join(self.servers)
+        match = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+        if not match or tuple(int(part) for part in match.groups()) < MIN_SERVER:
+            raise BrokerRefused(
+                f"the broker at {where} is nats-server {version or 'of unknown version'}; "
+                "Restow needs 2.12.0 or newer. Upgrade it (https://nats.io/download)"
+            )
+        if not self.client._server_info.get("jetstream"):
+            raise BrokerRefused(
+                f"the broker at {where} runs without JetStream. Start it with deploy/nats/nats.conf, or with "
+                "`jetstream { store_dir: ... }` in its configuration"
+            )
+
+    @property
+    def version(self) -> str:
+        """The connected server's version, as it names itself."""
+        return str(self.client._server_info.get("version", ""))
+
+    @property
+    def max_payload(self) -> int:
+        """Bytes of headers and body that the server takes in one message."""
+        return int(self.client._server_info.get("max_payload", 1024 * 1024))
+
+    @property
+    def connected(self) -> bool:
+        """Whether requests can be sent now."""
+        return self.client.is_connected and not self.closed
+
+    def inbox(self) -> str:
+        """A new subject under this user's inbox prefix."""
+        return self.client.new_inbox()
+
+    async def request(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None = None, *, timeout: float = REQUEST_TIMEOUT
+    ) -> Msg:
+        """Send and wait at most `timeout` seconds. Raises NoAnswer, Denied, Closed."""
+        if self.closed:
+            raise Closed("the connection to the broker was closed")
+        if not self.client.is_connected:
+            raise NoAnswer("not connected to the broker")
+        token = str(next(self._tokens))
+        answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self._pending[token] = (subject, answer)
+        try:
+            async with asyncio.timeout(timeout):
+                await self.client.publish(subject, payload, f"{self._inbox}.{token}", headers)
+                message = await answer
+        except TimeoutError:
+            raise NoAnswer(f"no answer within {timeout:g} s") from None
+        except (nats.errors.Error, OSError) as error:
+            raise NoAnswer(f"could not be sent: {error}") from error
+        finally:
+            self._pending.pop(token, None)
+        if not message.data and message.headers and message.headers.get("Status") == "503":
+            raise NoAnswer(f"nobody listens on {subject} (503)")
+        return message
+
+    async def api(self, verb: str, body: object = None, *, timeout: float = REQUEST_TIMEOUT) -> dict[str, Any]:
+        """Call `$JS.API.<verb>`. Raises ApiError, Unavailable, BrokerRefused (permissions), Closed."""
+        payload = b"" if body is None else msgspec.json.encode(body)
+        try:
+            message = await self.request(f"$JS.API.{verb}", payload, timeout=timeout)
+        except NoAnswer as error:
+            if self.closed:
+                raise Closed(str(error)) from error
+            raise Unavailable(f"the broker did not answer {verb}: {error}") from error
+        except Denied as error:
+            raise BrokerRefused(str(error)) from error
+        answer: dict[str, Any] = msgspec.json.decode(message.data)
+        if "error" in answer:
+            failure = msgspec.convert(answer["error"], _Failure)
+            raise ApiError(failure.code, failure.err_code, failure.description)
+        return answer
+
+    async def close(self) -> None:
+        """Close the connection and wake every waiter with Closed."""
+        if self.closed:
+            return
+        self.closed = True
+        self._fail_all(NoAnswer("this process closed the connection"))
+        self.changed.notify()
+        await self.client.close()
+
+    async def _on_answer(self, message: Msg) -> None:
+        waiting = self._pending.pop(message.subject.rpartition(".")[2], None)
+        if waiting and not waiting[1].done():
+            waiting[1].set_result(message)
+
+    def _fail_all(self, error: Exception) -> None:
+        pending, self._pending = self._pending, {}
+        for _, answer in pending.values():
+            if not answer.done():
+                answer.set_exception(error)
+
+    async def _on_lost(self) -> None:
+        self.losses += 1
+        if not self.closed:
+            _log.warning("lost the connection to the broker at %s", ", ".join(self.servers))
+        self._fail_all(NoAnswer("the connection to the broker was lost"))
+        for lost in list(self.on_lost):
+            lost()
+        self.changed.notify()
+
+    async def _on_back(self) -> None:
+        _log.info("connected to the broker again")
+        self.changed.notify()
+
+    async def _on_closed(self) -> None:
+        """nats-py gave up by itself (for instance credentials that became invalid): everything must end loudly."""
+        if not self.closed:
+            _log.error("the broker ended the connection for good: %s", self.client.last_error)
+            self.closed = True
+            self._fail_all(NoAnswer(f"the broker ended the connection: {self.client.last_error}"))
+        self.changed.notify()
+
+    async def _on_error(self, error: Exception) -> None:
+        self._last_error = error
+        text = str(error).lower()
+        if self._refused and not self._refused.done() and "authorization violation" in text:
+            self._refused.set_result(
+                BrokerRefused(
+                    f"the broker at {', '.join(self.servers)} does not accept this user or password: check the user's "
+                    "entry in its permissions.conf and the password's environment variable on both sides"
+                )
+            )
+        if denied := _DENIED.search(text):
+            self._on_permission(*denied.groups())
+        elif not isinstance(error, OSError | nats.errors.UnexpectedEOF):
+            _log.warning("broker: %s", error or repr(error))
+
+    def _on_permission(self, what: str, subject: str) -> None:
+        """The server tells a denied subject on the connection, in nats-py's lower case, never on the request."""
+        _log.error("the broker's permissions forbid this user to %s %s", what, subject)
+        for waited, answer in self._pending.values():
+            if what == "publish" and waited.lower() == subject and not answer.done():
+                answer.set_exception(
+                    Denied(
+                        f"the broker's permissions forbid this user to publish to {waited}: it is another service's, "
+                        "or deploy/nats/permissions.conf lacks it"
+                    )
+                )
+        for denied in list(self.on_denied):
+            denied(what, subject)

@@ -1,0 +1,178 @@
+"""The log on JetStream: the port over connection, stream, appends and the ordered reader."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
+
+from restow.contracts.envelope import Envelope, EnvelopeError
+from restow.eventlog.jetstream.append import APPEND_TIMEOUT, HEADER_ROOM, Appender
+from restow.eventlog.jetstream.connect import Broker
+from restow.eventlog.jetstream.reader import Delivery, Feed
+from restow.eventlog.jetstream.stream import Stream
+from restow.eventlog.port import (
+    BrokerRefused,
+    Closed,
+    Family,
+    LogMismatch,
+    Record,
+    Truncated,
+    beyond_end,
+    check_from,
+    check_token,
+)
+
+
+class JetStreamLog:
+    """An EventLog in one JetStream stream. Made by `connect`."""
+
+    def __init__(self, broker: Broker, stream: Stream, appender: Appender) -> None:
+        self.broker = broker
+        self._stream, self._appender = stream, appender
+        self._feeds: set[Feed] = set()
+        self._verified_losses = 0
+
+    @property
+    def cluster(self) -> str:
+        """See EventLog.cluster."""
+        return self._stream.cluster
+
+    @property
+    def log_id(self) -> str:
+        """See EventLog.log_id."""
+        return self._stream.log_id
+
+    @property
+    def max_body(self) -> int:
+        """See EventLog.max_body."""
+        return self._appender.max_body
+
+    @property
+    def connected(self) -> bool:
+        """See EventLog.connected."""
+        return self.broker.connected
+
+    async def append(self, family: Family, body: bytes, envelope: Envelope, *, expected_last: int) -> int:
+        """See EventLog.append."""
+        if self._verified_losses != self.broker.losses and self.broker.connected:
+            await self._verify()
+        return await self._appender.append(family, body, envelope, expected_last)
+
+    async def bulk_append(self, records: AsyncIterable[Record]) -> int:
+        """For imports and benchmarks: see Appender.bulk."""
+        return await self._appender.bulk(records)
+
+    async def read(self, from_seq: int) -> AsyncIterator[list[Record]]:
+        """See EventLog.read."""
+        check_from(from_seq)
+        self._check_open()
+        feed = Feed(self.broker, self._stream.name, first_check=self._check_readable, on_hole=self._hole)
+        self._feeds.add(feed)
+        prefix = len(f"restow.{self.cluster}.")
+        batches = feed.batches(from_seq)
+        try:
+            async for batch in batches:
+                yield [_record(delivery, prefix) for delivery in batch]
+        finally:
+            self._feeds.discard(feed)
+            await batches.aclose()  # type: ignore[attr-defined]
+
+    async def tail(self) -> int:
+        """See EventLog.tail. Raises Unavailable when the broker does not answer."""
+        return (await self._stream.state()).last
+
+    async def first(self) -> int:
+        """See EventLog.first. Raises Unavailable when the broker does not answer."""
+        return (await self._stream.state()).first
+
+    async def last_of(self, family: Family) -> int:
+        """See EventLog.last_of. Raises Unavailable when the broker does not answer."""
+        return await self._stream.last_of(check_token("family", family))
+
+    async def truncate(self, upto: int) -> None:
+        """See EventLog.truncate. Raises Unavailable when the broker does not answer."""
+        state = await self._stream.state()
+        if upto > state.last:
+            raise LogMismatch(f"cannot truncate up to {upto}: the log ends at {state.last}")
+        if upto >= state.first:
+            await self._stream.purge(upto)
+
+    async def close(self) -> None:
+        """See EventLog.close."""
+        for feed in list(self._feeds):
+            await feed.close()
+        await self.broker.close()
+
+    async def _verify(self) -> None:
+        """After a reconnect: still the same log on a server that can hold it?"""
+        losses = self.broker.losses
+        self.broker.check_server()
+        await self._stream.state()
+        self._verified_losses = losses
+
+    async def _check_readable(self, from_seq: int) -> None:
+        state = await self._stream.state()
+        if from_seq < state.first:
+            raise Truncated(from_seq, state.first)
+        if from_seq > state.last + 1:
+            raise beyond_end(from_seq, state.last, self.log_id)
+
+    async def _hole(self, expected: int, got: int) -> Exception:
+        state = await self._stream.state()
+        if expected < state.first:
+            return Truncated(expected, state.first)
+        return LogMismatch(
+            f"log {self.log_id} has a hole: after {expected - 1} comes {got}. Somebody deleted single messages from "
+            f"stream {self._stream.name!r}; restore it from the archive"
+        )
+
+    def _check_open(self) -> None:
+        if self.broker.closed:
+            raise Closed("this log was closed")
+
+
+def _record(delivery: Delivery, prefix: int) -> Record:
+    try:
+        envelope = Envelope.from_headers(delivery.headers)
+    except EnvelopeError as error:
+        raise LogMismatch(f"record {delivery.seq} on {delivery.subject} was not written by Restow: {error}") from error
+    return Record(delivery.seq, delivery.subject[prefix:], envelope, delivery.data, delivery.time)
+
+
+async def connect(
+    servers: str | Sequence[str],
+    cluster: str,
+    *,
+    create: bool = True,
+    replicas: int | None = None,
+    log_id: str = "",
+    first_seq: int = 1,
+    name: str = "restow",
+    user: str | None = None,
+    password: str | None = None,
+    inbox_prefix: str = "_INBOX",
+    tls: ssl.SSLContext | None = None,
+    wait: float = 10.0,
+    append_timeout: float = APPEND_TIMEOUT,
+) -> JetStreamLog:
+    """Open the cluster's log, creating its stream where `create` allows.
+
+    replicas: None adopts what is there and creates with 1; a number must match. log_id, first_seq: only for a stream
+    that this call creates (an import restores both). wait, append_timeout: seconds. Raises BrokerRefused, LogMismatch,
+    Unavailable.
+    """
+    check_token("cluster", cluster)
+    broker = await Broker.connect(
+        servers, name=name, user=user, password=password, inbox_prefix=inbox_prefix, tls=tls, wait=wait
+    )
+    try:
+        if broker.max_payload < 2 * HEADER_ROOM:
+            raise BrokerRefused(
+                f"the broker's max_payload is {broker.max_payload} bytes; set it to 8MB (deploy/nats/nats.conf)"
+            )
+        stream = Stream(broker, cluster)
+        await stream.open(create=create, replicas=replicas, log_id=log_id, first_seq=first_seq)
+        return JetStreamLog(broker, stream, Appender(broker, stream, timeout=append_timeout))
+    except BaseException:
+        await broker.close()
+        raise

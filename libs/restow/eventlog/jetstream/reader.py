@@ -1,0 +1,334 @@
+"""The ordered reader: every message from a sequence on, exactly once and in order, following the tail for ever.
+
+An ephemeral consumer without acks lives in the broker's memory. Two pull requests are always outstanding, so a new
+message is sent at once and nothing polls; a request is only made while the buffer has room, which bounds memory. Every
+delivery carries the consumer's own sequence: a hole there is a lost delivery. A hole in the stream's sequences is a
+truncated prefix or damage. Whatever goes wrong (lost delivery, missing heartbeat, consumer gone, broker restarted), the
+consumer is made again from the last delivered sequence + 1, so nothing is lost or repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+import nats.errors
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from restow.eventlog.jetstream.connect import ApiError, Broker
+from restow.eventlog.jetstream.stream import NOT_FOUND
+from restow.eventlog.port import BrokerRefused, Closed, LogMismatch, Unavailable
+
+PULL_BATCH = 500
+"""Messages in one pull request."""
+
+PULL_BYTES = 8 * 1024 * 1024
+"""Bytes in one pull request; above the largest commit, or that one could never be delivered."""
+
+OUTSTANDING = 2
+BUFFER_MESSAGES = 1000
+BUFFER_BYTES = 16 * 1024 * 1024
+"""No pull request is made while more than this waits for the caller; at most two requests' worth comes on top."""
+
+EXPIRES = 30.0
+HEARTBEAT = 1.0
+SILENCE = 3.5
+"""Seconds: life of a pull request, the broker's idle heartbeat, and the silence after which the consumer is remade."""
+
+INACTIVE = 30.0
+"""Seconds after which the broker drops the consumer of a vanished reader."""
+
+BACKOFF = (0.0, 0.02, 0.1, 0.3, 1.0, 2.0)
+"""Seconds before each attempt in a row to make the consumer again; the last one repeats."""
+
+_NS = 1_000_000_000
+_log = logging.getLogger(__name__)
+
+
+class Delivery(msgspec.Struct, gc=False):
+    """One message as delivered. time: the broker's, nanoseconds since the epoch. pending: how many follow it now."""
+
+    seq: int
+    subject: str
+    headers: dict[str, str]
+    data: bytes
+    time: int
+    pending: int
+
+
+class _Broken(Exception):
+    """The present consumer cannot go on; make it again. Says why."""
+
+
+class Feed:
+    """One reader of one stream. `batches` is the whole use; `close` ends it from outside with Closed.
+
+    first_check: raises (Truncated, LogMismatch) unless the stream can still be read from a sequence; awaited whenever
+    a consumer is made. on_hole: the exception for a stream sequence `got` where `expected` should be. filter_subject:
+    only these, then holes are normal and not checked.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        stream: str,
+        *,
+        first_check: Callable[[int], Awaitable[None]],
+        on_hole: Callable[[int, int], Awaitable[Exception]],
+        filter_subject: str = "",
+    ) -> None:
+        self._broker, self._stream, self._filter = broker, stream, filter_subject
+        self._first_check, self._on_hole = first_check, on_hole
+        self._buffer: list[Msg] = []
+        self._buffered = 0
+        self._requests: deque[list[int]] = deque()
+        self._request_ids = 0
+        self._consumer = self._inbox = self._problem = ""
+        self._subscription: Subscription | None = None
+        self._wake = asyncio.Event()
+        self._heard = 0.0
+        self._delivered = 0
+        self._fatal: Exception | None = None
+        self._closed = False
+        self.remade = 0
+        """How often the consumer had to be made again."""
+
+    async def close(self) -> None:
+        """End the feed: `batches` raises Closed, and the broker drops the consumer."""
+        self._closed = True
+        self._wake.set()
+        await self._stop()
+
+    async def batches(self, from_seq: int) -> AsyncIterator[list[Delivery]]:
+        """Batches from `from_seq` on, for ever. Raises what `first_check` and `on_hole` raise, BrokerRefused, Closed."""
+        expected, failures = from_seq, 0
+        self._broker.on_lost.add(self._on_lost)
+        self._broker.on_denied.add(self._on_denied)
+        try:
+            while True:
+                try:
+                    await self._start(expected)
+                    while True:
+                        batch = await self._next(expected)
+                        failures, expected = 0, batch[-1].seq + 1
+                        yield batch
+                except (_Broken, Unavailable) as error:
+                    _log.info("reader of %s at %d starts again: %s", self._stream, expected, error)
+                await self._stop()
+                self.remade += 1
+                await self._pause(BACKOFF[min(failures, len(BACKOFF) - 1)])
+                failures += 1
+        finally:
+            self._broker.on_lost.discard(self._on_lost)
+            self._broker.on_denied.discard(self._on_denied)
+            await self._stop()
+
+    async def _start(self, from_seq: int) -> None:
+        """Subscribe, make the consumer, send the first pulls."""
+        self._problem, self._delivered = "", 0
+        self._check_open()
+        if not self._broker.connected:
+            raise _Broken("not connected to the broker")
+        await self._first_check(from_seq)
+        self._consumer = "restow-" + secrets.token_hex(8)
+        self._inbox = self._broker.inbox()
+        config = {
+            "name": self._consumer,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": from_seq,
+            "ack_policy": "none",
+            "replay_policy": "instant",
+            "max_deliver": -1,
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": int(INACTIVE * _NS),
+        }
+        subject = f"CONSUMER.CREATE.{self._stream}.{self._consumer}"
+        if self._filter:
+            config["filter_subject"] = self._filter
+            subject += f".{self._filter}"
+        try:
+            # A callback, so that nats-py makes no task per message; its queue is bounded by what we request.
+            self._subscription = await self._broker.client.subscribe(
+                f"{self._inbox}.*", cb=functools.partial(self._on_message, self._inbox)
+            )
+            await self._broker.api(subject, {"stream_name": self._stream, "config": config, "action": "create"})
+        except ApiError as error:
+            if error.code == 503:
+                raise _Broken(str(error)) from error
+            if error.err_code == NOT_FOUND:
+                raise LogMismatch(f"stream {self._stream!r} is gone: somebody deleted it, or its data is lost") from error
+            raise BrokerRefused(f"the broker refused a reader of stream {self._stream!r}: {error}") from error
+        except (nats.errors.Error, OSError) as error:
+            raise _Broken(f"cannot subscribe: {error}") from error
+        self._heard = asyncio.get_running_loop().time()
+        await self._pull()
+
+    async def _stop(self) -> None:
+        """Forget the present consumer and everything that it delivered but nobody took."""
+        subscription, self._subscription = self._subscription, None
+        consumer, self._consumer = self._consumer, ""
+        self._inbox = ""
+        self._buffer, self._buffered = [], 0
+        self._requests.clear()
+        try:
+            if subscription is not None:
+                await subscription.unsubscribe()
+            if consumer and self._broker.connected:
+                await self._broker.client.publish(f"$JS.API.CONSUMER.DELETE.{self._stream}.{consumer}")
+        except (nats.errors.Error, OSError) as error:
+            _log.debug("could not delete consumer %s (the broker will, by itself): %s", consumer, error)
+
+    async def _next(self, expected: int) -> list[Delivery]:
+        """What has arrived, as soon as there is anything; checked to continue at `expected`."""
+        loop = asyncio.get_running_loop()
+        while not self._buffer:
+            self._check_open()
+            if self._problem:
+                raise _Broken(self._problem)
+            self._wake.clear()
+            quiet = self._heard + SILENCE - loop.time()
+            if quiet <= 0:
+                raise _Broken(f"not even a heartbeat for {SILENCE:g} s")
+            try:
+                async with asyncio.timeout(quiet):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+        self._check_open()
+        messages, self._buffer, self._buffered = self._buffer, [], 0
+        await self._pull()
+        return await self._checked(messages, expected)
+
+    async def _checked(self, messages: list[Msg], expected: int) -> list[Delivery]:
+        batch: list[Delivery] = []
+        for message in messages:
+            seq, consumer_seq, time, pending = _position(message.reply)
+            if consumer_seq != self._delivered + 1:
+                self._problem = f"delivery {self._delivered + 1} is missing, got {consumer_seq}"
+                break
+            self._delivered = consumer_seq
+            if seq != expected and not self._filter:
+                if not batch:
+                    raise await self._on_hole(expected, seq)
+                self._problem = f"sequence {expected} is missing, got {seq}"
+                break
+            expected = seq + 1
+            batch.append(Delivery(seq, message.subject, message.headers or {}, message.data, time, pending))
+        if not batch:
+            raise _Broken(self._problem)
+        return batch
+
+    async def _pull(self) -> None:
+        """Keep two requests outstanding while the buffer has room."""
+        while (
+            len(self._requests) < OUTSTANDING
+            and len(self._buffer) < BUFFER_MESSAGES
+            and self._buffered < BUFFER_BYTES
+            and self._consumer
+        ):
+            self._request_ids += 1
+            self._requests.append([self._request_ids, PULL_BATCH])
+            body = {
+                "batch": PULL_BATCH,
+                "max_bytes": PULL_BYTES,
+                "expires": int(EXPIRES * _NS),
+                "idle_heartbeat": int(HEARTBEAT * _NS),
+            }
+            try:
+                await self._broker.client.publish(
+                    f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}",
+                    msgspec.json.encode(body),
+                    f"{self._inbox}.{self._request_ids}",
+                )
+            except (nats.errors.Error, OSError) as error:
+                self._break(f"cannot ask for messages: {error}")
+                return
+
+    async def _on_message(self, inbox: str, message: Msg) -> None:
+        if inbox != self._inbox:
+            return  # a former consumer's
+        self._heard = asyncio.get_running_loop().time()
+        if message.reply.startswith("$JS.ACK."):
+            self._buffer.append(message)
+            self._buffered += len(message.data)
+            if self._requests:
+                self._requests[0][1] -= 1
+                if not self._requests[0][1]:
+                    self._requests.popleft()
+                    await self._pull()
+            self._wake.set()
+        elif message.headers and "Status" in message.headers:
+            await self._on_status(message)
+
+    async def _on_status(self, message: Msg) -> None:
+        assert message.headers
+        status, text = message.headers["Status"], message.headers.get("Description", "")
+        if status == "100":
+            return
+        number = int(message.subject.rpartition(".")[2])
+        known = len(self._requests)
+        self._requests = deque(request for request in self._requests if request[0] != number)
+        ended = status == "408" or (status == "409" and ("MaxBytes" in text or "Batch Completed" in text))
+        if ended:
+            if len(self._requests) < known:
+                await self._pull()
+        else:
+            self._break(f"the broker says {status} {text}")
+
+    def _break(self, problem: str) -> None:
+        self._problem = self._problem or problem
+        self._wake.set()
+
+    def _on_lost(self) -> None:
+        self._break("the connection to the broker was lost")
+
+    def _on_denied(self, what: str, subject: str) -> None:
+        if (self._inbox and subject.startswith(self._inbox.lower())) or (
+            self._consumer and self._consumer in subject
+        ):
+            self._fatal = BrokerRefused(
+                f"the broker's permissions forbid this user to read stream {self._stream!r} ({what} {subject}): "
+                "see deploy/nats/permissions.conf"
+            )
+            self._wake.set()
+
+    def _check_open(self) -> None:
+        if self._closed or self._broker.closed:
+            raise Closed("this log was closed")
+        if self._fatal:
+            raise self._fatal
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait `seconds`, and on while the broker is away; whatever the connection does ends the wait at once."""
+        self._check_open()
+        if seconds:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+        while not self._broker.connected:
+            self._check_open()
+            changed = asyncio.ensure_future(self._broker.changed.wait())
+            try:
+                async with asyncio.timeout(1.0):
+                    await changed
+            except TimeoutError:
+                pass
+            finally:
+                changed.cancel()
+
+
+def _position(reply: str) -> tuple[int, int, int, int]:
+    """(stream sequence, consumer sequence, time in ns, pending) of `$JS.ACK...`; newer servers add domain and account."""
+    parts = reply.split(".")
+    at = 5 if len(parts) == 9 else 7
+    return int(parts[at]), int(parts[at + 1]), int(parts[at + 2]), int(parts[at + 3])

@@ -1,0 +1,188 @@
+"""The stream that holds the log: created once, read back, and refused on any difference."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import msgspec
+
+from restow.eventlog.jetstream.connect import ApiError, Broker
+from restow.eventlog.port import FORMAT, BrokerRefused, Family, LogMismatch
+
+LOG_ID = "restow-log-id"
+FORMAT_KEY = "restow-format"
+
+NOT_FOUND = 10059
+NAME_IN_USE = 10058
+NO_MESSAGE = 10037
+
+_NANOSECONDS = 1_000_000_000
+
+
+class State(msgspec.Struct, frozen=True):
+    """What the stream holds now. An empty stream has first == last + 1."""
+
+    first: int
+    last: int
+    log_id: str
+
+
+def stream_name(cluster: str) -> str:
+    """`restow-<cluster>`."""
+    return f"restow-{cluster}"
+
+
+def subject(cluster: str, family: Family) -> str:
+    """`restow.<cluster>.<family>`, and nothing after it (DESIGN 2)."""
+    return f"restow.{cluster}.{family}"
+
+
+def wanted_config(cluster: str) -> dict[str, Any]:
+    """Every setting that the log relies on, written out so that no server default leaks in.
+
+    Discard is "new": should anybody ever set a limit, the broker must refuse commits rather than drop old ones.
+    deny_delete forbids holes; purging stays allowed, because truncating the prefix is a purge up to a sequence. The
+    duplicate window is the smallest that the server takes (100 ms); no commit carries a message id anyway.
+    """
+    return {
+        "name": stream_name(cluster),
+        "subjects": [subject(cluster, "*")],
+        "retention": "limits",
+        "storage": "file",
+        "discard": "new",
+        "max_age": 0,
+        "max_msgs": -1,
+        "max_bytes": -1,
+        "max_msgs_per_subject": -1,
+        "max_msg_size": -1,
+        "max_consumers": -1,
+        "duplicate_window": _NANOSECONDS // 10,
+        "allow_direct": True,
+        "deny_delete": True,
+        "deny_purge": False,
+        "no_ack": False,
+        "sealed": False,
+        "allow_rollup_hdrs": False,
+    }
+
+
+_MUST_BE_ABSENT = (
+    "mirror",
+    "sources",
+    "subject_transform",
+    "republish",
+    "allow_msg_ttl",
+    "subject_delete_marker_ttl",
+    "allow_msg_counter",
+    "allow_msg_schedules",
+    "discard_new_per_subject",
+)
+"""Settings under which a message could vanish, change, or not be what was appended."""
+
+
+def differences(cluster: str, config: dict[str, Any], replicas: int | None) -> list[str]:
+    """One line for each field in which the stream differs from what the log needs."""
+    wanted = wanted_config(cluster) | ({"num_replicas": replicas} if replicas is not None else {})
+    found = [f"{key} is {config.get(key)!r}, must be {value!r}" for key, value in wanted.items() if config.get(key, 0) != value]
+    found += [f"{key} is {config[key]!r}, must not be set" for key in _MUST_BE_ABSENT if config.get(key)]
+    if config.get("persist_mode", "default") not in ("", "default"):
+        found.append(f"persist_mode is {config['persist_mode']!r}, must be 'default' (an ack must mean stored)")
+    return found
+
+
+class Stream:
+    """The log's stream on one broker."""
+
+    def __init__(self, broker: Broker, cluster: str) -> None:
+        self.broker, self.cluster = broker, cluster
+        self.name = stream_name(cluster)
+        self.log_id = ""
+
+    async def open(self, *, create: bool, replicas: int | None, log_id: str, first_seq: int) -> None:
+        """Adopt the stream, or create it where `create` allows; then compare its configuration.
+
+        log_id, first_seq: used only when this call creates the stream ("" makes a random id). Of two creators at
+        once one wins, and the other adopts its id.
+        """
+        info = await self._info()
+        if info is None:
+            if not create:
+                raise BrokerRefused(
+                    f"cluster {self.cluster!r} has no log here: the broker has no stream {self.name!r}. "
+                    "Start the services first, or correct the cluster's name"
+                )
+            await self._create(replicas or 1, log_id or secrets.token_hex(16), first_seq)
+            info = await self._info()
+            if info is None:
+                raise BrokerRefused(f"stream {self.name!r} was created, but the broker does not know it")
+        self._check(info["config"], replicas)
+
+    async def _create(self, replicas: int, log_id: str, first_seq: int) -> None:
+        config = wanted_config(self.cluster) | {
+            "num_replicas": replicas,
+            "metadata": {LOG_ID: log_id, FORMAT_KEY: str(FORMAT)},
+            "description": "Restow's event log. Never edit, purge or set limits: `restow log` knows how.",
+        }
+        if first_seq > 1:
+            config["first_seq"] = first_seq
+        try:
+            await self.broker.api(f"STREAM.CREATE.{self.name}", config)
+        except ApiError as error:
+            if error.err_code != NAME_IN_USE:
+                raise BrokerRefused(f"the broker refused to create stream {self.name!r}: {error}") from error
+
+    def _check(self, config: dict[str, Any], replicas: int | None) -> None:
+        found = differences(self.cluster, config, replicas)
+        if found:
+            raise LogMismatch(
+                f"stream {self.name!r} is not configured as Restow's log: {'; '.join(found)}. "
+                "Somebody changed or pre-created it; restore these settings (`nats stream edit`)"
+            )
+        metadata = config.get("metadata") or {}
+        if not metadata.get(LOG_ID):
+            raise LogMismatch(f"stream {self.name!r} has no {LOG_ID!r} in its metadata: Restow did not create it")
+        if metadata.get(FORMAT_KEY) != str(FORMAT):
+            raise LogMismatch(
+                f"stream {self.name!r} has format {metadata.get(FORMAT_KEY)!r}; this Restow reads format {FORMAT}"
+            )
+        self.log_id = metadata[LOG_ID]
+
+    async def _info(self) -> dict[str, Any] | None:
+        try:
+            return await self.broker.api(f"STREAM.INFO.{self.name}")
+        except ApiError as error:
+            if error.err_code == NOT_FOUND:
+                return None
+            raise BrokerRefused(f"the broker refused to show stream {self.name!r}: {error}") from error
+
+    async def state(self) -> State:
+        """First, last and id now. Raises LogMismatch when the stream is gone or is another log."""
+        info = await self._info()
+        if info is None:
+            raise LogMismatch(f"stream {self.name!r} (log {self.log_id}) is gone: somebody deleted it, or its data is lost")
+        log_id = (info["config"].get("metadata") or {}).get(LOG_ID, "")
+        if log_id != self.log_id:
+            raise LogMismatch(f"stream {self.name!r} is now log {log_id!r}, but this process folded log {self.log_id!r}")
+        return State(first=max(1, info["state"]["first_seq"]), last=info["state"]["last_seq"], log_id=log_id)
+
+    async def last_of(self, family: Family) -> int:
+        """Last sequence of the family's subject by the stream's leader (a direct get may come from a stale replica)."""
+        try:
+            answer = await self.broker.api(
+                f"STREAM.MSG.GET.{self.name}", {"last_by_subj": subject(self.cluster, family)}
+            )
+        except ApiError as error:
+            if error.err_code == NO_MESSAGE:
+                return 0
+            raise BrokerRefused(f"the broker refused to show family {family!r}: {error}") from error
+        return int(answer["message"]["seq"])
+
+    async def purge(self, upto: int) -> None:
+        """Drop every message with sequence <= `upto`."""
+        try:
+            await self.broker.api(f"STREAM.PURGE.{self.name}", {"seq": upto + 1}, timeout=60.0)
+        except ApiError as error:
+            raise BrokerRefused(f"the broker refused to truncate stream {self.name!r}: {error}") from error
+
+
