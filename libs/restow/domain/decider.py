@@ -1,0 +1,82 @@
+"""What every service is made of: a decider. `state = fold(log)`, `decide(state, command) → events`, effects from the fold.
+
+A decider has no state of its own, no clock and no I/O. It is tested by *given events, when command, then events*, and
+`restow verify` runs it again over the whole log.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.codec import Decision
+from restow.contracts.ids import Family, Millis
+from restow.domain import config
+from restow.domain.effects import Effect
+from restow.domain.fold import apply
+from restow.domain.state import ClusterState, Touched
+
+
+class Rejected(ValueError):
+    """A command that makes no sense in this state. Says what is allowed; nothing is logged."""
+
+
+class Decider(Protocol):
+    """One family's decisions. `logic` is `<family>@<version>`; it changes when the same state and command can lead to
+    other events, and `restow verify` compares commits of its own version only."""
+
+    family: Family
+    logic: str
+
+    def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
+        """The events that this command leads to; none where there is nothing to do. Must not change the state except
+        inside `state.draft()`. Raises Rejected."""
+
+    def due(self, state: ClusterState, now: Millis) -> c.Command | None:
+        """The command that the state itself asks for, if any. Called after every fold: must be cheap. A command whose
+        decision is empty is not tried again before the state has changed or the deadline has come."""
+
+    def deadline(self, state: ClusterState) -> Millis | None:
+        """When `due` should be asked again although nothing happens; None for never."""
+
+    def pending(self, state: ClusterState, touched: Touched | None) -> Iterable[Effect]:
+        """Every effect still owed to the world, or only those about what was `touched`. A restart asks for all of them:
+        that is the whole crash recovery (DESIGN 4)."""
+
+    def owed(self, state: ClusterState, effect: Effect) -> bool:
+        """Whether this effect is still owed; asked before every attempt and every retry."""
+
+
+def decide(state: ClusterState, decider: Decider, command: c.Command) -> Sequence[e.Event]:
+    """`decider.decide`, with what all families have in common: leadership and configuration."""
+    match command:
+        case c.Lead(holder=holder):
+            return (e.LED[decider.family](state.leaders[decider.family].epoch + 1, holder),)
+        case c.Configure(text=text):
+            digest = config.digest_of(text)
+            if state.configured.get(decider.family) == digest:
+                return ()
+            return (e.CONFIGURED[decider.family](text, digest),)
+        case _:
+            return decider.decide(state, command)
+
+
+def decide_all(
+    state: ClusterState,
+    decider: Decider,
+    commands: Iterable[c.Command],
+    *,
+    cause: str = "",
+    correlate: Callable[[c.Command], str] = lambda command: getattr(command, "migration", "") or getattr(command, "plan", ""),
+) -> list[Decision]:
+    """Decide several commands, each on the state that includes the earlier ones; the state itself stays as it is. A
+    command without events makes no decision. This is what one commit carries."""
+    decisions: list[Decision] = []
+    with state.draft():
+        for command in commands:
+            events = tuple(decide(state, decider, command))
+            if not events:
+                continue
+            decisions.append(Decision(command, events, cause, correlate(command)))
+            apply(state, events)
+    return decisions

@@ -1,0 +1,59 @@
+"""What is owed to the world: intents in the log that facts have not answered yet, as values.
+
+Every effect is safe to repeat and safe to be late (DESIGN 5). `kube/effects` and the services carry them out.
+"""
+
+import msgspec
+
+from restow.contracts.ids import MigrationId, NodeName, PodUid, ReservationUid, ShapeId
+from restow.contracts.values import DeviceShare
+
+
+class Effect(msgspec.Struct, frozen=True, gc=False):
+    """Base of all effects. Equal effects are the same effect: at most one attempt of each is under way."""
+
+
+class Bind(Effect):
+    pod: PodUid
+    node: NodeName
+    devices: tuple[DeviceShare, ...] = ()
+
+
+class TellUnschedulable(Effect):
+    """Write the pod's PodScheduled condition and an Event. `shape` leads to the reason counts."""
+
+    pod: PodUid
+    shape: ShapeId
+
+
+class WriteReservationStatus(Effect):
+    """`version` is the log sequence as of which the status is written: a later one is another effect."""
+
+    reservation: ReservationUid
+    version: int
+
+
+class CreateHold(Effect):
+    """Create the Reservation `restow-<migration>`."""
+
+    migration: MigrationId
+
+
+class Evict(Effect):
+    migration: MigrationId
+
+
+class AbortEviction(Effect):
+    """Mark the victim so that a late eviction fails."""
+
+    migration: MigrationId
+
+
+class DeleteReservation(Effect):
+    reservation: ReservationUid
+
+
+class DropPrefix(Effect):
+    """Truncate the log."""
+
+    upto: int

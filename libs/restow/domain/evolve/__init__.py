@@ -1,0 +1,17 @@
+"""How each event changes the state: one module a family, one function an event, all of them total."""
+
+from collections.abc import Callable
+from typing import Any
+
+from restow.domain.evolve import cluster, common, gc, migration, reservation, session
+from restow.domain.state import ClusterState
+
+TABLE: dict[type, Callable[[ClusterState, Any], None]] = {
+    **common.RULES,
+    **cluster.RULES,
+    **session.RULES,
+    **reservation.RULES,
+    **migration.RULES,
+    **gc.RULES,
+}
+"""Event type → rule. A test asserts that every event of the contract is here."""

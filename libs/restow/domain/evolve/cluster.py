@@ -1,0 +1,182 @@
+"""Facts: what the Kubernetes API says is."""
+
+from msgspec.structs import replace
+
+from restow.contracts import events as e
+from restow.contracts.values import PodShape
+from restow.domain.evolve.reservations import cancel, forget_if_over, rephase
+from restow.domain.records import FINAL, Reservation, SlotPhase
+from restow.domain.state import OVER, ClusterState
+
+
+def synced(state: ClusterState, event: e.Synced) -> None:
+    state.put(state.synced, event.kind, event.version)
+
+
+def node_observed(state: ClusterState, event: e.NodeObserved) -> None:
+    known = state.nodes.get(event.name)
+    if known is not None and known.uid != event.uid:
+        state.forget_node(event.name)
+    state.table.set_node(event.name, event.allocatable, event.devices)
+    state.put(state.nodes, event.name, event)
+    state.capacity_epoch += 1
+    for pod in list(state.homeless.pop(event.name, ())):
+        state.settle(pod)
+
+
+def node_gone(state: ClusterState, event: e.NodeGone) -> None:
+    if event.name not in state.nodes:
+        state.void["cluster.node_gone"] += 1
+        return
+    state.forget_node(event.name)
+
+
+def shape_declared(state: ClusterState, event: e.ShapeDeclared) -> None:
+    state.put(state.shapes, event.shape, event.spec)
+    state.put(state.vectors, event.shape, state.table.vector(event.spec.requests, event.spec.devices))
+
+
+def pod_observed(state: ClusterState, event: e.PodObserved) -> None:
+    if event.shape not in state.shapes:
+        # Only a truncated or foreign log can say this; keep the pod, with nothing asked for.
+        state.void["cluster.pod_observed"] += 1
+        shape_declared(state, e.ShapeDeclared(event.shape, PodShape(requests={"pods": 1})))
+    uid = event.pod
+    if uid not in state.order:
+        state.clock += 1
+        state.put(state.order, uid, state.clock)
+    before = state.lineage(state.pods[uid]) if uid in state.pods else None
+    state.put(state.pods, uid, event)
+    if before is not None and before != state.lineage(event):
+        state.capacity_epoch += 1
+    _move(
+        state,
+        e.PodChanged(uid, event.node, event.phase, event.ready, event.deleting, event.reason, event.devices),
+    )
+
+
+def pod_changed(state: ClusterState, event: e.PodChanged) -> None:
+    if event.pod not in state.pods:
+        state.void["cluster.pod_changed"] += 1
+        return
+    _move(state, event)
+
+
+def _move(state: ClusterState, live: e.PodChanged) -> None:
+    uid = live.pod
+    state.put(state.live, uid, live)
+    if live.deleting or live.phase in OVER:
+        _arm(state, uid)
+        if live.phase == "Failed":
+            _rearm(state, uid)
+    state.settle(uid)
+    state.requeue(uid)
+    _touch(state, uid)
+
+
+def pod_gone(state: ClusterState, event: e.PodGone) -> None:
+    uid = event.pod
+    if uid not in state.pods:
+        state.void["cluster.pod_gone"] += 1
+        return
+    _arm(state, uid)
+    node = state.node_of(uid)
+    state.drop(state.live, uid)
+    state.settle(uid)
+    state.drop(state.placed, uid)
+    if node is not None:
+        state.drop_in(state.homeless, node, uid)
+    state.requeue(uid)
+    _touch(state, uid)
+    state.drop(state.pods, uid)
+    state.drop(state.order, uid)
+
+
+def _touch(state: ClusterState, uid) -> None:
+    state.touched.pods[uid] = None
+    migration = state.victims.get(uid) or state.successors.get(uid)
+    if migration is not None:
+        state.touched.migrations[migration] = None
+
+
+def _arm(state: ClusterState, uid) -> None:
+    """The victim's end is a fact: from here on its successor may take the hold (DESIGN 5)."""
+    id = state.victims.get(uid)
+    migration = state.migrations.get(id) if id is not None else None
+    if migration is None or migration.armed or migration.step in FINAL:
+        return
+    state.put(state.migrations, id, replace(migration, armed=state.clock))
+    state.put_in(state.armed, migration.lineage, id)
+
+
+def _rearm(state: ClusterState, uid) -> None:
+    """A kubelet rejected the successor: the hold may be taken again by the next one. The session holds the place anew."""
+    id = state.successors.get(uid)
+    migration = state.migrations.get(id) if id is not None else None
+    if migration is None or migration.step in FINAL:
+        return
+    state.drop(state.successors, uid)
+    state.put(state.migrations, id, replace(migration, successor="", armed=state.clock))
+    state.put_in(state.armed, migration.lineage, id)
+    for name, slot in state.slots.get(migration.reservation, {}).items():
+        if slot.phase is SlotPhase.USED and slot.pod == uid:
+            state.put(state.slots[migration.reservation], name, replace(slot, phase=SlotPhase.PENDING, pod="", devices=()))
+            state.put(state.slot_queue, (migration.reservation, name), None)
+    rephase(state, migration.reservation)
+
+
+def workload_observed(state: ClusterState, event: e.WorkloadObserved) -> None:
+    state.put(state.workloads, event.uid, event)
+
+
+def workload_gone(state: ClusterState, event: e.WorkloadGone) -> None:
+    if state.drop(state.workloads, event.uid) is None:
+        state.void["cluster.workload_gone"] += 1
+
+
+def reservation_observed(state: ClusterState, event: e.ReservationObserved) -> None:
+    uid = event.reservation
+    known = state.reservations.get(uid)
+    if known is None:
+        state.clock += 1
+        record = Reservation(fact=event, order=state.clock)
+        state.put(state.slots, uid, {})
+        migration = state.migrations.get(event.migration)
+        if migration is not None and not migration.reservation:
+            state.put(state.migrations, migration.id, replace(migration, reservation=uid))
+            state.touched.migrations[migration.id] = None
+    else:
+        record = replace(known, fact=event)
+    state.put(state.reservations, uid, record)
+    if event.deleting:
+        state.drop(state.unreviewed, uid)
+        cancel(state, uid, "Deleted")
+    elif max(record.accepted, record.refused) < event.generation:
+        state.put(state.unreviewed, uid, None)
+    rephase(state, uid)
+
+
+def reservation_gone(state: ClusterState, event: e.ReservationGone) -> None:
+    known = state.reservations.get(event.reservation)
+    if known is None:
+        state.void["cluster.reservation_gone"] += 1
+        return
+    state.put(state.reservations, event.reservation, replace(known, gone=True))
+    state.drop(state.unreviewed, event.reservation)
+    cancel(state, event.reservation, "Deleted")
+    forget_if_over(state, event.reservation)
+
+
+RULES = {
+    e.Synced: synced,
+    e.NodeObserved: node_observed,
+    e.NodeGone: node_gone,
+    e.ShapeDeclared: shape_declared,
+    e.PodObserved: pod_observed,
+    e.PodChanged: pod_changed,
+    e.PodGone: pod_gone,
+    e.WorkloadObserved: workload_observed,
+    e.WorkloadGone: workload_gone,
+    e.ReservationObserved: reservation_observed,
+    e.ReservationGone: reservation_gone,
+}

@@ -1,0 +1,35 @@
+"""Leadership and configuration: the same two events in every family."""
+
+from restow.contracts import events as e
+from restow.domain import config
+from restow.domain.records import Leader
+from restow.domain.state import ClusterState
+
+
+def led(family: str):
+    def rule(state: ClusterState, event) -> None:
+        if event.epoch <= state.leaders[family].epoch:
+            state.void[f"{family}.led"] += 1
+            return
+        state.put(state.leaders, family, Leader(event.epoch, event.holder))
+
+    return rule
+
+
+def configured(family: str):
+    def rule(state: ClusterState, event) -> None:
+        state.put(state.configured, family, event.digest)
+        kind = config.CONFIGS.get(family)
+        if kind is None:
+            return
+        setattr(state, f"{family}_config", config.read(kind, event.text))
+        if family == "session":
+            for pod in state.pods:
+                state.requeue(pod)
+
+    return rule
+
+
+RULES = {cls: led(family) for family, cls in e.LED.items()} | {
+    cls: configured(family) for family, cls in e.CONFIGURED.items()
+}

@@ -1,0 +1,47 @@
+"""What is due."""
+
+from msgspec.structs import replace
+
+from restow.contracts import events as e
+from restow.domain.evolve.reservations import cancel
+from restow.domain.state import ClusterState
+
+
+def expired(state: ClusterState, event: e.Expired) -> None:
+    record = state.reservations.get(event.reservation)
+    if record is None or record.expired:
+        state.void["gc.expired"] += 1
+        return
+    state.put(state.reservations, event.reservation, replace(record, expired=True))
+    state.drop(state.unreviewed, event.reservation)
+    cancel(state, event.reservation, "Expired")
+
+
+def collected(state: ClusterState, event: e.Collected) -> None:
+    record = state.reservations.get(event.reservation)
+    if record is None:
+        state.void["gc.collected"] += 1
+        return
+    state.put(state.reservations, event.reservation, replace(record, collected=event.reason))
+    cancel(state, event.reservation, "Deleted")
+
+
+def snapshot_taken(state: ClusterState, event: e.SnapshotTaken) -> None:
+    state.snapshot_seq = max(state.snapshot_seq, event.seq)
+
+
+def archived(state: ClusterState, event: e.Archived) -> None:
+    state.archived = max(state.archived, event.last)
+
+
+def truncated(state: ClusterState, event: e.Truncated) -> None:
+    state.truncated = max(state.truncated, event.upto)
+
+
+RULES = {
+    e.Expired: expired,
+    e.Collected: collected,
+    e.SnapshotTaken: snapshot_taken,
+    e.Archived: archived,
+    e.Truncated: truncated,
+}

@@ -1,0 +1,98 @@
+"""What several families do to a Reservation in the fold: its phase follows from its places (RULES 000-1)."""
+
+from msgspec.structs import replace
+
+from restow.contracts.ids import ReservationUid
+from restow.domain.records import PhaseSince, Reservation, ReservationPhase, Slot, SlotPhase
+from restow.domain.state import ClusterState
+
+
+def phase_of(record: Reservation, slots: dict[str, Slot]) -> tuple[ReservationPhase, str, str]:
+    """Phase, reason and message of a Reservation (RULES 000-1, G-1). Refused and expired ones have failed; with every
+    place handed over it has succeeded; with at least `min_available` held or used it is available; with fewer after a loss
+    it waits; a Reservation that has lost everything on its nodes has expired with them."""
+    phases = [s.phase for s in slots.values()]
+    used, held, failed = (phases.count(p) for p in (SlotPhase.USED, SlotPhase.HELD, SlotPhase.FAILED))
+    if record.refused >= record.fact.generation and record.refused > record.accepted:
+        return ReservationPhase.FAILED, record.reason, record.message
+    if phases and used == len(phases):
+        return ReservationPhase.SUCCEEDED, "AllHandedOver", f"all {used} places were handed over to their owners"
+    if record.expired:
+        return ReservationPhase.FAILED, "Expired", f"its time ended with {used} of {len(phases)} places handed over"
+    if record.accepted and held and held + used >= record.min_available:
+        return ReservationPhase.AVAILABLE, "Held", f"{held} of {len(phases)} places are held, {used} handed over"
+    if failed:
+        reasons = {s.reason for s in slots.values() if s.phase is SlotPhase.FAILED}
+        if held:
+            return ReservationPhase.WAITING, "HoldLost", f"{held} of {record.min_available} needed places are held"
+        if used:
+            return ReservationPhase.SUCCEEDED, "HandedOver", f"{used} places were handed over, nothing is held any more"
+        reason = "Expired" if reasons & {"NodeLost", "Expired"} else min(reasons)
+        return ReservationPhase.FAILED, reason, "nothing is held any more: " + ", ".join(sorted(reasons))
+    waits = [s for s in slots.values() if s.phase is SlotPhase.PENDING and s.reasons]
+    if waits:
+        return ReservationPhase.PENDING, "Unschedulable", fit_message(waits[0].nodes, waits[0].reasons)
+    return ReservationPhase.PENDING, "", ""
+
+
+def fit_message(nodes: int, reasons: dict[str, int]) -> str:
+    """The sentence that users of kubectl know: `0/5 nodes are available: 3 Insufficient cpu, 2 …`."""
+    parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
+    return f"0/{nodes} nodes are available: {', '.join(parts)}." if parts else f"0/{nodes} nodes are available."
+
+
+def rephase(state: ClusterState, uid: ReservationUid) -> None:
+    """Record the phase where it changed, and that somebody should write the status."""
+    record = state.reservations.get(uid)
+    if record is None:
+        return
+    state.touched.reservations[uid] = None
+    if record.fact.migration:
+        state.touched.migrations[record.fact.migration] = None  # type: ignore[index]
+    phase, reason, message = phase_of(record, state.slots.get(uid, {}))
+    before = state.phases.get(uid)
+    if before is not None and (before.phase, before.reason, before.message) == (phase, reason, message):
+        return
+    moved = before is None or before.phase is not phase
+    history = before.history if before is not None else ()
+    if moved:
+        history = (*(h for h in history if h[0] is not phase), (phase, state.time))
+    since = state.time if before is None or moved else before.since
+    state.put(state.phases, uid, PhaseSince(phase, reason, message, since, history))
+
+
+def cancel(state: ClusterState, uid: ReservationUid, reason: str) -> None:
+    """End what waits and ask the session to release what is held. The session's answer is the truth."""
+    slots = state.slots.get(uid, {})
+    for name, slot in list(slots.items()):
+        if slot.phase is SlotPhase.PENDING:
+            state.put(slots, name, replace(slot, phase=SlotPhase.FAILED, reason=reason))
+            state.drop(state.slot_queue, (uid, name))
+        elif slot.phase is SlotPhase.HELD and (uid, name) not in state.to_release:
+            state.put(state.to_release, (uid, name), reason)
+    rephase(state, uid)
+
+
+def alive(record: Reservation | None) -> bool:
+    """Whether places of this Reservation may be held and handed over."""
+    return (
+        record is not None
+        and not record.gone
+        and not record.expired
+        and not record.fact.deleting
+        and record.accepted > 0
+        and not record.collected
+    )
+
+
+def forget_if_over(state: ClusterState, uid: ReservationUid) -> None:
+    """A Reservation that is gone and holds nothing is dropped from the state."""
+    record = state.reservations.get(uid)
+    slots = state.slots.get(uid, {})
+    if record is None or not record.gone or any(s.phase is SlotPhase.HELD for s in slots.values()):
+        return
+    for name in slots:
+        state.drop(state.slot_queue, (uid, name))
+    for mapping in (state.reservations, state.slots, state.phases, state.unreviewed):
+        state.drop(mapping, uid)
+    state.touched.reservations[uid] = None

@@ -1,0 +1,104 @@
+"""Who holds and uses capacity. An intent about something that facts have overtaken is void."""
+
+from msgspec.structs import replace
+
+from restow.contracts import events as e
+from restow.domain.evolve.reservations import alive, forget_if_over, rephase
+from restow.domain.records import Placement, SlotPhase, Waiting
+from restow.domain.state import ClusterState
+
+
+def _void(state: ClusterState, event: e.Event) -> None:
+    state.void[str(event.__struct_config__.tag)] += 1
+
+
+def pod_placed(state: ClusterState, event: e.PodPlaced) -> None:
+    if not state.awaits_placement(event.pod):
+        return _void(state, event)
+    state.put(state.placed, event.pod, Placement(event.node, event.devices))
+    _settled(state, event.pod)
+
+
+def _settled(state: ClusterState, pod) -> None:
+    state.settle(pod)
+    state.requeue(pod)
+    state.touched.pods[pod] = None
+
+
+def pod_released(state: ClusterState, event: e.PodReleased) -> None:
+    if state.drop(state.placed, event.pod) is None:
+        return _void(state, event)
+    _settled(state, event.pod)
+
+
+def hold_placed(state: ClusterState, event: e.HoldPlaced) -> None:
+    slots = state.slots.get(event.reservation, {})
+    slot = slots.get(event.slot)
+    if slot is None or slot.phase is not SlotPhase.PENDING or not alive(state.reservations.get(event.reservation)):
+        return _void(state, event)
+    held = replace(slot, phase=SlotPhase.HELD, node=event.node, devices=event.devices, nodes=0, reasons={})
+    state.put(slots, event.slot, held)
+    state.drop(state.slot_queue, (event.reservation, event.slot))
+    state.hold(event.reservation, event.slot, event.node, slot.shape, event.devices)
+    rephase(state, event.reservation)
+
+
+def handed_over(state: ClusterState, event: e.HandedOver) -> None:
+    slots = state.slots.get(event.reservation, {})
+    slot = slots.get(event.slot)
+    if slot is None or slot.phase is not SlotPhase.HELD or not state.awaits_placement(event.pod):
+        return _void(state, event)
+    state.unhold(event.reservation, event.slot, slot)
+    state.put(slots, event.slot, replace(slot, phase=SlotPhase.USED, pod=event.pod))
+    state.put(state.placed, event.pod, Placement(event.node, event.devices, (event.reservation, event.slot)))
+    _settled(state, event.pod)
+    record = state.reservations[event.reservation]
+    migration = state.migrations.get(record.fact.migration)  # type: ignore[call-overload]
+    if migration is not None and migration.reservation == event.reservation:
+        state.put(state.migrations, migration.id, replace(migration, successor=event.pod))
+        state.put(state.successors, event.pod, migration.id)
+        state.drop_in(state.armed, migration.lineage, migration.id)
+    rephase(state, event.reservation)
+
+
+def hold_released(state: ClusterState, event: e.HoldReleased) -> None:
+    slots = state.slots.get(event.reservation, {})
+    slot = slots.get(event.slot)
+    if slot is None or slot.phase is not SlotPhase.HELD:
+        return _void(state, event)
+    state.unhold(event.reservation, event.slot, slot)
+    state.put(slots, event.slot, replace(slot, phase=SlotPhase.FAILED, reason=event.reason))
+    rephase(state, event.reservation)
+    forget_if_over(state, event.reservation)
+
+
+def unfit(state: ClusterState, event: e.Unfit) -> None:
+    if event.shape not in state.shapes:
+        return _void(state, event)
+    state.put(state.waiting, event.shape, Waiting(event.nodes, event.reasons, state.time))
+    for pod in event.pods:
+        if pod in state.queue:
+            state.drop(state.queue, pod)
+            state.put(state.parked, pod, None)
+            state.touched.pods[pod] = None
+    state.touched.shapes[event.shape] = None
+
+
+def hold_unfit(state: ClusterState, event: e.HoldUnfit) -> None:
+    slots = state.slots.get(event.reservation, {})
+    slot = slots.get(event.slot)
+    if slot is None or slot.phase is not SlotPhase.PENDING:
+        return _void(state, event)
+    state.put(slots, event.slot, replace(slot, nodes=event.nodes, reasons=event.reasons))
+    rephase(state, event.reservation)
+
+
+RULES = {
+    e.PodPlaced: pod_placed,
+    e.PodReleased: pod_released,
+    e.HoldPlaced: hold_placed,
+    e.HandedOver: handed_over,
+    e.HoldReleased: hold_released,
+    e.Unfit: unfit,
+    e.HoldUnfit: hold_unfit,
+}

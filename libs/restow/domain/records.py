@@ -1,0 +1,141 @@
+"""What the fold keeps, as immutable records. A change is a new record in place of the old one."""
+
+from enum import StrEnum
+
+import msgspec
+
+from restow.contracts.events import Planned, ReservationObserved
+from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid, ReservationUid, ShapeId, SlotName
+from restow.contracts.values import DeviceShare, Move
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """Base of the fold's records."""
+
+
+class Leader(Record):
+    epoch: int = 0
+    holder: str = ""
+
+
+class Charge(Record):
+    """What a pod is charged in the node table, so that exactly that can be taken back."""
+
+    node: NodeName
+    shape: ShapeId
+    devices: tuple[DeviceShare, ...]
+    releasing: bool
+
+
+class Placement(Record):
+    """The session's intent for a pod, until facts say where it is. `hold` is where its capacity came from."""
+
+    node: NodeName
+    devices: tuple[DeviceShare, ...]
+    hold: tuple[ReservationUid, SlotName] | None = None
+
+
+class SlotPhase(StrEnum):
+    PENDING = "Pending"
+    HELD = "Available"
+    USED = "Succeeded"
+    FAILED = "Failed"
+
+
+class Slot(Record):
+    """One place of a Reservation. `node` and `devices` where held or used, `pod` where used, `reason` where failed,
+    `reasons` (nodes per rule) where nothing fits."""
+
+    shape: ShapeId
+    task: str
+    phase: SlotPhase = SlotPhase.PENDING
+    node: NodeName = NodeName("")
+    devices: tuple[DeviceShare, ...] = ()
+    pod: PodUid = PodUid("")
+    reason: str = ""
+    nodes: int = 0
+    reasons: dict[str, int] = {}
+
+
+class ReservationPhase(StrEnum):
+    PENDING = "Pending"
+    AVAILABLE = "Available"
+    SUCCEEDED = "Succeeded"
+    WAITING = "Waiting"
+    FAILED = "Failed"
+
+
+class PhaseSince(Record):
+    """A Reservation's phase, and why and since when. `history` has the latest transition into each phase (RULES G-9)."""
+
+    phase: ReservationPhase
+    reason: str = ""
+    message: str = ""
+    since: Millis = Millis(0)
+    history: tuple[tuple[ReservationPhase, Millis], ...] = ()
+
+
+class Reservation(Record):
+    """A Reservation as far as the log knows. `accepted` is the accepted generation, 0 for none."""
+
+    fact: ReservationObserved
+    order: int
+    accepted: int = 0
+    min_available: int = 0
+    expires: Millis = Millis(0)
+    refused: int = 0
+    reason: str = ""
+    message: str = ""
+    expired: bool = False
+    gone: bool = False
+    collected: str = ""
+
+
+class Step(StrEnum):
+    """The saga of one migration. The last three are final."""
+
+    PLANNED = "planned"
+    HOLDING = "holding"
+    HELD = "held"
+    EVICTING = "evicting"
+    EVICTED = "evicted"
+    ABORTING = "aborting"
+    LANDED = "landed"
+    FAILED = "failed"
+    NOT_RECREATED = "not_recreated"
+
+
+FINAL = frozenset({Step.LANDED, Step.FAILED, Step.NOT_RECREATED})
+
+
+class Migration(Record):
+    """`reservation` is the hold's uid once it was seen. `armed` is the pod counter when the victim's end was first seen, 0
+    before: only pods that the log saw later may take the hold. `successor` took it."""
+
+    id: MigrationId
+    plan: str
+    move: Move
+    shape: ShapeId
+    lineage: str
+    step: Step = Step.PLANNED
+    since: Millis = Millis(0)
+    deadline: Millis = Millis(0)
+    reservation: ReservationUid = ReservationUid("")
+    armed: int = 0
+    successor: PodUid = PodUid("")
+    reason: str = ""
+    message: str = ""
+
+
+class Plan(Record):
+    planned: Planned
+    at: Millis
+    trigger: str
+
+
+class Waiting(Record):
+    """Why pods of a shape wait: the last `session.unfit`."""
+
+    nodes: int
+    reasons: dict[str, int]
+    at: Millis

@@ -1,0 +1,330 @@
+"""`ClusterState`: everything that follows from the log, and the few ways in which it may change.
+
+The maps are changed only through `put` and `drop`, the node table only through `settle`, `hold` and `unhold`; so a draft
+(DESIGN 4: decide on the state that includes the earlier decisions, then take it back) is a journal of inverses.
+`evolve` holds the rules; this module keeps indexes and charges right.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from restow.contracts.events import (
+    NodeObserved,
+    PodChanged,
+    PodObserved,
+    WorkloadObserved,
+)
+from restow.contracts.ids import (
+    FAMILIES,
+    MigrationId,
+    NodeName,
+    PlanId,
+    PodUid,
+    ReservationUid,
+    ShapeId,
+    SlotName,
+)
+from restow.contracts.values import DeviceShare, PodShape
+from restow.domain.config import GcConfig, MigrationConfig, ReservationConfig, SessionConfig
+from restow.domain.records import (
+    Charge,
+    Leader,
+    Migration,
+    PhaseSince,
+    Placement,
+    Plan,
+    Reservation,
+    Slot,
+    Waiting,
+)
+from restow.domain.table import Kind, NodeTable, Vector
+
+_ABSENT: Any = object()
+OVER = ("Succeeded", "Failed")
+"""Pod phases that use no capacity."""
+
+
+class Touched:
+    """What changed since somebody last looked: the incremental form of `pending` (effects still owed)."""
+
+    __slots__ = ("migrations", "pods", "reservations", "shapes")
+
+    def __init__(self) -> None:
+        self.pods: dict[PodUid, None] = {}
+        self.reservations: dict[ReservationUid, None] = {}
+        self.migrations: dict[MigrationId, None] = {}
+        self.shapes: dict[ShapeId, None] = {}
+
+
+class ClusterState:
+    """The fold of the log. Read it freely; change it only by folding (`restow.domain.fold`)."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.time = 0
+        self.last: dict[str, int] = dict.fromkeys(FAMILIES, 0)
+        self.leaders: dict[str, Leader] = {family: Leader() for family in FAMILIES}
+        self.configured: dict[str, str] = {}
+        self.session_config = SessionConfig()
+        self.reservation_config = ReservationConfig()
+        self.migration_config = MigrationConfig()
+        self.gc_config = GcConfig()
+        self.synced: dict[str, str] = {}
+
+        self.table = NodeTable()
+        self.nodes: dict[NodeName, NodeObserved] = {}
+        self.shapes: dict[ShapeId, PodShape] = {}
+        self.vectors: dict[ShapeId, Vector] = {}
+        self.pods: dict[PodUid, PodObserved] = {}
+        self.live: dict[PodUid, PodChanged] = {}
+        self.order: dict[PodUid, int] = {}
+        self.clock = 0
+        self.workloads: dict[str, WorkloadObserved] = {}
+
+        self.placed: dict[PodUid, Placement] = {}
+        self.charges: dict[PodUid, Charge] = {}
+        self.on_node: dict[NodeName, dict[PodUid, None]] = {}
+        self.homeless: dict[NodeName, dict[PodUid, None]] = {}
+        self.queue: dict[PodUid, None] = {}
+        self.waiting: dict[ShapeId, Waiting] = {}
+        self.parked: dict[PodUid, None] = {}
+
+        self.reservations: dict[ReservationUid, Reservation] = {}
+        self.slots: dict[ReservationUid, dict[SlotName, Slot]] = {}
+        self.phases: dict[ReservationUid, PhaseSince] = {}
+        self.held_on: dict[NodeName, dict[tuple[ReservationUid, SlotName], None]] = {}
+        self.slot_queue: dict[tuple[ReservationUid, SlotName], None] = {}
+        self.unreviewed: dict[ReservationUid, None] = {}
+        self.to_release: dict[tuple[ReservationUid, SlotName], str] = {}
+
+        self.plans: dict[PlanId, Plan] = {}
+        self.migrations: dict[MigrationId, Migration] = {}
+        self.backlog: dict[MigrationId, None] = {}
+        self.active: dict[MigrationId, None] = {}
+        self.victims: dict[PodUid, MigrationId] = {}
+        self.successors: dict[PodUid, MigrationId] = {}
+        self.armed: dict[str, dict[MigrationId, None]] = {}
+        self.cooling: dict[NodeName, int] = {}
+
+        self.snapshot_seq = 0
+        self.archived = 0
+        self.truncated = 0
+
+        self.capacity_epoch = 0
+        self.void: Counter[str] = Counter()
+        self.unknown: Counter[str] = Counter()
+        self.events = 0
+        self.touched = Touched()
+        self._journal: list[tuple] | None = None
+
+    # -- maps --------------------------------------------------------------------------------------------------------
+
+    def put(self, mapping: dict, key: Any, value: Any) -> None:
+        if self._journal is not None:
+            self._journal.append((mapping, key, mapping.get(key, _ABSENT)))
+        mapping[key] = value
+
+    def drop(self, mapping: dict, key: Any) -> Any:
+        """Remove and return, or None."""
+        old = mapping.pop(key, _ABSENT)
+        if old is _ABSENT:
+            return None
+        if self._journal is not None:
+            self._journal.append((mapping, key, old))
+        return old
+
+    def put_in(self, index: dict, key: Any, member: Any) -> None:
+        """Add to a set kept as a dict of dicts."""
+        inner = index.get(key)
+        if inner is None:
+            inner = {}
+            self.put(index, key, inner)
+        self.put(inner, member, None)
+
+    def drop_in(self, index: dict, key: Any, member: Any) -> None:
+        inner = index.get(key)
+        if inner is not None:
+            self.drop(inner, member)
+            if not inner:
+                self.drop(index, key)
+
+    # -- drafts ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def draft(self) -> Iterator["ClusterState"]:
+        """Changes made inside are taken back at the end. Drafts nest. Facts (`cluster` events) cannot be drafted."""
+        outer, self._journal = self._journal, []
+        scalars = (self.seq, self.time, self.clock, self.capacity_epoch, self.snapshot_seq, self.archived, self.truncated)
+        events, touched, self.touched = self.events, self.touched, Touched()
+        void, configs = self.void.copy(), self._configs()
+        try:
+            yield self
+        finally:
+            for mapping, key, old in reversed(self._journal):
+                if mapping is None:
+                    key(*old)
+                elif old is _ABSENT:
+                    mapping.pop(key, None)
+                else:
+                    mapping[key] = old
+            self._journal, self.touched, self.events, self.void = outer, touched, events, void
+            (self.seq, self.time, self.clock, self.capacity_epoch, self.snapshot_seq, self.archived, self.truncated) = scalars
+            self.session_config, self.reservation_config, self.migration_config, self.gc_config = configs
+
+    def _configs(self) -> tuple:
+        return self.session_config, self.reservation_config, self.migration_config, self.gc_config
+
+    @property
+    def drafting(self) -> bool:
+        return self._journal is not None
+
+    def _charge(self, row: int, v: Vector, devices: tuple[DeviceShare, ...], sign: int, kind: Kind) -> None:
+        self.table.charge(row, v, devices, sign, kind)
+        if self._journal is not None:
+            self._journal.append((None, self.table.charge, (row, v, devices, -sign, kind)))
+
+    # -- charges -----------------------------------------------------------------------------------------------------
+
+    def node_of(self, pod: PodUid) -> NodeName | None:
+        """Facts beat intents: a pod's node is its fact's, otherwise the session's (DESIGN 5)."""
+        live = self.live.get(pod)
+        if live is not None and live.node is not None:
+            return live.node
+        placement = self.placed.get(pod)
+        return None if placement is None else placement.node
+
+    def settle(self, pod: PodUid) -> None:
+        """Make the charge of a pod what facts and intents say it is."""
+        wanted = self._wanted_charge(pod)
+        old = self.charges.get(pod)
+        if old == wanted:
+            return
+        if old is not None:
+            self._uncharge(pod, old)
+        if wanted is not None:
+            self._recharge(pod, wanted)
+
+    def _wanted_charge(self, pod: PodUid) -> Charge | None:
+        observed, live = self.pods.get(pod), self.live.get(pod)
+        node = self.node_of(pod)
+        if observed is None or live is None or node is None or live.phase in OVER:
+            return None
+        if node not in self.table.rows:
+            self.put_in(self.homeless, node, pod)
+            return None
+        old = self.charges.get(pod)
+        devices = live.devices
+        placement = self.placed.get(pod)
+        if not devices and placement is not None and placement.node == node:
+            devices = placement.devices
+        request = self.shapes[observed.shape].devices
+        if not devices and request is not None:
+            if old is not None and old.node == node and old.shape == observed.shape:
+                devices = old.devices
+            else:
+                devices = self.table.choose_devices(self.table.rows[node], request) or ()
+        return Charge(node, observed.shape, devices, live.deleting > 0)
+
+    def _uncharge(self, pod: PodUid, charge: Charge) -> None:
+        row = self.table.rows.get(charge.node)
+        if row is not None:
+            v = self.vectors[charge.shape]
+            self._charge(row, v, charge.devices, -1, Kind.RELEASING if charge.releasing else Kind.USED)
+        self.drop(self.charges, pod)
+        self.drop_in(self.on_node, charge.node, pod)
+        self.capacity_epoch += 1
+
+    def _recharge(self, pod: PodUid, charge: Charge) -> None:
+        row = self.table.rows[charge.node]
+        v = self.vectors[charge.shape]
+        self._charge(row, v, charge.devices, 1, Kind.RELEASING if charge.releasing else Kind.USED)
+        self.put(self.charges, pod, charge)
+        self.put_in(self.on_node, charge.node, pod)
+
+    def hold(self, reservation: ReservationUid, slot: SlotName, node: NodeName, shape: ShapeId, devices: tuple[DeviceShare, ...]) -> None:
+        """Charge a held place. On a node that has vanished since the decision it is lost at once."""
+        row = self.table.rows.get(node)
+        if row is None:
+            self.put(self.to_release, (reservation, slot), "NodeLost")
+            return
+        self._charge(row, self.vectors[shape], devices, 1, Kind.HELD)
+        self.put_in(self.held_on, node, (reservation, slot))
+
+    def unhold(self, reservation: ReservationUid, slot: SlotName, held: Slot) -> None:
+        """Take the charge of a held place back."""
+        self.drop(self.to_release, (reservation, slot))
+        if (reservation, slot) in self.held_on.get(held.node, ()):
+            self._charge(self.table.rows[held.node], self.vectors[held.shape], held.devices, -1, Kind.HELD)
+            self.drop_in(self.held_on, held.node, (reservation, slot))
+            self.capacity_epoch += 1
+
+    def forget_node(self, name: NodeName) -> None:
+        """The node is gone, and with it what was charged to it: pods wait for their own end, holds are lost."""
+        for pod in list(self.on_node.get(name, ())):
+            self.drop(self.charges, pod)
+            self.drop_in(self.on_node, name, pod)
+            self.put_in(self.homeless, name, pod)
+        for key in list(self.held_on.get(name, ())):
+            self.drop_in(self.held_on, name, key)
+            self.put(self.to_release, key, "NodeLost")
+        self.table.remove_node(name)
+        self.drop(self.nodes, name)
+        self.capacity_epoch += 1
+
+    # -- questions that several deciders ask -------------------------------------------------------------------------
+
+    def ours(self, pod: PodObserved) -> bool:
+        """Whether Restow schedules this pod."""
+        return self.shapes[pod.shape].scheduler in self.session_config.scheduler_names
+
+    def awaits_placement(self, pod: PodUid) -> bool:
+        """Whether the session should find a node for it."""
+        observed, live = self.pods.get(pod), self.live.get(pod)
+        return (
+            observed is not None
+            and live is not None
+            and live.node is None
+            and live.phase == "Pending"
+            and not live.deleting
+            and not observed.gated
+            and pod not in self.placed
+            and self.ours(observed)
+        )
+
+    def requeue(self, pod: PodUid) -> None:
+        """Put a pod into the session's queue, or take it out, as facts and intents say."""
+        if self.awaits_placement(pod):
+            if pod not in self.queue and pod not in self.parked:
+                self.put(self.queue, pod, None)
+        else:
+            self.drop(self.queue, pod)
+            self.drop(self.parked, pod)
+
+    def lineage(self, pod: PodObserved) -> str:
+        """What a successor has in common with this pod: its top controller, and its name where that is part of its
+        identity (StatefulSet). Empty for a bare pod."""
+        if pod.owner is None:
+            return ""
+        if pod.owner.kind == "StatefulSet":
+            return f"{pod.owner.uid}/{pod.name}"
+        above = self.workloads.get(pod.owner.uid)
+        return pod.owner.uid if above is None else above.owner.uid
+
+    def counts(self) -> dict[str, int]:
+        """Sizes, for logs and metrics."""
+        return {
+            "nodes": len(self.nodes),
+            "pods": len(self.pods),
+            "shapes": len(self.shapes),
+            "queue": len(self.queue) + len(self.parked),
+            "reservations": len(self.reservations),
+            "holds": sum(len(v) for v in self.held_on.values()),
+            "migrations": len(self.migrations),
+            "active_migrations": len(self.backlog) + len(self.active),
+            "void": sum(self.void.values()),
+            "unknown": sum(self.unknown.values()),
+        }
+
+

@@ -1,0 +1,214 @@
+"""The node table: who has how much room, as integer arrays that are changed in place and never rebuilt.
+
+Rows are nodes, columns are resources; a second table has one column a device. Values are only added, subtracted and
+compared (int64 overflows silently); ratios are `value * 10_000 // allocatable` on values that fit.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+
+import numpy as np
+
+from restow.contracts.values import DeviceRequest, DeviceShare
+
+WHOLE = 1000
+"""Thousandths of a device."""
+
+NO_DEVICE = -1
+"""Free share of a device that the node does not have."""
+
+
+class Kind(Enum):
+    """What a charge is: a pod's, a terminating pod's (counted as used, too, until it is gone), or a hold's."""
+
+    USED = 1
+    RELEASING = 2
+    HELD = 3
+
+
+class Vector:
+    """A request in the table's terms: `columns` and `amounts` (both int64, same length) plus the devices."""
+
+    __slots__ = ("amounts", "columns", "devices")
+
+    def __init__(self, columns: np.ndarray, amounts: np.ndarray, devices: DeviceRequest | None):
+        self.columns = columns
+        self.amounts = amounts
+        self.devices = devices
+
+
+class NodeTable:
+    """Arrays `(nodes, resources) int64`: `allocatable`, `used` (pods), `reserved` (held, not yet consumed), `releasing`
+    (the part of `used` whose pods are terminating), and `free = allocatable - used - reserved`. `device_free` is
+    `(nodes, devices) int64` in thousandths, NO_DEVICE where there is none. `alive` marks rows that are nodes. Arrays are
+    views of larger buffers; take them anew after adding a node or a column."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, int] = {}
+        self.names: list[str] = []
+        self.columns: dict[str, int] = {}
+        self.structure = 0
+        self._vacant: list[int] = []
+        self._size = 0
+        self._buffers = {k: np.zeros((16, 8), np.int64) for k in ("allocatable", "used", "reserved", "releasing", "free")}
+        self._devices = np.full((16, 8), NO_DEVICE, np.int64)
+        self._alive = np.zeros(16, bool)
+        self._rank: np.ndarray | None = None
+        self._views()
+
+    # -- structure ---------------------------------------------------------------------------------------------------
+
+    def column(self, resource: str) -> int:
+        """The column of a resource; a new one is added, zero everywhere."""
+        at = self.columns.get(resource)
+        if at is None:
+            at = self.columns[resource] = len(self.columns)
+            self.structure += 1
+            width = self._buffers["free"].shape[1]
+            if at >= width:
+                for name, old in self._buffers.items():
+                    self._buffers[name] = np.concatenate([old, np.zeros_like(old)], axis=1)
+            self._views()
+        return at
+
+    def vector(self, requests: dict[str, int], devices: DeviceRequest | None) -> Vector:
+        wanted = sorted((self.column(r), v) for r, v in requests.items() if v > 0)
+        return Vector(
+            np.array([c for c, _ in wanted], np.int64), np.array([v for _, v in wanted], np.int64), devices
+        )
+
+    def set_node(self, name: str, allocatable: dict[str, int], devices: int) -> int:
+        """Add a node, or change what it offers; what is charged to it stays."""
+        columns = {self.column(r): v for r, v in allocatable.items()}
+        row = self.rows.get(name)
+        if row is None:
+            row = self._new_row(name)
+        total = self.allocatable[row]
+        before = total.copy()
+        total[:] = 0
+        for column, value in columns.items():
+            total[column] = value
+        self.free[row] += total - before
+        self._set_devices(row, devices)
+        return row
+
+    def remove_node(self, name: str) -> None:
+        """The row becomes vacant; everything charged to it is forgotten (the caller forgets its charges, too)."""
+        row = self.rows.pop(name)
+        self.structure += 1
+        self.names[row] = ""
+        for buffer in self._buffers.values():
+            buffer[row] = 0
+        self._devices[row] = NO_DEVICE
+        self._alive[row] = False
+        self._vacant.append(row)
+        self._rank = None
+
+    def _new_row(self, name: str) -> int:
+        self.structure += 1
+        if self._vacant:
+            row = self._vacant.pop()
+            self.names[row] = name
+        else:
+            row = self._size
+            self._size += 1
+            self.names.append(name)
+            if row >= len(self._alive):
+                for key, old in self._buffers.items():
+                    self._buffers[key] = np.concatenate([old, np.zeros_like(old)], axis=0)
+                self._devices = np.concatenate([self._devices, np.full_like(self._devices, NO_DEVICE)], axis=0)
+                self._alive = np.concatenate([self._alive, np.zeros_like(self._alive)])
+        self.rows[name] = row
+        self._alive[row] = True
+        self._rank = None
+        self._views()
+        return row
+
+    def _set_devices(self, row: int, count: int) -> None:
+        while count > self._devices.shape[1]:
+            self._devices = np.concatenate([self._devices, np.full_like(self._devices, NO_DEVICE)], axis=1)
+            self._views()
+        shares = self._devices[row]
+        for index in range(len(shares)):
+            if index < count and shares[index] == NO_DEVICE:
+                shares[index] = WHOLE
+            elif index >= count:
+                shares[index] = NO_DEVICE
+
+    def _views(self) -> None:
+        n, m = self._size, len(self.columns)
+        self.allocatable = self._buffers["allocatable"][:n, :m]
+        self.used = self._buffers["used"][:n, :m]
+        self.reserved = self._buffers["reserved"][:n, :m]
+        self.releasing = self._buffers["releasing"][:n, :m]
+        self.free = self._buffers["free"][:n, :m]
+        self.device_free = self._devices[:n]
+        self.alive = self._alive[:n]
+
+    @property
+    def rank(self) -> np.ndarray:
+        """`(nodes,) int64`: position of each row's name in lexicographic order, the last tie-break of every choice."""
+        if self._rank is None or len(self._rank) != self._size:
+            self._rank = np.empty(self._size, np.int64)
+            order = sorted(range(self._size), key=lambda r: self.names[r])
+            self._rank[order] = np.arange(self._size)
+        return self._rank
+
+    # -- charges -----------------------------------------------------------------------------------------------------
+
+    def charge(self, row: int, v: Vector, devices: Iterable[DeviceShare], sign: int, kind: Kind = Kind.USED) -> None:
+        """Add (`sign` 1) or take back (-1) a request. Facts may over-commit a node: free can be negative."""
+        amounts = v.amounts if sign > 0 else -v.amounts
+        if kind is Kind.HELD:
+            self.reserved[row, v.columns] += amounts
+        else:
+            self.used[row, v.columns] += amounts
+            if kind is Kind.RELEASING:
+                self.releasing[row, v.columns] += amounts
+        self.free[row, v.columns] -= amounts
+        shares = self._devices[row]
+        for d in devices:
+            if d.index < len(shares) and shares[d.index] != NO_DEVICE:
+                shares[d.index] -= d.milli * sign
+
+    def charge_many(self, rows: Sequence[int], vectors: Sequence[Vector], devices: Sequence[tuple[DeviceShare, ...]]) -> None:
+        """`charge(row, vector, devices, 1)` for each, in a few array operations."""
+        lengths = [len(v.columns) for v in vectors]
+        where = np.repeat(np.asarray(rows, np.int64), lengths)
+        columns = np.concatenate([v.columns for v in vectors])
+        amounts = np.concatenate([v.amounts for v in vectors])
+        np.add.at(self.used, (where, columns), amounts)
+        np.subtract.at(self.free, (where, columns), amounts)
+        for row, shares in zip(rows, devices, strict=True):
+            for d in shares:
+                if d.index < self._devices.shape[1] and self._devices[row, d.index] != NO_DEVICE:
+                    self._devices[row, d.index] -= d.milli
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def fits(self, v: Vector) -> np.ndarray:
+        """`(nodes,) bool`: rows with room for the request, devices included."""
+        room = self.alive.copy()
+        for column, amount in zip(v.columns, v.amounts, strict=True):
+            room &= self.free[:, column] >= amount
+        if v.devices is not None:
+            room &= (self.device_free >= v.devices.milli).sum(axis=1) >= v.devices.count
+        return room
+
+    def fits_row(self, row: int, v: Vector) -> bool:
+        """`fits` for one row."""
+        if not self.alive[row] or (self.free[row, v.columns] < v.amounts).any():
+            return False
+        return v.devices is None or int((self.device_free[row] >= v.devices.milli).sum()) >= v.devices.count
+
+    def choose_devices(self, row: int, request: DeviceRequest | None) -> tuple[DeviceShare, ...] | None:
+        """The devices for a request on this node: those with the least free share that suffices, ties by index. None
+        where they do not suffice; () where none are asked for."""
+        if request is None:
+            return ()
+        free = self.device_free[row].tolist()
+        able = sorted((share, i) for i, share in enumerate(free) if share >= request.milli)
+        if len(able) < request.count:
+            return None
+        chosen = sorted(i for _, i in able[: request.count])
+        return tuple(DeviceShare(i, request.milli) for i in chosen)
