@@ -50,7 +50,8 @@ class Wakeup:
 class MemoryLog:
     """An EventLog in this process. Share one instance among the services of a test.
 
-    clock: nanoseconds since the Unix epoch. max_body: bytes.
+    log_id: "" makes a random one. first_seq: where the empty log begins. clock: nanoseconds since the Unix epoch.
+    max_body: bytes.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class MemoryLog:
         cluster: str = "test",
         *,
         log_id: str = "",
+        first_seq: int = 1,
         clock: Callable[[], int] = time.time_ns,
         max_body: int = MAX_BODY,
     ) -> None:
@@ -66,7 +68,7 @@ class MemoryLog:
         self.max_body = min(max_body, MAX_BODY)
         self._clock = clock
         self._records: list[Record] = []
-        self._first = 1
+        self._first = first_seq
         self._last_of: dict[Family, int] = {}
         self._wakeup = Wakeup()
         self._closed = False

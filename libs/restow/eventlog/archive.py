@@ -1,0 +1,259 @@
+"""Archives: a folder of sealed segments, checked as one chain; export, import, and archive + stream as one log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from restow.eventlog.port import EventLog, LogMismatch, Record, Unavailable
+from restow.eventlog.segment import (
+    GENESIS,
+    ArchiveError,
+    Segment,
+    SegmentWriter,
+    open_segment,
+    read_segment,
+)
+
+SEGMENT_BYTES = 64 * 1024 * 1024
+"""Unpacked bytes of lines after which a segment is closed and the next begun."""
+
+
+@runtime_checkable
+class BulkLog(Protocol):
+    """A log that can take many records at once (JetStream)."""
+
+    async def bulk_append(self, records: AsyncIterator[Record]) -> int:
+        """Append all in order; each must get its own sequence."""
+        ...
+
+
+class Archive:
+    """A checked chain of segments of one log, in order and without holes. Made by `open_archive`."""
+
+    def __init__(self, path: Path, segments: list[Segment]) -> None:
+        self.path, self.segments = path, segments
+
+    @property
+    def log_id(self) -> str:
+        """Id of the log that the segments are from."""
+        return self.segments[0].header.log_id
+
+    @property
+    def cluster(self) -> str:
+        """Cluster of the log that the segments are from."""
+        return self.segments[0].header.cluster
+
+    @property
+    def first(self) -> int:
+        """First sequence in the archive."""
+        return self.segments[0].header.first
+
+    @property
+    def last(self) -> int:
+        """Last sequence in the archive."""
+        return self.segments[-1].header.last
+
+    @property
+    def digest(self) -> str:
+        """Seal of the last segment, which stands for all of them."""
+        return self.segments[-1].digest
+
+    def batches(self, from_seq: int = 0) -> Iterator[list[Record]]:
+        """Every record from `from_seq` on, in order. Raises ArchiveError."""
+        for segment in self.segments:
+            if segment.header.last >= from_seq:
+                yield from read_segment(segment, from_seq)
+
+    def records(self, from_seq: int = 0) -> Iterator[Record]:
+        """`batches`, one by one."""
+        for batch in self.batches(from_seq):
+            yield from batch
+
+
+def open_archive(path: str | Path, *, log_id: str | None = None) -> Archive:
+    """Check a folder of segments, or one segment file. Every byte is read once.
+
+    log_id: refuse another log's. Raises ArchiveError (file, line or byte, reason) for what is cut, damaged, renamed,
+    reordered, duplicated, missing or foreign, and for a folder without segments.
+    """
+    path = Path(path)
+    files = sorted(path.glob("*.jsonl.zst")) if path.is_dir() else [path]
+    if not files:
+        raise ArchiveError(path, "", "the folder holds no segment (*.jsonl.zst)")
+    segments: list[Segment] = []
+    for file in files:
+        segment = open_segment(file)
+        if log_id is not None and segment.header.log_id != log_id:
+            raise ArchiveError(file, "line 1", f"it is from log {segment.header.log_id}, not from {log_id}")
+        if segments:
+            _check_joint(segments[-1], segment)
+        elif path.is_dir() and segment.header.previous != GENESIS:
+            raise ArchiveError(file, "line 1", "a segment before it is missing: it does not begin a chain")
+        segments.append(segment)
+    return Archive(path, segments)
+
+
+def _check_joint(before: Segment, segment: Segment) -> None:
+    path, old, new = segment.path, before.header, segment.header
+    if new.log_id != old.log_id:
+        raise ArchiveError(path, "line 1", f"it is from log {new.log_id}, the segment before from {old.log_id}")
+    if new.first <= old.last:
+        raise ArchiveError(path, "line 1", f"it begins at {new.first}, but {before.path.name} already ends at {old.last}")
+    if new.first > old.last + 1:
+        raise ArchiveError(path, "line 1", f"records {old.last + 1} to {new.first - 1} are missing before it")
+    if new.previous != before.digest:
+        raise ArchiveError(path, "line 1", f"it does not continue {before.path.name}: that segment was replaced")
+
+
+async def export(
+    log: EventLog,
+    path: str | Path,
+    from_seq: int | None = None,
+    to_seq: int | None = None,
+    *,
+    segment_bytes: int = SEGMENT_BYTES,
+) -> Archive | None:
+    """Write the log's records to the folder `path`, continuing the archive that is there; returns all of it.
+
+    from_seq: None continues after the archive's end, or begins at the log's first sequence. to_seq: None is the log's
+    tail now. None is returned where there is nothing to write and no archive. Work on disk runs in a thread.
+    Raises ArchiveError, LogMismatch, Truncated, Unavailable, ValueError.
+    """
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    present = await asyncio.to_thread(open_archive, folder, log_id=log.log_id) if any(folder.glob("*.jsonl.zst")) else None
+    start = from_seq if from_seq is not None else present.last + 1 if present else await log.first()
+    stop = await log.tail() if to_seq is None else to_seq
+    if present and start != present.last + 1:
+        raise ValueError(f"the archive in {folder} ends at {present.last}; it can be continued at {present.last + 1} only")
+    if to_seq is not None and to_seq > await log.tail():
+        raise ValueError(f"the log ends at {await log.tail()}; cannot export up to {to_seq}")
+    if start > stop:
+        return present
+    segments = present.segments if present else []
+    previous = present.digest if present else GENESIS
+    async for segment in _written(log, folder, start, stop, previous, segment_bytes):
+        segments.append(segment)
+    return Archive(folder, segments)
+
+
+async def _written(
+    log: EventLog, folder: Path, start: int, stop: int, previous: str, segment_bytes: int
+) -> AsyncIterator[Segment]:
+    writer: SegmentWriter | None = None
+    try:
+        async with aclosing(log.read(start)) as batches:  # type: ignore[type-var]
+            async for batch in batches:
+                rest = [record for record in batch if record.seq <= stop]
+                while rest:
+                    writer = writer or SegmentWriter(folder, log.log_id, log.cluster, previous)
+                    taken = await asyncio.to_thread(_add, writer, rest, segment_bytes)
+                    rest = rest[taken:]
+                    if writer.size >= segment_bytes or writer.last == stop:
+                        segment = await asyncio.to_thread(writer.finish)
+                        writer, previous = None, segment.digest
+                        yield segment
+                if batch[-1].seq >= stop:
+                    return
+    finally:
+        if writer is not None:
+            writer.abandon()
+
+
+def _add(writer: SegmentWriter, records: list[Record], segment_bytes: int) -> int:
+    """Add records until the segment is full; returns how many."""
+    for count, record in enumerate(records, 1):
+        writer.add(record)
+        if writer.size >= segment_bytes:
+            return count
+    return len(records)
+
+
+async def import_(path: str | Path, log: EventLog) -> int:
+    """Append an archive to an empty log that was made with the archive's log id and first sequence; returns how many.
+
+    The log keeps the records' bytes, envelopes and sequences; a broker stamps its own storage time. Raises
+    LogMismatch (not empty, another id or beginning), ArchiveError, and what `append` raises.
+    """
+    archive = await asyncio.to_thread(open_archive, path)
+    if archive.log_id != log.log_id:
+        raise LogMismatch(
+            f"{archive.path} is from log {archive.log_id}, this log is {log.log_id}: create it with the archive's id"
+        )
+    tail, first = await log.tail(), await log.first()
+    if tail >= first:
+        raise LogMismatch(f"log {log.log_id} is not empty (it holds {first} to {tail}); an import needs an empty one")
+    if first != archive.first:
+        raise LogMismatch(f"{archive.path} begins at {archive.first}, the empty log at {first}: create it with that first sequence")
+    if isinstance(log, BulkLog):
+        return await log.bulk_append(_following(archive, 0))
+    last_of: dict[str, int] = {}
+    count = 0
+    async for record in _following(archive, 0):
+        expected = last_of.get(record.family, 0)
+        last_of[record.family] = await log.append(
+            record.family, record.body, record.envelope, expected_last=expected
+        )
+        count += 1
+    return count
+
+
+async def _following(archive: Archive, from_seq: int) -> AsyncIterator[Record]:
+    batches = archive.batches(from_seq)
+    while batch := await asyncio.to_thread(next, batches, None):
+        for record in batch:
+            yield record
+
+
+async def full_log(path: str | Path, log: EventLog, from_seq: int = 1) -> AsyncIterator[list[Record]]:
+    """Archive and log as the one log that they are: from `from_seq` through the archive, then the log for ever.
+
+    Where both hold a record the log's is taken only behind the archive's end, after the first one was compared with
+    it. A missing archive is allowed while the log still holds everything. Raises ArchiveError and LogMismatch where
+    they do not join, and what `read` raises.
+    """
+    folder = Path(path)
+    first = await log.first()
+    position = from_seq
+    if folder.is_dir() and any(folder.glob("*.jsonl.zst")):
+        archive = await asyncio.to_thread(open_archive, folder, log_id=log.log_id)
+        await _check_covers(archive, log, from_seq, first)
+        batches = archive.batches(from_seq)
+        while batch := await asyncio.to_thread(next, batches, None):
+            position = batch[-1].seq + 1
+            yield batch
+    elif first > from_seq:
+        raise ArchiveError(folder, "", f"no archive here, and the log begins at {first}: {from_seq} to {first - 1} are missing")
+    async with aclosing(log.read(position)) as rest:  # type: ignore[type-var]
+        async for batch in rest:
+            yield batch
+
+
+async def _check_covers(archive: Archive, log: EventLog, from_seq: int, first: int) -> None:
+    tail = await log.tail()
+    if archive.first > from_seq:
+        raise ArchiveError(archive.path, "", f"it begins at {archive.first}; records {from_seq} to {archive.first - 1} are missing")
+    if first > archive.last + 1:
+        raise ArchiveError(
+            archive.path, "", f"it ends at {archive.last}, the log begins at {first}: {archive.last + 1} to {first - 1} are missing"
+        )
+    if archive.last > tail:
+        raise LogMismatch(f"{archive.path} ends at {archive.last}, but log {log.log_id} at {tail}: the log has lost commits")
+    if first <= archive.last:
+        await _check_same(archive, log)
+
+
+async def _check_same(archive: Archive, log: EventLog) -> None:
+    """The archive's last record must be the log's, or one of them is not of this history."""
+    archived = next(iter(archive.records(archive.last)))
+    async with aclosing(log.read(archive.last)) as batches:  # type: ignore[type-var]
+        async for batch in batches:
+            stored = batch[0]
+            if (stored.envelope, stored.family, stored.body) != (archived.envelope, archived.family, archived.body):
+                raise LogMismatch(f"record {archived.seq} differs between {archive.path} and log {log.log_id}")
+            return
+    raise Unavailable(f"log {log.log_id} did not deliver record {archive.last}")

@@ -1,0 +1,247 @@
+"""Snapshots in a JetStream object store, in the layout that `nats object ls|get restow-<cluster>` knows.
+
+The chunks are published first and the object's description last, so a snapshot is there as a whole or not at all.
+nats-py's own object store is not used: it sends one chunk at a time, and reading joins them in quadratic time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import secrets
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from restow.eventlog.jetstream.append import _Ack
+from restow.eventlog.jetstream.connect import ApiError, Broker, Denied, NoAnswer
+from restow.eventlog.jetstream.log import JetStreamLog
+from restow.eventlog.jetstream.reader import Feed
+from restow.eventlog.jetstream.stream import NAME_IN_USE, NO_MESSAGE, NOT_FOUND
+from restow.eventlog.port import BrokerRefused, LogMismatch, Unavailable
+from restow.eventlog.snapshots import (
+    Snapshot,
+    SnapshotError,
+    check_log,
+    newest_readable,
+    pack,
+    too_old,
+    unpack,
+)
+
+CHUNK = 512 * 1024
+"""Bytes of one chunk."""
+
+WINDOW = 16
+"""Chunks under way at once."""
+
+
+class _Meta(msgspec.Struct, omit_defaults=True):
+    """An object's description, in the object store's own words. Ours are under `headers`."""
+
+    name: str
+    bucket: str
+    nuid: str
+    size: int = 0
+    chunks: int = 0
+    digest: str = ""
+    mtime: str = ""
+    deleted: bool = False
+    headers: dict[str, list[str]] | None = None
+    options: dict[str, Any] | None = None
+
+
+class JetStreamSnapshots:
+    """Snapshots of one JetStreamLog beside it on the same broker. Made by `open_snapshots`."""
+
+    def __init__(self, log: JetStreamLog) -> None:
+        self._broker: Broker = log.broker
+        self._log_id = log.log_id
+        self.bucket = f"restow-{log.cluster}"
+        self._stream = f"OBJ_{self.bucket}"
+
+    async def put(self, snapshot: Snapshot) -> None:
+        """See Snapshots.put. Raises Unavailable, BrokerRefused."""
+        check_log(snapshot.log_id, self._log_id, f"snapshot {snapshot.seq}")
+        blob = await asyncio.to_thread(pack, snapshot)
+        name = _name(snapshot.seq)
+        before = await self._meta(name)
+        nuid = secrets.token_hex(11)
+        try:
+            await self._put_chunks(nuid, blob)
+        except BaseException:
+            await asyncio.shield(self._purge(nuid))
+            raise
+        digest = base64.urlsafe_b64encode(hashlib.sha256(blob).digest()).decode()
+        await self._describe(
+            _Meta(
+                name=name,
+                bucket=self.bucket,
+                nuid=nuid,
+                size=len(blob),
+                chunks=-(-len(blob) // CHUNK),
+                digest=f"SHA-256={digest}",
+                mtime=datetime.now(UTC).isoformat(),
+                headers={"restow-log-id": [self._log_id], "restow-fold-version": [str(snapshot.fold_version)]},
+                options={"max_chunk_size": CHUNK},
+            )
+        )
+        if before and not before.deleted:
+            await self._purge(before.nuid)
+        for seq in too_old(await self.list()):
+            await self._delete(seq)
+
+    async def latest(self, *, at_most: int | None = None) -> Snapshot | None:
+        """See Snapshots.latest. Raises Unavailable, BrokerRefused."""
+        return await newest_readable(await self.list(), at_most, self._load)
+
+    async def list(self) -> list[int]:
+        """See Snapshots.list. Raises Unavailable, BrokerRefused."""
+        try:
+            info = await self._broker.api(f"STREAM.INFO.{self._stream}", {"subjects_filter": f"$O.{self.bucket}.M.>"})
+        except ApiError as error:
+            if error.err_code == NOT_FOUND:
+                return []
+            raise BrokerRefused(f"the broker refused to show the snapshots: {error}") from error
+        found = []
+        for subject in info["state"].get("subjects") or {}:
+            meta = await self._meta(base64.urlsafe_b64decode(subject.rpartition(".")[2]).decode())
+            if meta and not meta.deleted and meta.name.isdigit():
+                found.append(int(meta.name))
+        return sorted(found)
+
+    async def open(self, replicas: int) -> None:
+        """Create the bucket unless it is there."""
+        config = {
+            "name": self._stream,
+            "description": "Restow's snapshots",
+            "subjects": [f"$O.{self.bucket}.C.>", f"$O.{self.bucket}.M.>"],
+            "retention": "limits",
+            "storage": "file",
+            "discard": "new",
+            "max_age": 0,
+            "max_msgs": -1,
+            "max_bytes": -1,
+            "max_consumers": -1,
+            "max_msg_size": -1,
+            "num_replicas": replicas,
+            "allow_rollup_hdrs": True,
+            "allow_direct": True,
+        }
+        try:
+            await self._broker.api(f"STREAM.CREATE.{self._stream}", config)
+        except ApiError as error:
+            if error.err_code != NAME_IN_USE:
+                raise BrokerRefused(f"the broker refused to create the snapshots' bucket: {error}") from error
+
+    async def _put_chunks(self, nuid: str, blob: bytes) -> None:
+        """Publish the chunks in order with several under way; each must get the place behind the one before."""
+        subject = f"$O.{self.bucket}.C.{nuid}"
+        places: list[int] = []
+        starts = range(0, len(blob), CHUNK)
+        for window in (starts[i : i + WINDOW] for i in range(0, len(starts), WINDOW)):
+            places += await asyncio.gather(*(self._publish(subject, blob[at : at + CHUNK]) for at in window))
+        if places != sorted(places):
+            raise Unavailable("the broker stored a snapshot's chunks out of order; put it again")
+
+    async def _load(self, seq: int) -> Snapshot:
+        meta = await self._meta(_name(seq))
+        what = f"snapshot {seq} in bucket {self.bucket}"
+        if meta is None or meta.deleted:
+            raise SnapshotError(f"{what}: it vanished")
+        check_log((meta.headers or {}).get("restow-log-id", ["?"])[0], self._log_id, what)
+        blob = await self._get_chunks(meta, what)
+        snapshot = await asyncio.to_thread(unpack, blob, what)
+        check_log(snapshot.log_id, self._log_id, what)
+        return snapshot
+
+    async def _get_chunks(self, meta: _Meta, what: str) -> bytes:
+        chunks: list[bytes] = []
+        feed = Feed(
+            self._broker,
+            self._stream,
+            first_check=_nothing_to_check,
+            on_hole=_no_hole,
+            filter_subject=f"$O.{self.bucket}.C.{meta.nuid}",
+        )
+        try:
+            async with asyncio.timeout(60.0), aclosing(feed.batches(1)) as batches:  # type: ignore[type-var]
+                while len(chunks) < meta.chunks:
+                    batch = await anext(batches)
+                    chunks += [delivery.data for delivery in batch]
+        except TimeoutError:
+            raise SnapshotError(f"{what}: {len(chunks)} of {meta.chunks} chunks came within 60 s") from None
+        blob = b"".join(chunks)
+        if len(blob) != meta.size:
+            raise SnapshotError(f"{what}: {len(blob)} bytes, its description says {meta.size}")
+        return blob
+
+    async def _meta(self, name: str) -> _Meta | None:
+        try:
+            answer = await self._broker.api(
+                f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": self._meta_subject(name)}
+            )
+        except ApiError as error:
+            if error.err_code in (NO_MESSAGE, NOT_FOUND):
+                return None
+            raise BrokerRefused(f"the broker refused to show a snapshot's description: {error}") from error
+        try:
+            return msgspec.json.decode(base64.b64decode(answer["message"].get("data", "")), type=_Meta)
+        except msgspec.DecodeError as error:
+            raise LogMismatch(f"object {name!r} in bucket {self.bucket} is not described as an object: {error}") from error
+
+    async def _describe(self, meta: _Meta) -> None:
+        await self._publish(self._meta_subject(meta.name), msgspec.json.encode(meta), {"Nats-Rollup": "sub"})
+
+    async def _delete(self, seq: int) -> None:
+        meta = await self._meta(_name(seq))
+        if meta:
+            await self._describe(_Meta(name=meta.name, bucket=self.bucket, nuid=meta.nuid, deleted=True))
+            await self._purge(meta.nuid)
+
+    async def _purge(self, nuid: str) -> None:
+        try:
+            await self._broker.api(f"STREAM.PURGE.{self._stream}", {"filter": f"$O.{self.bucket}.C.{nuid}"})
+        except ApiError as error:
+            raise BrokerRefused(f"the broker refused to drop an old snapshot: {error}") from error
+
+    async def _publish(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> int:
+        try:
+            answer = await self._broker.request(subject, data, headers)
+        except NoAnswer as error:
+            raise Unavailable(f"the broker did not store the snapshot: {error}") from error
+        except Denied as error:
+            raise BrokerRefused(str(error)) from error
+        ack = msgspec.json.decode(answer.data, type=_Ack)
+        if ack.error:
+            raise BrokerRefused(f"the broker refused the snapshot: {ack.error.description} (error {ack.error.err_code})")
+        return ack.seq
+
+    def _meta_subject(self, name: str) -> str:
+        return f"$O.{self.bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
+
+
+def _name(seq: int) -> str:
+    return f"{seq:020d}"
+
+
+async def _nothing_to_check(_: int) -> None:
+    """A filtered feed reads one object's chunks; holes between them are normal."""
+
+
+async def _no_hole(expected: int, got: int) -> Exception:
+    return SnapshotError(f"chunk at {expected} is missing, got {got}")
+
+
+async def open_snapshots(log: JetStreamLog, *, create: bool = True, replicas: int = 1) -> JetStreamSnapshots:
+    """The log's snapshots; `create` makes the bucket (garbage_collector does, readers need not).
+
+    Raises Unavailable, BrokerRefused.
+    """
+    snapshots = JetStreamSnapshots(log)
+    if create:
+        await snapshots.open(replicas)
+    return snapshots

@@ -1,0 +1,243 @@
+"""One archive segment: a zstd file of JSON lines, sealed so that any change to it is noticed.
+
+Layout of `<first>-<last>.jsonl.zst` (sequences padded to 20 digits):
+
+1. a zstd frame with the header line: `{"restow":"archive","format":1,"log_id":…,"cluster":…,"first":…,"last":…,"previous":…}`,
+   where `previous` is the seal of the segment before (64 zeros at the beginning of a chain);
+2. a zstd frame with the records, one a line (`eventlog.lines`);
+3. a zstd skippable frame with the seal: SHA-256 of every byte before it.
+
+So `zstd -dc segment | jq` shows the header and the records, and the seal chains each segment to all before it. The seal
+is of the packed bytes: it covers header, records and compression, and costs a tenth of hashing the lines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import zstandard
+
+from restow.eventlog.disk import sync_folder
+from restow.eventlog.lines import LineError, decode_line, encode_line
+from restow.eventlog.port import FORMAT, READ_BATCH, LogError, Record
+
+GENESIS = "0" * 64
+"""`previous` of the first segment of a chain."""
+
+_SKIPPABLE = struct.Struct("<II")
+_SKIPPABLE_MAGIC = 0x184D2A50
+_SEAL = _SKIPPABLE.size + 32
+_LEVEL = 3
+_BLOCK = 1024 * 1024
+_MAX_HEADER = 64 * 1024
+
+
+class ArchiveError(LogError):
+    """A segment or archive that is refused: file, line or byte, and why."""
+
+    def __init__(self, path: Path, where: str, why: str) -> None:
+        self.path, self.where, self.why = path, where, why
+        super().__init__(f"{path}: {where}: {why}" if where else f"{path}: {why}")
+
+
+class Header(msgspec.Struct, frozen=True, tag_field="restow", tag="archive", forbid_unknown_fields=True):
+    """First line of a segment. first, last: sequences, both included. previous: seal of the segment before, hex."""
+
+    format: int
+    log_id: str
+    cluster: str
+    first: int
+    last: int
+    previous: str
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """A segment whose seal fits. digest: its seal, hex. offset: where its records' frame begins, bytes."""
+
+    path: Path
+    header: Header
+    digest: str
+    offset: int
+
+
+def segment_name(first: int, last: int) -> str:
+    """`<first>-<last>.jsonl.zst`, each padded to 20 digits so that names sort as sequences do."""
+    return f"{first:020d}-{last:020d}.jsonl.zst"
+
+
+class SegmentWriter:
+    """Writes one segment. Nothing appears under its name until `finish` has made all of it durable."""
+
+    def __init__(self, folder: Path, log_id: str, cluster: str, previous: str) -> None:
+        self._folder, self._log_id, self._cluster, self._previous = folder, log_id, cluster, previous
+        self.first = self.last = 0
+        self.size = 0
+        """Bytes of lines so far, unpacked."""
+        self._temporary = folder / f".segment.{os.getpid()}.tmp"
+        self._file = self._temporary.open("w+b")
+        self._packer = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).stream_writer(
+            self._file, closefd=False
+        )
+
+    def add(self, record: Record) -> None:
+        """The next record. Raises ArchiveError unless it follows the one before."""
+        if self.last and record.seq != self.last + 1:
+            raise ArchiveError(self._folder, "", f"record {record.seq} does not follow {self.last}")
+        self.first, self.last = self.first or record.seq, record.seq
+        line = encode_line(record)
+        self.size += len(line)
+        self._packer.write(line)
+
+    def finish(self) -> Segment:
+        """Seal, fsync and name the segment. Raises ArchiveError for one without records, OSError."""
+        if not self.last:
+            raise ArchiveError(self._folder, "", "a segment needs at least one record")
+        self._packer.flush(zstandard.FLUSH_FRAME)
+        header = Header(FORMAT, self._log_id, self._cluster, self.first, self.last, self._previous)
+        path = self._folder / segment_name(self.first, self.last)
+        sealed = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        head = zstandard.ZstdCompressor(write_checksum=True).compress(msgspec.json.encode(header) + b"\n")
+        try:
+            with sealed.open("wb") as file:
+                seal = hashlib.sha256(head)
+                file.write(head)
+                self._file.seek(0)
+                while block := self._file.read(_BLOCK):
+                    seal.update(block)
+                    file.write(block)
+                file.write(_SKIPPABLE.pack(_SKIPPABLE_MAGIC, 32) + seal.digest())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(sealed, path)
+        except BaseException:
+            sealed.unlink(missing_ok=True)
+            raise
+        finally:
+            self.abandon()
+        sync_folder(self._folder)
+        return Segment(path, header, seal.hexdigest(), len(head))
+
+    def abandon(self) -> None:
+        """Remove what was written. May be called again."""
+        self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+
+def open_segment(path: Path) -> Segment:
+    """Check the whole file against its seal and read its header. Raises ArchiveError."""
+    try:
+        with path.open("rb") as file:
+            digest = _check_seal(path, file)
+            return _read_header(path, file, digest)
+    except OSError as error:
+        raise ArchiveError(path, "", f"cannot be read: {error.strerror or error}") from error
+
+
+def _check_seal(path: Path, file: BinaryIO) -> str:
+    size = os.fstat(file.fileno()).st_size
+    if size <= _SEAL:
+        raise ArchiveError(path, f"byte {size}", "the file is cut: it is too short for a sealed segment")
+    file.seek(size - _SEAL)
+    tail = file.read(_SEAL)
+    if _SKIPPABLE.unpack_from(tail) != (_SKIPPABLE_MAGIC, 32):
+        raise ArchiveError(path, f"byte {size - _SEAL}", "the seal is missing: the file is cut, or not a Restow archive")
+    file.seek(0)
+    seal, rest = hashlib.sha256(), size - _SEAL
+    while rest:
+        block = file.read(min(_BLOCK, rest))
+        if not block:
+            raise ArchiveError(path, f"byte {size - _SEAL - rest}", "the file became shorter while it was read")
+        seal.update(block)
+        rest -= len(block)
+    if seal.digest() != tail[_SKIPPABLE.size :]:
+        raise ArchiveError(path, _damage(path, file), "the content does not fit its seal: it was damaged or edited")
+    return seal.hexdigest()
+
+
+def _damage(path: Path, file: BinaryIO) -> str:
+    """Where a file that does not fit its seal stops making sense, as well as that can be told."""
+    number = 0
+    try:
+        file.seek(0)
+        for number, line in enumerate(_lines(file), 1):
+            if number > 1:
+                decode_line(line)
+                msgspec.json.decode(line)
+    except LineError:
+        return f"line {number}"
+    except (zstandard.ZstdError, msgspec.DecodeError, EOFError, UnicodeDecodeError):
+        return f"after line {number}"
+    return f"bytes 0 to {os.fstat(file.fileno()).st_size}"
+
+
+def _read_header(path: Path, file: BinaryIO, digest: str) -> Segment:
+    file.seek(0)
+    start = file.read(_MAX_HEADER)
+    unpacker = zstandard.ZstdDecompressor().decompressobj()
+    try:
+        line = unpacker.decompress(start)
+        if not unpacker.eof:
+            raise ArchiveError(path, "line 1", "the header is longer than 64 KiB; this is not a Restow archive")
+        header = msgspec.json.decode(line, type=Header)
+    except (zstandard.ZstdError, msgspec.DecodeError) as error:
+        raise ArchiveError(path, "line 1", f"it is not the header of a Restow archive: {error}") from error
+    if header.format != FORMAT:
+        raise ArchiveError(path, "line 1", f"format {header.format}; this Restow reads format {FORMAT}")
+    if not 1 <= header.first <= header.last:
+        raise ArchiveError(path, "line 1", f"first {header.first} and last {header.last} are no range")
+    if path.name != segment_name(header.first, header.last):
+        raise ArchiveError(
+            path, "line 1", f"the header says {segment_name(header.first, header.last)}; the file was renamed or replaced"
+        )
+    return Segment(path, header, digest, len(start) - len(unpacker.unused_data))
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """Unpacked lines from the file's present position, without their newlines."""
+    rest = b""
+    with zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False) as unpacked:
+        while block := unpacked.read(_BLOCK):
+            lines = block.split(b"\n")
+            if len(lines) == 1:
+                rest += block
+                continue
+            lines[0] = rest + lines[0]
+            rest = lines.pop()
+            yield from lines
+    if rest:
+        raise LineError("the last line is cut")
+
+
+def read_segment(segment: Segment, from_seq: int = 0) -> Iterator[list[Record]]:
+    """The segment's records from `from_seq` on, in batches of at most 1000. Raises ArchiveError."""
+    path, expected, batch = segment.path, segment.header.first, []
+    number = 1
+    try:
+        with path.open("rb") as file:
+            file.seek(segment.offset)
+            for number, line in enumerate(_lines(file), 2):
+                record = decode_line(line)
+                if record.seq != expected:
+                    raise ArchiveError(path, f"line {number}", f"sequence {record.seq} where {expected} must be")
+                expected += 1
+                if record.seq >= from_seq:
+                    batch.append(record)
+                    if len(batch) == READ_BATCH:
+                        yield batch
+                        batch = []
+    except LineError as error:
+        raise ArchiveError(path, f"line {number}", str(error)) from error
+    except zstandard.ZstdError as error:
+        raise ArchiveError(path, f"after line {number}", f"cannot be unpacked: {error}") from error
+    except OSError as error:
+        raise ArchiveError(path, "", f"cannot be read: {error.strerror or error}") from error
+    if expected != segment.header.last + 1:
+        raise ArchiveError(path, f"after line {number}", f"it ends at {expected - 1}, its header says {segment.header.last}")
+    if batch:
+        yield batch

@@ -1,0 +1,211 @@
+"""Snapshots: a folded state at a sequence, so that a restart need not fold the whole log.
+
+A snapshot is a cache: it can always be folded again from archive + stream. It names its log id, and is refused where
+that is another one. A damaged newest snapshot is reported and the one before it is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import msgspec
+import zstandard
+
+from restow.eventlog.disk import replace_file
+from restow.eventlog.port import FORMAT, LogError, LogMismatch
+
+KEPT = 2
+"""Snapshots that `put` leaves: the new one, and the one before it should the new one prove unreadable."""
+
+MAX_BODY = 4 * 1024 * 1024 * 1024
+"""Bytes that an unpacked snapshot may have."""
+
+_log = logging.getLogger(__name__)
+
+
+class SnapshotError(LogError):
+    """A snapshot that is cut, damaged or not ours. Says which and why."""
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A folded state. seq: the last sequence that is in it. fold_version: of the fold that made it. body: any bytes."""
+
+    log_id: str
+    seq: int
+    fold_version: int
+    body: bytes
+
+
+@runtime_checkable
+class Snapshots(Protocol):
+    """The snapshots of one log. All methods raise LogMismatch for another log's, Unavailable where a broker is away."""
+
+    async def put(self, snapshot: Snapshot) -> None:
+        """Store it durably under its sequence, then drop all but the newest two. Same sequence: the new one replaces."""
+        ...
+
+    async def latest(self, *, at_most: int | None = None) -> Snapshot | None:
+        """The newest readable one, of those with seq <= `at_most`. Raises SnapshotError if all there are are damaged."""
+        ...
+
+    async def list(self) -> list[int]:
+        """Sequences of what is stored, ascending."""
+        ...
+
+
+class _Header(msgspec.Struct, tag_field="restow", tag="snapshot"):
+    format: int
+    log_id: str
+    seq: int
+    fold_version: int
+    size: int
+    sha256: str
+
+
+def pack(snapshot: Snapshot) -> bytes:
+    """A header line in JSON, then the body by zstd. The header holds size and SHA-256 of the packed body."""
+    packed = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(snapshot.body)
+    header = _Header(
+        FORMAT,
+        snapshot.log_id,
+        snapshot.seq,
+        snapshot.fold_version,
+        len(snapshot.body),
+        hashlib.sha256(packed).hexdigest(),
+    )
+    return msgspec.json.encode(header) + b"\n" + packed
+
+
+def unpack(blob: bytes, name: str) -> Snapshot:
+    """The snapshot in `blob`. name: where it is from, for the message. Raises SnapshotError."""
+    head, newline, packed = blob.partition(b"\n")
+    try:
+        header = msgspec.json.decode(head, type=_Header)
+    except msgspec.DecodeError as error:
+        raise SnapshotError(f"{name}: its first line is not a snapshot's header: {error}") from error
+    if header.format != FORMAT:
+        raise SnapshotError(f"{name}: format {header.format}; this Restow reads format {FORMAT}")
+    if not newline or hashlib.sha256(packed).hexdigest() != header.sha256:
+        raise SnapshotError(f"{name}: the content does not fit its digest: it is cut or damaged")
+    if header.size > MAX_BODY:
+        raise SnapshotError(f"{name}: {header.size} bytes exceed the limit of {MAX_BODY}")
+    try:
+        body = zstandard.ZstdDecompressor().decompress(packed, max_output_size=header.size)
+    except zstandard.ZstdError as error:
+        raise SnapshotError(f"{name}: cannot be unpacked: {error}") from error
+    if len(body) != header.size:
+        raise SnapshotError(f"{name}: {len(body)} bytes, its header says {header.size}")
+    return Snapshot(header.log_id, header.seq, header.fold_version, body)
+
+
+def check_log(snapshot_log: str, log_id: str, what: str) -> None:
+    """Raise LogMismatch unless the snapshot is of this log."""
+    if snapshot_log != log_id:
+        raise LogMismatch(
+            f"{what} is of log {snapshot_log}, not of {log_id}: it belongs to another history. Remove it, "
+            "or connect to the log that it was made from"
+        )
+
+
+def too_old(sequences: list[int]) -> list[int]:
+    """Of ascending sequences, those that are not among the newest two."""
+    return sequences[:-KEPT]
+
+
+async def newest_readable(
+    sequences: list[int], at_most: int | None, load: Callable[[int], Awaitable[Snapshot]]
+) -> Snapshot | None:
+    """The newest of `sequences` (ascending) that `load` can read. Raises SnapshotError if it can read none of them."""
+    damaged: SnapshotError | None = None
+    for seq in reversed(sequences):
+        if at_most is None or seq <= at_most:
+            try:
+                return await load(seq)
+            except SnapshotError as error:
+                _log.warning("snapshot passed over: %s", error)
+                damaged = damaged or error
+    if damaged:
+        raise damaged
+    return None
+
+
+class MemorySnapshots:
+    """Snapshots in this process, packed as everywhere else."""
+
+    def __init__(self, log_id: str) -> None:
+        self._log_id = log_id
+        self.blobs: dict[int, bytes] = {}
+
+    async def put(self, snapshot: Snapshot) -> None:
+        """See Snapshots.put."""
+        check_log(snapshot.log_id, self._log_id, f"snapshot {snapshot.seq}")
+        self.blobs[snapshot.seq] = pack(snapshot)
+        for seq in too_old(sorted(self.blobs)):
+            del self.blobs[seq]
+
+    async def latest(self, *, at_most: int | None = None) -> Snapshot | None:
+        """See Snapshots.latest."""
+        return await newest_readable(sorted(self.blobs), at_most, self._load)
+
+    async def list(self) -> list[int]:
+        """See Snapshots.list."""
+        return sorted(self.blobs)
+
+    async def _load(self, seq: int) -> Snapshot:
+        snapshot = unpack(self.blobs[seq], f"snapshot {seq}")
+        check_log(snapshot.log_id, self._log_id, f"snapshot {seq}")
+        return snapshot
+
+
+class DirectorySnapshots:
+    """Snapshots as files `<seq>.snapshot` in a folder, each written in one step."""
+
+    _NAME = re.compile(r"(\d{20})\.snapshot")
+
+    def __init__(self, folder: str | Path, log_id: str) -> None:
+        self._folder, self._log_id = Path(folder), log_id
+
+    async def put(self, snapshot: Snapshot) -> None:
+        """See Snapshots.put. Raises OSError."""
+        check_log(snapshot.log_id, self._log_id, f"snapshot {snapshot.seq}")
+        await asyncio.to_thread(self._put, snapshot)
+
+    async def latest(self, *, at_most: int | None = None) -> Snapshot | None:
+        """See Snapshots.latest."""
+        return await newest_readable(await self.list(), at_most, self._load)
+
+    async def list(self) -> list[int]:
+        """See Snapshots.list."""
+        return await asyncio.to_thread(self._sequences)
+
+    def _put(self, snapshot: Snapshot) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        replace_file(self._path(snapshot.seq), [pack(snapshot)])
+        for seq in too_old(self._sequences()):
+            self._path(seq).unlink(missing_ok=True)
+
+    def _sequences(self) -> list[int]:
+        if not self._folder.is_dir():
+            return []
+        found = (self._NAME.fullmatch(file.name) for file in self._folder.iterdir())
+        return sorted(int(match[1]) for match in found if match)
+
+    def _path(self, seq: int) -> Path:
+        return self._folder / f"{seq:020d}.snapshot"
+
+    async def _load(self, seq: int) -> Snapshot:
+        path = self._path(seq)
+        try:
+            snapshot = await asyncio.to_thread(lambda: unpack(path.read_bytes(), str(path)))
+        except OSError as error:
+            raise SnapshotError(f"{path}: cannot be read: {error.strerror or error}") from error
+        check_log(snapshot.log_id, self._log_id, str(path))
+        if snapshot.seq != seq:
+            raise SnapshotError(f"{path}: it holds snapshot {snapshot.seq}; the file was renamed")
+        return snapshot
