@@ -1,0 +1,102 @@
+"""Which annotations a rule reads: the one list. Everything else on a pod stays out of the log (DESIGN 3)."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from restow.contracts.values import DeviceShare
+from restow.domain import resources as r
+from restow.domain.quantity import QuantityError, units
+
+GROUP = "scheduling.k8s.io/group-name"
+VOLCANO_GROUP = "scheduling.volcano.sh/group-name"
+TASK_SPEC = "volcano.sh/task-spec"
+TARGET_RESERVATION = "scheduling.volcano.sh/target-reservation"
+RESERVEABLE = "volcano.sh/reserveable"
+MAXIMUM_RUNTIME = "volcano.sh/maximum-runtime"
+RESOURCE_SPEC = "scheduling.koordinator.sh/resource-spec"
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+MIGRATION = "restow.dev/migration"
+"""On a pod: `aborted` makes every late eviction fail (DESIGN 5). As a label of a Reservation: the migration it serves."""
+ABORTED = "aborted"
+
+KEPT = frozenset(
+    {
+        GROUP,
+        VOLCANO_GROUP,
+        TASK_SPEC,
+        TARGET_RESERVATION,
+        RESERVEABLE,
+        MAXIMUM_RUNTIME,
+        RESOURCE_SPEC,
+        DELETION_COST,
+    }
+)
+KEPT_PREFIXES = ("restow.dev/", "descheduler.alpha.kubernetes.io/", "scheduling.koordinator.sh/reservation-")
+
+IN_SHAPE = (r.ALIBABA_GPU_COUNT, r.ALIBABA_GPU_MILLI, r.ALIBABA_GPU_MODEL)
+"""Read into the shape: the trace's way to ask for GPUs."""
+LIMIT_RANGER = "kubernetes.io/limit-ranger"
+"""Read into the spec digest: which requests and limits admission has injected (RULES G-4)."""
+MIRROR = "kubernetes.io/config.mirror"
+DEVICES = "scheduling.koordinator.sh/device-allocated"
+"""Read into the pod's devices."""
+
+
+def kept(annotations: Mapping[str, str] | None) -> dict[str, str]:
+    """The annotations that go into the log."""
+    if not annotations:
+        return {}
+    return {k: v for k, v in annotations.items() if k in KEPT or k.startswith(KEPT_PREFIXES)}
+
+
+class _Device(msgspec.Struct):
+    minor: int
+    resources: dict[str, str | int] = {}
+
+
+class _Allocated(msgspec.Struct):
+    gpu: list[_Device] | None = None
+
+
+_allocated = msgspec.json.Decoder(_Allocated)
+
+
+def read_devices(text: str) -> tuple[DeviceShare, ...]:
+    """Koordinator's `device-allocated`. Exact thousandths are read where Restow wrote them, else percent. Raises
+    ValueError with what is allowed."""
+    try:
+        devices = _allocated.decode(text).gpu or ()
+        shares = tuple(DeviceShare(d.minor, _milli(d.resources)) for d in devices)
+    except (msgspec.DecodeError, QuantityError) as error:
+        raise ValueError(f"annotation {DEVICES}: {error}; allowed: Koordinator's JSON of allocated devices") from error
+    for share in shares:
+        if share.index < 0 or not 0 < share.milli <= r.WHOLE:
+            raise ValueError(
+                f"annotation {DEVICES}: {share.milli}/1000 of device {share.index}; allowed: 1 to {r.WHOLE} of device 0 or more"
+            )
+    return tuple(sorted(shares, key=lambda share: share.index))
+
+
+def write_devices(shares: Iterable[DeviceShare]) -> str:
+    """As Koordinator writes it (whole percent, rounded up), with the exact thousandths beside it."""
+    devices = [
+        {
+            "minor": share.index,
+            "resources": {
+                r.KOORDINATOR_GPU_CORE: str(-(-share.milli // 10)),
+                r.KOORDINATOR_GPU_MEMORY_RATIO: str(-(-share.milli // 10)),
+                r.ALIBABA_GPU_MILLI: str(share.milli),
+            },
+        }
+        for share in shares
+    ]
+    return msgspec.json.encode({"gpu": devices}).decode()
+
+
+def _milli(resources: Mapping[str, str | int]) -> int:
+    if r.ALIBABA_GPU_MILLI in resources:
+        return units(resources[r.ALIBABA_GPU_MILLI])
+    if r.NVIDIA_GPU in resources and not any(name in resources for name in r.PERCENT_NAMES):
+        return r.WHOLE
+    return 10 * max((units(resources[name]) for name in r.PERCENT_NAMES if name in resources), default=100)

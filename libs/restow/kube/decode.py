@@ -1,0 +1,185 @@
+"""Bytes of a list page or of a watch line → wire forms.
+
+The usual case is one pass. When something in a page does not fit, the page is decoded again object by object, so that one
+broken object never hides the others: it becomes an `Undecodable`.
+"""
+
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from restow.kube import wire
+
+W = TypeVar("W")
+
+
+class DecodeError(ValueError):
+    """The bytes are not a page or a line at all: cut off, garbled, or from something that is not a Kubernetes API."""
+
+
+class Undecodable(msgspec.Struct, frozen=True):
+    """An object that could not be read: it is logged, counted and otherwise left alone."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    message: str
+    version: str = ""
+
+
+class Page(msgspec.Struct, Generic[W]):
+    items: list[W | Undecodable]
+    version: str
+    more: str
+    """The continue token, empty on the last page."""
+
+
+LineType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+
+
+class Line(msgspec.Struct, Generic[W]):
+    type: str
+    object: W | Undecodable | None = None
+    status: wire.Status | None = None
+    version: str = ""
+
+
+class _ListMeta(msgspec.Struct):
+    resourceVersion: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct, Generic[W]):
+    metadata: _ListMeta
+    items: list[W] | None = None
+
+
+class _Event(msgspec.Struct, Generic[W]):
+    type: str
+    object: W
+
+
+class _Any(msgspec.Struct):
+    """Just enough to say which object it was."""
+
+    metadata: Any = None
+
+
+class Collection(Generic[W]):
+    """One collection of the API: where it is and how its objects are read.
+
+    `name` is kubectl's full name of the resource (`pods`, `reservations.batch.volcano.sh`) and identifies the collection
+    in the log; `kind` is its objects' kind. Nodes are known by name, everything else by uid.
+    """
+
+    __slots__ = ("_event", "_events", "_list", "_lists", "_one", "by_name", "kind", "name", "path")
+
+    def __init__(self, name: str, kind: str, path: str, form: type[W], by_name: bool = False):
+        self.name, self.kind, self.path, self.by_name = name, kind, path, by_name
+        self._list: msgspec.json.Decoder[_List[W]] = msgspec.json.Decoder(_List[form])  # type: ignore[valid-type]
+        self._lists = msgspec.json.Decoder(_List[msgspec.Raw])
+        self._event: msgspec.json.Decoder[_Event[W]] = msgspec.json.Decoder(_Event[form])  # type: ignore[valid-type]
+        self._events = msgspec.json.Decoder(_Event[msgspec.Raw])
+        self._one: msgspec.json.Decoder[W] = msgspec.json.Decoder(form)
+
+    def __repr__(self) -> str:
+        return f"<collection {self.name}>"
+
+    def page(self, body: bytes) -> Page[W]:
+        """Raises DecodeError where the body is not a list."""
+        items: list[W | Undecodable]
+        try:
+            listed = self._list.decode(body)
+            items, meta = list(listed.items or ()), listed.metadata
+        except msgspec.DecodeError:
+            try:
+                raw = self._lists.decode(body)
+            except msgspec.DecodeError as error:
+                raise DecodeError(f"not a page of {self.name}: {error}") from error
+            items, meta = [self.object(one) for one in raw.items or ()], raw.metadata
+        return Page(items, meta.resourceVersion, meta.continue_)
+
+    def line(self, body: bytes) -> Line[W]:
+        """Raises DecodeError where the line is not a watch event."""
+        try:
+            event = self._event.decode(body)
+            if event.type != "ERROR":
+                return Line(event.type, event.object, version=_version(event.object))
+        except msgspec.DecodeError:
+            pass
+        try:
+            raw = self._events.decode(body)
+            if raw.type == "ERROR":
+                return Line("ERROR", status=_status.decode(raw.object))
+        except msgspec.DecodeError as error:
+            raise DecodeError(f"not a watch event of {self.name}: {error}") from error
+        one = self.object(raw.object)
+        return Line(raw.type, one, version=_version(one))
+
+    def object(self, raw: bytes | msgspec.Raw) -> W | Undecodable:
+        """One object on its own, as GET answers with."""
+        try:
+            return self._one.decode(raw)
+        except msgspec.DecodeError as error:
+            return self._undecodable(raw, str(error))
+
+    def key(self, one: W | Undecodable) -> str:
+        if isinstance(one, Undecodable):
+            return one.name if self.by_name else one.uid
+        meta = one.metadata  # type: ignore[attr-defined]
+        return meta.name if self.by_name else meta.uid
+
+    def _undecodable(self, raw: bytes | msgspec.Raw, message: str) -> Undecodable:
+        try:
+            meta = _any.decode(raw).metadata
+        except msgspec.DecodeError:
+            meta = None
+        said = meta if isinstance(meta, dict) else {}
+
+        def text(field: str) -> str:
+            value = said.get(field, "")
+            return value if isinstance(value, str) else ""
+
+        return Undecodable(
+            self.kind, text("namespace"), text("name"), text("uid"), message, text("resourceVersion")
+        )
+
+
+_status = msgspec.json.Decoder(wire.Status)
+_any = msgspec.json.Decoder(_Any)
+
+
+def status(body: bytes) -> wire.Status | None:
+    """The Status in the body of an error response, None where there is none (a proxy's HTML, say)."""
+    try:
+        return _status.decode(body)
+    except msgspec.DecodeError:
+        return None
+
+
+def _version(one: Any) -> str:
+    return one.version if isinstance(one, Undecodable) else one.metadata.resource_version
+
+
+NODES = Collection("nodes", "Node", "/api/v1/nodes", wire.Node, by_name=True)
+PODS = Collection("pods", "Pod", "/api/v1/pods", wire.Pod)
+REPLICASETS = Collection("replicasets.apps", "ReplicaSet", "/apis/apps/v1/replicasets", wire.Workload)
+JOBS = Collection("jobs.batch", "Job", "/apis/batch/v1/jobs", wire.Workload)
+VOLCANO_RESERVATIONS = Collection(
+    "reservations.batch.volcano.sh", "Reservation", "/apis/batch.volcano.sh/v1alpha1/reservations", wire.Reservation
+)
+KOORDINATOR_RESERVATIONS = Collection(
+    "reservations.scheduling.koordinator.sh",
+    "Reservation",
+    "/apis/scheduling.koordinator.sh/v1alpha1/reservations",
+    wire.Reservation,
+)
+COLLECTIONS: tuple[Collection[Any], ...] = (
+    NODES,
+    PODS,
+    REPLICASETS,
+    JOBS,
+    VOLCANO_RESERVATIONS,
+    KOORDINATOR_RESERVATIONS,
+)

@@ -1,0 +1,113 @@
+"""Wire form → contract facts: pure functions, one a kind. Reservations are in `reservations`."""
+
+from datetime import UTC, datetime
+
+from restow.contracts import events as e
+from restow.contracts import values as v
+from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
+from restow.domain import resources as r
+from restow.kube import wire
+from restow.kube.annotations import DEVICES, MIRROR, kept, read_devices
+from restow.kube.requests import FactError, canonical
+from restow.kube.shapes import Shaper
+
+_PHASES: frozenset[str] = frozenset(("Pending", "Running", "Succeeded", "Failed", "Unknown"))
+_NO_SPEC = wire.PodSpec()
+_NO_STATUS = wire.PodStatus()
+_shaper = Shaper()
+
+
+def millis(time: datetime | None) -> Millis:
+    """0 where there is none. Times of the API have a zone; one without is UTC."""
+    if time is None:
+        return Millis(0)
+    seconds = time.timestamp() if time.tzinfo else time.replace(tzinfo=UTC).timestamp()
+    return Millis(round(seconds * 1000))
+
+
+def controller(meta: wire.Meta) -> v.OwnerRef | None:
+    for owner in meta.owner_references or ():
+        if owner.controller:
+            return v.OwnerRef(owner.kind, owner.name, owner.uid, owner.api_version)
+    return None
+
+
+def node_fact(node: wire.Node) -> e.NodeObserved:
+    """Raises FactError where a quantity cannot be read."""
+    spec, status = node.spec or wire.NodeSpec(), node.status or wire.NodeStatus()
+    amounts = canonical(status.allocatable, "status.allocatable")
+    devices = r.node_devices(amounts)
+    return e.NodeObserved(
+        name=NodeName(node.metadata.name),
+        uid=node.metadata.uid,
+        allocatable=r.in_columns(amounts, devices * r.WHOLE),
+        labels=node.metadata.labels or {},
+        taints=tuple(v.Taint(t.key, t.effect, t.value) for t in spec.taints or ()),
+        devices=devices,
+        ready=_is(status.conditions, "Ready"),
+        unschedulable=bool(spec.unschedulable),
+    )
+
+
+def pod_fact(pod: wire.Pod, shaper: Shaper = _shaper) -> tuple[v.PodShape, ShapeId, e.PodObserved]:
+    """Raises FactError where a quantity, a GPU request or the device annotation cannot be read."""
+    meta, spec, status = pod.metadata, pod.spec or _NO_SPEC, pod.status or _NO_STATUS
+    annotations = meta.annotations or {}
+    shaped = shaper.shaped(spec, annotations, meta.name)
+    owner = controller(meta)
+    fact = e.PodObserved(
+        pod=PodUid(meta.uid),
+        namespace=meta.namespace,
+        name=meta.name,
+        shape=shaped.id,
+        created=millis(meta.creation_timestamp),
+        labels=meta.labels or {},
+        annotations=kept(annotations),
+        owner=owner,
+        claims=shaped.claims,
+        pinned_node=shaped.pinned,
+        gated=bool(spec.scheduling_gates),
+        static=MIRROR in annotations or (owner is not None and owner.kind == "Node"),
+        node=NodeName(spec.node_name) if spec.node_name else None,
+        phase=_phase(status.phase),
+        ready=_is(status.conditions, "Ready"),
+        deleting=millis(meta.deletion_timestamp),
+        reason=status.reason,
+        devices=_devices(annotations),
+    )
+    return shaped.shape, shaped.id, fact
+
+
+def pod_changed(pod: e.PodObserved) -> e.PodChanged:
+    """The moving part of a pod."""
+    return e.PodChanged(pod.pod, pod.node, pod.phase, pod.ready, pod.deleting, pod.reason, pod.devices)
+
+
+def workload_fact(workload: wire.Workload, kind: str) -> e.WorkloadObserved | None:
+    """None where nothing controls it: then it is its pods' real owner and need not be known. Lists leave `kind` out of
+    their items, so it is given."""
+    owner = controller(workload.metadata)
+    if owner is None:
+        return None
+    meta = workload.metadata
+    return e.WorkloadObserved(uid=meta.uid, kind=kind, namespace=meta.namespace, name=meta.name, owner=owner)
+
+
+def _phase(phase: str) -> v.PodPhase:
+    if phase in _PHASES:
+        return phase  # type: ignore[return-value]
+    return "Unknown" if phase else "Pending"
+
+
+def _is(conditions: list[wire.Condition] | None, name: str) -> bool:
+    return any(c.type == name and c.status == "True" for c in conditions or ())
+
+
+def _devices(annotations: dict[str, str]) -> tuple[v.DeviceShare, ...]:
+    text = annotations.get(DEVICES)
+    if not text:
+        return ()
+    try:
+        return read_devices(text)
+    except ValueError as error:
+        raise FactError(str(error)) from error

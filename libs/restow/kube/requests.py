@@ -1,0 +1,103 @@
+"""What a pod spec asks for, as the scheduler counts it (`component-helpers/resource.PodRequests`, KEP-753, KEP-2837).
+
+Amounts are added in nano and rounded once at the end: two containers of `100u` cpu are one thousandth, not two.
+"""
+
+from collections.abc import Callable, Mapping
+
+from restow.domain import quantity as q
+from restow.domain import resources as r
+from restow.kube import wire
+
+Amounts = dict[str, int]
+"""Resource → nano of its unit."""
+_POD_LEVEL = (q.CPU, r.MEMORY)
+
+
+class FactError(ValueError):
+    """An object whose form is right and whose content is not. Says path, value and what is allowed."""
+
+
+def effective(spec: wire.PodSpec) -> dict[str, int]:
+    """The effective requests in canonical units, under the names of the spec. Raises FactError."""
+    total: Amounts = {}
+    for i, container in enumerate(spec.containers or ()):
+        _add(total, requests_of(container, f"spec.containers[{i}]"))
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for i, container in enumerate(spec.init_containers or ()):
+        own = requests_of(container, f"spec.initContainers[{i}]")
+        if container.restart_policy == "Always":
+            _add(total, own)
+            _add(sidecars, own)
+            _max(peak, sidecars)
+        else:
+            # A sidecar that was started before this container runs beside it; one that comes later does not yet.
+            _add(own, sidecars)
+            _max(peak, own)
+    _max(total, peak)
+    for name, amount in _pod_level(spec.resources).items():
+        total[name] = amount
+    _add(total, amounts(spec.overhead, "spec.overhead"))
+    return {name: _rounded(name, amount) for name, amount in total.items()}
+
+
+def requests_of(container: wire.Container, path: str) -> Amounts:
+    """Requests, with limits in place of those that are missing: what the API server defaults and a template lacks."""
+    if container.resources is None:
+        return {}
+    limits = amounts(container.resources.limits, f"{path}.resources.limits")
+    return limits | amounts(container.resources.requests, f"{path}.resources.requests")
+
+
+def limits_of(container: wire.Container, path: str) -> Amounts:
+    return {} if container.resources is None else amounts(container.resources.limits, f"{path}.resources.limits")
+
+
+def amounts(quantities: Mapping[str, wire.Quantity] | None, path: str) -> Amounts:
+    """Raises FactError with the path of a value that is not a quantity, or is negative."""
+    return {name: _read(_nano, name, value, path) for name, value in (quantities or {}).items()}
+
+
+def canonical(quantities: Mapping[str, wire.Quantity] | None, path: str) -> dict[str, int]:
+    """As `amounts`, in canonical units."""
+    return {name: _read(q.canonical, name, value, path) for name, value in (quantities or {}).items()}
+
+
+def _nano(_: str, value: wire.Quantity) -> int:
+    return q.nano(value)
+
+
+def _read(read: Callable[[str, wire.Quantity], int], name: str, value: wire.Quantity, path: str) -> int:
+    try:
+        amount = read(name, value)
+    except q.QuantityError as error:
+        raise FactError(f'{path}["{name}"]: {error}') from error
+    if amount < 0:
+        raise FactError(f'{path}["{name}"]: {value!r} is negative; allowed: 0 or more')
+    return amount
+
+
+def _rounded(name: str, amount: int) -> int:
+    try:
+        return q.from_nano(name, amount)
+    except q.QuantityError as error:
+        raise FactError(f"requests of {name} add up to more than fits: {error}") from error
+
+
+def _pod_level(resources: wire.Resources | None) -> Amounts:
+    if resources is None:
+        return {}
+    asked = amounts(resources.limits, "spec.resources.limits") | amounts(resources.requests, "spec.resources.requests")
+    return {k: v for k, v in asked.items() if k in _POD_LEVEL or k.startswith(r.HUGEPAGES_PREFIX)}
+
+
+def _add(into: Amounts, more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        into[name] = into.get(name, 0) + amount
+
+
+def _max(into: Amounts, other: Mapping[str, int]) -> None:
+    for name, amount in other.items():
+        if amount > into.get(name, 0):
+            into[name] = amount

@@ -1,0 +1,272 @@
+"""Pod spec → shape: what is equal in siblings, normalised and content-addressed (DESIGN 3).
+
+Left out, because it differs between siblings or no rule reads it: a DaemonSet's single-node matchFields (→ `pinned`),
+PVC names (→ `claims`), tolerations that admission injects, volumes of kinds without a meaning for scheduling (service
+account tokens, config maps, secrets, empty dirs), env, args, probes, mounts. Whatever Kubernetes treats as a set is
+sorted, so that order does not make shapes.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from restow.contracts import values as v
+from restow.contracts.ids import ShapeId
+from restow.domain import resources as r
+from restow.domain.quantity import QuantityError, units
+from restow.kube import selectors, wire
+from restow.kube.annotations import IN_SHAPE, LIMIT_RANGER
+from restow.kube.requests import FactError, effective, limits_of, requests_of
+
+_canonical = msgspec.json.Encoder(order="deterministic")
+_key = msgspec.json.Encoder()
+_INJECTED_KEYS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_INJECTED_SECONDS = 300
+_VOLUMES = (
+    ("persistent_volume_claim", "persistentVolumeClaim"),
+    ("ephemeral", "ephemeral"),
+    ("csi", "csi"),
+    ("gce_persistent_disk", "gcePersistentDisk"),
+    ("aws_elastic_block_store", "awsElasticBlockStore"),
+    ("azure_disk", "azureDisk"),
+    ("cinder", "cinder"),
+    ("fc", "fc"),
+    ("iscsi", "iscsi"),
+    ("rbd", "rbd"),
+)
+
+
+class Shaped(msgspec.Struct, frozen=True):
+    """A shape and what had to be taken out of the spec to get it."""
+
+    shape: v.PodShape
+    id: ShapeId
+    claims: tuple[str, ...] = ()
+    pinned: str = ""
+
+
+class Shaper:
+    """Shapes of specs, remembered: a sibling costs one encoding of its slim spec. Forgets all when `limit` is reached,
+    so the memory is bounded; results never depend on it."""
+
+    def __init__(self, limit: int = 50_000):
+        self._limit = limit
+        self._known: dict[bytes, tuple[v.PodShape, ShapeId]] = {}
+
+    def shaped(self, spec: wire.PodSpec, annotations: Mapping[str, str], pod: str = "", scheduler: str = "") -> Shaped:
+        """`pod` is the name that generic ephemeral volumes derive their claims from; `scheduler` the default of
+        schedulerName. Raises FactError."""
+        affinity, pinned = _unpin(spec.affinity)
+        kinds, claims = _volumes(spec.volumes, pod)
+        read = [annotations.get(name) for name in (*IN_SHAPE, LIMIT_RANGER)] if annotations else ()
+        key = _key.encode(
+            (
+                spec.scheduler_name or scheduler,
+                spec.node_selector,
+                affinity,
+                spec.tolerations,
+                spec.topology_spread_constraints,
+                spec.containers,
+                spec.init_containers,
+                spec.overhead,
+                spec.resources,
+                kinds,
+                spec.priority,
+                spec.priority_class_name,
+                spec.preemption_policy,
+                spec.host_network,
+                read,
+            )
+        )
+        known = self._known.get(key)
+        if known is None:
+            shape = _shape(spec, affinity, kinds, annotations, scheduler)
+            known = shape, shape_id(shape)
+            if len(self._known) >= self._limit:
+                self._known.clear()
+            self._known[key] = known
+        return Shaped(*known, claims, pinned)
+
+
+def shape_id(shape: v.PodShape) -> ShapeId:
+    """The first 16 hex digits of SHA-256 of the canonical JSON: no defaults, keys sorted."""
+    return ShapeId(_digest(shape))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(_canonical.encode(value)).hexdigest()[:16]
+
+
+def _shape(
+    spec: wire.PodSpec,
+    affinity: wire.Affinity | None,
+    volumes: tuple[str, ...],
+    annotations: Mapping[str, str],
+    scheduler: str,
+) -> v.PodShape:
+    amounts = effective(spec)
+    devices = _devices(amounts, annotations)
+    requests = r.in_columns(amounts | {r.PODS: 1}, devices.count * devices.milli if devices else 0)
+    affinities = selectors.affinities(affinity)
+    models = annotations.get(r.ALIBABA_GPU_MODEL)
+    tolerations = tuple(_toleration(t) for t in spec.tolerations or () if not _injected(t))
+    shape = v.PodShape(
+        requests=requests,
+        scheduler=spec.scheduler_name or scheduler or "default-scheduler",
+        devices=devices,
+        node_selector=spec.node_selector or {},
+        node_affinity=_with_models(affinities.required, models) if models and devices else affinities.required,
+        node_preferences=affinities.preferred,
+        pod_affinity=affinities.pod,
+        pod_anti_affinity=affinities.anti,
+        spread=selectors.spread(spec.topology_spread_constraints),
+        tolerations=tolerations,
+        host_ports=_host_ports(spec),
+        volumes=volumes,
+        priority=spec.priority or 0,
+        priority_class=spec.priority_class_name or "",
+        preemption=spec.preemption_policy or "PreemptLowerPriority",
+        containers=tuple(
+            v.Container(c.name, c.image) for c in (*(spec.containers or ()), *(spec.init_containers or ()))
+        ),
+    )
+    return msgspec.structs.replace(
+        shape, spec_digest=_spec_digest(spec, shape, affinities, annotations.get(LIMIT_RANGER, ""))
+    )
+
+
+def _spec_digest(spec: wire.PodSpec, shape: v.PodShape, affinities: selectors.Affinities, injected: str) -> str:
+    """Of what `matchPolicy: PodSpec` compares (RULES G-4): both sides defaulted, without images and without what
+    admission injects. Node names and the trace's GPU models are not part of it."""
+
+    def contents(containers: list[wire.Container] | None, path: str) -> list[tuple[str, dict, dict]]:
+        return [
+            (
+                c.name,
+                _without(requests_of(c, f"{path}[{i}]"), injected, c.name, "request"),
+                _without(limits_of(c, f"{path}[{i}]"), injected, c.name, "limit"),
+            )
+            for i, c in enumerate(containers or ())
+        ]
+
+    return _digest(
+        (
+            shape.scheduler,
+            shape.node_selector,
+            affinities,
+            shape.tolerations,
+            shape.priority_class,
+            contents(spec.containers, "spec.containers"),
+            contents(spec.init_containers, "spec.initContainers"),
+        )
+    )
+
+
+def _without(amounts: dict[str, int], injected: str, container: str, what: str) -> dict[str, str]:
+    """Amounts, as text of nano, less those that LimitRanger says it has set. Its annotation reads
+    `LimitRanger plugin set: cpu, memory request for container a; cpu limit for container a; ...`."""
+    names: set[str] = set()
+    for part in injected.partition(":")[2].split(";") if injected else ():
+        named, _, rest = part.partition(f" {what} for ")
+        if rest.endswith(f"container {container}"):
+            names.update(name.strip() for name in named.split(","))
+    return {name: str(amount) for name, amount in amounts.items() if name not in names}
+
+
+def _devices(amounts: Mapping[str, int], annotations: Mapping[str, str]) -> v.DeviceRequest | None:
+    """By resource names, else by the annotations of the same names (the openb form)."""
+    try:
+        if not r.GPU_NAMES.isdisjoint(amounts):
+            return r.device_request(amounts)
+        said = {
+            name: units(annotations[name]) for name in (r.ALIBABA_GPU_COUNT, r.ALIBABA_GPU_MILLI) if name in annotations
+        }
+        # The trace writes 0 devices for a pod without any.
+        if said.get(r.ALIBABA_GPU_COUNT) == 0 or not any(said.values()):
+            return None
+        return r.device_request(said)
+    except (r.DeviceError, QuantityError) as error:
+        raise FactError(f"GPU request: {error}") from error
+
+
+def _with_models(required: tuple[v.NodeTerm, ...] | None, models: str) -> tuple[v.NodeTerm, ...]:
+    accepted = tuple(sorted({model.strip() for model in models.split("|")} - {""}))
+    rule = v.Expression(r.ALIBABA_GPU_MODEL, "In", accepted)
+    if required is None:
+        return (v.NodeTerm(labels=(rule,)),)
+    return tuple(v.NodeTerm(labels=(*term.labels, rule), fields=term.fields) for term in required)
+
+
+def _unpin(affinity: wire.Affinity | None) -> tuple[wire.Affinity | None, str]:
+    """Takes the one node out that a DaemonSet's controller writes into every term of its pods' node affinity."""
+    node = affinity.node_affinity if affinity else None
+    terms = node.required.node_selector_terms if node and node.required else None
+    if affinity is None or node is None or not terms:
+        return affinity, ""
+    pins = {_pin(term) for term in terms}
+    pin = pins.pop() if len(pins) == 1 else None
+    if not pin:
+        return affinity, ""
+    rest = [wire.NodeTerm(match_expressions=term.match_expressions) for term in terms if term.match_expressions]
+    # A term that held nothing but the pin is satisfied by the pin alone, and with it the whole requirement.
+    required = wire.NodeSelector(node_selector_terms=rest) if len(rest) == len(terms) else None
+    kept = wire.NodeAffinity(required=required, preferred=node.preferred) if required or node.preferred else None
+    if not (kept or affinity.pod_affinity or affinity.pod_anti_affinity):
+        return None, pin
+    return wire.Affinity(kept, affinity.pod_affinity, affinity.pod_anti_affinity), pin
+
+
+def _pin(term: wire.NodeTerm) -> str | None:
+    fields = term.match_fields
+    if not fields or len(fields) != 1:
+        return None
+    only = fields[0]
+    if only.key != "metadata.name" or only.operator != "In" or not only.values or len(only.values) != 1:
+        return None
+    return only.values[0]
+
+
+def _volumes(volumes: list[wire.Volume] | None, pod: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if not volumes:
+        return (), ()
+    kinds: set[str] = set()
+    claims: list[str] = []
+    for volume in volumes:
+        for field, kind in _VOLUMES:
+            if getattr(volume, field) is not None:
+                kinds.add(kind)
+        if volume.persistent_volume_claim is not None:
+            claims.append(volume.persistent_volume_claim.claim_name)
+        elif volume.ephemeral is not None:
+            claims.append(f"{pod}-{volume.name}")
+    return tuple(sorted(kinds)), tuple(claims)
+
+
+def _injected(toleration: wire.Toleration) -> bool:
+    """Admission's DefaultTolerationSeconds adds these two to every pod."""
+    return (
+        toleration.key in _INJECTED_KEYS
+        and toleration.operator == "Exists"
+        and toleration.effect == "NoExecute"
+        and toleration.toleration_seconds == _INJECTED_SECONDS
+    )
+
+
+def _toleration(t: wire.Toleration) -> v.Toleration:
+    return v.Toleration(
+        key=t.key, operator=t.operator or "Equal", value=t.value, effect=t.effect, seconds=t.toleration_seconds
+    )
+
+
+def _host_ports(spec: wire.PodSpec) -> tuple[v.HostPort, ...]:
+    """Of containers and sidecars. With hostNetwork every container port is one, as the API server defaults it."""
+    ports: set[tuple[int, str, str]] = set()
+    sidecars = (c for c in spec.init_containers or () if c.restart_policy == "Always")
+    for container in (*(spec.containers or ()), *sidecars):
+        for port in container.ports or ():
+            number = port.host_port or (port.container_port if spec.host_network else 0)
+            if number > 0:
+                ports.add((number, port.protocol or "TCP", port.host_ip or "0.0.0.0"))
+    return tuple(v.HostPort(*port) for port in sorted(ports))

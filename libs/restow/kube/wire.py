@@ -1,0 +1,295 @@
+"""The slim wire form: the fields of Kubernetes objects that scheduling reads, decoded straight from JSON bytes.
+
+What is not named here is skipped by the decoder and never becomes a Python object: env, args, commands, mounts, managed
+fields, container states. `None` is allowed wherever Go may write `null`.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+Quantity = str | int | float
+
+
+class Wire(msgspec.Struct, rename="camel", gc=False, omit_defaults=True):
+    """Base of wire forms. Their JSON encoding (without defaults) also serves as a cache key, see `shapes`."""
+
+
+class Owner(Wire):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = ""
+    controller: bool | None = None
+
+
+class Meta(Wire):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[Owner] | None = None
+
+
+class Expression(Wire):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class LabelSelector(Wire):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[Expression] | None = None
+
+
+class NodeTerm(Wire):
+    match_expressions: list[Expression] | None = None
+    match_fields: list[Expression] | None = None
+
+
+class NodeSelector(Wire):
+    node_selector_terms: list[NodeTerm] | None = None
+
+
+class PreferredNodeTerm(Wire):
+    weight: int = 0
+    preference: NodeTerm | None = None
+
+
+class NodeAffinity(Wire):
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: list[PreferredNodeTerm] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class PodTerm(Wire):
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
+
+
+class WeightedPodTerm(Wire):
+    weight: int = 0
+    pod_affinity_term: PodTerm | None = None
+
+
+class PodAffinity(Wire):
+    required: list[PodTerm] | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: list[WeightedPodTerm] | None = msgspec.field(
+        default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(Wire):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(Wire):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class Spread(Wire):
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
+
+
+class Resources(Wire):
+    requests: dict[str, Quantity] | None = None
+    limits: dict[str, Quantity] | None = None
+
+
+class Port(Wire):
+    container_port: int = 0
+    host_port: int | None = None
+    protocol: str | None = None
+    host_ip: str | None = msgspec.field(default=None, name="hostIP")
+
+
+class Container(Wire):
+    name: str = ""
+    image: str = ""
+    resources: Resources | None = None
+    ports: list[Port] | None = None
+    restart_policy: str | None = None
+
+
+class Claim(Wire):
+    claim_name: str = ""
+
+
+class Present(Wire):
+    """Whatever is inside is not read."""
+
+
+class Volume(Wire):
+    """Only the kinds that a scheduler reads; a volume of any other kind has a name and nothing else."""
+
+    name: str = ""
+    persistent_volume_claim: Claim | None = None
+    ephemeral: Present | None = None
+    csi: Present | None = None
+    gce_persistent_disk: Present | None = None
+    aws_elastic_block_store: Present | None = None
+    azure_disk: Present | None = None
+    cinder: Present | None = None
+    fc: Present | None = None
+    iscsi: Present | None = None
+    rbd: Present | None = None
+
+
+class Gate(Wire):
+    name: str = ""
+
+
+class PodSpec(Wire):
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    topology_spread_constraints: list[Spread] | None = None
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    overhead: dict[str, Quantity] | None = None
+    resources: Resources | None = None
+    volumes: list[Volume] | None = None
+    priority: int | None = None
+    priority_class_name: str | None = None
+    preemption_policy: str | None = None
+    scheduling_gates: list[Gate] | None = None
+    host_network: bool | None = None
+
+
+class Condition(Wire):
+    type: str = ""
+    status: str = ""
+
+
+class PodStatus(Wire):
+    phase: str = ""
+    reason: str = ""
+    conditions: list[Condition] | None = None
+
+
+class Pod(Wire):
+    metadata: Meta
+    spec: PodSpec | None = None
+    status: PodStatus | None = None
+
+
+class Taint(Wire):
+    key: str = ""
+    effect: str = ""
+    value: str = ""
+
+
+class NodeSpec(Wire):
+    unschedulable: bool | None = None
+    taints: list[Taint] | None = None
+
+
+class NodeStatus(Wire):
+    allocatable: dict[str, Quantity] | None = None
+    conditions: list[Condition] | None = None
+
+
+class Node(Wire):
+    metadata: Meta
+    spec: NodeSpec | None = None
+    status: NodeStatus | None = None
+
+
+class Workload(Wire):
+    """A ReplicaSet, a Job: whatever may be controlled and control pods itself."""
+
+    metadata: Meta
+
+
+class Reservation(Wire):
+    """Either front door. The spec is read later, so that a bad one is a fact and not an error."""
+
+    metadata: Meta
+    spec: msgspec.Raw | None = None
+
+
+class TemplateMeta(Wire):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class Template(Wire):
+    metadata: TemplateMeta | None = None
+    spec: PodSpec | None = None
+
+
+class Task(Wire):
+    name: str = ""
+    replicas: int | None = None
+    template: Template | None = None
+    reservation_node_names: list[str] | None = None
+
+
+class ObjectReference(Wire):
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = ""
+
+
+class OwnerRule(Wire):
+    object: ObjectReference | None = None
+    controller: ObjectReference | None = None
+    label_selector: LabelSelector | None = None
+
+
+class ReservationSpec(Wire):
+    """The union of seeds 000, 003 and 004: each door and form says which fields it allows."""
+
+    scheduler_name: str | None = None
+    min_available: int | None = None
+    tasks: list[Task] | None = None
+    template: Template | None = None
+    queue: str | None = None
+    owners: list[OwnerRule] | None = None
+    ttl: str | None = None
+    expires: datetime | None = None
+    match_policy: str | None = None
+    allocate_once: bool | None = None
+    pre_allocation: bool | None = None
+
+
+class StatusDetails(Wire):
+    retry_after_seconds: int | None = None
+
+
+class Status(Wire):
+    """metav1.Status, as error bodies and ERROR lines carry it."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: StatusDetails | None = None
