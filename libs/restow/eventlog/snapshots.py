@@ -65,34 +65,32 @@ class _Header(msgspec.Struct, tag_field="restow", tag="snapshot"):
     seq: int
     fold_version: int
     size: int
-    sha256: str
+
+
+_DIGEST = 65
+"""Bytes of the first line: SHA-256 in hex, and a newline."""
 
 
 def pack(snapshot: Snapshot) -> bytes:
-    """A header line in JSON, then the body by zstd. The header holds size and SHA-256 of the packed body."""
+    """Three parts: the SHA-256 of all that follows as a line in hex, a header line in JSON, the body by zstd."""
     packed = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(snapshot.body)
-    header = _Header(
-        FORMAT,
-        snapshot.log_id,
-        snapshot.seq,
-        snapshot.fold_version,
-        len(snapshot.body),
-        hashlib.sha256(packed).hexdigest(),
-    )
-    return msgspec.json.encode(header) + b"\n" + packed
+    header = _Header(FORMAT, snapshot.log_id, snapshot.seq, snapshot.fold_version, len(snapshot.body))
+    rest = msgspec.json.encode(header) + b"\n" + packed
+    return hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
 
 
 def unpack(blob: bytes, name: str) -> Snapshot:
     """The snapshot in `blob`. name: where it is from, for the message. Raises SnapshotError."""
-    head, newline, packed = blob.partition(b"\n")
+    rest = blob[_DIGEST:]
+    if blob[:_DIGEST] != hashlib.sha256(rest).hexdigest().encode() + b"\n":
+        raise SnapshotError(f"{name}: the content does not fit its digest: it is cut, damaged or no snapshot")
+    head, _, packed = rest.partition(b"\n")
     try:
         header = msgspec.json.decode(head, type=_Header)
     except msgspec.DecodeError as error:
-        raise SnapshotError(f"{name}: its first line is not a snapshot's header: {error}") from error
+        raise SnapshotError(f"{name}: its second line is not a snapshot's header: {error}") from error
     if header.format != FORMAT:
         raise SnapshotError(f"{name}: format {header.format}; this Restow reads format {FORMAT}")
-    if not newline or hashlib.sha256(packed).hexdigest() != header.sha256:
-        raise SnapshotError(f"{name}: the content does not fit its digest: it is cut or damaged")
     if header.size > MAX_BODY:
         raise SnapshotError(f"{name}: {header.size} bytes exceed the limit of {MAX_BODY}")
     try:

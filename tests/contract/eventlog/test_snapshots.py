@@ -1,0 +1,82 @@
+"""What every store of snapshots promises (DESIGN 2)."""
+
+import os
+
+import pytest
+
+from restow.eventlog.port import LogMismatch
+from restow.eventlog.snapshots import Snapshot, SnapshotError, Snapshots, pack, unpack
+
+
+@pytest.fixture
+def snapshot(log):
+    def make(seq, body=b"state", log_id=log.log_id):
+        return Snapshot(log_id=log_id, seq=seq, fold_version=7, body=body)
+
+    return make
+
+
+def test_every_adapter_is_a_store_of_snapshots(snapshots):
+    assert isinstance(snapshots, Snapshots)
+
+
+async def test_nothing_stored_is_no_snapshot(snapshots):
+    assert await snapshots.latest() is None
+    assert await snapshots.list() == []
+
+
+async def test_the_newest_comes_back_and_two_are_kept(snapshots, snapshot):
+    for seq in (5, 90, 1000):
+        await snapshots.put(snapshot(seq, b"state at %d" % seq))
+    assert await snapshots.list() == [90, 1000]
+    assert await snapshots.latest() == snapshot(1000, b"state at 1000")
+    assert await snapshots.latest(at_most=999) == snapshot(90, b"state at 90")
+    assert await snapshots.latest(at_most=89) is None
+
+
+async def test_the_same_sequence_is_replaced(snapshots, snapshot):
+    await snapshots.put(snapshot(5, b"old"))
+    await snapshots.put(snapshot(5, b"new"))
+    assert await snapshots.list() == [5]
+    assert await snapshots.latest() == snapshot(5, b"new")
+
+
+async def test_a_large_state_survives(snapshots, snapshot):
+    body = os.urandom(3_000_000)
+    await snapshots.put(snapshot(5, body))
+    assert (await snapshots.latest()).body == body
+
+
+async def test_an_empty_state_survives(snapshots, snapshot):
+    await snapshots.put(snapshot(0, b""))
+    assert await snapshots.latest() == snapshot(0, b"")
+
+
+async def test_another_logs_snapshot_is_refused(snapshots, snapshot):
+    with pytest.raises(LogMismatch, match="of log other"):
+        await snapshots.put(snapshot(5, log_id="other"))
+
+
+@pytest.mark.parametrize("adapter", ["memory"], indirect=True)
+def test_a_damaged_snapshot_is_refused_whatever_bit_flipped_and_wherever_it_is_cut(snapshot):
+    blob = pack(snapshot(5, b"some state" * 3))
+    for bit in range(len(blob) * 8):
+        damaged = bytearray(blob)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(SnapshotError):
+            unpack(bytes(damaged), "it")
+    for size in range(len(blob)):
+        with pytest.raises(SnapshotError):
+            unpack(blob[:size], "it")
+
+
+@pytest.mark.parametrize("adapter", ["memory"], indirect=True)
+async def test_a_damaged_newest_snapshot_is_passed_over(snapshots, snapshot, caplog):
+    await snapshots.put(snapshot(5))
+    await snapshots.put(snapshot(9))
+    snapshots.blobs[9] = snapshots.blobs[9][:-1]
+    assert await snapshots.latest() == snapshot(5)
+    assert "snapshot 9: the content does not fit its digest" in caplog.text
+    snapshots.blobs[5] = b"{}"
+    with pytest.raises(SnapshotError, match="snapshot 9"):
+        await snapshots.latest()
