@@ -1,0 +1,184 @@
+"""Changes of the stream → contract events: a pure diff against what the fold knows (DESIGN 3).
+
+Nothing comes out when nothing changed: resourceVersion, managed fields, heartbeats and our own status writes cause no
+fact, and objects may be delivered again at any time.
+"""
+
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any, Protocol
+
+from restow.contracts import events as e
+from restow.contracts.ids import NodeName, PodUid, ReservationUid, ShapeId
+from restow.contracts.values import PodShape
+from restow.kube import decode as d
+from restow.kube import reflector as r
+from restow.kube.describe import node_fact, pod_changed, pod_fact, workload_fact
+from restow.kube.requests import FactError
+from restow.kube.reservations import Door, reservation_fact
+
+_DOORS: dict[str, Door] = {d.VOLCANO_RESERVATIONS.name: "volcano", d.KOORDINATOR_RESERVATIONS.name: "koordinator"}
+
+
+class Known(Protocol):
+    """What the fold holds of the cluster's facts; None is "never seen, or gone". `known.StateKnown` is the usual one."""
+
+    def shape(self, shape: ShapeId) -> bool: ...
+    def node(self, name: NodeName) -> e.NodeObserved | None: ...
+    def pod(self, uid: PodUid) -> tuple[e.PodObserved, e.PodChanged] | None:
+        """The description that was logged last, and the latest moving part (which wins over the description's)."""
+        ...
+
+    def workload(self, uid: str) -> e.WorkloadObserved | None: ...
+    def reservation(self, uid: ReservationUid) -> e.ReservationObserved | None: ...
+    def keys(self, collection: str) -> Iterable[str]:
+        """Of everything that is known of this collection (`Collection.name`): node names, uids."""
+        ...
+
+
+class Batch:
+    """Gathers the events of one commit. What the batch itself has said is known to it, so changes may depend on each
+    other; after the commit was folded a new batch begins."""
+
+    def __init__(self, known: Known):
+        self._known = known
+        self._said: dict[tuple[str, str], Any] = {}
+        self._shapes: set[ShapeId] = set()
+        self._versions: dict[str, str] = {}
+        self._events: list[e.Event] = []
+        self.undecodable: list[d.Undecodable] = []
+        """Objects that could not be read. They stay as the log knows them until they can be read, or are gone."""
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def add(self, collection: d.Collection[Any], change: r.Change) -> None:
+        match change:
+            case r.Upsert(one):
+                self._upsert(collection, one)
+            case r.Delete(key):
+                self._gone(collection, key)
+            case r.Replace(keys, version):
+                for key in sorted(self._all_keys(collection).difference(keys)):
+                    self._gone(collection, key)
+                self._versions[collection.name] = version
+            case r.Bookmark(version):
+                self._versions[collection.name] = version
+            case r.Restart():
+                pass
+
+    def synced(self, collection: d.Collection[Any], version: str) -> None:
+        """The stream has handed on everything up to here (`Reflector.version`)."""
+        self._versions[collection.name] = version
+
+    def events(self) -> tuple[e.Event, ...]:
+        """The facts in order, then how far each collection is."""
+        return (*self._events, *(e.Synced(kind, version) for kind, version in sorted(self._versions.items())))
+
+    # -- one object ----------------------------------------------------------------------------------------------------
+
+    def _upsert(self, collection: d.Collection[Any], one: Any) -> None:
+        if isinstance(one, d.Undecodable):
+            self.undecodable.append(one)
+            return
+        try:
+            if collection is d.PODS:
+                self._pod(*pod_fact(one))
+            elif collection is d.NODES:
+                self._node(node_fact(one))
+            elif (door := _DOORS.get(collection.name)) is not None:
+                self._reservation(collection, *reservation_fact(one, door))
+            else:
+                self._workload(collection, workload_fact(one, collection.kind), one.metadata.uid)
+        except FactError as error:
+            meta = one.metadata
+            self.undecodable.append(
+                d.Undecodable(
+                    collection.kind, meta.namespace, meta.name, meta.uid, str(error), meta.resource_version
+                )
+            )
+
+    def _pod(self, shape: PodShape, shape_id: ShapeId, fact: e.PodObserved) -> None:
+        known = self._lookup(d.PODS, fact.pod)
+        moving = pod_changed(fact)
+        if known is not None and _same_description(known[0], fact):
+            if known[1] != moving:
+                self._say(d.PODS, fact.pod, (known[0], moving), moving)
+            return
+        self._declare(shape_id, shape)
+        self._say(d.PODS, fact.pod, (fact, moving), fact)
+
+    def _node(self, fact: e.NodeObserved) -> None:
+        known = self._lookup(d.NODES, fact.name)
+        if known == fact:
+            return
+        if known is not None and known.uid != fact.uid:
+            # Another machine under the same name: what was held on the first one is lost (RULES G-1).
+            self._events.append(e.NodeGone(fact.name))
+        self._say(d.NODES, fact.name, fact, fact)
+
+    def _workload(self, collection: d.Collection[Any], fact: e.WorkloadObserved | None, uid: str) -> None:
+        if fact is None:
+            self._gone(collection, uid)
+        elif self._lookup(collection, uid) != fact:
+            self._say(collection, uid, fact, fact)
+
+    def _reservation(
+        self, collection: d.Collection[Any], shapes: dict[ShapeId, PodShape], fact: e.ReservationObserved
+    ) -> None:
+        if self._lookup(collection, fact.reservation) == fact:
+            return
+        for shape_id, shape in shapes.items():
+            self._declare(shape_id, shape)
+        self._say(collection, fact.reservation, fact, fact)
+
+    def _gone(self, collection: d.Collection[Any], key: str) -> None:
+        if self._lookup(collection, key) is None:
+            return
+        if collection is d.PODS:
+            event: e.Event = e.PodGone(PodUid(key))
+        elif collection is d.NODES:
+            event = e.NodeGone(NodeName(key))
+        elif collection.name in _DOORS:
+            event = e.ReservationGone(ReservationUid(key))
+        else:
+            event = e.WorkloadGone(key)
+        self._say(collection, key, None, event)
+
+    # -- what is known ---------------------------------------------------------------------------------------------------
+
+    def _declare(self, shape_id: ShapeId, shape: PodShape) -> None:
+        if shape_id not in self._shapes and not self._known.shape(shape_id):
+            self._shapes.add(shape_id)
+            self._events.append(e.ShapeDeclared(shape_id, shape))
+
+    def _say(self, collection: d.Collection[Any], key: str, fact: Any, event: e.Event) -> None:
+        self._said[collection.name, key] = fact
+        self._events.append(event)
+
+    def _lookup(self, collection: d.Collection[Any], key: str) -> Any:
+        place = collection.name, key
+        if place in self._said:
+            return self._said[place]
+        if collection is d.PODS:
+            return self._known.pod(PodUid(key))
+        if collection is d.NODES:
+            return self._known.node(NodeName(key))
+        if collection.name in _DOORS:
+            return self._known.reservation(ReservationUid(key))
+        return self._known.workload(key)
+
+    def _all_keys(self, collection: d.Collection[Any]) -> set[str]:
+        keys = set(self._known.keys(collection.name))
+        for (name, key), fact in self._said.items():
+            if name == collection.name:
+                keys.add(key) if fact is not None else keys.discard(key)
+        return keys
+
+
+_DESCRIPTION = attrgetter(*(name for name in e.PodObserved.__struct_fields__ if name not in e.PodChanged.__struct_fields__))
+
+
+def _same_description(known: e.PodObserved, fact: e.PodObserved) -> bool:
+    """Equal but for the moving part."""
+    return _DESCRIPTION(known) == _DESCRIPTION(fact)

@@ -1,0 +1,53 @@
+"""The fold, as the diff of `facts` asks it."""
+
+from collections.abc import Iterable
+
+from restow.contracts import events as e
+from restow.contracts.ids import NodeName, PodUid, ReservationUid, ShapeId
+from restow.domain.state import ClusterState
+from restow.kube import decode as d
+
+
+class StateKnown:
+    """`facts.Known` on a ClusterState. Valid as long as the state is not folded further while a batch is open."""
+
+    def __init__(self, state: ClusterState):
+        self._state = state
+
+    def shape(self, shape: ShapeId) -> bool:
+        return shape in self._state.shapes
+
+    def node(self, name: NodeName) -> e.NodeObserved | None:
+        return self._state.nodes.get(name)
+
+    def pod(self, uid: PodUid) -> tuple[e.PodObserved, e.PodChanged] | None:
+        pod = self._state.pods.get(uid)
+        return None if pod is None else (pod, self._state.live[uid])
+
+    def workload(self, uid: str) -> e.WorkloadObserved | None:
+        return self._state.workloads.get(uid)
+
+    def reservation(self, uid: ReservationUid) -> e.ReservationObserved | None:
+        known = self._state.reservations.get(uid)
+        return None if known is None or known.gone else known.fact
+
+    def keys(self, collection: str) -> Iterable[str]:
+        state = self._state
+        match collection:
+            case d.NODES.name:
+                return list(state.nodes)
+            case d.PODS.name:
+                return list(state.pods)
+            case d.VOLCANO_RESERVATIONS.name:
+                return self._reservations("volcano")
+            case d.KOORDINATOR_RESERVATIONS.name:
+                return self._reservations("koordinator")
+            case d.REPLICASETS.name | d.JOBS.name as name:
+                kind = d.REPLICASETS.kind if name == d.REPLICASETS.name else d.JOBS.kind
+                return [uid for uid, known in state.workloads.items() if known.kind == kind]
+            case _:
+                raise ValueError(f"{collection!r} is not watched; allowed: {', '.join(c.name for c in d.COLLECTIONS)}")
+
+    def _reservations(self, door: str) -> list[ReservationUid]:
+        known = self._state.reservations
+        return [uid for uid, one in known.items() if one.fact.door == door and not one.gone]

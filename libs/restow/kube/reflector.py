@@ -1,0 +1,273 @@
+"""List and watch as a sans-I/O state machine: it says which request to make next and digests what came back.
+
+The driver loop (`client.watch`) is: `request(now)`, wait until `not_before`, send it, feed `on_page`, `on_line` and then
+`on_end` or `on_error`; every one of them returns the changes to hand on. Times are given in; nothing here reads a clock.
+
+What it guarantees:
+
+* Changes never go back in time: whatever is not newer than what was seen is dropped, and a relist asks for
+  `resourceVersionMatch=NotOlderThan` the version known, and drops a page that is older all the same.
+* A line counts only when it is complete and readable; after a cut the watch resumes from the last one that counted.
+* A completed list is followed by `Replace` with the keys of everything that exists; an interrupted one never is.
+* Every failure leads to a bounded wait: exponential up to `max_backoff`, or what `Retry-After` asks for up to the same.
+"""
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from restow.kube.decode import Collection, DecodeError, Line, Undecodable
+
+W = TypeVar("W")
+
+_GONE, _TOO_MANY, _BAD_REQUEST, _TIMEOUT = 410, 429, 400, 504
+_LINES = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
+_SHORT_WATCH = 1_000
+"""A watch that ends sooner than this, in ms, without any line counts as a failure."""
+
+
+class Config(msgspec.Struct, frozen=True):
+    """Times in milliseconds, except `watch_seconds`, which the server ends a watch after."""
+
+    page_size: int = 500
+    watch_seconds: int = 290
+    min_backoff: int = 50
+    max_backoff: int = 30_000
+
+
+class List(msgspec.Struct, frozen=True):
+    """GET a page of the collection, not before this time."""
+
+    query: tuple[tuple[str, str], ...]
+    not_before: int
+
+
+class Watch(msgspec.Struct, frozen=True):
+    """GET the collection's changes as lines, not before this time."""
+
+    query: tuple[tuple[str, str], ...]
+    not_before: int
+
+
+class Upsert(msgspec.Struct, Generic[W], frozen=True):
+    object: W | Undecodable
+
+
+class Delete(msgspec.Struct, Generic[W], frozen=True):
+    """The object as it last was."""
+
+    key: str
+    object: W | Undecodable
+
+
+class Replace(msgspec.Struct, frozen=True):
+    """A list is complete: what has none of these keys is gone, as of this version."""
+
+    keys: frozenset[str]
+    version: str
+
+
+class Bookmark(msgspec.Struct, frozen=True):
+    """Everything up to this version was seen."""
+
+    version: str
+
+
+class Restart(msgspec.Struct, frozen=True):
+    """Not a change: the stream broke and goes on after `wait` ms. To be logged and counted by `reason`."""
+
+    reason: str
+    wait: int
+    message: str = ""
+
+
+Change = Upsert[Any] | Delete[Any] | Replace | Bookmark | Restart
+Jitter = Callable[[int], int]
+
+
+class Reflector(Generic[W]):
+    """`known` is the collection's version in the fold, empty if there is none. `jitter` may shorten or lengthen a wait
+    (milliseconds in and out), so that many watchers do not come back at once."""
+
+    def __init__(
+        self, collection: Collection[W], known: str = "", config: Config = Config(), jitter: Jitter = lambda wait: wait
+    ):
+        self.collection = collection
+        self._config = config
+        self._jitter = jitter
+        self._version = known
+        self._listed = False
+        self._more = ""
+        self._keys: set[str] = set()
+        self._failures = 0
+        self._garbled = False
+        self._not_before = 0
+        self._started = 0
+        self._progress = False
+        self._over = False
+
+    @property
+    def version(self) -> str:
+        """Everything up to here was handed on, once the first list is complete."""
+        return self._version
+
+    @property
+    def synced(self) -> bool:
+        """Whether a list is complete and the watch follows it."""
+        return self._listed
+
+    def request(self, now: int) -> List | Watch:
+        """The next request. It is called once a request, and starts its clock."""
+        not_before = max(now, self._not_before)
+        self._started, self._progress, self._over = not_before, False, False
+        if self._listed:
+            return Watch(
+                (
+                    ("watch", "true"),
+                    ("resourceVersion", self._version),
+                    ("allowWatchBookmarks", "true"),
+                    ("timeoutSeconds", str(self._config.watch_seconds)),
+                ),
+                not_before,
+            )
+        limit = ("limit", str(self._config.page_size))
+        if self._more:
+            return List((limit, ("continue", self._more)), not_before)
+        if self._version:
+            return List(
+                (limit, ("resourceVersion", self._version), ("resourceVersionMatch", "NotOlderThan")), not_before
+            )
+        return List((limit,), not_before)
+
+    # -- what came back ----------------------------------------------------------------------------------------------
+
+    def on_page(self, body: bytes, now: int) -> list[Change]:
+        """The body of a 200 to a List."""
+        try:
+            page = self.collection.page(body)
+        except DecodeError as error:
+            return [self._fail("Garbled", now, str(error))]
+        if not page.version:
+            return [self._fail("Garbled", now, f"a page of {self.collection.name} without resourceVersion")]
+        if _older(page.version, self._version):
+            self._relist()
+            return [self._fail("StaleList", now, f"version {page.version} is older than {self._version}")]
+        changes: list[Change] = [Upsert(item) for item in page.items]
+        self._keys.update(self.collection.key(item) for item in page.items)
+        self._more = page.more
+        self._not_before = 0
+        if not page.more:
+            changes.append(Replace(frozenset(self._keys), page.version))
+            self._listed, self._version, self._keys = True, page.version, set()
+        return changes
+
+    def on_line(self, body: bytes, now: int) -> list[Change]:
+        """One complete line of a Watch. After a line that ends the stream the rest is ignored until `request`."""
+        if self._over:
+            return []
+        try:
+            line = self.collection.line(body)
+        except DecodeError as error:
+            return self._on_garbled(now, str(error))
+        if line.type == "ERROR":
+            self._over = True
+            status = line.status
+            retry = status.details.retry_after_seconds if status and status.details else None
+            code = (status.code if status else 0) or 500
+            return self._refused(code, now, status.message if status else "", None if retry is None else retry * 1000)
+        if not line.version or line.type not in _LINES:
+            return self._on_garbled(now, f"a {line.type!r} of {self.collection.name} at version {line.version!r}")
+        if not _newer(line.version, self._version):
+            return []
+        changes = self._digest(line)
+        self._version = line.version
+        self._progress = True
+        self._garbled = False
+        self._settle()
+        return changes
+
+    def on_end(self, now: int) -> list[Change]:
+        """The response is over, as it should be: after its last page, or after the watch's time. A line that was cut off
+        was not complete and is simply not fed."""
+        if self._over or not self._listed:
+            return []
+        self._over = True
+        if self._progress or now - self._started >= _SHORT_WATCH:
+            self._settle()
+            return []
+        return [self._fail("ShortWatch", now)]
+
+    def on_error(self, status: int, now: int, message: str = "", retry_after: int | None = None) -> list[Change]:
+        """An HTTP status other than 200, or 0 where the connection failed or broke. `retry_after` in ms."""
+        if self._over:
+            return []
+        self._over = True
+        return self._refused(status, now, message, retry_after)
+
+    # -- within ------------------------------------------------------------------------------------------------------
+
+    def _digest(self, line: Line[W]) -> list[Change]:
+        if line.type == "BOOKMARK" or line.object is None:
+            return [Bookmark(line.version)]
+        if line.type == "DELETED":
+            return [Delete(self.collection.key(line.object), line.object)]
+        return [Upsert(line.object)]
+
+    def _on_garbled(self, now: int, message: str) -> list[Change]:
+        """The line is lost, so nothing after it may count: watch again from before it, and list if that fails too."""
+        self._over = True
+        if self._garbled:
+            self._relist()
+        self._garbled = not self._garbled
+        return [self._fail("Garbled", now, message)]
+
+    def _refused(self, status: int, now: int, message: str, retry_after: int | None) -> list[Change]:
+        if status == 0 and self._listed and now - self._started >= _SHORT_WATCH:
+            self._settle()
+        if status == _GONE and self._listed:
+            # The first time nothing is wrong: history is finite. Only a repetition is worth waiting for.
+            self._relist()
+            return [self._fail("Expired", now, message, soon=True)]
+        if status in (_GONE, _BAD_REQUEST) and self._more:
+            self._relist()
+            return [self._fail("ContinueExpired", now, message, soon=status == _GONE)]
+        if status == _TIMEOUT and "resource version" in message.lower():
+            return [self._fail("VersionTooLarge", now, message, retry_after)]
+        if status == _TOO_MANY:
+            return [self._fail("TooManyRequests", now, message, retry_after)]
+        reason = "Disconnected" if status == 0 else f"Status{status}"
+        return [self._fail(reason, now, message, retry_after)]
+
+    def _relist(self) -> None:
+        self._listed, self._more, self._keys = False, "", set()
+
+    def _settle(self) -> None:
+        """A watch works. A list alone does not prove it: one that is followed by a 410 each time must slow down."""
+        self._failures = 0
+        self._not_before = 0
+
+    def _fail(
+        self, reason: str, now: int, message: str = "", retry_after: int | None = None, soon: bool = False
+    ) -> Restart:
+        longest = self._config.max_backoff
+        wait = min(self._config.min_backoff * 2 ** min(self._failures, 20), longest)
+        if soon and self._failures == 0:
+            wait = 0
+        self._failures += 1
+        wait = max(0, min(self._jitter(wait), longest))
+        if retry_after is not None:
+            wait = max(wait, min(retry_after, longest))
+        self._not_before = now + wait
+        return Restart(reason, wait, message)
+
+
+def _newer(version: str, than: str) -> bool:
+    """Versions are decimal numbers in order (KEP-5504, and always so in practice); others are compared for equality."""
+    if version.isdecimal() and than.isdecimal():
+        return int(version) > int(than)
+    return version != than and version != ""
+
+
+def _older(version: str, than: str) -> bool:
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
