@@ -1,0 +1,180 @@
+"""The CRDs are ones that an API server takes, and take what people write."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+from deploy.structural import at, errors, problems, walk
+
+ROOT = Path(__file__).parents[2]
+CRDS = {p.stem: yaml.safe_load(p.read_text()) for p in sorted((ROOT / "deploy" / "crds").glob("*.*.yaml"))}
+SAMPLES = {p.stem: yaml.safe_load(p.read_text()) for p in sorted((Path(__file__).parent / "samples").glob("*.yaml"))}
+VOLCANO, KOORDINATOR = "reservations.batch.volcano.sh", "reservations.scheduling.koordinator.sh"
+
+
+def schema(name: str) -> dict:
+    return CRDS[name]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+
+def crd_of(obj: dict) -> str:
+    group = obj["apiVersion"].split("/")[0]
+    return next(n for n, c in CRDS.items() if c["spec"]["group"] == group and c["spec"]["names"]["kind"] == obj["kind"])
+
+
+def refused(name: str, path: str, value) -> list[str]:
+    """What is wrong when the field at this path of a good sample becomes `value`."""
+    spoilt = copy.deepcopy(SAMPLES[name])
+    *steps, last = (int(s) if s.isdigit() else s for s in path.split("."))
+    here = spoilt
+    for step in steps:
+        here = here[step]
+    here[last] = value
+    return errors(schema(crd_of(spoilt)), spoilt)
+
+
+def test_the_four_crds_are_there():
+    expected = {VOLCANO, KOORDINATOR, "podgroups.scheduling.volcano.sh", "queues.scheduling.volcano.sh"}
+    assert set(CRDS) == expected
+
+
+@pytest.mark.parametrize("name", CRDS)
+class TestEveryCrd:
+    def test_is_named_after_its_resource(self, name):
+        crd = CRDS[name]
+        assert crd["apiVersion"] == "apiextensions.k8s.io/v1"
+        assert crd["metadata"]["name"] == name == f"{crd['spec']['names']['plural']}.{crd['spec']['group']}"
+        assert crd["spec"]["names"]["shortNames"]
+
+    def test_has_one_version_with_a_status_subresource(self, name):
+        (version,) = CRDS[name]["spec"]["versions"]
+        assert version["served"] is True
+        assert version["storage"] is True
+        assert version["subresources"] == {"status": {}}
+
+    def test_is_structural(self, name):
+        assert problems(schema(name)) == []
+
+    def test_describes_spec_and_status(self, name):
+        for part in ("spec", "status"):
+            assert schema(name)["properties"][part]["description"]
+
+    def test_shows_columns_that_exist(self, name):
+        for column in CRDS[name]["spec"]["versions"][0]["additionalPrinterColumns"]:
+            assert column["type"] in {"integer", "number", "string", "boolean", "date"}
+            if column["jsonPath"] != ".metadata.creationTimestamp":
+                found = at(schema(name), column["jsonPath"])
+                assert found, column
+                assert column["type"] in {found["type"], "date"}
+
+
+def test_short_names_do_not_clash():
+    names = [n for c in CRDS.values() for n in c["spec"]["names"]["shortNames"]]
+    assert len(names) == len(set(names))
+
+
+def test_scopes():
+    scopes = {name: crd["spec"]["scope"] for name, crd in CRDS.items()}
+    assert scopes == {
+        VOLCANO: "Namespaced",
+        KOORDINATOR: "Cluster",
+        "podgroups.scheduling.volcano.sh": "Namespaced",
+        "queues.scheduling.volcano.sh": "Cluster",
+    }
+
+
+def test_defaults_are_only_those_that_mean_the_same_in_every_form():
+    """RULES G-2: no 24 h; G-4: no matchPolicy; 004-1: allocateOnce is true in Koordinator's form."""
+    found = {(name, path): part["default"] for name in CRDS for path, part in walk(schema(name)) if "default" in part}
+    assert found == {
+        (VOLCANO, ".spec.tasks[].replicas"): 1,
+        (KOORDINATOR, ".spec.allocateOnce"): True,
+        ("podgroups.scheduling.volcano.sh", ".spec.queue"): "default",
+        ("podgroups.scheduling.volcano.sh", ".spec.networkTopology.mode"): "hard",
+        ("podgroups.scheduling.volcano.sh", ".spec.networkTopology.highestTierAllowed"): 1,
+    }
+
+
+def test_pod_templates_keep_every_field():
+    for name, path in ((VOLCANO, ".spec.template"), (VOLCANO, ".spec.tasks[].template"), (KOORDINATOR, ".spec.template")):
+        part = dict(walk(schema(name)))[path]
+        assert part["x-kubernetes-preserve-unknown-fields"] is True
+        assert "x-kubernetes-embedded-resource" not in part
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_good_object_is_taken_whole(name):
+    assert errors(schema(crd_of(SAMPLES[name])), SAMPLES[name]) == []
+
+
+@pytest.mark.parametrize("ttl", ["0", "0s", "600s", "24h", "1h30m", "1.5h", "10m0s", "300ms", ".5s", "1µs"])
+def test_durations_of_kubernetes_are_taken(ttl):
+    assert refused("complex-reservation", "spec.ttl", ttl) == []
+
+
+@pytest.mark.parametrize(
+    ("sample", "path", "value"),
+    [
+        ("complex-reservation", "spec.ttl", "10 minutes"),
+        ("complex-reservation", "spec.ttl", "10"),
+        ("complex-reservation", "spec.ttl", "-1h"),
+        ("complex-reservation", "spec.ttl", ""),
+        ("complex-reservation", "spec.ttl", 600),
+        ("complex-reservation", "spec.minAvailable", -1),
+        ("complex-reservation", "spec.minAvailable", "3"),
+        ("complex-reservation", "spec.tasks", []),
+        ("complex-reservation", "spec.tasks.0.name", "Not A Name"),
+        ("complex-reservation", "spec.tasks.0.replicas", -1),
+        ("complex-reservation", "spec.tasks.0.template", None),
+        ("complex-reservation", "spec.owners.0", {}),
+        ("complex-reservation", "spec.owner", []),
+        ("complex-reservation", "spec.matchPolicy", "Exactly"),
+        ("complex-reservation", "spec.allocatePolicy", "Default"),
+        ("complex-reservation", "spec", None),
+        ("volcano-with-status", "status.allocatable.cpu", "lots"),
+        ("koordinator", "spec.owners", []),
+        ("koordinator", "spec.template", "none"),
+        ("podgroup-migrating", "spec.minMember", "three"),
+        ("queue", "spec.dequeueStrategy", "lifo"),
+    ],
+)
+def test_a_bad_field_is_refused_by_name(sample, path, value):
+    found = refused(sample, path, value)
+    assert found
+    assert any(path.split(".")[0] in line for line in found)
+
+
+def test_exactly_one_of_tasks_and_template():
+    """A CEL rule; the domain says the same again."""
+    (rule,) = schema(VOLCANO)["properties"]["spec"]["x-kubernetes-validations"]
+    assert rule["rule"] == "has(self.tasks) != has(self.template)"
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"properties": {"a": {}}}, "type None"),
+        ({"properties": {"a": {"type": "string", "$ref": "#/x"}}}, "$ref is forbidden"),
+        ({"properties": {"a": {"type": "array"}}}, "needs items"),
+        ({"properties": {"a": {"type": "integer", "default": "one"}}}, "default"),
+        ({"properties": {"metadata": {"type": "object", "properties": {}}}}, "metadata"),
+        ({"properties": {"a": {"type": "string", "anyOf": [{"type": "string"}]}}}, "not allowed in logic"),
+        ({"properties": {"a": {"type": "object", "additionalProperties": False}}}, "boolean additionalProperties"),
+        ({"properties": {"a": {"type": "string", "nulable": True}}}, "unknown"),
+        (
+            {
+                "properties": {
+                    "a": {
+                        "type": "array",
+                        "x-kubernetes-list-type": "map",
+                        "x-kubernetes-list-map-keys": ["k"],
+                        "items": {"type": "object", "properties": {"k": {"type": "string"}}},
+                    }
+                }
+            },
+            "must be required",
+        ),
+    ],
+)
+def test_the_structural_check_can_fail(part, words):
+    assert any(words in line for line in problems({"type": "object", **part})), problems({"type": "object", **part})
