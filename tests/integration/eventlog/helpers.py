@@ -1,0 +1,44 @@
+"""Small verbs that the event log's integration tests share."""
+
+import asyncio
+from contextlib import aclosing
+
+BODY = b'{"decisions":[]}'
+
+
+async def until(condition, seconds=10.0):
+    """Wait until `condition()` holds."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+async def take(log, from_seq, upto):
+    """Every record from `from_seq` to `upto`."""
+    records = []
+    async with asyncio.timeout(15), aclosing(log.read(from_seq)) as batches:
+        async for batch in batches:
+            records += batch
+            if records[-1].seq >= upto:
+                return records
+    raise AssertionError("a reader never ends by itself")
+
+
+def follow(log, from_seq):
+    """A task that reads for ever, and the list that it fills."""
+    seen = []
+
+    async def run():
+        async for batch in log.read(from_seq):
+            seen.extend(batch)
+
+    return asyncio.create_task(run()), seen
+
+
+async def end(task):
+    """Cancel a follower and show any error that it had."""
+    task.cancel()
+    try:
+        await task
+    except asyncio.CancelledError:
+        pass

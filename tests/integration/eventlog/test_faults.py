@@ -1,0 +1,219 @@
+"""Reading goes on without loss or repeat, whatever happens to the broker or the wire."""
+
+import asyncio
+
+import pytest
+
+from restow.eventlog.jetstream import reader as reader_module
+from restow.eventlog.jetstream.reader import Feed
+from restow.eventlog.port import Conflict, LogMismatch, Truncated, Unavailable, Unknown
+from restow.eventlog.testing import envelope
+
+from .helpers import BODY, end, follow, take, until
+
+
+async def write(log, count, last=0):
+    for _ in range(count):
+        last = await log.append("session", BODY, envelope(), expected_last=last)
+    return last
+
+
+async def persist(log, ce_id):
+    """What a service does: append until the commit is in the log, deciding again where it must."""
+    while True:
+        try:
+            return await log.append("session", BODY, envelope(ce_id), expected_last=await log.last_of("session"))
+        except (Unknown, Conflict, Unavailable):
+            await asyncio.sleep(0.02)
+            try:
+                tail = await log.tail()
+                found = [r.seq for r in await take(log, 1, tail) if r.envelope.id == ce_id] if tail else []
+                if found:
+                    return found[0]
+            except Unavailable:
+                continue
+
+
+async def test_a_killed_and_restarted_broker_loses_and_repeats_nothing(own_server, opened, cluster):
+    log, other = await opened(own_server.url, cluster), await opened(own_server.url, cluster)
+    reader, seen = follow(other, 1)
+
+    async def writer():
+        return [await persist(log, f"commit-{number}") for number in range(200)]
+
+    writing = asyncio.create_task(writer())
+    for crash in (own_server.kill, own_server.stop):
+        count = len(seen)
+        await until(lambda count=count: len(seen) > count + 20)
+        await asyncio.to_thread(crash)
+        await until(lambda: not other.connected)
+        await own_server.start_async()
+    async with asyncio.timeout(20):
+        sequences = await writing
+    await until(lambda: len(seen) >= 200)
+    assert sequences == list(range(1, 201))
+    assert [r.seq for r in seen] == sequences
+    assert [r.envelope.id for r in seen] == [f"commit-{number}" for number in range(200)]
+    await end(reader)
+
+
+async def test_a_cut_wire_loses_and_repeats_nothing(wire, nats_server, opened, cluster):
+    writer, through = await opened(nats_server.url, cluster), await opened(wire.url, cluster)
+    reader, seen = follow(through, 1)
+    last = 0
+    for _ in range(5):
+        last = await write(writer, 100, last)
+        wire.cut()
+    last = await write(writer, 10, last)
+    await until(lambda: len(seen) >= last)
+    assert [r.seq for r in seen] == list(range(1, last + 1))
+    await end(reader)
+
+
+@pytest.mark.parametrize("dropped", [1, 7, 50])
+async def test_a_lost_delivery_is_noticed_and_read_again(nats_server, opened, cluster, monkeypatch, dropped):
+    log = await opened(nats_server.url, cluster)
+    await write(log, 60)
+    original, count = Feed._on_message, 0
+
+    async def lossy(self, inbox, message):
+        nonlocal count
+        count += 1
+        if count != dropped:
+            await original(self, inbox, message)
+
+    monkeypatch.setattr(Feed, "_on_message", lossy)
+    assert [r.seq for r in await take(log, 1, 60)] == list(range(1, 61))
+    assert count > 60, "something was read again"
+
+
+async def test_a_deleted_consumer_is_made_again(nats_server, opened, cluster):
+    log = await opened(nats_server.url, cluster)
+    last = await write(log, 5)
+    reader, seen = follow(log, 1)
+    await until(lambda: len(seen) == 5)
+    for _ in range(3):
+        names = (await log.broker.api(f"CONSUMER.NAMES.restow-{cluster}"))["consumers"]
+        assert len(names) == 1
+        await log.broker.api(f"CONSUMER.DELETE.restow-{cluster}.{names[0]}")
+        last = await write(log, 5, last)
+        await until(lambda last=last: len(seen) == last)
+    assert [r.seq for r in seen] == list(range(1, last + 1))
+    await end(reader)
+
+
+async def test_a_silent_broker_is_noticed_by_its_missing_heartbeat(own_server, opened, cluster, monkeypatch):
+    monkeypatch.setattr(reader_module, "HEARTBEAT", 0.1)
+    monkeypatch.setattr(reader_module, "SILENCE", 0.4)
+    log = await opened(own_server.url, cluster)
+    last = await write(log, 3)
+    made = []
+    original = Feed._start
+
+    async def counted(self, from_seq):
+        made.append(from_seq)
+        await original(self, from_seq)
+
+    monkeypatch.setattr(Feed, "_start", counted)
+    reader, seen = follow(log, 1)
+    await until(lambda: len(seen) == 3)
+    await asyncio.sleep(0.6)
+    assert made == [1], "heartbeats keep a quiet reader alive"
+    own_server.pause()
+    await until(lambda: len(made) > 1)
+    own_server.resume()
+    await write(log, 2, last)
+    await until(lambda: len(seen) == 5)
+    assert [r.seq for r in seen] == [1, 2, 3, 4, 5]
+    await end(reader)
+
+
+async def test_pull_requests_that_expire_are_renewed(nats_server, opened, cluster, monkeypatch):
+    monkeypatch.setattr(reader_module, "EXPIRES", 0.3)
+    monkeypatch.setattr(reader_module, "HEARTBEAT", 0.1)
+    monkeypatch.setattr(reader_module, "PULL_BATCH", 3)
+    log = await opened(nats_server.url, cluster)
+    reader, seen = follow(log, 1)
+    last = 0
+    for _ in range(4):
+        last = await write(log, 4, last)
+        await asyncio.sleep(0.25)
+    await until(lambda: len(seen) == 16)
+    assert [r.seq for r in seen] == list(range(1, 17))
+    await end(reader)
+
+
+async def test_large_commits_do_not_stall_a_reader(nats_server, opened, cluster):
+    log = await opened(nats_server.url, cluster)
+    last = 0
+    for _ in range(12):
+        last = await log.append("session", b"x" * log.max_body, envelope(), expected_last=last)
+    assert [len(r.body) for r in await take(log, 1, 12)] == [log.max_body] * 12
+
+
+async def test_a_slow_caller_bounds_the_buffer(nats_server, opened, cluster, monkeypatch):
+    monkeypatch.setattr(reader_module, "PULL_BATCH", 10)
+    monkeypatch.setattr(reader_module, "BUFFER_MESSAGES", 20)
+    log = await opened(nats_server.url, cluster)
+    last = await write(log, 300)
+    sizes, seen = [], []
+    async with asyncio.timeout(10):
+        async for batch in log.read(1):
+            sizes.append(len(batch))
+            seen += [r.seq for r in batch]
+            await asyncio.sleep(0.005)
+            if seen[-1] == last:
+                break
+    assert seen == list(range(1, 301))
+    assert max(sizes) <= 20 + 2 * 10
+
+
+async def test_a_prefix_truncated_under_a_reader_is_reported(nats_server, opened, cluster, monkeypatch):
+    monkeypatch.setattr(reader_module, "PULL_BATCH", 2)
+    monkeypatch.setattr(reader_module, "BUFFER_MESSAGES", 2)
+    log = await opened(nats_server.url, cluster)
+    await write(log, 50)
+    batches = log.read(1)
+    await anext(batches)
+    await asyncio.sleep(0.05)
+    await log.truncate(40)
+
+    async def read_on():
+        while True:
+            await anext(batches)
+
+    with pytest.raises(Truncated) as truncated:
+        await asyncio.wait_for(read_on(), 10)
+    assert truncated.value.first_seq == 41
+
+
+async def test_a_foreign_message_is_named(nats_server, opened, cluster):
+    log = await opened(nats_server.url, cluster)
+    await log.broker.client.publish(f"restow.{cluster}.session", b"{}")
+    async with asyncio.timeout(10):
+        while not await log.tail():
+            await asyncio.sleep(0.01)
+        with pytest.raises(LogMismatch, match=r"record 1 on restow\..*not written by Restow"):
+            await anext(log.read(1))
+
+
+async def test_an_abandoned_reader_leaves_no_consumer(nats_server, opened, cluster):
+    log = await opened(nats_server.url, cluster)
+    await write(log, 3)
+    async for _ in log.read(1):
+        break
+    async with asyncio.timeout(5):
+        while (await log.broker.api(f"CONSUMER.NAMES.restow-{cluster}"))["consumers"]:
+            await asyncio.sleep(0.01)
+
+
+async def test_closing_leaves_no_consumer(nats_server, opened, cluster):
+    log, other = await opened(nats_server.url, cluster), await opened(nats_server.url, cluster)
+    reader, _ = follow(log, 1)
+    await asyncio.sleep(0.1)
+    assert (await other.broker.api(f"CONSUMER.NAMES.restow-{cluster}"))["consumers"]
+    await log.close()
+    await asyncio.gather(reader, return_exceptions=True)
+    async with asyncio.timeout(5):
+        while (await other.broker.api(f"CONSUMER.NAMES.restow-{cluster}"))["consumers"]:
+            await asyncio.sleep(0.01)
