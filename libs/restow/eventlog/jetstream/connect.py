@@ -72,7 +72,7 @@ class Broker:
         self.on_denied: set[Callable[[str, str], None]] = set()
         self._pending: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
         self._tokens = itertools.count()
-        self._inbox = ""
+        self._inbox = self._unheard = ""
         self._last_error: Exception | None = None
         self._refused: asyncio.Future[BrokerRefused] | None = None
 
@@ -182,6 +182,8 @@ class Broker:
             raise Closed("the connection to the broker was closed")
         if not self.client.is_connected:
             raise NoAnswer("not connected to the broker")
+        if self._unheard:
+            raise Denied(self._unheard)
         token = str(next(self._tokens))
         answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
         self._pending[token] = (subject, answer)
@@ -274,7 +276,14 @@ class Broker:
 
     def _on_permission(self, what: str, subject: str) -> None:
         """The server tells a denied subject on the connection, in nats-py's lower case, never on the request."""
-        _log.error("the broker's permissions forbid this user to %s %s", what, subject)
+        verb = "subscribe to" if what == "subscription" else "publish to"
+        _log.error("the broker's permissions forbid this user to %s %s", verb, subject)
+        if what == "subscription" and self._inbox and subject.startswith(self._inbox.lower()):
+            self._unheard = (
+                f"the broker's permissions forbid this user to listen on {self._inbox}, so it can hear no answer: "
+                "set the inbox prefix to the one of its entry in permissions.conf (_INBOX_<user>)"
+            )
+            self._fail_all(Denied(self._unheard))
         for waited, answer in self._pending.values():
             if what == "publish" and waited.lower() == subject and not answer.done():
                 answer.set_exception(

@@ -1,0 +1,168 @@
+"""deploy/nats: each service may do its own work on the log, and nothing else. Both directions, on the real server."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from restow.eventlog.archive import export, import_
+from restow.eventlog.jetstream import connect, open_snapshots
+from restow.eventlog.jetstream.connect import Broker
+from restow.eventlog.port import BrokerRefused
+from restow.eventlog.server import find_binary, temporary_server
+from restow.eventlog.snapshots import Snapshot
+from restow.eventlog.testing import envelope
+
+from .helpers import BODY, take
+
+DEPLOY = Path(__file__).parents[3] / "deploy" / "nats"
+CLUSTER = "main"
+FAMILIES = {
+    "cluster_watcher": "cluster",
+    "scheduler_session": "session",
+    "reservation_cache": "reservation",
+    "descheduler": "migration",
+    "garbage_collector": "gc",
+}
+READERS = ("console", "cli")
+USERS = (*FAMILIES, *READERS, "operator")
+PASSWORDS = {f"RESTOW_NATS_{user.upper()}_PASSWORD": f"p{user}" for user in USERS}
+
+
+@pytest.fixture
+def guarded():
+    server = temporary_server(extra="include ./permissions.conf", environment=PASSWORDS)
+    shutil.copy(DEPLOY / "permissions.conf", server.folder)
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+        shutil.rmtree(server.folder)
+
+
+@pytest.fixture
+async def as_user(guarded, opened):
+    async def open_(user, **options):
+        return await opened(
+            guarded.url,
+            CLUSTER,
+            user=user,
+            password=f"p{user}",
+            inbox_prefix=f"_INBOX_{user}",
+            create=user in FAMILIES or user == "operator",
+            **options,
+        )
+
+    return open_
+
+
+async def test_each_service_appends_to_its_own_family_and_no_other(as_user):
+    logs = {user: await as_user(user) for user in FAMILIES}
+    for user, log in logs.items():
+        for family in FAMILIES.values():
+            if family == FAMILIES[user]:
+                await log.append(family, BODY, envelope(), expected_last=0)
+            else:
+                with pytest.raises(BrokerRefused, match=rf"forbid this user to publish to restow\.main\.{family}"):
+                    await log.append(family, BODY, envelope(), expected_last=0)
+    assert await logs["descheduler"].tail() == len(FAMILIES)
+
+
+async def test_everybody_reads_everything(as_user):
+    for user, family in FAMILIES.items():
+        await (await as_user(user)).append(family, BODY, envelope(), expected_last=0)
+    for user in USERS:
+        log = await as_user(user)
+        assert [r.family for r in await take(log, 1, 5)] == list(FAMILIES.values())
+        assert await log.last_of("gc") == 5
+
+
+async def test_readers_write_nothing(as_user):
+    await (await as_user("scheduler_session")).append("session", BODY, envelope(), expected_last=0)
+    for user in READERS:
+        log = await as_user(user)
+        for family in FAMILIES.values():
+            with pytest.raises(BrokerRefused, match="forbid this user to publish"):
+                await log.append(family, BODY, envelope(), expected_last=0)
+        with pytest.raises(BrokerRefused, match="forbid"):
+            await log.truncate(1)
+
+
+async def test_only_the_collector_truncates_and_writes_snapshots(as_user):
+    collector = await as_user("garbage_collector")
+    await collector.append("gc", BODY, envelope(), expected_last=0)
+    snapshot = Snapshot(log_id=collector.log_id, seq=1, fold_version=1, body=os.urandom(1_500_000))
+    await (await open_snapshots(collector)).put(snapshot)
+    for user in USERS:
+        if user == "garbage_collector":
+            continue
+        log = await as_user(user)
+        with pytest.raises(BrokerRefused, match=r"forbid.*STREAM\.PURGE\.restow-main"):
+            await log.truncate(1)
+        snapshots = await open_snapshots(log, create=False)
+        assert await snapshots.latest() == snapshot
+        with pytest.raises(BrokerRefused, match="forbid"):
+            await snapshots.put(snapshot)
+    for seq in (2, 3):
+        await (await open_snapshots(collector)).put(
+            Snapshot(log_id=collector.log_id, seq=seq, fold_version=1, body=b"")
+        )
+    assert await (await open_snapshots(collector)).list() == [2, 3]
+    await collector.truncate(1)
+    assert await collector.first() == 2
+
+
+async def test_nobody_changes_or_deletes_the_stream(as_user):
+    for user in USERS:
+        log = await as_user(user) if user not in READERS else None
+        if log is None:
+            continue
+        for verb in ("DELETE", "UPDATE", "MSG.DELETE"):
+            with pytest.raises(BrokerRefused, match="forbid"):
+                await log.broker.api(f"STREAM.{verb}.restow-{CLUSTER}", {})
+
+
+async def test_nobody_listens_to_anothers_answers(guarded):
+    with pytest.raises(BrokerRefused, match="forbid this user to listen on _INBOX_console"):
+        await connect(guarded.url, CLUSTER, user="cli", password="pcli", inbox_prefix="_INBOX_console", wait=3)
+
+
+async def test_a_wrong_password_is_refused_at_once(guarded):
+    with pytest.raises(BrokerRefused, match="does not accept this user or password"):
+        await Broker.connect(guarded.url, user="cli", password="wrong", wait=5)
+
+
+async def test_the_operator_imports_into_an_empty_log(as_user, tmp_path):
+    from restow.eventlog.memory import MemoryLog
+
+    source = MemoryLog(CLUSTER)
+    last = 0
+    for _ in range(20):
+        last = await source.append("session", BODY, envelope(), expected_last=last)
+    await export(source, tmp_path)
+    log = await as_user("operator", log_id=source.log_id)
+    assert await import_(tmp_path, log) == 20
+
+
+def test_no_password_is_written_down_and_a_missing_one_stops_the_server(tmp_path):
+    text = (DEPLOY / "permissions.conf").read_text()
+    assert re.findall(r"password: *(\S+)", text) == [f"${name}" for name in PASSWORDS]
+    for file in DEPLOY.glob("*.conf"):
+        shutil.copy(file, tmp_path)
+    command = [find_binary(), "-t", "-c", tmp_path / "nats.conf"]
+    environment = PASSWORDS | {"RESTOW_NATS_NAME": "nats-0"}
+    good = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20)
+    assert good.returncode == 0, good.stderr
+    environment.pop("RESTOW_NATS_CLI_PASSWORD")
+    bad = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20)
+    assert bad.returncode != 0
+    assert "RESTOW_NATS_CLI_PASSWORD" in bad.stderr
+
+
+def test_the_production_file_syncs_every_commit():
+    text = (DEPLOY / "nats.conf").read_text()
+    assert "sync_interval: always" in text
+    assert "max_payload: 8MB" in text
