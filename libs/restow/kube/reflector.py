@@ -1,6 +1,6 @@
 """List and watch as a sans-I/O state machine: it says which request to make next and digests what came back.
 
-The driver loop (`client.watch`) is: `request(now)`, wait until `not_before`, send it, feed `on_page`, `on_line` and then
+The driver loop (`watch.watch`) is: `request(now)`, wait until `not_before`, send it, feed `on_page`, `on_line` and then
 `on_end` or `on_error`; every one of them returns the changes to hand on. Times are given in; nothing here reads a clock.
 
 What it guarantees:
@@ -116,6 +116,11 @@ class Reflector(Generic[W]):
     def synced(self) -> bool:
         """Whether a list is complete and the watch follows it."""
         return self._listed
+
+    @property
+    def broken(self) -> bool:
+        """Nothing more is wanted from the present response: make the next request."""
+        return self._over
 
     def request(self, now: int) -> List | Watch:
         """The next request. It is called once a request, and starts its clock."""

@@ -282,8 +282,13 @@ class ReservationSpec(Wire):
     pre_allocation: bool | None = None
 
 
+class StatusCause(Wire):
+    reason: str = ""
+
+
 class StatusDetails(Wire):
     retry_after_seconds: int | None = None
+    causes: list[StatusCause] | None = None
 
 
 class Status(Wire):

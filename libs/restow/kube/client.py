@@ -1,0 +1,287 @@
+"""The Kubernetes API over HTTP: bytes in, bytes out, a deadline on everything, errors as `ApiStatus`.
+
+`kubernetes_asyncio` supplies what is hard about reaching a cluster (kubeconfig, in-cluster tokens and their refresh, exec
+plugins, TLS, proxies); its models are never used. It is imported only when one of those is asked for: the import costs
+0.3 s, and a plain URL needs none of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+
+from restow.kube import decode
+from restow.kube.decode import Collection
+
+Query = Iterable[tuple[str, str]]
+PatchType = Literal["merge", "strategic", "json"]
+
+_PATCHES: dict[PatchType, str] = {
+    "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "json": "application/json-patch+json",
+}
+_JSON = "application/json"
+_READ_BUFFER = 2**20
+_MAX_LINE = 16 * 2**20
+"""Longer than any object that etcd stores; a longer line is not from a Kubernetes API."""
+_MAX_BODY = 64 * 2**10
+"""How much of an error's body is read."""
+
+
+class ApiStatus(Exception):
+    """An answer other than 2xx, or none at all: then `code` is 0. `retry_after` is in milliseconds."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str = "",
+        message: str = "",
+        retry_after: int | None = None,
+        causes: tuple[str, ...] = (),
+    ):
+        super().__init__(f"{code or 'no answer'} {reason}: {message}".rstrip(": "))
+        self.code, self.reason, self.message = code, reason, message
+        self.retry_after, self.causes = retry_after, causes
+
+    @property
+    def transient(self) -> bool:
+        """Worth trying again as it is."""
+        return self.code in (0, 429, 500, 502, 503, 504)
+
+
+class ClientConfig(msgspec.Struct, frozen=True):
+    """Where the API is: `url`, else `in_cluster`, else `kubeconfig` (empty: `$KUBECONFIG` or `~/.kube/config`) with
+    `context`. Times are in seconds. `idle` bounds the silence on a watch: bookmarks come about every minute."""
+
+    url: str = ""
+    in_cluster: bool = False
+    kubeconfig: str = ""
+    context: str = ""
+    pool: int = 64
+    timeout: float = 10.0
+    list_timeout: float = 60.0
+    idle: float = 90.0
+    user_agent: str = "restow"
+
+
+class ClientConfigError(ValueError):
+    """The configuration does not lead to a cluster. Says which file or variable, and what is allowed."""
+
+
+Authorize = Callable[[dict[str, str]], Any]
+
+
+class Client:
+    """One pool of keep-alive connections to one API server. Make it with `connect`, close it with `close`."""
+
+    def __init__(
+        self,
+        base: str,
+        session: aiohttp.ClientSession,
+        config: ClientConfig,
+        authorize: Authorize | None = None,
+        options: Mapping[str, Any] | None = None,
+    ):
+        self._base = base.rstrip("/")
+        self._session = session
+        self._config = config
+        self._authorize = authorize
+        self._options = dict(options or {})
+        self._brief = aiohttp.ClientTimeout(total=config.timeout)
+        self._long = aiohttp.ClientTimeout(total=config.list_timeout)
+        self._endless = aiohttp.ClientTimeout(total=None, connect=config.timeout, sock_read=config.idle)
+
+    @property
+    def url(self) -> str:
+        return self._base
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # -- one object ----------------------------------------------------------------------------------------------------
+
+    async def get(self, path: str, query: Query = ()) -> bytes:
+        return await self._call("GET", path, query=query)
+
+    async def create(self, path: str, body: Any) -> bytes:
+        return await self._call("POST", path, body=body)
+
+    async def replace(self, path: str, body: Any) -> bytes:
+        return await self._call("PUT", path, body=body)
+
+    async def patch(self, path: str, body: Any, kind: PatchType = "merge") -> bytes:
+        return await self._call("PATCH", path, body=body, content=_PATCHES[kind])
+
+    async def delete(self, path: str, body: Any = None) -> bytes:
+        return await self._call("DELETE", path, body=body)
+
+    # -- collections -----------------------------------------------------------------------------------------------------
+
+    async def list_page(self, collection: Collection[Any], query: Query) -> bytes:
+        return await self._call("GET", collection.path, query=query, timeout=self._long)
+
+    async def watch_lines(self, collection: Collection[Any], query: Query) -> AsyncGenerator[list[bytes], None]:
+        """The complete lines of every piece that the network delivers. Ends where the response ends; what was cut off is
+        dropped. Raises ApiStatus."""
+        async with self._response("GET", collection.path, query=query, timeout=self._endless) as response:
+            rest = b""
+            try:
+                async for piece in response.content.iter_any():
+                    *lines, rest = (rest + piece).split(b"\n") if rest else piece.split(b"\n")
+                    if lines:
+                        yield [line for line in lines if line]
+                    elif len(rest) > _MAX_LINE:
+                        raise ApiStatus(0, "LineTooLong", f"a line of {collection.name} is longer than {_MAX_LINE} bytes")
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise _no_answer(error) from error
+
+    # -- within ------------------------------------------------------------------------------------------------------------
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        query: Query = (),
+        body: Any = None,
+        content: str = _JSON,
+        timeout: aiohttp.ClientTimeout | None = None,
+    ) -> bytes:
+        async with self._response(method, path, query, body, content, timeout or self._brief) as response:
+            try:
+                return await response.read()
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise _no_answer(error) from error
+
+    @asynccontextmanager
+    async def _response(
+        self,
+        method: str,
+        path: str,
+        query: Query = (),
+        body: Any = None,
+        content: str = _JSON,
+        timeout: aiohttp.ClientTimeout | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        headers = {"Accept": _JSON, "User-Agent": self._config.user_agent}
+        data = None
+        if body is not None:
+            data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+            headers["Content-Type"] = content
+        if self._authorize is not None:
+            await self._authorize(headers)
+        try:
+            response = await self._session.request(
+                method,
+                self._base + path,
+                params=list(query) or None,
+                data=data,
+                headers=headers,
+                timeout=timeout,
+                **self._options,
+            )
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _no_answer(error) from error
+        try:
+            if not 200 <= response.status < 300:
+                raise await _refusal(response)
+            yield response
+        finally:
+            # Not `await release()`: what is left of a body must not be waited for.
+            response.close() if not response.content.at_eof() else response.release()
+
+
+async def connect(config: ClientConfig) -> Client:
+    """Raises ClientConfigError; does not speak to the server yet."""
+    if config.url:
+        if not config.url.startswith(("http://", "https://")):
+            raise ClientConfigError(f"url is {config.url!r}; allowed: http://host:port or https://host:port")
+        connector = aiohttp.TCPConnector(limit=config.pool, keepalive_timeout=60)
+        session = aiohttp.ClientSession(connector=connector, read_bufsize=_READ_BUFFER)
+        return Client(config.url, session, config)
+    return await _from_kubernetes_config(config)
+
+
+async def _from_kubernetes_config(config: ClientConfig) -> Client:
+    from kubernetes_asyncio import config as kubernetes_config
+    from kubernetes_asyncio.client import ApiClient, Configuration
+
+    configuration = Configuration()
+    try:
+        if config.in_cluster:
+            kubernetes_config.load_incluster_config(client_configuration=configuration)
+        else:
+            await kubernetes_config.load_kube_config(
+                config_file=config.kubeconfig or None,
+                context=config.context or None,
+                client_configuration=configuration,
+                persist_config=False,
+            )
+    except Exception as error:
+        # The library raises its own ConfigException, yaml's, KeyError and OSError; all mean the same here.
+        where = "in-cluster configuration" if config.in_cluster else f"kubeconfig {config.kubeconfig or '(default)'!r}"
+        raise ClientConfigError(f"{where}: {error}; allowed: a readable configuration with a current context") from error
+    configuration.connection_pool_maxsize = config.pool
+    api = ApiClient(configuration)
+
+    async def authorize(headers: dict[str, str]) -> None:
+        await api.update_params_for_auth(headers, [], ["BearerToken"])
+
+    options = {
+        name: value
+        for name, value in (
+            ("proxy", configuration.proxy),
+            ("proxy_headers", configuration.proxy_headers),
+            ("server_hostname", configuration.tls_server_name),
+        )
+        if value
+    }
+    return Client(configuration.host or "", api.rest_client.pool_manager, config, authorize, options)
+
+
+def path_of(collection: Collection[Any], namespace: str = "", name: str = "", subresource: str = "") -> str:
+    """The path of one object, or of its collection in one namespace."""
+    prefix, plural = collection.path.rsplit("/", 1)
+    parts = [prefix]
+    if namespace:
+        parts += ["namespaces", quote(namespace, safe="")]
+    parts.append(plural)
+    if name:
+        parts.append(quote(name, safe=""))
+    if subresource:
+        parts.append(subresource)
+    return "/".join(parts)
+
+
+def _no_answer(error: BaseException) -> ApiStatus:
+    reason = "Timeout" if isinstance(error, TimeoutError | asyncio.TimeoutError) else "Disconnected"
+    return ApiStatus(0, reason, str(error) or type(error).__name__)
+
+
+async def _refusal(response: aiohttp.ClientResponse) -> ApiStatus:
+    try:
+        body = await response.content.read(_MAX_BODY) if not response.content_length else await response.read()
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        body = b""
+    status = decode.status(body)
+    header = response.headers.get("Retry-After", "")
+    retry_after = int(header) * 1000 if header.isdecimal() else None
+    if status is None or not (status.reason or status.message):
+        return ApiStatus(response.status, response.reason or "", body[:200].decode(errors="replace"), retry_after)
+    details = status.details
+    if retry_after is None and details is not None and details.retry_after_seconds:
+        retry_after = details.retry_after_seconds * 1000
+    causes = tuple(cause.reason for cause in details.causes or ()) if details else ()
+    return ApiStatus(response.status, status.reason, status.message, retry_after, causes)

@@ -1,0 +1,144 @@
+"""Effects on Reservation objects: create, delete, status. Idempotent, with typed outcomes (DESIGN 5)."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from restow.kube import decode as d
+from restow.kube.annotations import MIGRATION
+from restow.kube.client import ApiStatus, Client, path_of
+from restow.kube.effects import Done, Failed, Gone, Refused
+from restow.kube.retry import Backoff, Sleep, retrying
+
+_COLLECTIONS: dict[str, d.Collection[Any]] = {
+    "volcano": d.VOLCANO_RESERVATIONS,
+    "koordinator": d.KOORDINATOR_RESERVATIONS,
+}
+
+
+class CrRef(msgspec.Struct, frozen=True):
+    """A Reservation object; `door` as in `ReservationObserved`."""
+
+    door: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class Created(msgspec.Struct, frozen=True):
+    """The object exists and is ours."""
+
+    uid: str
+
+
+class _Object(msgspec.Struct):
+    metadata: dict[str, Any] = {}
+    status: Any = None
+
+
+CreateOutcome = Created | Refused | Failed
+DeleteOutcome = Done | Refused | Failed
+StatusOutcome = Done | Gone | Refused | Failed
+
+_object = msgspec.json.Decoder(_Object)
+
+
+class Reservations:
+    """Effects on Reservations, through one client."""
+
+    def __init__(self, client: Client, backoff: Backoff = Backoff(), sleep: Sleep = asyncio.sleep):
+        self._client = client
+        self._backoff = backoff
+        self._sleep = sleep
+
+    async def create(self, door: str, manifest: Mapping[str, Any]) -> CreateOutcome:
+        """The manifest has a deterministic name. An object of that name with the same `restow.dev/migration` label is
+        success: the answer to an earlier attempt was lost."""
+        meta = manifest["metadata"]
+        namespace, name = meta.get("namespace", ""), meta["name"]
+        collection = _COLLECTIONS[door]
+
+        async def attempt() -> CreateOutcome:
+            try:
+                made = _object.decode(await self._client.create(path_of(collection, namespace), manifest))
+            except ApiStatus as status:
+                if status.code != 409:
+                    raise
+                made = _object.decode(await self._client.get(path_of(collection, namespace, name)))
+                ours = (meta.get("labels") or {}).get(MIGRATION)
+                if not ours or (made.metadata.get("labels") or {}).get(MIGRATION) != ours:
+                    return Refused(409, "AlreadyExists", f"{name} exists and does not belong to {ours or 'us'}")
+            return Created(str(made.metadata.get("uid", "")))
+
+        return await self._bounded(attempt)
+
+    async def delete(self, ref: CrRef) -> DeleteOutcome:
+        """With the uid as precondition. An object that is gone, or replaced by another, is done."""
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": ref.uid}}
+
+        async def attempt() -> DeleteOutcome:
+            try:
+                await self._client.delete(self._path(ref), options)
+            except ApiStatus as status:
+                if status.code not in (404, 409):
+                    raise
+            return Done()
+
+        return await self._bounded(attempt)
+
+    async def write_status(self, ref: CrRef, status: Mapping[str, Any]) -> StatusOutcome:
+        """Makes the status equal to this one, with a merge patch of the difference, and without a call to write if there
+        is none. Where the CRD has no /status, the object itself is patched."""
+
+        async def attempt() -> StatusOutcome:
+            try:
+                there = _object.decode(await self._client.get(self._path(ref)))
+                if there.metadata.get("uid") != ref.uid:
+                    return Gone()
+                difference = merge_difference(there.status or {}, status)
+                if difference is None:
+                    return Done()
+                await self._patch(ref, {"metadata": {"uid": ref.uid}, "status": difference})
+                return Done()
+            except ApiStatus as error:
+                if error.code == 404:
+                    return Gone()
+                raise
+
+        return await self._bounded(attempt)
+
+    async def _patch(self, ref: CrRef, patch: Any) -> None:
+        try:
+            await self._client.patch(self._path(ref, "status"), patch)
+        except ApiStatus as error:
+            if error.code != 404:
+                raise
+            await self._client.patch(self._path(ref), patch)
+
+    def _path(self, ref: CrRef, subresource: str = "") -> str:
+        return path_of(_COLLECTIONS[ref.door], ref.namespace, ref.name, subresource)
+
+    async def _bounded(self, attempt: Any) -> Any:
+        try:
+            return await retrying(attempt, self._backoff, self._sleep)
+        except ApiStatus as status:
+            if status.transient or status.code == 409:
+                return Failed(status.code, status.reason, status.message, status.retry_after)
+            return Refused(status.code, status.reason, status.message)
+
+
+def merge_difference(now: Any, wanted: Any) -> Any:
+    """The JSON merge patch that turns `now` into `wanted` (both of JSON), None if they are equal already."""
+    if now == wanted:
+        return None
+    if not isinstance(now, Mapping) or not isinstance(wanted, Mapping):
+        return wanted
+    patch: dict[str, Any] = {name: None for name in now if name not in wanted}
+    for name, value in wanted.items():
+        if name not in now:
+            patch[name] = value
+        elif now[name] != value:
+            patch[name] = merge_difference(now[name], value)
+    return patch

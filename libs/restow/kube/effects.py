@@ -1,0 +1,262 @@
+"""Effects on pods (DESIGN 5): safe to repeat, safe to be late, each with a typed outcome.
+
+A lost answer is never taken for a failure: the object is read, and what is there decides.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from restow.contracts.values import DeviceShare
+from restow.kube import decode as d
+from restow.kube import wire
+from restow.kube.annotations import ABORTED, DEVICES, MIGRATION, write_devices
+from restow.kube.client import ApiStatus, Client, path_of
+from restow.kube.retry import Backoff, Sleep, retrying
+
+_OVER = ("Succeeded", "Failed")
+_BUDGET_CAUSE = "DisruptionBudget"
+_BUDGET_TEXT = "disruption budget"
+
+
+class PodRef(msgspec.Struct, frozen=True):
+    namespace: str
+    name: str
+    uid: str
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """The pod is on the intended node."""
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """The pod is on another node."""
+
+    node: str
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """There is no such pod any more, or another one has its name."""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The API will not do it, however often it is asked. `code` is its HTTP status, `reason` one CamelCase word."""
+
+    code: int
+    reason: str
+    message: str = ""
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """Nothing is known to have happened and the attempts are used up: try again later. `retry_after` in ms."""
+
+    code: int
+    reason: str
+    message: str = ""
+    retry_after: int | None = None
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The eviction was accepted: the pod terminates."""
+
+
+class AlreadyTerminating(msgspec.Struct, frozen=True):
+    """The pod terminates, or has ended by itself: it counts as evicted."""
+
+
+class OverBudget(msgspec.Struct, frozen=True):
+    """A PodDisruptionBudget does not allow it now. `retry_after` in ms."""
+
+    message: str = ""
+    retry_after: int | None = None
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """The pod changed between reading and evicting it. It may be tried again, if it is still wanted."""
+
+    message: str = ""
+
+
+class Done(msgspec.Struct, frozen=True):
+    """It is as it should be."""
+
+
+BindOutcome = Bound | Taken | Gone | Refused | Failed
+EvictOutcome = Accepted | AlreadyTerminating | Gone | OverBudget | Changed | Refused | Failed
+AbortOutcome = Done | AlreadyTerminating | Gone | Refused | Failed
+PatchOutcome = Done | Gone | Refused | Failed
+
+
+class Effects:
+    """Effects on pods, through one client. `backoff` bounds the attempts of each of them."""
+
+    def __init__(self, client: Client, backoff: Backoff = Backoff(), sleep: Sleep = asyncio.sleep):
+        self._client = client
+        self._backoff = backoff
+        self._sleep = sleep
+
+    # -- bind --------------------------------------------------------------------------------------------------------
+
+    async def bind(self, pod: PodRef, node: str, devices: Sequence[DeviceShare] = ()) -> BindOutcome:
+        """One call: annotations of the Binding are merged into the pod in the transaction that sets its node
+        (kube-apiserver, `BindingREST.setPodNodeAndMetadata`). The Binding's uid is the precondition."""
+        meta: dict[str, Any] = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+        if devices:
+            meta["annotations"] = {DEVICES: write_devices(devices)}
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": meta,
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+
+        async def attempt() -> BindOutcome:
+            try:
+                await self._client.create(_path(pod, "binding"), binding)
+                return Bound()
+            except ApiStatus as status:
+                outcome = await self._after_bind(pod, node, status)
+                if outcome is None:
+                    raise
+                return outcome
+
+        return await self._bounded(attempt)
+
+    async def _after_bind(self, pod: PodRef, node: str, status: ApiStatus) -> BindOutcome | None:
+        """What the pod says after an answer that was no success; None to try again."""
+        if status.code == 429:
+            return None
+        there = await self._read(pod)
+        if there is None:
+            return Gone()
+        where = there.spec.node_name if there.spec else None
+        if where:
+            return Bound() if where == node else Taken(where)
+        if status.transient:
+            return None
+        return Refused(status.code, "Terminating" if _terminating(there) else status.reason, status.message)
+
+    # -- evict -------------------------------------------------------------------------------------------------------
+
+    async def evict(self, pod: PodRef) -> EvictOutcome:
+        """Through the Eviction API, with uid and the resourceVersion read just before as preconditions: a pod that was
+        marked `restow.dev/migration: aborted` in between is not evicted, whoever asks and however late."""
+
+        async def attempt() -> EvictOutcome:
+            there = await self._read(pod)
+            if there is None:
+                return Gone()
+            if _terminating(there) or (there.status and there.status.phase in _OVER):
+                return AlreadyTerminating()
+            if (there.metadata.annotations or {}).get(MIGRATION) == ABORTED:
+                return Refused(0, "Aborted", f"the pod is marked {MIGRATION}={ABORTED}")
+            return await self._evict(pod, there.metadata.resource_version)
+
+        return await self._bounded(attempt)
+
+    async def _evict(self, pod: PodRef, version: str) -> EvictOutcome:
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"namespace": pod.namespace, "name": pod.name},
+            "deleteOptions": {"preconditions": {"uid": pod.uid, "resourceVersion": version}},
+        }
+        try:
+            await self._client.create(_path(pod, "eviction"), eviction)
+            return Accepted()
+        except ApiStatus as status:
+            if status.code == 404:
+                return Gone()
+            if status.code == 409:
+                return Changed(status.message)
+            if status.code == 429 and (_BUDGET_CAUSE in status.causes or _BUDGET_TEXT in status.message):
+                return OverBudget(status.message, status.retry_after)
+            if status.transient:
+                # Perhaps it was accepted and the answer was lost: the next attempt reads the pod first.
+                raise
+            return Refused(status.code, status.reason, status.message)
+
+    async def abort_eviction(self, pod: PodRef) -> AbortOutcome:
+        """Marks the pod, which changes its resourceVersion. `Done` means that no eviction which was prepared before can
+        succeed any more; `AlreadyTerminating` that one has."""
+        patch = {"metadata": {"uid": pod.uid, "annotations": {MIGRATION: ABORTED}}}
+
+        async def attempt() -> AbortOutcome:
+            try:
+                answer = d.PODS.object(await self._client.patch(_path(pod), patch))
+            except ApiStatus as status:
+                return await self._after_patch(pod, status)
+            if isinstance(answer, d.Undecodable):
+                return Failed(0, "Undecodable", answer.message)
+            return AlreadyTerminating() if _terminating(answer) else Done()
+
+        return await self._bounded(attempt)
+
+    # -- status --------------------------------------------------------------------------------------------------------
+
+    async def patch_pod_condition(
+        self, pod: PodRef, status: str, reason: str, message: str, since: str, kind: str = "PodScheduled"
+    ) -> PatchOutcome:
+        """Sets one condition (`PodScheduled: False, Unschedulable`); `since` is RFC 3339. Other conditions stay."""
+        condition = {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastProbeTime": None,
+            "lastTransitionTime": since,
+        }
+        patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+
+        async def attempt() -> PatchOutcome:
+            try:
+                await self._client.patch(_path(pod, "status"), patch, "strategic")
+                return Done()
+            except ApiStatus as status:
+                outcome = await self._after_patch(pod, status)
+                return outcome if not isinstance(outcome, AlreadyTerminating) else Done()
+
+        return await self._bounded(attempt)
+
+    # -- within ----------------------------------------------------------------------------------------------------------
+
+    async def _after_patch(self, pod: PodRef, status: ApiStatus) -> AbortOutcome:
+        """A patch with another pod's uid is a 409 or a 422; the pod says whether that was it."""
+        if status.transient:
+            raise status
+        there = None if status.code == 404 else await self._read(pod)
+        if there is None:
+            return Gone()
+        if status.code == 409:
+            return Failed(409, status.reason, status.message)
+        return Refused(status.code, status.reason, status.message)
+
+    async def _read(self, pod: PodRef) -> wire.Pod | None:
+        """None where it is gone, or another pod has its name. Raises ApiStatus."""
+        try:
+            there = d.PODS.object(await self._client.get(_path(pod)))
+        except ApiStatus as status:
+            if status.code == 404:
+                return None
+            raise
+        if isinstance(there, d.Undecodable):
+            raise ApiStatus(422, "Undecodable", there.message)
+        return there if there.metadata.uid == pod.uid else None
+
+    async def _bounded(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
+        try:
+            return await retrying(attempt, self._backoff, self._sleep)
+        except ApiStatus as status:
+            if status.transient:
+                return Failed(status.code, status.reason, status.message, status.retry_after)
+            return Refused(status.code, status.reason, status.message)
+
+
+def _path(pod: PodRef, subresource: str = "") -> str:
+    return path_of(d.PODS, pod.namespace, pod.name, subresource)
+
+
+def _terminating(pod: wire.Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None

@@ -1,0 +1,193 @@
+"""Leadership by a Kubernetes Lease, to avoid wasted work. Safety does not depend on it: the log decides (DESIGN 2).
+
+The protocol is client-go's: a lease that another holds may be taken when its record has not changed for its duration, by
+our own monotonic clock (clocks of machines are never compared); every write carries the resourceVersion that was read.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from restow.kube.client import ApiStatus, Client
+from restow.kube.retry import Sleep
+
+_MICROS = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+
+class LeaseConfig(msgspec.Struct, frozen=True):
+    """Seconds. A leader that cannot renew for `renew_deadline` stops before others may take over, after `duration`."""
+
+    duration: int = 15
+    renew_deadline: float = 10.0
+    retry: float = 2.0
+
+
+class _Spec(msgspec.Struct, omit_defaults=True):
+    holderIdentity: str | None = None
+    leaseDurationSeconds: int | None = None
+    acquireTime: str | None = None
+    renewTime: str | None = None
+    leaseTransitions: int | None = None
+
+
+class _Lease(msgspec.Struct):
+    metadata: dict[str, Any]
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    apiVersion: str = "coordination.k8s.io/v1"
+    kind: str = "Lease"
+
+
+_lease = msgspec.json.Decoder(_Lease)
+
+
+class Elector:
+    """Tries to hold one Lease. `clock` is monotonic seconds; `now` is only written into the Lease, for people."""
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        name: str,
+        identity: str,
+        config: LeaseConfig = LeaseConfig(),
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ):
+        self._client = client
+        self._namespace, self._name, self.identity = namespace, name, identity
+        self.config = config
+        self._clock, self._now = clock, now
+        self._seen: _Spec | None = None
+        self._seen_at = 0.0
+        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+
+    async def acquire_or_renew(self) -> bool:
+        """One attempt. False: another holds it, or was faster. Raises ApiStatus where the API does not answer."""
+        try:
+            lease = _lease.decode(await self._client.get(f"{self._path}/{self._name}"))
+        except ApiStatus as status:
+            if status.code != 404:
+                raise
+            return await self._write(_Lease({"name": self._name, "namespace": self._namespace}, self._claim(None)), new=True)
+        if lease.spec != self._seen:
+            self._seen, self._seen_at = lease.spec, self._clock()
+        if lease.spec.holderIdentity not in (None, "", self.identity) and not self._expired(lease.spec):
+            return False
+        lease.spec = self._claim(lease.spec)
+        return await self._write(lease, new=False)
+
+    async def release(self) -> None:
+        """Gives the Lease up, so that the next leader need not wait. Best effort."""
+        try:
+            lease = _lease.decode(await self._client.get(f"{self._path}/{self._name}"))
+            if lease.spec.holderIdentity != self.identity:
+                return
+            spec = self._claim(lease.spec)
+            spec.holderIdentity, spec.leaseDurationSeconds = "", 1
+            lease.spec = spec
+            await self._write(lease, new=False)
+        except ApiStatus:
+            pass
+
+    def _expired(self, spec: _Spec) -> bool:
+        return self._clock() >= self._seen_at + (spec.leaseDurationSeconds or self.config.duration)
+
+    def _claim(self, before: _Spec | None) -> _Spec:
+        now = self._now().strftime(_MICROS)
+        if before is not None and before.holderIdentity == self.identity:
+            acquired, transitions = before.acquireTime or now, before.leaseTransitions or 0
+        else:
+            acquired, transitions = now, 0 if before is None else (before.leaseTransitions or 0) + 1
+        return _Spec(self.identity, self.config.duration, acquired, now, transitions)
+
+    async def _write(self, lease: _Lease, new: bool) -> bool:
+        try:
+            if new:
+                await self._client.create(self._path, lease)
+            else:
+                await self._client.replace(f"{self._path}/{self._name}", lease)
+        except ApiStatus as status:
+            if status.code in (404, 409):
+                return False
+            raise
+        self._seen, self._seen_at = lease.spec, self._clock()
+        return True
+
+
+class Leadership:
+    """Held until `lost` is set."""
+
+    def __init__(self) -> None:
+        self.lost = asyncio.Event()
+
+
+@asynccontextmanager
+async def leading(
+    elector: Elector,
+    on_lost: Callable[[], Any] = lambda: None,
+    on_wait: Callable[[str], Any] = lambda reason: None,
+    sleep: Sleep = asyncio.sleep,
+    share: Callable[[], float] = random.random,
+) -> AsyncIterator[Leadership]:
+    """Waits until the Lease is ours, renews it in the background, releases it at the end. `on_lost` is called once, when
+    the Lease went to another or could not be renewed in time; `on_wait` with a reason at each failed attempt."""
+    await _acquire(elector, on_wait, sleep, share)
+    leadership = Leadership()
+
+    def lost() -> None:
+        leadership.lost.set()
+        on_lost()
+
+    renewing = asyncio.create_task(_renew(elector, lost, sleep, share), name=f"lease {elector.identity}")
+    try:
+        yield leadership
+    finally:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+        if not leadership.lost.is_set():
+            await elector.release()
+
+
+async def _acquire(
+    elector: Elector, on_wait: Callable[[str], Any], sleep: Sleep, share: Callable[[], float]
+) -> None:
+    while True:
+        try:
+            if await elector.acquire_or_renew():
+                return
+            on_wait("another holds the lease")
+        except ApiStatus as status:
+            on_wait(str(status))
+        await sleep(elector.config.retry * (1 + 0.2 * share()))
+
+
+async def _renew(
+    elector: Elector, lost: Callable[[], None], sleep: Sleep, share: Callable[[], float]
+) -> None:
+    """Any failure of this task counts as a loss: a leader that does not renew must not go on."""
+    try:
+        until = elector._clock() + elector.config.renew_deadline
+        while True:
+            await sleep(elector.config.retry * (1 - 0.2 * share()))
+            try:
+                async with asyncio.timeout(max(0.0, until - elector._clock())):
+                    mine = await elector.acquire_or_renew()
+            except (ApiStatus, TimeoutError):
+                mine = None
+            # A conflict can be our own late write: look once more before giving up.
+            if mine or (mine is False and await elector.acquire_or_renew()):
+                until = elector._clock() + elector.config.renew_deadline
+            elif mine is False or elector._clock() >= until:
+                break
+    except asyncio.CancelledError:
+        raise
+    except Exception:
+        lost()
+        raise
+    lost()
