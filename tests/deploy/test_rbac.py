@@ -1,0 +1,91 @@
+"""What each service may do on Kubernetes, exactly (DESIGN 1). Widening a role means changing this table."""
+
+import re
+
+import pytest
+from deploy.manifests import SERVICES, named, of_kind, sources
+
+ALLOWED: dict[str, dict[str, set[str]]] = {
+    "cluster-watcher": {
+        "nodes": {"list", "watch"},
+        "pods": {"list", "watch"},
+        "replicasets.apps": {"list", "watch"},
+        "jobs.batch": {"list", "watch"},
+        "reservations.batch.volcano.sh": {"list", "watch"},
+        "reservations.scheduling.koordinator.sh": {"list", "watch"},
+    },
+    "scheduler-session": {
+        "pods": {"get"},
+        "pods/binding": {"create"},
+        "pods/status": {"patch"},
+        "events.events.k8s.io": {"create", "patch"},
+    },
+    "reservation-cache": {
+        "reservations/status.batch.volcano.sh": {"patch"},
+        "reservations/status.scheduling.koordinator.sh": {"patch"},
+        "events.events.k8s.io": {"create", "patch"},
+    },
+    "descheduler": {
+        "reservations.batch.volcano.sh": {"get", "create", "delete"},
+        "pods": {"get", "patch"},
+        "pods/eviction": {"create"},
+        "events.events.k8s.io": {"create", "patch"},
+    },
+    "garbage-collector": {
+        "reservations.batch.volcano.sh": {"delete"},
+        "reservations.scheduling.koordinator.sh": {"delete"},
+    },
+}
+MANIFESTS = sources()
+
+
+def verbs(role: dict) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for rule in role["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                found.setdefault(f"{resource}.{group}".rstrip("."), set()).update(rule["verbs"])
+    return found
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_may_do_exactly_this(service):
+    assert verbs(named(MANIFESTS, "ClusterRole", f"restow-{service}")) == ALLOWED[service]
+
+
+def test_the_watcher_may_read_exactly_what_it_watches():
+    """Both sides change together: a collection that is watched and not allowed is a 403 for ever."""
+    decode = pytest.importorskip("restow.kube.decode")
+    assert {c.name for c in decode.COLLECTIONS} == set(ALLOWED["cluster-watcher"])
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_owns_its_lease_and_no_other(service):
+    create, own = named(MANIFESTS, "Role", f"restow-{service}")["rules"]
+    assert create == {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]}
+    assert own["resourceNames"] == [f"restow-{service}"]
+    assert set(own["verbs"]) == {"get", "update", "patch"}
+
+
+def test_nobody_has_a_wildcard_secrets_or_a_way_to_more_rights():
+    for role in of_kind(MANIFESTS, "ClusterRole", "Role"):
+        for rule in role["rules"]:
+            assert not re.search(r"\*", str(rule)), role["metadata"]["name"]
+            assert not {"secrets", "serviceaccounts", "serviceaccounts/token", "pods/exec"} & set(rule["resources"])
+            assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
+
+
+def test_every_binding_gives_one_service_its_own_role():
+    bindings = of_kind(MANIFESTS, "ClusterRoleBinding", "RoleBinding")
+    assert len(bindings) == 2 * len(SERVICES)
+    for binding in bindings:
+        name = binding["metadata"]["name"]
+        assert binding["roleRef"]["name"] == name
+        assert binding["roleRef"]["kind"] == binding["kind"].removesuffix("Binding")
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": name, "namespace": "restow-system"}]
+
+
+def test_only_the_descheduler_can_remove_a_pod_and_only_by_eviction():
+    able = {s for s, rules in ALLOWED.items() if "pods/eviction" in rules or "delete" in rules.get("pods", set())}
+    assert able == {"descheduler"}
+    assert "delete" not in ALLOWED["descheduler"]["pods"]
