@@ -71,12 +71,14 @@ def decide_all(
 ) -> list[Decision]:
     """Decide several commands, each on the state that includes the earlier ones; the state itself stays as it is. A
     command without events makes no decision. This is what one commit carries."""
+    todo = list(commands)
     decisions: list[Decision] = []
     with state.draft():
-        for command in commands:
+        for i, command in enumerate(todo):
             events = tuple(decide(state, decider, command))
             if not events:
                 continue
             decisions.append(Decision(command, events, cause, correlate(command)))
-            apply(state, events)
+            if i < len(todo) - 1:
+                apply(state, events)
     return decisions

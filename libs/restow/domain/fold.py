@@ -83,7 +83,7 @@ def place_many(state: ClusterState, events: Sequence[PodPlaced]) -> None:
         state.charges[pod] = Charge(event.node, observed.shape, event.devices, False)
         state.on_node.setdefault(event.node, {})[pod] = None
         state.queue.pop(pod, None)
-        state.parked.pop(pod, None)
+        state.unpark(pod)
         state.touched.pods[pod] = None
     if rows:
         state.table.charge_many(rows, vectors, devices)

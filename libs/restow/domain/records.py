@@ -134,8 +134,9 @@ class Plan(Record):
 
 
 class Waiting(Record):
-    """Why pods of a shape wait: the last `session.unfit`."""
+    """Why pods of a shape wait: the last `session.unfit`, and the capacity epoch then."""
 
     nodes: int
     reasons: dict[str, int]
     at: Millis
+    epoch: int = 0

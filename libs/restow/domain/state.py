@@ -1,5 +1,8 @@
 """`ClusterState`: everything that follows from the log, and the few ways in which it may change.
 
+`capacity_epoch` grows when something that did not fit might fit now; `changed_rows` lists the table's rows whose node changed
+(predicates refresh from there); `memo` holds what deciders have computed and would compute again: never a part of the state.
+
 The maps are changed only through `put` and `drop`, the node table only through `settle`, `hold` and `unhold`; so a draft
 (DESIGN 4: decide on the state that includes the earlier decisions, then take it back) is a journal of inverses.
 `evolve` holds the rules; this module keeps indexes and charges right.
@@ -89,11 +92,13 @@ class ClusterState:
         self.homeless: dict[NodeName, dict[PodUid, None]] = {}
         self.queue: dict[PodUid, None] = {}
         self.waiting: dict[ShapeId, Waiting] = {}
-        self.parked: dict[PodUid, None] = {}
+        self.parked: dict[PodUid, ShapeId] = {}
+        self.parked_shapes: dict[ShapeId, dict[PodUid, None]] = {}
 
         self.reservations: dict[ReservationUid, Reservation] = {}
         self.slots: dict[ReservationUid, dict[SlotName, Slot]] = {}
         self.phases: dict[ReservationUid, PhaseSince] = {}
+        self.available: dict[ReservationUid, None] = {}
         self.held_on: dict[NodeName, dict[tuple[ReservationUid, SlotName], None]] = {}
         self.slot_queue: dict[tuple[ReservationUid, SlotName], None] = {}
         self.unreviewed: dict[ReservationUid, None] = {}
@@ -113,6 +118,8 @@ class ClusterState:
         self.truncated = 0
 
         self.capacity_epoch = 0
+        self.changed_rows: list[int] = []
+        self.memo: dict = {}
         self.void: Counter[str] = Counter()
         self.unknown: Counter[str] = Counter()
         self.events = 0
@@ -269,6 +276,7 @@ class ClusterState:
         for key in list(self.held_on.get(name, ())):
             self.drop_in(self.held_on, name, key)
             self.put(self.to_release, key, "NodeLost")
+        self.changed_rows.append(self.table.rows[name])
         self.table.remove_node(name)
         self.drop(self.nodes, name)
         self.capacity_epoch += 1
@@ -300,7 +308,19 @@ class ClusterState:
                 self.put(self.queue, pod, None)
         else:
             self.drop(self.queue, pod)
-            self.drop(self.parked, pod)
+            self.unpark(pod)
+
+    def park(self, pod: PodUid) -> None:
+        """Nothing fits it now: out of the queue until capacity changes."""
+        self.drop(self.queue, pod)
+        shape = self.pods[pod].shape
+        self.put(self.parked, pod, shape)
+        self.put_in(self.parked_shapes, shape, pod)
+
+    def unpark(self, pod: PodUid) -> None:
+        shape = self.drop(self.parked, pod)
+        if shape is not None:
+            self.drop_in(self.parked_shapes, shape, pod)
 
     def lineage(self, pod: PodObserved) -> str:
         """What a successor has in common with this pod: its top controller, and its name where that is part of its

@@ -201,12 +201,16 @@ class NodeTable:
             return False
         return v.devices is None or int((self.device_free[row] >= v.devices.milli).sum()) >= v.devices.count
 
-    def choose_devices(self, row: int, request: DeviceRequest | None) -> tuple[DeviceShare, ...] | None:
-        """The devices for a request on this node: those with the least free share that suffices, ties by index. None
-        where they do not suffice; () where none are asked for."""
+    def choose_devices(
+        self, row: int, request: DeviceRequest | None, restored: dict[int, int] | None = None
+    ) -> tuple[DeviceShare, ...] | None:
+        """The devices for a request on this node: those with the least free share that suffices, ties by index.
+        `restored` is given back first (share per index). None where they do not suffice; () where none are asked for."""
         if request is None:
             return ()
         free = self.device_free[row].tolist()
+        for index, milli in (restored or {}).items():
+            free[index] += milli
         able = sorted((share, i) for i, share in enumerate(free) if share >= request.milli)
         if len(able) < request.count:
             return None

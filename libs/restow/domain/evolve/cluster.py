@@ -17,7 +17,7 @@ def node_observed(state: ClusterState, event: e.NodeObserved) -> None:
     known = state.nodes.get(event.name)
     if known is not None and known.uid != event.uid:
         state.forget_node(event.name)
-    state.table.set_node(event.name, event.allocatable, event.devices)
+    state.changed_rows.append(state.table.set_node(event.name, event.allocatable, event.devices))
     state.put(state.nodes, event.name, event)
     state.capacity_epoch += 1
     for pod in list(state.homeless.pop(event.name, ())):
@@ -45,10 +45,9 @@ def pod_observed(state: ClusterState, event: e.PodObserved) -> None:
     if uid not in state.order:
         state.clock += 1
         state.put(state.order, uid, state.clock)
-    before = state.lineage(state.pods[uid]) if uid in state.pods else None
+    elif state.pods[uid].shape != event.shape:
+        state.unpark(uid)
     state.put(state.pods, uid, event)
-    if before is not None and before != state.lineage(event):
-        state.capacity_epoch += 1
     _move(
         state,
         e.PodChanged(uid, event.node, event.phase, event.ready, event.deleting, event.reason, event.devices),

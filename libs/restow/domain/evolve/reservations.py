@@ -54,6 +54,10 @@ def rephase(state: ClusterState, uid: ReservationUid) -> None:
     if before is not None and (before.phase, before.reason, before.message) == (phase, reason, message):
         return
     moved = before is None or before.phase is not phase
+    if phase is ReservationPhase.AVAILABLE:
+        state.put(state.available, uid, None)
+    else:
+        state.drop(state.available, uid)
     history = before.history if before is not None else ()
     if moved:
         history = (*(h for h in history if h[0] is not phase), (phase, state.time))
@@ -93,6 +97,6 @@ def forget_if_over(state: ClusterState, uid: ReservationUid) -> None:
         return
     for name in slots:
         state.drop(state.slot_queue, (uid, name))
-    for mapping in (state.reservations, state.slots, state.phases, state.unreviewed):
+    for mapping in (state.reservations, state.slots, state.phases, state.unreviewed, state.available):
         state.drop(mapping, uid)
     state.touched.reservations[uid] = None

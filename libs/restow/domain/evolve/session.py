@@ -40,6 +40,7 @@ def hold_placed(state: ClusterState, event: e.HoldPlaced) -> None:
     state.put(slots, event.slot, held)
     state.drop(state.slot_queue, (event.reservation, event.slot))
     state.hold(event.reservation, event.slot, event.node, slot.shape, event.devices)
+    state.capacity_epoch += 1  # pods that wait may be its owners
     rephase(state, event.reservation)
 
 
@@ -75,11 +76,10 @@ def hold_released(state: ClusterState, event: e.HoldReleased) -> None:
 def unfit(state: ClusterState, event: e.Unfit) -> None:
     if event.shape not in state.shapes:
         return _void(state, event)
-    state.put(state.waiting, event.shape, Waiting(event.nodes, event.reasons, state.time))
+    state.put(state.waiting, event.shape, Waiting(event.nodes, event.reasons, state.time, state.capacity_epoch))
     for pod in event.pods:
         if pod in state.queue:
-            state.drop(state.queue, pod)
-            state.put(state.parked, pod, None)
+            state.park(pod)
             state.touched.pods[pod] = None
     state.touched.shapes[event.shape] = None
 

@@ -1,0 +1,185 @@
+"""Which nodes a shape may run on, as kube-scheduler decides it, and why not on the others.
+
+Rules that depend only on node and shape (everything but room) are evaluated once a shape and node and kept as a mask in
+`state.memo`; when a node changes, only its row is evaluated again.
+"""
+
+import numpy as np
+
+from restow.contracts.events import NodeObserved
+from restow.contracts.ids import ShapeId
+from restow.contracts.values import Expression, NodeTerm, PodShape, Taint, Toleration
+from restow.domain.resources import GPU_MILLI
+from restow.domain.state import ClusterState
+from restow.domain.table import Vector
+
+UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
+NOT_READY = "node(s) were not ready"
+CORDONED = "node(s) were unschedulable"
+AFFINITY = "node(s) didn't match Pod's node affinity/selector"
+PINNED = "node(s) didn't match the requested node name"
+TOO_MANY_PODS = "Too many pods"
+
+
+def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
+    """core/v1 Toleration.ToleratesTaint."""
+    for t in tolerations:
+        if t.effect and t.effect != taint.effect:
+            continue
+        if t.key and t.key != taint.key:
+            continue
+        if t.operator == "Exists" or (t.operator in ("", "Equal") and t.key and t.value == taint.value):
+            return True
+    return False
+
+
+def matches(e: Expression, labels: dict[str, str]) -> bool:
+    """One node selector requirement over labels. Gt and Lt compare integers; anything else there does not match."""
+    have = labels.get(e.key)
+    match e.operator:
+        case "In":
+            return have is not None and have in e.values
+        case "NotIn":
+            return have is None or have not in e.values
+        case "Exists":
+            return have is not None
+        case "DoesNotExist":
+            return have is None
+        case "Gt" | "Lt":
+            try:
+                left, right = int(have or ""), int(e.values[0])
+            except (ValueError, IndexError):
+                return False
+            return left > right if e.operator == "Gt" else left < right
+    return False
+
+
+def term_matches(term: NodeTerm, node: NodeObserved) -> bool:
+    """A term without requirements matches nothing, as in Kubernetes."""
+    if not term.labels and not term.fields:
+        return False
+    fields = {"metadata.name": node.name}
+    return all(matches(e, node.labels) for e in term.labels) and all(matches(e, fields) for e in term.fields)
+
+
+def unsupported(shape: PodShape) -> str:
+    """A constraint that this version does not decide: such pods wait with this reason rather than being placed wrongly."""
+    if any(not t.weight for t in shape.pod_affinity):
+        return "unsupported constraint: required pod affinity"
+    if any(not t.weight for t in shape.pod_anti_affinity):
+        return "unsupported constraint: required pod anti-affinity"
+    if any(s.when_unsatisfiable == "DoNotSchedule" for s in shape.spread):
+        return "unsupported constraint: topology spread DoNotSchedule"
+    if shape.host_ports:
+        return "unsupported constraint: host ports"
+    if shape.volumes:
+        return f"unsupported constraint: volume {shape.volumes[0]}"
+    return ""
+
+
+def why_not(shape: PodShape, node: NodeObserved) -> str:
+    """The first rule that keeps the shape off this node, room aside; empty where none does."""
+    if reason := unsupported(shape):
+        return reason
+    if not node.ready:
+        return NOT_READY
+    if node.unschedulable and not tolerates(shape.tolerations, UNSCHEDULABLE):
+        return CORDONED
+    for taint in node.taints:
+        if taint.effect in ("NoSchedule", "NoExecute") and not tolerates(shape.tolerations, taint):
+            if taint.key == UNSCHEDULABLE.key:
+                return CORDONED
+            return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+    labels = node.labels
+    if any(labels.get(k) != v for k, v in shape.node_selector.items()):
+        return AFFINITY
+    if shape.node_affinity is not None and not any(term_matches(t, node) for t in shape.node_affinity):
+        return AFFINITY
+    return ""
+
+
+class _Static:
+    __slots__ = ("mask", "reasons", "seen")
+
+    def __init__(self) -> None:
+        self.mask = np.zeros(0, bool)
+        self.reasons: list[str] = []
+        self.seen = 0
+
+
+def _static(state: ClusterState, shape_id: ShapeId) -> _Static:
+    cache: dict[ShapeId, _Static] = state.memo.setdefault("static", {})
+    kept = cache.get(shape_id)
+    shape = state.shapes[shape_id]
+    size = len(state.table.names)
+    if kept is None:
+        kept = cache[shape_id] = _Static()
+    elif kept.seen == len(state.changed_rows):
+        return kept
+    grown = range(len(kept.mask), size)
+    rows = sorted({*grown, *state.changed_rows[kept.seen :]})
+    kept.mask = np.concatenate([kept.mask, np.zeros(len(grown), bool)])
+    kept.reasons.extend([""] * len(grown))
+    kept.seen = len(state.changed_rows)
+    for row in rows:
+        node = state.nodes.get(state.table.names[row])  # type: ignore[call-overload]
+        kept.reasons[row] = reason = "" if node is None else why_not(shape, node)
+        kept.mask[row] = node is not None and not reason
+    return kept
+
+
+def static_mask(state: ClusterState, shape_id: ShapeId) -> np.ndarray:
+    """`(nodes,) bool`: rows whose node the shape may run on, room aside. Must not be written to."""
+    return _static(state, shape_id).mask
+
+
+def feasible(state: ClusterState, shape_id: ShapeId, pinned: str = "") -> np.ndarray:
+    """`(nodes,) bool`: rows that the shape fits on now. `pinned` allows just one node."""
+    mask = static_mask(state, shape_id) & state.table.fits(state.vectors[shape_id])
+    if pinned:
+        mask &= _only(state, pinned)
+    return mask
+
+
+def _only(state: ClusterState, name: str) -> np.ndarray:
+    only = np.zeros(len(state.table.names), bool)
+    row = state.table.rows.get(name)
+    if row is not None:
+        only[row] = True
+    return only
+
+
+def room_reasons(state: ClusterState, v: Vector) -> list[tuple[str, np.ndarray]]:
+    """Per resource that is short somewhere: the reason's text and the `(nodes,) bool` rows where it is."""
+    by_column = {c: r for r, c in state.table.columns.items()}
+    short: list[tuple[str, np.ndarray]] = []
+    for column, amount in zip(v.columns.tolist(), v.amounts.tolist(), strict=True):
+        lacking = state.table.free[:, column] < amount
+        name = by_column[column]
+        if name == GPU_MILLI:
+            continue
+        short.append((TOO_MANY_PODS if name == "pods" else f"Insufficient {name}", lacking))
+    if v.devices is not None:
+        able = (state.table.device_free >= v.devices.milli).sum(axis=1) >= v.devices.count
+        short.append(("Insufficient gpu", ~able))
+    return short
+
+
+def reasons(state: ClusterState, shape_id: ShapeId, pinned: str = "") -> tuple[int, dict[str, int]]:
+    """How many nodes there are, and how many each rule removes. Rules about the node come first and count a node once;
+    a node that only lacks room counts for every resource that it lacks, as kube-scheduler does."""
+    kept = _static(state, shape_id)
+    counts: dict[str, int] = {}
+    alive = state.table.alive
+    only = _only(state, pinned) if pinned else None
+    for row in np.flatnonzero(alive & ~kept.mask if only is None else alive & ~(kept.mask & only)):
+        reason = kept.reasons[row] or PINNED
+        counts[reason] = counts.get(reason, 0) + 1
+    open_rows = alive & kept.mask if only is None else alive & kept.mask & only
+    for reason, lacking in room_reasons(state, state.vectors[shape_id]):
+        count = int((open_rows & lacking).sum())
+        if count:
+            counts[reason] = counts.get(reason, 0) + count
+    return int(alive.sum()), dict(sorted(counts.items()))
+
+

@@ -1,0 +1,58 @@
+"""Which Reservations are valid and what they ask for. Phases and counts are a fold, their status an effect."""
+
+from collections.abc import Sequence
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.ids import Millis, ReservationUid
+from restow.domain.effects import Effect, WriteReservationStatus
+from restow.domain.reservation.validate import expiry, problem
+from restow.domain.state import ClusterState, Touched
+
+AT_ONCE = 200
+"""Reservations reviewed in one command: what one commit can still carry."""
+
+
+class ReservationDecider:
+    family = "reservation"
+    logic = "reservation@1"
+
+    def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
+        match command:
+            case c.Review():
+                due = sorted(state.unreviewed, key=lambda uid: state.reservations[uid].order)
+                return [_review(state, uid) for uid in due[:AT_ONCE]]
+        raise TypeError(f"{self.family} does not decide {type(command).__name__}")
+
+    def due(self, state: ClusterState, now: Millis) -> c.Command | None:
+        return c.Review(now) if state.unreviewed else None
+
+    def deadline(self, state: ClusterState) -> Millis | None:
+        return None
+
+    def pending(self, state: ClusterState, touched: Touched | None) -> list[Effect]:
+        uids = list(state.phases) if touched is None else list(touched.reservations)
+        return [WriteReservationStatus(uid, state.seq) for uid in uids if self._has_status(state, uid)]
+
+    def owed(self, state: ClusterState, effect: Effect) -> bool:
+        return isinstance(effect, WriteReservationStatus) and self._has_status(state, effect.reservation)
+
+    @staticmethod
+    def _has_status(state: ClusterState, uid: ReservationUid) -> bool:
+        record = state.reservations.get(uid)
+        return record is not None and not record.gone and (record.accepted > 0 or record.refused > 0 or record.expired)
+
+
+def _review(state: ClusterState, uid: ReservationUid) -> e.Event:
+    fact = state.reservations[uid].fact
+    if fact.spec is None:
+        return e.ReservationRefused(uid, fact.generation, "InvalidSpec", fact.invalid)
+    wrong = problem(state, fact.spec)
+    if wrong is not None:
+        return e.ReservationRefused(uid, fact.generation, *wrong)
+    migration = state.migrations.get(fact.migration) if fact.migration else None  # type: ignore[call-overload]
+    places = sum(task.replicas for task in fact.spec.tasks)
+    known = migration is not None and migration.reservation == uid
+    return e.ReservationAccepted(
+        uid, fact.generation, fact.spec.min_available or places, expiry(state, fact.spec, fact.created, known)
+    )

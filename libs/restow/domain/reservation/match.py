@@ -1,0 +1,69 @@
+"""Who may use a Reservation: fields of one owner are ANDed, owners are ORed (RULES G-3)."""
+
+from restow.contracts.events import PodObserved
+from restow.contracts.values import Expression, LabelSelector, ObjectRef, OwnerRule
+from restow.domain.records import Reservation
+from restow.domain.state import ClusterState
+
+
+def selects(selector: LabelSelector, labels: dict[str, str]) -> bool:
+    """metav1.LabelSelector: all of it must hold; an empty one selects everything."""
+    return all(labels.get(k) == v for k, v in selector.labels.items()) and all(
+        _holds(e, labels) for e in selector.expressions
+    )
+
+
+def _holds(e: Expression, labels: dict[str, str]) -> bool:
+    have = labels.get(e.key)
+    match e.operator:
+        case "In":
+            return have in e.values
+        case "NotIn":
+            return have not in e.values
+        case "Exists":
+            return have is not None
+        case "DoesNotExist":
+            return have is None
+    return False
+
+
+def _refers(ref: ObjectRef, kind: str, namespace: str, name: str, uid: str) -> bool:
+    return (
+        (not ref.kind or ref.kind == kind)
+        and (not ref.namespace or ref.namespace == namespace)
+        and (not ref.name or ref.name == name)
+        and (not ref.uid or ref.uid == uid)
+        and bool(ref.name or ref.uid)
+    )
+
+
+def _controlled(state: ClusterState, ref: ObjectRef, pod: PodObserved) -> bool:
+    """By its controller, or by that controller's own (the Deployment of a ReplicaSet)."""
+    owner = pod.owner
+    if owner is None:
+        return False
+    if _refers(ref, owner.kind, pod.namespace, owner.name, owner.uid):
+        return True
+    above = state.workloads.get(owner.uid)
+    return above is not None and _refers(ref, above.owner.kind, pod.namespace, above.owner.name, above.owner.uid)
+
+
+def owner_matches(state: ClusterState, rule: OwnerRule, pod: PodObserved) -> bool:
+    """`object` is the pod itself or, as seed 000's users write it, the workload that controls it."""
+    if rule.object is None and rule.controller is None and rule.selector is None:
+        return False
+    if rule.object is not None and not (
+        _refers(rule.object, "Pod", pod.namespace, pod.name, pod.pod) or _controlled(state, rule.object, pod)
+    ):
+        return False
+    if rule.controller is not None and not _controlled(state, rule.controller, pod):
+        return False
+    return rule.selector is None or selects(rule.selector, pod.labels)
+
+
+def owned(state: ClusterState, record: Reservation, pod: PodObserved) -> bool:
+    """Whether this pod may use this Reservation. A namespaced one serves only its own namespace."""
+    spec = record.fact.spec
+    if spec is None or (record.fact.namespace and record.fact.namespace != pod.namespace):
+        return False
+    return any(owner_matches(state, rule, pod) for rule in spec.owners)

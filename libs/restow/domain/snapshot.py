@@ -1,0 +1,225 @@
+"""A state as bytes and back. What follows from something else (indexes, charges, masks) is not stored but made anew."""
+
+from collections import Counter
+
+import msgspec
+import numpy as np
+
+from restow.contracts import events as e
+from restow.contracts.values import PodShape
+from restow.domain import config
+from restow.domain.evolve.reservations import phase_of
+from restow.domain.fold import FOLD_VERSION
+from restow.domain.records import (
+    FINAL,
+    Charge,
+    Leader,
+    Migration,
+    PhaseSince,
+    Placement,
+    Plan,
+    Reservation,
+    ReservationPhase,
+    Slot,
+    SlotPhase,
+    Step,
+    Waiting,
+)
+from restow.domain.state import OVER, ClusterState
+
+
+class SnapshotError(ValueError):
+    """Bytes that are not a snapshot of this fold. Says what is expected; fold the log from the start instead."""
+
+
+class _Image(msgspec.Struct, array_like=True, frozen=True):
+    fold: int
+    seq: int
+    time: int
+    last: dict[str, int]
+    leaders: dict[str, Leader]
+    configured: dict[str, str]
+    configs: dict[str, str]
+    synced: dict[str, str]
+    columns: list[str]
+    nodes: list[e.NodeObserved]
+    shapes: dict[str, PodShape]
+    pods: list[e.PodObserved]
+    live: list[e.PodChanged]
+    order: list[int]
+    clock: int
+    workloads: list[e.WorkloadObserved]
+    placed: dict[str, Placement]
+    charges: dict[str, Charge]
+    queue: list[str]
+    parked: list[str]
+    waiting: dict[str, Waiting]
+    reservations: dict[str, Reservation]
+    slots: dict[str, dict[str, Slot]]
+    phases: dict[str, PhaseSince]
+    to_release: list[tuple[str, str, str]]
+    plans: dict[str, Plan]
+    migrations: dict[str, Migration]
+    cooling: dict[str, int]
+    marks: tuple[int, int, int]
+    capacity_epoch: int
+    void: dict[str, int]
+    unknown: dict[str, int]
+    events: int
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Image)
+
+
+def dump(state: ClusterState) -> bytes:
+    """Everything that the log says, as MessagePack. Not inside a draft."""
+    assert not state.drafting, "a draft is not a state"
+    pods = list(state.pods)
+    image = _Image(
+        fold=FOLD_VERSION,
+        seq=state.seq,
+        time=state.time,
+        last=state.last,
+        leaders=state.leaders,
+        configured=state.configured,
+        configs={f: config.text_of(getattr(state, f"{f}_config")) for f in config.CONFIGS},
+        synced=state.synced,
+        columns=list(state.table.columns),
+        nodes=list(state.nodes.values()),
+        shapes=state.shapes,  # type: ignore[arg-type]
+        pods=list(state.pods.values()),
+        live=[state.live[p] for p in pods],
+        order=[state.order[p] for p in pods],
+        clock=state.clock,
+        workloads=list(state.workloads.values()),
+        placed=state.placed,  # type: ignore[arg-type]
+        charges=state.charges,  # type: ignore[arg-type]
+        queue=sorted(state.queue, key=state.order.__getitem__),
+        parked=sorted(state.parked, key=state.order.__getitem__),
+        waiting=state.waiting,  # type: ignore[arg-type]
+        reservations=state.reservations,  # type: ignore[arg-type]
+        slots=state.slots,  # type: ignore[arg-type]
+        phases=state.phases,  # type: ignore[arg-type]
+        to_release=[(uid, slot, reason) for (uid, slot), reason in state.to_release.items()],
+        plans=state.plans,  # type: ignore[arg-type]
+        migrations=state.migrations,  # type: ignore[arg-type]
+        cooling=state.cooling,  # type: ignore[arg-type]
+        marks=(state.snapshot_seq, state.archived, state.truncated),
+        capacity_epoch=state.capacity_epoch,
+        void=dict(state.void),
+        unknown=dict(state.unknown),
+        events=state.events,
+    )
+    return _encoder.encode(image)
+
+
+def load(data: bytes) -> ClusterState:
+    """The state that `dump` was given. Raises SnapshotError."""
+    try:
+        version = msgspec.msgpack.decode(data, type=list)[0] if len(data) < 64 else _peek(data)
+        if version != FOLD_VERSION:
+            raise SnapshotError(f"snapshot of fold version {version}; this is {FOLD_VERSION}: fold the log from the start")
+        image = _decoder.decode(data)
+    except (msgspec.DecodeError, IndexError) as error:
+        raise SnapshotError(f"not a snapshot of fold version {FOLD_VERSION}: {error}") from error
+    state = ClusterState()
+    _plain(state, image)
+    _capacity(state, image)
+    _reservations(state, image)
+    _migrations(state)
+    return state
+
+
+def _peek(data: bytes) -> int:
+    """The first element of a MessagePack array with 16-bit length, which is the fold version, a small integer."""
+    if data[0] != 0xDC or data[3] > 0x7F:
+        raise SnapshotError(f"not a snapshot of fold version {FOLD_VERSION}")
+    return data[3]
+
+
+def _plain(state: ClusterState, image: _Image) -> None:
+    state.seq, state.time, state.clock = image.seq, image.time, image.clock
+    state.last.update(image.last)
+    state.leaders.update(image.leaders)
+    state.configured.update(image.configured)
+    for family, text in image.configs.items():
+        setattr(state, f"{family}_config", config.read(config.CONFIGS[family], text))
+    state.synced.update(image.synced)
+    state.shapes.update(image.shapes)  # type: ignore[arg-type]
+    uids = [p.pod for p in image.pods]
+    state.pods = dict(zip(uids, image.pods, strict=True))
+    state.live = dict(zip(uids, image.live, strict=True))
+    state.order = dict(zip(uids, image.order, strict=True))
+    state.workloads = {w.uid: w for w in image.workloads}
+    state.placed.update(image.placed)  # type: ignore[arg-type]
+    state.queue = dict.fromkeys(image.queue)  # type: ignore[arg-type]
+    for uid in image.parked:
+        state.park(uid)  # type: ignore[arg-type]
+    state.waiting.update(image.waiting)  # type: ignore[arg-type]
+    state.plans.update(image.plans)  # type: ignore[arg-type]
+    state.migrations.update(image.migrations)  # type: ignore[arg-type]
+    state.cooling.update(image.cooling)  # type: ignore[arg-type]
+    state.snapshot_seq, state.archived, state.truncated = image.marks
+    state.void, state.unknown, state.events = Counter(image.void), Counter(image.unknown), image.events
+
+
+def _capacity(state: ClusterState, image: _Image) -> None:
+    table = state.table
+    for resource in image.columns:
+        table.column(resource)
+    for node in image.nodes:
+        state.nodes[node.name] = node
+        state.changed_rows.append(table.set_node(node.name, node.allocatable, node.devices))
+    for id, shape in state.shapes.items():
+        state.vectors[id] = table.vector(shape.requests, shape.devices)
+    state.charges = dict(image.charges)  # type: ignore[arg-type]
+    on_node = state.on_node
+    used: list[Charge] = []
+    for uid, charge in state.charges.items():
+        used.append(charge)
+        on_node.setdefault(charge.node, {})[uid] = None
+    if used:
+        rows = [table.rows[c.node] for c in used]
+        table.charge_many(rows, [state.vectors[c.shape] for c in used], [c.devices for c in used])
+        for row, charge in zip(rows, used, strict=True):
+            if charge.releasing:
+                v = state.vectors[charge.shape]
+                np.add.at(table.releasing, (row, v.columns), v.amounts)
+    for uid, live in state.live.items():
+        if uid not in state.charges and live.phase not in OVER:
+            node = state.node_of(uid)
+            if node is not None:
+                state.homeless.setdefault(node, {})[uid] = None
+    state.capacity_epoch = image.capacity_epoch
+
+
+def _reservations(state: ClusterState, image: _Image) -> None:
+    state.reservations.update(image.reservations)  # type: ignore[arg-type]
+    state.phases.update(image.phases)  # type: ignore[arg-type]
+    state.to_release = {(uid, slot): reason for uid, slot, reason in image.to_release}  # type: ignore[misc]
+    for uid, slots in image.slots.items():
+        state.slots[uid] = slots  # type: ignore[index,assignment]
+        record = state.reservations[uid]  # type: ignore[index]
+        for name, slot in slots.items():
+            if slot.phase is SlotPhase.PENDING:
+                state.slot_queue[(uid, name)] = None  # type: ignore[index]
+            elif slot.phase is SlotPhase.HELD and state.to_release.get((uid, name)) != "NodeLost":  # type: ignore[call-overload]
+                state.hold(uid, name, slot.node, slot.shape, slot.devices)  # type: ignore[arg-type]
+        if phase_of(record, slots)[0] is ReservationPhase.AVAILABLE:  # type: ignore[arg-type]
+            state.available[uid] = None  # type: ignore[index]
+        reviewed = max(record.accepted, record.refused) >= record.fact.generation
+        if not (reviewed or record.gone or record.expired or record.fact.deleting):
+            state.unreviewed[uid] = None  # type: ignore[index]
+
+
+def _migrations(state: ClusterState) -> None:
+    for id, migration in state.migrations.items():
+        if migration.step in FINAL:
+            continue
+        (state.backlog if migration.step is Step.PLANNED else state.active)[id] = None
+        state.victims[migration.move.pod] = id
+        if migration.successor:
+            state.successors[migration.successor] = id
+        elif migration.armed:
+            state.armed.setdefault(migration.lineage, {})[id] = None
