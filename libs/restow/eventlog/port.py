@@ -134,6 +134,7 @@ class EventLog(Protocol):
         """Store one commit durably and return its sequence.
 
         expected_last: last sequence of this family in the log, 0 when it has none (or all was truncated away).
+        A caller that is cancelled knows as little as after Unknown.
         Raises Conflict, Unknown, TooLarge, BrokerRefused, LogMismatch, Closed.
         """
         ...

@@ -54,7 +54,7 @@ class Snapshots(Protocol):
         """The newest readable one, of those with seq <= `at_most`. Raises SnapshotError if all there are are damaged."""
         ...
 
-    async def list(self) -> list[int]:
+    async def sequences(self) -> list[int]:
         """Sequences of what is stored, ascending."""
         ...
 
@@ -151,8 +151,8 @@ class MemorySnapshots:
         """See Snapshots.latest."""
         return await newest_readable(sorted(self.blobs), at_most, self._load)
 
-    async def list(self) -> list[int]:
-        """See Snapshots.list."""
+    async def sequences(self) -> list[int]:
+        """See Snapshots.sequences."""
         return sorted(self.blobs)
 
     async def _load(self, seq: int) -> Snapshot:
@@ -176,19 +176,19 @@ class DirectorySnapshots:
 
     async def latest(self, *, at_most: int | None = None) -> Snapshot | None:
         """See Snapshots.latest."""
-        return await newest_readable(await self.list(), at_most, self._load)
+        return await newest_readable(await self.sequences(), at_most, self._load)
 
-    async def list(self) -> list[int]:
-        """See Snapshots.list."""
-        return await asyncio.to_thread(self._sequences)
+    async def sequences(self) -> list[int]:
+        """See Snapshots.sequences."""
+        return await asyncio.to_thread(self._stored)
 
     def _put(self, snapshot: Snapshot) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         replace_file(self._path(snapshot.seq), [pack(snapshot)])
-        for seq in too_old(self._sequences()):
+        for seq in too_old(self._stored()):
             self._path(seq).unlink(missing_ok=True)
 
-    def _sequences(self) -> list[int]:
+    def _stored(self) -> list[int]:
         if not self._folder.is_dir():
             return []
         found = (self._NAME.fullmatch(file.name) for file in self._folder.iterdir())

@@ -22,13 +22,13 @@ def test_every_adapter_is_a_store_of_snapshots(snapshots):
 
 async def test_nothing_stored_is_no_snapshot(snapshots):
     assert await snapshots.latest() is None
-    assert await snapshots.list() == []
+    assert await snapshots.sequences() == []
 
 
 async def test_the_newest_comes_back_and_two_are_kept(snapshots, snapshot):
     for seq in (5, 90, 1000):
         await snapshots.put(snapshot(seq, b"state at %d" % seq))
-    assert await snapshots.list() == [90, 1000]
+    assert await snapshots.sequences() == [90, 1000]
     assert await snapshots.latest() == snapshot(1000, b"state at 1000")
     assert await snapshots.latest(at_most=999) == snapshot(90, b"state at 90")
     assert await snapshots.latest(at_most=89) is None
@@ -37,7 +37,7 @@ async def test_the_newest_comes_back_and_two_are_kept(snapshots, snapshot):
 async def test_the_same_sequence_is_replaced(snapshots, snapshot):
     await snapshots.put(snapshot(5, b"old"))
     await snapshots.put(snapshot(5, b"new"))
-    assert await snapshots.list() == [5]
+    assert await snapshots.sequences() == [5]
     assert await snapshots.latest() == snapshot(5, b"new")
 
 

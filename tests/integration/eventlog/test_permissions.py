@@ -110,7 +110,7 @@ async def test_only_the_collector_truncates_and_writes_snapshots(as_user):
         await (await open_snapshots(collector)).put(
             Snapshot(log_id=collector.log_id, seq=seq, fold_version=1, body=b"")
         )
-    assert await (await open_snapshots(collector)).list() == [2, 3]
+    assert await (await open_snapshots(collector)).sequences() == [2, 3]
     await collector.truncate(1)
     assert await collector.first() == 2
 

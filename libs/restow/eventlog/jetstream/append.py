@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterable
 
 import msgspec
 
 from restow.contracts.envelope import Envelope
-from restow.eventlog.jetstream.connect import Broker, Denied, NoAnswer, _Failure
+from restow.eventlog.jetstream.connect import Broker, Denied, Failure, NoAnswer
 from restow.eventlog.jetstream.stream import Stream, subject
 from restow.eventlog.port import (
     MAX_BODY,
@@ -36,24 +37,26 @@ HEADER_ROOM = 16 * 1024
 BACKOFF = (0.01, 0.03, 0.1, 0.3, 1.0)
 """Seconds before each repetition of an append that the broker refused as too many requests (429)."""
 
-BULK_WINDOW = 10_000
-"""Most appends under way in `bulk`: the broker buffers as many before it answers 429."""
+BULK_WINDOW = 5_000
+"""Most appends under way in `bulk`, well below the 10 000 that the broker buffers before it answers 429."""
 
 BULK_BYTES = 64 * 1024 * 1024
 """Most bytes under way in `bulk`; the broker's own limit is 128 MB."""
 
 
-class _Ack(msgspec.Struct):
+class Ack(msgspec.Struct):
+    """The answer to a publish into a stream."""
+
     seq: int = 0
     duplicate: bool = False
-    error: _Failure | None = None
+    error: Failure | None = None
 
 
 class _Overloaded(Exception):
     """The broker refused the commit because it is busy (429): nothing was stored."""
 
 
-_decode_ack = msgspec.json.Decoder(_Ack).decode
+_decode_ack = msgspec.json.Decoder(Ack).decode
 
 
 class Appender:
@@ -102,36 +105,39 @@ class Appender:
         Conflict, Unknown, BrokerRefused, LogMismatch; what was stored before that stays.
         """
         last_of: dict[Family, int] = {}
-        under_way: set[asyncio.Task[None]] = set()
-        sizes = count = 0
+        under_way: deque[tuple[int, asyncio.Task[None]]] = deque()
+        size = count = 0
         try:
             async for record in records:
                 expected = last_of.get(record.family, 0)
                 last_of[record.family] = record.seq
-                task = asyncio.create_task(self._store(record, expected))
-                under_way.add(task)
-                sizes, count = sizes + len(record.body), count + 1
-                if len(under_way) >= min(window, BULK_WINDOW) or sizes >= BULK_BYTES:
-                    await _settle(under_way)
-                    sizes = 0
-            await _settle(under_way)
+                under_way.append((len(record.body), asyncio.create_task(self._store(record, expected))))
+                size, count = size + len(record.body), count + 1
+                while len(under_way) >= min(window, BULK_WINDOW) or size >= BULK_BYTES:
+                    size -= await _oldest(under_way)
+            while under_way:
+                await _oldest(under_way)
         finally:
-            for task in under_way:
+            for _, task in under_way:
                 task.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
+            await asyncio.gather(*(task for _, task in under_way), return_exceptions=True)
         return count
 
     async def _store(self, record: Record, expected: int) -> None:
         check_append(record.family, record.body, expected, self.max_body)
-        seq = await self._once(record.family, record.body, record.envelope, expected)
+        try:
+            seq = await self._once(record.family, record.body, record.envelope, expected)
+        except _Overloaded as error:
+            raise BrokerRefused(f"the broker is overloaded and refused record {record.seq}: {error}") from error
         if seq != record.seq:
             raise LogMismatch(f"record {record.seq} was stored as {seq}: somebody else appends to this log")
 
 
-async def _settle(under_way: set[asyncio.Task[None]]) -> None:
-    for task in list(under_way):
-        await task
-        under_way.discard(task)
+async def _oldest(under_way: deque[tuple[int, asyncio.Task[None]]]) -> int:
+    """Wait for the first under way, so that the first failure is the one that is told; returns its bytes."""
+    size, task = under_way.popleft()
+    await task
+    return size
 
 
 def _sequence(data: bytes, family: Family, envelope: Envelope, expected: int) -> int:

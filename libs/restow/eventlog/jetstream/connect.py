@@ -51,7 +51,9 @@ class ApiError(Exception):
         super().__init__(f"{description} (code {code}, error {err_code})")
 
 
-class _Failure(msgspec.Struct):
+class Failure(msgspec.Struct):
+    """The error part of a JetStream answer."""
+
     code: int = 0
     err_code: int = 0
     description: str = ""
@@ -73,6 +75,7 @@ class Broker:
         self._pending: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
         self._tokens = itertools.count()
         self._inbox = self._unheard = ""
+        self._end_reason = "this log was closed"
         self._last_error: Exception | None = None
         self._refused: asyncio.Future[BrokerRefused] | None = None
 
@@ -108,7 +111,7 @@ class Broker:
                 reconnected_cb=broker._on_back,
                 closed_cb=broker._on_closed,
                 max_reconnect_attempts=-1,
-                reconnect_time_wait=RECONNECT_WAIT,
+                reconnect_time_wait=RECONNECT_WAIT,  # type: ignore[arg-type]  # nats-py only sleeps so long
                 ping_interval=5,
                 max_outstanding_pings=2,
                 **options,
@@ -126,7 +129,8 @@ class Broker:
 
     async def _opened(self, opening: asyncio.Future[None], wait: float) -> None:
         assert self._refused is not None
-        done, _ = await asyncio.wait({opening, self._refused}, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {opening, self._refused}
+        done, _ = await asyncio.wait(either, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
         if opening in done:
             opening.result()
             return
@@ -179,7 +183,7 @@ class Broker:
     ) -> Msg:
         """Send and wait at most `timeout` seconds. Raises NoAnswer, Denied, Closed."""
         if self.closed:
-            raise Closed("the connection to the broker was closed")
+            raise self.ended()
         if not self.client.is_connected:
             raise NoAnswer("not connected to the broker")
         if self._unheard:
@@ -208,15 +212,21 @@ class Broker:
             message = await self.request(f"$JS.API.{verb}", payload, timeout=timeout)
         except NoAnswer as error:
             if self.closed:
-                raise Closed(str(error)) from error
+                raise self.ended() from error
             raise Unavailable(f"the broker did not answer {verb}: {error}") from error
         except Denied as error:
             raise BrokerRefused(str(error)) from error
         answer: dict[str, Any] = msgspec.json.decode(message.data)
         if "error" in answer:
-            failure = msgspec.convert(answer["error"], _Failure)
+            failure = msgspec.convert(answer["error"], Failure)
+            if failure.code >= 500:
+                raise Unavailable(f"the broker cannot do {verb} now: {failure.description} (error {failure.err_code})")
             raise ApiError(failure.code, failure.err_code, failure.description)
         return answer
+
+    def ended(self) -> Closed:
+        """Why nothing more can be asked of a closed connection."""
+        return Closed(self._end_reason)
 
     async def close(self) -> None:
         """Close the connection and wake every waiter with Closed."""
@@ -254,9 +264,10 @@ class Broker:
     async def _on_closed(self) -> None:
         """nats-py gave up by itself (for instance credentials that became invalid): everything must end loudly."""
         if not self.closed:
-            _log.error("the broker ended the connection for good: %s", self.client.last_error)
+            self._end_reason = f"the broker ended the connection for good: {self.client.last_error}"
+            _log.error(self._end_reason)
             self.closed = True
-            self._fail_all(NoAnswer(f"the broker ended the connection: {self.client.last_error}"))
+            self._fail_all(NoAnswer(self._end_reason))
         self.changed.notify()
 
     async def _on_error(self, error: Exception) -> None:

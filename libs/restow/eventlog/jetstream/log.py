@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 
@@ -17,10 +18,16 @@ from restow.eventlog.port import (
     LogMismatch,
     Record,
     Truncated,
+    Unavailable,
+    Unknown,
     beyond_end,
     check_from,
     check_token,
 )
+
+END_CHECKS, END_PAUSE = 3, 0.1
+"""How often, and after how many seconds, a log that seems to end too early is asked again: a replica that has just
+become the leader may not have applied its last commits."""
 
 
 class JetStreamLog:
@@ -55,7 +62,10 @@ class JetStreamLog:
     async def append(self, family: Family, body: bytes, envelope: Envelope, *, expected_last: int) -> int:
         """See EventLog.append."""
         if self._verified_losses != self.broker.losses and self.broker.connected:
-            await self._verify()
+            try:
+                await self._verify()
+            except Unavailable as error:
+                raise Unknown(family, envelope.id, str(error)) from error
         return await self._appender.append(family, body, envelope, expected_last)
 
     async def bulk_append(self, records: AsyncIterable[Record]) -> int:
@@ -114,6 +124,11 @@ class JetStreamLog:
         state = await self._stream.state()
         if from_seq < state.first:
             raise Truncated(from_seq, state.first)
+        for _ in range(END_CHECKS):
+            if from_seq <= state.last + 1:
+                return
+            await asyncio.sleep(END_PAUSE)
+            state = await self._stream.state()
         if from_seq > state.last + 1:
             raise beyond_end(from_seq, state.last, self.log_id)
 

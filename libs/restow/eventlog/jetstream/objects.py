@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from restow.eventlog.jetstream.append import _Ack
+from restow.eventlog.jetstream.append import Ack
 from restow.eventlog.jetstream.connect import ApiError, Broker, Denied, NoAnswer
 from restow.eventlog.jetstream.log import JetStreamLog
 from restow.eventlog.jetstream.reader import Feed
@@ -91,15 +91,15 @@ class JetStreamSnapshots:
         )
         if before and not before.deleted:
             await self._purge(before.nuid)
-        for seq in too_old(await self.list()):
+        for seq in too_old(await self.sequences()):
             await self._delete(seq)
 
     async def latest(self, *, at_most: int | None = None) -> Snapshot | None:
         """See Snapshots.latest. Raises Unavailable, BrokerRefused."""
-        return await newest_readable(await self.list(), at_most, self._load)
+        return await newest_readable(await self.sequences(), at_most, self._load)
 
-    async def list(self) -> list[int]:
-        """See Snapshots.list. Raises Unavailable, BrokerRefused."""
+    async def sequences(self) -> list[int]:
+        """See Snapshots.sequences. Raises Unavailable, BrokerRefused."""
         try:
             info = await self._broker.api(f"STREAM.INFO.{self._stream}", {"subjects_filter": f"$O.{self.bucket}.M.>"})
         except ApiError as error:
@@ -215,7 +215,7 @@ class JetStreamSnapshots:
             raise Unavailable(f"the broker did not store the snapshot: {error}") from error
         except Denied as error:
             raise BrokerRefused(str(error)) from error
-        ack = msgspec.json.decode(answer.data, type=_Ack)
+        ack = msgspec.json.decode(answer.data, type=Ack)
         if ack.error:
             raise BrokerRefused(f"the broker refused the snapshot: {ack.error.description} (error {ack.error.err_code})")
         return ack.seq

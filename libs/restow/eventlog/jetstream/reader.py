@@ -160,8 +160,6 @@ class Feed:
             )
             await self._broker.api(subject, {"stream_name": self._stream, "config": config, "action": "create"})
         except ApiError as error:
-            if error.code == 503:
-                raise _Broken(str(error)) from error
             if error.err_code == NOT_FOUND:
                 raise LogMismatch(f"stream {self._stream!r} is gone: somebody deleted it, or its data is lost") from error
             raise BrokerRefused(f"the broker refused a reader of stream {self._stream!r}: {error}") from error
@@ -300,7 +298,9 @@ class Feed:
             self._wake.set()
 
     def _check_open(self) -> None:
-        if self._closed or self._broker.closed:
+        if self._broker.closed:
+            raise self._broker.ended()
+        if self._closed:
             raise Closed("this log was closed")
         if self._fatal:
             raise self._fatal
