@@ -1,0 +1,87 @@
+"""The state at a point of a log: `state = fold(log)`, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from restow.contracts.codec import CodecError, Decision, decode
+from restow.contracts.ids import FAMILIES, Millis
+from restow.domain.fold import fold
+from restow.domain.state import ClusterState
+from restow.eventlog.port import Record
+from restow.replay.source import Source
+from restow.replay.times import millis_of, rfc3339
+
+Progress = Callable[[int, int], None]
+"""Called with work done and work in all, in records."""
+
+
+class ReplayError(ValueError):
+    """A log, or a part of one, from which the answer cannot be had. Says where, why and what to do."""
+
+
+def no_progress(done: int, total: int) -> None:
+    """Tell nobody."""
+
+
+def check_whole(source: Source) -> None:
+    """Raise ReplayError unless the log is there from its beginning: a fold needs all of it."""
+    if source.first > 1 and source.last >= source.first:
+        raise ReplayError(
+            f"{source.name} begins at sequence {source.first}, and a state needs the log from 1. "
+            "Name the archive of what was truncated away (--archive DIR), or the whole export"
+        )
+
+
+def decode_record(record: Record) -> tuple[Decision, ...]:
+    """The record's decisions. Raises ReplayError."""
+    try:
+        return decode(record.body)
+    except CodecError as error:
+        raise ReplayError(f"sequence {record.seq} ({record.family}): {error}") from error
+
+
+def time_of(record: Record) -> Millis:
+    """The time of its envelope, which is the one that is folded. Raises ReplayError."""
+    try:
+        return millis_of(record.envelope.time)
+    except ValueError:
+        raise ReplayError(
+            f"sequence {record.seq} ({record.family}): header 'ce-time' is {record.envelope.time!r}; allowed: RFC 3339"
+        ) from None
+
+
+def fold_record(state: ClusterState, record: Record) -> None:
+    """Fold one record as every service does. Raises ReplayError."""
+    if record.family not in FAMILIES:
+        raise ReplayError(f"sequence {record.seq}: {record.family!r} is no family; allowed: {', '.join(FAMILIES)}")
+    decisions = decode_record(record)
+    try:
+        fold(state, record.seq, record.family, time_of(record), decisions)
+    except (msgspec.ValidationError, KeyError, IndexError, TypeError) as error:
+        raise ReplayError(
+            f"sequence {record.seq} ({record.family}) cannot be folded: {type(error).__name__}: {error}"
+        ) from error
+
+
+def state_at(
+    source: Source, *, seq: int | None = None, time: Millis | None = None, progress: Progress = no_progress
+) -> ClusterState:
+    """The state after sequence `seq`; or after the last commit before the first one whose time is later than `time`; or at
+    the end of the log. Raises ReplayError."""
+    check_whole(source)
+    if seq is not None and not 0 <= seq <= source.last:
+        raise ReplayError(f"{source.name} holds sequences {source.first} to {source.last}; {seq} is not one of them")
+    stop = source.last if seq is None else seq
+    state = ClusterState()
+    for batch in source.batches(1, stop):
+        for record in batch:
+            if time is not None and time_of(record) > time:
+                if not state.seq:
+                    raise ReplayError(f"{source.name} begins at {record.envelope.time}; {rfc3339(time)} is before that")
+                return state
+            fold_record(state, record)
+        progress(batch[-1].seq, stop)
+    return state

@@ -1,0 +1,285 @@
+"""Every decision of a log decided again: folded to its `restow-read`, by its decider, compared byte for byte (DESIGN 2).
+
+One pass reads what is in the log and checks its rules. Then, for each family that decides, one cursor folds forward: to a
+commit's `read`, never beyond, there decides each command again, each on the state that includes the commit's earlier
+decisions as they were logged, and goes on. Only records between a `read` and its commit are kept in memory.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.codec import Decision, encode, encode_event, name_of
+from restow.contracts.envelope import COMMIT_TYPE
+from restow.contracts.ids import FAMILIES
+from restow.domain.decider import Decider, Rejected, decide
+from restow.domain.fold import apply
+from restow.domain.state import ClusterState
+from restow.eventlog.port import Record
+from restow.replay.at import Progress, check_whole, decode_record, fold_record, no_progress, time_of
+from restow.replay.report import Difference, FamilyReport, Report
+from restow.replay.source import Source
+
+FACTS = "cluster"
+"""The family that decides nothing: its commits are facts."""
+
+
+class _RawDecision(msgspec.Struct):
+    command: msgspec.Raw
+    events: list[msgspec.Raw]
+
+
+class _RawCommit(msgspec.Struct):
+    decisions: list[_RawDecision]
+
+
+_raw = msgspec.json.Decoder(_RawCommit).decode
+_FAMILY_OF: dict[type, str] = {cls: str(cls.__struct_config__.tag).partition(".")[0] for cls in e.EVENTS}
+
+
+def verify(source: Source, deciders: Mapping[str, Decider], *, progress: Progress = no_progress) -> Report:
+    """Check the whole log. Raises ReplayError and LogError where it cannot be read or folded."""
+    started = time.perf_counter()
+    check_whole(source)
+    report = Report(source.name, source.log_id, source.cluster, source.first, source.last)
+    count = source.last
+    reads = _survey(source, deciders, report, partial(_shifted, progress, 0, count * (1 + len(deciders))))
+    cursors = [family for family in reads if len(reads[family])]
+    total = count * (1 + len(cursors))
+    # The family that decided last also folds what follows, so that the whole log is known to fold.
+    final = max(cursors, key=lambda family: reads[family][-1], default=None)
+    for number, family in enumerate(cursors, 1):
+        began = time.perf_counter()
+        cursor = _Cursor(deciders[family], report)
+        cursor.run(source, reads[family], family == final, partial(_shifted, progress, number * count, total))
+        report.families[family].seconds = time.perf_counter() - began
+        if family == final:
+            report.void = dict(sorted(cursor.state.void.items()))
+    if final is None:
+        report.void = dict(sorted(_folded(source).void.items()))
+    progress(total, total)
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+def _shifted(progress: Progress, base: int, total: int, done: int) -> None:
+    progress(base + done, total)
+
+
+def _folded(source: Source) -> ClusterState:
+    state = ClusterState()
+    for batch in source.batches():
+        for record in batch:
+            fold_record(state, record)
+    return state
+
+
+# -- what is in the log ----------------------------------------------------------------------------------------------
+
+
+def _survey(
+    source: Source, deciders: Mapping[str, Decider], report: Report, progress: Callable[[int], None]
+) -> dict[str, array]:
+    """Count and check every record; return the `read` of each commit that can be decided again, per family."""
+    reads: dict[str, array] = {family: array("q") for family in FAMILIES if family != FACTS and family in deciders}
+    last: dict[str, int] = dict.fromkeys(FAMILIES, 0)
+    epochs: dict[str, int] = dict.fromkeys(FAMILIES, 0)
+    expected = source.first
+    for batch in source.batches():
+        for record in batch:
+            if record.seq != expected:
+                report.breaks(record.seq, record.family, f"it follows sequence {expected - 1}: the order is broken")
+            expected = record.seq + 1
+            decisions = decode_record(record)
+            time_of(record)
+            family = record.family
+            _count(report, record, decisions, deciders)
+            _check_envelope(report, record, last)
+            _check_events(report, record, decisions, epochs)
+            if family in reads and record.envelope.logic == deciders[family].logic:
+                reads[family].append(_target(reads[family], record))
+            last[family] = record.seq
+        progress(batch[-1].seq)
+    if expected <= source.last:
+        report.breaks(expected, "", f"the log ends at {expected - 1}, but was said to end at {source.last}")
+    return reads
+
+
+def _target(reads: array, record: Record) -> int:
+    """How far the cursor may fold for this commit. A `read` that cannot be is replaced, and the commit will differ."""
+    return max(reads[-1] if reads else 0, min(record.envelope.read, record.seq - 1))
+
+
+def _count(report: Report, record: Record, decisions: Sequence[Decision], deciders: Mapping[str, Decider]) -> None:
+    family = record.family
+    own = report.families.setdefault(family, FamilyReport(family))
+    events = sum(len(decision.events) for decision in decisions)
+    report.commits += 1
+    report.events += events
+    own.commits += 1
+    own.events += events
+    own.logic = record.envelope.logic
+    if family == FACTS:
+        report.fact_commits += 1
+        report.facts += events
+        return
+    own.decisions += len(decisions)
+    report.decisions += len(decisions)
+    decider = deciders.get(family)
+    if decider is None:
+        report.skips(family, f"no decider of family {family} here", len(decisions))
+    elif decider.logic != record.envelope.logic:
+        report.skips(family, f"{record.envelope.logic}, this Restow is {decider.logic}", len(decisions))
+
+
+def _check_envelope(report: Report, record: Record, last: dict[str, int]) -> None:
+    read, seq, family = record.envelope.read, record.seq, record.family
+    if family not in last:
+        report.breaks(seq, family, f"{family!r} is no family; allowed: {', '.join(FAMILIES)}")
+        return
+    if record.envelope.type != COMMIT_TYPE:
+        report.breaks(seq, family, f"ce-type is {record.envelope.type!r}, must be {COMMIT_TYPE!r}")
+    if read >= seq:
+        report.breaks(seq, family, f"restow-read is {read}: nobody can have folded that before sequence {seq}")
+    elif read < last[family]:
+        report.breaks(seq, family, f"restow-read is {read}, before its family's previous commit {last[family]}")
+
+
+def _check_events(report: Report, record: Record, decisions: Sequence[Decision], epochs: dict[str, int]) -> None:
+    family = record.family
+    for decision in decisions:
+        for event in decision.events:
+            if isinstance(event, e.Unknown):
+                name = name_of(event)
+                report.unknown[name] = report.unknown.get(name, 0) + 1
+                continue
+            if _FAMILY_OF[type(event)] != family:
+                report.breaks(record.seq, family, f"{name_of(event)} in a commit of family {family}")
+            elif isinstance(event, e._Led):
+                if event.epoch <= epochs[family]:
+                    report.breaks(record.seq, family, f"epoch {event.epoch} after epoch {epochs[family]}: epochs never go back")
+                epochs[family] = max(epochs[family], event.epoch)
+
+
+# -- deciding again --------------------------------------------------------------------------------------------------
+
+
+class _Cursor:
+    """One family's way through the log."""
+
+    def __init__(self, decider: Decider, report: Report) -> None:
+        self.state = ClusterState()
+        self._decider, self._report = decider, report
+
+    def run(self, source: Source, reads: array, to_end: bool, progress: Callable[[int], None]) -> None:
+        """Visit every commit of the family. `reads` is where to stop before each, ascending."""
+        waiting: deque[Record] = deque()
+        family, logic = self._decider.family, self._decider.logic
+        at, end = 0, source.last if to_end else reads[-1]
+        target = reads[0]
+        for batch in source.batches():
+            for record in batch:
+                waiting.append(record)
+                while waiting and waiting[0].seq <= target:
+                    fold_record(self.state, waiting.popleft())
+                if record.family != family or record.envelope.logic != logic:
+                    continue
+                self._visit(record)
+                at += 1
+                target = reads[at] if at < len(reads) else end
+                while waiting and waiting[0].seq <= target:
+                    fold_record(self.state, waiting.popleft())
+            progress(batch[-1].seq)
+            if at == len(reads) and not to_end:
+                return
+
+    def _visit(self, record: Record) -> None:
+        """Decide a commit's commands again, on the state at its `read`."""
+        logged = decode_record(record)
+        read, seq = record.envelope.read, record.seq
+        if read >= seq or read < self.state.seq:
+            note = f"restow-read {read} cannot be: the commit is {seq}, and its family had folded {self.state.seq}"
+            for index, decision in enumerate(logged):
+                self._report.differs(_difference(record, index, decision, (), note))
+            return
+        try:
+            decided, notes = self._decide(logged)
+        finally:
+            # Nobody looks at what was touched here, and it would grow with the log.
+            self.state.touched = type(self.state.touched)()
+        if not any(notes) and encode(decided) == record.body:
+            self._report.same(record.family, len(logged))
+            return
+        self._compare(record, logged, decided, notes)
+
+    def _decide(self, logged: Sequence[Decision]) -> tuple[list[Decision], list[str]]:
+        decided: list[Decision] = []
+        notes: list[str] = []
+        with self.state.draft():
+            for index, decision in enumerate(logged):
+                events, note = self._answer(decision.command)
+                decided.append(Decision(decision.command, events, decision.cause, decision.correlation))
+                notes.append(note)
+                if index + 1 < len(logged):
+                    apply(self.state, decision.events)
+        return decided, notes
+
+    def _answer(self, command: c.Command) -> tuple[tuple, str]:
+        if isinstance(command, e.Unknown):
+            return (), f"unknown command {name_of(command)}"
+        try:
+            return tuple(decide(self.state, self._decider, command)), ""
+        except Rejected as error:
+            return (), f"the decider rejects this command: {error}"
+        except Exception as error:
+            # A decider that fails on a state that it once decided on is a finding about the decider, not about the log.
+            return (), f"the decider fails: {type(error).__name__}: {error}"
+
+    def _compare(self, record: Record, logged: Sequence[Decision], decided: Sequence[Decision], notes: Sequence[str]) -> None:
+        raw = _raw(record.body).decisions
+        for index, (old, new, note) in enumerate(zip(logged, decided, notes, strict=True)):
+            if isinstance(old.command, e.Unknown):
+                self._report.skips(record.family, note)
+            elif not note and _texts(raw[index].events, old.events) == tuple(encode_event(event) for event in new.events):
+                self._report.same(record.family)
+            else:
+                self._report.differs(_difference(record, index, old, new.events, note))
+
+
+def _texts(raw: Sequence[msgspec.Raw], events: Sequence) -> tuple[bytes, ...]:
+    """The logged bytes; of an event in an old version its present form."""
+    known = _FAMILY_OF.keys()
+    return tuple(
+        encode_event(event) if type(event) in known and _is_old(text, event) else bytes(text)
+        for text, event in zip(raw, events, strict=True)
+    )
+
+
+class _Tagged(msgspec.Struct):
+    type: str
+
+
+def _is_old(text: msgspec.Raw, event: e.Event) -> bool:
+    return msgspec.json.decode(text, type=_Tagged).type != name_of(event)
+
+
+def _difference(record: Record, index: int, old: Decision, decided: Sequence, note: str) -> Difference:
+    raw = _raw(record.body).decisions[index]
+    logged = tuple(text.decode(errors="replace") for text in _texts(raw.events, old.events))
+    return Difference(
+        seq=record.seq,
+        decision=index,
+        family=record.family,
+        command=bytes(raw.command).decode(errors="replace"),
+        logged=logged,
+        decided=tuple(encode_event(event).decode() for event in decided),
+        note=note,
+    )

@@ -1,0 +1,171 @@
+"""Logs made by hand: a few commits with known content, and deciders small enough to read at a glance."""
+
+from msgspec.structs import replace
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.codec import Decision, encode
+from restow.contracts.envelope import Envelope
+from restow.contracts.values import (
+    Move,
+    ObjectRef,
+    OwnerRef,
+    OwnerRule,
+    Packing,
+    PodShape,
+    ReservationSpec,
+    ReservationTask,
+)
+from restow.domain.fold import evolve_one
+from restow.eventlog.port import Record
+from restow.replay.source import ListSource
+from restow.replay.times import rfc3339
+
+START = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+STEP = 1_000
+SHAPE = "5ba9e0000000cafe"
+PACKING = Packing(nodes=2, free_nodes=0, total=0, idle=0, fragmented=0, free_devices=0)
+
+
+class FirstFit:
+    """Places every waiting pod on the first node, by name, that has room."""
+
+    family, logic = "session", "session@1"
+
+    def decide(self, state, command):
+        if isinstance(command, c.RefuseBind):
+            return (e.PodReleased(command.pod, command.reason),)
+        events = []
+        with state.draft():
+            for pod in sorted(state.queue, key=state.order.__getitem__):
+                fits = state.table.fits(state.vectors[state.pods[pod].shape])
+                names = sorted(name for name, row in state.table.rows.items() if fits[row])
+                if names:
+                    events.append(e.PodPlaced(pod, names[0]))
+                    evolve_one(state, events[-1])
+        return events
+
+
+class Accepting:
+    """Accepts every Reservation."""
+
+    family, logic = "reservation", "reservation@1"
+
+    def decide(self, state, command):
+        return [e.ReservationAccepted(uid, 1, 1) for uid in sorted(state.unreviewed)]
+
+
+DECIDERS = {"session": FirstFit(), "reservation": Accepting()}
+
+
+class Handmade:
+    """Appends commits, one a second. `read` defaults to all that is there."""
+
+    def __init__(self):
+        self.records = []
+
+    @property
+    def seq(self):
+        return len(self.records)
+
+    def commit(self, family, *decisions, read=None, logic="", body=b""):
+        seq = self.seq + 1
+        envelope = Envelope(
+            id=f"id-{seq}",
+            source=f"/restow/test/{family}",
+            time=rfc3339(START + seq * STEP),
+            read=self.seq if read is None else read,
+            logic=logic or f"{family}@1",
+        )
+        self.records.append(Record(seq, family, envelope, body or encode(decisions), (START + seq * STEP) * 1_000_000))
+        return seq
+
+    def facts(self, *events, kind="pods"):
+        return self.commit("cluster", Decision(c.Observe(kind, "watch"), events))
+
+    def decide(self, family, command, *events, cause="", correlation="", **more):
+        return self.commit(family, Decision(command, events, cause, correlation), **more)
+
+    def tamper(self, seq, old, new):
+        """Change the bytes of one record."""
+        record = self.records[seq - 1]
+        assert old in record.body
+        self.records[seq - 1] = replace(record, body=record.body.replace(old, new, 1))
+
+    def source(self):
+        return ListSource(self.records, log_id="f" * 32)
+
+
+def time_at(seq):
+    return START + seq * STEP
+
+
+def node(name, cpu=4000):
+    return e.NodeObserved(name, f"uid-{name}", {"cpu": cpu, "memory": 1 << 33, "pods": 110})
+
+
+def shape(cpu=1000, id=SHAPE):
+    return e.ShapeDeclared(id, PodShape(requests={"cpu": cpu, "memory": 1 << 30, "pods": 1}, scheduler="restow"))
+
+
+def pod(name, namespace="shop", shape=SHAPE, uid="", created=START):
+    return e.PodObserved(uid or f"uid-{name}", namespace, name, shape, created)
+
+
+def placements():
+    """Two nodes and five pods of one core, placed in two sessions of which the second has two decisions."""
+    log = Handmade()
+    log.decide("session", c.Lead("session-0"), e.SessionLed(1, "session-0"))
+    log.facts(node("a", 2000), node("b"), kind="nodes")
+    log.facts(shape(), pod("web-1"), pod("web-2"), pod("web-3"))
+    log.decide(
+        "session",
+        c.Schedule(time_at(4)),
+        e.PodPlaced("uid-web-1", "a"),
+        e.PodPlaced("uid-web-2", "a"),
+        e.PodPlaced("uid-web-3", "b"),
+        cause="3/0",
+    )
+    log.facts(pod("web-4"), pod("web-5"))
+    log.facts(e.PodChanged("uid-web-1", "a", "Running", True))
+    log.commit(
+        "session",
+        Decision(c.Schedule(time_at(7)), (e.PodPlaced("uid-web-4", "b"), e.PodPlaced("uid-web-5", "b")), "5/0"),
+        Decision(c.RefuseBind(time_at(7), "uid-web-4", "b", "NodeGone"), (e.PodReleased("uid-web-4", "NodeGone"),)),
+        read=5,
+    )
+    return log
+
+
+def migration():
+    """A pod is moved from a to b: planned, held, evicted, and its successor lands."""
+    log = Handmade()
+    owner = {"owner": OwnerRef("ReplicaSet", "web", "uid-rs")}
+    spec = ReservationSpec(
+        tasks=(ReservationTask("task", 1, SHAPE, node="b"),), owners=(OwnerRule(controller=ObjectRef(uid="uid-rs")),)
+    )
+    log.facts(node("a"), node("b"), kind="nodes")
+    log.facts(shape(), replace(pod("web-old"), node="a", phase="Running", ready=True, **owner))
+    log.decide(
+        "migration",
+        c.Defragment(time_at(3), "api", "p1"),
+        e.Planned("p1", "Defragmentation", (Move("p1-1", "uid-web-old", "shop", "web-old", "a", "b"),), PACKING, PACKING, ("a",)),
+        cause="api",
+        correlation="p1",
+    )
+    log.decide("migration", c.Advance(time_at(4)), e.Holding("p1-1", time_at(30)))
+    log.facts(
+        e.ReservationObserved("uid-r", "volcano", "shop", "restow-p1-1", time_at(5), migration="p1-1", spec=spec),
+        kind="reservations",
+    )
+    log.decide("reservation", c.Review(time_at(6)), e.ReservationAccepted("uid-r", 1, 1))
+    log.decide("session", c.Schedule(time_at(7)), e.HoldPlaced("uid-r", "task-0", "b"))
+    log.decide("migration", c.Advance(time_at(8)), e.Held("p1-1"), e.Evicting("p1-1", time_at(60)))
+    log.facts(e.PodChanged("uid-web-old", "a", "Running", True, time_at(9)))
+    log.facts(replace(pod("web-new"), **owner))
+    log.decide("migration", c.Advance(time_at(11)), e.Evicted("p1-1", time_at(99)))
+    log.decide("session", c.Schedule(time_at(12)), e.HandedOver("uid-r", "task-0", "uid-web-new", "b"))
+    log.facts(e.PodGone("uid-web-old"))
+    log.facts(e.PodChanged("uid-web-new", "b", "Running", True))
+    log.decide("migration", c.Advance(time_at(15)), e.Landed("p1-1", "uid-web-new", "b"))
+    return log

@@ -1,0 +1,163 @@
+"""`restow verify` tells the truth about every decision (DESIGN 2)."""
+
+import pytest
+from replay.handmade import DECIDERS, FirstFit, Handmade, migration, node, placements, pod, shape, time_at
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.codec import Decision
+from restow.replay.at import ReplayError
+from restow.replay.report import lines_of
+from restow.replay.source import ListSource
+from restow.replay.verify import verify
+
+
+def test_an_honest_log_is_re_decided_identically():
+    report = verify(placements().source(), DECIDERS)
+    assert report.ok
+    assert report.sentence == "4 of 4 decisions re-decided identically"
+    assert (report.commits, report.fact_commits, report.events, report.facts) == (7, 4, 16, 9)
+    assert report.families["session"].identical == 4
+    assert not report.differences
+
+
+def test_a_tampered_event_is_found_and_shown():
+    log = placements()
+    log.tamper(4, b'"uid-web-2","node":"a"', b'"uid-web-2","node":"b"')
+    report = verify(log.source(), DECIDERS)
+    assert not report.ok
+    difference = report.differences[0]
+    assert (difference.seq, difference.decision, difference.family) == (4, 0, "session")
+    assert lines_of(difference) == [
+        '- {"type":"session.pod_placed","pod":"uid-web-2","node":"b"}',
+        '+ {"type":"session.pod_placed","pod":"uid-web-2","node":"a"}',
+    ]
+
+
+def test_later_decisions_are_judged_on_what_the_log_says_not_on_what_it_should_say():
+    log = placements()
+    log.tamper(7, b'"uid-web-5","node":"b"', b'"uid-web-5","node":"a"')
+    report = verify(log.source(), DECIDERS)
+    assert (report.identical, report.different) == (3, 1)
+    assert (report.differences[0].seq, report.differences[0].decision) == (7, 0)
+
+
+def test_a_missing_decision_and_an_invented_one_are_found():
+    log = Handmade()
+    log.facts(node("a"), shape(), pod("web-1"))
+    log.decide("session", c.Schedule(time_at(2)), e.PodPlaced("uid-web-1", "a"), e.PodReleased("uid-web-9", "x"))
+    log.decide("session", c.Schedule(time_at(3)))
+    log.decide("session", c.Schedule(time_at(4)), e.PodPlaced("uid-web-1", "a"))
+    report = verify(log.source(), DECIDERS)
+    assert [(d.seq, len(d.logged), len(d.decided)) for d in report.differences] == [(2, 2, 1), (4, 1, 0)]
+
+
+def test_a_cursor_never_sees_more_than_was_read():
+    log = Handmade()
+    log.facts(node("b"), shape(), pod("web-1"), pod("web-2"))
+    log.facts(node("a"))
+    log.facts(pod("web-3"))
+    log.decide("session", c.Schedule(time_at(4)), e.PodPlaced("uid-web-1", "b"), e.PodPlaced("uid-web-2", "b"), read=1)
+    log.decide("session", c.Schedule(time_at(5)), e.PodPlaced("uid-web-3", "a"), read=4)
+    assert verify(log.source(), DECIDERS).sentence == "2 of 2 decisions re-decided identically"
+
+
+def test_a_commit_of_other_logic_is_skipped_and_never_identical():
+    log = placements()
+    log.decide("session", c.Schedule(time_at(8)), e.PodPlaced("uid-web-4", "b"), logic="session@0")
+    report = verify(log.source(), DECIDERS)
+    assert report.ok
+    assert report.skipped == {"session@0, this Restow is session@1": 1}
+    assert report.sentence == "4 of 5 decisions re-decided identically, 1 skipped"
+
+
+def test_a_family_without_a_decider_is_skipped():
+    report = verify(migration().source(), DECIDERS)
+    assert report.skipped == {"no decider of family migration here": 5}
+    assert report.identical == 1
+    assert report.families["migration"].skipped == 5
+
+
+def test_leadership_and_configuration_are_decided_again_too():
+    log = Handmade()
+    log.decide("session", c.Lead("one"), e.SessionLed(1, "one"))
+    log.decide("session", c.Lead("two"), e.SessionLed(3, "two"))
+    report = verify(log.source(), DECIDERS)
+    assert (report.identical, report.different) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "rule"),
+    [
+        (lambda log: log.decide("session", c.Lead("x"), e.SessionLed(1, "x")), "epochs never go back"),
+        (lambda log: log.decide("session", c.Schedule(time_at(8)), read=8), "nobody can have folded"),
+        (lambda log: log.decide("session", c.Schedule(time_at(8)), read=3), "before its family's previous commit 7"),
+        (lambda log: log.facts(e.PodPlaced("uid-web-4", "b")), "session.pod_placed in a commit of family cluster"),
+    ],
+)
+def test_a_broken_rule_of_the_log_is_found(spoil, rule):
+    log = placements()
+    spoil(log)
+    report = verify(log.source(), DECIDERS)
+    assert not report.ok
+    assert report.problems == 1
+    assert rule in report.found[0].what
+    assert report.decisions == report.identical + report.different + sum(report.skipped.values())
+
+
+def test_unknown_events_and_commands_are_counted_and_skipped():
+    log = placements()
+    log.commit("cluster", body=b'{"decisions":[{"command":{"type":"observe","kind":"x","how":"y"},"events":[{"type":"cluster.moon"}]}]}')
+    log.commit("session", body=b'{"decisions":[{"command":{"type":"dream"},"events":[]}]}')
+    report = verify(log.source(), DECIDERS)
+    assert report.ok
+    assert report.unknown == {"cluster.moon": 1}
+    assert report.skipped == {"unknown command dream": 1}
+
+
+def test_void_events_are_counted():
+    log = placements()
+    log.facts(e.PodGone("uid-nobody"))
+    assert verify(log.source(), DECIDERS).void == {"cluster.pod_gone": 1}
+
+
+def test_a_decider_that_fails_is_a_finding():
+    class Broken(FirstFit):
+        def decide(self, state, command):
+            raise ZeroDivisionError("oops")
+
+    report = verify(placements().source(), {"session": Broken()})
+    assert report.different == 3
+    assert report.differences[0].note == "the decider fails: ZeroDivisionError: oops"
+
+
+def test_many_differences_are_counted_and_a_few_kept():
+    log = Handmade()
+    log.facts(shape())
+    log.commit("session", *[Decision(c.Schedule(i), (e.PodPlaced("uid-x", "a"),)) for i in range(100)])
+    report = verify(log.source(), DECIDERS)
+    assert report.different == 100
+    assert len(report.differences) == 20
+
+
+def test_a_part_of_a_log_is_refused_with_what_to_do():
+    with pytest.raises(ReplayError, match=r"begins at sequence 3.*--archive"):
+        verify(ListSource(placements().records[2:]), DECIDERS)
+
+
+def test_a_body_that_is_no_commit_is_refused_with_its_sequence():
+    log = placements()
+    log.commit("session", body=b'{"decisions":7}')
+    with pytest.raises(ReplayError, match=r"sequence 8 .session.*not a commit"):
+        verify(log.source(), DECIDERS)
+
+
+def test_an_empty_log_has_nothing_to_decide():
+    assert verify(ListSource([]), DECIDERS).sentence == "0 of 0 decisions re-decided identically"
+
+
+def test_progress_goes_from_nothing_to_all():
+    seen = []
+    verify(placements().source(), DECIDERS, progress=lambda done, total: seen.append(done / total))
+    assert seen == sorted(seen)
+    assert seen[-1] == 1
