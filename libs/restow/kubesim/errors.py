@@ -25,13 +25,14 @@ class ApiError(Exception):
         self.message = message
         self.details = details
         self.headers = headers
+        self.continue_token = ""
 
     def status(self) -> dict[str, Any]:
         """The metav1.Status of this error."""
         body: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": {"continue": self.continue_token} if self.continue_token else {},
             "status": "Failure",
             "message": self.message,
         }

@@ -149,10 +149,14 @@ class Shelf:
             return None
         newer = list(self.changes_after(rv))
         snapshot = self.ordered(namespace) if not newer else self._undo(newer, namespace)
+        self.keep(rv, namespace, snapshot)
+        return snapshot
+
+    def keep(self, rv: int, namespace: str, snapshot: list[Stored]) -> None:
+        """Remember what was listed at `rv`, so that the next page continues it."""
         self._snapshots[(namespace, rv)] = snapshot
         while len(self._snapshots) > self._snapshot_limit:
             self._snapshots.popitem(last=False)
-        return snapshot
 
     def _undo(self, newer: list[Change], namespace: str) -> list[Stored]:
         state = dict(self.items)

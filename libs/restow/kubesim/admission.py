@@ -1,0 +1,53 @@
+"""The strategy of a kubesim store: which defaults and checks run for which resource."""
+
+from __future__ import annotations
+
+from restow.kubesim import crd, defaults, immutable, namespaces, schemas, validate
+from restow.kubesim.errors import invalid
+from restow.kubesim.objects import Obj
+from restow.kubesim.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, NODES, PODS, Resource
+from restow.kubesim.store import Store, Strategy
+
+
+class Admission(Strategy):
+    """Defaults first, then validation, in the order of a real server."""
+
+    def create(self, store: Store, resource: Resource, obj: Obj) -> None:
+        if resource.namespaced:
+            namespaces.check_open(store, resource, obj)
+        if resource.custom is not None:
+            causes = validate.metadata(resource, obj) + schemas.admit(resource, obj)
+        elif resource == CUSTOMRESOURCEDEFINITIONS:
+            crd.default(obj)
+            causes = validate.metadata(resource, obj) + crd.check(obj)
+        else:
+            defaults.on_create(store, resource, obj)
+            causes = validate.new(resource, obj)
+        if causes:
+            raise invalid(resource, obj["metadata"].get("name", ""), causes)
+
+    def update(self, store: Store, resource: Resource, obj: Obj, old: Obj, subresource: str) -> None:
+        if subresource in ("binding", "finalize"):
+            return
+        if resource.custom is not None:
+            causes = schemas.admit(resource, obj)
+        elif subresource == "status":
+            causes = validate.status(resource, obj)
+        elif resource == CUSTOMRESOURCEDEFINITIONS:
+            crd.default(obj)
+            causes = crd.check(obj)
+        else:
+            defaults.on_update(resource, obj, old)
+            causes = validate.changed(resource, obj, old)
+            causes += immutable.check(resource, obj, old)
+        if resource not in (PODS, NODES):
+            causes += validate.annotations(obj)
+        if causes:
+            raise invalid(resource, obj["metadata"]["name"], causes)
+
+    def may_delete(self, store: Store, resource: Resource, obj: Obj) -> Obj | None:
+        if resource == NAMESPACES:
+            return namespaces.mark_terminating(store, obj)
+        if resource == CUSTOMRESOURCEDEFINITIONS:
+            return crd.mark_terminating(store, obj)
+        return None
