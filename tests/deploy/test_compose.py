@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from deploy.test_kustomize import KNOWN_ENV, users
+from deploy.test_kustomize import known_env, users
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docker-compose.yml").read_text()
@@ -40,7 +40,7 @@ def test_a_service_is_started_and_configured(name):
     environment = service["environment"]
     assert service["command"] == [f"restow-{name}"]
     assert f"restow-{name}" in SCRIPTS
-    assert set(environment) <= KNOWN_ENV
+    assert set(environment) <= known_env()
     assert environment["RESTOW_NATS_USER"] == user
     assert user in users()
     assert environment["RESTOW_NATS_PASSWORD"].startswith(f"${{RESTOW_NATS_{user.upper()}_PASSWORD:?")

@@ -11,18 +11,12 @@ FOLDERS = ("base", "overlays/dev", "overlays/production")
 WORKLOADS = ("Deployment", "StatefulSet")
 MADE_BY_HAND = {"restow-nats"}
 """Secrets that no manifest holds; docs/operations.md says how to make them."""
-KNOWN_ENV = {
-    "RESTOW_CLUSTER",
-    "RESTOW_CONFIG",
-    "RESTOW_DATA",
-    "RESTOW_HTTP",
-    "RESTOW_IDENTITY",
-    "RESTOW_KUBE",
-    "RESTOW_LOG_LEVEL",
-    "RESTOW_NATS_PASSWORD",
-    "RESTOW_NATS_URL",
-    "RESTOW_NATS_USER",
-}
+
+
+def known_env() -> set[str]:
+    """What a service reads from its environment."""
+    settings = pytest.importorskip("restow.runtime.settings")
+    return {f"RESTOW_{name.upper()}" for name in settings.Settings.__struct_fields__}
 
 
 def users() -> set[str]:
@@ -137,7 +131,7 @@ def test_a_service_is_started_and_configured(service):
     assert {p["name"]: p["containerPort"] for p in container["ports"]} == {"http": 8080}
     assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
-    assert set(given) <= KNOWN_ENV
+    assert set(given) <= known_env()
     assert given["RESTOW_NATS_USER"] == user
     assert user in users()
     assert given["RESTOW_NATS_PASSWORD"] == {"secretKeyRef": {"name": "restow-nats", "key": user}}

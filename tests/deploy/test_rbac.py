@@ -5,6 +5,8 @@ import re
 import pytest
 from deploy.manifests import SERVICES, named, of_kind, sources
 
+from restow.contracts.publish.catalogue import WRITERS
+
 ALLOWED: dict[str, dict[str, set[str]]] = {
     "cluster-watcher": {
         "nodes": {"list", "watch"},
@@ -18,18 +20,20 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "pods": {"get"},
         "pods/binding": {"create"},
         "pods/status": {"patch"},
-        "events.events.k8s.io": {"create", "patch"},
+        "events.events.k8s.io": {"get", "create", "patch"},
     },
     "reservation-cache": {
+        "reservations.batch.volcano.sh": {"get"},
         "reservations/status.batch.volcano.sh": {"patch"},
+        "reservations.scheduling.koordinator.sh": {"get"},
         "reservations/status.scheduling.koordinator.sh": {"patch"},
-        "events.events.k8s.io": {"create", "patch"},
+        "events.events.k8s.io": {"get", "create", "patch"},
     },
     "descheduler": {
         "reservations.batch.volcano.sh": {"get", "create", "delete"},
         "pods": {"get", "patch"},
         "pods/eviction": {"create"},
-        "events.events.k8s.io": {"create", "patch"},
+        "events.events.k8s.io": {"get", "create", "patch"},
     },
     "garbage-collector": {
         "reservations.batch.volcano.sh": {"delete"},
@@ -63,8 +67,9 @@ def test_the_watcher_may_read_exactly_what_it_watches():
 def test_a_service_owns_its_lease_and_no_other(service):
     create, own = named(MANIFESTS, "Role", f"restow-{service}")["rules"]
     assert create == {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]}
-    assert own["resourceNames"] == [f"restow-{service}"]
-    assert set(own["verbs"]) == {"get", "update", "patch"}
+    family = next(f for f, writer in WRITERS.items() if writer == service.replace("-", "_"))
+    assert own["resourceNames"] == [f"restow-{family}"]
+    assert set(own["verbs"]) == {"get", "update"}
 
 
 def test_nobody_has_a_wildcard_secrets_or_a_way_to_more_rights():
