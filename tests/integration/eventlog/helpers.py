@@ -3,6 +3,9 @@
 import asyncio
 from contextlib import aclosing
 
+from restow.eventlog.port import Conflict, Unavailable, Unknown
+from restow.eventlog.testing import envelope
+
 BODY = b'{"decisions":[]}'
 
 
@@ -42,3 +45,19 @@ async def end(task):
         await task
     except asyncio.CancelledError:
         pass
+
+
+async def persist(log, ce_id):
+    """What a service does: append until the commit is in the log, deciding again where it must."""
+    while True:
+        try:
+            return await log.append("session", BODY, envelope(ce_id), expected_last=await log.last_of("session"))
+        except (Unknown, Conflict, Unavailable):
+            await asyncio.sleep(0.02)
+            try:
+                tail = await log.tail()
+                found = [r.seq for r in await take(log, 1, tail) if r.envelope.id == ce_id] if tail else []
+                if found:
+                    return found[0]
+            except Unavailable:
+                continue

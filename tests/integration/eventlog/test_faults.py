@@ -6,32 +6,16 @@ import pytest
 
 from restow.eventlog.jetstream import reader as reader_module
 from restow.eventlog.jetstream.reader import Feed
-from restow.eventlog.port import Conflict, LogMismatch, Truncated, Unavailable, Unknown
+from restow.eventlog.port import LogMismatch, Truncated
 from restow.eventlog.testing import envelope
 
-from .helpers import BODY, end, follow, take, until
+from .helpers import BODY, end, follow, persist, take, until
 
 
 async def write(log, count, last=0):
     for _ in range(count):
         last = await log.append("session", BODY, envelope(), expected_last=last)
     return last
-
-
-async def persist(log, ce_id):
-    """What a service does: append until the commit is in the log, deciding again where it must."""
-    while True:
-        try:
-            return await log.append("session", BODY, envelope(ce_id), expected_last=await log.last_of("session"))
-        except (Unknown, Conflict, Unavailable):
-            await asyncio.sleep(0.02)
-            try:
-                tail = await log.tail()
-                found = [r.seq for r in await take(log, 1, tail) if r.envelope.id == ce_id] if tail else []
-                if found:
-                    return found[0]
-            except Unavailable:
-                continue
 
 
 async def test_a_killed_and_restarted_broker_loses_and_repeats_nothing(own_server, opened, cluster):

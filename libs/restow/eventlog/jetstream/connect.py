@@ -25,7 +25,7 @@ from restow.eventlog.port import BrokerRefused, Closed, Unavailable
 MIN_SERVER = (2, 12, 0)
 """Oldest nats-server taken: older ones silently ignore options that the log relies on (DESIGN 2)."""
 
-REQUEST_TIMEOUT = 5.0
+REQUEST_TIMEOUT = 3.0
 """Seconds until a request without an answer fails."""
 
 RECONNECT_WAIT = 0.1

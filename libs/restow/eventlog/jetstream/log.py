@@ -29,6 +29,9 @@ END_CHECKS, END_PAUSE = 3, 0.1
 """How often, and after how many seconds, a log that seems to end too early is asked again: a replica that has just
 become the leader may not have applied its last commits."""
 
+OPEN_PAUSE = 0.2
+"""Seconds between two attempts to open the stream on a broker that is not ready yet."""
+
 
 class JetStreamLog:
     """An EventLog in one JetStream stream. Made by `connect`."""
@@ -173,8 +176,8 @@ async def connect(
     """Open the cluster's log, creating its stream where `create` allows.
 
     replicas: None adopts what is there and creates with 1; a number must match. log_id, first_seq: only for a stream
-    that this call creates (an import restores both). wait, append_timeout: seconds. Raises BrokerRefused, LogMismatch,
-    Unavailable.
+    that this call creates (an import restores both). wait: seconds for a broker that cannot be reached, or that is
+    still electing. append_timeout: seconds. Raises BrokerRefused, LogMismatch, Unavailable.
     """
     check_token("cluster", cluster)
     broker = await Broker.connect(
@@ -186,7 +189,15 @@ async def connect(
                 f"the broker's max_payload is {broker.max_payload} bytes; set it to 8MB (deploy/nats/nats.conf)"
             )
         stream = Stream(broker, cluster)
-        await stream.open(create=create, replicas=replicas, log_id=log_id, first_seq=first_seq)
+        deadline = asyncio.get_running_loop().time() + wait
+        while True:
+            try:
+                await stream.open(create=create, replicas=replicas, log_id=log_id, first_seq=first_seq)
+                break
+            except Unavailable:
+                if asyncio.get_running_loop().time() >= deadline:
+                    raise
+                await asyncio.sleep(OPEN_PAUSE)
         return JetStreamLog(broker, stream, Appender(broker, stream, timeout=append_timeout))
     except BaseException:
         await broker.close()

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from restow.eventlog.jetstream.connect import ApiError, Broker
-from restow.eventlog.port import FORMAT, BrokerRefused, Family, LogMismatch
+from restow.eventlog.port import FORMAT, BrokerRefused, Family, LogMismatch, Unavailable
 
 LOG_ID = "restow-log-id"
 FORMAT_KEY = "restow-format"
@@ -16,6 +16,7 @@ FORMAT_KEY = "restow-format"
 NOT_FOUND = 10059
 NAME_IN_USE = 10058
 NO_MESSAGE = 10037
+NO_PEERS = 10005
 
 _NANOSECONDS = 1_000_000_000
 
@@ -115,7 +116,7 @@ class Stream:
             await self._create(replicas or 1, log_id or secrets.token_hex(16), first_seq)
             info = await self._info()
             if info is None:
-                raise BrokerRefused(f"stream {self.name!r} was created, but the broker does not know it")
+                raise Unavailable(f"stream {self.name!r} was created, but the broker does not know it yet")
         self._check(info["config"], replicas)
 
     async def _create(self, replicas: int, log_id: str, first_seq: int) -> None:
@@ -129,6 +130,8 @@ class Stream:
         try:
             await self.broker.api(f"STREAM.CREATE.{self.name}", config)
         except ApiError as error:
+            if error.err_code == NO_PEERS:
+                raise Unavailable(f"the brokers cannot hold {replicas} replicas of {self.name!r} now: {error}") from error
             if error.err_code != NAME_IN_USE:
                 raise BrokerRefused(f"the broker refused to create stream {self.name!r}: {error}") from error
 
