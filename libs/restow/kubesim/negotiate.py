@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from restow.kubesim import protobuf
 from restow.kubesim.errors import ApiError, bad_request, not_acceptable, unsupported_media
 
 JSON = "application/json"
@@ -73,6 +74,8 @@ def body_of(raw: bytes, content_type: str) -> Any:
             return yaml.safe_load(raw)
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise _undecodable(raw, str(error)) from None
+    if media == "application/vnd.kubernetes.protobuf":
+        return protobuf.decode(raw)
     text = f"the body of the request was in an unknown format - accepted media types include: {', '.join(_KNOWN[:2])}"
     raise unsupported_media(text)
 
