@@ -4,6 +4,7 @@ Only the form is judged here: what cannot be expressed becomes `invalid` with pa
 error. Whether a readable Reservation makes sense is decided, and logged, by reservation_cache.
 """
 
+import copy
 import re
 from typing import Any, Literal
 
@@ -26,7 +27,7 @@ _spec = msgspec.json.Decoder(wire.ReservationSpec)
 _shaper = Shaper(limit=5_000)
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>[^`]*)`)?$", re.DOTALL)
 _EXPECTED = re.compile(r"^Expected `([^`]+)`")
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
+_STEP = re.compile(r'\.([^.\[\]]+)|\["([^"]+)"\]|\[(\d+)\]')
 
 
 def reservation_fact(
@@ -55,7 +56,7 @@ def reservation_fact(
 
 
 def _read(reservation: wire.Reservation, door: Door, shapes: Shapes, shaper: Shaper) -> v.ReservationSpec:
-    if reservation.spec is None:
+    if bytes(reservation.spec) in (b"", b"null"):
         raise FactError("spec: missing; allowed: a reservation's specification")
     try:
         spec = _spec.decode(reservation.spec)
@@ -166,24 +167,61 @@ def _explained(message: str, raw: msgspec.Raw) -> str:
     """msgspec's message as path, value and what is allowed. Objects and lists are named, never printed: they may hold
     what must not be in the log."""
     match = _WHERE.match(message)
-    path = (match["path"] or "") if match else ""
-    what = match["what"] if match else message
+    path, what = (match["path"] or "", match["what"]) if match else ("", message)
     expected = _EXPECTED.match(what)
     allowed = expected[1].replace(" | null", "") if expected else what
-    return f"spec{path}: {_shown(_value(raw, path))}; allowed: {allowed}"
-
-
-def _value(raw: msgspec.Raw, path: str) -> Any:
     try:
-        value: Any = msgspec.json.decode(raw)
-    except msgspec.DecodeError:
-        return None
-    for name, index in _STEP.findall(path):
+        document = msgspec.json.decode(raw)
+    except msgspec.DecodeError as error:
+        return f"spec: not JSON ({error}); allowed: an object"
+    path = _indexed(document, path, message)
+    return f"spec{path}: {_shown(_at(document, path))}; allowed: {allowed}"
+
+
+def _indexed(document: Any, path: str, message: str) -> str:
+    """msgspec writes `[...]` for an index or a key. The element is the first that, alone in its place, is refused alike."""
+    while (found := path.find("[...]")) >= 0:
+        before, after = path[:found], path[found + 5 :]
+        step = ""
+        for step, alone in _alone(_at(document, before)):  # noqa: B007
+            try:
+                _spec.decode(msgspec.json.encode(_with(document, before, alone)))
+            except msgspec.DecodeError as error:
+                if str(error) == message:
+                    break
+        path = f"{before}{step}{after}"
+    return path
+
+
+def _alone(elements: Any) -> list[tuple[str, Any]]:
+    if isinstance(elements, dict):
+        return [(f'["{key}"]', {key: value}) for key, value in elements.items()]
+    return [(f"[{i}]", [value]) for i, value in enumerate(elements or ())]
+
+
+def _steps(path: str) -> list[str | int]:
+    return [name or key or int(index) for name, key, index in _STEP.findall(path)]
+
+
+def _at(document: Any, path: str) -> Any:
+    """The value at `.a.b[0]["c"]`, None where there is none."""
+    for step in _steps(path):
         try:
-            value = value[name] if name else value[int(index)]
-        except (IndexError, KeyError, TypeError, ValueError):
+            document = document[step]
+        except (IndexError, KeyError, TypeError):
             return None
-    return value
+    return document
+
+
+def _with(document: Any, path: str, value: Any) -> Any:
+    """A copy with this value at the path."""
+    document = copy.deepcopy(document)
+    *parents, last = _steps(path)
+    place = document
+    for step in parents:
+        place = place[step]
+    place[last] = value
+    return document
 
 
 def _shown(value: Any) -> str:

@@ -232,7 +232,7 @@ class Reservation(Wire):
     """Either front door. The spec is read later, so that a bad one is a fact and not an error."""
 
     metadata: Meta
-    spec: msgspec.Raw | None = None
+    spec: msgspec.Raw = msgspec.Raw()
 
 
 class TemplateMeta(Wire):

@@ -1,0 +1,253 @@
+"""Pods, nodes and workloads become the facts that the contract states."""
+
+import json
+
+import pytest
+from kube.siblings import manifest, pod
+
+from restow.contracts import events as e
+from restow.contracts import values as v
+from restow.kube import decode as d
+from restow.kube import wire
+from restow.kube.annotations import read_devices, write_devices
+from restow.kube.describe import millis, node_fact, pod_changed, pod_fact, workload_fact
+from restow.kube.requests import FactError, effective
+
+
+def spec(**fields) -> wire.PodSpec:
+    return d.msgspec.convert(fields, wire.PodSpec)
+
+
+def box(name="c", requests=None, limits=None, **more):
+    return {"name": name, "resources": {"requests": requests or {}, "limits": limits or {}}, **more}
+
+
+def altered(name: str, change) -> wire.Pod:
+    data = json.loads(manifest(name))
+    change(data)
+    return d.PODS.object(json.dumps(data).encode())
+
+
+# -- effective requests --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "cpu"),
+    [
+        ({"containers": [box(requests={"cpu": "1"}), box(requests={"cpu": "500m"})]}, 1500),
+        ({"containers": [box(requests={"cpu": "1"})], "initContainers": [box(requests={"cpu": "3"})]}, 3000),
+        # KEP-753: a sidecar adds to the containers, and to the init containers that start after it, not before.
+        (
+            {
+                "containers": [box(requests={"cpu": "1"})],
+                "initContainers": [box(requests={"cpu": "2"}), box(requests={"cpu": "500m"}, restartPolicy="Always")],
+            },
+            2000,
+        ),
+        (
+            {
+                "containers": [box(requests={"cpu": "1"})],
+                "initContainers": [box(requests={"cpu": "500m"}, restartPolicy="Always"), box(requests={"cpu": "2"})],
+            },
+            2500,
+        ),
+        (
+            {
+                "containers": [box(requests={"cpu": "1"})],
+                "initContainers": [
+                    box(requests={"cpu": "500m"}, restartPolicy="Always"),
+                    box(requests={"cpu": "700m"}, restartPolicy="Always"),
+                ],
+            },
+            2200,
+        ),
+        ({"containers": [box(requests={"cpu": "1"})], "overhead": {"cpu": "250m"}}, 1250),
+        (
+            {"containers": [box(requests={"cpu": "1"})], "resources": {"requests": {"cpu": "3"}}, "overhead": {"cpu": "1"}},
+            4000,
+        ),
+        ({"containers": [box(limits={"cpu": "2"})]}, 2000),
+        ({"containers": [box(requests={"cpu": "1"}, limits={"cpu": "2"})]}, 1000),
+        ({"containers": [box(requests={"cpu": "100u"}), box(requests={"cpu": "100u"})]}, 1),
+    ],
+)
+def test_effective_requests(fields, cpu):
+    assert effective(spec(**fields)) == {"cpu": cpu}
+
+
+def test_pod_level_resources_replace_only_what_kubernetes_lets_them():
+    asked = effective(
+        spec(
+            containers=[box(requests={"ephemeral-storage": "1Gi", "hugepages-2Mi": "4Mi"})],
+            resources={"requests": {"ephemeral-storage": "9Gi", "hugepages-2Mi": "8Mi"}},
+        )
+    )
+    assert asked == {"ephemeral-storage": 1 << 30, "hugepages-2Mi": 8 << 20}
+
+
+def test_a_sidecar_pod_as_the_scheduler_counts_it():
+    requests = pod_fact(pod("sidecar"))[0].requests
+    # cpu: max(250+100, max(1000, 300+100)); memory: max(128+128, 512+128)
+    assert requests == {"cpu": 1000, "memory": 640 << 20, "pods": 1}
+
+
+def test_overhead_and_ephemeral_storage_count():
+    requests = pod_fact(pod("ephemeral_volume"))[0].requests
+    assert requests == {"cpu": 1250, "memory": (2048 + 120) << 20, "pods": 1, "ephemeral-storage": 10 << 30}
+
+
+# -- devices ---------------------------------------------------------------------------------------------------------------
+
+
+def test_whole_gpus():
+    shape = pod_fact(pod("indexed_job"))[0]
+    assert shape.devices == v.DeviceRequest(1, 1000)
+    assert shape.requests == {"cpu": 4000, "memory": 16 << 30, "restow.dev/gpu-milli": 1000, "pods": 1}
+
+
+def test_half_a_gpu():
+    shape = pod_fact(pod("fractional_gpu"))[0]
+    assert (shape.devices, shape.requests["restow.dev/gpu-milli"]) == (v.DeviceRequest(1, 500), 500)
+
+
+def test_the_traces_annotations_ask_for_gpus_and_models():
+    shape, _, fact = pod_fact(pod("openb_gpu"))
+    assert shape.devices == v.DeviceRequest(1, 460)
+    models = v.Expression("alibabacloud.com/gpu-card-model", "In", ("V100M16", "V100M32"))
+    assert shape.node_affinity == (v.NodeTerm(labels=(models,)),)
+    assert fact.devices == (v.DeviceShare(1, 460),)
+    assert fact.annotations == {}
+
+
+def test_models_join_every_term_of_the_pods_own_affinity():
+    def own(data):
+        rule = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
+        required = {"nodeSelectorTerms": [rule]}
+        data["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+    (term,) = pod_fact(altered("openb_gpu", own))[0].node_affinity
+    assert [x.key for x in term.labels] == ["zone", "alibabacloud.com/gpu-card-model"]
+
+
+def test_zero_gpus_of_the_trace_are_none():
+    def none(data):
+        data["metadata"]["annotations"].update(
+            {"alibabacloud.com/gpu-milli": "0", "alibabacloud.com/gpu-count": "0"}
+        )
+
+    assert pod_fact(altered("openb_gpu", none))[0].devices is None
+
+
+@pytest.mark.parametrize("milli", [1, 460, 465, 1000])
+def test_allocated_devices_are_read_as_they_were_written(milli):
+    shares = (v.DeviceShare(0, milli), v.DeviceShare(3, 1000))
+    assert read_devices(write_devices(shares)) == shares
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"gpu":[{"minor":-1}]}', '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"200"}}]}'])
+def test_a_bad_device_annotation_says_what_is_allowed(text):
+    with pytest.raises(ValueError, match="allowed: "):
+        read_devices(text)
+
+
+# -- pods --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_running_pod():
+    fact = pod_fact(pod("deployment", 5))[2]
+    assert (fact.namespace, fact.node, fact.phase, fact.ready) == ("shop", "node-005", "Running", True)
+    assert fact.created == 1772352000000
+    assert fact.owner == v.OwnerRef("ReplicaSet", "web-7d9c5b9f7b", "0f6d0a8e-5f6e-4a58-9d43-2f3a1c1f0a01", "apps/v1")
+    assert fact.labels == {"app": "web", "pod-template-hash": "7d9c5b9f7b"}
+    assert (fact.gated, fact.static, fact.deleting) == (False, False, 0)
+
+
+def test_a_static_pod():
+    assert pod_fact(pod("static_pod"))[2].static
+
+
+def test_a_gated_pod():
+    gated = altered("deployment", lambda data: data["spec"].update(schedulingGates=[{"name": "queue"}]))
+    assert pod_fact(gated)[2].gated
+
+
+def test_a_terminating_pod():
+    when = altered("deployment", lambda data: data["metadata"].update(deletionTimestamp="2026-03-01T09:00:00Z"))
+    assert pod_fact(when)[2].deleting == 1772355600000
+
+
+def test_a_pod_that_the_kubelet_rejected():
+    def rejected(data):
+        data["status"] = {"phase": "Failed", "reason": "OutOfcpu", "message": "long"}
+
+    fact = pod_fact(altered("deployment", rejected))[2]
+    assert pod_changed(fact) == e.PodChanged(fact.pod, fact.node, "Failed", False, 0, "OutOfcpu")
+
+
+def test_annotations_that_a_rule_reads_are_kept():
+    assert pod_fact(pod("volcano_job"))[2].annotations == {
+        "scheduling.k8s.io/group-name": "mpi-9a",
+        "volcano.sh/task-spec": "worker",
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda d: d["spec"]["containers"][0]["resources"]["requests"].update(cpu="1x"),
+            r"""spec.containers\[0\].resources.requests\["cpu"\]: '1x' is not a quantity; allowed: """,
+        ),
+        (lambda d: d["spec"]["containers"][0]["resources"]["requests"].update(cpu="-1"), "negative; allowed: "),
+        (
+            lambda d: d["spec"]["containers"][0]["resources"]["requests"].update({"koordinator.sh/gpu": "150"}),
+            "150 % of a GPU is asked for; allowed: ",
+        ),
+    ],
+)
+def test_a_bad_value_is_named_with_path_and_what_is_allowed(change, message):
+    with pytest.raises(FactError, match=message):
+        pod_fact(altered("deployment", change))
+
+
+# -- nodes and workloads -----------------------------------------------------------------------------------------------------
+
+
+def test_a_node():
+    body = {
+        "metadata": {"name": "gpu-1", "uid": "u", "resourceVersion": "5", "labels": {"zone": "a"}},
+        "spec": {"unschedulable": True, "taints": [{"key": "gpu", "effect": "NoSchedule", "timeAdded": "2026-03-01T09:00:00Z"}]},
+        "status": {
+            "allocatable": {"cpu": "63900m", "memory": "262144Mi", "pods": "110", "nvidia.com/gpu": "8", "hugepages-1Gi": "0"},
+            "conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": "True"}],
+        },
+    }
+    node = d.NODES.object(json.dumps(body).encode())
+    assert node_fact(node) == e.NodeObserved(
+        name="gpu-1",
+        uid="u",
+        allocatable={"cpu": 63900, "memory": 262144 << 20, "restow.dev/gpu-milli": 8000, "pods": 110},
+        labels={"zone": "a"},
+        taints=(v.Taint("gpu", "NoSchedule"),),
+        devices=8,
+        ready=True,
+        unschedulable=True,
+    )
+
+
+@pytest.mark.parametrize("status", [None, {"conditions": [{"type": "Ready", "status": "Unknown"}]}])
+def test_a_node_is_ready_only_when_it_says_so(status):
+    assert not node_fact(wire.Node(wire.Meta(name="n"), status=d.msgspec.convert(status, wire.NodeStatus | None))).ready
+
+
+def test_a_workload_is_known_only_if_it_is_controlled():
+    meta = wire.Meta(name="web-1", namespace="shop", uid="r")
+    assert workload_fact(wire.Workload(meta), "ReplicaSet") is None
+    meta.owner_references = [wire.Owner("Deployment", "web", "d", "apps/v1", True)]
+    assert workload_fact(wire.Workload(meta), "ReplicaSet") == e.WorkloadObserved(
+        "r", "ReplicaSet", "shop", "web-1", v.OwnerRef("Deployment", "web", "d", "apps/v1")
+    )
+
+
+def test_no_time_is_zero():
+    assert millis(None) == 0
