@@ -1,0 +1,109 @@
+"""KS-310..318: the built-in default-scheduler."""
+
+from __future__ import annotations
+
+import pytest
+from kubesim.simworld import World, condition, pod_spec
+
+from restow.kubesim.resources import NODES, PODS
+
+
+@pytest.fixture
+def world() -> World:
+    return World(nodes=2)
+
+
+def make(world: World, name: str = "p", **more) -> str:
+    """Create the pod; returns its node or ""."""
+    world.create(PODS, name, pod_spec(**more))
+    world.run(0.1)
+    return world.get(PODS, name)["spec"].get("nodeName", "")
+
+
+def waits(world: World, name: str = "p") -> str:
+    found = condition(world.get(PODS, name), "PodScheduled")
+    return found["message"] if found and found["status"] == "False" else ""
+
+
+def test_a_pod_goes_to_a_node_with_room(world):
+    """KS-310"""
+    assert [make(world, name, cpu="3") for name in ("a", "b")] == ["n0", "n1"]
+    assert condition(world.get(PODS, "a"), "PodScheduled")["status"] == "True"
+
+
+def test_a_pod_of_another_scheduler_is_never_touched(world):
+    """KS-311"""
+    assert make(world, schedulerName="restow") == ""
+    assert condition(world.get(PODS, "p"), "PodScheduled") is None
+
+
+def test_a_pod_that_fits_nowhere_says_why(world):
+    """KS-312"""
+    assert make(world, cpu="5") == ""
+    assert waits(world) == "0/2 nodes are available: 2 Insufficient cpu."
+    assert condition(world.get(PODS, "p"), "PodScheduled")["reason"] == "Unschedulable"
+
+
+def test_a_waiting_pod_is_placed_when_room_appears(world):
+    """KS-313"""
+    for name in ("a", "b"):
+        make(world, name, cpu="3")
+    assert make(world, cpu="2") == ""
+    world.delete(PODS, "b")
+    world.run(0.2)
+    assert world.get(PODS, "p")["spec"]["nodeName"] == "n1"
+
+
+def test_a_waiting_pod_is_placed_on_a_new_node(world):
+    """KS-313"""
+    assert make(world, cpu="5") == ""
+    world.add_nodes(1, cpu=8000)
+    world.run(0.2)
+    assert world.get(PODS, "p")["spec"]["nodeName"] == "n2"
+
+
+def test_pods_of_other_schedulers_count_as_used(world):
+    """KS-314"""
+    world.pod("theirs", node="n0", cpu="3")
+    assert make(world, cpu="2") == "n1"
+
+
+def test_node_selector_taints_and_cordons_are_honoured(world):
+    """KS-315"""
+    world.label(NODES, "n1", disk="ssd")
+    assert make(world, "selected", nodeSelector={"disk": "ssd"}) == "n1"
+    world.change(NODES, "n1", taints=[{"key": "k", "effect": "NoSchedule"}])
+    assert make(world, "tainted", nodeSelector={"disk": "ssd"}) == ""
+    tolerant = [{"key": "k", "operator": "Exists"}]
+    assert make(world, "tolerant", nodeSelector={"disk": "ssd"}, tolerations=tolerant) == "n1"
+    world.change(NODES, "n0", unschedulable=True)
+    assert make(world, "cordoned") == ""
+
+
+def test_a_pod_pinned_to_a_node_waits_for_that_node(world):
+    """KS-316"""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    make(world, "a", cpu="3")
+    make(world, "b", cpu="3")
+    assert make(world, cpu="2", affinity={"nodeAffinity": required}) == ""
+    assert "It may run on n1 only" in waits(world)
+    world.delete(PODS, "b")
+    world.run(0.2)
+    assert world.get(PODS, "p")["spec"]["nodeName"] == "n1"
+
+
+def test_a_gated_pod_waits_for_its_gates(world):
+    """KS-317"""
+    assert make(world, schedulingGates=[{"name": "example.com/wait"}]) == ""
+    world.change(PODS, "p", schedulingGates=None)
+    world.run(0.1)
+    assert world.get(PODS, "p")["spec"].get("nodeName")
+
+
+def test_gpus_are_placed_by_device():
+    """KS-318"""
+    world = World(nodes=2, gpus=1)
+    share = {"alibabacloud.com/gpu-milli": "600", "alibabacloud.com/gpu-count": "1"}
+    assert [make(world, name, requests=share) for name in ("a", "b", "c")] == ["n0", "n1", ""]
+    assert world.running.kubelet.rejections == 0
