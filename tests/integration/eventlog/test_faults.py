@@ -1,6 +1,7 @@
 """Reading goes on without loss or repeat, whatever happens to the broker or the wire."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -201,3 +202,40 @@ async def test_closing_leaves_no_consumer(nats_server, opened, cluster):
     async with asyncio.timeout(5):
         while (await other.broker.api(f"CONSUMER.NAMES.restow-{cluster}"))["consumers"]:
             await asyncio.sleep(0.01)
+
+
+async def test_a_giant_foreign_message_is_named(nats_server, opened, cluster, monkeypatch):
+    monkeypatch.setattr(reader_module, "PULL_BYTES", 20_000)
+    log = await opened(nats_server.url, cluster)
+    last = await write(log, 3)
+    await log.append("session", b"x" * 30_000, envelope(), expected_last=last)
+    async with asyncio.timeout(10):
+        with pytest.raises(LogMismatch, match="a message of over 20000 bytes"):
+            await take(log, 1, 4)
+
+
+async def test_commits_that_fill_a_request_by_their_bytes_all_come(nats_server, opened, cluster, monkeypatch):
+    monkeypatch.setattr(reader_module, "PULL_BYTES", 20_000)
+    log = await opened(nats_server.url, cluster)
+    last = 0
+    for size in (1, 15_000, 15_000, 1, 18_000, 7, 15_000, 15_000):
+        last = await log.append("session", b"x" * size, envelope(), expected_last=last)
+    assert [r.seq for r in await take(log, 1, last)] == list(range(1, last + 1))
+
+
+async def test_a_caller_that_blocks_for_long_does_not_lose_its_consumer(nats_server, opened, cluster, monkeypatch):
+    monkeypatch.setattr(reader_module, "HEARTBEAT", 0.1)
+    monkeypatch.setattr(reader_module, "SILENCE", 0.3)
+    log = await opened(nats_server.url, cluster)
+    last = await write(log, 3)
+    batches = log.read(1)
+    while (await anext(batches))[-1].seq < last:
+        pass
+    name = (await log.broker.api(f"CONSUMER.NAMES.restow-{cluster}"))["consumers"]
+    time.sleep(0.5)  # noqa: ASYNC251
+    waiting = asyncio.create_task(anext(batches))
+    await asyncio.sleep(0.05)
+    await write(log, 1, last)
+    assert [r.seq for r in await waiting] == [4]
+    assert (await log.broker.api(f"CONSUMER.NAMES.restow-{cluster}"))["consumers"] == name
+    await batches.aclose()

@@ -73,7 +73,7 @@ class JetStreamSnapshots:
         try:
             await self._put_chunks(nuid, blob)
         except BaseException:
-            await asyncio.shield(self._purge(nuid))
+            await asyncio.shield(self._purge(self._chunks_subject(nuid)))
             raise
         digest = base64.urlsafe_b64encode(hashlib.sha256(blob).digest()).decode()
         await self._describe(
@@ -90,7 +90,7 @@ class JetStreamSnapshots:
             )
         )
         if before and not before.deleted:
-            await self._purge(before.nuid)
+            await self._purge(self._chunks_subject(before.nuid))
         for seq in too_old(await self.sequences()):
             await self._delete(seq)
 
@@ -139,7 +139,7 @@ class JetStreamSnapshots:
 
     async def _put_chunks(self, nuid: str, blob: bytes) -> None:
         """Publish the chunks in order with several under way; each must get the place behind the one before."""
-        subject = f"$O.{self.bucket}.C.{nuid}"
+        subject = self._chunks_subject(nuid)
         places: list[int] = []
         starts = range(0, len(blob), CHUNK)
         for window in (starts[i : i + WINDOW] for i in range(0, len(starts), WINDOW)):
@@ -165,7 +165,7 @@ class JetStreamSnapshots:
             self._stream,
             first_check=_nothing_to_check,
             on_hole=_no_hole,
-            filter_subject=f"$O.{self.bucket}.C.{meta.nuid}",
+            filter_subject=self._chunks_subject(meta.nuid),
         )
         try:
             async with asyncio.timeout(60.0), aclosing(feed.batches(1)) as batches:  # type: ignore[type-var]
@@ -199,12 +199,13 @@ class JetStreamSnapshots:
     async def _delete(self, seq: int) -> None:
         meta = await self._meta(_name(seq))
         if meta:
-            await self._describe(_Meta(name=meta.name, bucket=self.bucket, nuid=meta.nuid, deleted=True))
-            await self._purge(meta.nuid)
+            # No tombstone, unlike `nats object rm`: they would grow by one a snapshot, for ever.
+            await self._purge(self._meta_subject(meta.name))
+            await self._purge(self._chunks_subject(meta.nuid))
 
-    async def _purge(self, nuid: str) -> None:
+    async def _purge(self, subject: str) -> None:
         try:
-            await self._broker.api(f"STREAM.PURGE.{self._stream}", {"filter": f"$O.{self.bucket}.C.{nuid}"})
+            await self._broker.api(f"STREAM.PURGE.{self._stream}", {"filter": subject})
         except ApiError as error:
             raise BrokerRefused(f"the broker refused to drop an old snapshot: {error}") from error
 
@@ -219,6 +220,9 @@ class JetStreamSnapshots:
         if ack.error:
             raise BrokerRefused(f"the broker refused the snapshot: {ack.error.description} (error {ack.error.err_code})")
         return ack.seq
+
+    def _chunks_subject(self, nuid: str) -> str:
+        return f"$O.{self.bucket}.C.{nuid}"
 
     def _meta_subject(self, name: str) -> str:
         return f"$O.{self.bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"

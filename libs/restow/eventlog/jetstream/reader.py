@@ -1,6 +1,6 @@
 """The ordered reader: every message from a sequence on, exactly once and in order, following the tail for ever.
 
-An ephemeral consumer without acks lives in the broker's memory. Two pull requests are always outstanding, so a new
+An ephemeral consumer without acks lives in the broker's memory. Pull requests are always outstanding, so a new
 message is sent at once and nothing polls; a request is only made while the buffer has room, which bounds memory. Every
 delivery carries the consumer's own sequence: a hole there is a lost delivery. A hole in the stream's sequences is a
 truncated prefix or damage. Whatever goes wrong (lost delivery, missing heartbeat, consumer gone, broker restarted), the
@@ -13,7 +13,6 @@ import asyncio
 import functools
 import logging
 import secrets
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
@@ -29,12 +28,11 @@ PULL_BATCH = 500
 """Messages in one pull request."""
 
 PULL_BYTES = 8 * 1024 * 1024
-"""Bytes in one pull request; above the largest commit, or that one could never be delivered."""
+"""Bytes in one pull request; well above the largest commit, which could never be delivered otherwise."""
 
-OUTSTANDING = 2
 BUFFER_MESSAGES = 1000
 BUFFER_BYTES = 16 * 1024 * 1024
-"""No pull request is made while more than this waits for the caller; at most two requests' worth comes on top."""
+"""No pull request is made while more than this waits for the caller; at most what is asked for comes on top."""
 
 EXPIRES = 30.0
 HEARTBEAT = 1.0
@@ -87,8 +85,7 @@ class Feed:
         self._first_check, self._on_hole = first_check, on_hole
         self._buffer: list[Msg] = []
         self._buffered = 0
-        self._requests: deque[list[int]] = deque()
-        self._request_ids = 0
+        self._credit = 0
         self._consumer = self._inbox = self._problem = ""
         self._subscription: Subscription | None = None
         self._wake = asyncio.Event()
@@ -156,7 +153,7 @@ class Feed:
         try:
             # A callback, so that nats-py makes no task per message; its queue is bounded by what we request.
             self._subscription = await self._broker.client.subscribe(
-                f"{self._inbox}.*", cb=functools.partial(self._on_message, self._inbox)
+                self._inbox, cb=functools.partial(self._on_message, self._inbox)
             )
             await self._broker.api(subject, {"stream_name": self._stream, "config": config, "action": "create"})
         except ApiError as error:
@@ -174,7 +171,7 @@ class Feed:
         consumer, self._consumer = self._consumer, ""
         self._inbox = ""
         self._buffer, self._buffered = [], 0
-        self._requests.clear()
+        self._credit = 0
         try:
             if subscription is not None:
                 await subscription.unsubscribe()
@@ -186,6 +183,8 @@ class Feed:
     async def _next(self, expected: int) -> list[Delivery]:
         """What has arrived, as soon as there is anything; checked to continue at `expected`."""
         loop = asyncio.get_running_loop()
+        # Silence counts while we listen: a caller that folded for long has not heard what lies in the socket.
+        self._heard = max(self._heard, loop.time())
         while not self._buffer:
             self._check_open()
             if self._problem:
@@ -224,15 +223,19 @@ class Feed:
         return batch
 
     async def _pull(self) -> None:
-        """Keep two requests outstanding while the buffer has room."""
+        """Keep one to two requests' worth of messages asked for while the buffer has room.
+
+        The broker serves its waiting requests in turn, so a message cannot be told to be of this or that request; but
+        the sum of what they may still send is known: asked, less delivered, less what the broker says is left of a
+        request when it ends early.
+        """
         while (
-            len(self._requests) < OUTSTANDING
+            self._credit <= PULL_BATCH
             and len(self._buffer) < BUFFER_MESSAGES
             and self._buffered < BUFFER_BYTES
             and self._consumer
         ):
-            self._request_ids += 1
-            self._requests.append([self._request_ids, PULL_BATCH])
+            self._credit += PULL_BATCH
             body = {
                 "batch": PULL_BATCH,
                 "max_bytes": PULL_BYTES,
@@ -241,9 +244,7 @@ class Feed:
             }
             try:
                 await self._broker.client.publish(
-                    f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}",
-                    msgspec.json.encode(body),
-                    f"{self._inbox}.{self._request_ids}",
+                    f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}", msgspec.json.encode(body), self._inbox
                 )
             except (nats.errors.Error, OSError) as error:
                 self._break(f"cannot ask for messages: {error}")
@@ -256,27 +257,27 @@ class Feed:
         if message.reply.startswith("$JS.ACK."):
             self._buffer.append(message)
             self._buffered += len(message.data)
-            if self._requests:
-                self._requests[0][1] -= 1
-                if not self._requests[0][1]:
-                    self._requests.popleft()
-                    await self._pull()
             self._wake.set()
+            self._credit -= 1
+            if self._credit <= PULL_BATCH:
+                await self._pull()
         elif message.headers and "Status" in message.headers:
-            await self._on_status(message)
+            await self._on_status(message.headers)
 
-    async def _on_status(self, message: Msg) -> None:
-        assert message.headers
-        status, text = message.headers["Status"], message.headers.get("Description", "")
+    async def _on_status(self, headers: dict[str, str]) -> None:
+        status, text = headers["Status"], headers.get("Description", "")
+        left, room = headers.get("Nats-Pending-Messages", ""), headers.get("Nats-Pending-Bytes", "")
+        full = status == "409" and "MaxBytes" in text
         if status == "100":
             return
-        number = int(message.subject.rpartition(".")[2])
-        known = len(self._requests)
-        self._requests = deque(request for request in self._requests if request[0] != number)
-        ended = status == "408" or (status == "409" and ("MaxBytes" in text or "Batch Completed" in text))
-        if ended:
-            if len(self._requests) < known:
-                await self._pull()
+        if full and (left, room) == (str(PULL_BATCH), str(PULL_BYTES)):
+            self._fatal = LogMismatch(
+                f"stream {self._stream!r} holds a message of over {PULL_BYTES} bytes: Restow did not write it"
+            )
+            self._wake.set()
+        elif left.isdigit() and (full or status == "408" or (status == "409" and "Batch Completed" in text)):
+            self._credit -= int(left)
+            await self._pull()
         else:
             self._break(f"the broker says {status} {text}")
 
