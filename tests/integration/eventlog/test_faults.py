@@ -239,3 +239,22 @@ async def test_a_caller_that_blocks_for_long_does_not_lose_its_consumer(nats_ser
     assert [r.seq for r in await waiting] == [4]
     assert (await log.broker.api(f"CONSUMER.NAMES.restow-{cluster}"))["consumers"] == name
     await batches.aclose()
+
+
+async def test_a_quiet_life_needs_one_consumer_and_few_requests(nats_server, opened, cluster, monkeypatch):
+    monkeypatch.setattr(reader_module, "PULL_BATCH", 7)
+    monkeypatch.setattr(reader_module, "EXPIRES", 0.2)
+    monkeypatch.setattr(reader_module, "HEARTBEAT", 0.05)
+    log = await opened(nats_server.url, cluster)
+    reader, seen = follow(log, 1)
+    last, waiting = 0, []
+    for number in range(1500):
+        last = await log.append("session", BODY, envelope(), expected_last=last)
+        if number % 100 == 99:
+            [consumer] = (await log.broker.api(f"CONSUMER.LIST.restow-{cluster}"))["consumers"]
+            waiting.append((consumer["name"], consumer["num_waiting"]))
+            await asyncio.sleep(0.03)
+    await until(lambda: len(seen) == 1500)
+    assert len({name for name, _ in waiting}) == 1, "it was never made again"
+    assert all(1 <= count <= 8 for _, count in waiting)
+    await end(reader)
