@@ -116,7 +116,7 @@ def test_status_and_labels_of_others_change_no_fact():
         ("volcano", SEED_000 | {"tasks": {"a": 1}}, "spec.tasks: an object; allowed: array"),
         ("volcano", SEED_000 | {"tasks": [{"replicas": 1.5}]}, "spec.tasks[0].replicas: 1.5; allowed: int"),
         ("volcano", SEED_000 | {"tasks": [SEED_000["tasks"][0], {"template": {"spec": {"containers": [{}, {"name": 5}]}}}]}, "spec.tasks[1].template.spec.containers[1].name: 5; allowed: str"),
-        ("volcano", {"template": {"spec": {"containers": [{"resources": {"requests": {"cpu": 1, "nvidia.com/gpu": []}}}]}}}, 'spec.template.spec.containers[0].resources.requests["nvidia.com/gpu"]: a list; allowed: str | int | float'),
+        ("volcano", {"template": {"spec": {"containers": [{"resources": {"requests": {"cpu": 1, "nvidia.com/gpu": []}}}]}}}, 'spec.template.spec.containers[0].resources.requests["nvidia.com/gpu"]: a list; allowed: int | float | str'),
         ("volcano", SEED_000 | {"owners": [{}]}, "spec.owners[0]: empty; allowed: object, controller or labelSelector"),
         ("volcano", SEED_000 | {"matchPolicy": "Any"}, "spec.matchPolicy: 'Any'; allowed: PodSpec, Owner"),
         ("volcano", SEED_000 | {"tasks": [{"name": "a"}]}, "spec.tasks[0].template.spec: missing; allowed: a pod's specification"),

@@ -68,7 +68,7 @@ def read_devices(text: str) -> tuple[DeviceShare, ...]:
     try:
         devices = _allocated.decode(text).gpu or ()
         shares = tuple(DeviceShare(d.minor, _milli(d.resources)) for d in devices)
-    except (msgspec.DecodeError, QuantityError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, QuantityError) as error:
         raise ValueError(f"annotation {DEVICES}: {error}; allowed: Koordinator's JSON of allocated devices") from error
     for share in shares:
         if share.index < 0 or not 0 < share.milli <= r.WHOLE:

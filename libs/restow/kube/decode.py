@@ -12,6 +12,9 @@ from restow.kube import wire
 
 W = TypeVar("W")
 
+BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are not what they should be: also for broken UTF-8 and for absurd nesting."""
+
 
 class DecodeError(ValueError):
     """The bytes are not a page or a line at all: cut off, garbled, or from something that is not a Kubernetes API."""
@@ -92,10 +95,10 @@ class Collection(Generic[W]):
         try:
             listed = self._list.decode(body)
             items, meta = list(listed.items or ()), listed.metadata
-        except msgspec.DecodeError:
+        except BAD_JSON:
             try:
                 raw = self._lists.decode(body)
-            except msgspec.DecodeError as error:
+            except BAD_JSON as error:
                 raise DecodeError(f"not a page of {self.name}: {error}") from error
             items, meta = [self.object(one) for one in raw.items or ()], raw.metadata
         return Page(items, meta.resourceVersion, meta.continue_)
@@ -106,13 +109,13 @@ class Collection(Generic[W]):
             event = self._event.decode(body)
             if event.type != "ERROR":
                 return Line(event.type, event.object, version=_version(event.object))
-        except msgspec.DecodeError:
+        except BAD_JSON:
             pass
         try:
             raw = self._events.decode(body)
             if raw.type == "ERROR":
                 return Line("ERROR", status=_status.decode(raw.object))
-        except msgspec.DecodeError as error:
+        except BAD_JSON as error:
             raise DecodeError(f"not a watch event of {self.name}: {error}") from error
         one = self.object(raw.object)
         return Line(raw.type, one, version=_version(one))
@@ -121,7 +124,7 @@ class Collection(Generic[W]):
         """One object on its own, as GET answers with."""
         try:
             return self._one.decode(raw)
-        except msgspec.DecodeError as error:
+        except BAD_JSON as error:
             return self._undecodable(raw, str(error))
 
     def key(self, one: W | Undecodable) -> str:
@@ -133,7 +136,7 @@ class Collection(Generic[W]):
     def _undecodable(self, raw: bytes | msgspec.Raw, message: str) -> Undecodable:
         try:
             meta = _any.decode(raw).metadata
-        except msgspec.DecodeError:
+        except BAD_JSON:
             meta = None
         said = meta if isinstance(meta, dict) else {}
 
@@ -154,7 +157,7 @@ def status(body: bytes) -> wire.Status | None:
     """The Status in the body of an error response, None where there is none (a proxy's HTML, say)."""
     try:
         return _status.decode(body)
-    except msgspec.DecodeError:
+    except BAD_JSON:
         return None
 
 

@@ -16,6 +16,7 @@ from restow.contracts.ids import ReservationUid, ShapeId
 from restow.domain import duration
 from restow.kube import selectors, wire
 from restow.kube.annotations import MIGRATION
+from restow.kube.decode import BAD_JSON
 from restow.kube.describe import millis
 from restow.kube.requests import FactError
 from restow.kube.shapes import Shaped, Shaper
@@ -60,7 +61,7 @@ def _read(reservation: wire.Reservation, door: Door, shapes: Shapes, shaper: Sha
         raise FactError("spec: missing; allowed: a reservation's specification")
     try:
         spec = _spec.decode(reservation.spec)
-    except msgspec.DecodeError as error:
+    except BAD_JSON as error:
         raise FactError(_explained(str(error), reservation.spec)) from error
     by_tasks = _form(spec, door)
     scheduler = spec.scheduler_name or ""
@@ -172,7 +173,7 @@ def _explained(message: str, raw: msgspec.Raw) -> str:
     allowed = expected[1].replace(" | null", "") if expected else what
     try:
         document = msgspec.json.decode(raw)
-    except msgspec.DecodeError as error:
+    except BAD_JSON as error:
         return f"spec: not JSON ({error}); allowed: an object"
     path = _indexed(document, path, message)
     return f"spec{path}: {_shown(_at(document, path))}; allowed: {allowed}"
@@ -186,7 +187,7 @@ def _indexed(document: Any, path: str, message: str) -> str:
         for step, alone in _alone(_at(document, before)):  # noqa: B007
             try:
                 _spec.decode(msgspec.json.encode(_with(document, before, alone)))
-            except msgspec.DecodeError as error:
+            except BAD_JSON as error:
                 if str(error) == message:
                     break
         path = f"{before}{step}{after}"

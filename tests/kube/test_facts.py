@@ -1,0 +1,245 @@
+"""Changes become facts: once, in order, and only when something changed."""
+
+import json
+
+import pytest
+from kube.siblings import pod
+
+from restow.contracts import events as e
+from restow.kube import decode as d
+from restow.kube import wire
+from restow.kube.describe import pod_fact
+from restow.kube.facts import Batch
+from restow.kube.reflector import Bookmark, Delete, Replace, Restart, Upsert
+
+
+class Fold:
+    """A minimal fold, written apart from the domain's: what was told last is what is known."""
+
+    def __init__(self):
+        self.shapes, self.nodes, self.pods, self.workloads, self.reservations = set(), {}, {}, {}, {}
+
+    def shape(self, shape):
+        return shape in self.shapes
+
+    def node(self, name):
+        return self.nodes.get(name)
+
+    def pod(self, uid):
+        return self.pods.get(uid)
+
+    def workload(self, uid):
+        return self.workloads.get(uid)
+
+    def reservation(self, uid):
+        return self.reservations.get(uid)
+
+    def keys(self, collection):
+        return {
+            d.NODES.name: self.nodes,
+            d.PODS.name: self.pods,
+            d.REPLICASETS.name: self.workloads,
+            d.VOLCANO_RESERVATIONS.name: self.reservations,
+        }[collection]
+
+    def commit(self, batch: Batch) -> list:
+        """Folds a batch; the names of its events."""
+        for event in batch.events():
+            match event:
+                case e.ShapeDeclared(shape):
+                    assert shape not in self.shapes
+                    self.shapes.add(shape)
+                case e.PodObserved(uid):
+                    assert event.shape in self.shapes
+                    moving = (event.node, event.phase, event.ready, event.deleting, event.reason, event.devices)
+                    self.pods[uid] = event, e.PodChanged(uid, *moving)
+                case e.PodChanged(uid):
+                    self.pods[uid] = self.pods[uid][0], event
+                case e.PodGone(uid):
+                    del self.pods[uid]
+                case e.NodeObserved(name):
+                    self.nodes[name] = event
+                case e.NodeGone(name):
+                    del self.nodes[name]
+                case e.WorkloadObserved(uid):
+                    self.workloads[uid] = event
+                case e.WorkloadGone(uid):
+                    del self.workloads[uid]
+                case e.ReservationObserved(uid):
+                    assert event.spec is None or {t.shape for t in event.spec.tasks} <= self.shapes
+                    self.reservations[uid] = event
+                case e.ReservationGone(uid):
+                    del self.reservations[uid]
+        return [event.__struct_config__.tag.removeprefix("cluster.") for event in batch.events()]
+
+
+def say(fold: Fold, collection: d.Collection, *changes) -> list:
+    batch = Batch(fold)
+    for change in changes:
+        batch.add(collection, change)
+    return fold.commit(batch)
+
+
+def moved(name="deployment", i=0, **status) -> wire.Pod:
+    made = pod(name, i)
+    for field, value in status.items():
+        setattr(made.status, field, value)
+    return made
+
+
+def a_node(name="a", uid="1", cpu="4") -> wire.Node:
+    return wire.Node(wire.Meta(name=name, uid=uid), status=wire.NodeStatus(allocatable={"cpu": cpu}))
+
+
+# -- pods ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_pod_is_observed_after_its_shape():
+    assert say(Fold(), d.PODS, Upsert(pod("deployment"))) == ["shape_declared", "pod_observed"]
+
+
+def test_siblings_in_one_batch_declare_their_shape_once():
+    names = say(Fold(), d.PODS, *(Upsert(pod("deployment", i)) for i in range(3)))
+    assert names == ["shape_declared", "pod_observed", "pod_observed", "pod_observed"]
+
+
+def test_a_shape_that_the_log_has_is_not_declared_again():
+    fold = Fold()
+    say(fold, d.PODS, Upsert(pod("deployment", 0)))
+    assert say(fold, d.PODS, Upsert(pod("deployment", 1))) == ["pod_observed"]
+
+
+def test_a_pod_that_is_delivered_again_says_nothing():
+    fold = Fold()
+    say(fold, d.PODS, Upsert(pod("deployment")))
+    assert say(fold, d.PODS, Upsert(pod("deployment")), Upsert(pod("deployment"))) == []
+
+
+def test_what_no_rule_reads_says_nothing():
+    fold = Fold()
+    say(fold, d.PODS, Upsert(pod("deployment")))
+    same = pod("deployment")
+    same.metadata.resource_version = "5000"
+    same.metadata.annotations["someone.else/annotation"] = "x"
+    assert say(fold, d.PODS, Upsert(same)) == []
+
+
+def test_a_pod_that_moved_on_says_only_its_moving_part():
+    fold = Fold()
+    say(fold, d.PODS, Upsert(pod("deployment")))
+    batch = Batch(fold)
+    batch.add(d.PODS, Upsert(moved(phase="Failed", reason="Evicted", conditions=[])))
+    (event,) = batch.events()
+    uid = pod("deployment").metadata.uid
+    assert event == e.PodChanged(uid, "node-000", "Failed", False, 0, "Evicted")
+
+
+def test_a_pod_whose_description_changed_is_observed_in_full():
+    fold = Fold()
+    say(fold, d.PODS, Upsert(pod("deployment")))
+    labelled = pod("deployment")
+    labelled.metadata.labels["new"] = "label"
+    assert say(fold, d.PODS, Upsert(labelled)) == ["pod_observed"]
+
+
+def test_changes_within_one_batch_build_on_each_other():
+    failed = moved(phase="Failed", conditions=[])
+    changes = [Upsert(pod("deployment")), Upsert(failed), Upsert(failed), Delete(failed.metadata.uid, failed)]
+    fold = Fold()
+    assert say(fold, d.PODS, *changes) == ["shape_declared", "pod_observed", "pod_changed", "pod_gone"]
+    assert fold.pods == {}
+
+
+def test_the_latest_moving_part_counts_not_the_first():
+    fold = Fold()
+    say(fold, d.PODS, Upsert(moved(phase="Pending")), Upsert(moved(phase="Running")))
+    assert say(fold, d.PODS, Upsert(moved(phase="Running"))) == []
+    assert say(fold, d.PODS, Upsert(moved(phase="Pending"))) == ["pod_changed"]
+
+
+def test_an_unknown_pod_that_goes_says_nothing():
+    assert say(Fold(), d.PODS, Delete("nobody", pod("deployment"))) == []
+
+
+def test_a_completed_list_tells_who_is_gone():
+    fold = Fold()
+    say(fold, d.PODS, *(Upsert(pod("deployment", i)) for i in range(3)))
+    kept = pod("deployment", 1).metadata.uid
+    batch = Batch(fold)
+    batch.add(d.PODS, Replace(frozenset({kept}), "44"))
+    assert fold.commit(batch) == ["pod_gone", "pod_gone", "synced"]
+    assert list(fold.pods) == [kept]
+    assert batch.events()[-1] == e.Synced("pods", "44")
+
+
+def test_a_list_in_the_batch_that_observed_the_pods():
+    changes = [Upsert(pod("deployment", 0)), Upsert(pod("deployment", 1))]
+    names = say(Fold(), d.PODS, *changes, Replace(frozenset({pod("deployment", 1).metadata.uid}), "1"))
+    assert names == ["shape_declared", "pod_observed", "pod_observed", "pod_gone", "synced"]
+
+
+def test_a_pod_that_cannot_be_read_is_kept_as_it_was_and_reported():
+    fold = Fold()
+    say(fold, d.PODS, Upsert(pod("deployment")))
+    broken = pod("deployment")
+    broken.spec.containers[0].resources.requests["cpu"] = "1x"
+    batch = Batch(fold)
+    batch.add(d.PODS, Upsert(broken))
+    batch.add(d.PODS, Upsert(d.Undecodable("Pod", "n", "p", "u", "why")))
+    assert batch.events() == ()
+    assert [(u.name, u.kind) for u in batch.undecodable] == [(broken.metadata.name, "Pod"), ("p", "Pod")]
+    assert "'1x' is not a quantity" in batch.undecodable[0].message
+
+
+# -- the others ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_is_told_when_it_changes():
+    fold = Fold()
+    changes = [Upsert(a_node()), Upsert(a_node()), Upsert(a_node(cpu="8")), Delete("a", a_node())]
+    assert say(fold, d.NODES, *changes) == ["node_observed", "node_observed", "node_gone"]
+
+
+def test_another_machine_under_the_same_name_ends_the_first():
+    assert say(Fold(), d.NODES, Upsert(a_node()), Upsert(a_node(uid="2"))) == [
+        "node_observed", "node_gone", "node_observed",
+    ]  # fmt: skip
+
+
+def test_a_workload_is_told_while_it_is_controlled():
+    meta = wire.Meta(name="w", uid="w", owner_references=[wire.Owner("Deployment", "d", "d", "apps/v1", True)])
+    orphan = wire.Workload(wire.Meta(name="w", uid="w"))
+    assert say(Fold(), d.REPLICASETS, Upsert(wire.Workload(meta)), Upsert(wire.Workload(meta)), Upsert(orphan)) == [
+        "workload_observed", "workload_gone",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("ttl", ["600s", "nonsense"])
+def test_a_reservation_is_told_once_whether_it_can_be_read_or_not(ttl):
+    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+    body = {"metadata": {"name": "r", "uid": "r", "namespace": "n"}, "spec": {"ttl": ttl, "template": template}}
+    got = d.VOLCANO_RESERVATIONS.object(json.dumps(body).encode())
+    names = say(Fold(), d.VOLCANO_RESERVATIONS, Upsert(got), Upsert(got), Delete("r", got))
+    expected = ["reservation_observed", "reservation_gone"]
+    assert names == (["shape_declared", *expected] if ttl == "600s" else expected)
+
+
+def test_a_bookmark_only_says_how_far_it_is_and_a_restart_nothing():
+    assert say(Fold(), d.NODES, Bookmark("7"), Bookmark("9"), Restart("Expired", 0)) == ["synced"]
+
+
+def test_how_far_a_stream_is_comes_last():
+    batch = Batch(Fold())
+    batch.synced(d.NODES, "12")
+    batch.add(d.NODES, Upsert(a_node()))
+    assert [type(event) for event in batch.events()] == [e.NodeObserved, e.Synced]
+
+
+def test_the_fold_of_the_domain_answers_alike():
+    from restow.domain.state import ClusterState
+    from restow.kube.known import StateKnown
+
+    known = StateKnown(ClusterState())
+    assert all(list(known.keys(collection.name)) == [] for collection in d.COLLECTIONS)
+    fact = pod_fact(pod("deployment"))[2]
+    assert known.pod(fact.pod) is None

@@ -1,0 +1,314 @@
+"""Every way in which a list or a watch can go wrong, and what the reflector does about it."""
+
+import pytest
+from kube.streams import bookmark, error, line, node, page
+
+from restow.kube.decode import NODES, Undecodable
+from restow.kube.reflector import Bookmark, Config, Delete, List, Reflector, Replace, Restart, Upsert, Watch
+
+CONFIG = Config(page_size=2, watch_seconds=60, min_backoff=100, max_backoff=10_000)
+
+
+def reflector(known: str = "") -> Reflector:
+    return Reflector(NODES, known, CONFIG)
+
+
+def watching(version: int = 10) -> Reflector:
+    """A reflector that has listed node `a` and begun its watch at time 0."""
+    made = reflector()
+    made.request(0)
+    made.on_page(page(version, node("a", 5)), 0)
+    assert isinstance(made.request(0), Watch)
+    return made
+
+
+def told(changes) -> list:
+    """Changes, short: what happened to whom."""
+    short = []
+    for change in changes:
+        match change:
+            case Upsert(one):
+                short.append(("upsert", one.name if isinstance(one, Undecodable) else one.metadata.name))
+            case Delete(key):
+                short.append(("delete", key))
+            case Replace(keys, version):
+                short.append(("replace", *sorted(keys), version))
+            case Bookmark(version):
+                short.append(("bookmark", version))
+            case Restart(reason, wait):
+                short.append(("restart", reason, wait))
+    return short
+
+
+# -- lists ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_list_reads_the_latest_state():
+    assert reflector().request(0) == List((("limit", "2"),), 0)
+
+
+def test_a_restart_lists_not_older_than_what_the_fold_knows():
+    query = (("limit", "2"), ("resourceVersion", "77"), ("resourceVersionMatch", "NotOlderThan"))
+    assert reflector("77").request(5) == List(query, 5)
+
+
+def test_a_list_in_one_page():
+    made = reflector()
+    made.request(0)
+    assert told(made.on_page(page(10, node("a", 1), node("b", 2)), 0)) == [
+        ("upsert", "a"), ("upsert", "b"), ("replace", "a", "b", "10"),
+    ]  # fmt: skip
+    assert made.synced
+    assert made.version == "10"
+
+
+def test_an_empty_list_replaces_everything():
+    made = reflector()
+    made.request(0)
+    assert told(made.on_page(page(10), 0)) == [("replace", "10")]
+
+
+def test_pages_follow_each_other_and_only_the_last_completes_the_list():
+    made = reflector("3")
+    made.request(0)
+    assert told(made.on_page(page(10, node("a", 1), more="t1"), 0)) == [("upsert", "a")]
+    assert not made.synced
+    # The version belongs to the first request only: the token carries it on.
+    assert made.request(0) == List((("limit", "2"), ("continue", "t1")), 0)
+    assert told(made.on_page(page(10, node("b", 2)), 0)) == [("upsert", "b"), ("replace", "a", "b", "10")]
+
+
+def test_a_watch_follows_the_list():
+    query = (("watch", "true"), ("resourceVersion", "10"), ("allowWatchBookmarks", "true"), ("timeoutSeconds", "60"))
+    made = reflector()
+    made.request(0)
+    made.on_page(page(10), 0)
+    assert made.request(3) == Watch(query, 3)
+
+
+def test_an_expired_continue_token_lists_from_the_start_without_what_was_gathered():
+    made = reflector("3")
+    made.request(0)
+    made.on_page(page(10, node("a", 1), more="t1"), 0)
+    made.request(0)
+    assert told(made.on_error(410, 0, "The provided continue parameter is too old")) == [("restart", "ContinueExpired", 0)]
+    query = (("limit", "2"), ("resourceVersion", "3"), ("resourceVersionMatch", "NotOlderThan"))
+    assert made.request(0) == List(query, 0)
+    assert told(made.on_page(page(20, node("b", 2)), 0))[-1] == ("replace", "b", "20")
+
+
+def test_a_refused_continue_token_lists_from_the_start():
+    made = reflector()
+    made.request(0)
+    made.on_page(page(10, node("a", 1), more="t1"), 0)
+    made.request(0)
+    assert told(made.on_error(400, 0, "continue key is not valid")) == [("restart", "ContinueExpired", 100)]
+    assert made.request(0) == List((("limit", "2"),), 100)
+
+
+def test_a_failed_page_is_asked_for_again():
+    made = reflector()
+    made.request(0)
+    made.on_page(page(10, node("a", 1), more="t1"), 0)
+    made.request(0)
+    assert told(made.on_error(500, 0)) == [("restart", "Status500", 100)]
+    assert made.request(0) == List((("limit", "2"), ("continue", "t1")), 100)
+
+
+def test_a_list_that_is_older_than_what_is_known_is_dropped():
+    made = reflector("50")
+    made.request(0)
+    assert told(made.on_page(page(49, node("a", 1)), 0)) == [("restart", "StaleList", 100)]
+    assert not made.synced
+    assert made.version == "50"
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", page(10, node("a", 1))[:-20], b'{"kind":"Status"}', page("", node("a", 1))])
+def test_a_page_that_is_none_is_asked_for_again(body):
+    made = reflector()
+    made.request(0)
+    assert told(made.on_page(body, 0)) == [("restart", "Garbled", 100)]
+    assert isinstance(made.request(0), List)
+
+
+def test_a_version_that_the_server_has_not_reached_is_waited_for():
+    made = reflector("99")
+    made.request(0)
+    message = "Timeout: Too large resource version: 99, current: 10"
+    assert told(made.on_error(504, 0, message, 1000)) == [("restart", "VersionTooLarge", 1000)]
+    query = (("limit", "2"), ("resourceVersion", "99"), ("resourceVersionMatch", "NotOlderThan"))
+    assert made.request(0) == List(query, 1000)
+
+
+def test_one_broken_object_does_not_hide_the_others():
+    made = reflector()
+    made.request(0)
+    broken = node("b", 2, spec={"taints": "none"})
+    changes = made.on_page(page(10, node("a", 1), broken), 0)
+    assert told(changes) == [("upsert", "a"), ("upsert", "b"), ("replace", "a", "b", "10")]
+    assert changes[1].object == Undecodable(
+        "Node", "", "b", "uid-b", "Expected `array | null`, got `str` - at `$.spec.taints`", "2"
+    )
+
+
+# -- watches -------------------------------------------------------------------------------------------------------------
+
+
+def test_lines_become_changes():
+    made = watching()
+    assert told(made.on_line(line("ADDED", node("b", 11)), 0)) == [("upsert", "b")]
+    assert told(made.on_line(line("MODIFIED", node("b", 12)), 0)) == [("upsert", "b")]
+    assert told(made.on_line(line("DELETED", node("b", 13)), 0)) == [("delete", "b")]
+    assert told(made.on_line(bookmark(20), 0)) == [("bookmark", "20")]
+    assert made.version == "20"
+
+
+def test_a_duplicate_is_dropped():
+    made = watching()
+    twice = line("MODIFIED", node("a", 11))
+    assert told(made.on_line(twice, 0) + made.on_line(twice, 0)) == [("upsert", "a")]
+
+
+def test_what_is_older_than_the_last_line_is_dropped():
+    made = watching()
+    made.on_line(line("MODIFIED", node("a", 15)), 0)
+    assert made.on_line(line("DELETED", node("a", 12)), 0) == []
+    assert made.on_line(bookmark(14), 0) == []
+    assert made.version == "15"
+
+
+def test_a_broken_object_is_told_and_passed():
+    made = watching()
+    assert told(made.on_line(line("MODIFIED", node("a", 11, spec={"taints": 5})), 0)) == [("upsert", "a")]
+    assert told(made.on_line(line("MODIFIED", node("a", 12)), 0)) == [("upsert", "a")]
+
+
+def test_the_end_of_a_watch_is_followed_by_the_next_at_once():
+    made = watching()
+    made.on_line(line("MODIFIED", node("a", 11)), 0)
+    assert made.on_end(0) == []
+    request = made.request(0)
+    assert isinstance(request, Watch)
+    assert (("resourceVersion", "11") in request.query, request.not_before) == (True, 0)
+
+
+def test_a_quiet_watch_that_lasted_is_followed_by_the_next_at_once():
+    made = watching()
+    assert made.on_end(60_000) == []
+    assert made.request(60_000).not_before == 60_000
+
+
+def test_watches_that_end_at_once_are_slowed_down():
+    made = watching()
+    assert told(made.on_end(5)) == [("restart", "ShortWatch", 100)]
+    made.request(200)
+    assert told(made.on_end(205)) == [("restart", "ShortWatch", 200)]
+
+
+def test_a_cut_connection_resumes_after_the_last_complete_line():
+    made = watching()
+    made.on_line(line("MODIFIED", node("a", 11)), 0)
+    # The half line that followed was never complete, so it was never fed.
+    assert told(made.on_error(0, 0, "connection reset")) == [("restart", "Disconnected", 100)]
+    assert ("resourceVersion", "11") in made.request(0).query
+
+
+def test_a_garbled_line_does_not_count_and_what_follows_it_is_ignored():
+    made = watching()
+    made.on_line(line("MODIFIED", node("a", 11)), 0)
+    assert told(made.on_line(line("MODIFIED", node("b", 12))[:-3], 0)) == [("restart", "Garbled", 100)]
+    assert made.broken
+    assert made.on_line(line("MODIFIED", node("c", 13)), 0) == []
+    assert made.on_end(0) == []
+    request = made.request(0)
+    assert isinstance(request, Watch)
+    assert ("resourceVersion", "11") in request.query
+
+
+def test_a_line_that_stays_garbled_leads_to_a_list():
+    made = watching()
+    made.on_line(b"{", 0)
+    made.request(0)
+    made.on_line(b"{", 0)
+    query = (("limit", "2"), ("resourceVersion", "10"), ("resourceVersionMatch", "NotOlderThan"))
+    assert made.request(0).query == query
+
+
+@pytest.mark.parametrize("bad", [line("ADDED", {"metadata": {"name": "x"}}), line("SURPRISE", node("a", 11))])
+def test_a_line_without_a_version_or_of_an_unknown_type_is_garbled(bad):
+    assert told(watching().on_line(bad, 0)) == [("restart", "Garbled", 100)]
+
+
+@pytest.mark.parametrize("how", ["status", "line"])
+def test_a_410_lists_again_not_older_than_what_was_seen(how):
+    made = watching()
+    made.on_line(line("MODIFIED", node("a", 11)), 0)
+    gone = made.on_error(410, 0) if how == "status" else made.on_line(error(410, "Expired"), 0)
+    assert told(gone) == [("restart", "Expired", 0)]
+    query = (("limit", "2"), ("resourceVersion", "11"), ("resourceVersionMatch", "NotOlderThan"))
+    assert made.request(0) == List(query, 0)
+    assert not made.synced
+
+
+def test_what_vanished_during_a_gap_is_missing_from_the_next_replace():
+    made = watching()
+    made.on_line(error(410), 0)
+    made.request(0)
+    assert told(made.on_page(page(30, node("b", 25)), 0)) == [("upsert", "b"), ("replace", "b", "30")]
+
+
+def test_a_410_after_every_list_is_slowed_down():
+    made = watching()
+    waits = []
+    for _ in range(4):
+        waits += [change.wait for change in made.on_error(410, 0)]
+        made.request(0)
+        made.on_page(page(10), 0)
+        made.request(0)
+    assert waits == [0, 200, 400, 800]
+
+
+def test_too_many_requests_waits_as_long_as_it_is_told():
+    made = watching()
+    assert told(made.on_error(429, 1_000, "", 3_000)) == [("restart", "TooManyRequests", 3_000)]
+    assert made.request(1_001).not_before == 4_000
+
+
+def test_nobody_can_make_it_wait_longer_than_the_bound():
+    assert told(watching().on_error(429, 0, "", 86_400_000)) == [("restart", "TooManyRequests", 10_000)]
+
+
+def test_an_error_line_carries_its_own_retry_after():
+    assert told(watching().on_line(error(429, retry=2), 0)) == [("restart", "TooManyRequests", 2_000)]
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 401, 403, 404, 0])
+def test_repeated_failures_wait_longer_up_to_a_bound(status):
+    made = watching()
+    waits = []
+    for _ in range(10):
+        waits += [change.wait for change in made.on_error(status, 0)]
+        assert isinstance(made.request(0), Watch)
+    assert waits == [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000, 10_000]
+
+
+def test_a_line_ends_the_run_of_failures():
+    made = watching()
+    for _ in range(5):
+        made.on_error(500, 0)
+        made.request(0)
+    made.on_line(bookmark(11), 0)
+    assert told(made.on_error(500, 0)) == [("restart", "Status500", 100)]
+
+
+def test_jitter_is_applied_to_the_wait():
+    made = Reflector(NODES, "", CONFIG, jitter=lambda wait: wait // 2)
+    made.request(0)
+    assert told(made.on_error(500, 0)) == [("restart", "Status500", 50)]
+
+
+def test_two_errors_of_one_response_count_once():
+    made = watching()
+    made.on_line(error(500), 0)
+    assert made.on_error(0, 0) == []
+    assert made.on_end(0) == []
