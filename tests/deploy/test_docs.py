@@ -1,0 +1,41 @@
+"""The pages for operators name what the code and the manifests have."""
+
+import re
+from pathlib import Path
+
+import pytest
+from deploy.test_kustomize import known_env, users
+
+from restow.contracts.publish.catalogue import WRITERS
+
+DOCS = Path(__file__).parents[2] / "docs"
+OPERATIONS = (DOCS / "operations.md").read_text()
+ARCHITECTURE = (DOCS / "architecture.md").read_text()
+
+
+def test_every_setting_is_described_with_its_default():
+    rows = dict(re.findall(r"^\| `(RESTOW_\w+)` \| (.+?) \|", OPERATIONS, re.MULTILINE))
+    assert set(rows) == known_env()
+    settings = pytest.importorskip("restow.runtime.settings").Settings()
+    for name, shown in rows.items():
+        default = str(getattr(settings, name.removeprefix("RESTOW_").lower()))
+        if name != "RESTOW_IDENTITY":
+            assert shown == (f"`{default}`" if default else "empty"), name
+
+
+def test_the_secret_gets_every_password():
+    assert set(re.findall(r"--from-literal=(\w+)=", OPERATIONS)) == users()
+
+
+def test_the_subject_table_is_the_catalogue():
+    rows = re.findall(r"^\| `restow\.<cluster>\.(\w+)` \| (\w+) \|", ARCHITECTURE, re.MULTILINE)
+    assert dict(rows) == WRITERS
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "operations.md"])
+def test_links_and_paths_lead_somewhere(page):
+    text = (DOCS / page).read_text()
+    for link in re.findall(r"\]\((?!http)([^)#]+)", text):
+        assert (DOCS / link).exists(), link
+    for path in re.findall(r"`((?:deploy|tests|libs|services|proto)/[\w./-]+)`", text):
+        assert (DOCS.parent / path).exists(), path
