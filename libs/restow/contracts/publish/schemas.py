@@ -44,8 +44,8 @@ def all_schemas() -> dict[str, dict[str, Any]]:
     found = {"headers.json": headers_schema()}
     for cls in events.EVENTS:
         found[f"events/{tag(cls)}.json"] = _one(cls, tag(cls), parts)
-    for cls in commands.COMMANDS:
-        found[f"commands/{tag(cls)}.json"] = _one(cls, tag(cls), parts)
+    for command in commands.COMMANDS:
+        found[f"commands/{tag(command)}.json"] = _one(command, tag(command), parts)
     found["decision.json"] = _one(Decision, "decision", parts)
     found["commit.json"] = _one(Commit, "commit", parts)
     return found
