@@ -1,0 +1,149 @@
+"""A service's configuration file: checked, turned into the family's Config, and given to the commander, which logs it
+before anything else is decided. A changed file is read again; a bad one is refused and the last good one stays."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from restow.domain import config
+from restow.domain.duration import DurationError, milliseconds
+from restow.runtime import logs
+from restow.runtime.commander import Commander
+
+POLL = 1.0
+"""Seconds between looks at the file; editors and ConfigMap mounts replace it, so nothing but looking works everywhere."""
+
+
+class BadConfig(ValueError):
+    """A configuration that is not allowed. Says file, path, value and what is allowed."""
+
+
+Read = Callable[[Any], config.Config]
+"""From what the YAML says (dicts, lists, scalars) to the family's Config. Raises BadConfig with the path."""
+
+
+def plain(kind: type[config.Config], durations: Collection[str] = ()) -> Read:
+    """Reads a file whose keys are those of `kind`. `durations` may be written as `30s`; bare numbers are milliseconds."""
+
+    def read(said: Any) -> config.Config:
+        return convert(kind, with_durations(said or {}, durations))
+
+    return read
+
+
+def convert(kind: type[config.C], said: Any, path: str = "$") -> config.C:
+    """Raises BadConfig."""
+    try:
+        return msgspec.convert(said, kind)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$")
+        where = path + where.rstrip("`")
+        raise BadConfig(f"{where}: {what}; found {_shown(said, where.removeprefix(path))}{_allowed(kind, what)}") from None
+
+
+def with_durations(said: Any, names: Collection[str], path: str = "$") -> Any:
+    """`said` with these keys turned from `30s` into milliseconds. Raises BadConfig."""
+    if not isinstance(said, Mapping):
+        raise BadConfig(f"{path}: {said!r}; allowed: a mapping")
+    read = dict(said)
+    for name in names:
+        if isinstance(read.get(name), str):
+            try:
+                read[name] = milliseconds(read[name])
+            except DurationError as error:
+                raise BadConfig(f"{path}.{name}: {error}") from None
+    return read
+
+
+def _allowed(kind: type[config.Config], what: str) -> str:
+    if "unknown field" not in what:
+        return ""
+    return f"; allowed: {', '.join(kind.__struct_encode_fields__)}"
+
+
+def _shown(said: Any, where: str) -> str:
+    """The value that a msgspec path leads to, as far as it can be followed."""
+    for part in where.strip(".").split("."):
+        name, _, index = part.partition("[")
+        if isinstance(said, Mapping) and name in said:
+            said = said[name]
+        if index.rstrip("]").isdecimal() and isinstance(said, list):
+            said = said[int(index.rstrip("]"))]
+    shown = repr(said)
+    return shown if len(shown) <= 80 else shown[:77] + "..."
+
+
+class ConfigSource:
+    """One file. `problem` is why its present content is refused, empty while it is used."""
+
+    def __init__(self, path: str, read: Read, commander: Commander, default: config.Config | None = None) -> None:
+        self.path, self._read, self._commander, self._default = path, read, commander, default
+        self.problem = ""
+        self._seen: tuple[int, int, int] | None = None
+        self._changed = asyncio.Event()
+        self._log = logs.get()
+
+    def load(self) -> None:
+        """At start. Raises BadConfig. Without a file the log's configuration stays, or the default is logged."""
+        if not self.path:
+            state, family = self._commander.follower.state, self._commander.decider.family
+            if self._default is not None and family not in state.configured:
+                self._commander.configuration = config.text_of(self._default)
+            return
+        self._seen = self._stamp()
+        self._commander.configuration = config.text_of(self._parse())
+
+    def reload(self) -> None:
+        """Read the file again; where it is refused the last good configuration stays."""
+        self._seen = self._stamp()
+        try:
+            text = config.text_of(self._parse())
+        except BadConfig as error:
+            self.problem = str(error)
+            self._log.error("configuration refused; the last good one stays", reason=str(error))
+            return
+        self.problem = ""
+        if text != self._commander.configuration:
+            self._log.info("configuration changed", file=self.path)
+            self._commander.configuration = text
+            self._commander.wake()
+
+    def hup(self) -> None:
+        """SIGHUP: look now."""
+        self._seen = None
+        self._changed.set()
+
+    async def watch(self, poll: float = POLL) -> None:
+        """For ever."""
+        while True:
+            try:
+                async with asyncio.timeout(poll if self.path else None):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+            self._changed.clear()
+            if self.path and self._stamp() != self._seen:
+                self.reload()
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            stat = Path(self.path).stat()
+        except OSError:
+            return None
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+    def _parse(self) -> config.Config:
+        try:
+            said = yaml.safe_load(Path(self.path).read_bytes())
+        except OSError as error:
+            raise BadConfig(f"{self.path}: cannot be read: {error.strerror or error}") from None
+        except yaml.YAMLError as error:
+            raise BadConfig(f"{self.path}: not YAML: {' '.join(str(error).split())}") from None
+        try:
+            return self._read(said)
+        except BadConfig as error:
+            raise BadConfig(f"{self.path}: {error}") from None

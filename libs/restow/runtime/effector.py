@@ -1,0 +1,268 @@
+"""The effect loop: what is owed to the world, tried until it is done or no longer owed.
+
+Effects come from the fold, never from a decision's return value (DESIGN 2). Each is safe to repeat and safe to be late.
+"""
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from restow.contracts import commands as c
+from restow.domain.decider import Decider
+from restow.domain.effects import Effect, WriteReservationStatus
+from restow.domain.state import ClusterState, Touched
+from restow.runtime import logs
+from restow.runtime.commander import Commander
+from restow.runtime.follower import Follower
+from restow.runtime.leadership import Leadership
+from restow.runtime.signals import Bell
+from restow.runtime.telemetry import Metrics
+
+FIRST, LONGEST = 0.05, 10.0
+"""Seconds before the first retry, doubled up to the longest."""
+
+SLICE = 256
+"""Effects started or looked at before everything else in the process gets its turn."""
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The effect is in the world. The fact will follow."""
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """Not yet. `after`: seconds, 0 for the usual backoff."""
+
+    reason: str
+    after: float = 0.0
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The world's answer is an input of a decision."""
+
+    command: c.Command
+
+
+Answer = Done | Retry | Report
+Execute = Callable[[Any, ClusterState], Awaitable[Answer]]
+
+
+class Executor(msgspec.Struct, frozen=True):
+    """How one kind of effect is carried out: at most `limit` at once. What was done is not done again for `settle`
+    seconds although its fact is not folded yet; then it is, if it is still owed."""
+
+    execute: Execute
+    limit: int = 32
+    settle: float = 15.0
+
+
+class _Work(msgspec.Struct, eq=False):
+    effect: Effect
+    attempts: int = 0
+
+
+class _Lane:
+    """One kind's queue and what of it is under way."""
+
+    def __init__(self, kind: str, executor: Executor, metrics: Metrics) -> None:
+        self.kind, self.executor = kind, executor
+        self.ready: deque[Any] = deque()
+        self.running = 0
+        self.done, self.retried, self.seconds = metrics.effect(kind)
+
+
+class Effector:
+    """One family's effects. Nothing is done while this process does not lead."""
+
+    def __init__(
+        self,
+        follower: Follower,
+        decider: Decider,
+        leadership: Leadership,
+        commander: Commander,
+        executors: Mapping[type[Effect], Executor],
+        metrics: Metrics,
+    ) -> None:
+        self._follower, self._decider, self._leadership, self._commander = follower, decider, leadership, commander
+        self._lanes = {kind: _Lane(kind.__name__, executor, metrics) for kind, executor in executors.items()}
+        self._waiting: dict[Any, _Work] = {}
+        """By key; in a lane's queue, or waiting for its retry."""
+        self._running: dict[Any, asyncio.Task[None]] = {}
+        self._settling: dict[Any, tuple[Effect, float]] = {}
+        self._retries: dict[Any, asyncio.TimerHandle] = {}
+        self._bell = Bell()
+        self._acting = self._draining = False
+        self._failure: BaseException | None = None
+        self._log = logs.get(family=decider.family)
+        follower.listeners.append(self._bell.ring)
+        leadership.changed.append(self._bell.ring)
+
+    @property
+    def under_way(self) -> int:
+        return len(self._running)
+
+    @property
+    def owed(self) -> int:
+        """Effects that wait or are under way."""
+        return len(self._waiting) + len(self._running)
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until drained. Raises what an executor's bug raised."""
+        sweep = asyncio.create_task(self._sweep())
+        try:
+            while not self._draining:
+                await self._bell.wait()
+                if self._failure is not None:
+                    raise self._failure
+                if self._leadership.leading:
+                    await self._look()
+                elif self._acting:
+                    self._stop_acting()
+        finally:
+            sweep.cancel()
+            for handle in self._retries.values():
+                handle.cancel()
+
+    async def drain(self, seconds: float) -> None:
+        """Start nothing more; give what is under way this long."""
+        self._draining = True
+        self._bell.ring()
+        if self._running:
+            await asyncio.wait(self._running.values(), timeout=seconds)
+        for task in self._running.values():
+            task.cancel()
+
+    def _stop_acting(self) -> None:
+        """Another process leads: it does what is owed."""
+        self._acting = False
+        for handle in self._retries.values():
+            handle.cancel()
+        for lane in self._lanes.values():
+            lane.ready.clear()
+        for task in self._running.values():
+            task.cancel()
+        self._waiting.clear()
+        self._retries.clear()
+        self._settling.clear()
+
+    async def _look(self) -> None:
+        """Take in what the fold has touched, or everything when this process has just begun to act."""
+        state = self._follower.state
+        touched: Touched | None = state.touched
+        state.touched = Touched()
+        if not self._acting:
+            self._acting, touched = True, None
+        for number, effect in enumerate(self._decider.pending(state, touched), 1):
+            self._take(effect)
+            if number % SLICE == 0:
+                self._start()
+                if touched is None:
+                    await asyncio.sleep(0)
+        self._start()
+
+    def _take(self, effect: Effect) -> None:
+        key = _key(effect)
+        work = self._waiting.get(key)
+        if work is not None:
+            if work.effect != effect:
+                work.effect = effect
+            return
+        running = self._running.get(key)
+        settled = self._settling.get(key)
+        if (running is not None and key == effect) or (settled is not None and settled[0] == effect):
+            return
+        self._waiting[key] = _Work(effect)
+        if running is None:
+            self._lanes[type(effect)].ready.append(key)
+
+    def _start(self) -> None:
+        for lane in self._lanes.values():
+            while lane.ready and lane.running < lane.executor.limit:
+                self._begin(lane, lane.ready.popleft())
+
+    def _begin(self, lane: _Lane, key: Any) -> None:
+        work = self._waiting.pop(key, None)
+        if work is None or not self._decider.owed(self._follower.state, work.effect):
+            return
+        lane.running += 1
+        task = asyncio.get_running_loop().create_task(self._attempt(lane, key, work))
+        self._running[key] = task
+
+    # -- one attempt -------------------------------------------------------------------------------------------------
+
+    async def _attempt(self, lane: _Lane, key: Any, work: _Work) -> None:
+        started = time.perf_counter()
+        work.attempts += 1
+        answer: Answer | None = None
+        try:
+            answer = await lane.executor.execute(work.effect, self._follower.state)
+        except asyncio.CancelledError:
+            pass
+        except Exception as error:
+            # A bug for one object must not keep all others waiting: it is logged in full and tried again later.
+            self._log.exception("effect failed", effect=repr(work.effect))
+            answer = Retry(f"{type(error).__name__}: {error}")
+        lane.running -= 1
+        self._running.pop(key, None)
+        lane.seconds.observe(time.perf_counter() - started)
+        if answer is not None and self._acting and not self._draining:
+            self._answered(lane, key, work, answer)
+            self._start()
+
+    def _answered(self, lane: _Lane, key: Any, work: _Work, answer: Answer) -> None:
+        newer = self._waiting.get(key)
+        match answer:
+            case Retry(reason=reason, after=after):
+                lane.retried.inc()
+                pause = after or min(FIRST * 2 ** min(work.attempts - 1, 16), LONGEST) * (1 - random.random() / 4)
+                self._log.warning(
+                    "effect is tried again", effect=repr(work.effect), reason=reason, again_in=round(pause, 3),
+                    attempt=work.attempts,
+                )
+                if newer is None:
+                    self._waiting[key] = work
+                else:
+                    newer.attempts = work.attempts
+                self._retries[key] = asyncio.get_running_loop().call_later(pause, self._again, lane, key)
+                return
+            case Report(command=command):
+                self._commander.submit(command, cause="effect")
+        lane.done.inc()
+        if lane.executor.settle:
+            self._settling[key] = (work.effect, time.monotonic() + lane.executor.settle)
+        if newer is not None:
+            lane.ready.append(key)
+
+    def _again(self, lane: _Lane, key: Any) -> None:
+        self._retries.pop(key, None)
+        lane.ready.append(key)
+        self._start()
+
+    async def _sweep(self) -> None:
+        """What was done long ago and is still owed (its fact never came) is done again."""
+        while True:
+            await asyncio.sleep(1.0)
+            now = time.monotonic()
+            old: Iterable[tuple[Any, Effect]] = [(k, e) for k, (e, until) in self._settling.items() if until <= now]
+            for key, effect in old:
+                del self._settling[key]
+                if self._leadership.leading and _expects_a_fact(effect) and self._decider.owed(self._follower.state, effect):
+                    self._log.info("done, but no fact came: once more", effect=repr(effect))
+                    self._take(effect)
+            if old:
+                self._start()
+
+
+def _key(effect: Effect) -> Any:
+    """What at most one attempt is under way for. Of statuses only the newest matters."""
+    return ("status", effect.reservation) if isinstance(effect, WriteReservationStatus) else effect
+
+
+def _expects_a_fact(effect: Effect) -> bool:
+    return type(effect).__name__ in ("Bind", "Evict", "CreateHold", "DeleteReservation", "AbortEviction")

@@ -1,0 +1,130 @@
+"""The log, folded: the one place where a service's state changes."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+
+from restow.contracts.codec import CodecError, decode
+from restow.contracts.ids import Family
+from restow.domain.fold import fold
+from restow.domain.state import ClusterState
+from restow.eventlog.port import EventLog, Record, Unavailable
+from restow.runtime import logs
+from restow.runtime.clock import time_ms
+from restow.runtime.signals import Progress
+
+SLICE = 0.010
+"""Seconds of folding after which everything else in the process gets its turn."""
+
+REMEMBERED = 1024
+"""Commits of our own family whose ids are remembered, to find out what became of one whose answer was lost."""
+
+
+class CorruptCommit(RuntimeError):
+    """A record in the log that is not a commit. Nothing after it can be folded: the service stops."""
+
+
+class Follower:
+    """Reads the log from behind the state's sequence, folds it, tells the listeners.
+
+    `folded`: the sequence that the state includes. `tail`: the last sequence that is known to exist.
+    """
+
+    def __init__(self, log: EventLog, family: Family, state: ClusterState) -> None:
+        self.log, self.family, self.state = log, family, state
+        self.folded = Progress(state.seq)
+        self.tail = -1
+        self.known = asyncio.Event()
+        """Set when `tail` is known."""
+        self.trace = ""
+        """traceparent of the newest commit of another family: what our next commit most likely follows from."""
+        self.foreign = state.seq
+        """Sequence of the newest commit of another family."""
+        self.listeners: list[Callable[[], None]] = []
+        self.records = 0
+        self._own: dict[str, int] = {}
+        self._log = logs.get(family=family)
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the state includes everything that was in the log when this process last asked."""
+        return self.tail >= 0 and self.folded.value >= self.tail
+
+    @property
+    def lag(self) -> int:
+        """Commits that are known to exist and not folded yet."""
+        return max(0, self.tail - self.folded.value)
+
+    async def run(self) -> None:
+        """Until the log is closed. Raises what the log raises, CorruptCommit, and what a listener raises (Deposed)."""
+        await self._first_tail()
+        async with aclosing(self.log.read(self.folded.value + 1)) as batches:  # type: ignore[type-var]
+            async for batch in batches:
+                await self._fold_all(batch)
+
+    async def _first_tail(self) -> None:
+        pause = 0.05
+        while True:
+            try:
+                return self.learn_tail(await self.log.tail())
+            except Unavailable as error:
+                self._log.warning("the log does not answer", reason=str(error), again_in=pause)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 2.0)
+
+    def learn_tail(self, tail: int) -> None:
+        """The log is known to reach this far."""
+        self.tail = max(self.tail, tail)
+        self.known.set()
+        if self.caught_up:
+            self._tell()
+
+    async def to_tail(self) -> None:
+        """Wait until everything is folded that is in the log now. Raises Unavailable."""
+        self.learn_tail(await self.log.tail())
+        await self.folded.reached(self.tail)
+
+    def stored(self, ce_id: str) -> int:
+        """Sequence of our own family's recent commit with this id, else 0."""
+        return self._own.get(ce_id, 0)
+
+    async def _fold_all(self, batch: list[Record]) -> None:
+        if self.tail < batch[-1].seq:
+            self.tail = batch[-1].seq
+        until = time.perf_counter() + SLICE
+        for record in batch:
+            self._fold(record)
+            if time.perf_counter() > until:
+                self._tell()
+                await asyncio.sleep(0)
+                until = time.perf_counter() + SLICE
+        self._tell()
+
+    def _fold(self, record: Record) -> None:
+        envelope = record.envelope
+        try:
+            decisions = decode(record.body)
+            at = time_ms(envelope.time)
+        except (CodecError, ValueError) as error:
+            raise CorruptCommit(
+                f"commit {record.seq} of family {record.family!r} (id {envelope.id}, from {envelope.source}) cannot be "
+                f"read: {error}. The log is damaged here, or a program of a later version wrote it: upgrade, or restore "
+                "the log from the archive (restow log import)"
+            ) from error
+        fold(self.state, record.seq, record.family, at, decisions)
+        self.records += 1
+        if record.family == self.family:
+            self._own[envelope.id] = record.seq
+            if len(self._own) > REMEMBERED:
+                del self._own[next(iter(self._own))]
+        else:
+            self.foreign = record.seq
+            self.trace = envelope.traceparent
+
+    def _tell(self) -> None:
+        """Listeners first, so that they have seen a deposition before a waiter of ours goes on."""
+        for listener in self.listeners:
+            listener()
+        self.folded.advance(self.state.seq)
+

@@ -1,0 +1,114 @@
+"""Every service's HTTP: health, metrics, a summary of the state, and the description of exactly these routes."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from restow.runtime.health import Health
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One route and its OpenAPI operation: `answers` status → meaning, `query` and `body` name → JSON schema."""
+
+    method: str
+    path: str
+    summary: str
+    handler: Handler
+    answers: Mapping[int, str] = {200: "done"}
+    query: Mapping[str, dict[str, Any]] = {}
+    body: Mapping[str, dict[str, Any]] = {}
+    content: str = "application/json"
+
+
+def answer(body: Any, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
+
+
+class Server:
+    """Starts before the log is reached, so that a service that waits can say what for."""
+
+    def __init__(self, service: str, health: Health, registry: CollectorRegistry, summary: Callable[[], dict[str, Any]]) -> None:
+        self._service, self._health, self._registry, self._summary = service, health, registry, summary
+        self.routes = [
+            Route("GET", "/livez", "The process is alive", self._livez, {200: "alive"}),
+            Route("GET", "/readyz", "The service can do its work", self._readyz, {200: "ready", 503: "not ready, and why"}),
+            Route("GET", "/metrics", "Prometheus metrics", self._metrics, {200: "metrics"}, content="text/plain"),
+            Route("GET", "/state", "A small summary of the folded state", self._state, {200: "summary"}),
+            Route("GET", "/openapi.json", "This description", self._openapi, {200: "OpenAPI 3.1"}),
+        ]
+        self.address = ""
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, host: str, port: int, publish: str = "") -> None:
+        """Listen. Raises OSError. `publish`: file to write `http://host:port` to, in one step."""
+        app = web.Application(client_max_size=64 * 1024)
+        app.router.add_route("*", "/{path:.*}", self._dispatch)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=2.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host or None, port, reuse_address=True)
+        await site.start()
+        bound = self._runner.addresses[0]
+        shown = "127.0.0.1" if bound[0] in ("0.0.0.0", "::") else bound[0]
+        self.address = f"http://{f'[{shown}]' if ':' in shown else shown}:{bound[1]}"
+        if publish:
+            temporary = Path(publish).with_suffix(".tmp")
+            temporary.write_text(self.address)
+            temporary.replace(publish)
+
+    async def _dispatch(self, request: web.Request) -> web.StreamResponse:
+        """Routes may be added while the server runs: it starts before the service has any of its own."""
+        there = [route for route in self.routes if route.path == request.path]
+        for route in there:
+            if route.method == request.method:
+                return await route.handler(request)
+        if there:
+            return answer({"error": f"{request.method}; allowed: {', '.join(r.method for r in there)}"}, 405)
+        return answer({"error": f"no {request.path} here; allowed: {', '.join(r.path for r in self.routes)}"}, 404)
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _livez(self, _request: web.Request) -> web.Response:
+        return answer({"alive": True})
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        report = self._health.report()
+        return answer(report, 200 if report.ready else 503)
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _state(self, _request: web.Request) -> web.Response:
+        return answer(self._summary())
+
+    async def _openapi(self, _request: web.Request) -> web.Response:
+        return answer(describe(self._service, self.routes))
+
+
+def describe(service: str, routes: list[Route]) -> dict[str, Any]:
+    """OpenAPI 3.1 of these routes."""
+    paths: dict[str, Any] = {}
+    for route in routes:
+        operation: dict[str, Any] = {
+            "summary": route.summary,
+            "responses": {
+                str(status): {"description": meaning, "content": {route.content: {"schema": {}}}}
+                for status, meaning in route.answers.items()
+            },
+        }
+        if route.query:
+            operation["parameters"] = [{"name": n, "in": "query", "schema": s} for n, s in route.query.items()]
+        if route.body:
+            schema = {"type": "object", "properties": dict(route.body), "additionalProperties": False}
+            operation["requestBody"] = {"content": {"application/json": {"schema": schema}}}
+        paths.setdefault(route.path, {})[route.method.lower()] = operation
+    return {"openapi": "3.1.0", "info": {"title": f"restow {service}", "version": "1"}, "paths": paths}
+
+

@@ -1,0 +1,66 @@
+"""Who leads a family. A Kubernetes Lease avoids wasted work; the log decides (DESIGN 2).
+
+standby → claiming (the lease is ours; `Lead` is the next commit) → leading (our epoch is folded) → deposed.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+
+from restow.contracts.ids import Family
+from restow.domain.state import ClusterState
+
+
+class Deposed(RuntimeError):
+    """Another process leads this family. Stop deciding and acting, and exit; a supervisor starts a standby."""
+
+
+class Phase(StrEnum):
+    STANDBY = "standby"
+    CLAIMING = "claiming"
+    LEADING = "leading"
+    DEPOSED = "deposed"
+
+
+class Leadership:
+    """`holder` is unique to this process: it goes into the log."""
+
+    def __init__(self, family: Family, holder: str) -> None:
+        self.family, self.holder = family, holder
+        self.phase = Phase.STANDBY
+        self.epoch = 0
+        self.changed: list[Callable[[], None]] = []
+
+    @property
+    def leading(self) -> bool:
+        return self.phase is Phase.LEADING
+
+    def claim(self) -> None:
+        """The lease is ours."""
+        if self.phase is Phase.STANDBY:
+            self._become(Phase.CLAIMING)
+
+    def won(self, epoch: int) -> None:
+        """Our `Lead` is folded."""
+        self.epoch = epoch
+        self._become(Phase.LEADING)
+
+    def check(self, state: ClusterState) -> None:
+        """After every fold. Raises Deposed where a higher epoch than ours was folded."""
+        leader = state.leaders[self.family]
+        if self.phase is Phase.LEADING and leader.epoch > self.epoch:
+            self.depose(f"{leader.holder} leads {self.family} since epoch {leader.epoch}; this process led epoch {self.epoch}")
+
+    def depose(self, why: str) -> None:
+        """Raises Deposed."""
+        self._become(Phase.DEPOSED)
+        raise Deposed(why)
+
+    def resign(self) -> None:
+        """For a stop in order: nothing is decided from here on."""
+        if self.phase is not Phase.DEPOSED:
+            self._become(Phase.STANDBY)
+
+    def _become(self, phase: Phase) -> None:
+        self.phase = phase
+        for call in self.changed:
+            call()

@@ -1,0 +1,54 @@
+"""Structured logs: one JSON line an event, on standard error. Libraries that use `logging` come out the same way."""
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+Logger = Any
+"""A structlog bound logger."""
+
+
+def configure(level: str, form: str, **context: str) -> Logger:
+    """Set logging up for this process; `context` (service, identity) is on every line."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    renderer: Any = (
+        structlog.processors.JSONRenderer(default=str)
+        if form == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    number = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, _adder(context)],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    logging.basicConfig(level=max(number, logging.INFO), handlers=[handler], force=True)
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    return structlog.get_logger().bind(**context)
+
+
+def _adder(context: dict[str, str]) -> Any:
+    def add(_logger: Any, _name: str, event: dict[str, Any]) -> dict[str, Any]:
+        return context | event
+
+    return add
+
+
+def get(**context: Any) -> Logger:
+    """A logger with more context. Usable before `configure`, for tests."""
+    return structlog.get_logger().bind(**context)

@@ -1,0 +1,412 @@
+"""One service as a process: everything wired, started in order, stopped in order, and loud when anything fails.
+
+Exit codes: 0 stopped as asked, 1 failed, 2 bad settings or configuration, 3 another process leads the family.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from restow.contracts import commands as c
+from restow.contracts.ids import Family
+from restow.domain import config, snapshot
+from restow.domain.effects import Effect
+from restow.domain.fold import FOLD_VERSION
+from restow.domain.state import ClusterState
+from restow.eventlog.port import BrokerRefused, EventLog, LogError, Truncated, Unavailable
+from restow.eventlog.snapshots import SnapshotError, Snapshots
+from restow.kube.client import ApiStatus, Client, ClientConfig, ClientConfigError, connect
+from restow.kube.lease import Elector, LeaseConfig, leading
+from restow.kube.record import Recorder
+from restow.runtime import logs, settings
+from restow.runtime.clock import Clock, SystemClock
+from restow.runtime.commander import Book, Commander, Propose, smaller
+from restow.runtime.config_source import BadConfig, ConfigSource, Read
+from restow.runtime.effector import Effector, Executor
+from restow.runtime.follower import CorruptCommit, Follower
+from restow.runtime.health import Health
+from restow.runtime.http import Route, Server
+from restow.runtime.leadership import Deposed, Leadership
+from restow.runtime.telemetry import Metrics, Tracer
+
+LEASE = LeaseConfig(duration=10, renew_deadline=7.0, retry=1.0)
+
+
+class Parts(msgspec.Struct, kw_only=True):
+    """What a service adds to the common runtime."""
+
+    executors: Mapping[type[Effect], Executor] = {}
+    routes: Sequence[Route] = ()
+    tasks: Sequence[Coroutine[Any, Any, None]] = ()
+    """Run from when the log is caught up until the service stops; one that ends ends the service."""
+    checks: Sequence[Callable[[], str]] = ()
+
+
+class Context(msgspec.Struct, kw_only=True):
+    """The running service, as `Service.assemble` gets it."""
+
+    service: "Service"
+    settings: settings.Settings
+    log: EventLog
+    snapshots: Snapshots | None
+    client: Client
+    recorder: Recorder
+    follower: Follower
+    leadership: Leadership
+    clock: Clock
+    metrics: Metrics
+    health: Health
+    commander: Any = None
+
+    @property
+    def state(self) -> ClusterState:
+        return self.follower.state
+
+
+class Shaping(msgspec.Struct, kw_only=True):
+    """How the commander decides, where it is not simply the family's decider (the cluster watcher)."""
+
+    propose: Propose | None = None
+    book: Book | None = None
+    shrink: Callable[[c.Command], c.Command | None] = smaller
+
+
+class Service(msgspec.Struct, kw_only=True, frozen=True):
+    """What makes one of the five: its name, family and decider, how its configuration is read, and its own parts."""
+
+    name: str
+    family: Family
+    decider: Any
+    assemble: Callable[[Context], Parts]
+    read_config: Read | None = None
+    default_config: config.Config | None = None
+    shape: Callable[[Context], Shaping] | None = None
+
+
+def run(service: Service, argv: Sequence[str] | None = None) -> None:
+    """The process's whole life; never returns."""
+    try:
+        given = settings.read(service.name, sys.argv[1:] if argv is None else argv)
+    except settings.BadSetting as error:
+        sys.exit(_said(2, str(error)))
+    logger = logs.configure(given.log_level, given.log_format, service=service.name, identity=given.identity)
+    import uvloop
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            code = runner.run(Process(service, given, logger).life())
+    except BadConfig as error:
+        logger.error("bad configuration", reason=str(error))
+        code = 2
+    except Deposed as error:
+        logger.warning("deposed", reason=str(error))
+        code = 3
+    except (LogError, CorruptCommit, ClientConfigError, OSError) as error:
+        logger.error("cannot go on", reason=str(error), kind=type(error).__name__)
+        code = 1
+    except KeyboardInterrupt:
+        code = 0
+    except BaseException:
+        logger.exception("crashed")
+        code = 1
+    sys.exit(code)
+
+
+def _said(code: int, text: str) -> int:
+    print(text, file=sys.stderr)
+    return code
+
+
+class Process:
+    """One run of a service. `log` and `client` can be given, for tests in one process."""
+
+    def __init__(
+        self,
+        service: Service,
+        given: settings.Settings,
+        logger: logs.Logger | None = None,
+        *,
+        log: EventLog | None = None,
+        snapshots: Snapshots | None = None,
+        client: Client | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.service, self.settings = service, given
+        self.logger = logger or logs.get(service=service.name)
+        self.health = Health()
+        self.metrics = Metrics(service.family)
+        self.stopping = asyncio.Event()
+        self._drained = asyncio.Event()
+        self.context: Context | None = None
+        self._given = log, snapshots, client
+        self._clock = clock or SystemClock()
+        self._phase = "starting"
+        self._config: ConfigSource | None = None
+        self._effector: Effector | None = None
+        self.server = Server(service.name, self.health, self.metrics.registry, self._summary)
+        self.health.checks.append(lambda: self._phase)
+
+    async def life(self) -> int:
+        """Until SIGTERM, or until something fails: then it raises."""
+        loop = asyncio.get_running_loop()
+        self.logger.info("starting", **self.settings.shown())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                await self._up(stack)
+        finally:
+            await self.server.stop()
+        self.logger.info("stopped")
+        return 0
+
+    def stop(self) -> None:
+        """Stop in order. A second call does not hurry: the drain is bounded."""
+        self._phase = "stopping"
+        self.stopping.set()
+
+    # -- up ------------------------------------------------------------------------------------------------------------
+
+    async def _up(self, stack: contextlib.AsyncExitStack) -> None:
+        started = time.perf_counter()
+        await self.server.start(*self.settings.listen, self.settings.http_file)
+        self.metrics.gauges(self._gauges)
+        log, snapshots, client = self._given
+        if log is None:
+            log = await self._log_when_there()
+            if log is None:
+                return
+            stack.push_async_callback(log.close)
+            snapshots = _snapshots(log)
+        state = await self._state(log, snapshots)
+        if client is None:
+            client = await _client(self.settings)
+            stack.push_async_callback(client.close)
+        context = self.context = self._assemble(log, snapshots, client, state)
+        shaping = self.service.shape(context) if self.service.shape else Shaping()
+        commander = context.commander = Commander(
+            log, context.follower, self.service.decider, context.leadership, self._clock, self.metrics,
+            service=self.service.name, tracer=Tracer(self.service.name),
+            propose=shaping.propose, book=shaping.book, shrink=shaping.shrink,
+        )
+        parts = self.service.assemble(context)
+        effector = self._effector = Effector(
+            context.follower, self.service.decider, context.leadership, commander, parts.executors, self.metrics
+        )
+        self.server.routes.extend(parts.routes)
+        self.health.checks.extend(parts.checks)
+        self.health.checks.append(lambda: "" if log.connected else "the broker is out of reach: waiting for it")
+        self.health.checks.append(lambda: f"the log does not take commits: {commander.stuck}" if commander.stuck else "")
+        follow = asyncio.create_task(context.follower.run(), name="follower")
+        tasks = [follow]
+        try:
+            await self._caught_up(follow, context.follower)
+            self.logger.info(
+                "caught up", seq=state.seq, address=self.server.address, seconds=round(time.perf_counter() - started, 3)
+            )
+            self._configure(commander)
+            own = [commander.run(), effector.run(), context.recorder.run(), self._lead(context), *parts.tasks]
+            if self._config is not None:
+                own.append(self._config.watch())
+            tasks += [asyncio.create_task(task, name=getattr(task, "__qualname__", "task")) for task in own]
+            if self._phase == "starting":
+                self._phase = ""
+            await self._until_stopped(tasks)
+            await self._drain(commander, effector, tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _log_when_there(self) -> EventLog | None:
+        """Wait for the broker as long as it takes; a broker that answers and refuses is fatal."""
+        from restow.eventlog import jetstream
+
+        s = self.settings
+        self._phase = "waiting for the broker"
+        while not self.stopping.is_set():
+            try:
+                log = await jetstream.connect(
+                    s.nats_url.split(","), s.cluster, name=f"restow-{self.service.name}",
+                    user=s.nats_user or None, password=s.nats_password or None,
+                    inbox_prefix=f"_INBOX_{s.nats_user}" if s.nats_user else "_INBOX",
+                )
+            except (BrokerRefused, Unavailable) as error:
+                if isinstance(error, BrokerRefused) and not str(error).startswith("no broker answers"):
+                    raise
+                self.logger.warning("waiting for the broker", reason=str(error))
+                continue
+            self._phase = "starting"
+            return log
+        return None
+
+    async def _state(self, log: EventLog, snapshots: Snapshots | None) -> ClusterState:
+        """From the newest snapshot that this fold can read and that the log continues, else from the first sequence."""
+        found = None
+        if snapshots is not None:
+            try:
+                found = await snapshots.latest()
+            except SnapshotError as error:
+                self.logger.warning("no snapshot can be read", reason=str(error))
+        first = await log.first()
+        if found is not None and found.fold_version == FOLD_VERSION and found.seq >= first - 1:
+            state = snapshot.load(found.body)
+            self.logger.info("snapshot loaded", seq=found.seq, size=len(found.body))
+            return state
+        if first > 1:
+            raise Truncated(1, first)
+        return ClusterState()
+
+    def _assemble(self, log: EventLog, snapshots: Snapshots | None, client: Client, state: ClusterState) -> Context:
+        family, identity = self.service.family, self.settings.identity
+        return Context(
+            service=self.service, settings=self.settings, log=log, snapshots=snapshots, client=client,
+            recorder=Recorder(client, f"restow.dev/{self.service.name.replace('_', '-')}", identity),
+            follower=Follower(log, family, state),
+            leadership=Leadership(family, f"{identity}/{secrets.token_hex(4)}"),
+            clock=self._clock, metrics=self.metrics, health=self.health,
+        )
+
+    async def _caught_up(self, follow: asyncio.Task[None], follower: Follower) -> None:
+        async def there() -> None:
+            await follower.known.wait()
+            await follower.folded.reached(follower.tail)
+
+        waiting = asyncio.create_task(there())
+        stop = asyncio.create_task(self.stopping.wait())
+        try:
+            await asyncio.wait({follow, waiting, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if follow.done():
+                follow.result()
+        finally:
+            waiting.cancel()
+            stop.cancel()
+
+    def _configure(self, commander: Commander) -> None:
+        if self.service.read_config is None:
+            return
+        self._config = ConfigSource(self.settings.config, self.service.read_config, commander, self.service.default_config)
+        self._config.load()
+        source = self._config
+        self.health.notes.append(lambda: f"configuration refused, the last good one is used: {source.problem}" if source.problem else "")
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, source.hup)
+
+    async def _lead(self, context: Context) -> None:
+        """Claim the family when the lease is ours; hold the lease until the service stops."""
+        leadership, s = context.leadership, self.settings
+        if s.lease == "off":
+            leadership.claim()
+            await self.stopping.wait()
+            return
+        elector = Elector(context.client, s.namespace, f"restow-{self.service.family}", s.identity, LEASE)
+        if not await self._may_have_leases(elector):
+            leadership.claim()
+            await self.stopping.wait()
+            return
+        async with leading(elector, on_wait=self._waiting_for_lease) as lease:
+            self.logger.info("holds the lease")
+            await context.follower.to_tail()
+            leadership.claim()
+            lost = asyncio.create_task(lease.lost.wait())
+            stopped = asyncio.create_task(self._drained.wait())
+            await asyncio.wait({lost, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if lost.done():
+                leadership.depose("the lease was lost")
+            lost.cancel()
+
+    async def _may_have_leases(self, elector: Elector) -> bool:
+        """Without the right to Leases the process leads at once: the log decides anyway."""
+        try:
+            await elector.acquire_or_renew()
+        except ApiStatus as error:
+            if error.code in (403, 404, 405, 501):
+                self.logger.warning("no leases here; leading at once", reason=str(error))
+                return False
+        return True
+
+    def _waiting_for_lease(self, reason: str) -> None:
+        self.logger.debug("standby", reason=reason)
+
+    # -- down ----------------------------------------------------------------------------------------------------------
+
+    async def _until_stopped(self, tasks: list[asyncio.Task[None]]) -> None:
+        stop = asyncio.create_task(self.stopping.wait())
+        done, _ = await asyncio.wait({stop, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        for task in done - {stop}:
+            task.result()
+            if not self.stopping.is_set():
+                raise RuntimeError(f"task {task.get_name()} ended by itself")
+
+    async def _drain(self, commander: Commander, effector: Effector, tasks: list[asyncio.Task[None]]) -> None:
+        """Finish the commit and the effects in flight, then give the lease up."""
+        seconds = self.settings.drain
+        self.logger.info("draining", commit_in_flight=commander.in_flight, effects=effector.under_way, seconds=seconds)
+        await effector.drain(seconds)
+        commander.drain()
+        running = [t for t in tasks if not t.done() and t.get_name() == "Commander.run"]
+        if running:
+            await asyncio.wait(running, timeout=seconds)
+        self._drained.set()
+        leader = [t for t in tasks if not t.done() and t.get_name() == "Process._lead"]
+        if leader:
+            await asyncio.wait(leader, timeout=2.0)
+
+    # -- what others see -----------------------------------------------------------------------------------------------
+
+    def _summary(self) -> dict[str, Any]:
+        context = self.context
+        summary: dict[str, Any] = {"service": self.service.name, "family": self.service.family, "identity": self.settings.identity}
+        if context is None:
+            return summary
+        state = context.state
+        leader = state.leaders[self.service.family]
+        return summary | {
+            "phase": str(context.leadership.phase),
+            "epoch": leader.epoch,
+            "leader": leader.holder,
+            "log": context.log.log_id,
+            "seq": state.seq,
+            "lag": context.follower.lag,
+            "time": state.time,
+            "configured": state.configured.get(self.service.family, ""),
+            "effects": self._effector.owed if self._effector else 0,
+            **state.counts(),
+        }
+
+    def _gauges(self) -> dict[str, float]:
+        context = self.context
+        if context is None:
+            return {"ready": 0.0}
+        state = context.state
+        return {
+            "leader": float(context.leadership.leading),
+            "ready": float(self.health.report().ready),
+            "log_sequence": state.seq,
+            "log_lag": context.follower.lag,
+            "effects_owed": self._effector.owed if self._effector else 0,
+            **{f"state_{name}": value for name, value in state.counts().items()},
+        }
+
+
+def _snapshots(log: EventLog) -> Snapshots:
+    from restow.eventlog.jetstream import JetStreamLog, JetStreamSnapshots
+
+    assert isinstance(log, JetStreamLog)
+    return JetStreamSnapshots(log)
+
+
+async def _client(given: settings.Settings) -> Client:
+    agent = f"restow/{given.identity}"
+    if not given.kube:
+        return await connect(ClientConfig(in_cluster=True, user_agent=agent))
+    if given.kube.startswith(("http://", "https://")):
+        return await connect(ClientConfig(url=given.kube, user_agent=agent))
+    return await connect(ClientConfig(kubeconfig=given.kube, user_agent=agent))

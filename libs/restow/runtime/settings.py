@@ -1,0 +1,126 @@
+"""A service's settings: `RESTOW_*` in the environment, each also a flag. Checked at start; a bad one is refused with its
+name, its value and what is allowed. Passwords come from the environment only and are never shown."""
+
+import argparse
+import os
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("json", "console")
+
+
+class BadSetting(ValueError):
+    """A setting that is not allowed. Says which, what it is and what is allowed."""
+
+    def __init__(self, name: str, value: str, allowed: str) -> None:
+        super().__init__(f"{name} is {value!r}; allowed: {allowed}")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """`kube`: URL of an API server, path of a kubeconfig, empty inside a cluster. `http_file`: where to write the address
+    that HTTP listens on (for port 0). `lease`: off lets the process lead at once. `namespace`: of the lease."""
+
+    cluster: str = "default"
+    nats_url: str = "nats://127.0.0.1:4222"
+    nats_user: str = ""
+    nats_password: str = ""
+    kube: str = ""
+    http: str = "0.0.0.0:8080"
+    http_file: str = ""
+    config: str = ""
+    data: str = ""
+    log_level: str = "info"
+    log_format: str = "json"
+    identity: str = ""
+    lease: str = "on"
+    namespace: str = "restow-system"
+    drain: float = 10.0
+
+    def shown(self) -> dict[str, str]:
+        """For logs: without the password."""
+        shown = {name: str(getattr(self, name)) for name in self.__struct_fields__ if getattr(self, name) != ""}
+        return shown | ({"nats_password": "***"} if self.nats_password else {})
+
+    @property
+    def listen(self) -> tuple[str, int]:
+        host, _, port = self.http.rpartition(":")
+        return host.strip("[]"), int(port)
+
+
+_HELP = {
+    "cluster": "name of the cluster, one subject token",
+    "nats_url": "address of the broker, several separated by commas",
+    "nats_user": "user at the broker",
+    "kube": "URL of the Kubernetes API, path of a kubeconfig, or empty inside a cluster",
+    "http": "address for health, metrics and API; port 0 chooses a free one",
+    "http_file": "file to write that address to",
+    "config": "path of the configuration (YAML)",
+    "data": "folder for this service's files (archive)",
+    "log_level": "one of " + ", ".join(LEVELS),
+    "log_format": "one of " + ", ".join(FORMATS),
+    "identity": "who this process is, in leases and in the log",
+    "lease": "on, or off to lead without a Kubernetes Lease",
+    "namespace": "namespace of the lease",
+    "drain": "seconds that a stop may take to finish what is in flight",
+}
+
+
+def read(service: str, argv: Sequence[str], environment: Mapping[str, str] = os.environ) -> Settings:
+    """Flags over environment over defaults. Raises BadSetting; `--help` and unknown flags end the process."""
+    parser = argparse.ArgumentParser(
+        prog=f"restow-{service.replace('_', '-')}",
+        description=f"Restow's {service.replace('_', ' ')}.",
+        epilog="Every flag can be given as RESTOW_<NAME> in the environment; the password as RESTOW_NATS_PASSWORD only.",
+    )
+    for name, text in _HELP.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="VALUE", help=text)
+    flags = vars(parser.parse_args(argv))
+    given = {name: environment.get(_variable(name)) for name in Settings.__struct_fields__}
+    given |= {name: value for name, value in flags.items() if value is not None}
+    return check({name: value for name, value in given.items() if value is not None})
+
+
+def check(given: Mapping[str, str]) -> Settings:
+    """Settings from texts. Raises BadSetting."""
+    values: dict[str, str | float] = {**given}
+    _match(given, "cluster", r"[a-z0-9][a-z0-9_-]{0,62}", "1 to 63 lower-case letters, digits, '-' and '_'")
+    _match(given, "nats_url", r"(nats|tls|ws|wss)://[^\s,]+(,(nats|tls|ws|wss)://[^\s,]+)*", "nats://host:port")
+    _match(given, "http", r"(\[[0-9a-f:]+\]|[^\s:]*):\d{1,5}", "host:port, such as 0.0.0.0:8080")
+    _match(given, "namespace", r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a namespace name")
+    _one_of(given, "log_level", LEVELS)
+    _one_of(given, "log_format", FORMATS)
+    _one_of(given, "lease", ("on", "off"))
+    if "http" in given and int(given["http"].rpartition(":")[2]) > 65535:
+        raise BadSetting(_variable("http"), given["http"], "a port up to 65535")
+    kube = given.get("kube", "")
+    if kube and not kube.startswith(("http://", "https://")) and not Path(kube).is_file():
+        raise BadSetting(_variable("kube"), kube, "a URL (http:// or https://) or the path of a kubeconfig that exists")
+    if given.get("config") and not Path(given["config"]).is_file():
+        raise BadSetting(_variable("config"), given["config"], "the path of a file that exists")
+    if "drain" in given:
+        try:
+            values["drain"] = float(given["drain"])
+        except ValueError:
+            raise BadSetting(_variable("drain"), given["drain"], "seconds, such as 10") from None
+    if not given.get("identity"):
+        values["identity"] = f"{socket.gethostname()}-{os.getpid()}"
+    return Settings(**values)  # type: ignore[arg-type]
+
+
+def _variable(name: str) -> str:
+    return f"RESTOW_{name.upper()}"
+
+
+def _match(given: Mapping[str, str], name: str, pattern: str, allowed: str) -> None:
+    if name in given and not re.fullmatch(pattern, given[name]):
+        raise BadSetting(_variable(name), given[name], allowed)
+
+
+def _one_of(given: Mapping[str, str], name: str, allowed: Sequence[str]) -> None:
+    if name in given and given[name] not in allowed:
+        raise BadSetting(_variable(name), given[name], ", ".join(allowed))

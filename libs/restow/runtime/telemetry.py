@@ -1,0 +1,119 @@
+"""Metrics and traces. Labels are resolved once, so that nothing is looked up per event; a trace has one span a commit.
+
+Without an OTLP endpoint no SDK is loaded: the commit's traceparent is made here, so traces still join across services.
+"""
+
+import os
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from restow.contracts.ids import Family
+
+SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Metrics:
+    """One service's metrics, in a registry of its own."""
+
+    def __init__(self, family: Family) -> None:
+        self.registry = CollectorRegistry()
+        common: dict[str, Any] = {"registry": self.registry}
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"restow_{name}", text, ("family", *labels), **common)
+
+        def histogram(name: str, text: str, *labels: str) -> Histogram:
+            return Histogram(f"restow_{name}_seconds", text, ("family", *labels), buckets=SECONDS, **common)
+
+        self.commits = counter("commits", "Commits appended to the log").labels(family)
+        self.events = counter("events_decided", "Events in those commits").labels(family)
+        self.conflicts = counter("commit_conflicts", "Commits refused because the family had moved on").labels(family)
+        self.unknown = counter("commits_unanswered", "Commits whose answer was lost").labels(family)
+        self.rejected = counter("commands_rejected", "Commands that made no sense").labels(family)
+        self.decide = histogram("decide", "Time to decide one commit").labels(family)
+        self.append = histogram("append", "Time until a commit is durable").labels(family)
+        self.undecodable = counter("objects_undecodable", "Kubernetes objects that could not be read", "kind")
+        self.restarts = counter("watch_restarts", "Lists and watches that began again", "kind", "reason")
+        self._effects = counter("effects", "Effects attempted", "kind", "outcome")
+        self._effect_seconds = histogram("effect", "Time of one attempt", "kind")
+        self.family = family
+
+    def effect(self, kind: str) -> tuple[Any, Any, Any]:
+        """(done, retried, seconds) of one kind of effect."""
+        return (
+            self._effects.labels(self.family, kind, "done"),
+            self._effects.labels(self.family, kind, "retried"),
+            self._effect_seconds.labels(self.family, kind),
+        )
+
+    def gauges(self, read: Callable[[], dict[str, float]]) -> None:
+        """Gauges read when scraped: name → value."""
+        self.registry.register(_Gauges(self.family, read))
+
+
+class _Gauges(Collector):
+    def __init__(self, family: Family, read: Callable[[], dict[str, float]]) -> None:
+        self._family, self._read = family, read
+
+    def collect(self) -> Iterable[Metric]:
+        for name, value in self._read().items():
+            gauge = GaugeMetricFamily(f"restow_{name}", name.replace("_", " "), labels=("family",))
+            gauge.add_metric((self._family,), value)
+            yield gauge
+
+
+class Span:
+    """One command or commit. `traceparent` goes into the envelope."""
+
+    __slots__ = ("_real", "traceparent")
+
+    def __init__(self, traceparent: str, real: Any = None) -> None:
+        self.traceparent, self._real = traceparent, real
+
+    def end(self, **attributes: Any) -> None:
+        if self._real is not None:
+            self._real.set_attributes(attributes)
+            self._real.end()
+
+
+class Tracer:
+    """Spans that continue the trace of what caused them."""
+
+    def __init__(self, service: str) -> None:
+        self._real: Any = None
+        self._random = random.Random(os.urandom(16))
+        if os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
+            self._real = _otlp(service)
+
+    def span(self, name: str, parent: str = "") -> Span:
+        if self._real is not None:
+            return self._exported(name, parent)
+        trace = parent[3:35] if len(parent) == 55 else f"{self._random.getrandbits(128):032x}"
+        return Span(f"00-{trace}-{self._random.getrandbits(64):016x}-00")
+
+    def _exported(self, name: str, parent: str) -> Span:
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        context = TraceContextTextMapPropagator().extract({"traceparent": parent}) if parent else None
+        real = self._real.start_span(name, context=context)
+        of = real.get_span_context()
+        return Span(f"00-{of.trace_id:032x}-{of.span_id:016x}-{int(of.trace_flags):02x}", real)
+
+
+def _otlp(service: str) -> Any:
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    except ImportError as error:
+        raise RuntimeError("OTEL_EXPORTER_OTLP_ENDPOINT is set, but the exporter is missing: pip install 'restow[otlp]'") from error
+    provider = TracerProvider(resource=Resource.create({"service.name": f"restow-{service}"}))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider.get_tracer("restow")

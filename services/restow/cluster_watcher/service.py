@@ -1,0 +1,108 @@
+"""cluster_watcher: list and watch become facts. It decides nothing and has no effects."""
+
+import asyncio
+from typing import Any
+
+from restow.cluster_watcher.observer import Observer
+from restow.kube import decode as d
+from restow.kube.reflector import Config, Reflector, Restart
+from restow.kube.watch import half_jitter, watch
+from restow.runtime import logs
+from restow.runtime.service import Context, Parts, Service, Shaping
+from restow.runtime.signals import Bell
+
+QUIET_REASONS = ("Expired", "Status404")
+"""History is finite, and a CRD may not be installed (yet): nothing to worry about."""
+
+
+def service() -> Service:
+    observer = Observer()
+    return Service(
+        name="cluster_watcher",
+        family="cluster",
+        decider=observer,
+        assemble=lambda context: assemble(context, observer),
+        shape=lambda context: Shaping(propose=observer.propose, book=observer, shrink=observer.smaller),
+    )
+
+
+def assemble(context: Context, observer: Observer) -> Parts:
+    watches = Watches(context, observer)
+    return Parts(tasks=[watches.run()], checks=[watches.problem])
+
+
+class Watches:
+    """All collections, watched while this process leads, and listed again after somebody else wrote facts."""
+
+    def __init__(self, context: Context, observer: Observer) -> None:
+        self._context, self._observer = context, observer
+        self._reflectors: dict[str, Reflector[Any]] = {}
+        self._why: dict[str, str] = {}
+        self._led = Bell()
+        self._log = logs.get(service="cluster_watcher")
+        self._context.leadership.changed.append(self._led.ring)
+        self._context.follower.listeners.append(self._report_undecodable)
+
+    def problem(self) -> str:
+        """Why facts are not complete yet. A standby watches nothing and is ready."""
+        if not self._context.leadership.leading:
+            return ""
+        missing = [
+            f"{c.name} ({self._why.get(c.name, 'not listed yet')})"
+            for c in (d.NODES, d.PODS)
+            if not (c.name in self._reflectors and self._reflectors[c.name].synced)
+        ]
+        return f"waiting for {', '.join(missing)}" if missing else ""
+
+    async def run(self) -> None:
+        while True:
+            while not self._context.leadership.leading:
+                await self._led.wait()
+            self._observer.relist.clear()
+            tasks = [asyncio.create_task(self._watch(c), name=f"watch {c.name}") for c in d.COLLECTIONS]
+            again = asyncio.create_task(self._observer.relist.wait())
+            try:
+                done, _ = await asyncio.wait({again, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+                self._log.info("listing again", reason="another process wrote facts")
+            finally:
+                for task in (again, *tasks):
+                    task.cancel()
+                await asyncio.gather(again, *tasks, return_exceptions=True)
+                self._observer.forget()
+
+    async def _watch(self, collection: d.Collection[Any]) -> None:
+        context, observer = self._context, self._observer
+        optional = collection in (d.VOLCANO_RESERVATIONS, d.KOORDINATOR_RESERVATIONS)
+        reflector = Reflector(
+            collection, context.state.synced.get(collection.name, ""),
+            Config(max_backoff=3_000 if optional else 10_000), half_jitter,
+        )
+        self._reflectors[collection.name] = reflector
+        async for changes in watch(context.client, reflector):
+            restarts = [change for change in changes if isinstance(change, Restart)]
+            for restart in restarts:
+                self._restarted(collection, restart)
+            if restarts:
+                changes = [change for change in changes if not isinstance(change, Restart)]
+            if changes:
+                observer.add(collection, changes, reflector.version if reflector.synced else "")
+                context.commander.wake()
+                await observer.room()
+
+    def _restarted(self, collection: d.Collection[Any], restart: Restart) -> None:
+        self._context.metrics.restarts.labels("cluster", collection.name, restart.reason).inc()
+        self._why[collection.name] = f"{restart.reason} {restart.message}".strip()
+        say = self._log.debug if restart.reason in QUIET_REASONS else self._log.info
+        say("watch starts again", kind=collection.name, reason=restart.reason, message=restart.message, wait_ms=restart.wait)
+
+    def _report_undecodable(self) -> None:
+        if not self._observer.undecodable:
+            return
+        found, self._observer.undecodable = self._observer.undecodable, []
+        for one in found:
+            self._context.metrics.undecodable.labels("cluster", one.kind).inc()
+            self._log.warning(
+                "object left out", kind=one.kind, namespace=one.namespace, name=one.name, uid=one.uid, reason=one.message
+            )

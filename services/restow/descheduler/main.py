@@ -1,0 +1,8 @@
+"""The process `restow-descheduler`."""
+
+from restow.descheduler.service import service
+from restow.runtime.service import run
+
+
+def main() -> None:
+    run(service())

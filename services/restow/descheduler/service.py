@@ -1,0 +1,23 @@
+"""descheduler: fragmentation, plans, and the saga of each migration; creates and deletes Reservations, evicts."""
+
+from restow.descheduler.api import routes
+from restow.descheduler.effects import executors
+from restow.descheduler.policy import read
+from restow.domain.config import MigrationConfig
+from restow.domain.migration import decider
+from restow.runtime.service import Context, Parts, Service
+
+
+def service() -> Service:
+    return Service(
+        name="descheduler",
+        family="migration",
+        decider=decider,
+        assemble=assemble,
+        read_config=read,
+        default_config=MigrationConfig(),
+    )
+
+
+def assemble(context: Context) -> Parts:
+    return Parts(executors=executors(context), routes=routes(context))

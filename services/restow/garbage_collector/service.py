@@ -1,0 +1,23 @@
+"""garbage_collector: what is due; snapshots, archive, truncation."""
+
+from restow.domain.config import GcConfig
+from restow.domain.gc import decider
+from restow.garbage_collector.effects import executors
+from restow.garbage_collector.keeper import Keeper
+from restow.runtime.config_source import plain
+from restow.runtime.service import Context, Parts, Service
+
+
+def service() -> Service:
+    return Service(
+        name="garbage_collector",
+        family="gc",
+        decider=decider,
+        assemble=assemble,
+        read_config=plain(GcConfig, durations=("retention",)),
+        default_config=GcConfig(),
+    )
+
+
+def assemble(context: Context) -> Parts:
+    return Parts(executors=executors(context), tasks=[Keeper(context).run()])

@@ -1,0 +1,8 @@
+"""The process `restow-reservation-cache`."""
+
+from restow.reservation_cache.service import service
+from restow.runtime.service import run
+
+
+def main() -> None:
+    run(service())

@@ -1,0 +1,52 @@
+"""The session's effects: bind, and tell why a pod waits (DESIGN 5)."""
+
+from collections.abc import Mapping
+
+from restow.contracts import commands as c
+from restow.domain.effects import Bind, Effect, TellUnschedulable
+from restow.domain.evolve.reservations import fit_message
+from restow.domain.state import ClusterState
+from restow.kube import effects as k
+from restow.kube.record import Notice, Regarding
+from restow.kube.retry import Backoff
+from restow.runtime.clock import rfc3339
+from restow.runtime.effector import Answer, Done, Executor, Report, Retry
+from restow.runtime.service import Context
+
+ONCE = Backoff(attempts=1)
+"""The effect loop tries again itself: it asks before every attempt whether the effect is still owed."""
+
+
+def executors(context: Context) -> Mapping[type[Effect], Executor]:
+    effects = _SessionEffects(context)
+    return {Bind: Executor(effects.bind, limit=16), TellUnschedulable: Executor(effects.tell, limit=4, settle=5.0)}
+
+
+class _SessionEffects:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._kube = k.Effects(context.client, ONCE)
+
+    async def bind(self, effect: Bind, state: ClusterState) -> Answer:
+        """A pod that is bound elsewhere, or gone, is a fact that follows by itself."""
+        pod = state.pods[effect.pod]
+        match await self._kube.bind(k.PodRef(pod.namespace, pod.name, pod.pod), effect.node, effect.devices):
+            case k.Refused(reason=reason, message=message, code=code):
+                return Report(c.RefuseBind(self._context.clock.now(), effect.pod, effect.node, reason or message or str(code)))
+            case k.Failed(code=code, reason=reason, message=message, retry_after=after):
+                return Retry(f"{code} {reason} {message}".strip(), (after or 0) / 1000)
+        return Done()
+
+    async def tell(self, effect: TellUnschedulable, state: ClusterState) -> Answer:
+        pod, waiting = state.pods[effect.pod], state.waiting.get(effect.shape)
+        if waiting is None:
+            return Done()
+        message = fit_message(waiting.nodes, waiting.reasons)
+        outcome = await self._kube.patch_pod_condition(
+            k.PodRef(pod.namespace, pod.name, pod.pod), "False", "Unschedulable", message, rfc3339(waiting.at)
+        )
+        if isinstance(outcome, k.Failed):
+            return Retry(f"{outcome.code} {outcome.reason} {outcome.message}".strip(), (outcome.retry_after or 0) / 1000)
+        regarding = Regarding("v1", "Pod", pod.namespace, pod.name, pod.pod)
+        self._context.recorder.record(Notice(regarding, "FailedScheduling", "Scheduling", message, "Warning"))
+        return Done()

@@ -1,0 +1,22 @@
+"""scheduler_session: every change of who holds or uses capacity; binds pods."""
+
+from restow.domain.config import SessionConfig
+from restow.domain.session import decider
+from restow.runtime.config_source import plain
+from restow.runtime.service import Context, Parts, Service
+from restow.scheduler_session.effects import executors
+
+
+def service() -> Service:
+    return Service(
+        name="scheduler_session",
+        family="session",
+        decider=decider,
+        assemble=assemble,
+        read_config=plain(SessionConfig),
+        default_config=SessionConfig(),
+    )
+
+
+def assemble(context: Context) -> Parts:
+    return Parts(executors=executors(context))
