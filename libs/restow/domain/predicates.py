@@ -133,6 +133,11 @@ def static_mask(state: ClusterState, shape_id: ShapeId) -> np.ndarray:
     return _static(state, shape_id).mask
 
 
+def static_reasons(state: ClusterState, shape_id: ShapeId) -> list[str]:
+    """Per row, the first rule about the node that keeps the shape off it; empty where none does. Must not be written to."""
+    return _static(state, shape_id).reasons
+
+
 def feasible(state: ClusterState, shape_id: ShapeId, pinned: str = "") -> np.ndarray:
     """`(nodes,) bool`: rows that the shape fits on now. `pinned` allows just one node."""
     mask = static_mask(state, shape_id) & state.table.fits(state.vectors[shape_id])

@@ -1,0 +1,116 @@
+"""Plays a scenario against the Kubernetes API, as fast as the stack keeps up."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import aiohttp
+
+from restow.cli.demo.observer import Observer
+from restow.cli.demo.scenario import NAMESPACE, Scenario, Step, replica_set
+from restow.kubesim.nodes import NodeShape, build_node
+
+AHEAD = 256
+"""Workloads that may be on the way to a node at once; the next ones wait for these."""
+
+REQUESTS = 24
+"""API requests under way at once."""
+
+
+class ApiFailed(RuntimeError):
+    """The API refused something that the demo needs. Carries its message."""
+
+
+class Api:
+    """The few calls that a user with kubectl would make."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def __aenter__(self) -> "Api":
+        connector = aiohttp.TCPConnector(limit=REQUESTS)
+        self._session = aiohttp.ClientSession(self._url, connector=connector, timeout=aiohttp.ClientTimeout(total=60))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def create(self, path: str, body: Any) -> None:
+        async with self._session.post(path, json=body) as answer:
+            if answer.status not in (200, 201):
+                raise ApiFailed(f"POST {path}: {answer.status} {await answer.text()}")
+
+    async def delete(self, path: str) -> None:
+        async with self._session.delete(path, params={"propagationPolicy": "Background"}) as answer:
+            if answer.status not in (200, 202, 404):
+                raise ApiFailed(f"DELETE {path}: {answer.status} {await answer.text()}")
+
+    async def list(self, path: str) -> list[Any]:
+        async with self._session.get(path) as answer:
+            if answer.status != 200:
+                raise ApiFailed(f"GET {path}: {answer.status} {await answer.text()}")
+            return (await answer.json())["items"]
+
+
+async def together(calls: Iterable[Callable[[], Any]]) -> None:
+    """All of these, REQUESTS at a time; the first failure ends it."""
+    pending = iter(calls)
+
+    async def work() -> None:
+        for call in pending:
+            await call()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(REQUESTS):
+            group.create_task(work())
+
+
+async def create_nodes(api: Api, scenario: Scenario) -> None:
+    nodes = [
+        build_node(NodeShape(n.name, n.cpu, n.memory, gpus=n.gpus, gpu_model=n.model), number=i)
+        for i, n in enumerate(scenario.nodes)
+    ]
+    await together([lambda node=node: api.create("/api/v1/nodes", node) for node in nodes])
+
+
+class Feed:
+    """`arrived` and `finished` count what was asked of the API so far; `alive` are the workloads that should run."""
+
+    def __init__(self, api: Api, observer: Observer) -> None:
+        self._api, self._observer = api, observer
+        self.arrived = 0
+        self.finished = 0
+        self.alive: set[str] = set()
+
+    async def play(self, steps: Iterable[Step]) -> None:
+        base = f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets"
+        await self._api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        made: dict[str, asyncio.Task[None]] = {}
+        slots = asyncio.Semaphore(REQUESTS)
+        async with asyncio.TaskGroup() as group:
+            for step in steps:
+                await self._observer.until("the stack to keep up", self._room, 60.0)
+                await slots.acquire()
+                name = step.workload.name
+                if step.arrive:
+                    call = self._api.create(base, replica_set(step.workload))
+                    self.arrived += 1
+                    self.alive.add(name)
+                    made[name] = group.create_task(_one(call, slots, None))
+                else:
+                    call = self._api.delete(f"{base}/{name}")
+                    self.finished += 1
+                    self.alive.discard(name)
+                    group.create_task(_one(call, slots, made.pop(name)))
+
+    def _room(self) -> bool:
+        return self.arrived - self._observer.arrived() + self._observer.undecided() < AHEAD
+
+
+async def _one(call: Any, slots: asyncio.Semaphore, after: asyncio.Task[None] | None) -> None:
+    try:
+        if after is not None:
+            await asyncio.wait([after])
+        await call
+    finally:
+        slots.release()

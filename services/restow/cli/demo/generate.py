@@ -1,0 +1,80 @@
+"""A smaller cluster of the same kind as the openb trace: its node shapes in their proportions, its most popular pod shapes.
+
+The figures are counts taken from the openb lists (cluster-trace-gpu-v2023): the shapes below cover nine tenths of its pods.
+"""
+
+import random
+
+from restow.cli.demo.scenario import MIB, DemoNode, Scenario, Workload
+
+NODE_SHAPES = (
+    ((96_000, 393_216, 8, "G2"), 549),
+    ((104_000, 524_288, 2, "T4"), 387),
+    ((16_000, 122_880, 2, "P100"), 107),
+    ((128_000, 786_432, 8, "G3"), 39),
+    ((32_000, 131_072, 4, "V100M16"), 28),
+    ((64_000, 262_144, 2, "P100"), 22),
+    ((96_000, 786_432, 8, "V100M32"), 21),
+    ((8_000, 32_768, 1, "V100M16"), 19),
+    ((96_000, 393_216, 4, "T4"), 17),
+    ((48_000, 376_832, 4, "V100M32"), 9),
+    ((64_000, 262_144, 8, "V100M16"), 7),
+)
+"""((cpu milli, memory MiB, GPUs, model), number of nodes)."""
+
+POD_SHAPES = (
+    ((3_152, 5_600, 1, 810), 1047),
+    ((11_300, 49_152, 1, 1000), 857),
+    ((11_400, 48_128, 1, 1000), 534),
+    ((3_152, 5_600, 1, 1000), 470),
+    ((11_908, 47_104, 1, 470), 388),
+    ((12_500, 57_344, 0, 0), 364),
+    ((8_000, 30_517, 1, 470), 360),
+    ((32_000, 49_152, 0, 0), 284),
+    ((18_708, 64_512, 1, 1000), 255),
+    ((11_908, 47_104, 1, 650), 237),
+    ((9_810, 41_560, 1, 1000), 195),
+    ((8_000, 30_517, 0, 0), 163),
+    ((12_000, 24_576, 1, 1000), 158),
+    ((15_700, 58_368, 1, 1000), 158),
+    ((11_908, 47_104, 1, 1000), 153),
+    ((4_000, 22_888, 1, 320), 111),
+    ((16_000, 32_768, 1, 1000), 108),
+    ((8_000, 16_384, 1, 1000), 104),
+    ((4_000, 30_517, 1, 230), 84),
+    ((4_000, 15_258, 1, 320), 78),
+    ((3_152, 5_600, 1, 590), 75),
+    ((4_152, 10_600, 1, 550), 72),
+    ((32_000, 131_072, 8, 1000), 44),
+    ((16_000, 65_536, 2, 1000), 16),
+    ((32_000, 98_304, 4, 1000), 15),
+)
+"""((cpu milli, memory MiB, GPUs, milli of each), number of pods)."""
+
+
+def generate(nodes: int = 120, seed: int = 42) -> Scenario:
+    """`nodes` nodes and pods that ask for 130 % of their GPUs; lifetimes are drawn at random. Equal seeds, equal play."""
+    rng = random.Random(seed)
+    shapes = _proportional(nodes)
+    cluster = tuple(DemoNode(f"node-{i:04d}", c, m * MIB, g, model) for i, (c, m, g, model) in enumerate(shapes))
+    total = sum(n.gpus for n in cluster) * 1000
+    workloads: list[Workload] = []
+    asked = 0
+    while asked * 100 < 130 * total:
+        (cpu, memory, gpus, milli) = rng.choices([s for s, _ in POD_SHAPES], [n for _, n in POD_SHAPES])[0]
+        now = len(workloads)
+        workloads.append(
+            Workload(f"job-{now:05d}", cpu, memory * MIB, gpus, milli, (), now, now + int(rng.expovariate(1 / (nodes * 5))))
+        )
+        asked += gpus * milli
+    return Scenario(f"generated ({nodes} nodes, seed {seed})", cluster, tuple(workloads))
+
+
+def _proportional(nodes: int) -> list[tuple[int, int, int, str]]:
+    """Largest remainders: every count is its share rounded down or up."""
+    whole = sum(n for _, n in NODE_SHAPES)
+    counts = [nodes * n // whole for _, n in NODE_SHAPES]
+    by_remainder = sorted(range(len(counts)), key=lambda i: -(nodes * NODE_SHAPES[i][1] % whole))
+    for i in by_remainder[: nodes - sum(counts)]:
+        counts[i] += 1
+    return [shape for (shape, _), count in zip(NODE_SHAPES, counts, strict=True) for _ in range(count)]

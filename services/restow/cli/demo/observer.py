@@ -1,0 +1,97 @@
+"""The demo's own fold of the log: what it shows and waits for is what any reader of the log can know."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from restow.cli.demo.scenario import NAMESPACE
+from restow.domain.fragmentation import packing, typical_shapes
+from restow.domain.records import FINAL, Step
+from restow.domain.state import ClusterState
+from restow.eventlog.jetstream import connect
+from restow.runtime.follower import Follower
+
+
+class Observer:
+    """`async with Observer(nats, cluster)`: follows the log; `until` waits for what it shows."""
+
+    def __init__(self, nats: str, cluster: str) -> None:
+        self._nats, self._cluster = nats, cluster
+        self.state = ClusterState()
+        self._changed = asyncio.Event()
+
+    async def __aenter__(self) -> "Observer":
+        self.log = await connect(self._nats, self._cluster, create=False, name="restow-demo")
+        follower = Follower(self.log, "", self.state)  # type: ignore[arg-type]
+        follower.listeners.append(self._changed.set)
+        self._task = asyncio.create_task(follower.run(), name="observe the log")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        await self.log.close()
+
+    async def until(self, what: str, holds: Callable[[], bool], timeout: float) -> None:
+        """Raises TimeoutError, saying what was waited for."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        while not holds():
+            if self._task.done():
+                self._task.result()
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                raise TimeoutError(f"{what}: not within {timeout:g} s")
+            self._changed.clear()
+            if not holds():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), min(left, 1.0))
+
+    # -- what the demo asks ------------------------------------------------------------------------------------------
+
+    def arrived(self) -> int:
+        """Pods of the demo that the log has ever seen."""
+        return self.state.clock
+
+    def undecided(self) -> int:
+        """Pods that the session has not decided on yet."""
+        return len(self.state.queue)
+
+    def settled(self) -> bool:
+        """Nobody is on the way: every pod of ours runs and is ready, or waits because nothing fits."""
+        state = self.state
+        if state.queue or state.active or state.backlog:
+            return False
+        for uid, pod in state.pods.items():
+            live = state.live[uid]
+            if pod.namespace == NAMESPACE and not live.ready and uid not in state.parked:
+                return False
+            if live.deleting:
+                return False
+        return True
+
+    def running(self) -> int:
+        return sum(live.ready and not live.deleting for live in self.state.live.values())
+
+    def migrations(self) -> dict[Step, int]:
+        counts = dict.fromkeys(Step, 0)
+        for migration in self.state.migrations.values():
+            counts[migration.step] += 1
+        return counts
+
+    def finished(self, plan: str) -> bool:
+        """Whether every migration of a plan has ended."""
+        return plan in self.state.plans and all(  # type: ignore[operator]
+            m.step in FINAL for m in self.state.migrations.values() if m.plan == plan
+        )
+
+    def packing(self):
+        return packing(self.state, typical_shapes(self.state))
+
+    def allocation(self) -> int:
+        """Allocated GPU share in hundredths of a percent."""
+        now = self.packing()
+        return (now.total - now.idle) * 10_000 // now.total if now.total else 0
+
+    def holds(self) -> int:
+        return sum(len(held) for held in self.state.held_on.values())

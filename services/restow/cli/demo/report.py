@@ -1,0 +1,110 @@
+"""The report at the end, and whether every promise was kept."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from restow.contracts.values import Packing
+
+
+@dataclass(slots=True)
+class Outcome:
+    """`seconds` per phase; `broken` are promises that were not kept, in words."""
+
+    scenario: str
+    nodes: int
+    arrived: int = 0
+    finished: int = 0
+    running: int = 0
+    waiting: int = 0
+    before: Packing | None = None
+    after: Packing | None = None
+    rounds: int = 0
+    planned: int = 0
+    landed: int = 0
+    rolled_back: int = 0
+    moved: int = 0
+    lost: list[str] = field(default_factory=list)
+    rejected: list[str] = field(default_factory=list)
+    leaked: list[str] = field(default_factory=list)
+    decisions: int = 0
+    identical: int = 0
+    skipped: int = 0
+    events: int = 0
+    void: int = 0
+    log: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+
+    def judge(self) -> None:
+        """Fill `broken`."""
+        if self.lost:
+            self.broken.append(f"{len(self.lost)} pods lost: {', '.join(self.lost[:5])}")
+        if self.leaked:
+            self.broken.append(f"{len(self.leaked)} holds leaked: {', '.join(self.leaked[:5])}")
+        if self.rejected:
+            self.broken.append(f"{len(self.rejected)} pods refused by a kubelet (over-commitment): {', '.join(self.rejected[:5])}")
+        if self.identical != self.decisions:
+            self.broken.append(f"only {self.identical} of {self.decisions} decisions re-decided identically")
+        if not self.landed:
+            self.broken.append("no migration landed: the cluster was not fragmented, or nothing could move")
+        if self.before and self.after and self.after.free_nodes < self.before.free_nodes:
+            self.broken.append("fewer free nodes after defragmentation than before")
+
+    def as_json(self) -> dict[str, Any]:
+        values = asdict(self)
+        for key in ("before", "after"):
+            packing = getattr(self, key)
+            values[key] = None if packing is None else {f: getattr(packing, f) for f in packing.__struct_fields__}
+        return values
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{part * 100 / whole:.1f} %" if whole else "-"
+
+
+def show(console: Console, outcome: Outcome) -> None:
+    before, after = outcome.before, outcome.after
+    console.print()
+    if before is not None and after is not None:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in ("", "before", "after", "change"):
+            table.add_column(name, justify="left" if not name else "right")
+        table.add_row("free nodes", str(before.free_nodes), str(after.free_nodes), f"{after.free_nodes - before.free_nodes:+d}")
+        table.add_row(
+            "whole free GPUs", str(before.free_devices), str(after.free_devices), f"{after.free_devices - before.free_devices:+d}"
+        )
+        table.add_row(
+            "fragmentation (idle GPU share that typical pods cannot use)",
+            _percent(before.fragmented, before.total),
+            _percent(after.fragmented, after.total),
+            f"{(after.fragmented - before.fragmented) * 100 / before.total:+.1f} pp" if before.total else "",
+        )
+        table.add_row("idle GPU share", _percent(before.idle, before.total), _percent(after.idle, after.total), "")
+        console.print(table)
+        console.print()
+    good, bad = "[green]ok[/]", "[bold red]BROKEN[/]"
+    facts = Table(box=None, pad_edge=False, show_header=False)
+    facts.add_column(justify="left")
+    facts.add_column(justify="right")
+    facts.add_column()
+    facts.add_row("migrations landed", f"{outcome.landed} of {outcome.planned}", f"{outcome.rolled_back} rolled back, {outcome.rounds} rounds")
+    facts.add_row("pods running / waiting for room", f"{outcome.running} / {outcome.waiting}", f"on {outcome.nodes} nodes")
+    facts.add_row("pods lost", str(len(outcome.lost)), bad if outcome.lost else good)
+    facts.add_row("holds leaked", str(len(outcome.leaked)), bad if outcome.leaked else good)
+    facts.add_row("pods refused by a kubelet", str(len(outcome.rejected)), bad if outcome.rejected else good)
+    facts.add_row(
+        "decisions re-decided identically",
+        f"{outcome.identical} of {outcome.decisions}",
+        bad if outcome.identical != outcome.decisions else good,
+    )
+    console.print(facts)
+    console.print()
+    times = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in outcome.seconds.items())
+    console.print(f"{outcome.events} events in the log; {times}", style="dim", highlight=False)
+    if outcome.log:
+        console.print(f"the log: restow verify {outcome.log} · restow why --log {outcome.log} <pod>", style="dim", highlight=False, soft_wrap=True)
+    for promise in outcome.broken:
+        console.print(f"[bold red]broken promise:[/] {promise}", highlight=False)

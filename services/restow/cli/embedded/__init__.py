@@ -1,0 +1,1 @@
+"""The embedded stack: everything on one machine, as real processes, inside one folder."""

@@ -1,0 +1,119 @@
+"""One supervised child process: its log is a file, its end is noticed, and it never outlives us."""
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+STOP_TIMEOUT = 15.0
+"""Seconds until a child that was asked to stop is killed."""
+
+
+class ChildFailed(Exception):
+    """A child ended although nobody asked it to. Carries the last lines of its log."""
+
+
+def _die_with_parent() -> None:
+    """Ask the kernel to end the child when this process dies, however it dies (Linux; elsewhere `stop` does it)."""
+    try:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    except (OSError, AttributeError):
+        pass
+
+
+class Child:
+    """`restart` brings it back when it ends by itself, as a cluster would; otherwise its end is reported to `on_failure`."""
+
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str],
+        *,
+        restart: bool = False,
+        on_failure: Callable[[ChildFailed], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.log = log
+        self.restarts = 0
+        self._argv = list(argv)
+        self._environment = dict(environment)
+        self._restart = restart
+        self._on_failure = on_failure
+        self._process: asyncio.subprocess.Process | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    @property
+    def pid(self) -> int | None:
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else None
+
+    async def start(self) -> None:
+        await self._spawn()
+        self._watch = asyncio.create_task(self._supervise(), name=f"supervise {self.name}")
+
+    async def _spawn(self) -> None:
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=os.environ | self._environment,
+                start_new_session=True,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            )
+
+    async def _supervise(self) -> None:
+        quick = 0
+        while True:
+            assert self._process is not None
+            began = asyncio.get_running_loop().time()
+            code = await self._process.wait()
+            if self._stopping:
+                return
+            quick = quick + 1 if asyncio.get_running_loop().time() - began < 5 else 0
+            if not self._restart or quick > 20:
+                if self._on_failure is not None:
+                    self._on_failure(ChildFailed(f"{self.name} ended with {code}; its log {self.log} ends with:\n{self.last_words()}"))
+                return
+            self.restarts += 1
+            await asyncio.sleep(min(0.05 * 2**quick, 2.0))
+            if self._stopping:
+                return
+            await self._spawn()
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash; a supervised child comes back."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+    def signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(number)
+
+    async def stop(self) -> None:
+        """SIGTERM, then SIGKILL after STOP_TIMEOUT. May be called again."""
+        self._stopping = True
+        process = self._process
+        if process is not None and process.returncode is None:
+            process.terminate()
+            process.send_signal(signal.SIGCONT)
+            try:
+                await asyncio.wait_for(process.wait(), STOP_TIMEOUT)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        if self._watch is not None:
+            await self._watch
+
+    def last_words(self, lines: int = 8) -> str:
+        try:
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        except OSError:
+            return "(no log)"

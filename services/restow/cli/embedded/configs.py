@@ -1,0 +1,42 @@
+"""The configuration that the embedded stack starts with, as the YAML that a user would write."""
+
+SCHEDULER = """\
+# scheduler_session: the embedded stack also answers to the names that the seeds' YAML uses.
+schedulerNames: [restow, volcano, koord-scheduler]
+score: {score}
+"""
+
+
+def scheduler(score: str = "leastAllocated") -> str:
+    return SCHEDULER.format(score=score)
+
+
+POLICY = """\
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerPolicy
+profiles:
+  - name: restow
+    pluginConfig:
+      - name: Defragmentation
+        args:
+          ResourceType: nvidia.com/gpu
+          lowThresholds: {{nvidia.com/gpu: {low}}}
+          defragmentThresholds: {{nvidia.com/gpu: {defragment}}}
+          protectionThresholds: {{nvidia.com/gpu: {protection}}}
+          coolDownTime: {cooldown}
+    plugins:
+      balance:
+        enabled: [Defragmentation]
+restow:
+  interval: {interval}
+  concurrent: {concurrent}
+"""
+
+
+def policy(
+    *, low: int = 40, defragment: int = 45, protection: int = 95, cooldown: int = 0, interval: str = "0s", concurrent: int = 50
+) -> str:
+    """`interval` 0s: only when asked (API, CLI) or by cron."""
+    return POLICY.format(
+        low=low, defragment=defragment, protection=protection, cooldown=cooldown, interval=interval, concurrent=concurrent
+    )

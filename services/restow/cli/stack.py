@@ -1,0 +1,94 @@
+"""`restow up`: the embedded stack, kept running."""
+
+import asyncio
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from restow.cli.demo.feed import Api, together
+from restow.cli.demo.generate import generate
+from restow.cli.embedded import configs
+from restow.cli.embedded.stack import Stack, StackError
+from restow.kubesim.nodes import NodeShape, build_node
+
+
+@click.command()
+@click.option("--nodes", default=6, show_default=True, type=click.IntRange(0, 5000), help="Simulated GPU nodes to register.")
+@click.option("--nodes-from", "node_files", multiple=True, type=click.Path(path_type=Path, exists=True, dir_okay=False), help="YAML with Node objects, instead of simulated ones.")
+@click.option("--apply", "files", multiple=True, type=click.Path(path_type=Path, exists=True, dir_okay=False), help="YAML with objects to create at start.")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port of the Kubernetes API; 0 takes a free one.")
+@click.option("--policy", "policy_file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="DeschedulerPolicy (YAML); by default GPU defragmentation on demand.")
+@click.option("--scheduler-config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Scheduler configuration (YAML).")
+@click.option("--score", type=click.Choice(["leastAllocated", "binpack"]), default="leastAllocated", show_default=True, help="Node score, where no --scheduler-config is given.")
+@click.option("--data", default=".restow", show_default=True, type=click.Path(path_type=Path), help="Folder for everything that the stack writes.")
+@click.option("--keep", is_flag=True, help="Leave log, archive and service logs in the folder afterwards.")
+def up(nodes, node_files, files, port, policy_file, scheduler_config, score, data, keep) -> None:
+    """Run the embedded stack until Ctrl-C: broker, Kubernetes API with simulated kubelets, and the five services.
+
+    Plain kubectl works against it; other restow commands in this folder find it by themselves.
+    """
+    console = Console(highlight=False)
+    stack = Stack(
+        data,
+        policy=policy_file.read_text() if policy_file else configs.policy(),
+        scheduler=scheduler_config.read_text() if scheduler_config else configs.scheduler(score),
+        objects=files,
+        nodes=node_files,
+        port=port,
+        keep=keep,
+    )
+    try:
+        asyncio.run(_run(stack, 0 if node_files else nodes, console))
+    except StackError as error:
+        console.print(f"[bold red]the stack could not run:[/] {error}")
+        sys.exit(1)
+
+
+async def _run(stack: Stack, nodes: int, console: Console) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    console.print("starting a NATS server, a Kubernetes API and five services …", style="dim")
+    starting = asyncio.create_task(_start(stack, nodes))
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            _greet(stack, nodes, console)
+            assert stack.failed is not None
+            await asyncio.wait([stack.failed, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if stack.failed.done():
+                stack.failed.result()
+    finally:
+        for task in (starting, stopping):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+        console.print("stopping …", style="dim")
+        await stack.stop()
+
+
+async def _start(stack: Stack, nodes: int) -> None:
+    await stack.start()
+    if nodes:
+        shapes = [NodeShape(n.name, n.cpu, n.memory, gpus=n.gpus, gpu_model=n.model) for n in generate(max(nodes, 4)).nodes[:nodes]]
+        async with Api(stack.kube) as api:
+            await together([lambda i=i, s=s: api.create("/api/v1/nodes", build_node(s, number=i)) for i, s in enumerate(shapes)])
+
+
+def _greet(stack: Stack, nodes: int, console: Console) -> None:
+    console.print(f"[bold green]Restow is up[/] with {nodes} simulated nodes. Ctrl-C stops it." if nodes else "[bold green]Restow is up[/]. Ctrl-C stops it.")
+    rows = (
+        ("Kubernetes", f"kubectl --server {stack.kube} get nodes"),
+        ("Restow", "restow get nodes · restow log tail -f · restow defrag --dry-run"),
+        ("broker", stack.nats),
+        ("logs", str(stack.folder / "logs")),
+    )
+    for name, value in rows:
+        console.print(f"  {name:<11} {value}", soft_wrap=True)

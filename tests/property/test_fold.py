@@ -1,0 +1,155 @@
+"""The fold: its vectorised form equals its single-event form, a draft leaves no trace, a snapshot is the state."""
+
+from typing import Any
+
+from domain.build import GIB, NOW, configured, given, node, pod, replica_of, reservation, shape, then
+from hypothesis import given as for_all
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.values import DeviceShare
+from restow.domain import config, fold, session
+from restow.domain import gc as collector
+from restow.domain import reservation as reservations
+from restow.domain.decider import decide_all
+from restow.domain.snapshot import dump, load
+from restow.domain.state import ClusterState
+from restow.replay.diff import diff
+
+NODES = ("n0", "n1", "n2")
+SHAPES = {"small": None, "half": (1, 500), "third": (1, 330), "two": (2, 1000)}
+PODS = tuple(f"p{i}" for i in range(12))
+HOLDS = ("r0", "r1")
+
+maybe_node = st.sampled_from([None, *NODES])
+devices = st.sampled_from([(), (DeviceShare(0, 500),), (DeviceShare(1, 330),), (DeviceShare(0, 1000), DeviceShare(1, 1000))])
+
+
+@st.composite
+def facts(draw) -> Any:
+    """Any event, sensible or not: the fold is total."""
+    name, where = draw(st.sampled_from(PODS)), draw(maybe_node)
+    phase = draw(st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]))
+    deleting = draw(st.sampled_from([0, 0, 0, NOW]))
+    hold, slot = draw(st.sampled_from(HOLDS)), draw(st.sampled_from(["t-0", "t-1"]))
+    return draw(
+        st.sampled_from(
+            [
+                pod(name, draw(st.sampled_from(list(SHAPES))), owner=replica_of("web"), labels={"app": "owner"}),
+                pod(name, draw(st.sampled_from(list(SHAPES))), where or "n0", deleting=deleting, phase=phase),
+                e.PodChanged(name, where, phase, phase == "Running", deleting, devices=draw(devices)),
+                e.PodGone(name),
+                node(draw(st.sampled_from(NODES)), gpus=draw(st.integers(0, 3)), uid=draw(st.sampled_from(["u1", "u2"]))),
+                e.NodeGone(draw(st.sampled_from(NODES))),
+                e.PodPlaced(name, where or "n1", draw(devices)),
+                e.PodReleased(name, "test"),
+                e.Unfit(draw(st.sampled_from(list(SHAPES))), 3, {"Insufficient cpu": 3}, (name,)),
+                reservation(hold, ("t", 2, "half"), generation=draw(st.integers(1, 2)), deleting=deleting),
+                e.ReservationGone(hold),
+                e.ReservationAccepted(hold, draw(st.integers(1, 2)), 1, NOW + 5),
+                e.ReservationRefused(hold, 1, "InvalidSpec", "no"),
+                e.HoldPlaced(hold, slot, where or "n2", draw(devices)),
+                e.HandedOver(hold, slot, name, where or "n2", draw(devices)),
+                e.HoldReleased(hold, slot, "Deleted"),
+                e.HoldUnfit(hold, slot, 3, {"Insufficient gpu": 3}),
+                e.Expired(hold),
+                e.Collected(hold, "Retention"),
+                configured("session", config.SessionConfig(scheduler_names=("restow", "volcano"))),
+            ]
+        )
+    )
+
+
+def begin() -> ClusterState:
+    declared = [shape(name, cpu=500, gpu=gpu) for name, gpu in SHAPES.items()]
+    return given([node(n, cpu=4_000, memory=8 * GIB, gpus=2) for n in NODES], declared)
+
+
+def recount(state: ClusterState) -> list[str]:
+    """What the table must say, added up anew from records: an oracle for the incremental table."""
+    used: dict[tuple[str, str], int] = {}
+    free_devices: dict[tuple[str, int], int] = {(n, d): 1000 for n, fact in state.nodes.items() for d in range(fact.devices)}
+    charged = [(c.node, c.shape, c.devices) for c in state.charges.values()]
+    for uid, slots in state.slots.items():
+        charged += [(s.node, s.shape, s.devices) for name, s in slots.items() if (uid, name) in state.held_on.get(s.node, ())]
+    for where, what, shares in charged:
+        for resource, amount in state.shapes[what].requests.items():
+            used[where, resource] = used.get((where, resource), 0) + amount
+        for share in shares:
+            if (where, share.index) in free_devices:
+                free_devices[where, share.index] -= share.milli
+    wrong = []
+    for name, fact in state.nodes.items():
+        row = state.table.rows[name]
+        for resource, column in state.table.columns.items():
+            expected = fact.allocatable.get(resource, 0) - used.get((name, resource), 0)
+            if state.table.free[row, column] != expected:
+                wrong.append(f"{name} {resource}: {state.table.free[row, column]} free, expected {expected}")
+    return wrong
+
+
+@settings(max_examples=150, deadline=None)
+@for_all(st.lists(facts(), max_size=40))
+def test_the_table_is_what_its_records_add_up_to(events):
+    state = begin()
+    for event in events:
+        then(state, event)
+        assert not recount(state)
+
+
+@settings(max_examples=80, deadline=None)
+@for_all(st.lists(facts(), max_size=40))
+def test_a_snapshot_is_the_state(events):
+    state = then(begin(), *events)
+    again = load(dump(state))
+    assert diff(state, again) == []
+    follow = [node("n0"), pod("p0", "small"), e.PodGone("p1"), e.Expired("r0")]
+    assert diff(then(state, *follow), then(again, *follow)) == []
+
+
+@settings(max_examples=80, deadline=None)
+@for_all(st.lists(facts(), max_size=40))
+def test_deciding_leaves_the_state_as_it_was(events):
+    state = then(begin(), *events)
+    before = load(dump(state))
+    for decider, command in (
+        (session.decider, c.Schedule(NOW)),
+        (reservations.decider, c.Review(NOW)),
+        (collector.decider, c.Collect(NOW + 10)),
+    ):
+        decide_all(state, decider, [command, command])
+        assert diff(state, before) == []
+        assert not recount(state)
+
+
+@settings(max_examples=80, deadline=None)
+@for_all(st.lists(facts(), max_size=25), st.lists(facts(), min_size=20, max_size=60), st.data())
+def test_the_vectorised_fold_equals_the_single_event_fold(first, second, data):
+    placements = [
+        e.PodPlaced(p, data.draw(st.sampled_from(NODES)), data.draw(devices)) for p in data.draw(st.permutations(PODS * 2))
+    ]
+    at = data.draw(st.integers(0, len(second)))
+    events = [*second[:at], *placements, *second[at:]]
+    together, singly = then(begin(), *first), then(begin(), *first)
+    together.seq = singly.seq = together.seq + 1
+    fold.apply(together, events)
+    for event in events:
+        fold.evolve_one(singly, event)
+    assert diff(together, singly) == []
+
+
+@settings(max_examples=60, deadline=None)
+@for_all(st.lists(facts(), max_size=40))
+def test_the_session_never_overcommits_a_node(events):
+    state = then(begin(), *events)
+    before = {name: state.table.free[row].copy() for name, row in state.table.rows.items()}
+    for _ in range(3):
+        for decision in decide_all(state, reservations.decider, [c.Review(NOW)]):
+            then(state, decision.events)
+        for decision in decide_all(state, session.decider, [c.Schedule(NOW)]):
+            then(state, decision.events)
+    for name, row in state.table.rows.items():
+        assert ((state.table.free[row] >= 0) | (state.table.free[row] >= before[name])).all(), name
+        assert (state.table.device_free[row] >= -1000).all()
