@@ -39,10 +39,13 @@ class World:
     def start(self) -> None:
         self.running = start(self.store, self.loop, timings=self.timings, clock=self.loop.time)
 
-    def add_nodes(self, count: int, **shape: Any) -> None:
-        first = self.store.count(NODES)
-        shape = {"cpu": 4000, "memory": 8 * GIB, **shape}
-        create_nodes(self.store, [NodeShape(name=f"n{first + i}", **shape) for i in range(count)])
+    def add_nodes(self, count: int, *, prefix: str = "n", **shape: Any) -> None:
+        first = self.store.count(NODES) if prefix == "n" else 0
+        for number in range(first, first + count):
+            self.add_node(f"{prefix}{number}", **{"cpu": 4000, "memory": 8 * GIB, **shape})
+
+    def add_node(self, name: str, **shape: Any) -> None:
+        create_nodes(self.store, [NodeShape(name=name, **shape)])
         self.run()
 
     def run(self, seconds: float = 0.0) -> None:

@@ -168,20 +168,40 @@ def test_a_scale_down_heeds_the_deletion_cost(world):
 
 def test_a_scale_down_thins_out_the_node_with_the_most_relatives(world):
     """KS-218"""
-    world.create(REPLICASETS, "web", workload(spec=pod_spec(schedulerName="restow"), replicas=3))
-    for pod, node in zip(world.pods(), ("n0", "n0", "n1"), strict=True):
+    world.create(REPLICASETS, "web", workload(spec=pod_spec(schedulerName="restow"), replicas=8))
+    for pod, node in zip(world.pods(), ["n0"] * 7 + ["n1"], strict=True):
         world.bind(pod, node)
     world.run(0.1)
-    world.change(REPLICASETS, "web", replicas=2)
-    assert sorted(pod["spec"]["nodeName"] for pod in world.alive()) == ["n0", "n1"]
+    world.change(REPLICASETS, "web", replicas=1)
+    assert [pod["spec"]["nodeName"] for pod in world.alive()] == ["n1"]
 
 
-def test_a_scale_down_takes_the_newest_of_equal_pods(world):
+def test_relatives_are_the_pods_of_all_replicasets_of_the_same_owner(world):
     """KS-218"""
-    world.create(REPLICASETS, "web", workload(replicas=1))
+    owner = {"apiVersion": "apps/v1", "kind": "Other", "name": "o", "uid": "u", "controller": True}
+    for name, replicas in (("a", 8), ("b", 6)):
+        spec = workload({"app": name}, spec=pod_spec(schedulerName="restow"), replicas=replicas)
+        world.store.create(
+            REPLICASETS, {"metadata": {"name": name, "ownerReferences": [owner]}, "spec": spec}, "default"
+        )
+    world.running.runtime.wake()
+    world.run()
+    pods = {kind: [p for p in world.pods() if p["metadata"]["labels"]["app"] == kind] for kind in "ab"}
+    for pod, node in zip(pods["a"] + pods["b"], ["n0"] * 4 + ["n1"] * 4 + ["n1"] * 6, strict=True):
+        world.bind(pod, node)
+    world.run(0.1)
+    world.change(REPLICASETS, "a", replicas=4)
+    left = [p["spec"]["nodeName"] for p in world.alive() if p["metadata"]["labels"]["app"] == "a"]
+    assert left == ["n0"] * 4
+
+
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "nobody"])
+def test_a_scale_down_takes_the_newest_of_equal_pods(world, scheduler):
+    """KS-218"""
+    world.create(REPLICASETS, "web", workload(spec=pod_spec(schedulerName=scheduler), replicas=1))
     world.run(5)
     old = world.names()[0]
-    world.change(REPLICASETS, "web", replicas=3)
+    world.change(REPLICASETS, "web", replicas=9)
     world.run(5)
     world.change(REPLICASETS, "web", replicas=1)
     assert [name_of(pod) for pod in world.alive()] == [old]

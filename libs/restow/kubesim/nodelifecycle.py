@@ -171,20 +171,15 @@ class NodeLifecycle:
 
     def _stay(self, pod: Obj, taints: list[Obj]) -> float | None:
         """Seconds that the pod may stay; None for ever."""
-        timings = self.runtime.timings
+        scale = self.runtime.timings.toleration_scale
         stays: list[float] = []
         for taint in taints:
             fitting = [t for t in pod["spec"].get("tolerations") or () if tolerates(t, taint)]
             seconds = [t["tolerationSeconds"] for t in fitting if t.get("tolerationSeconds") is not None]
             if fitting and not seconds:
                 continue
-            if seconds:
-                stays.append(max(min(seconds), 0) * timings.toleration_scale)
-            elif taint["key"] in (NOT_READY, UNREACHABLE):
-                # Admission would have given the pod this toleration.
-                stays.append(timings.eviction * timings.toleration_scale)
-            else:
-                stays.append(0.0)
+            # Without any toleration at once; admission gives every pod 300 s for not-ready and unreachable.
+            stays.append(max(min(seconds, default=0), 0) * scale)
         return min(stays) if stays else None
 
     def _mark_not_ready(self, namespace: str, name: str) -> float | None:

@@ -13,7 +13,8 @@ Selector = dict[str, Any] | None
 
 def _holds(expression: Obj, labels: dict[str, str]) -> bool:
     """One matchExpressions entry of a label selector or a node selector."""
-    key, operator, values = expression["key"], expression["operator"], expression.get("values") or ()
+    key, operator = expression["key"], expression["operator"]
+    values: list[str] = expression.get("values") or []
     if operator == "In":
         return key in labels and labels[key] in values
     if operator == "NotIn":

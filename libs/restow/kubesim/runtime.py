@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from restow.kubesim.errors import ApiError
 from restow.kubesim.podindex import OwnerIndex, PodIndex
@@ -46,13 +46,16 @@ class Controller(Protocol):
     """One control loop."""
 
     name: str
-    watches: tuple[Resource, ...]
     queue: WorkQueue
+
+    @property
+    def watches(self) -> tuple[Resource, ...]:
+        """What it observes."""
 
     def observe(self, change: Change) -> None:
         """Note a change. Must not write to the store."""
 
-    def reconcile(self, key: Key) -> float | None:
+    def reconcile(self, key: Any) -> float | None:
         """One bounded step for one key; seconds until the next look, or None. May raise."""
 
 

@@ -54,10 +54,8 @@ class Timings:
     """Between two renewals of a node's Lease; 0 switches heartbeats off."""
     heartbeats_per_second: float = 100.0
     """At most so many renewals: 5 000 nodes renew every 50 s rather than every 10 s."""
-    eviction: float = 300.0
-    """Stay on a not-ready node of a pod that does not say (admission's tolerationSeconds)."""
     toleration_scale: float = 1.0
-    """Multiplies `eviction` and every tolerationSeconds: 0.01 makes 300 s into 3 s."""
+    """Multiplies every tolerationSeconds: 0.01 makes 300 s into 3 s."""
     final_status: bool = True
     """A stopped pod reports Failed before it is removed, as kubelets do since 1.27; one more write."""
     slice: float = 0.004

@@ -178,8 +178,8 @@ class DaemonSets(PodOwners):
             active.sort(key=lambda pod: (pod["metadata"]["creationTimestamp"], key_of(pod)))
             for pod in active[1:]:
                 self.delete_pod(pod)
-        pod = active[0] if active and should_stay else None
-        facts, wait = self._facts(owner, should_run, pod, digest)
+        kept = active[0] if active and should_stay else None
+        facts, wait = self._facts(owner, should_run, kept, digest)
         view.note(name, facts)
         return wait
 
@@ -205,11 +205,10 @@ class DaemonSets(PodOwners):
         template = owner["spec"]["template"]
         spec = clone(template.get("spec") or {})
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-        affinity = spec.setdefault("affinity", {}) or {}
-        spec["affinity"] = affinity
-        node_affinity = {**(affinity.get("nodeAffinity") or {})}
+        affinity: Obj = spec.get("affinity") or {}
+        node_affinity: Obj = affinity.get("nodeAffinity") or {}
         node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": [term]}
-        affinity["nodeAffinity"] = node_affinity
+        spec["affinity"] = {**affinity, "nodeAffinity": node_affinity}
         spec["tolerations"] = with_daemon_tolerations(spec)
         prefix = owner["metadata"]["name"] + "-"
         pod = pod_from_template(template, owner, DAEMONSETS, prefix=prefix, spec=spec)

@@ -6,6 +6,7 @@ finalizer on every pod for that; here no change can be missed, so pods of a Job 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from restow.kubesim.objects import Obj, clone, controller_of
@@ -186,7 +187,7 @@ class Jobs(PodOwners):
     def _create(self, job: Obj, group: Group, tally: _Tally, count: int) -> None:
         name, uid = job["metadata"]["name"], uid_of(job)
         template = job["spec"]["template"]
-        indexes: list[int | None] = [None] * count
+        indexes: Sequence[int | None] = [None] * count
         if _is_indexed(job):
             running = {_index_of(pod) for pod in group.members.values() if is_active(pod)}
             taken = running | tally.indexes
