@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from restow.eventlog.port import EventLog, LogMismatch, Record, Unavailable
 from restow.eventlog.segment import (
@@ -17,6 +17,8 @@ from restow.eventlog.segment import (
     open_segment,
     read_segment,
 )
+
+T = TypeVar("T")
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 """Unpacked bytes of lines after which a segment is closed and the next begun."""
@@ -151,10 +153,10 @@ async def _written(
                 rest = [record for record in batch if record.seq <= stop]
                 while rest:
                     writer = writer or SegmentWriter(folder, log.log_id, log.cluster, previous)
-                    taken = await asyncio.to_thread(_add, writer, rest, segment_bytes)
+                    taken = await _whole(_add, writer, rest, segment_bytes)
                     rest = rest[taken:]
                     if writer.size >= segment_bytes or writer.last == stop:
-                        segment = await asyncio.to_thread(writer.finish)
+                        segment = await _whole(writer.finish)
                         writer, previous = None, segment.digest
                         yield segment
                 if batch[-1].seq >= stop:
@@ -162,6 +164,16 @@ async def _written(
     finally:
         if writer is not None:
             writer.abandon()
+
+
+async def _whole(work: Callable[..., T], *arguments: object) -> T:
+    """`work` in a thread; a caller that is cancelled waits for its end, so that nothing is taken from under it."""
+    running = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait({running})
+        raise
 
 
 def _add(writer: SegmentWriter, records: list[Record], segment_bytes: int) -> int:

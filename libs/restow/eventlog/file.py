@@ -86,6 +86,10 @@ class FileLog:
         """True until closed."""
         return self._file is not None
 
+    async def wait_connected(self) -> None:
+        """See EventLog.wait_connected."""
+        self._opened()
+
     async def append(self, family: Family, body: bytes, envelope: Envelope, *, expected_last: int) -> int:
         """See EventLog.append."""
         check_append(family, body, expected_last, self.max_body)

@@ -79,6 +79,10 @@ class MemoryLog:
         """True until closed."""
         return not self._closed
 
+    async def wait_connected(self) -> None:
+        """See EventLog.wait_connected."""
+        self._check_open()
+
     def lose_ack(self, *, stored: bool) -> None:
         """Fault for tests: the next append raises Unknown, after storing (`stored`) or without."""
         self._lost.append(stored)

@@ -130,6 +130,10 @@ class EventLog(Protocol):
         """False while the broker is out of reach: readers wait and resume by themselves; be unready meanwhile."""
         ...
 
+    async def wait_connected(self) -> None:
+        """Until `connected` holds. Raises Closed."""
+        ...
+
     async def append(self, family: Family, body: bytes, envelope: Envelope, *, expected_last: int) -> int:
         """Store one commit durably and return its sequence.
 

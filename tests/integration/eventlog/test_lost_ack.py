@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from restow.eventlog.port import Conflict, Unknown
+from restow.eventlog.port import Closed, Conflict, Unknown
 from restow.eventlog.testing import envelope
 
 from .helpers import BODY, take, until
@@ -67,3 +67,24 @@ async def test_a_late_arrival_loses_against_what_was_decided_meanwhile(wire, nat
     wire.mute = False
     with pytest.raises(Conflict):
         await quick.append("session", BODY, envelope("late"), expected_last=0)
+
+
+async def test_waiting_for_the_broker_ends_when_it_is_back_or_the_log_is_closed(own_server, opened, cluster):
+    log = await opened(own_server.url, cluster)
+    await log.wait_connected()
+    own_server.kill()
+    await until(lambda: not log.connected)
+    waiting = [asyncio.create_task(log.wait_connected()) for _ in range(2)]
+    await asyncio.sleep(0.05)
+    assert not any(task.done() for task in waiting)
+    await own_server.start_async()
+    await asyncio.wait_for(asyncio.gather(*waiting), 5)
+    own_server.kill()
+    await until(lambda: not log.connected)
+    waiting = asyncio.create_task(log.wait_connected())
+    reading = asyncio.create_task(anext(log.read(1)))
+    await asyncio.sleep(0.05)
+    await log.close()
+    for task in (waiting, reading):
+        with pytest.raises(Closed):
+            await asyncio.wait_for(task, 5)

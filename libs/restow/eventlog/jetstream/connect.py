@@ -174,6 +174,13 @@ class Broker:
         """Whether requests can be sent now."""
         return self.client.is_connected and not self.closed
 
+    async def wait_connected(self) -> None:
+        """Until requests can be sent. Raises Closed."""
+        while not self.connected:
+            if self.closed:
+                raise self.ended()
+            await self.changed.wait()
+
     def inbox(self) -> str:
         """A new subject under this user's inbox prefix."""
         return self.client.new_inbox()

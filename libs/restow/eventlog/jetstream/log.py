@@ -62,6 +62,10 @@ class JetStreamLog:
         """See EventLog.connected."""
         return self.broker.connected
 
+    async def wait_connected(self) -> None:
+        """See EventLog.wait_connected."""
+        await self.broker.wait_connected()
+
     async def append(self, family: Family, body: bytes, envelope: Envelope, *, expected_last: int) -> int:
         """See EventLog.append."""
         if self._verified_losses != self.broker.losses and self.broker.connected:

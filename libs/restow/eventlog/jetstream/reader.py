@@ -307,7 +307,7 @@ class Feed:
             raise self._fatal
 
     async def _pause(self, seconds: float) -> None:
-        """Wait `seconds`, and on while the broker is away; whatever the connection does ends the wait at once."""
+        """Wait `seconds`, and on while the broker is away."""
         self._check_open()
         if seconds:
             self._wake.clear()
@@ -316,16 +316,8 @@ class Feed:
                     await self._wake.wait()
             except TimeoutError:
                 pass
-        while not self._broker.connected:
-            self._check_open()
-            changed = asyncio.ensure_future(self._broker.changed.wait())
-            try:
-                async with asyncio.timeout(1.0):
-                    await changed
-            except TimeoutError:
-                pass
-            finally:
-                changed.cancel()
+        if not self._broker.connected:
+            await self._broker.wait_connected()
 
 
 def _position(reply: str) -> tuple[int, int, int, int]:
