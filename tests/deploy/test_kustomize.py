@@ -7,8 +7,11 @@ import pytest
 import yaml
 from deploy.manifests import DEPLOY, ROOT, SERVICES, build, containers, env, named, of_kind
 
+from restow.domain.config import SessionConfig
+
 FOLDERS = ("base", "overlays/dev", "overlays/production")
 WORKLOADS = ("Deployment", "StatefulSet")
+SCHEDULER = DEPLOY / "base" / "config" / "scheduler.yaml"
 MADE_BY_HAND = {"restow-nats"}
 """Secrets that no manifest holds; docs/operations.md says how to make them."""
 
@@ -24,7 +27,7 @@ def users() -> set[str]:
     return set(re.findall(r"^\s+user: (\w+)", (DEPLOY / "nats" / "permissions.conf").read_text(), re.MULTILINE))
 
 
-@pytest.mark.parametrize("path", sorted(DEPLOY.rglob("*.yaml")), ids=lambda p: str(p.relative_to(DEPLOY)))
+@pytest.mark.parametrize("path", sorted(set(DEPLOY.rglob("*.yaml")) - {SCHEDULER}), ids=lambda p: str(p.relative_to(DEPLOY)))
 def test_every_file_is_yaml_with_kind_and_name(path: Path):
     for manifest in yaml.safe_load_all(path.read_text()):
         assert manifest["apiVersion"]
@@ -221,16 +224,19 @@ def test_the_broker_is_reached_by_the_services_alone():
     assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
 
 
-# -- policy ----------------------------------------------------------------------------------------------------------
+# -- configuration ---------------------------------------------------------------------------------------------------
 
 
-def test_the_policy_is_one_that_makes_sense():
-    policy = yaml.safe_load((DEPLOY / "base" / "config" / "descheduler-policy.yaml").read_text())
-    assert (policy["apiVersion"], policy["kind"]) == ("descheduler/v1alpha2", "DeschedulerPolicy")
+def configuration(name: str):
+    return yaml.safe_load((DEPLOY / "base" / "config" / name).read_text())
+
+
+def test_the_descheduler_takes_its_policy():
+    read = pytest.importorskip("restow.descheduler.policy").read
+    policy = configuration("descheduler-policy.yaml")
     (profile,) = policy["profiles"]
-    assert profile["plugins"]["balance"]["enabled"] == ["Defragmentation"]
-    (args,) = [c["args"] for c in profile["pluginConfig"] if c["name"] == "Defragmentation"]
-    assert set(args) == {
+    (plugin,) = profile["pluginConfig"]
+    assert set(plugin["args"]) == {
         "ResourceType",
         "protectionThresholds",
         "defragmentThresholds",
@@ -239,13 +245,19 @@ def test_the_policy_is_one_that_makes_sense():
         "evictableNamespaces",
         "coolDownTime",
     }
+    config = read(policy)
+    args = config.defragmentation
+    assert args.resourceType == "nvidia.com/gpu"
     low, defragment, protection = (
-        args[k][args["ResourceType"]] for k in ("lowThresholds", "defragmentThresholds", "protectionThresholds")
+        t[args.resourceType] for t in (args.lowThresholds, args.defragmentThresholds, args.protectionThresholds)
     )
     assert 0 < low < defragment < protection <= 100
+    assert {"kube-system", "restow-system"} <= set(args.evictableNamespaces.exclude)
+    assert config.interval == 600_000
 
 
-def test_the_schedulers_configuration_has_volcanos_form():
-    conf = yaml.safe_load((DEPLOY / "base" / "config" / "volcano-scheduler.conf").read_text())
-    assert [a.strip() for a in conf["actions"].split(",")] == ["enqueue", "reserve", "allocate", "backfill"]
-    assert all(p["name"] for tier in conf["tiers"] for p in tier["plugins"])
+def test_the_session_takes_its_configuration():
+    plain = pytest.importorskip("restow.runtime.config_source").plain
+    config = plain(SessionConfig)(configuration("scheduler.yaml"))
+    assert config.scheduler_names == ("restow",)
+    assert config.score == "binpack"

@@ -31,6 +31,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
     },
     "descheduler": {
         "reservations.batch.volcano.sh": {"get", "create", "delete"},
+        "reservations.scheduling.koordinator.sh": {"get", "create", "delete"},
         "pods": {"get", "patch"},
         "pods/eviction": {"create"},
         "events.events.k8s.io": {"get", "create", "patch"},
