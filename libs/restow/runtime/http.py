@@ -20,7 +20,7 @@ class Route(msgspec.Struct, frozen=True):
     path: str
     summary: str
     handler: Handler
-    answers: Mapping[int, str] = {200: "done"}
+    answers: Mapping[int, str]
     query: Mapping[str, dict[str, Any]] = {}
     body: Mapping[str, dict[str, Any]] = {}
     content: str = "application/json"

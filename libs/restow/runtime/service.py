@@ -33,7 +33,7 @@ from restow.runtime.effector import Effector, Executor
 from restow.runtime.follower import CorruptCommit, Follower
 from restow.runtime.health import Health
 from restow.runtime.http import Route, Server
-from restow.runtime.leadership import Deposed, Leadership
+from restow.runtime.leadership import Deposed, Leadership, Phase
 from restow.runtime.telemetry import Metrics, Tracer
 
 LEASE = LeaseConfig(duration=10, renew_deadline=7.0, retry=1.0)
@@ -323,11 +323,13 @@ class Process:
 
     async def _may_have_leases(self, elector: Elector) -> bool:
         """Without the right to Leases the process leads at once: the log decides anyway."""
+        assert self.context is not None
         try:
-            await elector.acquire_or_renew()
+            if not await elector.acquire_or_renew():
+                await self.context.client.get(f"/api/v1/namespaces/{self.settings.namespace}")
         except ApiStatus as error:
             if error.code in (403, 404, 405, 501):
-                self.logger.warning("no leases here; leading at once", reason=str(error))
+                self.logger.warning("no leases here: leading at once, the log decides", reason=str(error))
                 return False
         return True
 
@@ -347,7 +349,8 @@ class Process:
 
     async def _drain(self, commander: Commander, effector: Effector, tasks: list[asyncio.Task[None]]) -> None:
         """Finish the commit and the effects in flight, then give the lease up."""
-        seconds = self.settings.drain
+        assert self.context is not None
+        seconds, context = self.settings.drain, self.context
         self.logger.info("draining", commit_in_flight=commander.in_flight, effects=effector.under_way, seconds=seconds)
         await effector.drain(seconds)
         commander.drain()
@@ -356,7 +359,7 @@ class Process:
             await asyncio.wait(running, timeout=seconds)
         self._drained.set()
         leader = [t for t in tasks if not t.done() and t.get_name() == "Process._lead"]
-        if leader:
+        if leader and context.leadership.phase is not Phase.STANDBY:
             await asyncio.wait(leader, timeout=2.0)
 
     # -- what others see -----------------------------------------------------------------------------------------------
