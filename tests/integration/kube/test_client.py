@@ -1,0 +1,136 @@
+"""The client reaches a cluster as kubectl would, and every failure is an ApiStatus."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from contextlib import aclosing
+
+import pytest
+import yaml
+
+from restow.kube import decode as d
+from restow.kube.client import ApiStatus, ClientConfig, ClientConfigError, connect, path_of
+
+
+def kubeconfig(path, url: str):
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "sim",
+        "contexts": [{"name": "sim", "context": {"cluster": "sim", "user": "me"}}],
+        "clusters": [{"name": "sim", "cluster": {"server": url}}],
+        "users": [{"name": "me", "user": {"token": "abc"}}],
+    }
+    path.write_text(yaml.safe_dump(document))
+    return str(path)
+
+
+async def test_a_kubeconfig_leads_to_the_cluster(api, tmp_path):
+    config = ClientConfig(kubeconfig=kubeconfig(tmp_path / "config", api.server.url))
+    async with await connect(config) as client:
+        assert json.loads(await client.get("/api/v1/namespaces/default"))["kind"] == "Namespace"
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (ClientConfig(url="127.0.0.1:80"), "url is '127.0.0.1:80'; allowed: http"),
+        (ClientConfig(kubeconfig="/nowhere/config"), "kubeconfig '/nowhere/config'"),
+        (ClientConfig(in_cluster=True), "in-cluster configuration: .*; allowed: "),
+    ],
+)
+async def test_a_bad_configuration_says_what_is_allowed(config, message):
+    with pytest.raises(ClientConfigError, match=message):
+        await connect(config)
+
+
+async def test_an_error_carries_code_reason_message_and_retry_after(api):
+    with pytest.raises(ApiStatus) as missing:
+        await api.client.get("/api/v1/nodes/nobody")
+    assert (missing.value.code, missing.value.reason) == (404, "NotFound")
+    api.faults.add("status", verb="get", resource="nodes", code=429, retry_after=3)
+    with pytest.raises(ApiStatus) as busy:
+        await api.client.get("/api/v1/nodes/nobody")
+    assert (busy.value.code, busy.value.retry_after, busy.value.transient) == (429, 3000, True)
+
+
+async def test_no_answer_is_code_zero(api):
+    # All of them: aiohttp repeats a GET once by itself when a kept connection turns out to be closed.
+    api.faults.add("cut", verb="get", resource="nodes", count=-1)
+    with pytest.raises(ApiStatus) as cut:
+        await api.client.get("/api/v1/nodes/nobody")
+    assert (cut.value.code, cut.value.transient) == (0, True)
+
+
+async def test_a_slow_answer_is_not_waited_for(api):
+    api.faults.add("delay", verb="get", resource="nodes", seconds=5)
+    async with await connect(ClientConfig(url=api.server.url, timeout=0.05)) as client:
+        with pytest.raises(ApiStatus) as slow:
+            await client.get("/api/v1/nodes/nobody")
+    assert (slow.value.code, slow.value.reason) == (0, "Timeout")
+
+
+async def test_a_watch_that_falls_silent_is_given_up(api):
+    async with await connect(ClientConfig(url=api.server.url, idle=0.05)) as client:
+        lines = client.watch_lines(d.NODES, (("watch", "true"),))
+        with pytest.raises(ApiStatus) as silent:
+            await anext(lines)
+    assert (silent.value.code, silent.value.reason) == (0, "Timeout")
+
+
+async def test_lines_are_whole_however_the_network_cuts_them():
+    """A server of our own that sends three lines in odd pieces, and a fourth that it never finishes."""
+    pieces = [b'{"a":', b'1}\n{"b":2}\n{', b'"c":3}', b"\n\n", b'{"never":']
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for piece in pieces:
+            writer.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+            await writer.drain()
+            await asyncio.sleep(0.005)
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    got = []
+    async with (
+        await connect(ClientConfig(url=f"http://127.0.0.1:{port}")) as client,
+        aclosing(client.watch_lines(d.NODES, ())) as lines,
+    ):
+        async for some in lines:
+            got += some
+    server.close()
+    assert got == [b'{"a":1}', b'{"b":2}', b'{"c":3}']
+
+
+async def test_a_gateways_page_is_an_error_too():
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = b"<html>bad gateway</html>"
+        head = f"HTTP/1.1 502 Bad Gateway\r\nContent-Length: {len(body)}\r\nRetry-After: 2\r\n\r\n"
+        writer.write(head.encode() + body)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with await connect(ClientConfig(url=f"http://127.0.0.1:{port}")) as client:
+        with pytest.raises(ApiStatus) as bad:
+            await client.get("/x")
+    server.close()
+    assert (bad.value.code, bad.value.retry_after, bad.value.message) == (502, 2000, "<html>bad gateway</html>")
+
+
+def test_paths():
+    assert path_of(d.PODS, "ns", "p", "binding") == "/api/v1/namespaces/ns/pods/p/binding"
+    assert path_of(d.KOORDINATOR_RESERVATIONS, "", "r", "status").endswith("/reservations/r/status")
+    assert path_of(d.VOLCANO_RESERVATIONS, "a/b") == "/apis/batch.volcano.sh/v1alpha1/namespaces/a%2Fb/reservations"
+
+
+def test_the_models_of_kubernetes_asyncio_are_not_imported_for_a_plain_url():
+    code = "import restow.kube.client, restow.kube.watch, restow.kube.effects, sys; print('kubernetes_asyncio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"

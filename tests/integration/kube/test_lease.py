@@ -1,0 +1,142 @@
+"""One leader at a time; a new one as soon as the old one lets go, and no sooner than its lease allows."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from restow.kube.lease import Elector, LeaseConfig, leading
+
+CONFIG = LeaseConfig(duration=15, renew_deadline=10, retry=2)
+
+
+class Time:
+    """A clock that moves when it is told, or when somebody sleeps."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def time():
+    return Time()
+
+
+@pytest.fixture
+def elector(api, time):
+    def make(identity: str) -> Elector:
+        return Elector(api.client, "default", "session", identity, CONFIG, time, lambda: datetime(2026, 3, 1, tzinfo=UTC))
+
+    return make
+
+
+async def lease(api):
+    return await api.read("/apis/coordination.k8s.io/v1/namespaces/default/leases/session")
+
+
+async def test_a_free_lease_is_taken(api, elector):
+    assert await elector("a").acquire_or_renew()
+    spec = (await lease(api)).spec
+    assert (spec.holderIdentity, spec.leaseDurationSeconds, spec.leaseTransitions) == ("a", 15, 0)
+    assert spec.renewTime == "2026-03-01T00:00:00.000000Z"
+
+
+async def test_a_held_lease_is_not_taken(elector):
+    assert await elector("a").acquire_or_renew()
+    assert not await elector("b").acquire_or_renew()
+
+
+async def test_an_abandoned_lease_is_taken_after_its_duration_by_ones_own_clock(api, elector, time):
+    a, b = elector("a"), elector("b")
+    await a.acquire_or_renew()
+    assert not await b.acquire_or_renew()
+    time.now += 14.9
+    assert not await b.acquire_or_renew()
+    time.now += 0.2
+    assert await b.acquire_or_renew()
+    assert (await lease(api)).spec.leaseTransitions == 1
+    assert not await a.acquire_or_renew()
+
+
+async def test_a_renewal_starts_the_duration_again(api, elector, time):
+    a, b = elector("a"), elector("b")
+    a._now = lambda: datetime.fromtimestamp(time(), UTC)
+    for _ in range(5):
+        assert await a.acquire_or_renew()
+        assert not await b.acquire_or_renew()
+        time.now += 10
+
+
+async def test_a_released_lease_is_free_at_once(elector):
+    a, b = elector("a"), elector("b")
+    await a.acquire_or_renew()
+    await a.release()
+    assert await b.acquire_or_renew()
+
+
+async def test_of_two_that_try_at_once_one_wins(api, elector):
+    results = await asyncio.gather(*(elector(name).acquire_or_renew() for name in "abcdef"))
+    assert results.count(True) == 1
+
+
+async def test_what_others_wrote_on_the_lease_stays(api, elector):
+    a = elector("a")
+    await a.acquire_or_renew()
+    path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/session"
+    await api.client.patch(path, {"metadata": {"labels": {"team": "x"}}})
+    assert await a.acquire_or_renew()
+    assert (await lease(api)).metadata.labels.team == "x"
+
+
+async def test_leading_releases_at_the_end(api, elector, time):
+    async with leading(elector("a"), sleep=time.sleep) as leadership:
+        assert not leadership.lost.is_set()
+        assert (await lease(api)).spec.holderIdentity == "a"
+    assert not getattr((await lease(api)).spec, "holderIdentity", "")
+
+
+async def test_leading_waits_for_the_other(api, elector, time):
+    await elector("a").acquire_or_renew()
+    waits = []
+    async with leading(elector("b"), on_wait=waits.append, sleep=time.sleep, share=lambda: 0.0):
+        assert (await lease(api)).spec.holderIdentity == "b"
+    assert waits == ["another holds the lease"] * 8
+
+
+async def test_a_leader_whose_lease_was_taken_is_told_once(api, elector, time):
+    told = []
+    async with leading(elector("a"), on_lost=lambda: told.append(1), sleep=time.sleep) as leadership:
+        path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/session"
+        await api.client.patch(path, {"spec": {"holderIdentity": "b", "leaseDurationSeconds": 3600}})
+        async with asyncio.timeout(5):
+            await leadership.lost.wait()
+    assert told == [1]
+    assert (await lease(api)).spec.holderIdentity == "b"
+
+
+async def test_a_leader_that_cannot_renew_stops_before_others_may_start(api, elector, time):
+    async with leading(elector("a"), sleep=time.sleep, share=lambda: 0.0) as leadership:
+        began = time.now
+        api.faults.add("status", resource="leases", code=503, count=-1)
+        async with asyncio.timeout(5):
+            await leadership.lost.wait()
+        assert time.now - began < CONFIG.duration
+        api.faults.clear()
+
+
+async def test_a_short_outage_costs_no_leadership(api, elector, time):
+    async with leading(elector("a"), sleep=time.sleep, share=lambda: 0.0) as leadership:
+        rule = api.faults.add("status", resource="leases", code=503, count=3)
+        async with asyncio.timeout(5):
+            while rule.hits < 3:
+                await asyncio.sleep(0)
+        hits = len(api.faults.rules)
+        assert hits == 1
+        assert not leadership.lost.is_set()
