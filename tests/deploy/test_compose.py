@@ -75,10 +75,24 @@ def test_nothing_of_ours_can_write_its_root_or_gain_rights(name):
 
 
 def test_kubesim_is_the_api_unless_another_is_named():
-    assert SERVICES["kubesim"]["command"] == ["restow-kubesim", "--host", "0.0.0.0", "--port", "8080"]
-    assert "restow-kubesim" in SCRIPTS
+    command, *flags = SERVICES["kubesim"]["command"]
+    assert command == "restow-kubesim"
+    assert command in SCRIPTS
+    assert {"--host=0.0.0.0", "--port=8080"} <= set(flags)
     for name in OURS:
         assert SERVICES[name]["environment"]["RESTOW_KUBE"] == "${RESTOW_KUBE:-http://kubesim:8080}"
+
+
+def test_kubesim_starts_with_every_crd_the_namespace_of_the_leases_and_nodes():
+    assert SERVICES["kubesim"]["volumes"] == ["./deploy:/etc/restow:ro"]
+    found = []
+    for flag in SERVICES["kubesim"]["command"]:
+        if "=/etc/restow/" in flag:
+            found += yaml.safe_load_all((ROOT / "deploy" / flag.split("=/etc/restow/")[1]).read_text())
+    named = {(m["kind"], m["metadata"]["name"]) for m in found}
+    assert {("CustomResourceDefinition", p.stem) for p in (ROOT / "deploy" / "crds").glob("*.*.yaml")} <= named
+    assert ("Namespace", "restow-system") in named
+    assert sum(kind == "Node" for kind, _ in named) >= 2
 
 
 def test_the_broker_gets_its_files_its_volume_and_every_password():

@@ -11,7 +11,7 @@ from restow.domain.config import SessionConfig
 
 FOLDERS = ("base", "overlays/dev", "overlays/production")
 WORKLOADS = ("Deployment", "StatefulSet")
-SCHEDULER = DEPLOY / "base" / "config" / "scheduler.yaml"
+SCHEDULERS = {DEPLOY / "base" / "config" / "scheduler.yaml", DEPLOY / "compose" / "scheduler.yaml"}
 MADE_BY_HAND = {"restow-nats"}
 """Secrets that no manifest holds; docs/operations.md says how to make them."""
 
@@ -27,7 +27,7 @@ def users() -> set[str]:
     return set(re.findall(r"^\s+user: (\w+)", (DEPLOY / "nats" / "permissions.conf").read_text(), re.MULTILINE))
 
 
-@pytest.mark.parametrize("path", sorted(set(DEPLOY.rglob("*.yaml")) - {SCHEDULER}), ids=lambda p: str(p.relative_to(DEPLOY)))
+@pytest.mark.parametrize("path", sorted(set(DEPLOY.rglob("*.yaml")) - SCHEDULERS), ids=lambda p: str(p.relative_to(DEPLOY)))
 def test_every_file_is_yaml_with_kind_and_name(path: Path):
     for manifest in yaml.safe_load_all(path.read_text()):
         assert manifest["apiVersion"]
@@ -258,6 +258,8 @@ def test_the_descheduler_takes_its_policy():
 
 def test_the_session_takes_its_configuration():
     plain = pytest.importorskip("restow.runtime.config_source").plain
-    config = plain(SessionConfig)(configuration("scheduler.yaml"))
-    assert config.scheduler_names == ("restow",)
-    assert config.score == "binpack"
+    for path in SCHEDULERS:
+        config = plain(SessionConfig)(yaml.safe_load(path.read_text()))
+        assert config.score == "binpack"
+        wanted = ("restow",) if "base" in path.parts else ("restow", "volcano", "koord-scheduler")
+        assert config.scheduler_names == wanted
