@@ -19,10 +19,17 @@ from restow.kubesim.resources import PERSISTENTVOLUMECLAIMS, PODS, STATEFULSETS
 from restow.kubesim.runtime import write_status
 from restow.kubesim.shelf import Change
 from restow.kubesim.workloads import revisions
-from restow.kubesim.workloads.common import CREATE_BATCH, PodOwners, ignore_gone, pod_from_template
+from restow.kubesim.workloads.common import PodOwners, ignore_gone, pod_from_template
 
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 INDEX_LABEL = "apps.kubernetes.io/pod-index"
+
+_SMALL = 100
+"""Pods up to which a set is looked at after every change."""
+_GATHER = 50e-6
+"""Seconds per pod that a larger set gathers changes."""
+_STEP = 50
+"""Pods that one reconcile of a Parallel set makes or deletes."""
 
 
 class StatefulSets(PodOwners):
@@ -32,9 +39,17 @@ class StatefulSets(PodOwners):
     resource = STATEFULSETS
     watches = (STATEFULSETS, PODS)
 
+    def pod_changed(self, pod: PodKey, owner: Obj, change: Change) -> None:
+        self._look_soon((pod[0], owner["name"]), owner["uid"])
+
     def pod_touched(self, pod: PodKey, owner: Obj, change: Change) -> None:
-        """Readiness lets the next pod be made, so it cannot wait for a batch."""
-        self.queue.add((pod[0], owner["name"]))
+        """Readiness lets the next pod be made, so it does not wait for a batch."""
+        self._look_soon((pod[0], owner["name"]), owner["uid"])
+
+    def _look_soon(self, key: PodKey, uid: str) -> None:
+        """At once for small sets. A look at a large one costs as much as it has pods, so it gathers changes."""
+        size = len(self.runtime.pods.group(uid).members)
+        self.queue.add_after(key, 0.0 if size <= _SMALL else size * _GATHER)
 
     def reconcile(self, key: PodKey) -> float | None:
         owner = self.store.find(STATEFULSETS, *key)
@@ -73,7 +88,7 @@ class StatefulSets(PodOwners):
                 done += 1
             if ordered:
                 return soonest
-            if done >= CREATE_BATCH:
+            if done >= _STEP:
                 return 0.0
         if self._scale_down(owner, pods, end, ordered):
             return soonest
@@ -90,11 +105,10 @@ class StatefulSets(PodOwners):
     def _scale_down(self, owner: Obj, pods: dict[int, Obj], end: int, ordered: bool) -> bool:
         """Remove from the highest ordinal down; True while there is something to remove."""
         condemned = sorted((o for o in pods if o >= end), reverse=True)
-        for ordinal in condemned:
-            if not is_deleting(pods[ordinal]):
-                self.delete_pod(pods[ordinal])
-            if ordered:
-                return True
+        if ordered:
+            condemned = condemned[:1]
+        for ordinal in [o for o in condemned if not is_deleting(pods[o])][:_STEP]:
+            self.delete_pod(pods[ordinal])
         return bool(condemned)
 
     def _roll(self, owner: Obj, pods: dict[int, Obj], start: int, end: int, update: str) -> None:
