@@ -41,6 +41,24 @@ def test_an_object_without_identity_is_undecodable_too(meta):
     assert isinstance(got, d.Undecodable)
 
 
+def nested(depth: int) -> bytes:
+    deep = b'{"a":[' * depth + b'"x]}{"' + b"]}" * depth
+    return b'{"metadata":{"name":"deep","uid":"u","resourceVersion":"9"},"spec":{"taints":[],"more":' + deep + b"}}"
+
+
+@pytest.mark.parametrize("depth", [1, 48, 49, 50, 51, 5_000])
+def test_an_object_that_is_nested_absurdly_is_read_and_hides_no_other(depth):
+    body = b'{"metadata":{"resourceVersion":"9"},"items":[' + nested(depth) + b"," + json.dumps(node("b", 1)).encode() + b"]}"
+    assert [item.metadata.name for item in d.NODES.page(body).items] == ["deep", "b"]
+    assert d.NODES.line(b'{"type":"ADDED","object":' + nested(depth) + b"}").object.metadata.uid == "u"
+    assert json.loads(d.pruned(body))["items"][1] == node("b", 1)
+
+
+@given(st.recursive(st.none() | st.text(max_size=4), lambda x: st.lists(x) | st.dictionaries(st.text(max_size=2), x)))
+def test_pruning_changes_nothing_that_is_not_deep(value):
+    assert d.pruned(json.dumps(value).encode()) == json.dumps(value).encode()
+
+
 @given(st.sampled_from(NAMES), st.data())
 def test_a_cut_or_flipped_page_is_refused_or_read_but_never_crashes(name, data):
     body = bytearray(b'{"metadata":{"resourceVersion":"4"},"items":[' + manifest(name) + b"]}")

@@ -4,6 +4,7 @@ The usual case is one pass. When something in a page does not fit, the page is d
 broken object never hides the others: it becomes an `Undecodable`.
 """
 
+import re
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -14,6 +15,10 @@ W = TypeVar("W")
 
 BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that are not what they should be: also for broken UTF-8 and for absurd nesting."""
+
+_DEEPEST = 100
+"""No wire form reads anything that is nested deeper than this."""
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]')
 
 
 class DecodeError(ValueError):
@@ -93,11 +98,11 @@ class Collection(Generic[W]):
         """Raises DecodeError where the body is not a list."""
         items: list[W | Undecodable]
         try:
-            listed = self._list.decode(body)
+            listed = _decoded(self._list, body)
             items, meta = list(listed.items or ()), listed.metadata
         except BAD_JSON:
             try:
-                raw = self._lists.decode(body)
+                raw = _decoded(self._lists, body)
             except BAD_JSON as error:
                 raise DecodeError(f"not a page of {self.name}: {error}") from error
             items, meta = [self.object(one) for one in raw.items or ()], raw.metadata
@@ -106,13 +111,13 @@ class Collection(Generic[W]):
     def line(self, body: bytes) -> Line[W]:
         """Raises DecodeError where the line is not a watch event."""
         try:
-            event = self._event.decode(body)
+            event = _decoded(self._event, body)
             if event.type != "ERROR":
                 return Line(event.type, event.object, version=_version(event.object))
         except BAD_JSON:
             pass
         try:
-            raw = self._events.decode(body)
+            raw = _decoded(self._events, body)
             if raw.type == "ERROR":
                 return Line("ERROR", status=_status.decode(raw.object))
         except BAD_JSON as error:
@@ -123,7 +128,7 @@ class Collection(Generic[W]):
     def object(self, raw: bytes | msgspec.Raw) -> W | Undecodable:
         """One object on its own, as GET answers with."""
         try:
-            return self._one.decode(raw)
+            return _decoded(self._one, raw)
         except BAD_JSON as error:
             return self._undecodable(raw, str(error))
 
@@ -135,7 +140,7 @@ class Collection(Generic[W]):
 
     def _undecodable(self, raw: bytes | msgspec.Raw, message: str) -> Undecodable:
         try:
-            meta = _any.decode(raw).metadata
+            meta = _decoded(_any, raw).metadata
         except BAD_JSON:
             meta = None
         said = meta if isinstance(meta, dict) else {}
@@ -159,6 +164,31 @@ def status(body: bytes) -> wire.Status | None:
         return _status.decode(body)
     except BAD_JSON:
         return None
+
+
+def _decoded(decoder: Any, body: bytes | msgspec.Raw) -> Any:
+    """Custom resources may nest as deep as a user likes, and one of them must not hide its neighbours."""
+    try:
+        return decoder.decode(body)
+    except RecursionError:
+        return decoder.decode(pruned(bytes(body)))
+
+
+def pruned(body: bytes) -> bytes:
+    """The JSON with `null` for whatever is nested deeper than any wire form reads."""
+    parts: list[bytes] = []
+    depth, begin = 0, 0
+    for token in _TOKEN.finditer(body):
+        match body[token.start()]:
+            case 0x7B | 0x5B:
+                depth += 1
+                if depth == _DEEPEST + 1:
+                    parts += (body[begin : token.start()], b"null")
+            case 0x7D | 0x5D:
+                if depth == _DEEPEST + 1:
+                    begin = token.end()
+                depth -= 1
+    return b"".join(parts) + body[begin:]
 
 
 def _version(one: Any) -> str:
