@@ -66,11 +66,12 @@ def test_the_watcher_may_read_exactly_what_it_watches():
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_service_owns_its_lease_and_no_other(service):
-    create, own = named(MANIFESTS, "Role", f"restow-{service}")["rules"]
+    create, own, home = named(MANIFESTS, "Role", f"restow-{service}")["rules"]
     assert create == {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]}
     family = next(f for f, writer in WRITERS.items() if writer == service.replace("-", "_"))
     assert own["resourceNames"] == [f"restow-{family}"]
     assert set(own["verbs"]) == {"get", "update"}
+    assert (home["resources"], home["resourceNames"], home["verbs"]) == (["namespaces"], ["restow-system"], ["get"])
 
 
 def test_nobody_has_a_wildcard_secrets_or_a_way_to_more_rights():
