@@ -1,0 +1,256 @@
+"""The command loop: one commit in flight, lost answers, conflicts, nothing spins (DESIGN 2)."""
+
+import asyncio
+
+import pytest
+from domain.build import NOW, node, pod
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.domain import config
+from restow.domain.decider import Rejected
+from restow.domain.gc.decider import GcDecider
+from restow.runtime.commander import Commander, Refused
+from restow.runtime.follower import CorruptCommit, Follower
+from restow.runtime.leadership import Deposed, Leadership
+from restow.runtime.telemetry import Metrics
+
+from .rig import (
+    ManualClock,
+    Rig,
+    cluster,
+    facts,
+    history,
+    idle,
+    lose_answer,
+    memory,
+    named,
+    running,
+    soon,
+    until,
+)
+
+
+async def test_a_pod_in_the_log_is_placed_and_bound():
+    log = memory()
+    async with running(log) as rig:
+        await rig.lead()
+        await cluster(log)
+        bound = await soon(rig.bound.get())
+    assert (bound.pod, bound.node) == ("p0", "n0")
+    assert [p.pod for p in await named(log, e.PodPlaced)] == ["p0"]
+
+
+async def test_leadership_and_then_configuration_come_before_any_decision():
+    log = memory()
+    await cluster(log)
+    rig = Rig(log)
+    rig.commander.configuration = config.text_of(config.SessionConfig(score="binpack"))
+    rig.start()
+    await rig.lead()
+    await soon(rig.bound.get())
+    await rig.end()
+    kinds = [type(event) for _, _, events in await history(log) for event in events]
+    assert kinds == [e.SessionLed, e.SessionConfigured, e.PodPlaced]
+    assert rig.state.session_config.score == "binpack"
+
+
+async def test_a_commit_whose_answer_was_lost_is_not_decided_twice():
+    log = memory()
+    async with running(log) as rig:
+        await rig.lead()
+        lose_answer(log, "session", stored=True)
+        await cluster(log)
+        await soon(rig.bound.get())
+        await idle()
+        assert len(await named(log, e.PodPlaced)) == 1
+        assert rig.commander.stuck == ""
+
+
+async def test_a_commit_that_was_lost_is_decided_again_under_a_new_id():
+    log = memory()
+    async with running(log) as rig:
+        await rig.lead()
+        lose_answer(log, "session", stored=False)
+        await cluster(log)
+        await soon(rig.bound.get())
+    ids = [ce_id for _, ce_id, _ in await history(log)]
+    assert len(ids) == len(set(ids)) == 2
+    assert len(await named(log, e.PodPlaced)) == 1
+
+
+async def test_a_lost_lead_is_recognised_and_does_not_depose_its_own_process():
+    log = memory()
+    lose_answer(log, "session", stored=True)
+    async with running(log) as rig:
+        await rig.lead()
+        await cluster(log)
+        await soon(rig.bound.get())
+    assert [event.epoch for event in await named(log, e.SessionLed)] == [1]
+
+
+async def test_after_a_conflict_the_command_is_decided_again_on_the_new_state():
+    """Somebody else's commit in our family lands between our read and our append."""
+    log = memory()
+    async with running(log) as rig:
+        await rig.lead()
+        append, foreign = log.append, asyncio.Event()
+
+        async def overtaken(family, body, envelope, *, expected_last):
+            if family == "session" and not foreign.is_set():
+                foreign.set()
+                await facts(log, e.PodPlaced("p0", "n1"), family="session")
+            return await append(family, body, envelope, expected_last=expected_last)
+
+        log.append = overtaken
+        await cluster(log, pods=2, nodes=2)
+        assert {(await soon(rig.bound.get())).pod for _ in range(2)} == {"p0", "p1"}
+    placed = await named(log, e.PodPlaced)
+    assert sorted(p.pod for p in placed) == ["p0", "p1"]
+    assert next(p.node for p in placed if p.pod == "p0") == "n1"
+
+
+async def test_what_arrives_while_a_commit_is_in_flight_is_one_next_commit():
+    log = memory()
+    async with running(log) as rig:
+        await rig.lead()
+        append, go, started = log.append, asyncio.Event(), asyncio.Event()
+
+        async def slow(family, body, envelope, *, expected_last):
+            if family == "session":
+                started.set()
+                await go.wait()
+            return await append(family, body, envelope, expected_last=expected_last)
+
+        log.append = slow
+        await cluster(log, pods=1)
+        await soon(started.wait())
+        for i in range(1, 6):
+            await facts(log, pod(f"p{i}"))
+        await idle()
+        go.set()
+        for _ in range(6):
+            await soon(rig.bound.get())
+    sizes = [len([x for x in events if isinstance(x, e.PodPlaced)]) for _, _, events in await history(log)]
+    assert sizes == [0, 1, 5]
+
+
+async def test_an_empty_decision_is_not_tried_again_before_the_state_changes_or_its_deadline_comes():
+    log = memory()
+
+    class Stubborn(GcDecider):
+        """Always has something due, and decides nothing."""
+
+        asked = 0
+
+        def due(self, state, now):
+            return c.Collect(now)
+
+        def deadline(self, state):
+            return NOW - 1
+
+        def decide(self, state, command):
+            self.asked += 1
+            return ()
+
+    decider, clock = Stubborn(), ManualClock()
+    follower, leadership = Follower(log, "gc", Rig(log).state), Leadership("gc", "one")
+    commander = Commander(log, follower, decider, leadership, clock, Metrics("gc"), service="garbage_collector")
+    tasks = [asyncio.create_task(loop.run()) for loop in (follower, commander)]
+    leadership.claim()
+    await until(lambda: leadership.leading and decider.asked, follower)
+    await idle(500)
+    assert decider.asked == 1
+    clock.advance(2_000)
+    await idle()
+    assert decider.asked == 2
+    await facts(log, node("n0"))
+    await idle()
+    assert decider.asked == 3
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_session_that_is_too_large_for_one_commit_is_decided_in_parts():
+    log = memory()
+    log.max_body = 2_000
+    async with running(log) as rig:
+        await rig.lead()
+        log.max_body = 4 << 20
+        await cluster(log, pods=40, nodes=10)
+        log.max_body = 2_000
+        for _ in range(40):
+            await soon(rig.bound.get())
+    sizes = [len(events) for _, _, events in await history(log)]
+    assert max(sizes) < 40
+    assert sum(sizes) == 41
+
+
+async def test_a_rejected_command_is_told_to_its_submitter_and_the_others_are_decided():
+    log = memory()
+
+    class Picky(Rig(log).decider.__class__):
+        def decide(self, state, command):
+            if isinstance(command, c.RefuseBind) and command.pod == "bad":
+                raise Rejected("bad; allowed: good")
+            return super().decide(state, command)
+
+    async with running(log, decider=Picky()) as rig:
+        await rig.lead()
+        await cluster(log)
+        await soon(rig.bound.get())
+        bad = rig.commander.submit(c.RefuseBind(NOW, "bad", "n0", "x"))
+        good = rig.commander.submit(c.RefuseBind(NOW, "p0", "n0", "x"))
+        with pytest.raises(Rejected, match="allowed: good"):
+            await soon(bad)
+        outcome = await soon(good)
+        assert [type(event) for event in outcome.events] == [e.PodReleased]
+
+
+async def test_two_leaders_the_deposed_one_stops_deciding_and_acting():
+    log = memory()
+    first, second = Rig(log, holder="first").start(), Rig(log, holder="second").start()
+    await first.lead()
+    await second.lead()
+    await until(lambda: first.tasks[0].done(), first.follower)
+    assert isinstance(first.tasks[0].exception(), Deposed)
+    assert "second leads session since epoch 2" in str(first.tasks[0].exception())
+    await cluster(log)
+    assert (await soon(second.bound.get())).pod == "p0"
+    await idle()
+    assert first.bound.empty()
+    assert first.decider.decided == 0
+    for rig in (first, second):
+        await rig.end()
+
+
+async def test_a_drained_commander_refuses_what_comes_later():
+    log = memory()
+    async with running(log) as rig:
+        await rig.lead()
+        rig.commander.drain()
+        await soon(rig.tasks[1])
+        with pytest.raises(Refused):
+            await rig.commander.submit(c.Schedule(NOW))
+
+
+async def test_a_corrupt_commit_stops_the_service_with_a_clear_message():
+    log = memory()
+    async with running(log) as rig:
+        from restow.contracts.envelope import Envelope
+
+        await log.append("cluster", b"{not json", Envelope("x", "/t", "2026-01-01T00:00:00.000Z", 0, "cluster@1"), expected_last=0)
+        with pytest.raises(CorruptCommit, match=r"commit 1 of family 'cluster'.*restore"):
+            await soon(rig.tasks[0])
+
+
+async def test_after_the_whole_family_was_truncated_away_it_goes_on():
+    log = memory()
+    async with running(log) as rig:
+        await rig.lead()
+        await cluster(log)
+        await soon(rig.bound.get())
+        await log.truncate(await log.tail())
+        await facts(log, pod("p9"))
+        assert (await soon(rig.bound.get())).pod == "p9"

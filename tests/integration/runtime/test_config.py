@@ -1,0 +1,154 @@
+"""Settings and configuration: refused at start with name, value and what is allowed; a bad change keeps the last good one."""
+
+import pytest
+
+from restow.descheduler import policy
+from restow.domain import config
+from restow.runtime import settings
+from restow.runtime.config_source import BadConfig, ConfigSource, plain
+
+from .rig import idle, memory, running, until
+
+SESSION = plain(config.SessionConfig)
+
+
+async def test_a_changed_file_is_logged_and_used_and_a_bad_one_keeps_the_last_good_one(tmp_path):
+    file = tmp_path / "session.yaml"
+    file.write_text("score: binpack\n")
+    async with running(memory()) as rig:
+        source = ConfigSource(str(file), SESSION, rig.commander)
+        source.load()
+        await rig.lead()
+        await until(lambda: rig.state.session_config.score == "binpack", rig.follower)
+        file.write_text("score: emptiest\n")
+        source.reload()
+        await idle()
+        assert rig.state.session_config.score == "binpack"
+        assert str(file) in source.problem
+        assert "$.score" in source.problem and "emptiest" in source.problem  # noqa: PT018
+        file.write_text("score: leastAllocated\nschedulerNames: [restow, volcano]\n")
+        source.reload()
+        await until(lambda: rig.state.session_config.score == "leastAllocated", rig.follower)
+        assert rig.state.session_config.scheduler_names == ("restow", "volcano")
+        assert source.problem == ""
+
+
+async def test_without_a_file_the_default_is_logged_once_and_the_logs_own_stays():
+    log = memory()
+    async with running(log) as rig:
+        ConfigSource("", SESSION, rig.commander, config.SessionConfig(score="binpack")).load()
+        await rig.lead()
+        await until(lambda: "session" in rig.state.configured, rig.follower)
+    async with running(log, holder="two") as rig:
+        await rig.lead()
+        ConfigSource("", SESSION, rig.commander, config.SessionConfig()).load()
+        rig.commander.wake()
+        await idle()
+        assert rig.state.session_config.score == "binpack"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("score: 7\n", ["$.score", "7"]),
+        ("scores: binpack\n", ["scores", "allowed: schedulerNames, score, weights"]),
+        ("weights: {cpu: much}\n", ["$.weights", "much"]),
+        ("- a\n", ["$", "['a']"]),
+        ("a: [\n", ["not YAML"]),
+    ],
+)
+def test_a_bad_configuration_says_file_path_value_and_what_is_allowed(tmp_path, text, said):
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    with pytest.raises(BadConfig) as refusal:
+        ConfigSource(str(file), SESSION, None).load()
+    for part in (str(file), *said):
+        assert part in str(refusal.value)
+
+
+def test_durations_may_be_written_as_in_kubernetes():
+    read = plain(config.GcConfig, durations=("retention",))
+    assert read({"retention": "90s"}).retention == 90_000
+    with pytest.raises(BadConfig, match=r"\$\.retention.*soon"):
+        read({"retention": "soon"})
+
+
+POLICY = {
+    "apiVersion": "descheduler/v1alpha2",
+    "kind": "DeschedulerPolicy",
+    "profiles": [
+        {
+            "name": "p",
+            "pluginConfig": [
+                {
+                    "name": "Defragmentation",
+                    "args": {
+                        "ResourceType": "cpu",
+                        "protectionThresholds": {"cpu": 90},
+                        "defragmentThresholds": {"cpu": 70},
+                        "lowThresholds": {"cpu": 30},
+                        "coolDownTime": 60,
+                    },
+                }
+            ],
+            "plugins": {"balance": {"enabled": ["Defragmentation"]}},
+        }
+    ],
+    "restow": {"interval": "5m", "holdDeadline": "10s", "concurrent": 3},
+}
+
+
+def test_a_descheduler_policy_in_upstreams_form_is_read():
+    read = policy.read(POLICY)
+    assert read.defragmentation.resourceType == "cpu"
+    assert read.defragmentation.coolDownTime == 60
+    assert (read.interval, read.hold_deadline, read.concurrent) == (300_000, 10_000, 3)
+
+
+def test_a_plugin_that_no_profile_enables_is_off():
+    assert policy.read(POLICY | {"profiles": [POLICY["profiles"][0] | {"plugins": {}}]}).defragmentation is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"apiVersion": "descheduler/v1"}, r"\$\.apiVersion: 'descheduler/v1'; allowed: descheduler/v1alpha2"),
+        ({"profile": []}, r"\$\.profile: unknown; allowed: .*profiles"),
+        ({"profiles": [{"plugins": {"balance": {"enabled": ["LowNodeUtilization"]}}}]}, "LowNodeUtilization.*allowed: Defragmentation"),
+        ({"profiles": [{"pluginConfig": [{"name": "Defragmentation", "args": {"lowThresholds": {"cpu": 400}}}]}]}, r"lowThresholds.*"),
+        ({"restow": {"intervals": "5m"}}, r"\$\.restow.*intervals.*allowed: .*interval"),
+        ({"restow": {"interval": "often"}}, r"\$\.restow\.interval.*often"),
+    ],
+)
+def test_a_bad_policy_is_refused_with_its_path(change, said):
+    with pytest.raises(BadConfig, match=said):
+        policy.read(POLICY | change)
+
+
+def test_settings_come_from_flags_over_environment_and_never_show_the_password():
+    read = settings.read(
+        "cluster_watcher", ["--cluster", "east"],
+        {"RESTOW_CLUSTER": "west", "RESTOW_NATS_PASSWORD": "hunter2", "RESTOW_HTTP": "127.0.0.1:0", "RESTOW_DRAIN": "2.5"},
+    )
+    assert (read.cluster, read.nats_password, read.listen, read.drain) == ("east", "hunter2", ("127.0.0.1", 0), 2.5)
+    assert "hunter2" not in str(read.shown())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("RESTOW_CLUSTER", "East!", "lower-case"),
+        ("RESTOW_NATS_URL", "localhost", "nats://host:port"),
+        ("RESTOW_HTTP", "8080", "host:port"),
+        ("RESTOW_LOG_LEVEL", "loud", "debug, info"),
+        ("RESTOW_LEASE", "maybe", "on, off"),
+        ("RESTOW_KUBE", "/no/such/file", "kubeconfig"),
+        ("RESTOW_CONFIG", "/no/such/file", "exists"),
+        ("RESTOW_DRAIN", "soon", "seconds"),
+    ],
+)
+def test_a_bad_setting_is_refused_with_name_value_and_what_is_allowed(name, value, allowed):
+    with pytest.raises(settings.BadSetting) as refusal:
+        settings.read("cluster_watcher", [], {name: value})
+    for part in (name, value, allowed):
+        assert part in str(refusal.value)

@@ -1,0 +1,212 @@
+"""The effect loop: what is owed is done once, again after a crash, and not at all when it is no longer owed (DESIGN 5)."""
+
+import asyncio
+
+from domain.build import NOW, changed, configured, node, reservation, shape
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.domain.config import ReservationConfig
+from restow.domain.effects import Bind, TellUnschedulable, WriteReservationStatus
+from restow.domain.reservation.decider import ReservationDecider
+from restow.domain.session.decider import SessionDecider
+from restow.runtime import effector as module
+from restow.runtime.commander import Commander
+from restow.runtime.effector import Done, Effector, Executor, Report, Retry
+from restow.runtime.follower import Follower
+from restow.runtime.leadership import Leadership
+from restow.runtime.telemetry import Metrics
+
+from .rig import ManualClock, Rig, cluster, facts, idle, memory, named, running, soon, until
+
+
+def executors(execute, limit=32):
+    return {Bind: Executor(execute, limit=limit), TellUnschedulable: Executor(execute, limit=limit)}
+
+
+async def test_a_crash_between_commit_and_effect_is_healed_by_the_next_process():
+    log = memory()
+    never = asyncio.Event()
+
+    async def hangs(effect, state):
+        never.set()
+        await asyncio.Event().wait()
+
+    async with running(log, executors=executors(hangs)) as first:
+        await first.lead()
+        await cluster(log, pods=3)
+        await soon(never.wait())
+    async with running(log, holder="two") as second:
+        await second.lead()
+        assert {(await soon(second.bound.get())).pod for _ in range(3)} == {"p0", "p1", "p2"}
+    assert len(await named(log, e.PodPlaced)) == 3
+
+
+async def test_a_standby_does_nothing():
+    log = memory()
+    async with running(log) as leader, running(log, holder="standby") as standby:
+        await leader.lead()
+        await cluster(log)
+        await soon(leader.bound.get())
+        await idle()
+        assert standby.bound.empty()
+
+
+async def test_a_failed_effect_is_tried_again_until_it_is_done():
+    log, attempts = memory(), []
+    done = asyncio.Event()
+
+    async def flaky(effect, state):
+        attempts.append(effect)
+        if len(attempts) < 3:
+            return Retry("503 ServiceUnavailable", after=0.001)
+        done.set()
+        return Done()
+
+    async with running(log, executors=executors(flaky)) as rig:
+        await rig.lead()
+        await cluster(log)
+        await soon(done.wait())
+        await idle()
+    assert len(attempts) == 3
+    assert len(set(attempts)) == 1
+
+
+async def test_before_a_retry_it_is_asked_whether_the_effect_is_still_owed():
+    log, attempts = memory(), []
+    tried = asyncio.Event()
+
+    async def refused(effect, state):
+        attempts.append(effect)
+        tried.set()
+        return Retry("409 Conflict", after=0.001)
+
+    async with running(log, executors=executors(refused)) as rig:
+        await rig.lead()
+        await cluster(log)
+        await soon(tried.wait())
+        seq = await facts(log, changed("p0", node="elsewhere"))
+        await rig.folded(seq)
+        before = len(attempts)
+        await asyncio.sleep(0.02)
+        assert len(attempts) <= before + 1
+        assert rig.effector.owed == 0
+
+
+async def test_an_executors_bug_is_logged_and_does_not_stop_the_others(monkeypatch):
+    monkeypatch.setattr(module, "FIRST", 0.001)
+    log, bound = memory(), asyncio.Queue()
+
+    async def buggy(effect, state):
+        if effect.pod == "p0":
+            raise KeyError("bug")
+        bound.put_nowait(effect.pod)
+        return Done()
+
+    async with running(log, executors=executors(buggy)) as rig:
+        await rig.lead()
+        await cluster(log, pods=2)
+        assert await soon(bound.get()) == "p1"
+        assert not rig.tasks[2].done()
+
+
+async def test_no_more_than_the_limit_are_under_way_at_once():
+    log, running_now, most, done = memory(), 0, 0, asyncio.Queue()
+
+    async def slow(effect, state):
+        nonlocal running_now, most
+        running_now += 1
+        most = max(most, running_now)
+        await asyncio.sleep(0)
+        running_now -= 1
+        done.put_nowait(effect)
+        return Done()
+
+    async with running(log, executors=executors(slow, limit=3)) as rig:
+        await rig.lead()
+        await cluster(log, pods=8)
+        for _ in range(8):
+            await soon(done.get())
+    assert most == 3
+
+
+async def test_an_outcome_that_matters_becomes_a_command():
+    log = memory()
+    refusals = asyncio.Event()
+
+    async def never_binds(effect, state):
+        if effect.node == "n0" and not refusals.is_set():
+            refusals.set()
+            return Report(c.RefuseBind(NOW, effect.pod, effect.node, "Forbidden"))
+        return Done()
+
+    async with running(log, executors=executors(never_binds)) as rig:
+        await rig.lead()
+        await cluster(log)
+        await soon(refusals.wait())
+        await until(lambda: rig.state.last["session"] >= 3, rig.follower)
+        await idle()
+    assert [r.reason for r in await named(log, e.PodReleased)] == ["Forbidden"]
+
+
+async def test_done_is_not_repeated_while_its_fact_is_on_the_way():
+    log = memory()
+    async with running(log) as rig:
+        await rig.lead()
+        await cluster(log)
+        await soon(rig.bound.get())
+        for reason in ("a", "b", "c"):
+            await rig.folded(await facts(log, changed("p0", reason=reason)))
+        await idle()
+        assert rig.bound.empty()
+
+
+async def test_of_the_statuses_of_one_reservation_only_the_newest_is_written():
+    log, written, go = memory(), [], asyncio.Event()
+
+    async def write(effect, state):
+        written.append(effect.version)
+        await go.wait()
+        return Done()
+
+    follower, leadership, metrics = Follower(log, "reservation", Rig(log).state), Leadership("reservation", "one"), Metrics("reservation")
+    decider = ReservationDecider()
+    commander = Commander(log, follower, decider, leadership, ManualClock(), metrics, service="reservation_cache")
+    effector = Effector(follower, decider, leadership, commander, {WriteReservationStatus: Executor(write, settle=0)}, metrics)
+    tasks = [asyncio.create_task(loop.run()) for loop in (follower, commander, effector)]
+    leadership.claim()
+    await facts(log, configured("reservation", ReservationConfig()), family="reservation")
+    await facts(log, node("n0"), shape("s"), reservation("r", ("t", 5, "s")))
+    await until(lambda: len(written) == 1, follower)
+    for i in range(5):
+        seq = await facts(log, e.HoldPlaced("r", f"t-{i}", "n0"), family="session")
+    await soon(follower.folded.reached(seq))
+    await idle()
+    go.set()
+    await until(lambda: len(written) == 2 and effector.owed == 0, follower)
+    await idle()
+    assert written[1] == seq
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_drain_finishes_what_is_under_way_and_starts_nothing():
+    log, go, begun, finished = memory(), asyncio.Event(), asyncio.Event(), []
+
+    async def slow(effect, state):
+        begun.set()
+        await go.wait()
+        finished.append(effect.pod)
+        return Done()
+
+    async with running(log, executors=executors(slow, limit=1), decider=SessionDecider()) as rig:
+        await rig.lead()
+        await cluster(log, pods=2)
+        await soon(begun.wait())
+        draining = asyncio.create_task(rig.effector.drain(5))
+        await idle()
+        go.set()
+        await soon(draining)
+        await idle()
+        assert finished == ["p0"]
