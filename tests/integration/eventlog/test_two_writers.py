@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from restow.eventlog.port import Conflict
+from restow.eventlog.port import Conflict, LogMismatch, Record
 from restow.eventlog.testing import envelope
 
 from .helpers import BODY, take
@@ -15,7 +15,7 @@ from .helpers import BODY, take
 WRITER = """
 import asyncio, sys
 from restow.eventlog.jetstream import connect
-from restow.eventlog.port import Conflict
+from restow.eventlog.port import Conflict, LogMismatch, Record
 from restow.eventlog.testing import envelope
 
 async def main(url, cluster):
@@ -85,3 +85,24 @@ async def test_a_conflict_names_the_place_that_was_taken(nats_server, opened, cl
     with pytest.raises(Conflict) as conflict:
         await log.append("session", BODY, envelope(), expected_last=0)
     assert conflict.value.actual == 1
+
+
+@pytest.mark.parametrize("family", ["session", "cluster"])
+async def test_an_import_that_is_disturbed_fails_instead_of_mixing_histories(nats_server, opened, cluster, family):
+    log, other = await opened(nats_server.url, cluster), await opened(nats_server.url, cluster)
+
+    async def records():
+        for seq in range(1, 201):
+            if seq == 100:
+                await until_stored(99)
+                await other.append(family, BODY, envelope("foreign"), expected_last=await other.last_of(family))
+            yield Record(seq, "session", envelope(), BODY, 0)
+
+    async def until_stored(seq):
+        while await other.tail() < seq:
+            await asyncio.sleep(0.002)
+
+    with pytest.raises((Conflict, LogMismatch)):
+        await log.bulk_append(records())
+    stored = await take(log, 1, 100)
+    assert [r.envelope.id for r in stored].index("foreign") == 99
