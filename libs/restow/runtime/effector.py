@@ -234,7 +234,7 @@ class Effector:
             case Report(command=command):
                 self._commander.submit(command, cause="effect")
         lane.done.inc()
-        if lane.executor.settle:
+        if lane.executor.settle and isinstance(answer, Done):
             self._settling[key] = (work.effect, time.monotonic() + lane.executor.settle)
         if newer is not None:
             lane.ready.append(key)

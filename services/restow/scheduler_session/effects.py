@@ -31,6 +31,8 @@ class _SessionEffects:
         """A pod that is bound elsewhere, or gone, is a fact that follows by itself."""
         pod = state.pods[effect.pod]
         match await self._kube.bind(k.PodRef(pod.namespace, pod.name, pod.pod), effect.node, effect.devices):
+            case k.Refused(code=409, reason=reason, message=message) if reason != "Terminating":
+                return Retry(f"409 {reason} {message}".strip())
             case k.Refused(reason=reason, message=message, code=code):
                 return Report(c.RefuseBind(self._context.clock.now(), effect.pod, effect.node, reason or message or str(code)))
             case k.Failed(code=code, reason=reason, message=message, retry_after=after):

@@ -1,0 +1,259 @@
+"""Whole services against a real broker and the embedded Kubernetes API, in one process, each with its own connections."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+
+from restow.cluster_watcher.service import service as cluster_watcher
+from restow.contracts import events as e
+from restow.eventlog.jetstream import connect
+from restow.eventlog.testing import running_server, unique_cluster
+from restow.kubesim.testing import kubesim
+from restow.runtime.service import Process
+from restow.runtime.settings import Settings
+from restow.scheduler_session.service import service as scheduler_session
+
+from .rig import facts, history, named
+
+SOON = 15.0
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture
+def own_broker():
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture
+def cluster():
+    return unique_cluster()
+
+
+class Running:
+    """One service, started; `code` is what its process would exit with."""
+
+    def __init__(self, service, broker, cluster, kube, **more):
+        more = {"lease": "off", "identity": service.name} | more
+        self.process = Process(
+            service,
+            Settings(cluster=cluster, nats_url=broker.url, kube=kube.url, http="127.0.0.1:0", **more),
+        )
+        self.task = asyncio.create_task(self.process.life())
+
+    async def get(self, path):
+        async with aiohttp.ClientSession() as session, session.get(self.process.server.address + path) as response:
+            return response.status, await response.json()
+
+    async def until(self, holds):
+        """Until `holds(state)`, asked after every turn in which something was folded."""
+        async with asyncio.timeout(SOON):
+            while not (self.process.context and self.process.context.commander and holds(self.process.context.state)):
+                if self.task.done():
+                    self.task.result()
+                await asyncio.sleep(0.002)
+        return self
+
+    async def leading(self):
+        await self.until(lambda _: self.process.context.leadership.leading)
+        return self
+
+    async def stop(self):
+        self.process.stop()
+        async with asyncio.timeout(SOON):
+            return await self.task
+
+
+@asynccontextmanager
+async def service(made, broker, cluster, kube, **more):
+    running = Running(made, broker, cluster, kube, **more)
+    try:
+        yield running
+    finally:
+        running.task.cancel()
+        await asyncio.gather(running.task, return_exceptions=True)
+
+
+def _node(name):
+    amounts = {"cpu": "8", "memory": "32Gi", "pods": "110"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "status": {"allocatable": amounts, "capacity": amounts, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def _pod(name, cpu="1", **annotations):
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {
+            "schedulerName": "restow",
+            "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}],
+        },
+    }
+
+
+async def _post(kube, path, body):
+    async with aiohttp.ClientSession() as session, session.post(kube.url + path, json=body) as response:
+        assert response.status < 300, await response.text()
+        return await response.json()
+
+
+async def _create(kube, *objects):
+    for one in objects:
+        await _post(kube, "/api/v1/nodes" if one["kind"] == "Node" else "/api/v1/namespaces/default/pods", one)
+
+
+def _on(state):
+    return {state.pods[uid].name: live.node for uid, live in state.live.items() if live.node}
+
+
+async def test_a_pod_made_through_the_api_is_bound(broker, cluster):
+    async with (
+        kubesim() as kube,
+        service(cluster_watcher(), broker, cluster, kube) as watcher,
+        service(scheduler_session(), broker, cluster, kube) as session,
+    ):
+        await watcher.leading()
+        await session.leading()
+        await _create(kube, _node("n0"), _pod("p0"))
+        await watcher.until(lambda state: _on(state) == {"p0": "n0"})
+        status, body = await session.get("/readyz")
+        assert (status, body["ready"]) == (200, True)
+        assert await watcher.stop() == 0
+        assert await session.stop() == 0
+
+
+async def test_a_pod_that_cannot_be_read_is_counted_and_the_others_go_on(broker, cluster):
+    async with kubesim() as kube, service(cluster_watcher(), broker, cluster, kube) as watcher:
+        await watcher.leading()
+        await _create(kube, _node("n0"), _pod("bad", **{"alibabacloud.com/gpu-milli": "-5"}), _pod("good"))
+        await watcher.until(lambda state: [p.name for p in state.pods.values()] == ["good"])
+        metrics = watcher.process.metrics.registry
+        assert metrics.get_sample_value("restow_objects_undecodable_total", {"family": "cluster", "kind": "Pod"}) >= 1
+        assert not watcher.task.done()
+
+
+async def test_after_somebody_else_wrote_facts_the_watcher_lists_again(broker, cluster):
+    """A conflict: the buffer is dropped, everything is listed, and what was wrongly said is put right."""
+    async with kubesim() as kube, service(cluster_watcher(), broker, cluster, kube) as watcher:
+        await watcher.leading()
+        await _create(kube, _node("n0"))
+        await watcher.until(lambda state: "n0" in state.nodes and "pods" in state.synced)
+        log = await connect(broker.url, cluster)
+        append, done = watcher.process.context.log.append, []
+
+        async def overtaken(family, body, envelope, *, expected_last):
+            if not done:
+                done.append(await facts(log, e.NodeGone("n0")))
+            return await append(family, body, envelope, expected_last=expected_last)
+
+        watcher.process.context.log.append = overtaken
+        await _create(kube, _node("n1"))
+        await watcher.until(lambda state: {"n0", "n1"} <= set(state.nodes) and state.seq > done[0])
+        await log.close()
+
+
+async def test_while_the_broker_is_down_a_service_is_unready_and_then_goes_on_without_loss(own_broker, cluster):
+    async with (
+        kubesim() as kube,
+        service(cluster_watcher(), own_broker, cluster, kube) as watcher,
+        service(scheduler_session(), own_broker, cluster, kube) as session,
+    ):
+        await watcher.leading()
+        await session.leading()
+        await _create(kube, _node("n0"), _pod("before"))
+        await watcher.until(lambda state: _on(state) == {"before": "n0"})
+        await asyncio.to_thread(own_broker.kill)
+        await _create(kube, _pod("during"))
+        async with asyncio.timeout(SOON):
+            while (await session.get("/readyz"))[0] != 503:
+                await asyncio.sleep(0.01)
+        _, body = await session.get("/readyz")
+        assert "broker" in " ".join(body["reasons"])
+        await own_broker.start_async()
+        await watcher.until(lambda state: _on(state) == {"before": "n0", "during": "n0"})
+        async with asyncio.timeout(SOON):
+            while (await session.get("/readyz"))[0] != 200:
+                await asyncio.sleep(0.01)
+        log = await connect(own_broker.url, cluster)
+        assert len(await named(log, e.PodPlaced)) == 2
+        await log.close()
+
+
+async def test_a_stop_finishes_the_effects_under_way(broker, cluster):
+    async with (
+        kubesim() as kube,
+        service(cluster_watcher(), broker, cluster, kube) as watcher,
+        service(scheduler_session(), broker, cluster, kube) as session,
+    ):
+        await watcher.leading()
+        await session.leading()
+        await _create(kube, _node("n0"))
+        await session.until(lambda state: "n0" in state.nodes)
+        kube.cluster.faults.add(action="delay", verb="create", resource="pods/binding", seconds=0.3)
+        await _create(kube, _pod("p0"))
+        await session.until(lambda state: len(state.placed) == 1)
+        async with asyncio.timeout(SOON):
+            while not session.process._effector.under_way:
+                await asyncio.sleep(0.002)
+        assert await session.stop() == 0
+        await watcher.until(lambda state: _on(state) == {"p0": "n0"})
+
+
+async def test_a_standby_is_ready_and_takes_over_when_the_leader_stops(broker, cluster):
+    async with kubesim() as kube:
+        await _post(kube, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restow-system"}})
+        async with service(scheduler_session(), broker, cluster, kube, lease="on", identity="one") as one:
+            await one.leading()
+            async with service(scheduler_session(), broker, cluster, kube, lease="on", identity="two") as two:
+                await two.until(lambda state: state.leaders["session"].epoch == 1)
+                assert (await two.get("/readyz"))[0] == 200
+                assert not two.process.context.leadership.leading
+                assert await one.stop() == 0
+                await two.leading()
+                assert two.process.context.state.leaders["session"].epoch == 2
+                assert await two.stop() == 0
+
+
+async def test_faults_of_the_api_lose_no_pod(broker, cluster):
+    """409, 429, 500, dropped answers, cut, duplicated and expired watches, while pods arrive."""
+    async with (
+        kubesim() as kube,
+        service(cluster_watcher(), broker, cluster, kube) as watcher,
+        service(scheduler_session(), broker, cluster, kube) as session,
+    ):
+        await watcher.leading()
+        await session.leading()
+        await _create(kube, *(_node(f"n{i}") for i in range(4)))
+        await session.until(lambda state: len(state.nodes) == 4)
+        faults = kube.cluster.faults
+        for code in (409, 429, 500, 503):
+            faults.add(action="status", verb="create", resource="pods/binding", code=code, count=2)
+        faults.add(action="drop", verb="create", resource="pods/binding", count=2)
+        for i in range(12):
+            await _create(kube, _pod(f"p{i}"))
+            faults.watches(("cut", "duplicate", "gone")[i % 3])
+        await watcher.until(lambda state: len(_on(state)) == 12)
+        placed = [event.pod for _, _, events in await history(watcher.process.context.log) for event in events if isinstance(event, e.PodPlaced)]
+        assert len(placed) == len(set(placed)) == 12
+
+
+async def test_every_route_is_described_and_no_other_answers(broker, cluster):
+    async with kubesim() as kube, service(scheduler_session(), broker, cluster, kube) as session:
+        await session.leading()
+        _, described = await session.get("/openapi.json")
+        assert set(described["paths"]) == {"/livez", "/readyz", "/metrics", "/state", "/openapi.json"}
+        assert (await session.get("/livez"))[0] == 200
+        assert (await session.get("/state"))[1]["phase"] == "leading"
+        assert (await session.get("/nothing"))[0] == 404
