@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 from kube.siblings import manifest, pod
 
@@ -15,7 +16,7 @@ from restow.kube.requests import FactError, effective
 
 
 def spec(**fields) -> wire.PodSpec:
-    return d.msgspec.convert(fields, wire.PodSpec)
+    return msgspec.convert(fields, wire.PodSpec)
 
 
 def box(name="c", requests=None, limits=None, **more):
@@ -237,7 +238,7 @@ def test_a_node():
 
 @pytest.mark.parametrize("status", [None, {"conditions": [{"type": "Ready", "status": "Unknown"}]}])
 def test_a_node_is_ready_only_when_it_says_so(status):
-    assert not node_fact(wire.Node(wire.Meta(name="n"), status=d.msgspec.convert(status, wire.NodeStatus | None))).ready
+    assert not node_fact(wire.Node(wire.Meta(name="n"), status=msgspec.convert(status, wire.NodeStatus | None))).ready
 
 
 def test_a_workload_is_known_only_if_it_is_controlled():

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 import subprocess
 import sys
 from contextlib import aclosing
@@ -30,6 +31,37 @@ async def test_a_kubeconfig_leads_to_the_cluster(api, tmp_path):
     config = ClientConfig(kubeconfig=kubeconfig(tmp_path / "config", api.server.url))
     async with await connect(config) as client:
         assert json.loads(await client.get("/api/v1/namespaces/default"))["kind"] == "Namespace"
+
+
+async def test_the_users_token_goes_along(tmp_path):
+    heads = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await reader.readuntil(b"\r\n\r\n")).decode().lower())
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with await connect(ClientConfig(kubeconfig=kubeconfig(tmp_path / "config", url))) as client:
+        await client.get("/version")
+    server.close()
+    assert "authorization: bearer abc" in heads[0]
+
+
+async def test_inside_a_cluster_its_service_account_leads_to_it(tmp_path, monkeypatch):
+    from kubernetes_asyncio.config import incluster_config
+
+    (tmp_path / "token").write_text("abc")
+    (tmp_path / "ca.crt").write_text(ssl.DER_cert_to_PEM_cert(b"x"))
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setattr(ssl, "create_default_context", lambda **_: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    async with await connect(ClientConfig(in_cluster=True)) as client:
+        assert client.url == "https://10.96.0.1:443"
 
 
 @pytest.mark.parametrize(
