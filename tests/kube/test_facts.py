@@ -3,13 +3,15 @@
 import json
 
 import pytest
-from kube.siblings import pod
+from kube.siblings import NAMES, pod
 
 from restow.contracts import events as e
+from restow.domain.fold import apply
+from restow.domain.state import ClusterState
 from restow.kube import decode as d
 from restow.kube import wire
-from restow.kube.describe import pod_fact
 from restow.kube.facts import Batch
+from restow.kube.known import StateKnown
 from restow.kube.reflector import Bookmark, Delete, Replace, Restart, Upsert
 
 
@@ -235,11 +237,33 @@ def test_how_far_a_stream_is_comes_last():
     assert [type(event) for event in batch.events()] == [e.NodeObserved, e.Synced]
 
 
-def test_the_fold_of_the_domain_answers_alike():
-    from restow.domain.state import ClusterState
-    from restow.kube.known import StateKnown
+def test_what_the_domain_has_folded_is_not_told_again():
+    def told() -> list[str]:
+        batch = Batch(StateKnown(state))
+        for name in NAMES:
+            for i in range(3):
+                batch.add(d.PODS, Upsert(pod(name, i)))
+        batch.add(d.NODES, Upsert(a_node("node-000")))
+        meta = wire.Meta(name="w", uid="w", owner_references=[wire.Owner("Deployment", "d", "d", "apps/v1", True)])
+        batch.add(d.REPLICASETS, Upsert(wire.Workload(meta)))
+        for collection in (d.VOLCANO_RESERVATIONS, d.KOORDINATOR_RESERVATIONS):
+            template = {"spec": {"containers": [{"name": "c"}]}}
+            body = {"metadata": {"name": "r", "uid": f"r-{collection.name}"}, "spec": {"template": template}}
+            batch.add(collection, Upsert(collection.object(json.dumps(body).encode())))
+        apply(state, batch.events())
+        return [event.__struct_config__.tag for event in batch.events()]
 
-    known = StateKnown(ClusterState())
-    assert all(list(known.keys(collection.name)) == [] for collection in d.COLLECTIONS)
-    fact = pod_fact(pod("deployment"))[2]
-    assert known.pod(fact.pod) is None
+    state = ClusterState()
+    assert len(told()) == 10 + 30 + 1 + 1 + 1 + 2
+    assert told() == []
+    gone = Batch(StateKnown(state))
+    for collection in d.COLLECTIONS:
+        gone.add(collection, Replace(frozenset(), "9"))
+    apply(state, gone.events())
+    assert len(gone) == 30 + 1 + 1 + 2
+    assert all(not list(StateKnown(state).keys(collection.name)) for collection in d.COLLECTIONS)
+
+
+def test_a_collection_that_is_not_watched_is_refused():
+    with pytest.raises(ValueError, match="'secrets' is not watched; allowed: nodes, pods, "):
+        StateKnown(ClusterState()).keys("secrets")
