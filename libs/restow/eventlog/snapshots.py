@@ -70,6 +70,8 @@ class _Header(msgspec.Struct, tag_field="restow", tag="snapshot"):
 _DIGEST = 65
 """Bytes of the first line: SHA-256 in hex, and a newline."""
 
+_MAX_HEADER = 4096
+
 
 def pack(snapshot: Snapshot) -> bytes:
     """Three parts: the SHA-256 of all that follows as a line in hex, a header line in JSON, the body by zstd."""
@@ -184,6 +186,7 @@ class DirectorySnapshots:
 
     def _put(self, snapshot: Snapshot) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._stored()
         replace_file(self._path(snapshot.seq), [pack(snapshot)])
         for seq in too_old(self._stored()):
             self._path(seq).unlink(missing_ok=True)
@@ -192,7 +195,20 @@ class DirectorySnapshots:
         if not self._folder.is_dir():
             return []
         found = (self._NAME.fullmatch(file.name) for file in self._folder.iterdir())
-        return sorted(int(match[1]) for match in found if match)
+        sequences = sorted(int(match[1]) for match in found if match)
+        for seq in sequences:
+            self._check_owner(self._path(seq))
+        return sequences
+
+    def _check_owner(self, path: Path) -> None:
+        """Refuse a folder of another log's snapshots, even to add to it; a damaged one is `latest`'s matter."""
+        try:
+            with path.open("rb") as file:
+                file.seek(_DIGEST)
+                header = msgspec.json.decode(file.readline(_MAX_HEADER), type=_Header)
+        except (OSError, msgspec.DecodeError):
+            return
+        check_log(header.log_id, self._log_id, str(path))
 
     def _path(self, seq: int) -> Path:
         return self._folder / f"{seq:020d}.snapshot"

@@ -4,8 +4,9 @@ import os
 
 import pytest
 
+from restow.eventlog.jetstream import open_snapshots
 from restow.eventlog.port import LogMismatch
-from restow.eventlog.snapshots import Snapshot, SnapshotError, Snapshots, pack, unpack
+from restow.eventlog.snapshots import DirectorySnapshots, Snapshot, SnapshotError, Snapshots, pack, unpack
 
 
 @pytest.fixture
@@ -55,6 +56,24 @@ async def test_an_empty_state_survives(snapshots, snapshot):
 async def test_another_logs_snapshot_is_refused(snapshots, snapshot):
     with pytest.raises(LogMismatch, match="of log other"):
         await snapshots.put(snapshot(5, log_id="other"))
+
+
+@pytest.mark.parametrize("adapter", ["file", "jetstream"], indirect=True)
+async def test_a_store_of_another_logs_snapshots_is_refused_for_reading_and_writing(
+    adapter, log, make_log, snapshots, snapshot, tmp_path
+):
+    await snapshots.put(snapshot(5))
+    if adapter == "jetstream":
+        await log.broker.api(f"STREAM.DELETE.restow-{log.cluster}")
+        replaced = await make_log(log.cluster)
+        stale, log_id = await open_snapshots(replaced), replaced.log_id
+    else:
+        stale, log_id = DirectorySnapshots(tmp_path / "snapshots", "new"), "new"
+    with pytest.raises(LogMismatch, match=r"another history"):
+        await stale.latest()
+    with pytest.raises(LogMismatch, match=r"another history"):
+        await stale.put(snapshot(6, log_id=log_id))
+    assert await snapshots.sequences() == [5]
 
 
 @pytest.mark.parametrize("adapter", ["memory"], indirect=True)

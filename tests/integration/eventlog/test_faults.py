@@ -88,8 +88,8 @@ async def test_a_deleted_consumer_is_made_again(nats_server, opened, cluster):
 
 
 async def test_a_silent_broker_is_noticed_by_its_missing_heartbeat(own_server, opened, cluster, monkeypatch):
-    monkeypatch.setattr(reader_module, "HEARTBEAT", 0.1)
-    monkeypatch.setattr(reader_module, "SILENCE", 0.4)
+    monkeypatch.setattr(reader_module, "HEARTBEAT", 0.2)
+    monkeypatch.setattr(reader_module, "SILENCE", 1.2)
     log = await opened(own_server.url, cluster)
     last = await write(log, 3)
     made = []
@@ -102,7 +102,7 @@ async def test_a_silent_broker_is_noticed_by_its_missing_heartbeat(own_server, o
     monkeypatch.setattr(Feed, "_start", counted)
     reader, seen = follow(log, 1)
     await until(lambda: len(seen) == 3)
-    await asyncio.sleep(0.6)
+    await asyncio.sleep(1.5)
     assert made == [1], "heartbeats keep a quiet reader alive"
     own_server.pause()
     await until(lambda: len(made) > 1)
@@ -224,15 +224,15 @@ async def test_commits_that_fill_a_request_by_their_bytes_all_come(nats_server, 
 
 
 async def test_a_caller_that_blocks_for_long_does_not_lose_its_consumer(nats_server, opened, cluster, monkeypatch):
-    monkeypatch.setattr(reader_module, "HEARTBEAT", 0.1)
-    monkeypatch.setattr(reader_module, "SILENCE", 0.3)
+    monkeypatch.setattr(reader_module, "HEARTBEAT", 0.2)
+    monkeypatch.setattr(reader_module, "SILENCE", 1.0)
     log = await opened(nats_server.url, cluster)
     last = await write(log, 3)
     batches = log.read(1)
     while (await anext(batches))[-1].seq < last:
         pass
     name = (await log.broker.api(f"CONSUMER.NAMES.restow-{cluster}"))["consumers"]
-    time.sleep(0.5)  # noqa: ASYNC251
+    time.sleep(1.3)  # noqa: ASYNC251
     waiting = asyncio.create_task(anext(batches))
     await asyncio.sleep(0.05)
     await write(log, 1, last)

@@ -66,6 +66,7 @@ class JetStreamSnapshots:
     async def put(self, snapshot: Snapshot) -> None:
         """See Snapshots.put. Raises Unavailable, BrokerRefused."""
         check_log(snapshot.log_id, self._log_id, f"snapshot {snapshot.seq}")
+        await self.sequences()  # refuses a bucket of another log's, before anything is written
         blob = await asyncio.to_thread(pack, snapshot)
         name = _name(snapshot.seq)
         before = await self._meta(name)
@@ -110,6 +111,7 @@ class JetStreamSnapshots:
         for subject in info["state"].get("subjects") or {}:
             meta = await self._meta(base64.urlsafe_b64decode(subject.rpartition(".")[2]).decode())
             if meta and not meta.deleted and meta.name.isdigit():
+                self._check_owner(meta)
                 found.append(int(meta.name))
         return sorted(found)
 
@@ -152,11 +154,14 @@ class JetStreamSnapshots:
         what = f"snapshot {seq} in bucket {self.bucket}"
         if meta is None or meta.deleted:
             raise SnapshotError(f"{what}: it vanished")
-        check_log((meta.headers or {}).get("restow-log-id", ["?"])[0], self._log_id, what)
         blob = await self._get_chunks(meta, what)
         snapshot = await asyncio.to_thread(unpack, blob, what)
         check_log(snapshot.log_id, self._log_id, what)
         return snapshot
+
+    def _check_owner(self, meta: _Meta) -> None:
+        log_id = (meta.headers or {}).get("restow-log-id", ["unknown"])[0]
+        check_log(log_id, self._log_id, f"snapshot {meta.name} in bucket {self.bucket}")
 
     async def _get_chunks(self, meta: _Meta, what: str) -> bytes:
         chunks: list[bytes] = []
