@@ -22,6 +22,18 @@ def clone(value: Any) -> Any:
 _NESTED = frozenset({dict, list})
 
 
+def drop_nulls(value: Any) -> None:
+    """Remove fields that are null, in place: to a typed API they are absent."""
+    if isinstance(value, dict):
+        for key in [key for key, item in value.items() if item is None]:
+            del value[key]
+        for item in value.values():
+            drop_nulls(item)
+    elif isinstance(value, list):
+        for item in value:
+            drop_nulls(item)
+
+
 def dig(value: Any, *path: str | int, default: Any = None) -> Any:
     """The value at a path, or `default` where any step is missing or not a container."""
     for step in path:

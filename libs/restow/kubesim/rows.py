@@ -109,11 +109,11 @@ def event(obj: Obj, now: datetime) -> list[Any]:
 
 
 def configmap(obj: Obj, now: datetime) -> list[Any]:
-    return [_name(obj), str(len(obj.get("data") or ()) + len(obj.get("binaryData") or ())), age(obj, now)]
+    return [_name(obj), len(obj.get("data") or ()) + len(obj.get("binaryData") or ()), age(obj, now)]
 
 
 def secret(obj: Obj, now: datetime) -> list[Any]:
-    return [_name(obj), obj.get("type", ""), str(len(obj.get("data") or ())), age(obj, now)]
+    return [_name(obj), obj.get("type", ""), len(obj.get("data") or ()), age(obj, now)]
 
 
 def service(obj: Obj, now: datetime) -> list[Any]:
@@ -140,7 +140,7 @@ def service(obj: Obj, now: datetime) -> list[Any]:
 
 
 def serviceaccount(obj: Obj, now: datetime) -> list[Any]:
-    return [_name(obj), str(len(obj.get("secrets") or ())), age(obj, now)]
+    return [_name(obj), len(obj.get("secrets") or ()), age(obj, now)]
 
 
 def endpoints(obj: Obj, now: datetime) -> list[Any]:
@@ -206,7 +206,7 @@ def deployment(obj: Obj, now: datetime) -> list[Any]:
     wanted = dig(obj, "spec", "replicas", default=0)
     ready = f"{_status(obj, 'readyReplicas')}/{wanted}"
     updated, available = _status(obj, "updatedReplicas"), _status(obj, "availableReplicas")
-    return [_name(obj), ready, str(updated), str(available), age(obj, now), *_containers(obj), _selector(obj)]
+    return [_name(obj), ready, updated, available, age(obj, now), *_containers(obj), _selector(obj)]
 
 
 def replicaset(obj: Obj, now: datetime) -> list[Any]:

@@ -49,6 +49,13 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def _drop_empty(meta: Obj) -> None:
+    """Empty lists and maps of the metadata are the same as none."""
+    for field in ("finalizers", "ownerReferences", "labels", "annotations"):
+        if field in meta and not meta[field]:
+            del meta[field]
+
+
 class Store:
     """All objects of the cluster.
 
@@ -133,6 +140,7 @@ class Store:
             raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
         for field in (*_SYSTEM_FIELDS, "resourceVersion", "selfLink", "managedFields"):
             meta.pop(field, None)
+        _drop_empty(meta)
         if resource.namespaced:
             meta["namespace"] = namespace or meta.get("namespace") or "default"
         else:
@@ -309,9 +317,7 @@ class Store:
                 meta.pop(field, None)
         for field in ("selfLink", "managedFields"):
             meta.pop(field, None)
-        for field in ("finalizers", "ownerReferences", "labels", "annotations"):
-            if field in meta and not meta[field]:
-                del meta[field]
+        _drop_empty(meta)
         obj["metadata"] = meta
         obj["apiVersion"], obj["kind"] = resource.api_version, resource.kind
         if resource.has_status and not subresource:

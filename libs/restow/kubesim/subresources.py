@@ -96,22 +96,21 @@ def bind(store: Any, namespace: str, name: str, binding: Obj, *, dry_run: bool =
 
 def _check_bindable(pod: Obj, meta: Obj) -> None:
     current, name = pod["metadata"], pod["metadata"]["name"]
-    if meta.get("uid") and meta["uid"] != current["uid"]:
-        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {current['uid']}"
-        raise _not_bound(name, why)
-    version = meta.get("resourceVersion")
-    if version and version != current["resourceVersion"]:
-        why = (
-            f"Precondition failed: ResourceVersion in precondition: {version}, "
-            f"ResourceVersion in object meta: {current['resourceVersion']}"
-        )
-        raise _not_bound(name, why)
+    for field, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        wanted = meta.get(field)
+        if wanted and wanted != current[field]:
+            why = (
+                f"StorageError: invalid object, Code: 4, Key: /registry/pods/{current['namespace']}/{name}, "
+                f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {label} in precondition: {wanted}, "
+                f"{label} in object meta: {current[field]}"
+            )
+            raise conflict(PODS, name, why)
     if "deletionTimestamp" in current:
         raise _not_bound(name, f"pod {name} is being deleted, cannot be assigned to a host")
     if node := dig(pod, "spec", "nodeName"):
         raise _not_bound(name, f'pod {name} is already assigned to node "{node}"')
-    if gates := dig(pod, "spec", "schedulingGates"):
-        raise _not_bound(name, f"pod {name} has non-empty .spec.schedulingGates {gates}")
+    if dig(pod, "spec", "schedulingGates"):
+        raise _not_bound(name, f"pod {name} has non-empty .spec.schedulingGates")
 
 
 def _not_bound(name: str, why: str) -> ApiError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from restow.kubesim.errors import Cause
+from restow.kubesim.errors import Cause, bad_request
 from restow.kubesim.objects import Obj, dig
 from restow.kubesim.resources import (
     DAEMONSETS,
@@ -165,7 +165,7 @@ def _labels(causes: Causes, labels: Obj | None, field: str) -> None:
 # -- pods -------------------------------------------------------------------------------------------
 
 
-def pod_spec(causes: Causes, spec: Any, field: str) -> None:
+def pod_spec(causes: Causes, spec: Any, field: str, kind: str = "Pod") -> None:
     if not isinstance(spec, dict):
         causes.required(field)
         return
@@ -176,7 +176,7 @@ def pod_spec(causes: Causes, spec: Any, field: str) -> None:
     seen: set[str] = set()
     for group in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(group) or ()):
-            _container(causes, container, f"{field}.{group}[{index}]", seen)
+            _container(causes, container, f"{field}.{group}[{index}]", seen, kind)
     if spec.get("restartPolicy") not in ("Always", "OnFailure", "Never"):
         causes.unsupported(
             f"{field}.restartPolicy", spec.get("restartPolicy"), ("Always", "OnFailure", "Never")
@@ -202,7 +202,7 @@ def pod_spec(causes: Causes, spec: Any, field: str) -> None:
         )
 
 
-def _container(causes: Causes, container: Obj, field: str, seen: set[str]) -> None:
+def _container(causes: Causes, container: Obj, field: str, seen: set[str], kind: str) -> None:
     name = container.get("name")
     if not name:
         causes.required(f"{field}.name")
@@ -229,7 +229,8 @@ def _container(causes: Causes, container: Obj, field: str, seen: set[str]) -> No
         for name, value in (resources.get(group) or {}).items():
             where = f"{field}.resources.{group}[{name}]"
             if not _QUANTITY.match(str(value)):
-                causes.invalid(where, value, _QUANTITY_TEXT)
+                # A real server fails to decode such an object at all.
+                raise bad_request(f'{kind} in version "v1" cannot be handled as a {kind}: {_QUANTITY_TEXT}')
             elif str(value).startswith("-"):
                 causes.invalid(where, value, "must be greater than or equal to 0")
     _requests_within_limits(causes, resources, field)
@@ -302,7 +303,7 @@ def _workload(causes: Causes, resource: Resource, obj: Obj) -> None:
         causes.required("spec.template")
         return
     _labels(causes, labels, "spec.template.metadata.labels")
-    pod_spec(causes, template.get("spec"), "spec.template.spec")
+    pod_spec(causes, template.get("spec"), "spec.template.spec", resource.kind)
     policy = dig(template, "spec", "restartPolicy")
     if resource == JOBS:
         if policy not in ("OnFailure", "Never"):

@@ -16,7 +16,7 @@ from restow.kubesim.errors import (
     unsupported_media,
 )
 from restow.kubesim.negotiate import encode
-from restow.kubesim.objects import Obj
+from restow.kubesim.objects import Obj, drop_nulls
 from restow.kubesim.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, LEASES, PODDISRUPTIONBUDGETS
 from restow.kubesim.routes import RequestInfo, integer
 
@@ -64,11 +64,19 @@ def _checked(info: RequestInfo, obj: Obj, *, name: str = "") -> Obj:
     return obj
 
 
+async def _body(info: RequestInfo, request: web.BaseRequest) -> Obj:
+    raw = await request.read()
+    obj = negotiate.object_of(raw, request.headers.get("Content-Type", ""))
+    if info.resource.custom is None and b"null" in raw:
+        drop_nulls(obj)
+    return obj
+
+
 async def create(cluster: Cluster, info: RequestInfo, request: web.BaseRequest) -> web.Response:
     if info.name or (info.resource.namespaced and not info.namespace):
         raise method_not_allowed(info.resource)
     form = negotiate.accepted(request.headers.get("Accept"), reads.TRANSFORMS)
-    obj = _checked(info, negotiate.object_of(await request.read(), request.headers.get("Content-Type", "")))
+    obj = _checked(info, await _body(info, request))
     dry_run = info.dry_run
     cluster.strict(info, obj)
     stored = cluster.store.create(info.resource, info.take(obj), info.namespace, owned=True, dry_run=dry_run)
@@ -79,8 +87,7 @@ async def update(cluster: Cluster, info: RequestInfo, request: web.BaseRequest) 
     if not info.name:
         raise method_not_allowed(info.resource)
     form = negotiate.accepted(request.headers.get("Accept"), reads.TRANSFORMS)
-    obj = negotiate.object_of(await request.read(), request.headers.get("Content-Type", ""))
-    obj = _checked(info, obj, name=info.name)
+    obj = _checked(info, await _body(info, request), name=info.name)
     dry_run = info.dry_run
     cluster.strict(info, obj)
     store = cluster.store
