@@ -5,6 +5,7 @@ Exit codes: 0 stopped as asked, 1 failed, 2 bad settings or configuration, 3 ano
 
 import asyncio
 import contextlib
+import gc
 import secrets
 import signal
 import sys
@@ -20,6 +21,7 @@ from restow.domain import config, snapshot
 from restow.domain.effects import Effect
 from restow.domain.fold import FOLD_VERSION
 from restow.domain.state import ClusterState
+from restow.eventlog import jetstream
 from restow.eventlog.port import BrokerRefused, EventLog, LogError, Truncated, Unavailable
 from restow.eventlog.snapshots import SnapshotError, Snapshots
 from restow.kube.client import ApiStatus, Client, ClientConfig, ClientConfigError, connect
@@ -37,6 +39,9 @@ from restow.runtime.leadership import Deposed, Leadership, Phase
 from restow.runtime.telemetry import Metrics, Tracer
 
 LEASE = LeaseConfig(duration=10, renew_deadline=7.0, retry=1.0)
+
+GC_THRESHOLD = (20_000, 20, 100)
+"""The state is large, lives for ever and has next to no cycles: Python's collector should rarely look at it."""
 
 
 class Parts(msgspec.Struct, kw_only=True):
@@ -76,6 +81,8 @@ class Shaping(msgspec.Struct, kw_only=True):
     propose: Propose | None = None
     book: Book | None = None
     shrink: Callable[[c.Command], c.Command | None] = smaller
+    heavy: tuple[type[c.Command], ...] = ()
+    """Commands that may take longer than the loop may stall."""
 
 
 class Service(msgspec.Struct, kw_only=True, frozen=True):
@@ -88,6 +95,7 @@ class Service(msgspec.Struct, kw_only=True, frozen=True):
     read_config: Read | None = None
     default_config: config.Config | None = None
     shape: Callable[[Context], Shaping] | None = None
+    stores_snapshots: bool = False
 
 
 def run(service: Service, argv: Sequence[str] | None = None) -> None:
@@ -145,7 +153,7 @@ class Process:
         self.stopping = asyncio.Event()
         self._drained = asyncio.Event()
         self.context: Context | None = None
-        self._given = log, snapshots, client
+        self._given: tuple[EventLog | None, Snapshots | None, Client | None] = log, snapshots, client
         self._clock = clock or SystemClock()
         self._phase = "starting"
         self._config: ConfigSource | None = None
@@ -180,11 +188,12 @@ class Process:
         self.metrics.gauges(self._gauges)
         log, snapshots, client = self._given
         if log is None:
-            log = await self._log_when_there()
-            if log is None:
+            there = await self._log_when_there()
+            if there is None:
                 return
-            stack.push_async_callback(log.close)
-            snapshots = _snapshots(log)
+            log = there
+            stack.push_async_callback(there.close)
+            snapshots = await jetstream.open_snapshots(there, create=self.service.stores_snapshots)
         state = await self._state(log, snapshots)
         if client is None:
             client = await _client(self.settings)
@@ -194,7 +203,7 @@ class Process:
         commander = context.commander = Commander(
             log, context.follower, self.service.decider, context.leadership, self._clock, self.metrics,
             service=self.service.name, tracer=Tracer(self.service.name),
-            propose=shaping.propose, book=shaping.book, shrink=shaping.shrink,
+            propose=shaping.propose, book=shaping.book, shrink=shaping.shrink, heavy=shaping.heavy,
         )
         parts = self.service.assemble(context)
         effector = self._effector = Effector(
@@ -211,6 +220,8 @@ class Process:
             self.logger.info(
                 "caught up", seq=state.seq, address=self.server.address, seconds=round(time.perf_counter() - started, 3)
             )
+            gc.freeze()
+            gc.set_threshold(*GC_THRESHOLD)
             self._configure(commander)
             own = [commander.run(), effector.run(), context.recorder.run(), self._lead(context), *parts.tasks]
             if self._config is not None:
@@ -225,10 +236,8 @@ class Process:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _log_when_there(self) -> EventLog | None:
+    async def _log_when_there(self) -> jetstream.JetStreamLog | None:
         """Wait for the broker as long as it takes; a broker that answers and refuses is fatal."""
-        from restow.eventlog import jetstream
-
         s = self.settings
         self._phase = "waiting for the broker"
         while not self.stopping.is_set():
@@ -397,13 +406,6 @@ class Process:
             "effects_owed": self._effector.owed if self._effector else 0,
             **{f"state_{name}": value for name, value in state.counts().items()},
         }
-
-
-def _snapshots(log: EventLog) -> Snapshots:
-    from restow.eventlog.jetstream import JetStreamLog, JetStreamSnapshots
-
-    assert isinstance(log, JetStreamLog)
-    return JetStreamSnapshots(log)
 
 
 async def _client(given: settings.Settings) -> Client:

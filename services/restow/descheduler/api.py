@@ -7,10 +7,12 @@ import msgspec
 from aiohttp import web
 
 from restow.contracts import commands as c
+from restow.contracts.codec import decode, encode
 from restow.contracts.ids import PlanId
 from restow.domain.decider import Rejected, decide_all
-from restow.runtime.commander import Outcome, Refused
+from restow.runtime.commander import MANY, Outcome, Refused
 from restow.runtime.http import Route, answer
+from restow.runtime.offload import in_copy
 from restow.runtime.service import Context
 
 _TRIGGER = re.compile(r"[a-z][a-z0-9-]{0,39}")
@@ -47,17 +49,24 @@ class _Api:
         if not _TRIGGER.fullmatch(body.trigger):
             return answer({"error": f"trigger is {body.trigger!r}; allowed: {_TRIGGER.pattern}"}, 400)
         command = c.Defragment(self._context.clock.now(), body.trigger, PlanId(f"p{secrets.token_hex(5)}"))
-        return self._plan(command) if dry == "true" else await self._carry_out(command)
+        return await self._plan(command) if dry == "true" else await self._carry_out(command)
 
-    def _plan(self, command: c.Defragment) -> web.Response:
+    async def _plan(self, command: c.Defragment) -> web.Response:
         """Decided on the present state, by any process, and forgotten."""
         state = self._context.state
+        read = state.seq
+
+        def decide() -> bytes:
+            return encode(decide_all(state, self._context.service.decider, [command], cause="dry run"))
+
         try:
-            decisions = decide_all(state, self._context.service.decider, [command], cause="dry run")
+            body = await in_copy(decide) if len(state.pods) >= MANY else decide()
         except Rejected as error:
             return answer({"error": str(error)}, 409)
-        events = [event for decision in decisions for event in decision.events]
-        return answer({"dryRun": True, "read": state.seq, "plan": command.plan, "events": events})
+        except RuntimeError as error:
+            return answer({"error": str(error).strip().splitlines()[-1]}, 409)
+        events = [event for decision in decode(body) for event in decision.events]
+        return answer({"dryRun": True, "read": read, "plan": command.plan, "events": events})
 
     async def _carry_out(self, command: c.Defragment) -> web.Response:
         context = self._context

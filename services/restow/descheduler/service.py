@@ -1,11 +1,12 @@
 """descheduler: fragmentation, plans, and the saga of each migration; creates and deletes Reservations, evicts."""
 
+from restow.contracts import commands as c
 from restow.descheduler.api import routes
 from restow.descheduler.effects import executors
 from restow.descheduler.policy import read
 from restow.domain.config import MigrationConfig
 from restow.domain.migration import decider
-from restow.runtime.service import Context, Parts, Service
+from restow.runtime.service import Context, Parts, Service, Shaping
 
 
 def service() -> Service:
@@ -16,6 +17,7 @@ def service() -> Service:
         assemble=assemble,
         read_config=read,
         default_config=MigrationConfig(),
+        shape=lambda _: Shaping(heavy=(c.Defragment,)),
     )
 
 

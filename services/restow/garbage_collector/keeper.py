@@ -62,7 +62,6 @@ class Keeper:
         body = await in_copy(lambda: snapshot.dump(state))
         stored = Snapshot(context.log.log_id, seq, FOLD_VERSION, body)
         assert context.snapshots is not None
-        await context.snapshots.open() if hasattr(context.snapshots, "open") else None  # type: ignore[attr-defined]
         await context.snapshots.put(stored)
         now = context.clock.now()
         await context.commander.submit(c.ReportSnapshot(now, seq, FOLD_VERSION, len(body)), cause="snapshot")

@@ -16,6 +16,7 @@ def service() -> Service:
         assemble=assemble,
         read_config=plain(GcConfig, durations=("retention",)),
         default_config=GcConfig(),
+        stores_snapshots=True,
     )
 
 

@@ -5,17 +5,23 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
+from domain.build import NOW, pod, shape
+from domain.build import node as fact_of_node
 
 from restow.cluster_watcher.service import service as cluster_watcher
+from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.eventlog.archive import open_archive
 from restow.eventlog.jetstream import connect
 from restow.eventlog.testing import running_server, unique_cluster
+from restow.garbage_collector.service import service as garbage_collector
 from restow.kubesim.testing import kubesim
+from restow.runtime import commander
 from restow.runtime.service import Process
 from restow.runtime.settings import Settings
 from restow.scheduler_session.service import service as scheduler_session
 
-from .rig import facts, history, named
+from .rig import facts, history, memory, named, running
 
 SOON = 15.0
 
@@ -257,3 +263,37 @@ async def test_every_route_is_described_and_no_other_answers(broker, cluster):
         assert (await session.get("/livez"))[0] == 200
         assert (await session.get("/state"))[1]["phase"] == "leading"
         assert (await session.get("/nothing"))[0] == 404
+
+
+async def test_a_snapshot_and_an_archive_let_the_prefix_go_and_a_new_process_starts_from_them(broker, cluster, tmp_path):
+    config = tmp_path / "gc.yaml"
+    config.write_text("snapshotEvery: 40\nkeep: 20\n")
+    async with kubesim() as kube, service(garbage_collector(), broker, cluster, kube, config=str(config), data=str(tmp_path)) as gc:
+        await gc.leading()
+        log = await connect(broker.url, cluster)
+        for i in range(80):
+            await facts(log, fact_of_node(f"n{i}"))
+        await gc.until(lambda state: state.truncated > 0)
+        async with asyncio.timeout(SOON):
+            while await log.first() == 1:
+                await asyncio.sleep(0.01)
+        assert open_archive(tmp_path / "archive" / cluster, log_id=log.log_id).last >= await log.first() - 1
+        async with service(scheduler_session(), broker, cluster, kube) as session:
+            await session.leading()
+            await session.until(lambda state: len(state.nodes) == 80)
+            assert session.process.context.follower.records < 80
+        await log.close()
+
+
+async def test_a_plan_over_many_pods_is_decided_on_a_copy_of_the_process(broker, cluster, monkeypatch):
+    """The heavy decision's commit says which sequence was read, and its submitter is told."""
+    monkeypatch.setattr(commander, "MANY", 1)
+    async with running(memory()) as rig:
+        rig.commander._heavy = (c.RefuseBind,)
+        await rig.lead()
+        await facts(rig.log, fact_of_node("n0"), shape("s"), pod("p0"))
+        await rig.bound.get()
+        before = rig.decider.decided
+        outcome = await rig.commander.submit(c.RefuseBind(NOW, "p0", "n0", "no"))
+        assert [type(event) for event in outcome.events] == [e.PodReleased]
+        assert rig.decider.decided - before <= 1
