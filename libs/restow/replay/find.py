@@ -1,0 +1,135 @@
+"""Which pod, reservation or migration somebody means."""
+
+from __future__ import annotations
+
+import msgspec
+
+from restow.contracts import events as e
+from restow.replay.at import decode_record
+from restow.replay.source import Source
+
+KINDS = ("pod", "reservation", "migration")
+_ALIASES = {alias: kind for kind in KINDS for alias in (kind, kind + "s")} | {"po": "pod", "rsv": "reservation", "mig": "migration"}
+_UID_PREFIX = 8
+"""Letters of a uid that suffice to name it."""
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """One thing that the log tells about. `first` is the sequence where it first appears, `gone` where its end is told (0:
+    never). `earlier` are uids of former ones of the same name."""
+
+    kind: str
+    id: str
+    namespace: str
+    name: str
+    first: int
+    gone: int = 0
+    earlier: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """`pod shop/web-1`."""
+        where = f"{self.namespace}/" if self.namespace and self.kind != "migration" else ""
+        return f"{self.kind} {where}{self.name}"
+
+
+class Ambiguous(ValueError):
+    """Several things have that name."""
+
+    def __init__(self, text: str, candidates: list[Subject]) -> None:
+        self.candidates = candidates
+        super().__init__(f"{text!r} may be any of {len(candidates)}")
+
+
+class NotFound(ValueError):
+    """Nothing in the log has that name. Says what can be asked for."""
+
+
+class Query(msgspec.Struct, frozen=True):
+    """What was asked for; empty kind or namespace mean any."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+def parse(text: str) -> Query:
+    """`web-1`, `shop/web-1`, `pod/web-1`, `pod/shop/web-1`, a uid, a migration's id. Raises NotFound."""
+    parts = [part.strip() for part in text.split("/")]
+    kind = ""
+    if len(parts) > 1 and parts[0].lower() in _ALIASES:
+        kind = _ALIASES[parts.pop(0).lower()]
+    if not 1 <= len(parts) <= 2 or not all(parts):
+        raise NotFound(f"{text!r} names nothing; allowed: [pod/|reservation/|migration/][namespace/]name, or a uid")
+    return Query(kind, parts[0] if len(parts) == 2 else "", parts[-1])
+
+
+def kind_of(text: str) -> str:
+    """The kind that a word alone names, or empty."""
+    return _ALIASES.get(text.lower(), "")
+
+
+def find(source: Source, text: str) -> Subject:
+    """The one thing that is meant; of several with the same name in time, the latest. Raises NotFound, Ambiguous."""
+    query = parse(text)
+    found = _scan(source, query)
+    latest: dict[tuple[str, str, str], Subject] = {}
+    for subject in found.values():
+        key = (subject.kind, subject.namespace, subject.name)
+        before = latest.get(key)
+        earlier = (*before.earlier, before.id) if before else ()
+        latest[key] = msgspec.structs.replace(subject, earlier=earlier)
+    if not latest:
+        where = f" in namespace {query.namespace}" if query.namespace else ""
+        raise NotFound(
+            f"{source.name} tells of no {query.kind or 'pod, reservation or migration'} {query.name!r}{where}. "
+            "`restow get pods|reservations|migrations` lists what there is"
+        )
+    if len(latest) > 1:
+        exact = [subject for subject in latest.values() if query.name in (subject.id, subject.name)]
+        if len(exact) != 1:
+            raise Ambiguous(text, list(latest.values()))
+        return exact[0]
+    return next(iter(latest.values()))
+
+
+def _scan(source: Source, query: Query) -> dict[str, Subject]:
+    needle = query.name.encode()
+    found: dict[str, Subject] = {}
+    ends: set[bytes] = set()
+    for batch in source.batches():
+        for record in batch:
+            body = record.body
+            # Most bodies do not even contain the letters: only the others are worth decoding.
+            if needle not in body and not any(end in body for end in ends):
+                continue
+            for decision in decode_record(record):
+                for event in decision.events:
+                    _meet(event, record.seq, query, found)
+            ends = {id.encode() for id, subject in found.items() if not subject.gone}
+    return found
+
+
+def _meet(event: object, seq: int, query: Query, found: dict[str, Subject]) -> None:
+    match event:
+        case e.PodObserved(pod=uid, namespace=namespace, name=name):
+            _take(found, query, Subject("pod", uid, namespace, name, seq))
+        case e.ReservationObserved(reservation=uid, namespace=namespace, name=name):
+            _take(found, query, Subject("reservation", uid, namespace, name, seq))
+        case e.Planned(moves=moves, plan=plan):
+            for move in moves:
+                subject = Subject("migration", move.migration, move.namespace, move.migration, seq)
+                _take(found, query, subject, plan == query.name)
+        case e.PodGone(pod=id) | e.ReservationGone(reservation=id):
+            if id in found:
+                found[id] = msgspec.structs.replace(found[id], gone=seq)
+
+
+def _take(found: dict[str, Subject], query: Query, subject: Subject, also: bool = False) -> None:
+    if subject.id in found or (query.kind and query.kind != subject.kind):
+        return
+    if query.namespace and query.namespace != subject.namespace:
+        return
+    short = len(query.name) >= _UID_PREFIX and subject.id.startswith(query.name)
+    if also or short or query.name in (subject.id, subject.name):
+        found[subject.id] = subject

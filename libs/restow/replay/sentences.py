@@ -1,0 +1,128 @@
+"""What an event says, as one sentence for people. `names` turns uids into names where they are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.codec import name_of
+from restow.contracts.values import DeviceShare
+from restow.domain.evolve.reservations import fit_message
+from restow.replay.times import rfc3339 as _exact
+
+Names = Mapping[str, str]
+
+
+def rfc3339(time: int) -> str:
+    """To the second: what a sentence needs."""
+    return _exact(time)[:19] + "Z" if time else ""
+
+
+def devices_text(devices: tuple[DeviceShare, ...]) -> str:
+    """`gpu 0,1`, or `gpu 0 (500/1000)` for shares; empty without devices."""
+    if not devices:
+        return ""
+    parts = [str(d.index) if d.milli == 1000 else f"{d.index} ({d.milli}/1000)" for d in devices]
+    return "gpu " + ",".join(parts)
+
+
+def _on(node: str, devices: tuple[DeviceShare, ...] = ()) -> str:
+    return f"on {node}" + (f", {devices_text(devices)}" if devices else "")
+
+
+def _named(names: Names, uid: str) -> str:
+    return names.get(uid, uid)
+
+
+def _pod_live(v: Any, names: Names) -> str:
+    parts = [v.phase if not v.deleting else f"{v.phase}, terminating since {rfc3339(v.deleting)}"]
+    if v.ready:
+        parts.append("ready")
+    if v.node:
+        parts.append(_on(v.node, v.devices))
+    if v.reason:
+        parts.append(v.reason)
+    return ", ".join(parts)
+
+
+def _reservation(v: e.ReservationObserved, names: Names) -> str:
+    if v.invalid:
+        return f"reservation {v.namespace}/{v.name} is seen, and cannot be read: {v.invalid}"
+    places = sum(t.replicas for t in v.spec.tasks) if v.spec else 0
+    more = f", holds for migration {v.migration}" if v.migration else ""
+    more += f", terminating since {rfc3339(v.deleting)}" if v.deleting else ""
+    return f"reservation {v.namespace}/{v.name} is seen: {places} place{'s' * (places != 1)}{more}"
+
+
+def _planned(v: e.Planned, names: Names) -> str:
+    return f"plan {v.plan} by {v.plugin}: {len(v.moves)} move{'s' * (len(v.moves) != 1)}"
+
+
+def _wait(v: e.Unfit, names: Names) -> str:
+    if len(v.pods) == 1:
+        return f"{_named(names, v.pods[0])} waits"
+    return f"{len(v.pods)} pods wait" if v.pods else "its kind waits on"
+
+
+_TEXT: dict[type, Callable[[Any, Names], str]] = {
+    e.PodObserved: lambda v, n: f"pod {v.namespace}/{v.name} is seen: {_pod_live(v, n)}",
+    e.PodChanged: lambda v, n: f"{_named(n, v.pod)} is {_pod_live(v, n)}",
+    e.PodGone: lambda v, n: f"pod {_named(n, v.pod)} is gone",
+    e.NodeObserved: lambda v, n: f"node {v.name} is seen: {'ready' if v.ready else 'not ready'}{', cordoned' * v.unschedulable}",
+    e.NodeGone: lambda v, n: f"node {v.name} is gone",
+    e.ShapeDeclared: lambda v, n: f"pod shape {v.shape} is declared",
+    e.Synced: lambda v, n: f"{v.kind} are known as of resourceVersion {v.version}",
+    e.WorkloadObserved: lambda v, n: f"{v.kind} {v.namespace}/{v.name} belongs to {v.owner.kind} {v.owner.name}",
+    e.WorkloadGone: lambda v, n: f"workload {v.uid} is gone",
+    e.ReservationObserved: _reservation,
+    e.ReservationGone: lambda v, n: f"reservation {_named(n, v.reservation)} is gone",
+    e.PodPlaced: lambda v, n: f"{_named(n, v.pod)} is placed {_on(v.node, v.devices)}",
+    e.PodReleased: lambda v, n: f"the placement of {_named(n, v.pod)} is withdrawn: {v.reason}",
+    e.HoldPlaced: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} is held {_on(v.node, v.devices)}",
+    e.HandedOver: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} is handed over to {_named(n, v.pod)} {_on(v.node, v.devices)}",
+    e.HoldReleased: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} is released: {v.reason}",
+    e.Unfit: lambda v, n: f"{_wait(v, n)}: {fit_message(v.nodes, v.reasons)}",
+    e.HoldUnfit: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} waits: {fit_message(v.nodes, v.reasons)}",
+    e.ReservationAccepted: lambda v, n: f"reservation {_named(n, v.reservation)} is accepted: {v.min_available} needed, expires {rfc3339(v.expires) or 'never'}",
+    e.ReservationRefused: lambda v, n: f"reservation {_named(n, v.reservation)} is refused: {v.reason}: {v.message}",
+    e.Planned: _planned,
+    e.Holding: lambda v, n: f"{v.migration}: asks for a hold, until {rfc3339(v.deadline)}",
+    e.Held: lambda v, n: f"{v.migration}: its landing place is held",
+    e.Evicting: lambda v, n: f"{v.migration}: evicts the pod, until {rfc3339(v.deadline)}",
+    e.Evicted: lambda v, n: f"{v.migration}: the pod is evicted, its successor has until {rfc3339(v.deadline)}",
+    e.Aborting: lambda v, n: f"{v.migration}: gives up: {v.reason}{': ' * bool(v.message)}{v.message}",
+    e.Landed: lambda v, n: f"{v.migration}: landed as {_named(n, v.pod)} {_on(v.node)}",
+    e.MigrationFailed: lambda v, n: f"{v.migration}: failed, rolled back: {v.reason}{': ' * bool(v.message)}{v.message}",
+    e.NotRecreated: lambda v, n: f"{v.migration}: the pod was evicted and nothing took its place",
+    e.Expired: lambda v, n: f"reservation {_named(n, v.reservation)} is past its time",
+    e.Collected: lambda v, n: f"reservation {_named(n, v.reservation)} is to be deleted: {v.reason}",
+    e.SnapshotTaken: lambda v, n: f"a snapshot as of {v.seq} is stored, {v.size} bytes",
+    e.Archived: lambda v, n: f"{v.first} to {v.last} are archived in {v.file}",
+    e.Truncated: lambda v, n: f"everything up to {v.upto} may be dropped from the log",
+}
+
+
+def sentence(event: Any, names: Names) -> str:
+    """One line, without the event's name where the sentence says it."""
+    if isinstance(event, e.Unknown):
+        return f"{event.name} (this Restow does not know it)"
+    if isinstance(event, e._Led):
+        return f"{event.holder} leads, epoch {event.epoch}"
+    if isinstance(event, e._Configured):
+        return f"configuration {event.digest[:12]} is in use"
+    text = _TEXT.get(type(event))
+    return name_of(event) if text is None else text(event, names)
+
+
+def command_text(command: Any) -> str:
+    """A command in a word or two: `schedule`, `defragment (api)`, `watch pods`."""
+    match command:
+        case c.Observe(kind=kind, how=how):
+            return f"{how} {kind}"
+        case c.Defragment(trigger=trigger):
+            return f"defragment ({trigger})"
+        case c.ReportEviction(reason=reason):
+            return f"report eviction ({reason})"
+    return name_of(command).replace("_", " ")

@@ -1,0 +1,195 @@
+"""Every event that concerns one thing, in order, with what it is tied to: the hold of a migration, the migration of a pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from restow.contracts import events as e
+from restow.contracts.codec import Decision, name_of
+from restow.contracts.ids import Millis
+from restow.eventlog.port import Record
+from restow.replay.at import Progress, decode_record, no_progress, time_of
+from restow.replay.find import Subject
+from restow.replay.sentences import command_text, sentence
+from restow.replay.source import Source
+
+_PASSES = 4
+"""A pod leads to its hold, that to its migration, that to its plan: more is never to be learnt."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One event of a story. `own` is about the subject itself, the others about what it is tied to. `by` is the command."""
+
+    seq: int
+    decision: int
+    time: Millis
+    family: str
+    event: str
+    text: str
+    by: str
+    read: int
+    cause: str = ""
+    correlation: str = ""
+    own: bool = True
+    detail: Any = None
+
+
+class Story(msgspec.Struct):
+    """`pods`, `reservations` and `migrations` are what the subject is tied to, itself included; `nameless` are pods that are
+    mentioned, and whose names are wanted."""
+
+    subject: Subject
+    entries: list[Entry] = []
+    pods: dict[str, int] = {}
+    reservations: dict[str, int] = {}
+    migrations: dict[str, int] = {}
+    names: dict[str, str] = {}
+    nameless: dict[str, None] = {}
+
+    def last(self, *types: type, before: int | None = None, **fields: str) -> Entry | None:
+        """The latest entry of these types, before a sequence, whose event has these fields."""
+        for entry in reversed(self.entries):
+            if before is not None and entry.seq >= before:
+                continue
+            if isinstance(entry.detail, types) and all(getattr(entry.detail, k) == v for k, v in fields.items()):
+                return entry
+        return None
+
+
+def tell(source: Source, subject: Subject, progress: Progress = no_progress) -> Story:
+    """The whole story. Reads the log again whenever it has learnt of something that it is tied to."""
+    story = Story(subject, names={subject.id: _label(subject)})
+    getattr(story, subject.kind + "s")[subject.id] = 0
+    for _ in range(_PASSES):
+        ties = _ties(story)
+        story.entries = []
+        teller = _Teller(story)
+        for batch in source.batches():
+            for record in batch:
+                teller.hear(record)
+            progress(batch[-1].seq, source.last)
+        if _ties(story) == ties:
+            break
+    return story
+
+
+def _label(subject: Subject) -> str:
+    return f"{subject.namespace}/{subject.name}" if subject.kind != "migration" else subject.name
+
+
+def _ties(story: Story) -> tuple:
+    return tuple(story.pods), tuple(story.reservations), tuple(story.migrations), tuple(story.nameless)
+
+
+class _Teller:
+    """One pass. Ties grow while it listens: what came before the tie was known is heard in the next pass."""
+
+    def __init__(self, story: Story) -> None:
+        self._story, self._subject = story, story.subject
+        self._shape, self._waits = "", False
+        self._needles = self._all_needles()
+
+    def _all_needles(self) -> list[bytes]:
+        story = self._story
+        ids = [*story.pods, *story.reservations, *story.migrations, *story.nameless, self._shape]
+        return [id.encode() for id in ids if id]
+
+    def hear(self, record: Record) -> None:
+        body = record.body
+        if not any(needle in body for needle in self._needles):
+            return
+        for index, decision in enumerate(decode_record(record)):
+            for event in decision.events:
+                self._name(event)
+                if self._concerns(event, record.seq):
+                    self._learn(event, record.seq)
+                    self._story.entries.append(self._entry(record, index, decision, event))
+        self._needles = self._all_needles()
+
+    def _name(self, event: Any) -> None:
+        if isinstance(event, e.PodObserved) and event.pod in self._story.nameless:
+            self._story.names[event.pod] = f"{event.namespace}/{event.name}"
+
+    def _concerns(self, event: Any, seq: int) -> bool:
+        story = self._story
+        match event:
+            case e.Unfit(shape=shape, pods=pods):
+                return any(pod in story.pods for pod in pods) or (shape == self._shape and self._waits)
+            case e.Planned(moves=moves):
+                return any(move.migration in story.migrations or self._is_me(move.pod) for move in moves)
+            case e.ReservationObserved(reservation=uid, migration=migration):
+                return uid in story.reservations or (bool(migration) and migration in story.migrations)
+        pod = getattr(event, "pod", None)
+        if pod is not None and (self._is_me(pod) or story.pods.get(pod, seq) < seq):
+            return True
+        return getattr(event, "reservation", None) in story.reservations or getattr(event, "migration", None) in story.migrations
+
+    def _is_me(self, pod: str) -> bool:
+        return self._subject.kind == "pod" and pod == self._subject.id
+
+    def _learn(self, event: Any, seq: int) -> None:
+        story, kind = self._story, self._subject.kind
+        match event:
+            case e.HandedOver(pod=pod) | e.Landed(pod=pod) if pod not in story.names:
+                story.nameless[pod] = None
+        match event:
+            case e.PodObserved(pod=uid, shape=shape, node=node, namespace=namespace, name=name):
+                story.names[uid] = f"{namespace}/{name}"
+                if self._is_me(uid):
+                    self._shape, self._waits = shape, node is None
+            case e.PodPlaced(pod=uid) | e.PodGone(pod=uid) if self._is_me(uid):
+                self._waits = False
+            case e.PodReleased(pod=uid) if self._is_me(uid):
+                self._waits = True
+            case e.PodChanged(pod=uid, node=node) if self._is_me(uid):
+                self._waits = self._waits and node is None
+            case e.HandedOver(pod=uid, reservation=reservation):
+                self._waits = self._waits and not self._is_me(uid)
+                if self._is_me(uid):
+                    story.reservations.setdefault(reservation, seq)
+                elif kind == "migration":
+                    story.pods.setdefault(uid, 0)
+            case e.ReservationObserved(reservation=uid, migration=migration, namespace=namespace, name=name):
+                story.names[uid] = f"{namespace}/{name}"
+                story.reservations.setdefault(uid, seq)
+                if migration:
+                    story.migrations.setdefault(migration, seq)
+            case e.Planned(moves=moves):
+                for move in moves:
+                    if self._is_me(move.pod):
+                        story.migrations.setdefault(move.migration, seq)
+                    elif kind == "migration" and move.migration in story.migrations:
+                        story.names.setdefault(move.pod, f"{move.namespace}/{move.name}")
+                        story.pods.setdefault(move.pod, seq)
+
+    def _entry(self, record: Record, index: int, decision: Decision, event: Any) -> Entry:
+        text = sentence(event, self._story.names)
+        if isinstance(event, e.Planned):
+            mine = [m for m in event.moves if m.migration in self._story.migrations]
+            text += "; " + ", ".join(f"{m.migration} moves {m.namespace}/{m.name} from {m.source} to {m.target}" for m in mine)
+        own = self._subject.id in _ids_of(event)
+        return Entry(
+            record.seq,
+            index,
+            time_of(record),
+            record.family,
+            name_of(event),
+            text,
+            command_text(decision.command),
+            record.envelope.read,
+            decision.cause,
+            decision.correlation,
+            own,
+            event,
+        )
+
+
+def _ids_of(event: Any) -> set[str]:
+    ids = {getattr(event, name, "") for name in ("pod", "reservation", "migration")}
+    if isinstance(event, e.Unfit):
+        ids |= set(event.pods)
+    if isinstance(event, e.Planned):
+        ids |= {move.migration for move in event.moves} | {move.pod for move in event.moves}
+    return ids

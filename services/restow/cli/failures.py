@@ -1,0 +1,56 @@
+"""Exit codes, and what a user is told instead of a traceback."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+import traceback
+
+import click
+
+BROKEN = 1
+"""A promise is broken, or a difference was found."""
+UNUSABLE = 2
+"""Usage, or input that cannot be used."""
+UNREACHABLE = 3
+"""Cannot connect."""
+BUG = 70
+"""An error that nobody foresaw (sysexits' EX_SOFTWARE)."""
+
+
+class Failure(click.ClickException):
+    """Ends the command with a message and a code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.exit_code = code  # type: ignore[misc]
+
+    def show(self, file=None) -> None:
+        for line in f"restow: {self.message}".splitlines():
+            for row in textwrap.wrap(line, 100, break_long_words=False, break_on_hyphens=False, drop_whitespace=True) or [""]:
+                click.echo(row, err=True)
+
+
+def failure_of(error: Exception) -> Failure:
+    """What to say about an exception of the libraries. `RESTOW_DEBUG=1` prints where it came from as well."""
+    if os.environ.get("RESTOW_DEBUG"):
+        traceback.print_exception(error)
+    from restow.eventlog.port import BrokerRefused, LogError, Unavailable
+    from restow.replay.at import ReplayError
+    from restow.replay.find import Ambiguous, NotFound
+    from restow.replay.times import PointError
+
+    if isinstance(error, BrokerRefused | Unavailable | TimeoutError | ConnectionError):
+        text = str(error) or "the broker did not answer in time"
+        return Failure(text, UNREACHABLE)
+    if isinstance(error, Ambiguous):
+        rows = [f"  {s.kind}/{s.namespace}/{s.name}   {s.id}".replace("migration/" + s.namespace, "migration") for s in error.candidates]
+        return Failure(f"{error}; say which:\n" + "\n".join(rows[:20]), UNUSABLE)
+    if isinstance(error, LogError | ReplayError | NotFound | PointError):
+        return Failure(str(error), UNUSABLE)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return Failure(f"{where}{error.strerror or error}", UNUSABLE)
+    return Failure(
+        f"{type(error).__name__}: {error}\nThis is a fault of Restow itself. RESTOW_DEBUG=1 shows where; please report it", BUG
+    )

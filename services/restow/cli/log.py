@@ -1,0 +1,287 @@
+"""`restow log`: tail, stats, export, import."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from restow.cli.failures import UNUSABLE, Failure
+from restow.cli.output import Progress, emit, emit_line, number, output_option, size, table
+from restow.cli.where import Where, log_options
+from restow.contracts.ids import FAMILIES
+
+if TYPE_CHECKING:
+    from restow.eventlog.port import Record
+    from restow.replay.source import Source
+
+
+@click.group()
+def log() -> None:
+    """Look at the log, write it to a file, restore it from one."""
+
+
+@log.command()
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is appended, until Ctrl-C.")
+@click.option("--family", type=click.Choice(FAMILIES), help="Only this family's commits.")
+@click.option("--from", "start", type=click.IntRange(1), metavar="SEQ", help="Begin here instead of near the end.")
+@click.option("-n", "count", type=click.IntRange(0), help="Commits to show.  [default: 20; with --from: all]")
+@log_options
+@output_option
+def tail(follow: bool, family: str | None, start: int | None, count: int | None, where: Where, output: str) -> None:
+    """Show the latest commits: one row a decision; with -o json one line a commit, everything in it.
+
+    \b
+    Examples:
+      restow log tail -f                           watch the cluster being scheduled
+      restow log tail --family migration -n 5      the latest steps of migrations
+      restow log tail --from 4711 -n 1 -o json     one commit in full
+    """
+    if follow and where.log:
+        raise Failure(f"{where.log} is a file and will not grow; -f needs a running log", UNUSABLE)
+    with where.source() as source:
+        first = start or source.last + 1
+        records = _from(source, family, start, count) if start else _latest(source, family, 20 if count is None else count)
+        show = _Rows() if output == "table" else emit_commit
+        for record in records:
+            show(record)
+            first = max(first, record.seq + 1)
+        if follow:
+            _follow(source, family, max(first, source.last + 1), show)
+
+
+def _from(source: Source, family: str | None, start: int, count: int | None) -> Iterator[Record]:
+    found = (r for batch in source.batches(start) for r in batch if family is None or r.family == family)
+    return islice(found, count)
+
+
+def _latest(source: Source, family: str | None, count: int) -> list[Record]:
+    """The last `count`, looking back further and further."""
+    window = count if family is None else 16 * count
+    while True:
+        start = max(source.first, source.last - window + 1)
+        found = [r for batch in source.batches(start) for r in batch if family is None or r.family == family]
+        if len(found) >= count or start == source.first:
+            return found[max(0, len(found) - count) :]
+        window *= 8
+
+
+def _follow(source: Source, family: str | None, start: int, show: Any) -> None:
+    from restow.replay.source import LiveSource
+
+    assert isinstance(source, LiveSource)
+    try:
+        for batch in source.follow(start):
+            for record in batch:
+                if family is None or record.family == family:
+                    show(record)
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(0) from None
+
+
+class _Rows:
+    """Prints rows as they come, so the columns cannot wait for the widest. Remembers the names that go by."""
+
+    def __init__(self) -> None:
+        self._titled = False
+        self._names: dict[str, str] = {}
+
+    def __call__(self, record: Record) -> None:
+        from restow.cli.output import cut, heading, width
+        from restow.replay.at import decode_record, time_of
+        from restow.replay.sentences import command_text
+        from restow.replay.times import rfc3339
+
+        if not self._titled:
+            click.echo(heading(f"{'SEQ':>8}  {'TIME':<12}  {'FAMILY':<11}  {'COMMAND':<18}  WHAT"))
+            self._titled = True
+        time = rfc3339(time_of(record))[11:23]
+        for decision in decode_record(record):
+            self._learn(decision.events)
+            command = cut(command_text(decision.command), 18)
+            line = f"{record.seq:>8}  {time:<12}  {record.family:<11}  {command:<18}  {summary(decision.events, self._names)}"
+            click.echo(cut(line, width()))
+
+    def _learn(self, events: Any) -> None:
+        from restow.contracts.events import PodObserved, ReservationObserved
+
+        if len(self._names) > _NAMES:
+            self._names.clear()
+        for event in events:
+            if isinstance(event, PodObserved):
+                self._names[event.pod] = f"{event.namespace}/{event.name}"
+            elif isinstance(event, ReservationObserved):
+                self._names[event.reservation] = f"{event.namespace}/{event.name}"
+
+
+_NAMES = 200_000
+"""Names that a tail remembers at most."""
+
+
+def summary(events: Any, names: dict[str, str]) -> str:
+    """One event as a sentence, several as counts."""
+    from collections import Counter
+
+    from restow.contracts.codec import name_of
+    from restow.replay.sentences import sentence
+
+    if len(events) == 1:
+        return sentence(events[0], names)
+    counts = Counter(name_of(event).partition(".")[2] for event in events)
+    return ", ".join(f"{count} {name}" for name, count in counts.most_common()) or "nothing"
+
+
+def emit_commit(record: Record) -> None:
+    """A commit with its envelope as one line of JSON."""
+    import msgspec
+
+    envelope = record.envelope
+    body = msgspec.json.decode(record.body, type=dict[str, msgspec.Raw])
+    emit_line(
+        {
+            "seq": record.seq,
+            "family": record.family,
+            "time": envelope.time,
+            "id": envelope.id,
+            "source": envelope.source,
+            "read": envelope.read,
+            "logic": envelope.logic,
+            "decisions": body.get("decisions", []),
+        }
+    )
+
+
+@log.command()
+@log_options
+@output_option
+def stats(where: Where, output: str) -> None:
+    """Commits, decisions, events and bytes per family, and the events that there are most of."""
+    from restow.replay.stats import collect
+    from restow.replay.times import rfc3339
+
+    with where.source() as source, Progress("counting") as progress:
+        found = collect(source, progress)
+    if output == "json":
+        emit(found)
+        return
+    click.echo(f"log {found.log_id} of cluster {found.cluster}, sequences {found.first} to {found.last}\n")
+    rows = [
+        (
+            f.family,
+            number(f.commits),
+            number(f.decisions),
+            number(f.events),
+            size(f.bytes),
+            f"{f.per_second:.1f}" if f.per_second else "",
+            rfc3339(f.began)[5:19].replace("T", " "),
+            rfc3339(f.ended)[5:19].replace("T", " "),
+        )
+        for f in [*found.families.values(), found.all]
+    ]
+    columns = ("FAMILY", "COMMITS", "DECISIONS", "EVENTS", "BYTES", "EVENTS/S", "FIRST", "LAST")
+    table(columns, rows, right=columns[1:6], flexible=("FIRST", "LAST"))
+    click.echo()
+    types = sorted(found.types.items(), key=lambda item: (-item[1], item[0]))
+    table(("EVENT", "COUNT"), [(name, number(count)) for name, count in types[:15]], right=("COUNT",))
+    if len(types) > 15:
+        click.echo(f"… and {len(types) - 15} rarer ones")
+
+
+@log.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--from", "start", type=click.IntRange(1), metavar="SEQ", help="First sequence.  [default: the log's first]")
+@click.option("--to", "stop", type=click.IntRange(1), metavar="SEQ", help="Last sequence.  [default: the log's last]")
+@click.option("--format", "form", type=click.Choice(["jsonl", "parquet"]), help="Default: as FILE is named.")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@log_options
+@output_option
+def export(file: Path, start: int | None, stop: int | None, form: str | None, force: bool, where: Where, output: str) -> None:
+    """Write the log, or a part of it, to one file.
+
+    FILE ends in .jsonl.zst (an archive segment, packed), .jsonl (the same, to be read with jq) or .parquet (one row an
+    event, for SQL). The first two are sealed: a changed bit is noticed when they are read.
+
+    \b
+    Examples:
+      restow log export incident.jsonl.zst
+      restow log export part.jsonl --from 4000 --to 4999
+      restow log export events.parquet
+    """
+    form = form or _form(file)
+    if form == "jsonl" and not file.name.endswith((".jsonl", ".jsonl.zst")):
+        raise Failure(f"{file}: a JSON export is called *.jsonl or *.jsonl.zst, so that it is known when it is read", UNUSABLE)
+    if file.exists() and not force:
+        raise Failure(f"{file} exists; --force replaces it", UNUSABLE)
+    with where.source() as source:
+        first, last = _range(source, start, stop)
+        records = (record for batch in source.batches(first, last) for record in batch)
+        with Progress("exporting") as progress:
+            if form == "parquet":
+                from restow.eventlog.parquet import write_parquet
+
+                rows = write_parquet(records, file)
+                result = {"file": str(file), "first": first, "last": last, "rows": rows, "bytes": file.stat().st_size}
+            else:
+                from restow.replay.exported import write
+
+                written = write(
+                    file,
+                    records,
+                    first=first,
+                    last=last,
+                    log_id=source.log_id,
+                    cluster=source.cluster,
+                    progress=lambda seq: progress(seq - first, last - first),
+                )
+                result = {"file": str(file), "first": first, "last": last, "bytes": written}
+    if output == "json":
+        emit(result)
+    else:
+        click.echo(f"{file}: sequences {first} to {last}, {size(result['bytes'])}")  # type: ignore[arg-type]
+
+
+def _form(file: Path) -> str:
+    if file.name.endswith((".jsonl", ".jsonl.zst")):
+        return "jsonl"
+    if file.suffix == ".parquet":
+        return "parquet"
+    raise Failure(f"{file}: what should it be? Call it *.jsonl.zst, *.jsonl or *.parquet", UNUSABLE)
+
+
+def _range(source: Source, start: int | None, stop: int | None) -> tuple[int, int]:
+    first, last = start or source.first, stop or source.last
+    if source.last < source.first:
+        raise Failure(f"{source.name} is empty: there is nothing to export", UNUSABLE)
+    if not source.first <= first <= last <= source.last:
+        raise Failure(f"{source.name} holds {source.first} to {source.last}; {first} to {last} is not a part of it", UNUSABLE)
+    return first, last
+
+
+@log.command(name="import")
+@click.argument("file", type=click.Path(path_type=Path, exists=True))
+@click.option("--server", "--nats", "server", metavar="URL", help="Broker; default: the stack that runs here.")
+@click.option("--cluster", metavar="NAME", help="Name of the cluster.  [default: the one that FILE is from]")
+@output_option
+def import_(file: Path, server: str | None, cluster: str | None, output: str) -> None:
+    """Restore an export or an archive into an empty log, with its id, its sequences and every byte.
+
+    The log must not exist yet at the broker, or be empty and made for this import: nothing is ever overwritten.
+
+    \b
+    Example:
+      restow log import incident.jsonl.zst --server nats://127.0.0.1:4222 --cluster incident
+    """
+    from restow.replay.restore import restore
+    from restow.replay.source import open_path
+
+    source = open_path(file)
+    where = Where(None, server, cluster, None)
+    with Progress("importing") as progress:
+        count = restore(source, where.need_server().split(","), cluster or source.cluster, progress)
+    if output == "json":
+        emit({"file": str(file), "cluster": cluster or source.cluster, "logId": source.log_id, "records": count})
+    else:
+        click.echo(f"{number(count)} records of log {source.log_id} are restored as cluster {cluster or source.cluster}")

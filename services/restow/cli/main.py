@@ -1,0 +1,127 @@
+"""`restow`: one command for the whole suite. Commands are imported when they are called, so that help is immediate."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+
+import click
+
+from restow.cli.failures import Failure, failure_of
+
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Run": {
+        "up": ("restow.cli.stack:up", "Keep the embedded stack running: broker, Kubernetes API, five services."),
+        "demo": ("restow.cli.demo.command:demo", "Fragment a cluster, defragment it, prove that nothing was lost."),
+    },
+    "Look": {
+        "get": ("restow.cli.state:get", "List nodes, pods, reservations or migrations as they are now."),
+        "state": ("restow.cli.state:state", "The same, and a summary, at any sequence or time."),
+        "why": ("restow.cli.why:why", "The story of a pod, reservation or migration: causes and verdict."),
+    },
+    "The log": {
+        "log tail": ("", "Show the latest commits, and follow."),
+        "log stats": ("", "Commits, decisions, events and bytes per family."),
+        "log export": ("", "Write the log, or a part, to one sealed file, or to Parquet."),
+        "log import": ("", "Restore an exported file or an archive into an empty log."),
+        "verify": ("restow.cli.verify:verify", "Decide every decision again and compare, byte for byte."),
+    },
+    "Act": {
+        "defrag": ("restow.cli.defrag:defrag", "Plan a defragmentation (--dry-run), or carry one out (--now)."),
+    },
+    "Other": {
+        "version": ("restow.cli.version:version", "Versions of Restow, its fold and its deciders."),
+    },
+}
+"""Section → command → (where it is, what it does). `log ...` are commands of the group `log`."""
+
+_TARGETS = {name: target for section in SECTIONS.values() for name, (target, _) in section.items() if target}
+_TARGETS["log"] = "restow.cli.log:log"
+
+EXAMPLES = """\
+  restow up                                 a cluster on this machine, for kubectl and for you
+  restow why pod/shop/web-1                 why it is where it is, or why it waits
+  restow state pods --at 2026-01-31T12:00Z  the pods as they were then
+  restow state --at -5m                     the cluster five minutes ago, summed up
+  restow log export incident.jsonl.zst      all of the log in one file, to be sent
+  restow verify incident.jsonl.zst          ... and re-decided anywhere else
+  restow defrag --dry-run                   what a defragmentation would move and gain
+"""
+
+PLACES = """\
+  The log is taken from, in this order:
+    --log FILE|DIR               an export (.jsonl, .jsonl.zst) or an archive folder
+    --server URL --cluster NAME  a broker; also RESTOW_NATS_URL and RESTOW_CLUSTER
+    .restow/stack.json           the stack that `restow up` runs in this folder or one above
+"""
+
+CODES = """\
+  0 done   1 a promise is broken, or a difference was found   2 usage, or input that cannot be used
+  3 cannot connect
+"""
+
+
+class Restow(click.Group):
+    """A group that knows its commands by name and imports them when they are wanted."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name, target in _TARGETS.items() if _there(target)]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        target = _TARGETS.get(name)
+        if target is None or not _there(target):
+            return None
+        module, _, attribute = target.partition(":")
+        return getattr(import_module(module), attribute)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write = formatter.write
+        write("Restow packs a Kubernetes cluster tighter without dropping a pod. Every step is in an event log,\n")
+        write("so that any decision can be replayed, explained and re-decided.\n\n")
+        write("Usage: restow COMMAND [OPTIONS]      restow COMMAND --help tells more\n")
+        for section, commands in SECTIONS.items():
+            there = {name: text for name, (target, text) in commands.items() if not target or _there(target)}
+            if there:
+                write(f"\n{_bold(section)}\n")
+                for name, text in there.items():
+                    write(f"  {name:<12} {text}\n")
+        for title, text in (("Examples", EXAMPLES), ("Where the log is", PLACES), ("Exit codes", CODES)):
+            write(f"\n{_bold(title)}\n{text}")
+        write("\n  -o json on every command that shows something; plain text wherever output is not a terminal.\n")
+
+    def invoke(self, ctx: click.Context):
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, KeyboardInterrupt, BrokenPipeError):
+            raise
+        except Exception as error:
+            raise failure_of(error) from error
+
+
+def _there(target: str) -> bool:
+    try:
+        return find_spec(target.partition(":")[0]) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _bold(text: str) -> str:
+    return click.style(text, bold=True) if sys.stdout.isatty() else text
+
+
+@click.group(cls=Restow, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="restow", message="restow %(version)s")
+def cli() -> None:
+    """Restow."""
+
+
+def main() -> None:
+    """The entry point."""
+    cli(prog_name="restow")
+
+
+__all__ = ["Failure", "cli", "main"]
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""How results look: tables that fit, plain text where nobody watches, JSON with stable keys."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import click
+
+WIDTH = 100
+"""Columns of a table where the terminal's width is not known."""
+_NARROWEST = 6
+_QUIET = 2.0
+"""Seconds of work that need no progress."""
+
+output_option = click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Form of the output."
+)
+
+
+def width() -> int:
+    """Columns to use: the terminal's, else 100."""
+    return max(60, shutil.get_terminal_size((WIDTH, 24)).columns) if sys.stdout.isatty() else WIDTH
+
+
+def heading(text: str) -> str:
+    return click.style(text, bold=True) if sys.stdout.isatty() else text
+
+
+def faint(text: str) -> str:
+    return click.style(text, dim=True) if sys.stdout.isatty() else text
+
+
+def colored(text: str, color: str) -> str:
+    return click.style(text, fg=color) if sys.stdout.isatty() else text
+
+
+def cut(text: str, room: int) -> str:
+    """`text` in at most `room` columns."""
+    return text if len(text) <= room else text[: max(0, room - 1)] + "…"
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    right: Sequence[str] = (),
+    flexible: Sequence[str] = (),
+    wrap: Sequence[str] = (),
+) -> None:
+    """Print rows under `columns`, as wide as they need and no wider than the terminal: `flexible` columns (or the last one)
+    give way; those of them in `wrap` go on in further lines, the others are cut."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
+    _narrow(widths, [columns.index(name) for name in flexible] or [len(columns) - 1])
+    click.echo(heading(_line(columns, columns, widths, right)))
+    for row in cells:
+        for line in _lines(columns, row, widths, wrap):
+            click.echo(_line(columns, line, widths, right))
+
+
+def _lines(columns: Sequence[str], row: Sequence[str], widths: Sequence[int], wrap: Sequence[str]) -> Iterable[Sequence[str]]:
+    if not wrap:
+        return [row]
+    parts = [
+        textwrap.wrap(cell, room, subsequent_indent="  ", break_on_hyphens=False) or [""] if name in wrap else [cell]
+        for name, cell, room in zip(columns, row, widths, strict=True)
+    ]
+    return zip_longest(*parts, fillvalue="")
+
+
+def _narrow(widths: list[int], flexible: Sequence[int]) -> None:
+    excess = sum(widths) + 2 * (len(widths) - 1) - width()
+    while excess > 0:
+        widest = max(flexible, key=lambda i: widths[i])
+        if widths[widest] <= _NARROWEST:
+            return
+        others = [widths[i] for i in flexible if i != widest]
+        step = max(1, min(excess, widths[widest] - max([_NARROWEST, *others])))
+        widths[widest] -= step
+        excess -= step
+
+
+def _line(columns: Sequence[str], row: Sequence[str], widths: Sequence[int], right: Sequence[str]) -> str:
+    cells = [
+        cut(cell, room).rjust(room) if name in right else cut(cell, room).ljust(room)
+        for name, cell, room in zip(columns, row, widths, strict=True)
+    ]
+    return "  ".join(cells).rstrip()
+
+
+def emit(value: Any) -> None:
+    """Print as indented JSON."""
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def emit_line(value: Any) -> None:
+    """Print as one line of JSON."""
+    import msgspec
+
+    click.echo(msgspec.json.encode(value).decode())
+
+
+def number(value: int) -> str:
+    """With thin groups: `1 234 567`."""
+    return f"{value:,}".replace(",", " ")
+
+
+def size(value: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError
+
+
+class Progress:
+    """Tells stderr how far a long piece of work is, once it has taken two seconds. Use as a context manager."""
+
+    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what, self._clock = what, clock
+        self._started = self._told = clock()
+        self._shown = False
+
+    def __call__(self, done: int, total: int) -> None:
+        now = self._clock()
+        terminal = sys.stderr.isatty()
+        if now - self._started < _QUIET or now - self._told < (0.2 if terminal else 10.0) or not total:
+            return
+        self._told, self._shown = now, True
+        text = f"{self._what}: {100 * done // total} %, {now - self._started:.0f} s"
+        click.echo(f"\r{text}\x1b[K" if terminal else text, err=True, nl=not terminal)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown and sys.stderr.isatty():
+            click.echo("\r\x1b[K", err=True, nl=False)

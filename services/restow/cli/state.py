@@ -1,0 +1,121 @@
+"""`restow state` and `restow get`: what is, and what was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from restow.cli.output import Progress, emit, number, output_option, table
+from restow.cli.where import Where, log_options
+
+if TYPE_CHECKING:
+    from restow.domain.state import ClusterState
+
+KINDS = ("nodes", "pods", "reservations", "migrations")
+_ALIASES = {"no": "nodes", "po": "pods", "rsv": "reservations", "mig": "migrations"}
+namespace_option = click.option("-n", "--namespace", metavar="NS", help="Only this namespace.")
+
+
+class Kind(click.Choice):
+    """A kind, in the singular too, or as kubectl would shorten it."""
+
+    name = "kind"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        value = str(value).lower()
+        plural = _ALIASES.get(value) or (f"{value}s" if f"{value}s" in self.choices else value)
+        return super().convert(plural, param, ctx)
+
+
+@click.command()
+@click.argument("what", type=Kind(KINDS), metavar="nodes|pods|reservations|migrations")
+@namespace_option
+@log_options
+@output_option
+def get(what: str, namespace: str | None, where: Where, output: str) -> None:
+    """List what there is now, as the log has it.
+
+    \b
+    Examples:
+      restow get nodes
+      restow get pods -n shop -o json
+    """
+    _show(where, "now", what, namespace, output)
+
+
+@click.command()
+@click.argument("what", type=Kind(("summary", *KINDS)), default="summary", metavar="[summary|nodes|pods|reservations|migrations]")
+@click.option("--at", "at", default="now", show_default=True, metavar="POINT", help="Sequence, time, now, or -5m.")
+@namespace_option
+@log_options
+@output_option
+def state(what: str, at: str, namespace: str | None, where: Where, output: str) -> None:
+    """The cluster at any point of its log.
+
+    POINT is a sequence (4711), a time in RFC 3339 (2026-01-31T12:00:00Z; without a zone it is UTC), `now` for the end of
+    the log, or a time ago (-5m, -1h30m): ago from this moment, for a file from its last commit.
+
+    \b
+    Examples:
+      restow state                                  the present, summed up
+      restow state --at 4711 pods                   the pods after sequence 4711
+      restow state --at -10m nodes -o json
+    """
+    _show(where, at, what, namespace, output)
+
+
+def _show(where: Where, at: str, what: str, namespace: str | None, output: str) -> None:
+    from restow.cli.views import COLUMNS, VIEWS
+    from restow.replay.at import state_at
+    from restow.replay.times import parse_point
+
+    with where.source() as source, Progress("folding the log") as progress:
+        point = parse_point(at, where.now(source) if at.strip().startswith("-") else 0)  # type: ignore[arg-type]
+        folded = state_at(source, seq=point.seq, time=point.time, progress=progress)
+    values = VIEWS[what](folded, namespace)
+    if output == "json":
+        emit(values if what == "summary" else {"sequence": folded.seq, "time": _time(folded), "items": values})
+    elif what == "summary":
+        _summary(values)
+    else:
+        titles, row, right, flexible = COLUMNS[what]
+        if not values:
+            click.echo(f"no {what}" + (f" in namespace {namespace}" if namespace else "") + f" at sequence {folded.seq}")
+            return
+        table(titles, [row(value) for value in values], right=right, flexible=flexible)
+
+
+def _time(folded: ClusterState) -> str:
+    from restow.replay.times import rfc3339
+
+    return rfc3339(folded.time)
+
+
+def _summary(s: dict[str, Any]) -> None:
+    from restow.cli.views import amount
+
+    click.echo(f"sequence {s['sequence']}, {s['time'] or 'nothing yet'}, {number(s['events'])} events\n")
+
+    def line(title: str, text: str) -> None:
+        click.echo(f"  {title:<14} {text}")
+
+    def counted(total: int, parts: dict[str, int]) -> str:
+        return number(total) + (": " + ", ".join(f"{number(n)} {name}" for name, n in parts.items()) if parts else "")
+
+    line("nodes", f"{number(s['nodes'])}, {number(s['nodesReady'])} ready")
+    line("pods", counted(s["pods"], s["podsByStatus"]) + f"; {number(s['shapes'])} shapes")
+    for name, total in s["resources"].items():
+        if total["allocatable"]:
+            used, held, all_ = (amount(name, total[key]) for key in ("used", "reserved", "allocatable"))
+            percent = 100 * (total["used"] + total["reserved"]) // total["allocatable"]
+            line(name.removeprefix("restow.dev/").removesuffix("-milli"), f"{used} used, {held} held, of {all_} ({percent} %)")
+    if s["devices"]:
+        line("whole gpus", f"{number(s['devicesFree'])} free of {number(s['devices'])}")
+    line("reservations", counted(s["reservations"], s["reservationsByPhase"]) + f"; {number(s['holds'])} places held")
+    line("migrations", counted(sum(s["migrationsByStep"].values()), s["migrationsByStep"]) + f"; {s['plans']} plans")
+    for family, leader in s["leaders"].items():
+        line(family, f"led by {leader['holder']}, epoch {leader['epoch']}, last commit {s['last'].get(family, 0)}")
+    for title in ("void", "unknown"):
+        if s[title]:
+            line(f"{title} events", ", ".join(f"{n} {name}" for name, n in s[title].items()))

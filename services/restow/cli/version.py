@@ -1,0 +1,36 @@
+"""`restow version`."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version as installed
+
+import click
+
+from restow.cli.output import emit, output_option
+
+
+@click.command()
+@output_option
+def version(output: str) -> None:
+    """Versions of Restow, of its fold, and of the logic of its deciders.
+
+    A log's decisions are re-decided only by the same logic; a snapshot is used only by the same fold.
+    """
+    from restow.domain.deciders import DECIDERS
+    from restow.domain.fold import FOLD_VERSION
+    from restow.eventlog.port import FORMAT
+
+    facts = {
+        "restow": installed("restow"),
+        "python": platform.python_version(),
+        "fold": FOLD_VERSION,
+        "logFormat": FORMAT,
+        "logic": {family: decider.logic for family, decider in DECIDERS.items()},
+    }
+    if output == "json":
+        emit(facts)
+        return
+    click.echo(f"restow {facts['restow']} (python {facts['python']})")
+    click.echo(f"fold {FOLD_VERSION}, log format {FORMAT}")
+    click.echo("logic " + ", ".join(decider.logic for decider in DECIDERS.values()))

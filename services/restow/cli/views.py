@@ -1,0 +1,314 @@
+"""What a state has to show: nodes, pods, reservations, migrations, a summary; each as values with stable keys."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from restow.contracts.values import DeviceShare
+from restow.domain.evolve.reservations import fit_message
+from restow.domain.records import SlotPhase
+from restow.domain.resources import GPU_MILLI
+from restow.domain.state import ClusterState
+from restow.domain.table import NO_DEVICE
+from restow.replay.sentences import devices_text
+from restow.replay.times import rfc3339
+
+Rows = list[dict[str, Any]]
+
+
+def _amounts(state: ClusterState, values: Any) -> dict[str, int]:
+    return {name: int(values[column]) for name, column in state.table.columns.items() if values[column]}
+
+
+def _shares(devices: tuple[DeviceShare, ...]) -> list[dict[str, int]]:
+    return [{"index": d.index, "milli": d.milli} for d in devices]
+
+
+def nodes(state: ClusterState, namespace: str | None = None) -> Rows:
+    """By name. Amounts in canonical units (cpu in thousandths, bytes), devices in thousandths."""
+    found = []
+    for name, node in sorted(state.nodes.items()):
+        row = state.table.rows[name]
+        table = state.table
+        free = [share for share in table.device_free[row].tolist() if share != NO_DEVICE]
+        found.append(
+            {
+                "name": name,
+                "ready": node.ready,
+                "unschedulable": node.unschedulable,
+                "pods": len(state.on_node.get(name, ())),
+                "holds": len(state.held_on.get(name, ())),
+                "allocatable": _amounts(state, table.allocatable[row]),
+                "used": _amounts(state, table.used[row]),
+                "reserved": _amounts(state, table.reserved[row]),
+                "releasing": _amounts(state, table.releasing[row]),
+                "free": _amounts(state, table.free[row]),
+                "deviceFree": free,
+            }
+        )
+    return found
+
+
+def _pod_status(state: ClusterState, uid: Any) -> str:
+    live = state.live[uid]
+    if live.deleting and live.phase not in ("Succeeded", "Failed"):
+        return "Terminating"
+    if live.phase == "Pending" and live.node is None:
+        if uid in state.placed:
+            return "Placed"
+        return "Waiting" if uid in state.parked else "Gated" if state.pods[uid].gated else "Pending"
+    return live.phase
+
+
+def pods(state: ClusterState, namespace: str | None = None) -> Rows:
+    """By namespace and name. `status` is the phase, or Placed, Waiting, Gated, Terminating where that says more."""
+    found = []
+    for uid, pod in sorted(state.pods.items(), key=lambda item: (item[1].namespace, item[1].name, item[0])):
+        if namespace is not None and pod.namespace != namespace:
+            continue
+        live, charge = state.live[uid], state.charges.get(uid)
+        shape = state.shapes[pod.shape]
+        found.append(
+            {
+                "namespace": pod.namespace,
+                "name": pod.name,
+                "uid": uid,
+                "status": _pod_status(state, uid),
+                "ready": live.ready,
+                "node": state.node_of(uid) or "",
+                "shape": pod.shape,
+                "requests": shape.requests,
+                "devices": _shares(charge.devices if charge else live.devices),
+                "created": rfc3339(pod.created),
+                "reason": live.reason,
+                "migration": state.victims.get(uid) or state.successors.get(uid) or "",
+                "ours": state.ours(pod),
+            }
+        )
+    return found
+
+
+def reservations(state: ClusterState, namespace: str | None = None) -> Rows:
+    """By namespace and name."""
+    found = []
+    for uid, record in sorted(state.reservations.items(), key=lambda i: (i[1].fact.namespace, i[1].fact.name, i[0])):
+        fact, phase, slots = record.fact, state.phases.get(uid), state.slots.get(uid, {})
+        if namespace is not None and fact.namespace != namespace:
+            continue
+        found.append(
+            {
+                "namespace": fact.namespace,
+                "name": fact.name,
+                "uid": uid,
+                "door": fact.door,
+                "phase": phase.phase if phase else "",
+                "reason": phase.reason if phase else "",
+                "message": phase.message if phase else "",
+                "since": rfc3339(phase.since) if phase else "",
+                "expires": rfc3339(record.expires),
+                "minAvailable": record.min_available,
+                "migration": fact.migration,
+                "deleting": bool(fact.deleting),
+                "places": [
+                    {
+                        "name": name,
+                        "phase": slot.phase,
+                        "node": slot.node,
+                        "devices": _shares(slot.devices),
+                        "pod": slot.pod,
+                        "reason": slot.reason,
+                        "reasons": slot.reasons,
+                    }
+                    for name, slot in sorted(slots.items())
+                ],
+            }
+        )
+    return found
+
+
+def migrations(state: ClusterState, namespace: str | None = None) -> Rows:
+    """Plan by plan, in the order of their moves."""
+    found = []
+    for id, record in state.migrations.items():
+        move = record.move
+        if namespace is not None and move.namespace != namespace:
+            continue
+        found.append(
+            {
+                "id": id,
+                "plan": record.plan,
+                "step": record.step,
+                "namespace": move.namespace,
+                "name": move.name,
+                "pod": move.pod,
+                "source": move.source,
+                "target": move.target,
+                "since": rfc3339(record.since),
+                "deadline": rfc3339(record.deadline),
+                "successor": record.successor,
+                "reason": record.reason,
+                "message": record.message,
+            }
+        )
+    plans = {str(plan): at for at, plan in enumerate(state.plans)}
+    found.sort(key=lambda m: (plans.get(m["plan"], -1), _number(m["id"])))
+    return found
+
+
+def _number(id: str) -> tuple[int, str]:
+    tail = id.rpartition("-")[2]
+    return (int(tail) if tail.isdigit() else 0, id)
+
+
+def troubled(state: ClusterState, kind: str) -> list[dict[str, str]]:
+    """Pods that wait, Reservations without their places, migrations that have not landed: name, status, why."""
+    if kind == "pod":
+        return [
+            {"name": f"{p['namespace']}/{p['name']}", "status": p["status"], "why": _waits(state, p["shape"])}
+            for p in pods(state)
+            if p["status"] in ("Waiting", "Pending", "Gated") and p["ours"]
+        ]
+    if kind == "reservation":
+        return [
+            {"name": f"{r['namespace']}/{r['name']}", "status": r["phase"], "why": f"{r['reason']}: {r['message']}".strip(": ")}
+            for r in reservations(state)
+            if r["phase"] not in ("Available", "Succeeded")
+        ]
+    return [
+        {"name": m["id"], "status": m["step"], "why": f"{m['reason']}: {m['message']}".strip(": ") or f"until {m['deadline']}"}
+        for m in migrations(state)
+        if m["step"] != "landed"
+    ]
+
+
+def _waits(state: ClusterState, shape: Any) -> str:
+    told = state.waiting.get(shape)
+    return fit_message(told.nodes, told.reasons) if told else "no session has looked at it yet"
+
+
+def summary(state: ClusterState, namespace: str | None = None) -> dict[str, Any]:
+    """Everything in a few numbers."""
+    table, alive = state.table, state.table.alive
+    totals = {
+        name: {
+            "allocatable": int(table.allocatable[alive, column].sum()),
+            "used": int(table.used[alive, column].sum()),
+            "reserved": int(table.reserved[alive, column].sum()),
+        }
+        for name, column in table.columns.items()
+    }
+    free = table.device_free[alive]
+    return {
+        "sequence": state.seq,
+        "time": rfc3339(state.time),
+        "nodes": len(state.nodes),
+        "nodesReady": sum(node.ready for node in state.nodes.values()),
+        "pods": len(state.pods),
+        "podsByStatus": dict(sorted(Counter(_pod_status(state, uid) for uid in state.pods).items())),
+        "shapes": len(state.shapes),
+        "resources": totals,
+        "devices": int((free != NO_DEVICE).sum()),
+        "devicesFree": int((free == 1000).sum()),
+        "reservations": len(state.reservations),
+        "reservationsByPhase": dict(sorted(Counter(str(p.phase) for p in state.phases.values()).items())),
+        "holds": sum(len(held) for held in state.held_on.values()),
+        "plans": len(state.plans),
+        "migrationsByStep": dict(sorted(Counter(str(m.step) for m in state.migrations.values()).items())),
+        "leaders": {f: {"epoch": v.epoch, "holder": v.holder} for f, v in state.leaders.items() if v.epoch},
+        "last": {family: seq for family, seq in state.last.items() if seq},
+        "events": state.events,
+        "void": dict(sorted(state.void.items())),
+        "unknown": dict(sorted(state.unknown.items())),
+    }
+
+
+VIEWS: dict[str, Callable[[ClusterState, str | None], Any]] = {
+    "summary": summary,
+    "nodes": nodes,
+    "pods": pods,
+    "reservations": reservations,
+    "migrations": migrations,
+}
+
+
+# -- as tables -------------------------------------------------------------------------------------------------------
+
+
+def amount(resource: str, value: int) -> str:
+    """For people: cores with at most two digits after the point, memory in binary units, others as they are."""
+    if resource == "cpu" or resource == GPU_MILLI:
+        return f"{value / 1000:.2f}".rstrip("0").rstrip(".")
+    if resource == "memory" or "storage" in resource or resource.startswith("hugepages"):
+        for unit in ("", "Ki", "Mi", "Gi"):
+            if abs(value) < 1024:
+                return f"{value:.0f}{unit}"
+            value /= 1024  # type: ignore[assignment]
+        return f"{value:.0f}Ti" if value >= 100 else f"{value:.1f}Ti"
+    return str(value)
+
+
+def of(used: dict[str, int], total: dict[str, int], resource: str) -> str:
+    """`12/64`."""
+    if not total.get(resource):
+        return "-"
+    return f"{amount(resource, used.get(resource, 0))}/{amount(resource, total[resource])}"
+
+
+def _node_row(n: dict[str, Any]) -> tuple:
+    status = ("Ready" if n["ready"] else "NotReady") + (",Cordoned" if n["unschedulable"] else "")
+    free = sum(share == 1000 for share in n["deviceFree"])
+    total = n["allocatable"]
+    gpu, idle = of(n["used"], total, GPU_MILLI), f"{free}" if n["deviceFree"] else "-"
+    return (n["name"], status, n["pods"], n["holds"], of(n["used"], total, "cpu"), of(n["used"], total, "memory"), gpu, idle)
+
+
+def _pod_row(p: dict[str, Any]) -> tuple:
+    requests = p["requests"]
+    devices = devices_text(tuple(DeviceShare(d["index"], d["milli"]) for d in p["devices"])).removeprefix("gpu ")
+    gpu = amount(GPU_MILLI, requests[GPU_MILLI]) if requests.get(GPU_MILLI) else "-"
+    status = p["status"] + (",Moving" if p["migration"] else "")
+    cpu, memory = amount("cpu", requests.get("cpu", 0)), amount("memory", requests.get("memory", 0))
+    return (p["namespace"], p["name"], status, p["node"] or "-", cpu, memory, gpu, devices or "-")
+
+
+def _reservation_row(r: dict[str, Any]) -> tuple:
+    phases = Counter(place["phase"] for place in r["places"])
+    places = f"{phases[SlotPhase.HELD]}/{phases[SlotPhase.USED]}/{len(r['places'])}"
+    on = ",".join(sorted({p["node"] for p in r["places"] if p["phase"] in (SlotPhase.HELD, SlotPhase.USED)}))
+    phase = r["phase"] + (f" ({r['reason']})" if r["reason"] and r["phase"] in ("Failed", "Pending", "Waiting") else "")
+    return (r["namespace"], r["name"], phase, places, on or "-", r["migration"] or "-", r["expires"][:19] or "never")
+
+
+def _migration_row(m: dict[str, Any]) -> tuple:
+    return (m["id"], m["step"], f"{m['namespace']}/{m['name']}", m["source"], m["target"], m["since"][:19], m["reason"] or "-")
+
+
+COLUMNS: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], tuple], tuple[str, ...], tuple[str, ...]]] = {
+    "nodes": (
+        ("NAME", "STATUS", "PODS", "HOLDS", "CPU", "MEMORY", "GPU", "GPUS FREE"),
+        _node_row,
+        ("PODS", "HOLDS", "CPU", "MEMORY", "GPU", "GPUS FREE"),
+        ("NAME",),
+    ),
+    "pods": (
+        ("NAMESPACE", "NAME", "STATUS", "NODE", "CPU", "MEMORY", "GPU", "DEVICES"),
+        _pod_row,
+        ("CPU", "MEMORY", "GPU"),
+        ("NAME", "NODE", "NAMESPACE", "DEVICES"),
+    ),
+    "reservations": (
+        ("NAMESPACE", "NAME", "PHASE", "HELD/USED/ALL", "NODES", "MIGRATION", "EXPIRES"),
+        _reservation_row,
+        ("HELD/USED/ALL",),
+        ("NAME", "NODES", "PHASE", "NAMESPACE"),
+    ),
+    "migrations": (
+        ("ID", "STEP", "POD", "SOURCE", "TARGET", "SINCE", "REASON"),
+        _migration_row,
+        (),
+        ("POD", "SOURCE", "TARGET", "REASON"),
+    ),
+}
+"""View → titles, a row of a value, columns to the right, columns that give way."""

@@ -1,0 +1,149 @@
+"""Where the log and the services are: a file, a broker, or the stack that runs in this folder or one above."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from restow.cli.failures import UNREACHABLE, UNUSABLE, Failure
+
+if TYPE_CHECKING:
+    from restow.contracts.ids import Millis
+    from restow.replay.source import LiveSource, Source
+
+CLUSTER = "default"
+"""The services' default (`RESTOW_CLUSTER`)."""
+
+
+CONNECT = 5.0
+"""Seconds to connect to a broker."""
+
+
+class Where:
+    """What the options say. `stack` is None where none was announced."""
+
+    def __init__(self, log: str | None, server: str | None, cluster: str | None, archive: str | None) -> None:
+        self.log, self._server, self._cluster, self._archive = log, server, cluster, archive
+
+    @functools.cached_property
+    def stack(self) -> dict[str, Any] | None:
+        return find_stack(Path.cwd())
+
+    @property
+    def server(self) -> str | None:
+        return self._server or os.environ.get("RESTOW_NATS_URL") or (self.stack or {}).get("nats")
+
+    @property
+    def cluster(self) -> str:
+        own = self._cluster or os.environ.get("RESTOW_CLUSTER")
+        elsewhere = self._server or os.environ.get("RESTOW_NATS_URL")
+        return own or (not elsewhere and (self.stack or {}).get("cluster")) or CLUSTER
+
+    @property
+    def archive(self) -> str | None:
+        if self._archive:
+            return self._archive
+        elsewhere = self._server or os.environ.get("RESTOW_NATS_URL")
+        known = None if elsewhere else (self.stack or {}).get("archive")
+        return known if known and any(Path(known).glob("*.jsonl.zst")) else None
+
+    def need_server(self) -> str:
+        """The broker's address. Raises Failure with what can be done."""
+        if server := self.server:
+            self._check_alive()
+            return server
+        raise Failure(
+            "no log: no stack runs in this folder or one above. Start one with `restow up`, name a broker with "
+            "--server nats://HOST:4222 --cluster NAME, or read a file with --log FILE",
+            UNREACHABLE,
+        )
+
+    def _check_alive(self) -> None:
+        """A stack that was killed leaves its description behind."""
+        stack = self.stack
+        if stack is None or self._server or os.environ.get("RESTOW_NATS_URL"):
+            return
+        try:
+            os.kill(int(stack.get("pid", 0)) or os.getpid(), 0)
+        except PermissionError:
+            return
+        except (OSError, ValueError, TypeError):
+            raise Failure(
+                f"the stack of {stack['file']} has ended (process {stack['pid']}). Start one with `restow up`, or name a "
+                "broker with --server",
+                UNREACHABLE,
+            ) from None
+
+    @contextmanager
+    def source(self) -> Iterator[Source]:
+        """The log, open for reading and closed at the end."""
+        from restow.replay.source import open_path
+
+        opened: Source = open_path(self.log) if self.log else self.live()
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+    def live(self) -> LiveSource:
+        """The broker's log. Raises Failure where only a file is named."""
+        from restow.replay.source import open_broker
+
+        if self.log:
+            raise Failure(f"{self.log} is a file; this needs a running log", UNUSABLE)
+        server = self.need_server()
+        logging.getLogger("restow").setLevel(logging.ERROR)
+        logging.getLogger("nats").setLevel(logging.CRITICAL)
+        return open_broker(server.split(","), self.cluster, archive=self.archive, wait=CONNECT)
+
+    def now(self, source: Source) -> Millis:
+        """What `-5m` counts from: this moment, or for a file its last commit's time."""
+        import time
+
+        from restow.contracts.ids import Millis
+        from restow.replay.at import time_of
+
+        if not self.log:
+            return Millis(int(time.time() * 1000))
+        last = [record for batch in source.batches(source.last) for record in batch]
+        return time_of(last[-1]) if last else Millis(0)
+
+
+def find_stack(folder: Path) -> dict[str, Any] | None:
+    """The announcement of a stack in this folder or one above: what it says, and its `file`."""
+    for place in (folder, *folder.parents):
+        for file in (place / ".restow" / "stack.json", place / ".restow" / "demo" / "stack.json"):
+            try:
+                found = json.loads(file.read_text())
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError) as error:
+                raise Failure(f"{file} cannot be read ({error}); remove it, or start the stack again", UNUSABLE) from None
+            if isinstance(found, dict):
+                return found | {"file": str(file)}
+    return None
+
+
+def log_options(command: Callable) -> Callable:
+    """The options that say where the log is; the command gets `where`."""
+
+    @functools.wraps(command)
+    def wrapped(log: str | None, server: str | None, cluster: str | None, archive: str | None, **rest: Any) -> Any:
+        return command(where=Where(log, server, cluster, archive), **rest)
+
+    for option in (
+        click.option("--archive", metavar="DIR", help="Archive of what was truncated away."),
+        click.option("--cluster", metavar="NAME", help="Name of the cluster at the broker."),
+        click.option("--server", "--nats", "server", metavar="URL", help="Broker; default: the stack that runs here."),
+        click.option("--log", metavar="FILE|DIR", help="Read an export or an archive instead of a broker."),
+    ):
+        wrapped = option(wrapped)
+    return wrapped

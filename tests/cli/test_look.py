@@ -1,0 +1,170 @@
+"""get, state, why and log on an exported log."""
+
+import json
+
+import pytest
+from cli.conftest import export
+from replay.handmade import SHAPE, Handmade, node, pod, shape, time_at
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+
+
+def test_pods_now(restow, moved):
+    assert restow("get", "pods", "--log", moved).output == (
+        "NAMESPACE  NAME     STATUS   NODE  CPU  MEMORY  GPU  DEVICES\n"
+        "shop       web-new  Running  b       1     1Gi    -  -\n"
+    )
+
+
+def test_pods_then(restow, moved):
+    output = restow("state", "pod", "--at", "2026-01-01T00:00:10.500Z", "--log", moved).output
+    assert "web-old  Terminating,Moving  a" in output
+    assert "web-new  Pending             -" in output
+    assert restow("state", "pods", "--at", "10", "--log", moved).output == output
+    assert restow("state", "pods", "--at", "-5s", "--log", moved).output == output
+
+
+def test_the_other_kinds(restow, moved):
+    assert "restow-p1-1  Succeeded          0/1/1  b" in restow("get", "reservations", "--log", moved).output
+    assert "p1-1  landed  shop/web-old  a       b" in restow("get", "migrations", "--log", moved).output
+    assert "b     Ready      1      0  1/4  1Gi/8Gi" in restow("get", "nodes", "--log", moved).output
+
+
+def test_kinds_are_understood_in_the_singular_and_short(restow, moved):
+    for name in ("pods", "pod", "po", "PODS"):
+        assert restow("get", name, "--log", moved).exit_code == 0
+    refused = restow("get", "queues", "--log", moved)
+    assert refused.exit_code == 2
+    assert "'nodes', 'pods', 'reservations', 'migrations'" in refused.output
+
+
+def test_a_namespace_filters(restow, as_json, moved):
+    assert restow("get", "pods", "-n", "none", "--log", moved).output == "no pods in namespace none at sequence 15\n"
+    assert as_json("get", "pods", "-n", "none", "--log", moved)["items"] == []
+
+
+def test_json_has_stable_keys(as_json, moved):
+    answer = as_json("get", "pods", "--log", moved)
+    assert list(answer) == ["sequence", "time", "items"]
+    assert answer["items"] == [
+        {
+            "namespace": "shop",
+            "name": "web-new",
+            "uid": "uid-web-new",
+            "status": "Running",
+            "ready": True,
+            "node": "b",
+            "shape": SHAPE,
+            "requests": {"cpu": 1000, "memory": 1 << 30, "pods": 1},
+            "devices": [],
+            "created": "2026-01-01T00:00:00.000Z",
+            "reason": "",
+            "migration": "",
+            "ours": True,
+        }
+    ]
+    for kind in ("nodes", "reservations", "migrations"):
+        assert len(as_json("get", kind, "--log", moved)["items"]) in (1, 2)
+
+
+def test_the_summary(restow, as_json, moved):
+    text = restow("state", "--log", moved).output
+    assert "sequence 15, 2026-01-01T00:00:15.000Z, 18 events" in text
+    assert "1: 1 landed; 1 plans" in text
+    assert as_json("state", "--log", moved)["migrationsByStep"] == {"landed": 1}
+
+
+def test_why_in_three_parts(restow, as_json, moved):
+    text = restow("why", "pod/web-new", "--log", moved).output
+    assert text.startswith("pod shop/web-new  uid-web-new\n  Running, ready, on b\n")
+    assert text.index("BECAUSE") < text.index("trigger: api") < text.index("STORY")
+    assert max(map(len, text.splitlines())) <= 100
+    assert restow("why", "pod", "shop/web-new", "--log", moved).output == text
+    answer = as_json("why", "p1-1", "--log", moved)
+    assert list(answer)[:5] == ["subject", "seq", "verdict", "chain", "story"]
+    assert answer["story"][0]["detail"]["plan"] == "p1"
+
+
+def test_why_of_a_kind_lists_what_waits(restow, as_json, tmp_path):
+    log = Handmade()
+    log.facts(node("a"), shape(8000), pod("big"))
+    log.decide("session", c.Schedule(time_at(2)), e.Unfit(SHAPE, 1, {"Insufficient cpu": 1}, ("uid-big",)))
+    file = export(tmp_path / "w.jsonl", log)
+    assert as_json("why", "pod", "--log", file) == [
+        {"name": "shop/big", "status": "Waiting", "why": "0/1 nodes are available: 1 Insufficient cpu."}
+    ]
+    assert "shop/big  Waiting  0/1 nodes" in restow("why", "pods", "--log", file).output
+    text = restow("why", "big", "--log", file).output
+    assert "would fit with a cpu request of at most 4000: 1 nodes" in text
+    assert "no migration needs an explanation" in restow("why", "migration", "--log", file).output
+
+
+def test_why_of_an_ambiguous_name_lists_candidates(restow, tmp_path):
+    log = Handmade()
+    log.facts(node("a"), shape(), pod("x"), pod("x", namespace="other", uid="uid-other"))
+    result = restow("why", "x", "--log", export(tmp_path / "a.jsonl", log))
+    assert result.exit_code == 2
+    assert "pod/shop/x" in result.output
+    assert "pod/other/x" in result.output
+
+
+def test_tail_shows_the_latest(restow, moved):
+    lines = restow("log", "tail", "-n", "2", "--log", moved).output.splitlines()
+    assert lines[0].split() == ["SEQ", "TIME", "FAMILY", "COMMAND", "WHAT"]
+    assert [line.split()[0] for line in lines[1:]] == ["14", "15"]
+    assert "landed as uid-web-new on b" in lines[2]
+    every = restow("log", "tail", "--log", moved).output.splitlines()
+    assert len(every) == 16
+    assert max(map(len, every)) <= 100
+
+
+def test_tail_by_family_and_from_a_sequence(restow, moved):
+    def sequences(*arguments):
+        return [json.loads(line)["seq"] for line in restow("log", "tail", "-o", "json", "--log", moved, *arguments).output.splitlines()]
+
+    assert sequences("--family", "session") == [7, 12]
+    assert sequences("--family", "session", "-n", "1") == [12]
+    assert sequences("--from", "9", "-n", "2") == [9, 10]
+    assert sequences("-n", "0") == []
+
+
+def test_a_commit_as_json_is_all_of_it(restow, moved):
+    commit = json.loads(restow("log", "tail", "--from", "15", "-n", "1", "-o", "json", "--log", moved).output)
+    assert commit["decisions"][0]["events"] == [
+        {"type": "migration.landed", "migration": "p1-1", "pod": "uid-web-new", "node": "b"}
+    ]
+    assert (commit["read"], commit["logic"], commit["time"]) == (14, "migration@1", "2026-01-01T00:00:15.000Z")
+
+
+def test_stats(restow, as_json, moved):
+    answer = as_json("log", "stats", "--log", moved)
+    assert answer["families"]["session"]["events"] == 2
+    assert answer["all"]["commits"] == 15
+    assert "migration          5          5       6" in restow("log", "stats", "--log", moved).output
+
+
+@pytest.mark.parametrize("name", ["part.jsonl", "part.jsonl.zst"])
+def test_a_part_is_exported_and_read_again(restow, as_json, moved, tmp_path, name):
+    file = str(tmp_path / name)
+    assert as_json("log", "export", file, "--from", "3", "--to", "5", "--log", moved)["first"] == 3
+    assert restow("log", "tail", "--log", file).output.count("\n") == 4
+    again = restow("log", "export", file, "--log", moved)
+    assert (again.exit_code, "--force replaces it" in " ".join(again.output.split())) == (2, True)
+    assert restow("log", "export", file, "--force", "--log", moved).exit_code == 0
+    refused = restow("state", "--log", str(tmp_path / name))
+    assert refused.exit_code == 0
+
+
+def test_a_part_has_no_state(restow, moved, tmp_path):
+    file = str(tmp_path / "part.jsonl")
+    restow("log", "export", file, "--from", "3", "--log", moved)
+    refused = restow("state", "--log", file)
+    assert refused.exit_code == 2
+    assert "begins at sequence 3" in refused.output
+
+
+def test_parquet_has_a_row_an_event(as_json, moved, tmp_path):
+    pytest.importorskip("pyarrow")
+    file = str(tmp_path / "events.parquet")
+    assert as_json("log", "export", file, "--log", moved)["rows"] == 18

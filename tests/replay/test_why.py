@@ -1,0 +1,119 @@
+"""Why something is as it is: story, causes, verdict."""
+
+import pytest
+from msgspec.structs import replace
+from replay.handmade import SHAPE, Handmade, migration, node, placements, pod, shape, time_at
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.replay.find import Ambiguous, NotFound, find
+from restow.replay.why import why
+
+
+def told(answer):
+    return [(entry.seq, entry.event) for entry in answer.story]
+
+
+def causes(answer):
+    return [link.seq for link in answer.chain]
+
+
+def test_a_placed_pod_leads_back_to_the_fact_that_it_was_seen():
+    answer = why(placements().source(), "pod/shop/web-1")
+    assert told(answer) == [(3, "cluster.pod_observed"), (4, "session.pod_placed"), (6, "cluster.pod_changed")]
+    assert [link.text for link in answer.chain] == ["shop/web-1 is placed on a", "pod shop/web-1 is seen: Pending"]
+    assert answer.verdict == ["Running, ready, on a"]
+
+
+def test_a_successor_leads_back_through_hold_and_plan_to_the_trigger():
+    answer = why(migration().source(), "web-new")
+    assert causes(answer) == [12, 7, 6, 5, 4, 3, 0]
+    assert answer.chain[-1].text == "trigger: api"
+    assert answer.chain[0].text == "place task-0 of shop/restow-p1-1 is handed over to shop/web-new on b"
+    assert answer.verdict == ["Running, ready, on b", "it is the successor in migration p1-1, which is landed"]
+
+
+def test_an_evicted_pod_leads_back_to_the_plan_and_names_its_successor():
+    answer = why(migration().source(), "web-old")
+    assert causes(answer) == [13, 11, 8, 8, 7, 4, 3, 0]
+    assert answer.verdict[0] == "gone since sequence 13, 2026-01-01T00:00:13.000Z"
+    assert answer.story[-1].text == "p1-1: landed as shop/web-new on b"
+
+
+def test_a_migration_tells_of_its_pod_hold_and_successor():
+    answer = why(migration().source(), "p1-1")
+    assert [seq for seq, _ in told(answer)] == [3, 4, 5, 6, 7, 8, 8, 9, 10, 11, 12, 13, 14, 15]
+    assert causes(answer) == [15, 12, 11, 8, 8, 7, 4, 3, 0]
+    assert answer.verdict == [
+        "landed since 2026-01-01T00:00:15.000Z: shop/web-old from a to b",
+        "its successor is shop/web-new",
+    ]
+
+
+def test_a_reservation_tells_who_got_it():
+    answer = why(migration().source(), "reservation/restow-p1-1")
+    assert causes(answer) == [12, 7, 6, 5, 4, 3, 0]
+    assert answer.verdict[-1] == "place task-0: used by shop/web-new on b"
+
+
+def waiting():
+    """Two pods of eight cores on nodes of four."""
+    log = Handmade()
+    log.facts(node("a"), replace(node("b"), unschedulable=True), kind="nodes")
+    log.facts(shape(8000), pod("big-1"), pod("big-2"))
+    reasons = {"Insufficient cpu": 1, "node(s) were unschedulable": 1}
+    log.decide("session", c.Schedule(time_at(3)), e.Unfit(SHAPE, 2, reasons, ("uid-big-1", "uid-big-2")), cause="2/0")
+    log.facts(replace(node("c"), ready=False), kind="nodes")
+    log.decide("session", c.Schedule(time_at(5)), e.Unfit(SHAPE, 3, {**reasons, "node(s) were not ready": 1}))
+    return log
+
+
+def test_a_waiting_pod_has_the_verdict_at_the_read_of_what_was_told():
+    answer = why(waiting().source(), "big-1")
+    assert told(answer) == [(2, "cluster.pod_observed"), (3, "session.unfit"), (5, "session.unfit")]
+    assert answer.decided_at == 4
+    assert answer.unfit.reasons == answer.story[-1].detail.reasons
+    assert answer.verdict[0].startswith("waits: 0/3 nodes are available: 1 Insufficient cpu")
+    assert "would fit with a cpu request of at most 4000: 1 nodes" in answer.verdict
+
+
+def test_a_cause_in_the_log_is_followed():
+    log = waiting()
+    log.decide("session", c.Schedule(time_at(6)), e.PodPlaced("uid-big-2", "a"), cause="3/0")
+    assert [link.text for link in why(log.source(), "big-2").chain][-1].startswith("pod shop/big-2 is seen")
+
+
+def test_a_uid_a_prefix_of_it_and_a_name_mean_the_same():
+    source = migration().source()
+    assert find(source, "uid-web-new") == find(source, "shop/web-new") == find(source, "pods/web-new") == find(source, "uid-web-ne")
+
+
+def test_the_latest_of_several_pods_with_one_name_is_meant():
+    log = placements()
+    log.facts(e.PodGone("uid-web-1"), pod("web-1", uid="uid-again"))
+    subject = find(log.source(), "web-1")
+    assert (subject.id, subject.earlier) == ("uid-again", ("uid-web-1",))
+
+
+def test_an_ambiguous_name_lists_its_candidates():
+    log = placements()
+    log.facts(pod("web-1", namespace="other", uid="uid-other"))
+    with pytest.raises(Ambiguous) as error:
+        find(log.source(), "web-1")
+    assert [subject.label for subject in error.value.candidates] == ["pod shop/web-1", "pod other/web-1"]
+    assert find(log.source(), "other/web-1").id == "uid-other"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nobody", "tells of no pod, reservation or migration 'nobody'"),
+        ("reservation/web-1", "tells of no reservation 'web-1'"),
+        ("elsewhere/web-1", "in namespace elsewhere"),
+        ("a/b/c/d", "names nothing"),
+        ("", "names nothing"),
+    ],
+)
+def test_what_is_not_there_is_refused_with_what_to_do(text, said):
+    with pytest.raises(NotFound, match=said):
+        find(placements().source(), text)
