@@ -110,7 +110,7 @@ FINAL = frozenset({Step.LANDED, Step.FAILED, Step.NOT_RECREATED})
 
 class Migration(Record):
     """`reservation` is the hold's uid once it was seen. `armed` is the pod counter when the victim's end was first seen, 0
-    before: only pods that the log saw later may take the hold. `successor` took it."""
+    before: only pods that the log saw later may take the hold. `successor` took it. `planned` is the plan's time."""
 
     id: MigrationId
     plan: str
@@ -125,6 +125,7 @@ class Migration(Record):
     successor: PodUid = PodUid("")
     reason: str = ""
     message: str = ""
+    planned: Millis = Millis(0)
 
 
 class Plan(Record):

@@ -4,26 +4,77 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, NodeName
+from restow.domain.evolve import common
 from restow.domain.evolve.reservations import cancel
 from restow.domain.records import FINAL, Migration, Plan, Step
 from restow.domain.state import ClusterState
 
+CLUSTER = NodeName("")
+"""Key in `cooling` for the cluster as a whole: the time of the last plan or configuration, which timed triggers count
+from. No node has this name."""
+
+KEEP_MIGRATIONS, KEEP_PLANS = 10_000, 1_000
+"""Finished ones that are kept, the newest; older ones are in the log."""
+SLACK = 10
+"""They are dropped when there are this many percent more, so that it costs nothing on average."""
+
+_configured = common.configured("migration")
+
+
+def configured(state: ClusterState, event: e.MigrationConfigured) -> None:
+    _configured(state, event)
+    state.put(state.cooling, CLUSTER, state.time)
+
 
 def planned(state: ClusterState, event: e.Planned) -> None:
     state.put(state.plans, event.plan, Plan(event, state.time, event.plugin))
+    state.put(state.cooling, CLUSTER, state.time)
     for move in event.moves:
         pod = state.pods.get(move.pod)
-        if pod is None or move.pod in state.victims:
+        id = MigrationId(move.migration)
+        if pod is None or move.pod in state.victims or id in state.migrations:
             state.void["migration.planned"] += 1
             continue
-        id = MigrationId(move.migration)
-        record = Migration(id, event.plan, move, pod.shape, state.lineage(pod), since=state.time)
+        record = Migration(id, event.plan, move, pod.shape, state.lineage(pod), since=state.time, planned=state.time)
         state.put(state.migrations, id, record)
         state.put(state.backlog, id, None)
         state.put(state.victims, move.pod, id)
         state.touched.migrations[id] = None
         for node in (move.source, move.target):
             state.put(state.cooling, NodeName(node), state.time)
+    _forget_plans(state)
+
+
+def _forget_plans(state: ClusterState) -> None:
+    """Keep the newest, and what is under way. Nodes that are gone need no cooldown either."""
+    if len(state.plans) <= KEEP_PLANS * (100 + SLACK) // 100:
+        return
+    busy = {state.migrations[id].plan for id in (*state.backlog, *state.active)}
+    newest = sorted(state.plans, key=lambda p: (state.plans[p].at, p))
+    for plan in newest[:-KEEP_PLANS]:
+        if plan not in busy:
+            state.drop(state.plans, plan)
+    for node in [n for n in state.cooling if n != CLUSTER and n not in state.nodes]:
+        state.drop(state.cooling, node)
+
+
+def _forget_migrations(state: ClusterState) -> None:
+    finished = len(state.migrations) - len(state.backlog) - len(state.active)
+    if finished <= KEEP_MIGRATIONS * (100 + SLACK) // 100:
+        return
+    over = sorted((m for m in state.migrations.values() if m.step in FINAL), key=lambda m: (m.since, m.id))
+    for migration in over[:-KEEP_MIGRATIONS]:
+        state.drop(state.migrations, migration.id)
+
+
+def _arm(state: ClusterState, record: Migration) -> Migration:
+    """The victim's end is certain. Where its fact has not been seen yet, no successor has been either (a watch is in
+    order), so whatever comes from here on may take the hold."""
+    if not record.armed:
+        record = replace(record, armed=state.clock)
+        if not record.successor:
+            state.put_in(state.armed, record.lineage, record.id)
+    return record
 
 
 def _step(to: Step, after: frozenset[Step]):
@@ -42,6 +93,9 @@ def _step(to: Step, after: frozenset[Step]):
             reason=getattr(event, "reason", record.reason),
             message=getattr(event, "message", record.message),
         )
+        if to is Step.EVICTED:
+            # A step back that was meant, and overtaken by the eviction, is no reason of anything.
+            record = replace(_arm(state, record), reason="", message="")
         state.put(state.migrations, record.id, record)
         state.drop(state.backlog, record.id)
         state.touched.migrations[record.id] = None
@@ -54,20 +108,23 @@ def _step(to: Step, after: frozenset[Step]):
         state.drop_in(state.armed, record.lineage, record.id)
         if to is not Step.LANDED and record.reservation in state.reservations:
             cancel(state, record.reservation, "MigrationOver")
+        _forget_migrations(state)
 
     return rule
 
 
-_ACTIVE = frozenset(Step) - FINAL
+_BEFORE_EVICTION = frozenset({Step.PLANNED, Step.HOLDING, Step.HELD})
 
 RULES = {
+    e.MigrationConfigured: configured,
     e.Planned: planned,
     e.Holding: _step(Step.HOLDING, frozenset({Step.PLANNED})),
     e.Held: _step(Step.HELD, frozenset({Step.HOLDING})),
     e.Evicting: _step(Step.EVICTING, frozenset({Step.HELD})),
-    e.Evicted: _step(Step.EVICTED, frozenset({Step.EVICTING, Step.ABORTING})),
+    e.Evicted: _step(Step.EVICTED, frozenset({Step.HOLDING, Step.HELD, Step.EVICTING, Step.ABORTING})),
     e.Aborting: _step(Step.ABORTING, frozenset({Step.EVICTING})),
     e.Landed: _step(Step.LANDED, frozenset({Step.EVICTED})),
-    e.MigrationFailed: _step(Step.FAILED, _ACTIVE),
+    # Not from EVICTING: the way back leads through ABORTING (DESIGN 5).
+    e.MigrationFailed: _step(Step.FAILED, _BEFORE_EVICTION | {Step.ABORTING, Step.EVICTED}),
     e.NotRecreated: _step(Step.NOT_RECREATED, frozenset({Step.EVICTED})),
 }

@@ -1,0 +1,7 @@
+"""The Defragmentation plugin (seed 000, 2.1 to 2.3; RULES 000-4): empty the least used nodes into well used ones."""
+
+from restow.domain.defragmentation.args import ArgsError, check
+from restow.domain.defragmentation.explain import Candidate, explain
+from restow.domain.defragmentation.plan import PLUGIN, plan
+
+__all__ = ["PLUGIN", "ArgsError", "Candidate", "check", "explain", "plan"]

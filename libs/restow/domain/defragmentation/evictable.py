@@ -1,0 +1,115 @@
+"""Which pods of a source may move, and why not (seed 000, 2.3.2; RULES 000-4).
+
+As upstream's DefaultEvictor protects them, and stricter where a hold would be useless: nobody would take it.
+"""
+
+from restow.contracts.ids import PodUid, ShapeId
+from restow.domain.config import DefragmentationArgs
+from restow.domain.predicates import unsupported
+from restow.domain.state import ClusterState
+
+STATIC = "Static"
+BARE = "Bare"
+DAEMON_SET = "DaemonSet"
+TERMINATING = "Terminating"
+BINDING = "Binding"
+NOT_READY = "NotReady"
+MIGRATING = "Migrating"
+CRITICAL = "Critical"
+SCHEDULER = "Scheduler"
+NAMESPACE = "Namespace"
+LABELS = "Labels"
+UNSUPPORTED = "Unsupported"
+PINNED = "Pinned"
+
+MEANING = {
+    STATIC: "a static pod: only its kubelet can end it",
+    BARE: "no controller would create it again",
+    DAEMON_SET: "a DaemonSet's pod belongs to its node",
+    TERMINATING: "it is going away already",
+    BINDING: "it is not bound to the node yet",
+    NOT_READY: "it is not ready, so a successor would hardly become ready either",
+    MIGRATING: "it is part of a migration that is under way",
+    CRITICAL: "its priority is system-critical",
+    SCHEDULER: "another scheduler places it, which knows nothing of holds",
+    NAMESPACE: "evictableNamespaces leaves its namespace out",
+    LABELS: "labelSelector does not select it",
+    UNSUPPORTED: "it has a constraint that a hold cannot promise to meet",
+    PINNED: "it asks for this very node",
+}
+
+SYSTEM_CRITICAL = 2_000_000_000
+"""Priorities from here on are reserved for the system (upstream: utils.SystemCriticalPriority)."""
+PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+"""Its presence counts, not its value. As under upstream's default policy, Preferred, it does not forbid: such pods move
+after all others of their node."""
+
+OrderKey = tuple[bool, int, int, int, str, str, str]
+
+
+class Evictable:
+    """The rules for one plan; what depends only on a shape is decided once a shape."""
+
+    def __init__(self, state: ClusterState, args: DefragmentationArgs, resource: str) -> None:
+        self._state = state
+        names = args.evictableNamespaces
+        self._include = frozenset(names.include) if names is not None else frozenset()
+        self._exclude = frozenset(names.exclude) if names is not None else frozenset()
+        self._labels = tuple(args.labelSelector.items())
+        self._resource = resource
+        self._shapes: dict[ShapeId, str] = {}
+        self._sizes: dict[ShapeId, tuple[int, int, int]] = {}
+
+    def verdict(self, uid: PodUid) -> str:
+        """The first rule that keeps the pod where it is; empty where none does."""
+        state = self._state
+        pod, live = state.pods[uid], state.live[uid]
+        owner = pod.owner
+        if pod.static:
+            return STATIC
+        if owner is None:
+            return BARE
+        if owner.kind == "DaemonSet":
+            return DAEMON_SET
+        if live.deleting:
+            return TERMINATING
+        if live.node is None:
+            return BINDING
+        if uid in state.victims or uid in state.successors:
+            return MIGRATING
+        if live.phase != "Running" or not live.ready:
+            return NOT_READY
+        if (self._include and pod.namespace not in self._include) or pod.namespace in self._exclude:
+            return NAMESPACE
+        labels = pod.labels
+        if any(labels.get(key) != value for key, value in self._labels):
+            return LABELS
+        if pod.pinned_node:
+            return PINNED
+        of_shape = self._shapes.get(pod.shape)
+        return self._of_shape(pod.shape) if of_shape is None else of_shape
+
+    def _of_shape(self, id: ShapeId) -> str:
+        shape = self._state.shapes[id]
+        verdict = ""
+        if shape.priority >= SYSTEM_CRITICAL:
+            verdict = CRITICAL
+        elif shape.scheduler not in self._state.session_config.scheduler_names:
+            verdict = SCHEDULER
+        elif unsupported(shape):
+            verdict = UNSUPPORTED
+        self._shapes[id] = verdict
+        return verdict
+
+    def order(self, uid: PodUid) -> OrderKey:
+        """Sort key: larger requests of the classifying resource first, then cpu, memory, namespace, name."""
+        pod = self._state.pods[uid]
+        size = self._sizes.get(pod.shape)
+        if size is None:
+            asked = self._state.shapes[pod.shape].requests
+            size = self._sizes[pod.shape] = (
+                -asked.get(self._resource, 0),
+                -asked.get("cpu", 0),
+                -asked.get("memory", 0),
+            )
+        return (PREFER_NO_EVICTION in pod.annotations, *size, pod.namespace, pod.name, uid)

@@ -1,0 +1,124 @@
+"""The target nodes of one plan: a snapshot that every planned move is charged to at once (seed 000, 2.3.3)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from restow.contracts.ids import NodeName, ShapeId
+from restow.contracts.values import DeviceRequest, DeviceShare
+from restow.domain.defragmentation.classify import Nodes, exact, scaled
+from restow.domain.fragmentation import Room, alike
+from restow.domain.predicates import static_mask
+from restow.domain.resources import GPU_MILLI
+from restow.domain.state import ClusterState
+from restow.domain.table import Vector
+
+NODE_RULES = "node selector, affinity or taints"
+PROTECTION = "protectionThresholds"
+DEVICES = "Insufficient gpu"
+NO_TARGETS = "no target nodes"
+
+
+class Targets:
+    """Arrays over the targets, resources first, so that a question about one resource reads one line of memory. Room only
+    shrinks here, so a shape that once fitted nowhere never fits again: `closed` says why."""
+
+    def __init__(self, state: ClusterState, nodes: Nodes, room: Room) -> None:
+        self._state = state
+        self._table = state.table
+        self._rows = nodes.targets
+        self._column = nodes.column
+        self._free = np.ascontiguousarray(room.free[self._rows].T)
+        self._devices = room.device_free[self._rows]
+        self._widest = np.ascontiguousarray(-np.sort(-self._devices, axis=1).T)
+        self._usage = nodes.usage[self._rows]
+        self._cap = nodes.cap[self._rows]
+        self._rank = len(self._table.names) - self._table.rank[self._rows]
+        self._total = self._table.allocatable[self._rows, self._column] if len(self._rows) else np.zeros(0, np.int64)
+        self._keys = self._key_of(slice(None))
+        self._static: dict[ShapeId, np.ndarray] = {}
+        self._names = {column: resource for resource, column in self._table.columns.items()}
+        self.closed: dict[ShapeId, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def _key_of(self, at: slice) -> np.ndarray:
+        """Order among targets: the highest utilisation first, then the first name; positive."""
+        parts = scaled(exact(self._usage[at]), exact(self._total[at]))
+        return parts * (len(self._table.names) + 1) + self._rank[at]
+
+    def best(self, shape: ShapeId) -> int | None:
+        """The index of the best target that the shape fits on, or None."""
+        if shape in self.closed:
+            return None
+        fits = self._static_of(shape)
+        for _, room in self._room(self._state.vectors[shape]):
+            fits = fits & room
+        if fits.any():
+            return int(np.where(fits, self._keys, -1).argmax())
+        counts = self.removed(shape)
+        self.closed[shape] = max(sorted(counts), key=lambda rule: counts[rule]) if counts else NO_TARGETS
+        return None
+
+    def removed(self, shape: ShapeId) -> dict[str, int]:
+        """How many targets each rule removes; the first that applies counts."""
+        left = np.ones(len(self._rows), bool)
+        counts: dict[str, int] = {}
+        for rule, fits in ((NODE_RULES, self._static_of(shape)), *self._room(self._state.vectors[shape])):
+            gone = int((left & ~fits).sum())
+            if gone:
+                counts[rule] = counts.get(rule, 0) + gone
+            left &= fits
+        return counts
+
+    def rows_removed_by_node_rules(self, shape: ShapeId) -> list[int]:
+        return self._rows[~self._static_of(shape)].tolist()
+
+    def _static_of(self, shape: ShapeId) -> np.ndarray:
+        like = alike(self._state, shape)
+        mask = self._static.get(like)
+        if mask is None:
+            mask = self._static[like] = static_mask(self._state, like)[self._rows]
+        return mask
+
+    def _room(self, v: Vector) -> Iterator[tuple[str, np.ndarray]]:
+        """Per rule about room: its name and where it is kept."""
+        for column, amount in zip(v.columns.tolist(), v.amounts.tolist(), strict=True):
+            if column == self._column:
+                yield PROTECTION, self._cap - self._usage >= amount
+            if v.devices is None or self._names[column] != GPU_MILLI:
+                yield f"Insufficient {self._names[column]}", self._free[column] >= amount
+        if v.devices is not None:
+            if v.devices.count > len(self._widest):
+                yield DEVICES, np.zeros(len(self._rows), bool)
+            else:
+                yield DEVICES, self._widest[v.devices.count - 1] >= v.devices.milli
+
+    def name(self, at: int) -> NodeName:
+        return NodeName(self._table.names[self._rows[at]])
+
+    def row(self, at: int) -> int:
+        return int(self._rows[at])
+
+    def take(self, at: int, v: Vector) -> tuple[DeviceShare, ...]:
+        """Promise the request to this target: its devices, chosen as the session would."""
+        shares = _choose(self._devices[at].tolist(), v.devices)
+        for share in shares:
+            self._devices[at, share.index] -= share.milli
+        if shares:
+            self._widest[:, at] = -np.sort(-self._devices[at])
+        self._free[v.columns, at] -= v.amounts
+        asked = v.amounts[v.columns == self._column]
+        if asked.size:
+            self._usage[at] += asked[0]
+            self._keys[at] = self._key_of(slice(at, at + 1))[0]
+        return shares
+
+
+def _choose(free: list[int], request: DeviceRequest | None) -> tuple[DeviceShare, ...]:
+    """As `NodeTable.choose_devices`: the least free share that suffices, ties by index."""
+    if request is None:
+        return ()
+    able = sorted((share, i) for i, share in enumerate(free) if share >= request.milli)
+    return tuple(DeviceShare(i, request.milli) for i in sorted(i for _, i in able[: request.count]))

@@ -1,0 +1,141 @@
+"""Plans and the migration saga: triggers, steps, outcomes reported by the effects.
+
+When a timed trigger is due follows from the state alone: the next firing after the last plan, or after the configuration
+where there was none since (`evolve.migration.CLUSTER`). For that every plan is logged, also one without moves: it says why
+nothing moved, and it is the memory of the attempt. Without it, `due` would ask for a plan again after every fold (or, if
+it looked at the clock only, miss a firing whenever a fold came in between).
+"""
+
+from collections.abc import Sequence
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.ids import Millis, PlanId
+from restow.domain import defragmentation, windows
+from restow.domain.config import MigrationConfig
+from restow.domain.decider import Rejected
+from restow.domain.effects import Effect
+from restow.domain.evolve.migration import CLUSTER
+from restow.domain.migration import effects
+from restow.domain.migration.advance import advance, ended, is_due, of, overdue
+from restow.domain.records import Step
+from restow.domain.state import ClusterState, Touched
+
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+class MigrationDecider:
+    family = "migration"
+    logic = "migration@1"
+
+    def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
+        match command:
+            case c.Defragment(time=now, plan=plan):
+                return (_plan(state, now, plan),)
+            case c.Advance(time=now):
+                return advance(state, now)
+            case c.ReportHold(migration=id, message=message):
+                migration = of(state, id)
+                if migration is None or migration.step is not Step.HOLDING or migration.reservation:
+                    return ()
+                return (e.MigrationFailed(id, "HoldFailed", message),)
+            case c.ReportEviction():
+                return _reported(state, command)
+        raise TypeError(f"{self.family} does not decide {type(command).__name__}")
+
+    def due(self, state: ClusterState, now: Millis) -> c.Command | None:
+        if is_due(state, now):
+            return c.Advance(now)
+        trigger = _next_trigger(state)
+        if trigger is not None and trigger[0] <= now:
+            return c.Defragment(now, trigger[1], plan_id(now))
+        return None
+
+    def deadline(self, state: ClusterState) -> Millis | None:
+        if state.active:
+            return overdue(state)
+        trigger = _next_trigger(state)
+        return None if trigger is None else trigger[0]
+
+    def pending(self, state: ClusterState, touched: Touched | None) -> list[Effect]:
+        return effects.pending(state, touched)
+
+    def owed(self, state: ClusterState, effect: Effect) -> bool:
+        return effects.owed(state, effect)
+
+
+def check(config: MigrationConfig) -> None:
+    """What the types do not say. Raises ValueError with path, value and what is allowed."""
+    if config.defragmentation is not None:
+        defragmentation.check(config.defragmentation)
+    windows.zone(config.time_zone)
+    if config.cron:
+        windows.parse(config.cron)
+    if config.interval < 0:
+        raise ValueError(f"interval: {config.interval}; allowed: 0 (never) or more milliseconds")
+    for name in ("concurrent", "per_node", "max_moves", "hold_deadline", "evict_deadline", "land_deadline"):
+        if getattr(config, name) < 1:
+            raise ValueError(f"{name}: {getattr(config, name)}; allowed: 1 or more")
+
+
+def plan_id(now: Millis) -> PlanId:
+    """The time in base 36: short, ordered, and fit for the name of an object."""
+    digits = ""
+    rest = int(now)
+    while rest:
+        rest, digit = divmod(rest, 36)
+        digits = _DIGITS[digit] + digits
+    return PlanId(digits or "0")
+
+
+def _plan(state: ClusterState, now: Millis, plan: PlanId) -> e.Planned:
+    config = state.migration_config
+    if config.defragmentation is None:
+        raise Rejected("defragment: the plugin is not configured; allowed: after enabling Defragmentation in the policy")
+    if plan in state.plans:
+        raise Rejected(f"defragment: plan {plan!r} exists already; allowed: a fresh id")
+    try:
+        defragmentation.check(config.defragmentation)
+    except defragmentation.ArgsError as error:
+        raise Rejected(f"defragment: {error}") from error
+    return defragmentation.plan(state, config.defragmentation, now, plan, config.max_moves)
+
+
+def _next_trigger(state: ClusterState) -> tuple[Millis, str] | None:
+    """When the next timed plan is due and what asks for it; None while one is under way. An unreadable cron or zone
+    never fires: `check` has refused it before it was logged, and a crash loop would help nobody."""
+    config = state.migration_config
+    if config.defragmentation is None or state.active or state.backlog:
+        return None
+    since = state.cooling.get(CLUSTER)
+    if since is None:
+        return None
+    times: list[tuple[Millis, str]] = []
+    if (interval := windows.next_interval(config.interval, Millis(since))) is not None:
+        times.append((interval, "interval"))
+    if config.cron:
+        try:
+            times.append((windows.next_firing(config.cron, config.time_zone, Millis(since)), "cron"))
+        except windows.WindowError:
+            pass
+    return min(times, default=None)
+
+
+def _reported(state: ClusterState, report: c.ReportEviction) -> Sequence[e.Event]:
+    """The API's word on an eviction. `Gone` counts as evicted: watches are ordered, so that whatever takes the victim's
+    place will be seen after this. `Aborted` fails the migration only while the victim lives: if it is terminating, an
+    eviction came first."""
+    migration = of(state, report.migration)
+    if migration is None or migration.step not in (Step.EVICTING, Step.ABORTING):
+        return ()
+    evicted = e.Evicted(migration.id, Millis(report.time + state.migration_config.land_deadline))
+    if report.reason == "Gone" or ended(state, migration):
+        return (evicted,)
+    if migration.step is Step.ABORTING:
+        if report.reason != "Aborted":
+            return ()
+        return (e.MigrationFailed(migration.id, migration.reason, migration.message),)
+    if report.reason == "Aborted":
+        # Of an earlier attempt: the victim is marked, so no eviction can succeed. Mark it again on the way back.
+        return (e.Aborting(migration.id, "Refused", report.message or "the pod is marked as aborted"),)
+    return (e.Aborting(migration.id, report.reason, report.message),)
