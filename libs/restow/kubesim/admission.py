@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from restow.kubesim import crd, defaults, immutable, namespaces, schemas, validate
-from restow.kubesim.errors import invalid
+from restow.kubesim.errors import bad_request, invalid
 from restow.kubesim.objects import Obj
 from restow.kubesim.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, NODES, PODS, Resource
 from restow.kubesim.store import Store, Strategy
+
+
+@contextmanager
+def _typed(resource: Resource) -> Iterator[None]:
+    """A field of the wrong type is the client's mistake: a real server could not decode the object."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        kind = resource.kind
+        text = f'{kind} in version "{resource.version}" cannot be handled as a {kind}: json: cannot unmarshal: {error}'
+        raise bad_request(text) from error
 
 
 class Admission(Strategy):
     """Defaults first, then validation, in the order of a real server."""
 
     def create(self, store: Store, resource: Resource, obj: Obj) -> None:
+        with _typed(resource):
+            self._create(store, resource, obj)
+
+    def update(self, store: Store, resource: Resource, obj: Obj, old: Obj, subresource: str) -> None:
+        with _typed(resource):
+            self._update(store, resource, obj, old, subresource)
+
+    def _create(self, store: Store, resource: Resource, obj: Obj) -> None:
         if resource.namespaced:
             namespaces.check_open(store, resource, obj)
         if resource.custom is not None:
@@ -26,11 +48,11 @@ class Admission(Strategy):
         if causes:
             raise invalid(resource, obj["metadata"].get("name", ""), causes)
 
-    def update(self, store: Store, resource: Resource, obj: Obj, old: Obj, subresource: str) -> None:
+    def _update(self, store: Store, resource: Resource, obj: Obj, old: Obj, subresource: str) -> None:
         if subresource in ("binding", "finalize"):
             return
         if resource.custom is not None:
-            causes = schemas.admit(resource, obj)
+            causes = schemas.admit(resource, obj) + validate.changed(resource, obj, old)
         elif subresource == "status":
             causes = validate.status(resource, obj)
         elif resource == CUSTOMRESOURCEDEFINITIONS:

@@ -44,6 +44,7 @@ class Cluster:
         clock: Callable[[], datetime] = utc_now,
         rng: random.Random | None = None,
         soon: Callable[[Callable[[], None]], Any] | None = None,
+        later: Callable[[Callable[[], None]], Any] | None = None,
     ):
         self.options = options or Options()
         self.stopping = False
@@ -52,7 +53,7 @@ class Cluster:
         self.faults = Faults(self.store, self.hub)
         self.definitions = crd.Definitions(self.store)
         self.gc = GarbageCollector(self.store, soon)
-        self.disruption = DisruptionController(self.store, soon)
+        self.disruption = DisruptionController(self.store, later)
         self.namespaces = namespaces.NamespaceController(self.store)
         for name in namespaces.INITIAL:
             self.store.create(NAMESPACES, {"metadata": {"name": name}})

@@ -16,7 +16,7 @@ from restow.kubesim.resources import (
     REPLICATIONCONTROLLERS,
     STATEFULSETS,
 )
-from restow.kubesim.selectors import label_selector_test
+from restow.kubesim.selectors import label_selector_test, selects
 
 if TYPE_CHECKING:
     from restow.kubesim.shelf import Change
@@ -93,9 +93,8 @@ def _healthy(pod: Obj) -> bool:
 def status_of(store: Store, budget: Obj) -> Obj:
     """The status that the budget should have now."""
     namespace = budget["metadata"]["namespace"]
-    pods = [
-        pod for pod in store.list(PODS, namespace) if _selects(budget, pod["metadata"].get("labels") or {})
-    ]
+    selector = dig(budget, "spec", "selector")
+    pods = [] if selector is None else store.list(PODS, namespace, selects(selector))
     expected, desired = _expectations(store, budget, pods)
     alive = {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
     now = store.clock()

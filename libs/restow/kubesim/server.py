@@ -19,6 +19,9 @@ from restow.kubesim.store import utc_now
 log = logging.getLogger(__name__)
 
 
+_BUDGET_DELAY = 0.01
+
+
 class Server:
     """`start` binds the port; `url` is then where it answers; `stop` ends watches and closes."""
 
@@ -40,13 +43,20 @@ class Server:
         self._runner: web.ServerRunner | None = None
         self._controllers: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.cluster = Cluster(options=options, clock=clock, rng=rng, soon=self._soon)
+        self.cluster = Cluster(options=options, clock=clock, rng=rng, soon=self._soon, later=self._later)
 
     def _soon(self, work: Callable[[], None]) -> None:
         if self._loop is None:
             work()
         else:
             self._loop.call_soon(work)
+
+    def _later(self, work: Callable[[], None]) -> None:
+        # Budgets look at all pods of their namespace, so bursts of changes are taken together.
+        if self._loop is None:
+            work()
+        else:
+            self._loop.call_later(_BUDGET_DELAY, work)
 
     @property
     def url(self) -> str:

@@ -303,7 +303,8 @@ class Store:
     def _merged(resource: Resource, obj: Obj, old: Obj, subresource: str) -> Obj:
         """The new object with what the caller cannot change taken from the old one."""
         if subresource == "status":
-            merged = {**old}
+            # Custom resources are defaulted again below, in place; what is stored must not change.
+            merged = clone(old) if resource.custom is not None else {**old}
             if "status" in obj:
                 merged["status"] = obj["status"]
             else:

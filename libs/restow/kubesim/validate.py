@@ -136,7 +136,7 @@ def annotations(obj: Obj) -> Causes:
     for key, value in found.items():
         _key(causes, key.lower(), "metadata.annotations")
         if not isinstance(value, str):
-            causes.invalid("metadata.annotations", value, "must be a string")
+            raise TypeError("metadata.annotations must be of type string")
     return causes
 
 
@@ -154,8 +154,7 @@ def _labels(causes: Causes, labels: Obj | None, field: str) -> None:
     for key, value in (labels or {}).items():
         _key(causes, key, field)
         if not isinstance(value, str):
-            causes.invalid(field, value, "must be a string")
-            continue
+            raise TypeError(f"{field} must be of type string")
         if len(value) > 63:
             causes.invalid(field, value, "must be no more than 63 bytes")
         if value and not _QUALIFIED.match(value):
