@@ -132,6 +132,7 @@ def descheduler():
 
 
 PLAN = {
+    "type": "migration.planned",
     "plan": "p9",
     "moves": [{"migration": "p9-1", "pod": "u", "namespace": "shop", "name": "web", "source": "a", "target": "b"}],
     "sources": ["a"],
@@ -142,11 +143,11 @@ PLAN = {
 
 
 def test_a_dry_run_shows_the_plan(restow, descheduler):
-    descheduler.answer = (200, json.dumps(PLAN).encode())
+    descheduler.answer = (200, json.dumps({"dryRun": True, "read": 12, "plan": "p9", "events": [PLAN]}).encode())
     result = restow("defrag", "--dry-run", "--descheduler", descheduler.url)
     assert descheduler.paths == ["/defragment?dryRun=true"]
     assert result.output == (
-        "would move 1 pods off 1 nodes\n\n"
+        "would move 1 pod off 1 node, decided at sequence 12\n\n"
         "MIGRATION  POD       SOURCE  TARGET\n"
         "p9-1       shop/web  a       b\n\n"
         "                  BEFORE  AFTER\n"
@@ -159,11 +160,12 @@ def test_a_dry_run_shows_the_plan(restow, descheduler):
 
 
 def test_now_asks_for_the_real_thing(restow, descheduler):
-    descheduler.answer = (202, b'{"plan":"p9","accepted":true}')
+    descheduler.answer = (200, json.dumps({"dryRun": False, "seq": 13, "plan": "p9", "events": [PLAN]}).encode())
     result = restow("defrag", "--now", "--descheduler", descheduler.url)
     assert descheduler.paths[-1] == "/defragment"
     assert result.exit_code == 0
-    assert "plan: p9" in result.output
+    assert result.output.startswith("plan p9 moves 1 pod off 1 node, decided at sequence 13\n")
+    assert "restow log tail -f --family migration" in result.output
 
 
 def test_a_refusal_is_told_as_it_was_said(restow, descheduler):
@@ -171,6 +173,12 @@ def test_a_refusal_is_told_as_it_was_said(restow, descheduler):
     result = restow("defrag", "--now", "--descheduler", descheduler.url)
     assert result.exit_code == 2
     assert "refuses (409): a plan is under way" in result.output
+
+
+def test_what_is_no_descheduler_is_refused(restow, descheduler):
+    descheduler.answer = (200, b"<html>")
+    assert restow("defrag", "--now", "--descheduler", descheduler.url).exit_code == 2
+    assert restow("defrag", "--now", "--descheduler", "ftp://x").exit_code == 2
 
 
 def test_the_process_has_the_same_codes(process, moved, tmp_path):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from cli.conftest import export
-from replay.handmade import SHAPE, Handmade, node, pod, shape, time_at
+from replay.handmade import SHAPE, Handmade, fragmented, node, pod, shape, time_at
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -168,3 +168,12 @@ def test_parquet_has_a_row_an_event(as_json, moved, tmp_path):
     pytest.importorskip("pyarrow")
     file = str(tmp_path / "events.parquet")
     assert as_json("log", "export", file, "--log", moved)["rows"] == 18
+
+
+def test_a_dry_run_offline_is_decided_on_the_log(restow, as_json, tmp_path):
+    file = export(tmp_path / "f.jsonl", fragmented())
+    text = restow("defrag", "--dry-run", "--log", file).output
+    assert text.startswith("would move 1 pod off 1 node, decided at sequence 3\n")
+    assert "shop/lone  a       b" in text
+    assert "stay where they are: 1 " in text
+    assert as_json("defrag", "--dry-run", "--log", file)["events"][0]["moves"][0]["target"] == "b"

@@ -16,6 +16,7 @@ from restow.contracts.values import (
     ReservationSpec,
     ReservationTask,
 )
+from restow.domain.config import DefragmentationArgs, MigrationConfig, digest_of, text_of
 from restow.domain.fold import evolve_one
 from restow.eventlog.port import Record
 from restow.replay.source import ListSource
@@ -168,4 +169,22 @@ def migration():
     log.facts(e.PodGone("uid-web-old"))
     log.facts(e.PodChanged("uid-web-new", "b", "Running", True))
     log.decide("migration", c.Advance(time_at(15)), e.Landed("p1-1", "uid-web-new", "b"))
+    return log
+
+
+def fragmented():
+    """Nodes of four cores: a and c run one pod, b two; c's has no controller. A policy moves a's to b."""
+    log = Handmade()
+    args = DefragmentationArgs(
+        resourceType="cpu", protectionThresholds={"cpu": 95}, defragmentThresholds={"cpu": 40}, lowThresholds={"cpu": 30}
+    )
+    text = text_of(MigrationConfig(defragmentation=args))
+
+    def running(name, on, owner="uid-rs"):
+        ref = OwnerRef("ReplicaSet", "web", owner) if owner else None
+        return replace(pod(name), node=on, phase="Running", ready=True, owner=ref)
+
+    log.facts(node("a"), node("b"), node("c"), kind="nodes")
+    log.facts(shape(), running("lone", "a"), running("b-1", "b"), running("b-2", "b"), running("bare", "c", ""))
+    log.decide("migration", c.Configure(text), e.MigrationConfigured(text, digest_of(text)))
     return log

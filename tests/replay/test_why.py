@@ -2,10 +2,13 @@
 
 import pytest
 from msgspec.structs import replace
-from replay.handmade import SHAPE, Handmade, migration, node, placements, pod, shape, time_at
+from replay.handmade import SHAPE, Handmade, fragmented, migration, node, placements, pod, shape, time_at
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.domain.decider import decide
+from restow.domain.migration import decider as migration_decider
+from restow.replay.at import state_at
 from restow.replay.find import Ambiguous, NotFound, find
 from restow.replay.why import why
 
@@ -75,6 +78,20 @@ def test_a_waiting_pod_has_the_verdict_at_the_read_of_what_was_told():
     assert answer.unfit.reasons == answer.story[-1].detail.reasons
     assert answer.verdict[0].startswith("waits: 0/3 nodes are available: 1 Insufficient cpu")
     assert "would fit with a cpu request of at most 4000: 1 nodes" in answer.verdict
+
+
+def test_a_pod_that_stayed_has_the_last_plan_s_verdict():
+    log = fragmented()
+    command = c.Defragment(time_at(4), "api", "p7")
+    log.decide("migration", command, *decide(state_at(log.source()), migration_decider, command), cause="api")
+    log.facts(node("d"), kind="nodes")
+    stays = {name: why(log.source(), name).stays for name in ("lone", "bare", "b-1")}
+    assert {name: (s.verdict, s.seq, s.moves) for name, s in stays.items()} == {
+        "lone": ("Planned", 4, True),
+        "bare": ("Bare", 4, False),
+        "b-1": ("NotOnSource", 4, False),
+    }
+    assert why(log.source(), "b-1").verdict[-1] == "plan p7 (4) leaves it there: its node b was not a source"
 
 
 def test_a_cause_in_the_log_is_followed():

@@ -14,6 +14,8 @@ import msgspec
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
+from restow.domain import defragmentation
+from restow.domain.defragmentation.explain import PLANNED
 from restow.domain.evolve.reservations import fit_message
 from restow.domain.records import FINAL, SlotPhase
 from restow.domain.session.verdict import Verdict, explain
@@ -50,7 +52,7 @@ class Stays(msgspec.Struct, frozen=True):
 
     @property
     def moves(self) -> bool:
-        return self.verdict == "Planned"
+        return self.verdict == PLANNED
 
 
 class Why(msgspec.Struct):
@@ -119,8 +121,6 @@ def _why_it_stays(state: ClusterState, pod: PodUid, seq: int, command: c.Defragm
     live, args = state.live.get(pod), state.migration_config.defragmentation
     if live is None or live.node is None or args is None:
         return None
-    from restow.domain import defragmentation
-
     for candidate in defragmentation.explain(state, args, command.time, state.migration_config.max_moves):
         if candidate.pod == pod:
             return Stays(seq, command.plan, candidate.verdict, candidate.message, candidate.removed)

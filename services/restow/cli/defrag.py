@@ -66,7 +66,8 @@ def _ask(address: str, *, dry: bool) -> dict[str, Any]:
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
             found = json.load(response)
     except urllib.error.HTTPError as error:
-        raise Failure(f"the descheduler at {address} refuses ({error.code}): {_reason(error)}", UNUSABLE) from None
+        code = UNREACHABLE if error.code == 503 else UNUSABLE
+        raise Failure(f"the descheduler at {address} refuses ({error.code}): {_reason(error)}", code) from None
     except (urllib.error.URLError, TimeoutError, OSError) as error:
         reason = getattr(error, "reason", error)
         raise Failure(f"the descheduler at {address} does not answer: {reason}. Is the stack running?", UNREACHABLE) from None
@@ -90,31 +91,33 @@ def _offline(where: Where) -> dict[str, Any]:
     """The plan on the state at the end of a log."""
     import msgspec
 
+    from restow.contracts.commands import Defragment
     from restow.contracts.ids import Millis, PlanId
-    from restow.domain import defragmentation
+    from restow.domain.decider import Rejected, decide
+    from restow.domain.deciders import DECIDERS
     from restow.replay.at import state_at
 
     with where.source() as source, Progress("folding the log") as progress:
         state = state_at(source, progress=progress)
-        args = state.migration_config.defragmentation
-        if args is None:
+        if state.migration_config.defragmentation is None:
             raise Failure(f"{source.name}: no Defragmentation policy was in use in this log", UNUSABLE)
-        planned = defragmentation.plan(
-            state, args, Millis(state.time), PlanId("dry-run"), state.migration_config.max_moves
-        )
-    return {"sequence": state.seq, "dryRun": True, **msgspec.to_builtins(planned)}
+        command = Defragment(Millis(state.time), "api", PlanId("dry-run"))
+        try:
+            events = decide(state, DECIDERS["migration"], command)
+        except Rejected as error:
+            raise Failure(f"{source.name}: {error}", UNUSABLE) from None
+    return {"dryRun": True, "read": state.seq, "plan": command.plan, "events": msgspec.to_builtins(list(events))}
 
 
 def _show(answer: dict[str, Any], dry: bool) -> None:
-    planned = answer.get("planned", answer)
-    moves = planned.get("moves") if isinstance(planned, dict) else None
-    if not isinstance(moves, list):
-        for key, value in answer.items():
-            click.echo(f"{key}: {value if isinstance(value, str | int) else json.dumps(value)}")
+    events = answer.get("events")
+    plans = [event for event in events or () if event.get("type") == "migration.planned"]
+    if not plans:
+        click.echo("nothing was planned: " + (", ".join(event.get("type", "?") for event in events or ()) or "no answer"))
         return
-    plan = planned.get("plan", answer.get("plan", ""))
-    what = f"would move {len(moves)} pods" if dry else f"plan {plan} moves {len(moves)} pods"
-    click.echo(f"{what} off {len(planned.get('sources', ()))} nodes")
+    planned, moves = plans[0], plans[0].get("moves", [])
+    what = f"would move {_count(moves, 'pod')}" if dry else f"plan {planned['plan']} moves {_count(moves, 'pod')}"
+    click.echo(f"{what} off {_count(planned.get('sources', ()), 'node')}, decided at sequence {answer.get('read') or answer.get('seq')}")
     if moves:
         click.echo()
         rows = [(m["migration"], f"{m['namespace']}/{m['name']}", m["source"], m["target"]) for m in moves]
@@ -126,8 +129,12 @@ def _show(answer: dict[str, Any], dry: bool) -> None:
         table(("", "BEFORE", "AFTER"), gains, right=("BEFORE", "AFTER"), flexible=("",))
     if kept := planned.get("kept"):
         click.echo("\nstay where they are: " + ", ".join(f"{count} {why}" for why, count in sorted(kept.items())))
-    if not dry:
+    if not dry and moves:
         click.echo("\nfollow it: restow log tail -f --family migration")
+
+
+def _count(things: Any, name: str) -> str:
+    return f"{len(things)} {name}{'s' * (len(things) != 1)}"
 
 
 _PACKING = {

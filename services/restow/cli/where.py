@@ -52,8 +52,12 @@ class Where:
         if self._archive:
             return self._archive
         elsewhere = self._server or os.environ.get("RESTOW_NATS_URL")
-        known = None if elsewhere else (self.stack or {}).get("archive")
-        return known if known and any(Path(known).glob("*.jsonl.zst")) else None
+        data = None if elsewhere else (self.stack or {}).get("archive")
+        if not data:
+            return None
+        # The garbage collector writes to `<its data>/archive/<cluster>`.
+        places = (Path(data) / "archive" / self.cluster, Path(data) / self.cluster, Path(data))
+        return next((str(place) for place in places if any(place.glob("*.jsonl.zst"))), None)
 
     def need_server(self) -> str:
         """The broker's address. Raises Failure with what can be done."""
