@@ -63,7 +63,7 @@ class Admission(Strategy):
             causes = validate.changed(resource, obj, old)
             causes += immutable.check(resource, obj, old)
         if resource not in (PODS, NODES):
-            causes += validate.annotations(obj)
+            causes += validate.annotation_errors(obj)
         if causes:
             raise invalid(resource, obj["metadata"]["name"], causes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -197,8 +198,6 @@ def _volume(obj: Obj) -> None:
 
 
 def _secret(obj: Obj) -> None:
-    import base64
-
     _fill(obj, type="Opaque")
     plain = obj.pop("stringData", None)
     if isinstance(plain, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from restow.kubesim.errors import no_such_path
@@ -61,8 +62,6 @@ def groups(registry: Registry) -> dict[str, dict[str, list[Resource]]]:
 
 def version_rank(version: str) -> tuple[int, int, int, str]:
     """v2 before v1 before v1beta2 before v1beta1 before v1alpha1."""
-    import re
-
     matched = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version)
     if matched is None:
         return (3, 0, 0, version)

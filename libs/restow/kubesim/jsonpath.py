@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from restow.kubesim.ages import since
+from restow.kubesim.negotiate import encode
 from restow.kubesim.objects import Obj
 
 _STEP = re.compile(
@@ -107,6 +108,4 @@ def cell(obj: Obj, path: str, kind: str, now: datetime) -> Any:
 
 
 def _printed(value: Any) -> str:
-    from restow.kubesim.negotiate import encode
-
     return encode(value).decode()

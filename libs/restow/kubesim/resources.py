@@ -88,7 +88,7 @@ def _of(group: str, plural: str, kind: str, short: str = "", **more: Any) -> Res
     )
 
 
-_ALL = {"categories": ("all",)}
+_ALL: dict[str, Any] = {"categories": ("all",)}
 
 PODS = _core(
     "pods", "Pod", "po", **_ALL, generation=True, returns_deleted=True,

@@ -70,8 +70,8 @@ def bind(store: Any, namespace: str, name: str, binding: Obj, *, dry_run: bool =
     if causes:
         listed = [f"{cause['field']}: {cause['message']}" for cause in causes]
         joined = listed[0] if len(listed) == 1 else f"[{', '.join(listed)}]"
-        details = {"name": name, "kind": "Binding", "causes": causes}
-        raise ApiError(422, "Invalid", f'Binding "{name}" is invalid: {joined}', details)
+        # A real server aggregates these errors without making them a 422.
+        raise ApiError(500, "", joined)
     pod = store.get(PODS, namespace, name)
     _check_bindable(pod, meta)
     spec = {**pod["spec"], "nodeName": node}

@@ -104,7 +104,7 @@ def metadata(resource: Resource, obj: Obj) -> Causes:
         for why in name_errors(resource, name):
             causes.invalid("metadata.name", name, why)
     _labels(causes, meta.get("labels"), "metadata.labels")
-    causes += annotations(obj)
+    causes += annotation_errors(obj)
     for index, ref in enumerate(meta.get("ownerReferences") or ()):
         for field in ("apiVersion", "kind", "name", "uid"):
             if not ref.get(field):
@@ -130,7 +130,7 @@ def name_errors(resource: Resource, name: str) -> list[str]:
     return errors
 
 
-def annotations(obj: Obj) -> Causes:
+def annotation_errors(obj: Obj) -> Causes:
     causes = Causes()
     found = obj["metadata"].get("annotations") or {}
     for key, value in found.items():
