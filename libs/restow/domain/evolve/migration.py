@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.contracts.ids import MigrationId, NodeName
+from restow.contracts.ids import MigrationId, Millis, NodeName
 from restow.domain.evolve import common
 from restow.domain.evolve.reservations import cancel
 from restow.domain.records import FINAL, Migration, Plan, Step
@@ -27,7 +27,7 @@ def configured(state: ClusterState, event: e.MigrationConfigured) -> None:
 
 
 def planned(state: ClusterState, event: e.Planned) -> None:
-    state.put(state.plans, event.plan, Plan(event, state.time, event.plugin))
+    state.put(state.plans, event.plan, Plan(event, Millis(state.time), event.plugin))
     state.put(state.cooling, CLUSTER, state.time)
     for move in event.moves:
         pod = state.pods.get(move.pod)
@@ -35,7 +35,8 @@ def planned(state: ClusterState, event: e.Planned) -> None:
         if pod is None or move.pod in state.victims or id in state.migrations:
             state.void["migration.planned"] += 1
             continue
-        record = Migration(id, event.plan, move, pod.shape, state.lineage(pod), since=state.time, planned=state.time)
+        now = Millis(state.time)
+        record = Migration(id, event.plan, move, pod.shape, state.lineage(pod), since=now, planned=now)
         state.put(state.migrations, id, record)
         state.put(state.backlog, id, None)
         state.put(state.victims, move.pod, id)

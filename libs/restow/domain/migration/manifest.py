@@ -27,13 +27,13 @@ class _Json(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Base of the parts. Defaults are left out, as kubectl would."""
 
 
-class Metadata(_Json):
+class Metadata(_Json, frozen=True):
     name: str
     namespace: str
     labels: dict[str, str]
 
 
-class Toleration(_Json):
+class Toleration(_Json, frozen=True):
     key: str = ""
     operator: str = ""
     value: str = ""
@@ -41,17 +41,17 @@ class Toleration(_Json):
     toleration_seconds: int | None = None
 
 
-class Resources(_Json):
+class Resources(_Json, frozen=True):
     requests: dict[str, str] = {}
 
 
-class Container(_Json):
+class Container(_Json, frozen=True):
     name: str
     image: str
     resources: Resources
 
 
-class PodSpec(_Json):
+class PodSpec(_Json, frozen=True):
     scheduler_name: str
     node_name: str
     containers: tuple[Container, ...]
@@ -62,28 +62,28 @@ class PodSpec(_Json):
     preemption_policy: str = ""
 
 
-class Template(_Json):
+class Template(_Json, frozen=True):
     spec: PodSpec
 
 
-class Task(_Json):
+class Task(_Json, frozen=True):
     name: str
     replicas: int
     template: Template
 
 
-class Controller(_Json):
+class Controller(_Json, frozen=True):
     kind: str
     name: str
     uid: str
     api_version: str = ""
 
 
-class Owner(_Json):
+class Owner(_Json, frozen=True):
     controller: Controller
 
 
-class Spec(_Json):
+class Spec(_Json, frozen=True):
     scheduler_name: str
     min_available: int
     match_policy: str
@@ -92,7 +92,7 @@ class Spec(_Json):
     tasks: tuple[Task, ...]
 
 
-class HoldManifest(_Json):
+class HoldManifest(_Json, frozen=True):
     """`msgspec.json.encode` gives the body of the request, `msgspec.to_builtins` the object."""
 
     api_version: str
