@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
 from restow.contracts import commands as c
 from restow.contracts.ids import MigrationId
-from restow.descheduler.hold import manifest
 from restow.domain.effects import AbortEviction, CreateHold, DeleteReservation, Effect, Evict
+from restow.domain.migration import hold_manifest
 from restow.domain.records import Migration
 from restow.domain.state import ClusterState
 from restow.kube import crs
@@ -35,16 +37,12 @@ class _MigrationEffects:
         once = Backoff(attempts=1)
         self._pods = k.Effects(context.client, once)
         self._holds = crs.Reservations(context.client, once)
-        self._door = "volcano"
 
     async def create(self, effect: CreateHold, state: ClusterState) -> Answer:
-        """In the first front door that is installed."""
-        migration = state.migrations[effect.migration]
-        outcome = await self._holds.create(self._door, manifest(state, migration, self._door))
-        if isinstance(outcome, k.Refused) and outcome.code == 404 and "namespace" not in outcome.message:
-            self._door = "koordinator" if self._door == "volcano" else "volcano"
-            outcome = await self._holds.create(self._door, manifest(state, migration, self._door))
-        match outcome:
+        manifest = hold_manifest(state, state.migrations[effect.migration])
+        if manifest is None:
+            return Report(c.ReportHold(self._now(), effect.migration, "the pod to be moved is gone"))
+        match outcome := await self._holds.create("volcano", msgspec.to_builtins(manifest)):
             case k.Failed():
                 return _later(outcome)
             case k.Refused(code=code, reason=reason, message=message):

@@ -4,7 +4,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
+from restow.domain import defragmentation
 from restow.domain.config import Config, DefragmentationArgs, MigrationConfig
+from restow.domain.migration import check
 from restow.runtime.config_source import BadConfig, convert, with_durations
 
 API_VERSION = "descheduler/v1alpha2"
@@ -27,9 +31,12 @@ def read(said: Any) -> Config:
     if "defragmentation" in own:
         raise BadConfig("$.restow.defragmentation: set; allowed: profiles[].pluginConfig with name Defragmentation")
     rest = convert(MigrationConfig, own, "$.restow")
-    return MigrationConfig(
-        **{name: getattr(rest, name) for name in rest.__struct_fields__ if name != "defragmentation"}, defragmentation=args
-    )
+    config = replace(rest, defragmentation=args)
+    try:
+        check(config)
+    except ValueError as error:
+        raise BadConfig(f"$: {error}") from None
+    return config
 
 
 def _defragmentation(profiles: Any) -> DefragmentationArgs | None:
@@ -59,27 +66,13 @@ def _plugin_args(entries: Any, path: str) -> DefragmentationArgs | None:
             if "resourceType" in args:
                 raise BadConfig(f"{path}[{i}].args: has ResourceType and resourceType; allowed: one of them")
             args["resourceType"] = args.pop("ResourceType")
-        return _bounded(convert(DefragmentationArgs, args, f"{path}[{i}].args"), f"{path}[{i}].args")
+        read = convert(DefragmentationArgs, args, f"{path}[{i}].args")
+        try:
+            defragmentation.check(read)
+        except defragmentation.ArgsError as error:
+            raise BadConfig(f"{path}[{i}].args.{error}") from None
+        return read
     return None
-
-
-def _bounded(args: DefragmentationArgs, path: str) -> DefragmentationArgs:
-    for name in ("protectionThresholds", "defragmentThresholds", "lowThresholds"):
-        for resource, percent in getattr(args, name).items():
-            if not 0 <= percent <= 100:
-                raise BadConfig(f"{path}.{name}.{resource}: {percent}; allowed: 0 to 100 (percent)")
-        if args.resourceType not in getattr(args, name):
-            raise BadConfig(f"{path}.{name}: {getattr(args, name)!r}; allowed: a percentage for {args.resourceType}")
-    for name in ("numberOfNodes", "coolDownTime"):
-        if getattr(args, name) < 0:
-            raise BadConfig(f"{path}.{name}: {getattr(args, name)}; allowed: 0 or more")
-    low, protected = args.lowThresholds[args.resourceType], args.protectionThresholds[args.resourceType]
-    if low > protected:
-        raise BadConfig(f"{path}.lowThresholds.{args.resourceType}: {low}; allowed: up to protectionThresholds ({protected})")
-    both = args.evictableNamespaces
-    if both is not None and both.include and both.exclude:
-        raise BadConfig(f"{path}.evictableNamespaces: has include and exclude; allowed: one of them")
-    return args
 
 
 def _enabled(plugins: Any, path: str) -> bool:
