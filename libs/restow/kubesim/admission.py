@@ -43,6 +43,7 @@ class Admission(Strategy):
             crd.default(obj)
             causes = validate.metadata(resource, obj) + crd.check(obj)
         else:
+            validate.shapes(resource, obj)
             defaults.on_create(store, resource, obj)
             causes = validate.new(resource, obj)
         if causes:
@@ -54,11 +55,13 @@ class Admission(Strategy):
         if resource.custom is not None:
             causes = schemas.admit(resource, obj) + validate.changed(resource, obj, old)
         elif subresource == "status":
+            validate.shapes(resource, obj)
             causes = validate.status(resource, obj)
         elif resource == CUSTOMRESOURCEDEFINITIONS:
             crd.default(obj)
             causes = crd.check(obj)
         else:
+            validate.shapes(resource, obj)
             defaults.on_update(resource, obj, old)
             causes = validate.changed(resource, obj, old)
             causes += immutable.check(resource, obj, old)

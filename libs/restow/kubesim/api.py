@@ -12,9 +12,10 @@ from aiohttp import web
 
 from restow.kubesim import admin, discovery, negotiate, openapi, reads, routes, subresources, writes
 from restow.kubesim.cluster import Cluster
-from restow.kubesim.errors import ApiError, method_not_allowed, no_such_path
+from restow.kubesim.errors import ApiError, bad_request, method_not_allowed, no_such_path
 from restow.kubesim.faults import Rule
 from restow.kubesim.negotiate import encode
+from restow.kubesim.objects import MalformedError
 from restow.kubesim.routes import RequestInfo
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,8 @@ class Api:
         except web.HTTPRequestEntityTooLarge:
             text = f"Request entity too large: limit is {MAX_BODY}"
             return _failure(ApiError(413, "RequestEntityTooLarge", text))
+        except MalformedError as error:
+            return _failure(bad_request(f"the body cannot be decoded: {error}"))
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception as error:

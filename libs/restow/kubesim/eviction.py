@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from restow.kubesim import deletion
 from restow.kubesim.errors import ApiError, bad_request, forbidden
-from restow.kubesim.objects import Obj, dig
+from restow.kubesim.objects import Obj, dig, member
 from restow.kubesim.pdb import decide, matching_budgets
 from restow.kubesim.resources import PODDISRUPTIONBUDGETS, PODS
 
@@ -31,8 +31,8 @@ def evict(store: Store, info: RequestInfo, body: Obj) -> Obj:
         raise bad_request(
             f"the API version in the data ({version}) does not match the expected API version (policy/v1)"
         )
-    options = body.get("deleteOptions") or {}
-    preconditions = options.get("preconditions") or {}
+    options = member(body, "deleteOptions")
+    preconditions = member(options, "preconditions")
     uid, resource_version = preconditions.get("uid"), preconditions.get("resourceVersion")
     dry_run = info.dry_run or bool(options.get("dryRun"))
     pod = store.get(PODS, namespace, name)

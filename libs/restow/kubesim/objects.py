@@ -9,6 +9,10 @@ from typing import Any
 Obj = dict[str, Any]
 
 
+class MalformedError(ValueError):
+    """A body whose field has the wrong type."""
+
+
 def clone(value: Any) -> Any:
     """A deep copy of a JSON value; several times faster than copy.deepcopy."""
     kind = type(value)
@@ -47,6 +51,16 @@ def dig(value: Any, *path: str | int, default: Any = None) -> Any:
             value = value[step]
         if value is None:
             return default
+    return value
+
+
+def member(obj: Obj, key: str) -> Obj:
+    """The object under a key, {} where there is none. MalformedError where it is something else."""
+    value = obj.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise MalformedError(f"{key} must be an object")
     return value
 
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from restow.kubesim import eviction, negotiate, reads, writes
 from restow.kubesim.errors import ApiError, bad_request, conflict, method_not_allowed, not_implemented
 from restow.kubesim.negotiate import encode
-from restow.kubesim.objects import Obj, dig
+from restow.kubesim.objects import Obj, dig, member
 from restow.kubesim.resources import PODS, Resource
 from restow.kubesim.routes import RequestInfo
 from restow.kubesim.subselect import selector_text
@@ -59,7 +59,7 @@ def bind(store: Any, namespace: str, name: str, binding: Obj, *, dry_run: bool =
     meta = binding.get("metadata") or {}
     if meta.get("name", name) != name:
         raise bad_request("name in URL does not match name in Binding object")
-    target = binding.get("target") or {}
+    target = member(binding, "target")
     node, kind = target.get("name", ""), target.get("kind", "")
     causes = []
     if kind not in ("", "Node"):
@@ -75,7 +75,7 @@ def bind(store: Any, namespace: str, name: str, binding: Obj, *, dry_run: bool =
     pod = store.get(PODS, namespace, name)
     _check_bindable(pod, meta)
     spec = {**pod["spec"], "nodeName": node}
-    annotations = meta.get("annotations")
+    annotations = member(meta, "annotations")
     pod_meta = dict(pod["metadata"])
     if annotations:
         pod_meta["annotations"] = {**(pod_meta.get("annotations") or {}), **annotations}
@@ -167,6 +167,8 @@ async def _scale(cluster: Cluster, info: RequestInfo, request: web.BaseRequest) 
     else:
         raise method_not_allowed(info.resource)
     replicas = dig(wanted, "spec", "replicas", default=0)
+    if not isinstance(obj.get("spec", {}), dict):
+        raise bad_request(f"{info.resource.kind} has no spec to scale")
     if not isinstance(replicas, int) or replicas < 0:
         text = f"Invalid value: {replicas}: must be greater than or equal to 0"
         cause = {"reason": "FieldValueInvalid", "message": text, "field": "spec.replicas"}

@@ -145,7 +145,7 @@ def render(info: RequestInfo, objs: Sequence[Obj], now: datetime, include: str, 
     columns = columns_of(info.resource, info.version)
     table_rows = []
     for obj in objs:
-        row: Obj = {"cells": columns.row(obj, now)}
+        row: Obj = {"cells": _cells(columns, obj, now)}
         if include == "Object":
             row["object"] = info.show(obj)
         elif include == "Metadata":
@@ -157,7 +157,9 @@ def render(info: RequestInfo, objs: Sequence[Obj], now: datetime, include: str, 
         if conditions := _conditions(info.resource, obj):
             row["conditions"] = conditions
         table_rows.append(row)
-    meta = {"resourceVersion": objs[0]["metadata"]["resourceVersion"]} if len(objs) == 1 else {}
+    versions = [obj["metadata"].get("resourceVersion") for obj in objs]
+    # An object of a dry run has no version yet.
+    meta = {"resourceVersion": versions[0]} if len(versions) == 1 and versions[0] else {}
     return {
         "kind": "Table",
         "apiVersion": f"meta.k8s.io/{version or 'v1'}",
@@ -165,6 +167,14 @@ def render(info: RequestInfo, objs: Sequence[Obj], now: datetime, include: str, 
         "columnDefinitions": [_definition(name) for name in columns.names],
         "rows": table_rows,
     }
+
+
+def _cells(columns: Columns, obj: Obj, now: datetime) -> list[Any]:
+    try:
+        return columns.row(obj, now)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        # Built-in kinds have open schemas here; an odd object must not hide the others.
+        return [obj["metadata"]["name"], *("<unknown>" for _ in columns.names[1:])]
 
 
 def _conditions(resource: Resource, obj: Obj) -> list[Obj]:

@@ -8,6 +8,7 @@ from typing import Any
 from restow.kubesim.errors import Cause, bad_request
 from restow.kubesim.objects import Obj, dig
 from restow.kubesim.resources import (
+    CONFIGMAPS,
     DAEMONSETS,
     DEPLOYMENTS,
     JOBS,
@@ -15,6 +16,7 @@ from restow.kubesim.resources import (
     PODDISRUPTIONBUDGETS,
     PODS,
     REPLICASETS,
+    SECRETS,
     SERVICES,
     STATEFULSETS,
     Resource,
@@ -337,6 +339,23 @@ def _specifics(causes: Causes, resource: Resource, obj: Obj) -> None:
         _workload(causes, resource, obj)
     elif resource == PODDISRUPTIONBUDGETS:
         _budget(causes, obj)
+
+
+_MAPS = ("spec", "status", "data", "binaryData", "stringData")
+_TEXTS = ("data", "binaryData", "stringData")
+
+
+def shapes(resource: Resource, obj: Obj) -> None:
+    """TypeError where a top-level field of a built-in kind has the wrong type."""
+    for field in _MAPS:
+        value = obj.get(field)
+        if value is not None and not isinstance(value, dict):
+            raise TypeError(f"{resource.kind}.{field} must be an object")
+    if resource in (CONFIGMAPS, SECRETS):
+        for field in _TEXTS:
+            for key, value in (obj.get(field) or {}).items():
+                if not isinstance(value, str):
+                    raise TypeError(f"{resource.kind}.{field}.{key} must be of type string")
 
 
 def new(resource: Resource, obj: Obj) -> Causes:

@@ -16,7 +16,7 @@ from restow.kubesim.errors import (
     unsupported_media,
 )
 from restow.kubesim.negotiate import encode
-from restow.kubesim.objects import Obj, drop_nulls
+from restow.kubesim.objects import Obj, drop_nulls, member
 from restow.kubesim.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, LEASES, PODDISRUPTIONBUDGETS
 from restow.kubesim.routes import RequestInfo, integer
 
@@ -171,7 +171,7 @@ class DeleteOptions:
         self.grace: int | None = body.get("gracePeriodSeconds", integer(query, "gracePeriodSeconds"))
         if self.grace is not None and not isinstance(self.grace, int):
             raise bad_request("gracePeriodSeconds must be an integer")
-        preconditions = body.get("preconditions") or {}
+        preconditions = member(body, "preconditions")
         self.uid: str | None = preconditions.get("uid")
         self.resource_version: str | None = preconditions.get("resourceVersion")
         self.propagation: str | None = body.get("propagationPolicy", query.get("propagationPolicy"))
