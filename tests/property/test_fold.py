@@ -63,8 +63,12 @@ def facts(draw) -> Any:
 
 
 def begin() -> ClusterState:
+    """Nodes, a pod of every shape waiting, two Reservations asked for: most random events then mean something."""
     declared = [shape(name, cpu=500, gpu=gpu) for name, gpu in SHAPES.items()]
-    return given([node(n, cpu=4_000, memory=8 * GIB, gpus=2) for n in NODES], declared)
+    waiting = [pod(p, list(SHAPES)[i % 4], labels={"app": "owner"}) for i, p in enumerate(PODS)]
+    asked = [reservation(r, ("t", 2, "half"), match_policy="Owner") for r in HOLDS]
+    accepted = [e.ReservationAccepted(r, 1, 1, NOW + 5) for r in HOLDS]
+    return given([node(n, cpu=4_000, memory=8 * GIB, gpus=2) for n in NODES], declared, waiting, asked, accepted)
 
 
 def recount(state: ClusterState) -> list[str]:
@@ -90,8 +94,8 @@ def recount(state: ClusterState) -> list[str]:
     return wrong
 
 
-@settings(max_examples=150, deadline=None)
-@for_all(st.lists(facts(), max_size=40))
+@settings(max_examples=120, deadline=None)
+@for_all(st.lists(facts(), min_size=5, max_size=40))
 def test_the_table_is_what_its_records_add_up_to(events):
     state = begin()
     for event in events:
@@ -99,8 +103,8 @@ def test_the_table_is_what_its_records_add_up_to(events):
         assert not recount(state)
 
 
-@settings(max_examples=80, deadline=None)
-@for_all(st.lists(facts(), max_size=40))
+@settings(max_examples=120, deadline=None)
+@for_all(st.lists(facts(), min_size=5, max_size=40))
 def test_a_snapshot_is_the_state(events):
     state = then(begin(), *events)
     again = load(dump(state))
@@ -109,8 +113,8 @@ def test_a_snapshot_is_the_state(events):
     assert diff(then(state, *follow), then(again, *follow)) == []
 
 
-@settings(max_examples=80, deadline=None)
-@for_all(st.lists(facts(), max_size=40))
+@settings(max_examples=120, deadline=None)
+@for_all(st.lists(facts(), min_size=5, max_size=40))
 def test_deciding_leaves_the_state_as_it_was(events):
     state = then(begin(), *events)
     before = load(dump(state))
@@ -124,8 +128,8 @@ def test_deciding_leaves_the_state_as_it_was(events):
         assert not recount(state)
 
 
-@settings(max_examples=80, deadline=None)
-@for_all(st.lists(facts(), max_size=25), st.lists(facts(), min_size=20, max_size=60), st.data())
+@settings(max_examples=120, deadline=None)
+@for_all(st.lists(facts(), min_size=8, max_size=25), st.lists(facts(), min_size=20, max_size=60), st.data())
 def test_the_vectorised_fold_equals_the_single_event_fold(first, second, data):
     placements = [
         e.PodPlaced(p, data.draw(st.sampled_from(NODES)), data.draw(devices)) for p in data.draw(st.permutations(PODS * 2))
@@ -140,8 +144,8 @@ def test_the_vectorised_fold_equals_the_single_event_fold(first, second, data):
     assert diff(together, singly) == []
 
 
-@settings(max_examples=60, deadline=None)
-@for_all(st.lists(facts(), max_size=40))
+@settings(max_examples=100, deadline=None)
+@for_all(st.lists(facts(), min_size=5, max_size=40))
 def test_the_session_never_overcommits_a_node(events):
     state = then(begin(), *events)
     before = {name: state.table.free[row].copy() for name, row in state.table.rows.items()}
@@ -151,5 +155,5 @@ def test_the_session_never_overcommits_a_node(events):
         for decision in decide_all(state, session.decider, [c.Schedule(NOW)]):
             then(state, decision.events)
     for name, row in state.table.rows.items():
-        assert ((state.table.free[row] >= 0) | (state.table.free[row] >= before[name])).all(), name
-        assert (state.table.device_free[row] >= -1000).all()
+        free = state.table.free[row]
+        assert ((free >= 0) | (free >= before[name])).all(), (name, list(state.table.columns), free, before[name])

@@ -37,6 +37,10 @@ class Commit(msgspec.Struct, frozen=True):
     decisions: tuple[Decision, ...]
 
 
+BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises on bytes that are not what was asked for; strings are decoded late, hence the second."""
+
+
 class _RawDecision(msgspec.Struct):
     command: msgspec.Raw
     events: list[msgspec.Raw]
@@ -70,14 +74,14 @@ def decode(body: bytes) -> tuple[Decision, ...]:
     """Raises CodecError where the body is not a commit; unknown types are not an error (they become `Unknown`)."""
     try:
         return _commit.decode(body).decisions
-    except msgspec.DecodeError:
+    except BAD:
         return _decode_slowly(body)
 
 
 def _decode_slowly(body: bytes) -> tuple[Decision, ...]:
     try:
         raw = _raw_commit.decode(body)
-    except msgspec.DecodeError as error:
+    except BAD as error:
         raise CodecError(f"not a commit: {error}") from error
     return tuple(
         Decision(
@@ -97,7 +101,7 @@ def _one(raw: msgspec.Raw, decoder: msgspec.json.Decoder, known: set[str], path:
             return decoder.decode(raw)
         newer = upcast(name, raw)
         return e.Unknown(name, bytes(raw)) if newer is None else decoder.decode(newer)
-    except msgspec.DecodeError as error:
+    except BAD as error:
         raise CodecError(f"{path}: {error}") from error
 
 

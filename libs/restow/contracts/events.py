@@ -163,8 +163,7 @@ class WorkloadGone(Event, tag="cluster.workload_gone"):
 
 class ReservationObserved(Event, tag="cluster.reservation_observed"):
     """A Reservation object of either front door (`volcano`, `koordinator`). `invalid` says, with path, value and what is
-    allowed, why it could not be read; then `spec` is None. `migration` is our own label, to be checked against the log.
-    `phase` is the phase in its status, so that a collector knows what was already told."""
+    allowed, why it could not be read; then `spec` is None. `migration` is our own label, to be checked against the log."""
 
     reservation: ReservationUid
     door: str

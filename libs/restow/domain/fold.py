@@ -10,9 +10,11 @@ from typing import Any
 
 from restow.contracts.codec import Decision
 from restow.contracts.events import PodPlaced, Unknown
+from restow.contracts.values import DeviceShare
 from restow.domain import evolve
 from restow.domain.records import Charge, Placement
 from restow.domain.state import ClusterState
+from restow.domain.table import Vector
 
 FOLD_VERSION = 1
 """Changes when the fold changes its meaning; snapshots of another version are folded anew."""
@@ -64,15 +66,25 @@ def evolve_one(state: ClusterState, event: Any) -> None:
 
 
 def place_many(state: ClusterState, events: Sequence[PodPlaced]) -> None:
-    """`evolve_one` for each of these, with one charge of the table for all that are simple: a pod that waits, on a node
-    that exists, with its devices named."""
-    rows, vectors, devices = [], [], []
+    """`evolve_one` for each of these, with one charge of the table for each run of simple ones: a pod that waits, on a
+    node that exists, with its devices named. Any other sees a table that is charged up to it."""
+    rows: list[int] = []
+    vectors: list[Vector] = []
+    devices: list[tuple[DeviceShare, ...]] = []
     table_rows, shapes, pods = state.table.rows, state.vectors, state.pods
+
+    def charge() -> None:
+        if rows:
+            state.table.charge_many(rows, vectors, devices)
+            for kept in (rows, vectors, devices):
+                kept.clear()
+
     for event in events:
         pod = event.pod
         row = table_rows.get(event.node)
         observed = pods.get(pod)
         if row is None or observed is None or not state.awaits_placement(pod) or pod in state.charges or not _named(state, event):
+            charge()
             evolve_one(state, event)
             continue
         state.events += 1
@@ -85,9 +97,11 @@ def place_many(state: ClusterState, events: Sequence[PodPlaced]) -> None:
         state.queue.pop(pod, None)
         state.unpark(pod)
         state.touched.pods[pod] = None
-    if rows:
-        state.table.charge_many(rows, vectors, devices)
+    charge()
 
 
 def _named(state: ClusterState, event: PodPlaced) -> bool:
+    """Whether the event alone says which devices are charged."""
+    if state.live[event.pod].devices:
+        return False
     return bool(event.devices) or state.shapes[state.pods[event.pod].shape].devices is None

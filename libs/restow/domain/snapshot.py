@@ -8,7 +8,7 @@ import numpy as np
 from restow.contracts import events as e
 from restow.contracts.values import PodShape
 from restow.domain import config
-from restow.domain.evolve.reservations import phase_of
+from restow.domain.evolve.reservations import needs_review, phase_of
 from restow.domain.fold import FOLD_VERSION
 from restow.domain.records import (
     FINAL,
@@ -190,7 +190,7 @@ def _capacity(state: ClusterState, image: _Image) -> None:
         if uid not in state.charges and live.phase not in OVER:
             node = state.node_of(uid)
             if node is not None:
-                state.homeless.setdefault(node, {})[uid] = None
+                state.homeless[uid] = node
     state.capacity_epoch = image.capacity_epoch
 
 
@@ -208,8 +208,7 @@ def _reservations(state: ClusterState, image: _Image) -> None:
                 state.hold(uid, name, slot.node, slot.shape, slot.devices)  # type: ignore[arg-type]
         if phase_of(record, slots)[0] is ReservationPhase.AVAILABLE:  # type: ignore[arg-type]
             state.available[uid] = None  # type: ignore[index]
-        reviewed = max(record.accepted, record.refused) >= record.fact.generation
-        if not (reviewed or record.gone or record.expired or record.fact.deleting):
+        if needs_review(record):
             state.unreviewed[uid] = None  # type: ignore[index]
 
 

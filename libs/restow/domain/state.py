@@ -89,7 +89,7 @@ class ClusterState:
         self.placed: dict[PodUid, Placement] = {}
         self.charges: dict[PodUid, Charge] = {}
         self.on_node: dict[NodeName, dict[PodUid, None]] = {}
-        self.homeless: dict[NodeName, dict[PodUid, None]] = {}
+        self.homeless: dict[PodUid, NodeName] = {}
         self.queue: dict[PodUid, None] = {}
         self.waiting: dict[ShapeId, Waiting] = {}
         self.parked: dict[PodUid, ShapeId] = {}
@@ -205,6 +205,11 @@ class ClusterState:
     def settle(self, pod: PodUid) -> None:
         """Make the charge of a pod what facts and intents say it is."""
         wanted = self._wanted_charge(pod)
+        if wanted is not None and wanted.node not in self.table.rows:
+            self.put(self.homeless, pod, wanted.node)
+            wanted = None
+        else:
+            self.drop(self.homeless, pod)
         old = self.charges.get(pod)
         if old == wanted:
             return
@@ -218,9 +223,6 @@ class ClusterState:
         node = self.node_of(pod)
         if observed is None or live is None or node is None or live.phase in OVER:
             return None
-        if node not in self.table.rows:
-            self.put_in(self.homeless, node, pod)
-            return None
         old = self.charges.get(pod)
         devices = live.devices
         placement = self.placed.get(pod)
@@ -231,7 +233,8 @@ class ClusterState:
             if old is not None and old.node == node and old.shape == observed.shape:
                 devices = old.devices
             else:
-                devices = self.table.choose_devices(self.table.rows[node], request) or ()
+                row = self.table.rows.get(node)
+                devices = () if row is None else self.table.choose_devices(row, request) or ()
         return Charge(node, observed.shape, devices, live.deleting > 0)
 
     def _uncharge(self, pod: PodUid, charge: Charge) -> None:
@@ -272,7 +275,7 @@ class ClusterState:
         for pod in list(self.on_node.get(name, ())):
             self.drop(self.charges, pod)
             self.drop_in(self.on_node, name, pod)
-            self.put_in(self.homeless, name, pod)
+            self.put(self.homeless, pod, name)
         for key in list(self.held_on.get(name, ())):
             self.drop_in(self.held_on, name, key)
             self.put(self.to_release, key, "NodeLost")

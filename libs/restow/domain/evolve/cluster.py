@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.values import PodShape
-from restow.domain.evolve.reservations import cancel, forget_if_over, rephase
+from restow.domain.evolve.reservations import cancel, forget_if_over, needs_review, rephase
 from restow.domain.records import FINAL, Reservation, SlotPhase
 from restow.domain.state import OVER, ClusterState
 
@@ -20,7 +20,7 @@ def node_observed(state: ClusterState, event: e.NodeObserved) -> None:
     state.changed_rows.append(state.table.set_node(event.name, event.allocatable, event.devices))
     state.put(state.nodes, event.name, event)
     state.capacity_epoch += 1
-    for pod in list(state.homeless.pop(event.name, ())):
+    for pod in [p for p, node in state.homeless.items() if node == event.name]:
         state.settle(pod)
 
 
@@ -79,12 +79,9 @@ def pod_gone(state: ClusterState, event: e.PodGone) -> None:
         state.void["cluster.pod_gone"] += 1
         return
     _arm(state, uid)
-    node = state.node_of(uid)
     state.drop(state.live, uid)
     state.settle(uid)
     state.drop(state.placed, uid)
-    if node is not None:
-        state.drop_in(state.homeless, node, uid)
     state.requeue(uid)
     _touch(state, uid)
     state.drop(state.pods, uid)
@@ -150,7 +147,7 @@ def reservation_observed(state: ClusterState, event: e.ReservationObserved) -> N
     if event.deleting:
         state.drop(state.unreviewed, uid)
         cancel(state, uid, "Deleted")
-    elif max(record.accepted, record.refused) < event.generation:
+    elif needs_review(record):
         state.put(state.unreviewed, uid, None)
     rephase(state, uid)
 

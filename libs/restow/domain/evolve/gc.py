@@ -23,6 +23,7 @@ def collected(state: ClusterState, event: e.Collected) -> None:
         state.void["gc.collected"] += 1
         return
     state.put(state.reservations, event.reservation, replace(record, collected=event.reason))
+    state.drop(state.unreviewed, event.reservation)
     cancel(state, event.reservation, "Deleted")
 
 

@@ -89,6 +89,12 @@ def alive(record: Reservation | None) -> bool:
     )
 
 
+def needs_review(record: Reservation) -> bool:
+    """Whether its present generation is still to be accepted or refused."""
+    over = record.gone or record.expired or record.fact.deleting or record.collected
+    return not over and max(record.accepted, record.refused) < record.fact.generation
+
+
 def forget_if_over(state: ClusterState, uid: ReservationUid) -> None:
     """A Reservation that is gone and holds nothing is dropped from the state."""
     record = state.reservations.get(uid)

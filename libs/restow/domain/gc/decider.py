@@ -4,6 +4,7 @@ Everything here is a request: what an expiry releases is the session's decision 
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -26,7 +27,7 @@ class GcDecider:
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:
             case c.Collect(time=now):
-                return [event for _, event in zip(range(AT_ONCE), _due(state, now), strict=False)]
+                return list(islice(_due(state, now), AT_ONCE))
             case c.ReportSnapshot(seq=seq, fold=fold, size=size):
                 return (e.SnapshotTaken(seq, fold, size),) if seq > state.snapshot_seq else ()
             case c.ReportArchive(first=first, last=last, file=file, digest=digest):
@@ -75,15 +76,15 @@ def truncatable(state: ClusterState) -> int:
     return upto if upto - state.truncated >= max(state.gc_config.keep // 2, 1) else 0
 
 
-def _due(state: ClusterState, now: Millis) -> Iterator[tuple[int, e.Event]]:
+def _due(state: ClusterState, now: Millis) -> Iterator[e.Event]:
     for uid, record in sorted(state.reservations.items(), key=lambda item: item[1].order):
         if record.gone or record.fact.deleting or record.collected:
             continue
         reason = _collectable(state, record, now)
         if reason:
-            yield record.order, e.Collected(uid, reason)
+            yield e.Collected(uid, reason)
         elif not record.expired and record.expires and record.expires <= now and not _finished(state, record):
-            yield record.order, e.Expired(uid)
+            yield e.Expired(uid)
 
 
 def _finished(state: ClusterState, record: Reservation) -> bool:
