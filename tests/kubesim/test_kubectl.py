@@ -147,3 +147,8 @@ async def test_what_is_absent_is_said_clearly(kubectl: Kubectl) -> None:
     assert "kubesim does not implement container logs" in await kubectl("logs", "a", fails=True)
     refused = await kubectl("apply", "--server-side", "-f", "-", objects=[pod("a")], fails=True)
     assert "server-side apply" in refused.lower()
+
+
+async def test_unknown_kinds(kubectl: Kubectl) -> None:
+    unknown = {"apiVersion": "nope.example.com/v1", "kind": "Nope", "metadata": {"name": "x"}}
+    assert 'no matches for kind "Nope"' in await kubectl("apply", "-f", "-", objects=[unknown], fails=True)

@@ -7,12 +7,24 @@ from typing import Any
 from aiohttp import web
 
 from restow.kubesim import discovery, openapi_schemas
-from restow.kubesim.errors import no_such_path, not_acceptable
+from restow.kubesim.errors import no_such_path
 from restow.kubesim.negotiate import encode
 from restow.kubesim.objects import Obj
 from restow.kubesim.resources import Registry
 
 PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+# `@` is no legal character of a media type, so the answer is named differently from the question.
+_ANSWER_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+
+
+def _field(number: int, payload: bytes) -> bytes:
+    """A protobuf field of a length below 128."""
+    return bytes((number << 3 | 2, len(payload))) + payload
+
+
+# kubectl falls back to v2, in protobuf alone, for kinds that v3 does not know. A document without definitions
+# lets it go on to say that the kind does not exist.
+_EMPTY_V2 = _field(1, b"2.0") + _field(2, _field(1, b"Kubernetes") + _field(2, b"v1.36.0"))
 
 
 class Documents:
@@ -30,7 +42,7 @@ class Documents:
         accept = request.headers.get("Accept", "")
         if path == "/openapi/v2":
             if PROTOBUF_V2 in accept and "application/json" not in accept:
-                raise not_acceptable(("application/json",))
+                return web.Response(body=_EMPTY_V2, headers={"Content-Type": _ANSWER_V2, "Vary": "Accept"})
             return self._json(path, lambda: openapi_schemas.document_v2(self.registry))
         if path == "/openapi/v3":
             return self._json(path, self._index)
