@@ -82,7 +82,7 @@ def _packed_header(path: Path) -> Header | None:
         with path.open("rb") as file:
             line = zstandard.ZstdDecompressor().decompressobj().decompress(file.read(_HEADER))
         return msgspec.json.decode(line, type=Header)
-    except (OSError, zstandard.ZstdError, msgspec.DecodeError):
+    except (OSError, zstandard.ZstdError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
@@ -109,7 +109,7 @@ def _open_plain(path: Path) -> PlainFile:
         raise ArchiveError(path, f"line {number}", "the line is cut: the file was not copied to its end")
     try:
         seal = msgspec.json.decode(last, type=_Seal)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         raise ArchiveError(path, f"line {number}", "the seal is missing: the file is cut, or not a Restow export") from None
     if seal.sha256 != digest.hexdigest():
         raise ArchiveError(path, _damage(path, header), "the content does not fit its seal: it was damaged or edited")
