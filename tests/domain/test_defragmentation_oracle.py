@@ -120,7 +120,10 @@ def oracle(state, resource, low, defragment, protection, number, limit):
     st.lists(PODS, max_size=40),
     st.lists(st.tuples(st.sampled_from(sorted(SHAPES)), st.integers(0, 9)), max_size=3),
     st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]),
-    st.tuples(st.integers(0, 100), st.integers(0, 100), st.integers(0, 100)).map(sorted),
+    st.one_of(
+        st.sampled_from([(40, 50, 100), (50, 50, 100), (60, 60, 95), (30, 35, 90)]),
+        st.tuples(st.integers(0, 100), st.integers(0, 100), st.integers(0, 100)).map(sorted),
+    ),
     st.integers(0, 2),
     st.sampled_from([3, 2_000]),
 )

@@ -1,0 +1,578 @@
+"""The migration saga: given facts and answers, when it is advanced, then the next step, and what is owed (DESIGN 5)."""
+
+import msgspec
+import pytest
+from domain.build import (
+    GIB,
+    NOW,
+    changed,
+    configured,
+    given,
+    node,
+    pod,
+    replica_of,
+    reservation,
+    run,
+    shape,
+    then,
+    when,
+)
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.values import Move, OwnerRef, Packing, Toleration
+from restow.domain import config, migration, session
+from restow.domain import reservation as reservations
+from restow.domain.config import DefragmentationArgs
+from restow.domain.decider import Rejected
+from restow.domain.effects import AbortEviction, CreateHold, DeleteReservation, Evict
+from restow.domain.evolve import migration as rules
+from restow.domain.migration.decider import plan_id
+from restow.domain.records import FINAL, Step
+from restow.domain.state import ClusterState
+from restow.kube import wire
+from restow.kube.reservations import reservation_fact
+
+decider = migration.decider
+CONF = config.MigrationConfig()
+NONE = Packing(0, 0, 0, 0, 0, 0)
+OWNER = replica_of("rs")
+M = "x-1"
+
+
+def move(pod: str = "p", source: str = "a", target: str = "b", id: str = M) -> Move:
+    return Move(id, pod, "default", pod, source, target)
+
+
+def plan(*moves: Move, id: str = "x") -> e.Planned:
+    return e.Planned(id, "Defragmentation", moves, NONE, NONE)
+
+
+def planned(*more: e.Event, conf: config.MigrationConfig = CONF) -> ClusterState:
+    return given(
+        configured("migration", conf), node("a"), node("b"), shape("s"), pod("p", node="a", owner=OWNER), *more, plan(move())
+    )
+
+
+def advance(state, after: int = 0) -> list[e.Event]:
+    return run(state, decider, c.Advance(NOW + after))
+
+
+def create_hold(state, uid: str = "hold", id: str = M, shape: str = "s", node: str = "b") -> None:
+    then(state, reservation(uid, ("hold", 1, shape), migration=id, node=node, match_policy="Owner", ttl=0))
+
+
+def hold(state, uid: str = "hold") -> None:
+    """The reservation cache and the session answer."""
+    run(state, reservations.decider, c.Review(NOW))
+    run(state, session.decider, c.Schedule(NOW))
+
+
+def holding() -> ClusterState:
+    state = planned()
+    advance(state)
+    create_hold(state)
+    return state
+
+
+def evicting() -> ClusterState:
+    state = holding()
+    hold(state)
+    advance(state)
+    return state
+
+
+def evicted() -> ClusterState:
+    state = evicting()
+    then(state, changed("p", node="a", phase="Running", deleting=NOW))
+    advance(state)
+    return state
+
+
+def successor(state, name: str = "p2", **more) -> None:
+    """The controller makes a new pod, and the session finds it a place."""
+    then(state, pod(name, owner=more.pop("owner", OWNER)))
+    run(state, session.decider, c.Schedule(NOW))
+
+
+def step(state, id: str = M) -> Step:
+    return state.migrations[id].step
+
+
+def effects(state) -> list:
+    return list(decider.pending(state, None))
+
+
+# -- the straight way ------------------------------------------------------------------------------------------------
+
+
+def test_first_the_hold_then_the_eviction_then_the_landing():
+    state = planned()
+    assert advance(state) == [e.Holding(M, NOW + CONF.hold_deadline)]
+    assert effects(state) == [CreateHold(M)]
+    create_hold(state)
+    assert effects(state) == []
+    assert advance(state) == []
+    hold(state)
+    assert advance(state) == [e.Held(M), e.Evicting(M, NOW + CONF.evict_deadline)]
+    assert effects(state) == [Evict(M)]
+    then(state, changed("p", node="a", phase="Running", deleting=NOW))
+    assert advance(state) == [e.Evicted(M, NOW + CONF.land_deadline)]
+    assert effects(state) == []
+    successor(state)
+    assert state.placed["p2"].node == "b"
+    then(state, changed("p2", node="b", phase="Running"))
+    assert advance(state) == []
+    then(state, changed("p2", node="b", phase="Running", ready=True))
+    assert advance(state) == [e.Landed(M, "p2", "b")]
+    assert effects(state) == [DeleteReservation("hold")]
+    then(state, e.ReservationGone("hold"))
+    assert effects(state) == []
+    assert state.held_on == {}
+
+
+def test_a_successor_that_comes_before_the_victim_is_gone_takes_the_hold():
+    state = evicting()
+    then(state, changed("p", node="a", phase="Running", deleting=NOW))
+    successor(state)
+    assert advance(state) == [e.Evicted(M, NOW + CONF.land_deadline)]
+    then(state, changed("p2", node="b", phase="Running", ready=True))
+    assert advance(state) == [e.Landed(M, "p2", "b")]
+
+
+def test_a_stateful_sets_successor_has_the_same_name():
+    sts = replica_of("db", "StatefulSet")
+    state = given(node("a"), node("b"), shape("s"), pod("db-0", node="a", owner=sts), plan(move("db-0")))
+    advance(state)
+    create_hold(state)
+    hold(state)
+    advance(state)
+    then(state, e.PodGone("db-0"))
+    advance(state)
+    then(state, pod("db-1", owner=sts), pod("db-0", uid="new", owner=sts))
+    run(state, session.decider, c.Schedule(NOW))
+    assert state.migrations[M].successor == "new"
+
+
+def test_restarts_ask_for_the_same_effects_again():
+    for state, owed in ((holding(), []), (evicting(), [Evict(M)]), (evicted(), [])):
+        assert effects(state) == owed
+        assert all(decider.owed(state, effect) for effect in owed)
+        assert decider.pending(state, state.touched) == owed
+    assert not decider.owed(evicted(), Evict(M))
+    assert not decider.owed(evicted(), CreateHold("unknown"))
+
+
+# -- how many at once ------------------------------------------------------------------------------------------------
+
+
+def many(count: int, conf: config.MigrationConfig) -> ClusterState:
+    pods = [pod(f"p{i}", node="ab"[i % 2], owner=OWNER) for i in range(count)]
+    moves = [move(f"p{i}", "ab"[i % 2], "c", f"x-{i + 1}") for i in range(count)]
+    nodes = [node(n, cpu=100_000, memory=400 * GIB) for n in "abc"]
+    return given(configured("migration", conf), *nodes, shape("s"), *pods, plan(*moves))
+
+
+def test_migrations_begin_in_the_plans_order_up_to_concurrent():
+    state = many(12, config.MigrationConfig(concurrent=11))
+    assert [event.migration for event in advance(state)] == [f"x-{i}" for i in range(1, 12)]
+    assert when(state, decider, c.Advance(NOW)) == []
+    assert decider.due(state, NOW) is None
+
+
+def test_and_per_source():
+    state = many(6, config.MigrationConfig(per_node=2))
+    assert [event.migration for event in advance(state)] == ["x-1", "x-2", "x-3", "x-4"]
+    assert decider.due(state, NOW) is None
+
+
+def test_the_next_begins_when_one_is_over():
+    state = many(3, config.MigrationConfig(concurrent=1))
+    advance(state)
+    run(state, decider, c.ReportHold(NOW, "x-1", "forbidden"))
+    assert decider.due(state, NOW) == c.Advance(NOW)
+    assert advance(state) == [e.Holding("x-2", NOW + CONF.hold_deadline)]
+    assert advance(state, CONF.hold_deadline) == [
+        e.MigrationFailed("x-2", "HoldTimeout", "node c was not held in time"),
+        e.Holding("x-3", NOW + 2 * CONF.hold_deadline),
+    ]
+
+
+# -- before the eviction ---------------------------------------------------------------------------------------------
+
+
+def failed(events: list[e.Event]) -> str:
+    (event,) = events
+    assert isinstance(event, e.MigrationFailed)
+    return event.reason
+
+
+@pytest.mark.parametrize(
+    ("fact", "reason"),
+    [
+        (e.PodGone("p"), "PodGone"),
+        (changed("p", node="a", phase="Running", deleting=NOW), "PodGone"),
+        (changed("p", node="a", phase="Failed"), "PodGone"),
+        (changed("p", node="a", phase="Succeeded"), "PodFinished"),
+        (changed("p", node="c", phase="Running"), "PodMoved"),
+    ],
+)
+def test_a_victim_that_is_no_more_ends_it_before_and_during_the_hold(fact, reason):
+    for state in (planned(), holding()):
+        then(state, fact)
+        assert failed(advance(state)) == reason
+
+
+@pytest.mark.parametrize("fact", [e.NodeGone("b"), node("b", ready=False), node("b", unschedulable=True)])
+def test_a_target_that_was_lost_is_not_tried(fact):
+    state = planned()
+    then(state, fact)
+    assert failed(advance(state)) == "TargetLost"
+
+
+def test_a_target_that_has_filled_up_is_not_tried():
+    state = planned(shape("big", cpu=7_500), pod("q"))
+    then(state, pod("r", "big", "b"))
+    assert failed(advance(state)) == "NoRoom"
+
+
+def test_a_hold_that_the_session_cannot_place_ends_it():
+    state = holding()
+    then(state, shape("big", cpu=7_500), pod("r", "big", "b"))
+    hold(state)
+    assert failed(advance(state)) == "NoRoom"
+    assert effects(state) == [DeleteReservation("hold")]
+
+
+def test_a_hold_that_cannot_be_created_ends_it():
+    state = planned()
+    advance(state)
+    report = c.ReportHold(NOW, M, "forbidden")
+    assert run(state, decider, report) == [e.MigrationFailed(M, "HoldFailed", "forbidden")]
+    assert run(state, decider, report) == []
+    assert effects(state) == []
+
+
+def test_a_reservation_that_is_seen_outweighs_a_report_that_it_could_not_be_created():
+    assert when(holding(), decider, c.ReportHold(NOW, M, "timeout")) == []
+
+
+def test_a_hold_that_does_not_come_ends_at_the_deadline():
+    state = holding()
+    assert decider.deadline(state) == NOW + CONF.hold_deadline
+    assert advance(state, CONF.hold_deadline - 1) == []
+    assert failed(advance(state, CONF.hold_deadline)) == "HoldTimeout"
+
+
+def test_a_reservation_that_is_deleted_or_refused_or_wrong_ends_it():
+    deleted = holding()
+    then(deleted, e.ReservationGone("hold"))
+    assert failed(advance(deleted)) == "HoldFailed"
+    refused = holding()
+    then(refused, e.ReservationRefused("hold", 1, "InvalidSpec", "spec.tasks: is empty"))
+    assert failed(advance(refused)) == "HoldFailed"
+    smaller = planned(shape("less", cpu=500))
+    advance(smaller)
+    create_hold(smaller, shape="less")
+    hold(smaller)
+    assert failed(advance(smaller)) == "HoldFailed"
+
+
+def test_the_hold_is_released_when_the_migration_fails():
+    state = holding()
+    hold(state)
+    assert state.held_on
+    then(state, e.PodGone("p"))
+    advance(state)
+    run(state, session.decider, c.Schedule(NOW))
+    assert state.held_on == {}
+    assert not state.armed
+
+
+def test_a_late_reservation_of_a_migration_that_is_over_is_deleted():
+    state = planned()
+    advance(state)
+    advance(state, CONF.hold_deadline)
+    create_hold(state)
+    assert effects(state) == [DeleteReservation("hold")]
+
+
+def test_a_victim_that_ends_while_the_hold_is_taken_counts_as_evicted():
+    state = holding()
+    hold(state)
+    then(state, e.PodGone("p"))
+    successor(state)
+    assert advance(state) == [e.Evicted(M, NOW + CONF.land_deadline)]
+
+
+# -- the eviction ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", ["Budget", "Changed", "Refused"])
+def test_a_refused_eviction_is_rolled_back_only_after_the_pod_was_marked(reason):
+    state = evicting()
+    report = c.ReportEviction(NOW, M, reason, "why")
+    assert run(state, decider, report) == [e.Aborting(M, reason, "why")]
+    assert effects(state) == [AbortEviction(M)]
+    assert not decider.owed(state, Evict(M))
+    assert advance(state, 10**9) == []
+    assert decider.deadline(state) is None
+    assert run(state, decider, c.ReportEviction(NOW, M, "Aborted")) == [e.MigrationFailed(M, reason, "why")]
+    assert effects(state) == [DeleteReservation("hold")]
+
+
+def test_an_eviction_past_its_deadline_is_aborted():
+    state = evicting()
+    assert decider.deadline(state) == NOW + CONF.evict_deadline
+    (event,) = advance(state, CONF.evict_deadline)
+    assert (type(event), event.reason) == (e.Aborting, "EvictTimeout")
+
+
+def test_a_hold_that_is_lost_before_the_eviction_aborts_it():
+    state = evicting()
+    then(state, e.NodeGone("b"))
+    (event,) = advance(state)
+    assert (type(event), event.reason) == (e.Aborting, "HoldLost")
+
+
+def test_a_pod_that_finishes_before_the_eviction_aborts_it():
+    state = evicting()
+    then(state, changed("p", node="a", phase="Succeeded"))
+    (event,) = advance(state)
+    assert (type(event), event.reason) == (e.Aborting, "PodFinished")
+
+
+@pytest.mark.parametrize("fact", [e.PodGone("p"), changed("p", node="a", phase="Running", deleting=NOW), changed("p", node="a", phase="Failed")])
+def test_a_victim_that_ends_while_evicting_or_aborting_counts_as_evicted(fact):
+    state = evicting()
+    then(state, fact)
+    assert advance(state) == [e.Evicted(M, NOW + CONF.land_deadline)]
+    state = evicting()
+    run(state, decider, c.ReportEviction(NOW, M, "Budget"))
+    then(state, fact)
+    assert when(state, decider, c.ReportEviction(NOW, M, "Aborted")) == [e.Evicted(M, NOW + CONF.land_deadline)]
+    assert advance(state) == [e.Evicted(M, NOW + CONF.land_deadline)]
+    assert state.migrations[M].reason == ""
+
+
+def test_a_victim_that_the_api_does_not_know_any_more_is_evicted_and_arms_the_hold():
+    state = evicting()
+    assert run(state, decider, c.ReportEviction(NOW, M, "Gone")) == [e.Evicted(M, NOW + CONF.land_deadline)]
+    then(state, e.PodGone("p"))
+    successor(state)
+    assert state.migrations[M].successor == "p2"
+
+
+def test_reports_about_other_steps_change_nothing():
+    for reason in ("Budget", "Gone", "Aborted"):
+        assert when(holding(), decider, c.ReportEviction(NOW, M, reason)) == []
+        assert when(evicted(), decider, c.ReportEviction(NOW, M, reason)) == []
+        assert when(evicted(), decider, c.ReportEviction(NOW, "unknown", reason)) == []
+
+
+# -- the landing -----------------------------------------------------------------------------------------------------
+
+
+def test_no_successor_in_time_is_not_recreated_and_frees_the_hold():
+    state = evicted()
+    assert advance(state, CONF.land_deadline - 1) == []
+    assert advance(state, CONF.land_deadline) == [e.NotRecreated(M)]
+    run(state, session.decider, c.Schedule(NOW))
+    assert state.held_on == {}
+
+
+def test_a_successor_that_does_not_become_ready_fails_it_and_keeps_its_place():
+    state = evicted()
+    successor(state)
+    then(state, changed("p2", node="b", phase="Running"))
+    assert failed(advance(state, CONF.land_deadline)) == "NotReady"
+    assert state.charges["p2"].node == "b"
+
+
+def test_a_rejected_successor_arms_the_hold_for_the_next_one():
+    state = evicted()
+    successor(state)
+    then(state, changed("p2", node="b", phase="Failed", reason="OutOfcpu"))
+    assert advance(state) == []
+    run(state, session.decider, c.Schedule(NOW))
+    successor(state, "p3")
+    then(state, changed("p3", node="b", phase="Running", ready=True))
+    assert advance(state) == [e.Landed(M, "p3", "b")]
+
+
+@pytest.mark.parametrize(
+    ("fact", "reason"),
+    [
+        (e.PodGone("p2"), "SuccessorGone"),
+        (changed("p2", node="b", phase="Running", ready=True, deleting=NOW), "SuccessorGone"),
+        (changed("p2", node="b", phase="Succeeded"), "SuccessorFinished"),
+        (changed("p2", node="c", phase="Running", ready=True), "Elsewhere"),
+    ],
+)
+def test_a_successor_that_is_not_ready_on_the_target_is_no_landing(fact, reason):
+    state = evicted()
+    successor(state)
+    then(state, fact)
+    assert failed(advance(state)) == reason
+
+
+def test_a_hold_that_is_lost_after_the_eviction_ends_it():
+    state = evicted()
+    then(state, e.NodeGone("b"))
+    run(state, session.decider, c.Schedule(NOW))
+    assert failed(advance(state)) == "HoldLost"
+
+
+# -- plans and triggers ----------------------------------------------------------------------------------------------
+
+
+def sparse(conf: config.MigrationConfig) -> ClusterState:
+    return given(
+        configured("migration", conf), node("a", cpu=10_000), node("b", cpu=10_000), shape("s"), shape("f", cpu=7_500),
+        pod("p", node="a", owner=OWNER), pod("f", "f", "b"),
+    )  # fmt: skip
+
+
+ARGS = DefragmentationArgs("cpu", {"cpu": 90}, {"cpu": 70}, {"cpu": 40})
+
+
+def test_a_plan_is_made_when_asked_for_and_begins_at_once():
+    state = sparse(config.MigrationConfig(defragmentation=ARGS))
+    assert decider.due(state, NOW) is None
+    (event,) = run(state, decider, c.Defragment(NOW, "api", "now"))
+    assert [(m.migration, m.pod, m.target) for m in event.moves] == [("now-1", "p", "b")]
+    assert state.plans["now"].planned == event
+    assert decider.due(state, NOW) == c.Advance(NOW)
+
+
+def test_a_plan_without_moves_is_logged_with_the_reasons():
+    state = sparse(config.MigrationConfig(defragmentation=ARGS))
+    then(state, pod("p", node="a"))
+    (event,) = run(state, decider, c.Defragment(NOW, "api", "now"))
+    assert (event.moves, event.kept) == ((), {"Bare": 1})
+
+
+def test_without_the_plugin_or_with_a_known_plan_or_bad_arguments_it_is_rejected():
+    with pytest.raises(Rejected, match="not configured"):
+        when(sparse(config.MigrationConfig()), decider, c.Defragment(NOW, "api", "now"))
+    state = sparse(config.MigrationConfig(defragmentation=ARGS))
+    run(state, decider, c.Defragment(NOW, "api", "now"))
+    with pytest.raises(Rejected, match="a fresh id"):
+        when(state, decider, c.Defragment(NOW, "api", "now"))
+    bad = sparse(config.MigrationConfig(defragmentation=msgspec.structs.replace(ARGS, numberOfNodes=-1)))
+    with pytest.raises(Rejected, match="numberOfNodes: -1"):
+        when(bad, decider, c.Defragment(NOW, "api", "now"))
+
+
+def test_an_interval_counts_from_the_configuration_then_from_the_last_plan():
+    state = sparse(config.MigrationConfig(defragmentation=ARGS, interval=60_000))
+    then(state, pod("p", node="a"))
+    assert decider.deadline(state) == NOW + 60_000
+    assert decider.due(state, NOW + 59_999) is None
+    due = decider.due(state, NOW + 60_000)
+    assert isinstance(due, c.Defragment)
+    assert due.trigger == "interval"
+    run(state, decider, due)
+    assert decider.due(state, NOW + 60_000) is None, "an empty plan is remembered, too"
+    assert decider.deadline(state) == NOW + 120_000
+
+
+def test_cron_fires_by_the_wall_clock_of_its_zone():
+    conf = config.MigrationConfig(defragmentation=ARGS, cron="0 3 * * *", time_zone="Europe/Berlin")
+    state = sparse(conf)  # NOW is 2023-11-14 22:13:20 UTC
+    three = 1_700_013_600_000
+    assert decider.deadline(state) == three
+    assert decider.due(state, three - 1) is None
+    due = decider.due(state, three)
+    assert due == c.Defragment(three, "cron", plan_id(three))
+    assert decider.due(state, three) == due, "the same state and time ask for the same plan"
+
+
+def test_no_timed_plan_while_one_is_under_way():
+    state = sparse(config.MigrationConfig(defragmentation=ARGS, interval=60_000))
+    run(state, decider, c.Defragment(NOW, "api", "now"))
+    advance(state)
+    assert decider.deadline(state) == NOW + CONF.hold_deadline
+    assert decider.due(state, NOW + 1) is None
+    run(state, decider, c.ReportHold(NOW, "now-1", "no"))
+    assert decider.deadline(state) == NOW + 60_000
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"cron": "61 * * * *"}, "minute"),
+        ({"time_zone": "Nowhere"}, "timeZone: 'Nowhere'"),
+        ({"interval": -1}, "interval: -1"),
+        ({"concurrent": 0}, "concurrent: 0; allowed: 1 or more"),
+        ({"defragmentation": msgspec.structs.replace(ARGS, coolDownTime=-1)}, "coolDownTime: -1"),
+    ],
+)
+def test_bad_configuration_is_refused_with_what_is_allowed(more, said):
+    with pytest.raises(ValueError, match=said):
+        migration.check(config.MigrationConfig(**more))
+    migration.check(CONF)
+
+
+# -- the object that holds ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        shape("s", cpu=1_250, memory=123_456_789),
+        shape("s", memory=3 * GIB, gpu=(1, 250)),
+        shape("s", gpu=(2, 1000), priority=7, priority_class="high"),
+        shape("s", gpu=(3, 125), node_selector={"m": "A"}, tolerations=(Toleration("k", "Equal", "v", "NoSchedule", 30), Toleration("", "Exists"))),
+        shape("s", cpu=0, memory=0, requests={"hugepages-2Mi": 4 << 20, "ephemeral-storage": 10**9 + 1, "example.com/x": 3_000}),
+        shape("s", preemption="Never", scheduler="volcano"),
+    ],
+    ids=["odd bytes", "share", "whole", "rules", "others", "never"],
+)  # fmt: skip
+def test_the_hold_asks_for_exactly_what_the_pod_does(of):
+    deployment = OwnerRef("Deployment", "web", "uid-web", "apps/v1")
+    state = given(
+        e.WorkloadObserved("uid-rs", "ReplicaSet", "default", "rs", deployment),
+        node("a"), node("b"), of, pod("p", node="a", owner=OWNER), plan(move()),
+    )  # fmt: skip
+    manifest = migration.hold_manifest(state, state.migrations[M])
+    decoded = msgspec.json.decode(msgspec.json.encode(manifest), type=wire.Reservation)
+    shapes, fact = reservation_fact(decoded, "volcano")
+    assert fact.invalid == ""
+    assert (fact.namespace, fact.name, fact.migration) == ("default", "restow-x-1", M)
+    assert (fact.spec.ttl, fact.spec.match_policy, fact.spec.scheduler) == (0, "Owner", of.spec.scheduler)
+    assert [rule.controller.kind for rule in fact.spec.owners] == ["ReplicaSet", "Deployment"]
+    (task,) = fact.spec.tasks
+    assert (task.node, task.replicas) == ("b", 1)
+    read = shapes[task.shape]
+    for field in ("devices", "node_selector", "tolerations", "priority", "priority_class", "preemption", "scheduler"):
+        assert getattr(read, field) == getattr(of.spec, field)
+    assert read.requests == {k: v for k, v in of.spec.requests.items() if v}
+
+
+def test_there_is_no_hold_for_a_victim_that_is_gone():
+    state = planned()
+    then(state, e.PodGone("p"))
+    assert migration.hold_manifest(state, state.migrations[M]) is None
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_only_the_newest_finished_migrations_and_plans_are_kept(monkeypatch):
+    monkeypatch.setattr(rules, "KEEP_MIGRATIONS", 20)
+    monkeypatch.setattr(rules, "KEEP_PLANS", 10)
+    state = planned()
+    for i in range(40):
+        then(state, plan(move(id=f"y{i:02}-1"), id=f"y{i:02}"), time=NOW + i)
+    then(state, e.MigrationFailed(M, "PodGone"), time=NOW)
+    for i in range(40):
+        then(state, plan(move(id=f"z{i:02}-1"), id=f"z{i:02}"), e.MigrationFailed(f"z{i:02}-1", "PodGone"), time=NOW + 100 + i)
+    assert len(state.migrations) <= 22
+    assert len(state.plans) <= 11
+    assert M not in state.migrations
+    assert "z39-1" in state.migrations
+    assert "z39" in state.plans
+    assert all(m.step in FINAL for m in state.migrations.values())
+
+
