@@ -109,7 +109,8 @@ def _summary(s: dict[str, Any]) -> None:
         if total["allocatable"]:
             used, held, all_ = (amount(name, total[key]) for key in ("used", "reserved", "allocatable"))
             percent = 100 * (total["used"] + total["reserved"]) // total["allocatable"]
-            line(name.removeprefix("restow.dev/").removesuffix("-milli"), f"{used} used, {held} held, of {all_} ({percent} %)")
+            title = "pod slots" if name == "pods" else name.removeprefix("restow.dev/").removesuffix("-milli")
+            line(title, f"{used} used, {held} held, of {all_} ({percent} %)")
     if s["devices"]:
         line("whole gpus", f"{number(s['devicesFree'])} free of {number(s['devices'])}")
     line("reservations", counted(s["reservations"], s["reservationsByPhase"]) + f"; {number(s['holds'])} places held")
