@@ -38,12 +38,13 @@ def moved(tmp_path):
 
 @pytest.fixture
 def restow():
-    """Call a command in this process: `restow("get", "pods") -> result`."""
+    """Call a command in this process: `restow("get", "pods") -> result`; `result.said` is its output on one line."""
 
     def call(*arguments):
         result = CliRunner().invoke(cli, arguments)
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         assert "Traceback" not in result.output
+        result.said = " ".join(result.output.split())
         return result
 
     return call

@@ -56,7 +56,7 @@ def test_damaged_and_foreign_files(restow, moved, tmp_path, command):
         (tmp_path / "bad.jsonl.zst").write_bytes(content)
         result = restow(*command, str(tmp_path / "bad.jsonl.zst"))
         assert result.exit_code == 2, result.output
-        assert "bad.jsonl.zst" in result.output
+        assert "bad.jsonl.zst" in result.said
     assert restow(*command, str(tmp_path / "none")).exit_code == 2
 
 
@@ -83,7 +83,7 @@ def test_a_stack_that_was_killed(restow, tmp_path):
     (tmp_path / ".restow" / "stack.json").write_text('{"cluster":"c","nats":"nats://127.0.0.1:1","pid":4194304}')
     result = restow("get", "pods")
     assert result.exit_code == 3
-    assert "has ended (process 4194304)" in result.output
+    assert "has ended (process 4194304)" in result.said
     (tmp_path / ".restow" / "stack.json").write_text("{")
     assert restow("get", "pods").exit_code == 2
 
@@ -172,7 +172,7 @@ def test_a_refusal_is_told_as_it_was_said(restow, descheduler):
     descheduler.answer = (409, b'{"error":"a plan is under way"}')
     result = restow("defrag", "--now", "--descheduler", descheduler.url)
     assert result.exit_code == 2
-    assert "refuses (409): a plan is under way" in result.output
+    assert "refuses (409): a plan is under way" in result.said
 
 
 def test_what_is_no_descheduler_is_refused(restow, descheduler):

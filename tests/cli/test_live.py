@@ -41,20 +41,20 @@ def test_an_imported_log_is_the_same_log(restow, as_json, broker, imported, move
 def test_an_import_never_overwrites(restow, broker, imported, moved, tmp_path):
     again = restow("log", "import", moved, "--server", broker.url, "--cluster", imported)
     assert again.exit_code == 2
-    assert "has this log already, with sequences 1 to 15" in " ".join(again.output.split())
+    assert "has this log already, with sequences 1 to 15" in again.said
     log = placements()
     source = log.source()
     source.log_id = "e" * 32
     log.source = lambda: source
     other = restow("log", "import", export(tmp_path / "o.jsonl", log), "--server", broker.url, "--cluster", imported)
     assert other.exit_code == 2
-    assert "has another log already" in " ".join(other.output.split())
+    assert "has another log already" in other.said
 
 
 def test_a_cluster_without_a_log_is_refused(restow, broker):
     result = restow("get", "pods", "--server", broker.url, "--cluster", "nobody")
     assert result.exit_code == 3
-    assert "cluster 'nobody' has no log here" in " ".join(result.output.split())
+    assert "cluster 'nobody' has no log here" in result.said
 
 
 def test_a_running_stack_is_found_from_a_folder_below(restow, broker, imported, tmp_path, monkeypatch):

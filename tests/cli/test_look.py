@@ -105,8 +105,8 @@ def test_why_of_an_ambiguous_name_lists_candidates(restow, tmp_path):
     log.facts(node("a"), shape(), pod("x"), pod("x", namespace="other", uid="uid-other"))
     result = restow("why", "x", "--log", export(tmp_path / "a.jsonl", log))
     assert result.exit_code == 2
-    assert "pod/shop/x" in result.output
-    assert "pod/other/x" in result.output
+    assert "pod/shop/x" in result.said
+    assert "pod/other/x" in result.said
 
 
 def test_tail_shows_the_latest(restow, moved):
@@ -150,7 +150,7 @@ def test_a_part_is_exported_and_read_again(restow, as_json, moved, tmp_path, nam
     assert as_json("log", "export", file, "--from", "3", "--to", "5", "--log", moved)["first"] == 3
     assert restow("log", "tail", "--log", file).output.count("\n") == 4
     again = restow("log", "export", file, "--log", moved)
-    assert (again.exit_code, "--force replaces it" in " ".join(again.output.split())) == (2, True)
+    assert (again.exit_code, "--force replaces it" in again.said) == (2, True)
     assert restow("log", "export", file, "--force", "--log", moved).exit_code == 0
     refused = restow("state", "--log", str(tmp_path / name))
     assert refused.exit_code == 0
@@ -161,7 +161,7 @@ def test_a_part_has_no_state(restow, moved, tmp_path):
     restow("log", "export", file, "--from", "3", "--log", moved)
     refused = restow("state", "--log", file)
     assert refused.exit_code == 2
-    assert "begins at sequence 3" in refused.output
+    assert "begins at sequence 3" in refused.said
 
 
 def test_parquet_has_a_row_an_event(as_json, moved, tmp_path):
