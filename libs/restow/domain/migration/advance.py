@@ -113,7 +113,7 @@ def _holding(state: ClusterState, migration: Migration, now: Millis) -> Events:
     failure = _victim_gone(state, migration) or _hold_failed(state, migration)
     if failure is not None:
         return (e.MigrationFailed(id, *failure),)
-    if _held(state, migration):
+    if held(state, migration):
         evicting = e.Evicting(id, Millis(now + state.migration_config.evict_deadline))
         return (evicting,) if migration.step is Step.HELD else (e.Held(id), evicting)
     if now >= migration.deadline:
@@ -128,7 +128,7 @@ def _evicting(state: ClusterState, migration: Migration, now: Millis) -> Events:
     live = state.live.get(migration.move.pod)
     if live is not None and live.phase == "Succeeded":
         return (e.Aborting(id, "PodFinished", "the pod finished before it was evicted"),)
-    if not _held(state, migration):
+    if not held(state, migration):
         return (e.Aborting(id, "HoldLost", f"the hold on {migration.move.target} was lost before the pod was evicted"),)
     if now >= migration.deadline:
         return (e.Aborting(id, "EvictTimeout", "the API did not accept the eviction in time"),)
@@ -191,7 +191,7 @@ def _places(state: ClusterState, migration: Migration) -> list[tuple[str, Slot]]
     return list(state.slots.get(migration.reservation, {}).items())
 
 
-def _held(state: ClusterState, migration: Migration) -> bool:
+def held(state: ClusterState, migration: Migration) -> bool:
     """The session holds the promised place and has not been asked to release it."""
     return any(
         slot.phase is SlotPhase.HELD
@@ -203,7 +203,7 @@ def _held(state: ClusterState, migration: Migration) -> bool:
 
 def _hold_is_open(state: ClusterState, migration: Migration) -> bool:
     """A successor can still take the hold, now or when the session has held it anew."""
-    return _held(state, migration) or any(s.phase is SlotPhase.PENDING for _, s in _places(state, migration))
+    return held(state, migration) or any(s.phase is SlotPhase.PENDING for _, s in _places(state, migration))
 
 
 def _hold_failed(state: ClusterState, migration: Migration) -> tuple[str, str] | None:

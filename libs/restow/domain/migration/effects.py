@@ -6,6 +6,7 @@
 from collections.abc import Iterator
 
 from restow.domain.effects import AbortEviction, CreateHold, DeleteReservation, Effect, Evict
+from restow.domain.migration.advance import held
 from restow.domain.records import FINAL, Migration, Step
 from restow.domain.state import ClusterState, Touched
 
@@ -32,7 +33,9 @@ def _of(state: ClusterState, migration: Migration) -> Iterator[Effect]:
         case Step.HOLDING if not migration.reservation:
             yield CreateHold(migration.id)
         case Step.EVICTING:
-            yield Evict(migration.id)
+            # Asked again before every attempt: a hold that was lost since the decision stops it at once.
+            if held(state, migration):
+                yield Evict(migration.id)
         case Step.ABORTING:
             yield AbortEviction(migration.id)
         case step if step in FINAL:
