@@ -96,7 +96,6 @@ class Effector:
         self._retries: dict[Any, asyncio.TimerHandle] = {}
         self._bell = Bell()
         self._acting = self._draining = False
-        self._failure: BaseException | None = None
         self._log = logs.get(family=decider.family)
         follower.listeners.append(self._bell.ring)
         leadership.changed.append(self._bell.ring)
@@ -113,19 +112,22 @@ class Effector:
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until drained. Raises what an executor's bug raised."""
+        """Until drained."""
         sweep = asyncio.create_task(self._sweep())
         try:
             while not self._draining:
                 await self._bell.wait()
-                if self._failure is not None:
-                    raise self._failure
                 if self._leadership.leading:
                     await self._look()
-                elif self._acting:
-                    self._stop_acting()
+                else:
+                    self._follower.state.touched = Touched()
+                    if self._acting:
+                        self._stop_acting()
         finally:
             sweep.cancel()
+            if not self._draining:
+                for task in self._running.values():
+                    task.cancel()
             for handle in self._retries.values():
                 handle.cancel()
 
@@ -188,7 +190,7 @@ class Effector:
 
     def _begin(self, lane: _Lane, key: Any) -> None:
         work = self._waiting.pop(key, None)
-        if work is None or not self._decider.owed(self._follower.state, work.effect):
+        if work is None:
             return
         lane.running += 1
         task = asyncio.get_running_loop().create_task(self._attempt(lane, key, work))
@@ -198,6 +200,12 @@ class Effector:
 
     async def _attempt(self, lane: _Lane, key: Any, work: _Work) -> None:
         started = time.perf_counter()
+        if not self._decider.owed(self._follower.state, work.effect):
+            # Asked here, because the fold may have gone on between the start of this task and its first step.
+            lane.running -= 1
+            self._running.pop(key, None)
+            self._after(lane, key)
+            return
         work.attempts += 1
         answer: Answer | None = None
         try:
@@ -213,7 +221,6 @@ class Effector:
         lane.seconds.observe(time.perf_counter() - started)
         if answer is not None and self._acting and not self._draining:
             self._answered(lane, key, work, answer)
-            self._start()
 
     def _answered(self, lane: _Lane, key: Any, work: _Work, answer: Answer) -> None:
         newer = self._waiting.get(key)
@@ -230,14 +237,20 @@ class Effector:
                 else:
                     newer.attempts = work.attempts
                 self._retries[key] = asyncio.get_running_loop().call_later(pause, self._again, lane, key)
-                return
+                return self._start()
             case Report(command=command):
                 self._commander.submit(command, cause="effect")
         lane.done.inc()
         if lane.executor.settle and isinstance(answer, Done):
             self._settling[key] = (work.effect, time.monotonic() + lane.executor.settle)
-        if newer is not None:
+        self._after(lane, key)
+
+    def _after(self, lane: _Lane, key: Any) -> None:
+        """The lane has room again; what came for the same key meanwhile is next."""
+        if key in self._waiting:
             lane.ready.append(key)
+        if self._acting and not self._draining:
+            self._start()
 
     def _again(self, lane: _Lane, key: Any) -> None:
         self._retries.pop(key, None)
