@@ -6,3 +6,7 @@ from restow.runtime.service import run
 
 def main() -> None:
     run(service())
+
+
+if __name__ == "__main__":
+    main()

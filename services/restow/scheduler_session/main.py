@@ -6,3 +6,7 @@ from restow.scheduler_session.service import service
 
 def main() -> None:
     run(service())
+
+
+if __name__ == "__main__":
+    main()
