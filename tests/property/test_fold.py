@@ -94,7 +94,7 @@ def recount(state: ClusterState) -> list[str]:
     return wrong
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @for_all(st.lists(facts(), min_size=5, max_size=40))
 def test_the_table_is_what_its_records_add_up_to(events):
     state = begin()
@@ -103,7 +103,7 @@ def test_the_table_is_what_its_records_add_up_to(events):
         assert not recount(state)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @for_all(st.lists(facts(), min_size=5, max_size=40))
 def test_a_snapshot_is_the_state(events):
     state = then(begin(), *events)
@@ -113,7 +113,7 @@ def test_a_snapshot_is_the_state(events):
     assert diff(then(state, *follow), then(again, *follow)) == []
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @for_all(st.lists(facts(), min_size=5, max_size=40))
 def test_deciding_leaves_the_state_as_it_was(events):
     state = then(begin(), *events)
@@ -128,7 +128,7 @@ def test_deciding_leaves_the_state_as_it_was(events):
         assert not recount(state)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @for_all(st.lists(facts(), min_size=8, max_size=25), st.lists(facts(), min_size=20, max_size=60), st.data())
 def test_the_vectorised_fold_equals_the_single_event_fold(first, second, data):
     placements = [
@@ -144,7 +144,7 @@ def test_the_vectorised_fold_equals_the_single_event_fold(first, second, data):
     assert diff(together, singly) == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @for_all(st.lists(facts(), min_size=5, max_size=40))
 def test_the_session_never_overcommits_a_node(events):
     state = then(begin(), *events)

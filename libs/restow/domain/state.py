@@ -1,6 +1,6 @@
 """`ClusterState`: everything that follows from the log, and the few ways in which it may change.
 
-`capacity_epoch` grows when something that did not fit might fit now; `changed_rows` lists the table's rows whose node changed
+`capacity_epoch` grows when something that did not fit might fit now, or something new asks for room; `changed_rows` lists the table's rows whose node changed
 (predicates refresh from there); `memo` holds what deciders have computed and would compute again: never a part of the state.
 
 The maps are changed only through `put` and `drop`, the node table only through `settle`, `hold` and `unhold`; so a draft

@@ -14,8 +14,8 @@ from restow.contracts.values import DeviceRequest, DeviceShare
 WHOLE = 1000
 """Thousandths of a device."""
 
-NO_DEVICE = -1
-"""Free share of a device that the node does not have."""
+NO_DEVICE = -(1 << 40)
+"""Free share of a device that the node does not have: below anything that over-commitment can lead to."""
 
 
 class Kind(Enum):

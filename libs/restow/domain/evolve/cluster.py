@@ -20,7 +20,8 @@ def node_observed(state: ClusterState, event: e.NodeObserved) -> None:
     state.changed_rows.append(state.table.set_node(event.name, event.allocatable, event.devices))
     state.put(state.nodes, event.name, event)
     state.capacity_epoch += 1
-    for pod in [p for p, node in state.homeless.items() if node == event.name]:
+    housed = [pod for pod, node in state.homeless.items() if node == event.name]
+    for pod in sorted(housed, key=state.order.__getitem__):
         state.settle(pod)
 
 
@@ -118,6 +119,7 @@ def _rearm(state: ClusterState, uid) -> None:
         if slot.phase is SlotPhase.USED and slot.pod == uid:
             state.put(state.slots[migration.reservation], name, replace(slot, phase=SlotPhase.PENDING, pod="", devices=()))
             state.put(state.slot_queue, (migration.reservation, name), None)
+            state.capacity_epoch += 1
     rephase(state, migration.reservation)
 
 
@@ -138,7 +140,8 @@ def reservation_observed(state: ClusterState, event: e.ReservationObserved) -> N
         record = Reservation(fact=event, order=state.clock)
         state.put(state.slots, uid, {})
         migration = state.migrations.get(event.migration)
-        if migration is not None and not migration.reservation:
+        ours = migration is not None and (event.namespace, event.name) == (migration.move.namespace, f"restow-{migration.id}")
+        if migration is not None and ours and not migration.reservation:
             state.put(state.migrations, migration.id, replace(migration, reservation=uid))
             state.touched.migrations[migration.id] = None
     else:

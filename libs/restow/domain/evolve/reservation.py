@@ -37,6 +37,7 @@ def accepted(state: ClusterState, event: e.ReservationAccepted) -> None:
         if name not in slots:
             state.put(slots, name, slot)
             state.put(state.slot_queue, (uid, name), None)
+            state.capacity_epoch += 1
     rephase(state, uid)
 
 

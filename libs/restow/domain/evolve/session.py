@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.domain.evolve.reservations import alive, forget_if_over, rephase
-from restow.domain.records import Placement, SlotPhase, Waiting
+from restow.domain.records import FINAL, Placement, SlotPhase, Waiting
 from restow.domain.state import ClusterState
 
 
@@ -55,7 +55,7 @@ def handed_over(state: ClusterState, event: e.HandedOver) -> None:
     _settled(state, event.pod)
     record = state.reservations[event.reservation]
     migration = state.migrations.get(record.fact.migration)  # type: ignore[call-overload]
-    if migration is not None and migration.reservation == event.reservation:
+    if migration is not None and migration.reservation == event.reservation and migration.step not in FINAL:
         state.put(state.migrations, migration.id, replace(migration, successor=event.pod))
         state.put(state.successors, event.pod, migration.id)
         state.drop_in(state.armed, migration.lineage, migration.id)

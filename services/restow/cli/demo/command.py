@@ -13,7 +13,7 @@ from rich.console import Console
 from restow.cli.demo import check, generate, trace
 from restow.cli.demo.feed import Api, ApiFailed, Feed, create_nodes
 from restow.cli.demo.observer import Observer
-from restow.cli.demo.progress import Phases
+from restow.cli.demo.progress import Phases, console_for
 from restow.cli.demo.report import Outcome, show
 from restow.cli.demo.scenario import Scenario, steps
 from restow.cli.embedded import configs
@@ -46,7 +46,7 @@ def demo(**options) -> None:
 
     Exits with 1 if a promise is broken: a pod lost, a hold leaked, a node over-committed, a decision that differs.
     """
-    console = Console(stderr=options["output"] == "json", highlight=False)
+    console = console_for(stderr=options["output"] == "json")
     try:
         folder = options["trace_folder"]
         if folder is not None:
@@ -142,11 +142,8 @@ async def _play(
 
     async with phases.phase("defragment", "reserve, evict, land", defragmenting):
         for _ in range(options["rounds"]):
-            moves = await _round(stack, observer)
-            if not moves:
+            if not await _round(stack, observer, outcome):
                 break
-            outcome.rounds += 1
-            outcome.planned += moves
         await observer.until("the cluster to settle", observer.settled, 120)
         await observer.until("every hold to be released", lambda: observer.holds() == 0 and not observer.state.reservations, 60)
     counts = observer.migrations()
@@ -161,18 +158,22 @@ async def _play(
     outcome.leaked = list(after.reservations) + [f"{uid}/{slot}" for held in observer.state.held_on.values() for uid, slot in held]
 
 
-async def _round(stack: Stack, observer: Observer) -> int:
-    """One plan, carried out. Returns its number of moves, 0 where there is nothing to move."""
+async def _round(stack: Stack, observer: Observer, outcome: Outcome) -> bool:
+    """One plan, carried out. False where there is nothing to move."""
     url = f"{stack.http('descheduler')}/defragment"
     timeout = aiohttp.ClientTimeout(total=60)
     async with aiohttp.ClientSession(timeout=timeout) as session, session.post(url, json={"trigger": "api"}) as answer:
         body = await answer.json()
         if answer.status >= 400:
             raise ApiFailed(f"POST {url}: {answer.status} {body}")
-    plan, moves = body.get("plan"), len(body.get("moves") or ())
-    if plan and moves:
-        await observer.until(f"plan {plan} to be carried out", lambda: observer.finished(plan), 300)
-    return moves
+    plan = body["plan"]
+    moves = sum(len(event["moves"]) for event in body["events"] if event["type"] == "migration.planned")
+    if not moves:
+        return False
+    outcome.rounds += 1
+    outcome.planned += moves
+    await observer.until(f"plan {plan} to be carried out", lambda: observer.finished(plan), 300)
+    return True
 
 
 def _verify(stack: Stack, file: Path, outcome: Outcome) -> None:

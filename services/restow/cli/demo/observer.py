@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from restow.cli.demo.scenario import NAMESPACE
-from restow.domain.fragmentation import packing, typical_shapes
+from restow.domain.fragmentation import packing
 from restow.domain.records import FINAL, Step
 from restow.domain.state import ClusterState
 from restow.eventlog.jetstream import connect
@@ -86,7 +86,7 @@ class Observer:
         )
 
     def packing(self):
-        return packing(self.state, typical_shapes(self.state))
+        return packing(self.state)
 
     def allocation(self) -> int:
         """Allocated GPU share in hundredths of a percent."""

@@ -9,6 +9,15 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+PLAIN_WIDTH = 110
+"""Columns where the output is not a terminal."""
+
+
+def console_for(*, stderr: bool = False) -> Console:
+    """A console as wide as the terminal, or PLAIN_WIDTH."""
+    console = Console(stderr=stderr, highlight=False)
+    return console if console.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH)
+
 
 class Phases:
     """Names, results and durations of what was done."""

@@ -77,7 +77,7 @@ def show(console: Console, outcome: Outcome) -> None:
             "whole free GPUs", str(before.free_devices), str(after.free_devices), f"{after.free_devices - before.free_devices:+d}"
         )
         table.add_row(
-            "fragmentation (idle GPU share that typical pods cannot use)",
+            "fragmentation: idle GPU share of no use to typical pods",
             _percent(before.fragmented, before.total),
             _percent(after.fragmented, after.total),
             f"{(after.fragmented - before.fragmented) * 100 / before.total:+.1f} pp" if before.total else "",
@@ -90,7 +90,7 @@ def show(console: Console, outcome: Outcome) -> None:
     facts.add_column(justify="left")
     facts.add_column(justify="right")
     facts.add_column()
-    facts.add_row("migrations landed", f"{outcome.landed} of {outcome.planned}", f"{outcome.rolled_back} rolled back, {outcome.rounds} rounds")
+    facts.add_row("migrations landed", f"{outcome.landed} of {outcome.planned}", f"{outcome.rolled_back} rolled back, {outcome.rounds} round{'s' * (outcome.rounds != 1)}")
     facts.add_row("pods running / waiting for room", f"{outcome.running} / {outcome.waiting}", f"on {outcome.nodes} nodes")
     facts.add_row("pods lost", str(len(outcome.lost)), bad if outcome.lost else good)
     facts.add_row("holds leaked", str(len(outcome.leaked)), bad if outcome.leaked else good)

@@ -31,7 +31,7 @@ def crds() -> list[Path]:
     """The CRDs that ship with Restow: beside the checkout, or inside the installed package."""
     here = Path(__file__).resolve()
     for folder in (here.parents[1] / "crds", here.parents[4] / "deploy" / "crds"):
-        found = sorted(folder.glob("*.yaml"))
+        found = sorted(p for p in folder.glob("*.yaml") if p.name != "kustomization.yaml")
         if found:
             return found
     raise StackError("the CRDs (deploy/crds) were not found beside this installation; reinstall Restow")
