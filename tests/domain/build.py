@@ -72,12 +72,12 @@ def reservation(
     preferred: tuple[str, ...] = (),
     **spec,
 ) -> e.ReservationObserved:
-    """`tasks` are (name, replicas, shape)."""
+    """`tasks` are (name, replicas, shape). `name` is its uid, too; a migration's hold has the name that it must have."""
     what = ReservationSpec(
         tuple(ReservationTask(t, n, s, node=node, preferred_nodes=preferred) for t, n, s in tasks), owners, **spec
     )
     return e.ReservationObserved(
-        name, "volcano", namespace, name, created, generation, deleting, migration, what
+        name, "volcano", namespace, f"restow-{migration}" if migration else name, created, generation, deleting, migration, what
     )
 
 

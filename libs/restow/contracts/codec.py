@@ -62,8 +62,8 @@ _raw_commit = msgspec.json.Decoder(_RawCommit)
 _tagged = msgspec.json.Decoder(_Tagged)
 _event = msgspec.json.Decoder(AnyEvent)
 _command = msgspec.json.Decoder(AnyCommand)
-_known = {cls.__struct_config__.tag for cls in e.EVENTS}
-_known_commands = {cls.__struct_config__.tag for cls in c.COMMANDS}
+_known = {str(cls.__struct_config__.tag) for cls in e.EVENTS}
+_known_commands = {str(cls.__struct_config__.tag) for cls in c.COMMANDS}
 
 
 def encode(decisions: Sequence[Decision]) -> bytes:

@@ -120,7 +120,7 @@ class PodObserved(Event, tag="cluster.pod_observed"):
     annotations: dict[str, str] = {}
     owner: OwnerRef | None = None
     claims: tuple[str, ...] = ()
-    pinned_node: str = ""
+    pinned_node: NodeName = NodeName("")
     gated: bool = False
     static: bool = False
     node: NodeName | None = None
@@ -172,7 +172,7 @@ class ReservationObserved(Event, tag="cluster.reservation_observed"):
     created: Millis
     generation: int = 1
     deleting: Millis = Millis(0)
-    migration: str = ""
+    migration: MigrationId = MigrationId("")
     spec: ReservationSpec | None = None
     invalid: str = ""
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
+from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid, ShapeId
 
 
 class Value(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -173,8 +173,8 @@ class ReservationTask(Value):
     replicas: int
     shape: ShapeId
     labels: dict[str, str] = {}
-    preferred_nodes: tuple[str, ...] = ()
-    node: str = ""
+    preferred_nodes: tuple[NodeName, ...] = ()
+    node: NodeName = NodeName("")
 
 
 MatchPolicy = Literal["PodSpec", "Owner"]
@@ -200,7 +200,7 @@ class ReservationSpec(Value):
 class Move(Value):
     """One migration of a plan: ⟨source, target, pod⟩ with the devices that are promised on the target."""
 
-    migration: str
+    migration: MigrationId
     pod: PodUid
     namespace: str
     name: str

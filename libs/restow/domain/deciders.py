@@ -3,6 +3,6 @@
 from restow.domain import gc, migration, reservation, session
 from restow.domain.decider import Decider
 
-DECIDERS: dict[str, Decider] = {
-    d.family: d for d in (session.decider, reservation.decider, migration.decider, gc.decider)
-}
+_ALL: tuple[Decider, ...] = (session.decider, reservation.decider, migration.decider, gc.decider)
+
+DECIDERS: dict[str, Decider] = {decider.family: decider for decider in _ALL}

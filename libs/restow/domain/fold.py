@@ -10,6 +10,7 @@ from typing import Any
 
 from restow.contracts.codec import Decision
 from restow.contracts.events import PodPlaced, Unknown
+from restow.contracts.ids import Millis
 from restow.contracts.values import DeviceShare
 from restow.domain import evolve
 from restow.domain.records import Charge, Placement
@@ -25,7 +26,7 @@ BULK = 16
 _EVOLVE: dict[type, Callable[[ClusterState, Any], None]] = evolve.TABLE
 
 
-def fold(state: ClusterState, seq: int, family: str, time: int, decisions: Iterable[Decision]) -> None:
+def fold(state: ClusterState, seq: int, family: str, time: Millis, decisions: Iterable[Decision]) -> None:
     """Fold one commit. `time` is the envelope's, in milliseconds."""
     state.seq = seq
     state.time = time

@@ -4,15 +4,18 @@ Rules that depend only on node and shape (everything but room) are evaluated onc
 `state.memo`; when a node changes, only its row is evaluated again.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from restow.contracts.events import NodeObserved
-from restow.contracts.ids import ShapeId
+from restow.contracts.ids import NodeName, ShapeId
 from restow.contracts.values import Expression, NodeTerm, PodShape, Taint, Toleration
 from restow.domain.resources import GPU_MILLI
 from restow.domain.state import ClusterState
 from restow.domain.table import Vector
 
+NO_NODE = NodeName("")
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 NOT_READY = "node(s) were not ready"
 CORDONED = "node(s) were unschedulable"
@@ -33,7 +36,7 @@ def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
     return False
 
 
-def matches(e: Expression, labels: dict[str, str]) -> bool:
+def matches(e: Expression, labels: Mapping[str, str]) -> bool:
     """One node selector requirement over labels. Gt and Lt compare integers; anything else there does not match."""
     have = labels.get(e.key)
     match e.operator:
@@ -138,7 +141,7 @@ def static_reasons(state: ClusterState, shape_id: ShapeId) -> list[str]:
     return _static(state, shape_id).reasons
 
 
-def feasible(state: ClusterState, shape_id: ShapeId, pinned: str = "") -> np.ndarray:
+def feasible(state: ClusterState, shape_id: ShapeId, pinned: NodeName = NO_NODE) -> np.ndarray:
     """`(nodes,) bool`: rows that the shape fits on now. `pinned` allows just one node."""
     mask = static_mask(state, shape_id) & state.table.fits(state.vectors[shape_id])
     if pinned:
@@ -146,7 +149,7 @@ def feasible(state: ClusterState, shape_id: ShapeId, pinned: str = "") -> np.nda
     return mask
 
 
-def _only(state: ClusterState, name: str) -> np.ndarray:
+def _only(state: ClusterState, name: NodeName) -> np.ndarray:
     only = np.zeros(len(state.table.names), bool)
     row = state.table.rows.get(name)
     if row is not None:
@@ -170,7 +173,7 @@ def room_reasons(state: ClusterState, v: Vector) -> list[tuple[str, np.ndarray]]
     return short
 
 
-def reasons(state: ClusterState, shape_id: ShapeId, pinned: str = "") -> tuple[int, dict[str, int]]:
+def reasons(state: ClusterState, shape_id: ShapeId, pinned: NodeName = NO_NODE) -> tuple[int, dict[str, int]]:
     """How many nodes there are, and how many each rule removes. Rules about the node come first and count a node once;
     a node that only lacks room counts for every resource that it lacks, as kube-scheduler does."""
     kept = _static(state, shape_id)

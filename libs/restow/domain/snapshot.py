@@ -3,9 +3,18 @@
 from collections import Counter
 
 import msgspec
-import numpy as np
 
 from restow.contracts import events as e
+from restow.contracts.ids import (
+    MigrationId,
+    Millis,
+    NodeName,
+    PlanId,
+    PodUid,
+    ReservationUid,
+    ShapeId,
+    SlotName,
+)
 from restow.contracts.values import PodShape
 from restow.domain import config
 from restow.domain.evolve.reservations import needs_review, phase_of
@@ -35,7 +44,7 @@ class SnapshotError(ValueError):
 class _Image(msgspec.Struct, array_like=True, frozen=True):
     fold: int
     seq: int
-    time: int
+    time: Millis
     last: dict[str, int]
     leaders: dict[str, Leader]
     configured: dict[str, str]
@@ -43,24 +52,24 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
     synced: dict[str, str]
     columns: list[str]
     nodes: list[e.NodeObserved]
-    shapes: dict[str, PodShape]
+    shapes: dict[ShapeId, PodShape]
     pods: list[e.PodObserved]
     live: list[e.PodChanged]
     order: list[int]
     clock: int
     workloads: list[e.WorkloadObserved]
-    placed: dict[str, Placement]
-    charges: dict[str, Charge]
-    queue: list[str]
-    parked: list[str]
-    waiting: dict[str, Waiting]
-    reservations: dict[str, Reservation]
-    slots: dict[str, dict[str, Slot]]
-    phases: dict[str, PhaseSince]
-    to_release: list[tuple[str, str, str]]
-    plans: dict[str, Plan]
-    migrations: dict[str, Migration]
-    cooling: dict[str, int]
+    placed: dict[PodUid, Placement]
+    charges: dict[PodUid, Charge]
+    queue: list[PodUid]
+    parked: list[PodUid]
+    waiting: dict[ShapeId, Waiting]
+    reservations: dict[ReservationUid, Reservation]
+    slots: dict[ReservationUid, dict[SlotName, Slot]]
+    phases: dict[ReservationUid, PhaseSince]
+    to_release: list[tuple[ReservationUid, SlotName, str]]
+    plans: dict[PlanId, Plan]
+    migrations: dict[MigrationId, Migration]
+    cooling: dict[NodeName, int]
     marks: tuple[int, int, int]
     capacity_epoch: int
     void: dict[str, int]
@@ -87,24 +96,24 @@ def dump(state: ClusterState) -> bytes:
         synced=state.synced,
         columns=list(state.table.columns),
         nodes=list(state.nodes.values()),
-        shapes=state.shapes,  # type: ignore[arg-type]
+        shapes=state.shapes,
         pods=list(state.pods.values()),
         live=[state.live[p] for p in pods],
         order=[state.order[p] for p in pods],
         clock=state.clock,
         workloads=list(state.workloads.values()),
-        placed=state.placed,  # type: ignore[arg-type]
-        charges=state.charges,  # type: ignore[arg-type]
+        placed=state.placed,
+        charges=state.charges,
         queue=sorted(state.queue, key=state.order.__getitem__),
         parked=sorted(state.parked, key=state.order.__getitem__),
-        waiting=state.waiting,  # type: ignore[arg-type]
-        reservations=state.reservations,  # type: ignore[arg-type]
-        slots=state.slots,  # type: ignore[arg-type]
-        phases=state.phases,  # type: ignore[arg-type]
+        waiting=state.waiting,
+        reservations=state.reservations,
+        slots=state.slots,
+        phases=state.phases,
         to_release=[(uid, slot, reason) for (uid, slot), reason in state.to_release.items()],
-        plans=state.plans,  # type: ignore[arg-type]
-        migrations=state.migrations,  # type: ignore[arg-type]
-        cooling=state.cooling,  # type: ignore[arg-type]
+        plans=state.plans,
+        migrations=state.migrations,
+        cooling=state.cooling,
         marks=(state.snapshot_seq, state.archived, state.truncated),
         capacity_epoch=state.capacity_epoch,
         void=dict(state.void),
@@ -146,20 +155,20 @@ def _plain(state: ClusterState, image: _Image) -> None:
     for family, text in image.configs.items():
         setattr(state, f"{family}_config", config.read(config.CONFIGS[family], text))
     state.synced.update(image.synced)
-    state.shapes.update(image.shapes)  # type: ignore[arg-type]
+    state.shapes.update(image.shapes)
     uids = [p.pod for p in image.pods]
     state.pods = dict(zip(uids, image.pods, strict=True))
     state.live = dict(zip(uids, image.live, strict=True))
     state.order = dict(zip(uids, image.order, strict=True))
     state.workloads = {w.uid: w for w in image.workloads}
-    state.placed.update(image.placed)  # type: ignore[arg-type]
-    state.queue = dict.fromkeys(image.queue)  # type: ignore[arg-type]
+    state.placed.update(image.placed)
+    state.queue = dict.fromkeys(image.queue)
     for uid in image.parked:
-        state.park(uid)  # type: ignore[arg-type]
-    state.waiting.update(image.waiting)  # type: ignore[arg-type]
-    state.plans.update(image.plans)  # type: ignore[arg-type]
-    state.migrations.update(image.migrations)  # type: ignore[arg-type]
-    state.cooling.update(image.cooling)  # type: ignore[arg-type]
+        state.park(uid)
+    state.waiting.update(image.waiting)
+    state.plans.update(image.plans)
+    state.migrations.update(image.migrations)
+    state.cooling.update(image.cooling)
     state.snapshot_seq, state.archived, state.truncated = image.marks
     state.void, state.unknown, state.events = Counter(image.void), Counter(image.unknown), image.events
 
@@ -173,7 +182,7 @@ def _capacity(state: ClusterState, image: _Image) -> None:
         state.changed_rows.append(table.set_node(node.name, node.allocatable, node.devices))
     for id, shape in state.shapes.items():
         state.vectors[id] = table.vector(shape.requests, shape.devices)
-    state.charges = dict(image.charges)  # type: ignore[arg-type]
+    state.charges.update(image.charges)
     on_node = state.on_node
     used: list[Charge] = []
     for uid, charge in state.charges.items():
@@ -185,31 +194,31 @@ def _capacity(state: ClusterState, image: _Image) -> None:
         for row, charge in zip(rows, used, strict=True):
             if charge.releasing:
                 v = state.vectors[charge.shape]
-                np.add.at(table.releasing, (row, v.columns), v.amounts)
+                table.releasing[row, v.columns] += v.amounts
     for uid, live in state.live.items():
         if uid not in state.charges and live.phase not in OVER:
-            node = state.node_of(uid)
-            if node is not None:
-                state.homeless[uid] = node
+            where = state.node_of(uid)
+            if where is not None:
+                state.homeless[uid] = where
     state.capacity_epoch = image.capacity_epoch
 
 
 def _reservations(state: ClusterState, image: _Image) -> None:
-    state.reservations.update(image.reservations)  # type: ignore[arg-type]
-    state.phases.update(image.phases)  # type: ignore[arg-type]
-    state.to_release = {(uid, slot): reason for uid, slot, reason in image.to_release}  # type: ignore[misc]
+    state.reservations.update(image.reservations)
+    state.phases.update(image.phases)
+    state.to_release = {(uid, slot): reason for uid, slot, reason in image.to_release}
     for uid, slots in image.slots.items():
-        state.slots[uid] = slots  # type: ignore[index,assignment]
-        record = state.reservations[uid]  # type: ignore[index]
+        state.slots[uid] = slots
+        record = state.reservations[uid]
         for name, slot in slots.items():
             if slot.phase is SlotPhase.PENDING:
-                state.slot_queue[(uid, name)] = None  # type: ignore[index]
-            elif slot.phase is SlotPhase.HELD and state.to_release.get((uid, name)) != "NodeLost":  # type: ignore[call-overload]
-                state.hold(uid, name, slot.node, slot.shape, slot.devices)  # type: ignore[arg-type]
-        if phase_of(record, slots)[0] is ReservationPhase.AVAILABLE:  # type: ignore[arg-type]
-            state.available[uid] = None  # type: ignore[index]
+                state.slot_queue[(uid, name)] = None
+            elif slot.phase is SlotPhase.HELD and state.to_release.get((uid, name)) != "NodeLost":
+                state.hold(uid, name, slot.node, slot.shape, slot.devices)
+        if phase_of(record, slots)[0] is ReservationPhase.AVAILABLE:
+            state.available[uid] = None
         if needs_review(record):
-            state.unreviewed[uid] = None  # type: ignore[index]
+            state.unreviewed[uid] = None
 
 
 def _migrations(state: ClusterState) -> None:

@@ -22,6 +22,7 @@ from restow.contracts.events import (
 from restow.contracts.ids import (
     FAMILIES,
     MigrationId,
+    Millis,
     NodeName,
     PlanId,
     PodUid,
@@ -66,7 +67,7 @@ class ClusterState:
 
     def __init__(self) -> None:
         self.seq = 0
-        self.time = 0
+        self.time = Millis(0)
         self.last: dict[str, int] = dict.fromkeys(FAMILIES, 0)
         self.leaders: dict[str, Leader] = {family: Leader() for family in FAMILIES}
         self.configured: dict[str, str] = {}

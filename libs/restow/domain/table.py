@@ -9,6 +9,7 @@ from enum import Enum
 
 import numpy as np
 
+from restow.contracts.ids import NodeName
 from restow.contracts.values import DeviceRequest, DeviceShare
 
 WHOLE = 1000
@@ -44,8 +45,8 @@ class NodeTable:
     views of larger buffers; take them anew after adding a node or a column."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, int] = {}
-        self.names: list[str] = []
+        self.rows: dict[NodeName, int] = {}
+        self.names: list[NodeName] = []
         self.columns: dict[str, int] = {}
         self.structure = 0
         self._vacant: list[int] = []
@@ -77,7 +78,7 @@ class NodeTable:
             np.array([c for c, _ in wanted], np.int64), np.array([v for _, v in wanted], np.int64), devices
         )
 
-    def set_node(self, name: str, allocatable: dict[str, int], devices: int) -> int:
+    def set_node(self, name: NodeName, allocatable: dict[str, int], devices: int) -> int:
         """Add a node, or change what it offers; what is charged to it stays."""
         columns = {self.column(r): v for r, v in allocatable.items()}
         row = self.rows.get(name)
@@ -92,11 +93,11 @@ class NodeTable:
         self._set_devices(row, devices)
         return row
 
-    def remove_node(self, name: str) -> None:
+    def remove_node(self, name: NodeName) -> None:
         """The row becomes vacant; everything charged to it is forgotten (the caller forgets its charges, too)."""
         row = self.rows.pop(name)
         self.structure += 1
-        self.names[row] = ""
+        self.names[row] = NodeName("")
         for buffer in self._buffers.values():
             buffer[row] = 0
         self._devices[row] = NO_DEVICE
@@ -104,7 +105,7 @@ class NodeTable:
         self._vacant.append(row)
         self._rank = None
 
-    def _new_row(self, name: str) -> int:
+    def _new_row(self, name: NodeName) -> int:
         self.structure += 1
         if self._vacant:
             row = self._vacant.pop()

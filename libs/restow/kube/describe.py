@@ -65,7 +65,7 @@ def pod_fact(pod: wire.Pod, shaper: Shaper = _shaper) -> tuple[v.PodShape, Shape
         annotations=kept(annotations),
         owner=owner,
         claims=shaped.claims,
-        pinned_node=shaped.pinned,
+        pinned_node=NodeName(shaped.pinned),
         gated=bool(spec.scheduling_gates),
         static=MIRROR in annotations or (owner is not None and owner.kind == "Node"),
         node=NodeName(spec.node_name) if spec.node_name else None,

@@ -12,7 +12,7 @@ import msgspec
 
 from restow.contracts import events as e
 from restow.contracts import values as v
-from restow.contracts.ids import ReservationUid, ShapeId
+from restow.contracts.ids import MigrationId, NodeName, ReservationUid, ShapeId
 from restow.domain import duration
 from restow.kube import selectors, wire
 from restow.kube.annotations import MIGRATION
@@ -50,7 +50,7 @@ def reservation_fact(
         created=millis(meta.creation_timestamp),
         generation=meta.generation or 1,
         deleting=millis(meta.deletion_timestamp),
-        migration=(meta.labels or {}).get(MIGRATION, ""),
+        migration=MigrationId((meta.labels or {}).get(MIGRATION, "")),
         spec=spec,
         invalid=invalid,
     )
@@ -116,8 +116,8 @@ def _task(
         replicas=1 if task.replicas is None else task.replicas,
         shape=shaped.id,
         labels=meta.labels or {},
-        preferred_nodes=tuple(task.reservation_node_names or ()),
-        node=template.spec.node_name or shaped.pinned,
+        preferred_nodes=tuple(map(NodeName, task.reservation_node_names or ())),
+        node=NodeName(template.spec.node_name or shaped.pinned),
     )
 
 

@@ -39,9 +39,9 @@ def rfc3339(time_ms: int) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"
 
 
-def time_ms(text: str) -> int:
+def time_ms(text: str) -> Millis:
     """Milliseconds since the epoch of an envelope's RFC 3339 time. Raises ValueError."""
     at = datetime.fromisoformat(text)
     if at.tzinfo is None:
         raise ValueError(f"time {text!r} has no zone")
-    return round(at.timestamp() * 1000)
+    return Millis(round(at.timestamp() * 1000))

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from restow.contracts.events import Planned
-from restow.contracts.ids import Millis, NodeName, PlanId, PodUid
+from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
 from restow.contracts.values import DeviceShare, Move
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.classify import classify
@@ -85,7 +85,7 @@ def walk(
 def _move(state: ClusterState, uid: PodUid, source: NodeName, targets: Targets, at: int, id: str) -> Move:
     pod = state.pods[uid]
     devices = targets.take(at, state.vectors[pod.shape])
-    return Move(id, uid, pod.namespace, pod.name, source, targets.name(at), devices)
+    return Move(MigrationId(id), uid, pod.namespace, pod.name, source, targets.name(at), devices)
 
 
 def _take_promised(state: ClusterState, room: Room) -> None:

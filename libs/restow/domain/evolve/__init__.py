@@ -1,12 +1,9 @@
 """How each event changes the state: one module a family, one function an event, all of them total."""
 
-from collections.abc import Callable
-from typing import Any
-
 from restow.domain.evolve import cluster, common, gc, migration, reservation, session
-from restow.domain.state import ClusterState
+from restow.domain.evolve.rules import Rules
 
-TABLE: dict[type, Callable[[ClusterState, Any], None]] = {
+TABLE: Rules = {
     **common.RULES,
     **cluster.RULES,
     **session.RULES,

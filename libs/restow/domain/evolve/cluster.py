@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from restow.contracts import events as e
 from restow.contracts.values import PodShape
 from restow.domain.evolve.reservations import cancel, forget_if_over, needs_review, rephase
+from restow.domain.evolve.rules import Rules
 from restow.domain.records import FINAL, Reservation, SlotPhase
 from restow.domain.state import OVER, ClusterState
 
@@ -166,7 +167,7 @@ def reservation_gone(state: ClusterState, event: e.ReservationGone) -> None:
     forget_if_over(state, event.reservation)
 
 
-RULES = {
+RULES: Rules = {
     e.Synced: synced,
     e.NodeObserved: node_observed,
     e.NodeGone: node_gone,

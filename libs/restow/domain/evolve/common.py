@@ -2,6 +2,7 @@
 
 from restow.contracts import events as e
 from restow.domain import config
+from restow.domain.evolve.rules import Rules
 from restow.domain.records import Leader
 from restow.domain.state import ClusterState
 
@@ -30,6 +31,6 @@ def configured(family: str):
     return rule
 
 
-RULES = {cls: led(family) for family, cls in e.LED.items()} | {
+RULES: Rules = {cls: led(family) for family, cls in e.LED.items()} | {
     cls: configured(family) for family, cls in e.CONFIGURED.items()
 }

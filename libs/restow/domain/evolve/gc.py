@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.domain.evolve.reservations import cancel
+from restow.domain.evolve.rules import Rules
 from restow.domain.state import ClusterState
 
 
@@ -39,7 +40,7 @@ def truncated(state: ClusterState, event: e.Truncated) -> None:
     state.truncated = max(state.truncated, event.upto)
 
 
-RULES = {
+RULES: Rules = {
     e.Expired: expired,
     e.Collected: collected,
     e.SnapshotTaken: snapshot_taken,

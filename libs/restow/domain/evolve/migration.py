@@ -6,6 +6,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis, NodeName
 from restow.domain.evolve import common
 from restow.domain.evolve.reservations import cancel
+from restow.domain.evolve.rules import Rules
 from restow.domain.records import FINAL, Migration, Plan, Step
 from restow.domain.state import ClusterState
 
@@ -116,7 +117,7 @@ def _step(to: Step, after: frozenset[Step]):
 
 _BEFORE_EVICTION = frozenset({Step.PLANNED, Step.HOLDING, Step.HELD})
 
-RULES = {
+RULES: Rules = {
     e.MigrationConfigured: configured,
     e.Planned: planned,
     e.Holding: _step(Step.HOLDING, frozenset({Step.PLANNED})),

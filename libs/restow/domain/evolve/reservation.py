@@ -3,7 +3,9 @@
 from msgspec.structs import replace
 
 from restow.contracts import events as e
+from restow.contracts.ids import SlotName
 from restow.domain.evolve.reservations import cancel, rephase
+from restow.domain.evolve.rules import Rules
 from restow.domain.records import Slot, SlotPhase
 from restow.domain.state import ClusterState
 
@@ -21,7 +23,7 @@ def accepted(state: ClusterState, event: e.ReservationAccepted) -> None:
     )
     state.drop(state.unreviewed, uid)
     wanted = {
-        f"{task.name}-{i}": Slot(task.shape, task.name) for task in record.fact.spec.tasks for i in range(task.replicas)
+        SlotName(f"{task.name}-{i}"): Slot(task.shape, task.name) for task in record.fact.spec.tasks for i in range(task.replicas)
     }
     slots = state.slots[uid]
     for name, slot in list(slots.items()):
@@ -55,4 +57,4 @@ def refused(state: ClusterState, event: e.ReservationRefused) -> None:
     cancel(state, event.reservation, event.reason)
 
 
-RULES = {e.ReservationAccepted: accepted, e.ReservationRefused: refused}
+RULES: Rules = {e.ReservationAccepted: accepted, e.ReservationRefused: refused}

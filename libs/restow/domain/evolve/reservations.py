@@ -1,13 +1,15 @@
 """What several families do to a Reservation in the fold: its phase follows from its places (RULES 000-1)."""
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
-from restow.contracts.ids import ReservationUid
+from restow.contracts.ids import ReservationUid, SlotName
 from restow.domain.records import PhaseSince, Reservation, ReservationPhase, Slot, SlotPhase
 from restow.domain.state import ClusterState
 
 
-def phase_of(record: Reservation, slots: dict[str, Slot]) -> tuple[ReservationPhase, str, str]:
+def phase_of(record: Reservation, slots: Mapping[SlotName, Slot]) -> tuple[ReservationPhase, str, str]:
     """Phase, reason and message of a Reservation (RULES 000-1, G-1). Refused and expired ones have failed; with every
     place handed over it has succeeded; with at least `min_available` held or used it is available; with fewer after a loss
     it waits; a Reservation that has lost everything on its nodes has expired with them."""

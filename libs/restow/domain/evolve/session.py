@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.domain.evolve.reservations import alive, forget_if_over, rephase
+from restow.domain.evolve.rules import Rules
 from restow.domain.records import FINAL, Placement, SlotPhase, Waiting
 from restow.domain.state import ClusterState
 
@@ -93,7 +94,7 @@ def hold_unfit(state: ClusterState, event: e.HoldUnfit) -> None:
     rephase(state, event.reservation)
 
 
-RULES = {
+RULES: Rules = {
     e.PodPlaced: pod_placed,
     e.PodReleased: pod_released,
     e.HoldPlaced: hold_placed,

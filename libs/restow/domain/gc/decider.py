@@ -8,7 +8,7 @@ from itertools import islice
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.ids import Millis
+from restow.contracts.ids import Family, Millis
 from restow.domain.decider import Rejected
 from restow.domain.effects import DeleteReservation, DropPrefix, Effect
 from restow.domain.records import FINAL, Reservation, ReservationPhase
@@ -21,7 +21,7 @@ FINISHED = (ReservationPhase.SUCCEEDED, ReservationPhase.FAILED)
 
 
 class GcDecider:
-    family = "gc"
+    family: Family = "gc"
     logic = "gc@1"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.ids import Millis, PlanId
+from restow.contracts.ids import Family, Millis, PlanId
 from restow.domain import defragmentation, windows
 from restow.domain.config import MigrationConfig
 from restow.domain.decider import Rejected
@@ -25,7 +25,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class MigrationDecider:
-    family = "migration"
+    family: Family = "migration"
     logic = "migration@1"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:

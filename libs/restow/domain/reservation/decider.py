@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.ids import Millis, ReservationUid
+from restow.contracts.ids import Family, Millis, ReservationUid
 from restow.domain.effects import Effect, WriteReservationStatus
 from restow.domain.reservation.validate import expiry, problem
 from restow.domain.state import ClusterState, Touched
@@ -14,7 +14,7 @@ AT_ONCE = 200
 
 
 class ReservationDecider:
-    family = "reservation"
+    family: Family = "reservation"
     logic = "reservation@1"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:

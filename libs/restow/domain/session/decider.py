@@ -5,10 +5,10 @@ from typing import Any
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.ids import Millis
+from restow.contracts.ids import Family, Millis
 from restow.domain.effects import Bind, Effect, TellUnschedulable
 from restow.domain.fold import evolve_one
-from restow.domain.predicates import reasons
+from restow.domain.predicates import NO_NODE, reasons
 from restow.domain.session.handover import Offers
 from restow.domain.session.holds import hold_units, place_gang
 from restow.domain.session.placer import Placer
@@ -42,7 +42,7 @@ class Session:
 
 
 class SessionDecider:
-    family = "session"
+    family: Family = "session"
     logic = "session@1"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
@@ -169,6 +169,6 @@ def _say_unfit(run: Session, unfit: dict[Any, list[Any]]) -> None:
         if not began and not (stale and refreshed < REFRESHES):
             continue
         refreshed += not began
-        pinned = state.pods[pods[0]].pinned_node if pods else ""
+        pinned = state.pods[pods[0]].pinned_node if pods else NO_NODE
         nodes, counts = reasons(state, shape, pinned)
         run.emit(e.Unfit(shape, nodes, counts, began))
