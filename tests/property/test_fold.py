@@ -82,7 +82,7 @@ def recount(state: ClusterState) -> list[str]:
         for resource, amount in state.shapes[what].requests.items():
             used[where, resource] = used.get((where, resource), 0) + amount
         for share in shares:
-            if (where, share.index) in free_devices:
+            if (where, share.index) in free_devices:  # a device that the node does not have is nobody's
                 free_devices[where, share.index] -= share.milli
     wrong = []
     for name, fact in state.nodes.items():
@@ -91,6 +91,9 @@ def recount(state: ClusterState) -> list[str]:
             expected = fact.allocatable.get(resource, 0) - used.get((name, resource), 0)
             if state.table.free[row, column] != expected:
                 wrong.append(f"{name} {resource}: {state.table.free[row, column]} free, expected {expected}")
+        for index in range(fact.devices):
+            if state.table.device_free[row, index] != free_devices[name, index]:
+                wrong.append(f"{name} device {index}: {state.table.device_free[row, index]}, expected {free_devices[name, index]}")
     return wrong
 
 
@@ -144,7 +147,7 @@ def test_the_vectorised_fold_equals_the_single_event_fold(first, second, data):
     assert diff(together, singly) == []
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=60, deadline=None)
 @for_all(st.lists(facts(), min_size=5, max_size=40))
 def test_the_session_never_overcommits_a_node(events):
     state = then(begin(), *events)

@@ -15,7 +15,7 @@ from restow.contracts.ids import NodeName, PodUid, ShapeId
 from restow.contracts.values import DeviceShare, Packing, PodShape
 from restow.domain import predicates
 from restow.domain.state import ClusterState
-from restow.domain.table import NO_DEVICE, WHOLE, NodeTable, Vector
+from restow.domain.table import WHOLE, NodeTable, Vector
 
 COVERAGE = 95
 """Percent of the pods that the typical ones stand for."""
@@ -47,7 +47,7 @@ class Room:
         self.free[row, v.columns] -= v.amounts * sign
         shares = self.device_free[row]
         for d in devices:
-            if d.index < len(shares) and shares[d.index] != NO_DEVICE:
+            if d.index < len(shares):
                 shares[d.index] -= d.milli * sign
 
 

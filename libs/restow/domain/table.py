@@ -16,7 +16,11 @@ WHOLE = 1000
 """Thousandths of a device."""
 
 NO_DEVICE = -(1 << 40)
-"""Free share of a device that the node does not have: below anything that over-commitment can lead to."""
+"""Added to the free share of a device that the node does not have: below anything that over-commitment can lead to. So
+a charge to such a device is kept, and counts when the device appears."""
+
+MAX_DEVICES = 256
+"""Devices of one node; an index beyond is nobody's."""
 
 
 class Kind(Enum):
@@ -41,7 +45,7 @@ class Vector:
 class NodeTable:
     """Arrays `(nodes, resources) int64`: `allocatable`, `used` (pods), `reserved` (held, not yet consumed), `releasing`
     (the part of `used` whose pods are terminating), and `free = allocatable - used - reserved`. `device_free` is
-    `(nodes, devices) int64` in thousandths, NO_DEVICE where there is none. `alive` marks rows that are nodes. Arrays are
+    `(nodes, devices) int64` in thousandths, far below zero where there is none. `alive` marks rows that are nodes. Arrays are
     views of larger buffers; take them anew after adding a node or a column."""
 
     def __init__(self) -> None:
@@ -126,15 +130,18 @@ class NodeTable:
         return row
 
     def _set_devices(self, row: int, count: int) -> None:
-        while count > self._devices.shape[1]:
+        count = min(count, MAX_DEVICES)
+        self._widen(count)
+        shares = self._devices[row]
+        had = shares > NO_DEVICE // 2
+        has = np.arange(len(shares)) < count
+        shares[has & ~had] += WHOLE - NO_DEVICE
+        shares[had & ~has] -= WHOLE - NO_DEVICE
+
+    def _widen(self, width: int) -> None:
+        while width > self._devices.shape[1]:
             self._devices = np.concatenate([self._devices, np.full_like(self._devices, NO_DEVICE)], axis=1)
             self._views()
-        shares = self._devices[row]
-        for index in range(len(shares)):
-            if index < count and shares[index] == NO_DEVICE:
-                shares[index] = WHOLE
-            elif index >= count:
-                shares[index] = NO_DEVICE
 
     def _views(self) -> None:
         n, m = self._size, len(self.columns)
@@ -167,10 +174,8 @@ class NodeTable:
             if kind is Kind.RELEASING:
                 self.releasing[row, v.columns] += amounts
         self.free[row, v.columns] -= amounts
-        shares = self._devices[row]
         for d in devices:
-            if d.index < len(shares) and shares[d.index] != NO_DEVICE:
-                shares[d.index] -= d.milli * sign
+            self._charge_device(row, d, sign)
 
     def charge_many(self, rows: Sequence[int], vectors: Sequence[Vector], devices: Sequence[tuple[DeviceShare, ...]]) -> None:
         """`charge(row, vector, devices, 1)` for each, in a few array operations."""
@@ -182,8 +187,14 @@ class NodeTable:
         np.subtract.at(self.free, (where, columns), amounts)
         for row, shares in zip(rows, devices, strict=True):
             for d in shares:
-                if d.index < self._devices.shape[1] and self._devices[row, d.index] != NO_DEVICE:
-                    self._devices[row, d.index] -= d.milli
+                self._charge_device(row, d, 1)
+
+    def _charge_device(self, row: int, share: DeviceShare, sign: int) -> None:
+        if not 0 <= share.index < MAX_DEVICES:
+            return
+        if share.index >= self._devices.shape[1]:
+            self._widen(share.index + 1)
+        self._devices[row, share.index] -= share.milli * sign
 
     # -- questions ---------------------------------------------------------------------------------------------------
 

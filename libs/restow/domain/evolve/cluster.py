@@ -153,6 +153,8 @@ def reservation_observed(state: ClusterState, event: e.ReservationObserved) -> N
         cancel(state, uid, "Deleted")
     elif needs_review(record):
         state.put(state.unreviewed, uid, None)
+    else:
+        state.drop(state.unreviewed, uid)
     rephase(state, uid)
 
 

@@ -1,0 +1,80 @@
+"""`python -m tests.bench [names] [--quick] [-o table|json]`: ours beside a baseline, measured in the same run.
+
+Every benchmark runs in a process of its own, so that none inherits another's memory.
+"""
+
+import argparse
+import asyncio
+import importlib
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+
+import msgspec
+
+from .table import Machine, Result, Row, Size, machine, progress, render
+
+NAMES = ("latency", "burst", "reservation", "migration", "append", "replay", "session", "plan", "cold_start")
+"""Each is a module with TITLE, BASELINE and `async def measure(size) -> list[Row]`."""
+
+
+class Report(msgspec.Struct):
+    when: str
+    command: str
+    machine: Machine
+    results: list[Result]
+
+
+def run(name: str, size: Size) -> Result:
+    """In this process."""
+    import uvloop
+
+    module = importlib.import_module(f"{__package__}.{name}")
+    started = time.perf_counter()
+    rows: list[Row] = uvloop.run(module.measure(size))
+    return Result(name, module.TITLE, module.BASELINE, rows, time.perf_counter() - started)
+
+
+def apart(name: str, size: Size) -> Result:
+    """In a new process; a benchmark that fails says so in the table."""
+    progress(f"{name} …")
+    argv = [sys.executable, "-m", str(__package__), name, "--here", "--size", size]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode == 0:
+        return msgspec.json.decode(done.stdout, type=Result)
+    words = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
+    return Result(name, name, "", [], failed=words[-1])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(NAMES)} (default: all)")
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, under 90 s; their numbers are not the goals'")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument("--size", type=Size, help=argparse.SUPPRESS)
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if unknown := [name for name in given.names if name not in NAMES]:
+        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    size = given.size or (Size.QUICK if given.quick else Size.FULL)
+    names = given.names or NAMES
+    if given.here:
+        sys.stdout.write(msgspec.json.encode(run(names[0], size)).decode())
+        return 0
+    results = [apart(name, size) for name in names]
+    when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    command = " ".join(["python -m tests.bench", *given.names, *(["--quick"] if size is Size.QUICK else [])])
+    if given.output == "json":
+        report = Report(when, command, machine(), results)
+        print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+    else:
+        print(render(results, machine(), command, when))
+    return 1 if any(result.failed for result in results) else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        sys.exit(130)

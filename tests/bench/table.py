@@ -1,0 +1,177 @@
+"""What every benchmark gives, and the one table that shows it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+WIDTH = 100
+LESS_IS_BETTER = ("ms", "s", "GB", "MB")
+
+
+class Size(StrEnum):
+    """`SMOKE` only shows that the benchmark runs; its numbers mean nothing."""
+
+    FULL = "full"
+    QUICK = "quick"
+    SMOKE = "smoke"
+
+
+class Row(msgspec.Struct, omit_defaults=True):
+    """One line. `baseline` was measured in the same run; `known` elsewhere, and is marked. `goal` is in `unit`, too."""
+
+    what: str
+    ours: float
+    unit: str
+    baseline: float | None = None
+    known: float | None = None
+    goal: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times better ours is: above 1 is better, whatever the unit."""
+        other = self.baseline if self.baseline is not None else self.known
+        if not other or not self.ours:
+            return None
+        return other / self.ours if self.unit in LESS_IS_BETTER else self.ours / other
+
+    @property
+    def met(self) -> bool | None:
+        if self.goal is None:
+            return None
+        return self.ours <= self.goal if self.unit in LESS_IS_BETTER else self.ours >= self.goal
+
+
+class Result(msgspec.Struct):
+    """One benchmark's rows, with what the baseline is. `failed` says why there are none."""
+
+    name: str
+    title: str
+    baseline: str
+    rows: list[Row]
+    seconds: float = 0.0
+    failed: str = ""
+
+
+class Machine(msgspec.Struct):
+    cpu: str
+    cores: int
+    memory: str
+    system: str
+    python: str
+    nats: str
+
+
+def machine() -> Machine:
+    """This one, as far as it tells."""
+    return Machine(
+        cpu=_first("/proc/cpuinfo", "model name") or platform.processor() or platform.machine(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        memory=_gib(_first("/proc/meminfo", "MemTotal")),
+        system=f"{platform.system()} {platform.release().split('-')[0]}",
+        python=platform.python_version(),
+        nats=_nats(),
+    )
+
+
+def _first(path: str, key: str) -> str:
+    try:
+        with open(path) as file:
+            for line in file:
+                if line.startswith(key):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return ""
+
+
+def _gib(kilobytes: str) -> str:
+    return f"{int(kilobytes.split()[0]) / (1 << 20):.0f} GiB" if kilobytes else "unknown"
+
+
+def _nats() -> str:
+    from restow.eventlog.server import find_binary
+
+    said = subprocess.run([str(find_binary()), "--version"], capture_output=True, text=True, check=True).stdout
+    return said.split()[-1].removeprefix("v")
+
+
+def number(value: float, unit: str) -> str:
+    """Three significant figures, thousands apart."""
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:,.{digits}f} {unit}" if not unit.startswith("/") else f"{value:,.{digits}f}{unit}"
+
+
+def render(results: Iterable[Result], here: Machine, command: str, when: str) -> str:
+    """At most WIDTH columns."""
+    results = list(results)
+    lines = [
+        f"Restow benchmarks, {when} · {command}",
+        f"{here.cpu}, {here.cores} cores, {here.memory} · {here.system} · Python {here.python} · nats-server {here.nats}",
+        "",
+        _line("", "ours", "baseline", "ratio", "goal", "met"),
+        "─" * WIDTH,
+    ]
+    for result in results:
+        lines.append(f"{result.title}  ({result.seconds:.0f} s)")
+        if result.baseline:
+            lines += _wrapped(f"baseline: {result.baseline}")
+        if result.failed:
+            lines += _wrapped(f"FAILED: {result.failed}")
+        lines += [_row(row) for row in result.rows]
+        lines.append("")
+    rows = [row for result in results for row in result.rows]
+    judged = [row for row in rows if row.met is not None]
+    lines.append("─" * WIDTH)
+    lines.append(f"goals met: {sum(bool(row.met) for row in judged)} of {len(judged)} · ratio above 1: ours is better")
+    if any(row.known is not None and row.baseline is None for row in rows):
+        lines.append("* known elsewhere (DESIGN 9), not measured in this run")
+    return "\n".join(lines)
+
+
+def _row(row: Row) -> str:
+    other = ""
+    if row.baseline is not None:
+        other = number(row.baseline, row.unit)
+    elif row.known is not None:
+        other = f"{number(row.known, row.unit)} *"
+    ratio = row.ratio
+    sign = "≤" if row.unit in LESS_IS_BETTER else "≥"
+    goal = f"{sign} {row.goal:,.4g} {row.unit}".replace(" /", "/") if row.goal is not None else ""
+    met = {None: "", True: "yes", False: "NO"}[row.met]
+    return _line("  " + row.what, number(row.ours, row.unit), other, "" if ratio is None else f"{ratio:,.3g}x", goal, met)
+
+
+def _line(what: str, ours: str, baseline: str, ratio: str, goal: str, met: str) -> str:
+    return f"{what:<39.39}{ours:>17}{baseline:>18}{ratio:>8}{goal:>14}{met:>4}".rstrip()
+
+
+def _wrapped(text: str) -> list[str]:
+    lines, line = [], "  "
+    for word in text.split():
+        if len(line) + len(word) + 1 > WIDTH:
+            lines.append(line)
+            line = "    "
+        line += f" {word}" if line.strip() else word
+    return [*lines, line]
+
+
+def percentile(values: Iterable[float], percent: int) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) * percent // 100, len(ordered) - 1)]
+
+
+def median(values: Iterable[float]) -> float:
+    return percentile(values, 50)
+
+
+def progress(text: str) -> None:
+    """What is going on, for whoever waits; the table alone goes to stdout."""
+    if sys.stderr.isatty():
+        print(f"  {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,136 @@
+"""The clusters that the benchmarks in one process work on: node and pod shapes of the openb trace, as facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from restow.cli.demo.generate import NODE_SHAPES, POD_SHAPES
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.codec import Decision, encode
+from restow.contracts.envelope import Envelope
+from restow.contracts.values import DeviceRequest, DeviceShare, OwnerRef, PodShape
+from restow.domain.fold import fold
+from restow.domain.resources import GPU_MILLI
+from restow.domain.state import ClusterState
+from restow.eventlog.port import Record
+
+MIB = 1 << 20
+START = 1_767_225_600_000
+FAMILIES = {"cluster": "cluster@1", "session": "session@1"}
+
+
+def shape_id(i: int) -> str:
+    return f"{i:016x}"
+
+
+def shape_facts(count: int) -> list[e.Event]:
+    """`count` shapes, the trace's most popular ones; more of them differ in memory."""
+    facts: list[e.Event] = []
+    for i in range(count):
+        (cpu, memory, gpus, milli), _ = POD_SHAPES[i % len(POD_SHAPES)]
+        requests = {"cpu": cpu // 4, "memory": (memory // 4 + i // len(POD_SHAPES)) * MIB, "pods": 1}
+        devices = DeviceRequest(gpus, milli) if gpus else None
+        if gpus:
+            requests[GPU_MILLI] = gpus * milli
+        spec = PodShape(requests, scheduler="restow", devices=devices, spec_digest=shape_id(i))
+        facts.append(e.ShapeDeclared(shape_id(i), spec))  # type: ignore[arg-type]
+    return facts
+
+
+def node_facts(count: int) -> list[e.NodeObserved]:
+    """Nodes in the trace's mix, with the labels that a cloud gives."""
+    pool = [shape for shape, weight in NODE_SHAPES for _ in range(max(1, weight // 20))]
+    facts = []
+    for i in range(count):
+        cpu, memory, gpus, model = pool[i * 7 % len(pool)]
+        name = f"node-{i:05d}"
+        labels = {
+            "kubernetes.io/hostname": name,
+            "kubernetes.io/arch": "amd64",
+            "topology.kubernetes.io/zone": f"zone-{i % 3}",
+            "alibabacloud.com/gpu-card-model": model,
+        }
+        room = {"cpu": cpu, "memory": memory * MIB, "pods": 110, "ephemeral-storage": 100 << 30, GPU_MILLI: gpus * 1000}
+        facts.append(e.NodeObserved(name, f"uid-{name}", room, labels, devices=gpus))  # type: ignore[arg-type]
+    return facts
+
+
+def pod_fact(i: int, shape: int, node: str | None = None, devices: tuple[DeviceShare, ...] = ()) -> e.PodObserved:
+    """A ReplicaSet's pod: pending, or running on `node`."""
+    owner = OwnerRef("ReplicaSet", f"job-{i // 10}", f"uid-job-{i // 10}")
+    running = node is not None
+    return e.PodObserved(
+        f"00000000-0000-4000-8000-{i:012d}", f"team-{i % 7}", f"job-{i // 10}-{i:06d}", shape_id(shape), START,  # type: ignore[arg-type]
+        labels={"app": f"job-{i // 10}"}, owner=owner, node=node, phase="Running" if running else "Pending",  # type: ignore[arg-type]
+        ready=running, devices=devices,
+    )  # fmt: skip
+
+
+class Scribe:
+    """Folds facts into `state` as commits, the way a service does."""
+
+    def __init__(self) -> None:
+        self.state = ClusterState()
+
+    def facts(self, events: Sequence[e.Event], at_once: int = 1_000) -> None:
+        for i in range(0, len(events), at_once):
+            decision = Decision(c.Observe("pods", "watch"), tuple(events[i : i + at_once]))
+            fold(self.state, self.state.seq + 1, "cluster", START, [decision])
+
+
+def filled(nodes: int, pods: int, shapes: int = 24, empty_every: int = 3) -> ClusterState:
+    """`pods` running pods on `nodes` nodes; every `empty_every`-th node runs few of them, so that it can be emptied."""
+    scribe = Scribe()
+    state = scribe.state
+    facts = node_facts(nodes)
+    scribe.facts([*facts, *shape_facts(shapes)])
+    table = state.table
+    made, at, skipped = 0, 0, 0
+    batch: list[e.Event] = []
+    while made < pods and skipped < 20 * nodes:
+        i, row = at % nodes, table.rows[facts[at % nodes].name]
+        lap = at // nodes
+        at += 1
+        if i % empty_every == 0 and lap % 4:
+            continue
+        shape = (i * 5 + lap * 11) % shapes
+        v = state.vectors[shape_id(shape)]  # type: ignore[index]
+        if not table.fits_row(row, v):
+            skipped += 1
+            continue
+        fact = pod_fact(made, shape, facts[i].name, table.choose_devices(row, v.devices) or ())
+        scribe.facts([fact])
+        made += 1
+    del batch
+    return state
+
+
+def envelope(seq: int, family: str) -> Envelope:
+    return Envelope(
+        id=f"{seq:026d}", source=f"/restow/bench/{family}", time="2026-01-01T00:00:00.000Z", read=seq - 1, logic=FAMILIES[family]
+    )
+
+
+def record(seq: int, family: str, command: c.Command, events: Sequence[e.Event]) -> Record:
+    return Record(seq, family, envelope(seq, family), encode([Decision(command, tuple(events))]), 0)
+
+
+def history(events: int, at_once: int) -> Iterator[Record]:
+    """A log of at least `events` events, `at_once` a commit: pods come, are placed, run and go, on a cluster of 500 nodes."""
+    seq, told, made = 1, 0, 0
+    yield record(seq, "cluster", c.Observe("nodes", "list"), [*node_facts(500), *shape_facts(8)])
+    while told < events:
+        pods = [pod_fact(made + i, (made + i) % 8) for i in range(at_once)]
+        nodes = [f"node-{(made * 31 + i) % 500:05d}" for i in range(at_once)]
+        steps: tuple[tuple[str, c.Command, list[e.Event]], ...] = (
+            ("cluster", c.Observe("pods", "watch"), list(pods)),
+            ("session", c.Schedule(START), [e.PodPlaced(p.pod, n) for p, n in zip(pods, nodes, strict=True)]),  # type: ignore[arg-type]
+            ("cluster", c.Observe("pods", "watch"), [e.PodChanged(p.pod, n, "Running", True) for p, n in zip(pods, nodes, strict=True)]),  # type: ignore[arg-type]
+            ("cluster", c.Observe("pods", "watch"), [e.PodGone(p.pod) for p in pods]),
+        )  # fmt: skip
+        for family, command, what in steps:
+            seq += 1
+            yield record(seq, family, command, what)
+        made += at_once
+        told += 4 * at_once

@@ -1,0 +1,369 @@
+"""An independent judge of an exported log: its own small fold in plain Python, nothing of `restow.domain`.
+
+`check(file)` reads every commit of a `.jsonl.zst` export and asserts, after each event: no node, resource or device is
+promised twice; a hold is handed over at most once; nobody is evicted before a landing place was held; what `landed` is
+where the plan said; no pod is placed twice at the same time. At the end no hold may be left, and every migration is over.
+
+`python tests/checker.py FILE` does it by hand.
+"""
+
+import json
+import sys
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import zstandard
+
+from restow.contracts.codec import decode
+
+GPU = "restow.dev/gpu-milli"
+OVER = ("Succeeded", "Failed")
+FINAL = ("landed", "failed", "not_recreated")
+
+
+@dataclass
+class Report:
+    """`broken`: sentences that begin with a sequence. `overtaken`: over-commitment that facts brought about by themselves, or
+    that came between a decision's read and its commit; nobody's fault, and never seen where all pods are ours."""
+
+    broken: list[str] = field(default_factory=list)
+    overtaken: list[str] = field(default_factory=list)
+    events: Counter = field(default_factory=Counter)
+    leaders: Counter = field(default_factory=Counter)
+    commits: int = 0
+    holds_left: int = 0
+
+    @property
+    def ok(self):
+        return not self.broken and not self.overtaken
+
+
+def records(path):
+    """(sequence, family, read, time, events) of every commit; events as plain values."""
+    raw = zstandard.ZstdDecompressor().stream_reader(Path(path).open("rb"), read_across_frames=True).read()
+    for line in raw.splitlines()[1:]:
+        record = json.loads(line)
+        body = record["body"]
+        decode(json.dumps(body).encode())  # a commit of the contract, or an exception
+        events = [event for decision in body["decisions"] for event in decision["events"]]
+        yield record["seq"], record["family"], int(record["headers"]["restow-read"]), events
+
+
+def check(path, *, deletions_after_plan=False):
+    """`deletions_after_plan`: others delete pods, too, after the first plan."""
+    judge = Judge(strict=not deletions_after_plan)
+    expected = None
+    for seq, family, read, events in records(path):
+        if expected is not None and seq != expected:
+            judge.say(seq, f"sequence {expected} is missing")
+        expected = seq + 1
+        judge.commit(seq, family, read, events)
+    judge.end()
+    return judge.report
+
+
+class Judge:
+    def __init__(self, strict=True):
+        self.report, self.strict = Report(), strict
+        self.seq = self.read = 0
+        self.shapes, self.nodes, self.pods, self.placed = {}, {}, {}, {}
+        self.used = defaultdict(Counter)
+        """node → resource, or device index → amount promised to pods and holds."""
+        self.charges = {}
+        """pod uid, or (reservation, slot) → (node, amounts)."""
+        self.raised = {}
+        """node → sequence of the last fact that took room from it."""
+        self.reservations, self.slots, self.migrations = {}, {}, {}
+        self.held_before, self.handed = set(), set()
+        self.planned = False
+
+    def say(self, seq, what):
+        self.report.broken.append(f"{seq}: {what}")
+
+    def commit(self, seq, family, read, events):
+        self.seq, self.read = seq, read
+        self.report.commits += 1
+        if not 0 <= read < seq:
+            self.say(seq, f"it was decided at {read}, which is not before it")
+        for event in events:
+            kind = event["type"]
+            self.report.events[kind] += 1
+            if kind.partition(".")[0] != family:
+                self.say(seq, f"{kind} in a commit of {family}")
+            rule = getattr(self, kind.replace(".", "_"), None)
+            if rule is not None:
+                rule(event)
+            elif kind.endswith(".led"):
+                self.report.leaders[family] += 1
+                if event["epoch"] != self.report.leaders[family]:
+                    self.say(seq, f"epoch {event['epoch']} of {family} follows {self.report.leaders[family] - 1}")
+
+    # -- who has what ------------------------------------------------------------------------------------------------
+
+    def amounts(self, shape, devices):
+        spec = self.shapes[shape]
+        found = Counter(spec["requests"])
+        for share in devices:
+            found[share["index"]] += share["milli"]
+        if spec.get("devices") and not devices:
+            found["?"] += 1
+        return found
+
+    def charge(self, key, node, amounts, *, fact):
+        old = self.charges.get(key)
+        new = None if node is None else (node, amounts)
+        if old == new:
+            return
+        if old is not None:
+            self.used[old[0]].subtract(old[1])
+        if new is None:
+            del self.charges[key]
+            return
+        self.charges[key] = new
+        self.used[node].update(amounts)
+        more = old is None or old[0] != node or any(v > old[1][k] for k, v in amounts.items())
+        if fact and more:
+            self.raised[node] = self.seq
+        if more:
+            self.judge_node(node, key)
+
+    def judge_node(self, name, key):
+        node = self.nodes.get(name)
+        if node is None:
+            return
+        room = dict(node["allocatable"])
+        room.update(dict.fromkeys(range(node.get("devices", 0)), 1000))
+        for what, amount in self.used[name].items():
+            if amount > room.get(what, 0) and what != "?":
+                sentence = f"{name} has {room.get(what, 0)} of {what!s}, {amount} are promised (last to {key})"
+                if self.raised.get(name, 0) > self.read:
+                    self.report.overtaken.append(f"{self.seq}: {sentence}")
+                else:
+                    self.say(self.seq, sentence)
+
+    def settle(self, uid, *, fact):
+        pod, placement = self.pods.get(uid), self.placed.get(uid)
+        if pod is None or pod.get("phase", "Pending") in OVER:
+            return self.charge(uid, None, None, fact=fact)
+        node = pod.get("node") or (placement[0] if placement else None)
+        if node is None:
+            return self.charge(uid, None, None, fact=fact)
+        devices = pod.get("devices") or (placement[1] if placement and placement[0] == node else ())
+        return self.charge(uid, node, self.amounts(pod["shape"], devices), fact=fact)
+
+    # -- facts -------------------------------------------------------------------------------------------------------
+
+    def cluster_node_observed(self, event):
+        name, old = event["name"], self.nodes.get(event["name"])
+        self.nodes[name] = event
+        if old is not None and old["allocatable"] != event["allocatable"]:
+            self.raised[name] = self.seq
+        self.judge_node(name, "the node itself")
+
+    def cluster_node_gone(self, event):
+        self.nodes.pop(event["name"], None)
+
+    def cluster_shape_declared(self, event):
+        self.shapes[event["shape"]] = event["spec"]
+
+    def cluster_pod_observed(self, event):
+        self.moved(event["pod"], event)
+
+    def cluster_pod_changed(self, event):
+        if event["pod"] in self.pods:
+            before = self.pods[event["pod"]]
+            now = {k: before[k] for k in ("shape", "name", "namespace", "labels", "owner") if k in before} | event
+            self.moved(event["pod"], now)
+
+    def moved(self, uid, now):
+        before = self.pods.get(uid, {})
+        if before.get("node") and now.get("node") != before["node"]:
+            self.say(self.seq, f"pod {now['name']} went from {before['node']} to {now.get('node')}")
+        self.pods[uid] = now
+        if now.get("deleting") and not before.get("deleting"):
+            self.ended(uid, now["name"])
+        self.settle(uid, fact=True)
+
+    def cluster_pod_gone(self, event):
+        pod = self.pods.get(event["pod"])
+        if pod is not None and not pod.get("deleting"):
+            self.ended(event["pod"], pod["name"])
+        self.pods.pop(event["pod"], None)
+        self.placed.pop(event["pod"], None)
+        self.settle(event["pod"], fact=True)
+
+    def ended(self, uid, name):
+        """Nobody else deletes pods after the first plan, so whatever ends then was evicted by a migration."""
+        if not (self.strict and self.planned):
+            return
+        steps = [m["step"] for m in self.migrations.values() if m["pod"] == uid]
+        if not any(step in ("evicting", "aborting", "evicted") for step in steps):
+            self.say(self.seq, f"pod {name} was ended, but its migrations are {steps or 'none'}")
+
+    def cluster_reservation_observed(self, event):
+        uid = event["reservation"]
+        known = self.reservations.setdefault(uid, {"dead": "", "accepted": 0})
+        known.update(fact=event)
+        if event.get("deleting"):
+            known["dead"] = known["dead"] or "deleting"
+
+    def cluster_reservation_gone(self, event):
+        if event["reservation"] in self.reservations:
+            self.reservations[event["reservation"]]["dead"] = "gone"
+
+    # -- session -----------------------------------------------------------------------------------------------------
+
+    def place(self, uid, node, devices):
+        """Whether the placement counts: facts that came in between may have overtaken it."""
+        if uid in self.placed:
+            self.say(self.seq, f"pod {uid} is placed on {node}, and was placed on {self.placed[uid][0]} already")
+        pod = self.pods.get(uid)
+        if pod is None or pod.get("deleting") or pod.get("node") or pod.get("phase", "Pending") != "Pending":
+            return False
+        self.placed[uid] = (node, devices)
+        return True
+
+    def session_pod_placed(self, event):
+        if self.place(event["pod"], event["node"], event.get("devices", ())):
+            self.settle(event["pod"], fact=False)
+
+    def session_pod_released(self, event):
+        if self.placed.pop(event["pod"], None) is None and event["pod"] in self.pods:
+            self.say(self.seq, f"pod {event['pod']} is released without having been placed")
+        self.settle(event["pod"], fact=False)
+
+    def session_hold_placed(self, event):
+        uid, key = event["reservation"], (event["reservation"], event["slot"])
+        record = self.reservations.get(uid)
+        if self.slots.get(key) == "held":
+            self.say(self.seq, f"{key} is held twice")
+        if record is None or record["dead"] or not record["accepted"]:
+            return
+        task = event["slot"].rpartition("-")[0]
+        shape = next((t["shape"] for t in record["fact"]["spec"]["tasks"] if t["name"] == task), None)
+        if shape is None:
+            return
+        self.slots[key] = "held"
+        if (migration := record["fact"].get("migration")) and migration in self.migrations:
+            if event["node"] != self.migrations[migration]["target"]:
+                self.say(self.seq, f"migration {migration} is held on {event['node']}, not on its target")
+            self.held_before.add(migration)
+        if event["node"] in self.nodes:
+            self.charge(key, event["node"], self.amounts(shape, event.get("devices", ())), fact=False)
+
+    def session_handed_over(self, event):
+        key = (event["reservation"], event["slot"])
+        if self.slots.get(key) != "held":
+            self.say(self.seq, f"{key} is handed over to {event['pod']}, but it is {self.slots.get(key, 'unknown')}")
+            return
+        if self.place(event["pod"], event["node"], event.get("devices", ())):
+            # Facts may have ended the pod in between: then the hold stays for the next one.
+            if key in self.handed and self.slots[key] != "held":
+                self.say(self.seq, f"{key} is handed over twice")
+            self.handed.add(key)
+            self.slots[key] = "used"
+            if key in self.charges:
+                self.charge(key, None, None, fact=False)
+            self.settle(event["pod"], fact=False)
+
+    def session_hold_released(self, event):
+        key = (event["reservation"], event["slot"])
+        if self.slots.get(key) != "held":
+            self.say(self.seq, f"{key} is released, but it is {self.slots.get(key, 'unknown')}")
+        self.slots[key] = "released"
+        if key in self.charges:
+            self.charge(key, None, None, fact=False)
+
+    # -- reservation, gc, migration ----------------------------------------------------------------------------------
+
+    def reservation_accepted(self, event):
+        if event["reservation"] in self.reservations:
+            self.reservations[event["reservation"]]["accepted"] = event["generation"]
+
+    def reservation_refused(self, event):
+        if event["reservation"] in self.reservations:
+            self.reservations[event["reservation"]]["dead"] = "refused"
+
+    def gc_expired(self, event):
+        self.die(event, "expired")
+
+    def gc_collected(self, event):
+        self.die(event, "collected")
+
+    def die(self, event, why):
+        record = self.reservations.get(event["reservation"])
+        if record is not None:
+            record["dead"] = record["dead"] or why
+
+    def migration_planned(self, event):
+        self.planned = True
+        for move in event.get("moves", ()):
+            if move["migration"] in self.migrations:
+                self.say(self.seq, f"migration {move['migration']} is planned twice")
+            self.migrations[move["migration"]] = {"step": "planned", **move}
+
+    def step(self, event, *allowed):
+        name, migration = event["type"].partition(".")[2], self.migrations.get(event["migration"])
+        if migration is None:
+            return self.say(self.seq, f"{name} of the unknown migration {event['migration']}")
+        if migration["step"] not in allowed:
+            self.say(self.seq, f"migration {event['migration']} is {name} after {migration['step']}")
+        migration["step"] = name
+        return migration
+
+    def migration_holding(self, event):
+        self.step(event, "planned")
+
+    def migration_held(self, event):
+        self.step(event, "holding")
+
+    def migration_evicting(self, event):
+        self.step(event, "held")
+        if event["migration"] not in self.held_before:
+            self.say(self.seq, f"migration {event['migration']} evicts before a landing place was held")
+
+    def migration_evicted(self, event):
+        self.step(event, "holding", "held", "evicting", "aborting")
+
+    def migration_aborting(self, event):
+        self.step(event, "evicting")
+
+    def migration_landed(self, event):
+        migration = self.step(event, "evicted")
+        pod = self.pods.get(event["pod"], {})
+        if not migration or event["node"] != migration["target"]:
+            self.say(self.seq, f"migration {event['migration']} landed on {event['node']}, not on its target")
+        # The fact may have changed between the decision's read and its commit; where it is says enough.
+        elif pod and pod.get("node") != event["node"]:
+            self.say(self.seq, f"migration {event['migration']} landed, but pod {event['pod']} is on {pod.get('node')}")
+
+    def migration_failed(self, event):
+        self.step(event, "planned", "holding", "held", "aborting", "evicted")
+
+    def migration_not_recreated(self, event):
+        self.step(event, "evicted")
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def end(self):
+        for key, state in self.slots.items():
+            if state == "held":
+                self.report.holds_left += 1
+                record = self.reservations[key[0]]
+                migration = self.migrations.get(record["fact"].get("migration", ""))
+                if record["dead"] or (migration and migration["step"] in FINAL):
+                    self.say(self.seq, f"at the end {key} is still held; its Reservation is {record['dead'] or 'of a finished migration'}")
+        for id, migration in self.migrations.items():
+            if migration["step"] not in FINAL:
+                self.say(self.seq, f"at the end migration {id} is {migration['step']}")
+        for name in self.used:
+            self.judge_node(name, "the end")
+
+
+if __name__ == "__main__":
+    report = check(sys.argv[1])
+    print(f"{report.commits} commits, {sum(report.events.values())} events, {sum(report.leaders.values())} leaders")
+    for sentence in (report.broken + report.overtaken)[:40]:
+        print(sentence)
+    sys.exit(0 if report.ok else 1)
