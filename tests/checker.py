@@ -75,7 +75,7 @@ class Judge:
         self.raised = {}
         """node → sequence of the last fact that took room from it."""
         self.reservations, self.slots, self.migrations = {}, {}, {}
-        self.held_before, self.handed = set(), set()
+        self.held_before = set()
         self.planned = False
 
     def say(self, seq, what):
@@ -259,9 +259,6 @@ class Judge:
             return
         if self.place(event["pod"], event["node"], event.get("devices", ())):
             # Facts may have ended the pod in between: then the hold stays for the next one.
-            if key in self.handed and self.slots[key] != "held":
-                self.say(self.seq, f"{key} is handed over twice")
-            self.handed.add(key)
             self.slots[key] = "used"
             if key in self.charges:
                 self.charge(key, None, None, fact=False)

