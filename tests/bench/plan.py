@@ -1,0 +1,56 @@
+"""The defragmentation plan, decided on a full state."""
+
+import time
+
+from restow.contracts.ids import Millis, PlanId
+from restow.domain import defragmentation
+from restow.domain.config import DefragmentationArgs
+from restow.domain.state import ClusterState
+
+from .naive_plan import naive_plan
+from .table import Row, Size, median
+from .world import START, filled
+
+TITLE = "defragmentation plan (sources, targets, landing places, packing before and after)"
+BASELINE = "seed 000's pseudo code in plain Python, moves only; same moves. At the full size it would take minutes"
+
+SIZES = {
+    Size.FULL: ((500, 5_000, True), (5_000, 50_000, False)),
+    Size.QUICK: ((200, 2_000, True), (2_000, 20_000, False)),
+    Size.SMOKE: ((30, 300, True),),
+}
+ARGS = DefragmentationArgs(
+    protectionThresholds={"nvidia.com/gpu": 95}, defragmentThresholds={"nvidia.com/gpu": 50}, lowThresholds={"nvidia.com/gpu": 50}
+)
+REPEATS = 5
+MAX_MOVES = 2_000
+
+
+async def measure(size: Size) -> list[Row]:
+    return [_one(nodes, pods, naive, size) for nodes, pods, naive in SIZES[size]]
+
+
+def _one(nodes: int, pods: int, naive: bool, size: Size) -> Row:
+    state = filled(nodes, pods)
+    seconds: list[float] = []
+    for i in range(REPEATS):
+        if not i:
+            state.memo.clear()  # the first plan of a service's life is among the repeats
+        started = time.perf_counter()
+        planned = defragmentation.plan(state, ARGS, Millis(START), PlanId(f"p{i}"), MAX_MOVES)
+        seconds.append(time.perf_counter() - started)
+    if not planned.moves:
+        raise AssertionError("the plan moves nothing: it would measure nothing")
+    baseline = _naive(state, [(m.pod, m.source, m.target) for m in planned.moves]) if naive else None
+    what = f"{nodes:,} nodes, {len(state.pods):,} pods: {len(planned.moves):,} moves"
+    goal = 500.0 if size is Size.FULL and not naive else None
+    return Row(what, median(seconds) * 1e3, "ms", baseline=baseline, goal=goal)
+
+
+def _naive(state: ClusterState, ours: list[tuple[str, str, str]]) -> float:
+    started = time.perf_counter()
+    moves = naive_plan(state, ARGS, MAX_MOVES)
+    seconds = time.perf_counter() - started
+    if moves != ours:
+        raise AssertionError(f"the naive planner moves {len(moves)} pods, ours {len(ours)}, and not the same")
+    return seconds * 1e3
