@@ -24,10 +24,11 @@ def export(path, log):
 
 @pytest.fixture(autouse=True)
 def no_stack(tmp_path, monkeypatch):
-    """No test finds a stack, a broker's address or a wide terminal that happens to be there."""
+    """No test finds a stack or a broker's address that happens to be there; output is for a terminal of 100 columns."""
     monkeypatch.chdir(tmp_path)
-    for name in ("RESTOW_NATS_URL", "RESTOW_CLUSTER", "COLUMNS"):
+    for name in ("RESTOW_NATS_URL", "RESTOW_CLUSTER"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
 
 
 @pytest.fixture

@@ -177,3 +177,10 @@ def test_a_dry_run_offline_is_decided_on_the_log(restow, as_json, tmp_path):
     assert "shop/lone  a       b" in text
     assert "stay where they are: 1 " in text
     assert as_json("defrag", "--dry-run", "--log", file)["events"][0]["moves"][0]["target"] == "b"
+
+
+def test_into_a_pipe_nothing_is_cut(restow, moved, monkeypatch):
+    monkeypatch.delenv("COLUMNS")
+    text = restow("why", "web-new", "--log", moved).output
+    assert "place task-0 of shop/restow-p1-1 is handed over to shop/web-new on b" in text
+    assert "…" not in text

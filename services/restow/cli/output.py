@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import textwrap
@@ -13,7 +14,8 @@ from typing import Any
 import click
 
 WIDTH = 100
-"""Columns of a table where the terminal's width is not known."""
+"""Columns of a terminal whose width is not known."""
+_UNBOUNDED = 100_000
 _NARROWEST = 6
 _QUIET = 2.0
 """Seconds of work that need no progress."""
@@ -24,8 +26,10 @@ output_option = click.option(
 
 
 def width() -> int:
-    """Columns to use: the terminal's, else 100."""
-    return max(60, shutil.get_terminal_size((WIDTH, 24)).columns) if sys.stdout.isatty() else WIDTH
+    """Columns to use: the terminal's, or what COLUMNS says. Into a pipe or a file nothing is cut: names stay whole."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
+        return max(60, shutil.get_terminal_size((WIDTH, 24)).columns)
+    return _UNBOUNDED
 
 
 def heading(text: str) -> str:

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 from restow.contracts.ids import ReservationUid, ShapeId
 from restow.domain import resources as r
+from restow.domain.quantity import format_resource
 from restow.domain.records import PhaseSince, ReservationPhase, Slot, SlotPhase
 from restow.domain.state import ClusterState
-from restow.runtime.clock import rfc3339
 
 
 def status(state: ClusterState, uid: ReservationUid) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def status(state: ClusterState, uid: ReservationUid) -> dict[str, Any]:
         "available": counts[SlotPhase.HELD],
         "succeeded": counts[SlotPhase.USED],
         "failed": counts[SlotPhase.FAILED],
-        "conditions": [{"status": str(phase), "lastTransitionTime": rfc3339(at)} for phase, at in since.history],
+        "conditions": [{"status": str(phase), "lastTransitionTime": _second(at)} for phase, at in since.history],
         "phase": str(since.phase),
     }
     return body | ({"nodeName": node} if node and len(slots) == 1 else {})
@@ -56,8 +57,13 @@ def _condition(kind: str, holds: bool, since: PhaseSince, reason: str) -> dict[s
 
 
 def _moment(since: PhaseSince) -> dict[str, str]:
-    said = {"reason": since.reason, "message": since.message, "lastTransitionTime": rfc3339(since.since) if since.since else ""}
+    said = {"reason": since.reason, "message": since.message, "lastTransitionTime": _second(since.since) if since.since else ""}
     return {name: text for name, text in said.items() if text}
+
+
+def _second(time: int) -> str:
+    """As Kubernetes writes times: `2026-01-01T00:00:00Z`."""
+    return f"{datetime.fromtimestamp(time // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _per_task(slots: Iterable[Slot]) -> dict[str, Any]:
@@ -77,12 +83,8 @@ def _sum(state: ClusterState, shapes: Iterable[ShapeId]) -> dict[str, str]:
     total: Counter[str] = Counter()
     for id in shapes:
         total.update(state.shapes[id].requests)
-    return {_shown_name(name): _shown(name, total[name]) for name in r.ordered(total) if name != r.PODS and total[name]}
+    return {_shown_name(name): format_resource(name, total[name]) for name in r.ordered(total) if name != r.PODS and total[name]}
 
 
 def _shown_name(name: str) -> str:
     return r.ALIBABA_GPU_MILLI if name == r.GPU_MILLI else name
-
-
-def _shown(name: str, amount: int) -> str:
-    return f"{amount}m" if name == r.CPU and amount % 1000 else str(amount // 1000 if name == r.CPU else amount)
