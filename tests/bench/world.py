@@ -24,12 +24,13 @@ def shape_id(i: int) -> str:
     return f"{i:016x}"
 
 
-def shape_facts(count: int) -> list[e.Event]:
-    """`count` shapes, the trace's most popular ones; more of them differ in memory."""
+def shape_facts(count: int, parts: int = 1) -> list[e.Event]:
+    """`count` shapes, the trace's most popular ones, cut into `parts`; beyond those that it has, they differ in memory."""
     facts: list[e.Event] = []
     for i in range(count):
         (cpu, memory, gpus, milli), _ = POD_SHAPES[i % len(POD_SHAPES)]
-        requests = {"cpu": cpu // 4, "memory": (memory // 4 + i // len(POD_SHAPES)) * MIB, "pods": 1}
+        milli = milli // parts if gpus == 1 else milli
+        requests = {"cpu": cpu // (4 * parts), "memory": (memory // (4 * parts) + i // len(POD_SHAPES)) * MIB, "pods": 1}
         devices = DeviceRequest(gpus, milli) if gpus else None
         if gpus:
             requests[GPU_MILLI] = gpus * milli
@@ -79,30 +80,25 @@ class Scribe:
             fold(self.state, self.state.seq + 1, "cluster", START, [decision])
 
 
-def filled(nodes: int, pods: int, shapes: int = 24, empty_every: int = 3) -> ClusterState:
-    """`pods` running pods on `nodes` nodes; every `empty_every`-th node runs few of them, so that it can be emptied."""
+def filled(nodes: int, pods: int, shapes: int = 24) -> ClusterState:
+    """`pods` running pods on `nodes` nodes: every third node is a quarter full, the others take the rest."""
     scribe = Scribe()
     state = scribe.state
     facts = node_facts(nodes)
-    scribe.facts([*facts, *shape_facts(shapes)])
-    table = state.table
-    made, at, skipped = 0, 0, 0
-    batch: list[e.Event] = []
-    while made < pods and skipped < 20 * nodes:
-        i, row = at % nodes, table.rows[facts[at % nodes].name]
-        lap = at // nodes
-        at += 1
-        if i % empty_every == 0 and lap % 4:
-            continue
-        shape = (i * 5 + lap * 11) % shapes
-        v = state.vectors[shape_id(shape)]  # type: ignore[index]
-        if not table.fits_row(row, v):
-            skipped += 1
-            continue
-        fact = pod_fact(made, shape, facts[i].name, table.choose_devices(row, v.devices) or ())
-        scribe.facts([fact])
-        made += 1
-    del batch
+    scribe.facts([*facts, *shape_facts(shapes, parts=4)])
+    table, gpu = state.table, state.table.columns[GPU_MILLI]
+    made, lap, idle = 0, 0, 0
+    while made < pods and idle < 3 * nodes:
+        for i, fact in enumerate(facts):
+            row, shape = table.rows[fact.name], (i * 5 + lap * 7) % shapes
+            v, share = state.vectors[shape_id(shape)], 25 if i % 3 == 0 else 75  # type: ignore[index]
+            used = int(table.used[row, gpu])
+            if made == pods or used * 100 > share * fact.allocatable[GPU_MILLI] or not table.fits_row(row, v):
+                idle += 1
+                continue
+            scribe.facts([pod_fact(made, shape, fact.name, table.choose_devices(row, v.devices) or ())])
+            made, idle = made + 1, 0
+        lap += 1
     return state
 
 
