@@ -268,7 +268,8 @@ class ReservationRefused(Event, tag="reservation.refused"):
 
 
 class Planned(Event, tag="migration.planned"):
-    """A plan: moves in order, what it does to packing, and why candidates stayed (counts per verdict)."""
+    """A plan: moves in order, what it does to packing, and why candidates stayed (counts per verdict). `trigger`: interval,
+    cron, api."""
 
     plan: PlanId
     plugin: str
@@ -277,6 +278,7 @@ class Planned(Event, tag="migration.planned"):
     after: Packing
     sources: tuple[NodeName, ...] = ()
     kept: dict[str, int] = {}
+    trigger: str = ""
 
 
 class Holding(Event, tag="migration.holding"):

@@ -131,7 +131,6 @@ class Migration(Record):
 class Plan(Record):
     planned: Planned
     at: Millis
-    trigger: str
 
 
 class Waiting(Record):

@@ -70,6 +70,7 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
     plans: dict[PlanId, Plan]
     migrations: dict[MigrationId, Migration]
     cooling: dict[NodeName, int]
+    timed_from: Millis
     marks: tuple[int, int, int]
     capacity_epoch: int
     void: dict[str, int]
@@ -114,6 +115,7 @@ def dump(state: ClusterState) -> bytes:
         plans=state.plans,
         migrations=state.migrations,
         cooling=state.cooling,
+        timed_from=state.timed_from,
         marks=(state.snapshot_seq, state.archived, state.truncated),
         capacity_epoch=state.capacity_epoch,
         void=dict(state.void),
@@ -169,6 +171,7 @@ def _plain(state: ClusterState, image: _Image) -> None:
     state.plans.update(image.plans)
     state.migrations.update(image.migrations)
     state.cooling.update(image.cooling)
+    state.timed_from = image.timed_from
     state.snapshot_seq, state.archived, state.truncated = image.marks
     state.void, state.unknown, state.events = Counter(image.void), Counter(image.unknown), image.events
 

@@ -1,6 +1,6 @@
 """`ClusterState`: everything that follows from the log, and the few ways in which it may change.
 
-`capacity_epoch` grows when something that did not fit might fit now, or something new asks for room; `changed_rows` lists the table's rows whose node changed
+`timed_from` is the last plan's or configuration's time, from which timed triggers count. `capacity_epoch` grows when something that did not fit might fit now, or something new asks for room; `changed_rows` lists the table's rows whose node changed
 (predicates refresh from there); `memo` holds what deciders have computed and would compute again: never a part of the state.
 
 The maps are changed only through `put` and `drop`, the node table only through `settle`, `hold` and `unhold`; so a draft
@@ -113,6 +113,7 @@ class ClusterState:
         self.successors: dict[PodUid, MigrationId] = {}
         self.armed: dict[str, dict[MigrationId, None]] = {}
         self.cooling: dict[NodeName, int] = {}
+        self.timed_from = Millis(0)
 
         self.snapshot_seq = 0
         self.archived = 0
@@ -164,7 +165,7 @@ class ClusterState:
     def draft(self) -> Iterator["ClusterState"]:
         """Changes made inside are taken back at the end. Drafts nest. Facts (`cluster` events) cannot be drafted."""
         outer, self._journal = self._journal, []
-        scalars = (self.seq, self.time, self.clock, self.capacity_epoch, self.snapshot_seq, self.archived, self.truncated)
+        scalars = (self.seq, self.time, self.clock, self.capacity_epoch, self.snapshot_seq, self.archived, self.truncated, self.timed_from)
         events, touched, self.touched = self.events, self.touched, Touched()
         void, configs = self.void.copy(), self._configs()
         try:
@@ -178,7 +179,8 @@ class ClusterState:
                 else:
                     mapping[key] = old
             self._journal, self.touched, self.events, self.void = outer, touched, events, void
-            (self.seq, self.time, self.clock, self.capacity_epoch, self.snapshot_seq, self.archived, self.truncated) = scalars
+            (self.seq, self.time, self.clock, self.capacity_epoch) = scalars[:4]
+            (self.snapshot_seq, self.archived, self.truncated, self.timed_from) = scalars[4:]
             self.session_config, self.reservation_config, self.migration_config, self.gc_config = configs
 
     def _configs(self) -> tuple:

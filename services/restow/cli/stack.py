@@ -24,14 +24,16 @@ from restow.kubesim.nodes import NodeShape, build_node
 @click.option("--policy", "policy_file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="DeschedulerPolicy (YAML); by default GPU defragmentation on demand.")
 @click.option("--scheduler-config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Scheduler configuration (YAML).")
 @click.option("--score", type=click.Choice(["leastAllocated", "binpack"]), default="leastAllocated", show_default=True, help="Node score, where no --scheduler-config is given.")
+@click.option("--kube", default="", metavar="URL|KUBECONFIG", help="Work on this Kubernetes API instead of a simulated one; it gets the CRDs that it lacks.")
 @click.option("--data", default=".restow", show_default=True, type=click.Path(path_type=Path), help="Folder for everything that the stack writes.")
 @click.option("--keep", is_flag=True, help="Leave log, archive and service logs in the folder afterwards.")
-def up(nodes, node_files, files, port, policy_file, scheduler_config, score, data, keep) -> None:
+def up(nodes, node_files, files, port, policy_file, scheduler_config, score, kube, data, keep) -> None:
     """Run the embedded stack until Ctrl-C: broker, Kubernetes API with simulated kubelets, and the five services.
 
     Plain kubectl works against it; other restow commands in this folder find it by themselves.
     """
     console = Console(highlight=False)
+    _check_outside(kube, bool(node_files or files))
     stack = Stack(
         data,
         policy=policy_file.read_text() if policy_file else configs.policy(),
@@ -40,12 +42,22 @@ def up(nodes, node_files, files, port, policy_file, scheduler_config, score, dat
         nodes=node_files,
         port=port,
         keep=keep,
+        kube=kube,
     )
     try:
-        asyncio.run(_run(stack, 0 if node_files else nodes, console))
+        asyncio.run(_run(stack, 0 if node_files or kube else nodes, console))
     except StackError as error:
         console.print(f"[bold red]the stack could not run:[/] {error}")
         sys.exit(1)
+
+
+def _check_outside(kube: str, creates: bool) -> None:
+    if not kube:
+        return
+    if creates:
+        raise click.UsageError("--kube takes no --nodes-from and no --apply: create objects there with kubectl")
+    if not kube.startswith(("http://", "https://")) and not Path(kube).is_file():
+        raise click.UsageError(f"--kube is {kube!r}; allowed: http://host:port, https://host:port or the path of a kubeconfig")
 
 
 async def _run(stack: Stack, nodes: int, console: Console) -> None:
@@ -53,7 +65,8 @@ async def _run(stack: Stack, nodes: int, console: Console) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    console.print("starting a NATS server, a Kubernetes API and five services …", style="dim")
+    parts = f" and five services on {stack.kube}" if stack.outside else ", a Kubernetes API and five services"
+    console.print(f"starting a NATS server{parts} …", style="dim")
     starting = asyncio.create_task(_start(stack, nodes))
     stopping = asyncio.create_task(stop.wait())
     try:
@@ -85,7 +98,7 @@ async def _start(stack: Stack, nodes: int) -> None:
 def _greet(stack: Stack, nodes: int, console: Console) -> None:
     console.print(f"[bold green]Restow is up[/] with {nodes} simulated nodes. Ctrl-C stops it." if nodes else "[bold green]Restow is up[/]. Ctrl-C stops it.")
     rows = (
-        ("Kubernetes", f"kubectl --server {stack.kube} get nodes"),
+        ("Kubernetes", f"kubectl {'--server' if stack.kube.startswith('http') else '--kubeconfig'} {stack.kube} get nodes"),
         ("Restow", "restow get nodes · restow log tail -f · restow defrag --dry-run"),
         ("broker", stack.nats),
         ("logs", str(stack.folder / "logs")),

@@ -10,10 +10,6 @@ from restow.domain.evolve.rules import Rules
 from restow.domain.records import FINAL, Migration, Plan, Step
 from restow.domain.state import ClusterState
 
-CLUSTER = NodeName("")
-"""Key in `cooling` for the cluster as a whole: the time of the last plan or configuration, which timed triggers count
-from. No node has this name."""
-
 KEEP_MIGRATIONS, KEEP_PLANS = 10_000, 1_000
 """Finished ones that are kept, the newest; older ones are in the log."""
 SLACK = 10
@@ -24,12 +20,12 @@ _configured = common.configured("migration")
 
 def configured(state: ClusterState, event: e.MigrationConfigured) -> None:
     _configured(state, event)
-    state.put(state.cooling, CLUSTER, state.time)
+    state.timed_from = state.time
 
 
 def planned(state: ClusterState, event: e.Planned) -> None:
-    state.put(state.plans, event.plan, Plan(event, Millis(state.time), event.plugin))
-    state.put(state.cooling, CLUSTER, state.time)
+    state.put(state.plans, event.plan, Plan(event, Millis(state.time)))
+    state.timed_from = state.time
     for move in event.moves:
         pod = state.pods.get(move.pod)
         id = MigrationId(move.migration)
@@ -56,7 +52,7 @@ def _forget_plans(state: ClusterState) -> None:
     for plan in newest[:-KEEP_PLANS]:
         if plan not in busy:
             state.drop(state.plans, plan)
-    for node in [n for n in state.cooling if n != CLUSTER and n not in state.nodes]:
+    for node in [n for n in state.cooling if n not in state.nodes]:
         state.drop(state.cooling, node)
 
 

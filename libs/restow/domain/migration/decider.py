@@ -1,12 +1,14 @@
 """Plans and the migration saga: triggers, steps, outcomes reported by the effects.
 
 When a timed trigger is due follows from the state alone: the next firing after the last plan, or after the configuration
-where there was none since (`evolve.migration.CLUSTER`). For that every plan is logged, also one without moves: it says why
+where there was none since (`ClusterState.timed_from`). For that every plan is logged, also one without moves: it says why
 nothing moved, and it is the memory of the attempt. Without it, `due` would ask for a plan again after every fold (or, if
 it looked at the clock only, miss a firing whenever a fold came in between).
 """
 
 from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -15,7 +17,6 @@ from restow.domain import defragmentation, windows
 from restow.domain.config import MigrationConfig
 from restow.domain.decider import Rejected
 from restow.domain.effects import Effect
-from restow.domain.evolve.migration import CLUSTER
 from restow.domain.migration import effects
 from restow.domain.migration.advance import advance, ended, is_due, of, overdue
 from restow.domain.records import Step
@@ -30,8 +31,8 @@ class MigrationDecider:
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:
-            case c.Defragment(time=now, plan=plan):
-                return (_plan(state, now, plan),)
+            case c.Defragment(time=now, plan=plan, trigger=trigger):
+                return (replace(_plan(state, now, plan), trigger=trigger),)
             case c.Advance(time=now):
                 return advance(state, now)
             case c.ReportHold(migration=id, message=message):
@@ -107,15 +108,15 @@ def _next_trigger(state: ClusterState) -> tuple[Millis, str] | None:
     config = state.migration_config
     if config.defragmentation is None or state.active or state.backlog:
         return None
-    since = state.cooling.get(CLUSTER)
-    if since is None:
+    since = state.timed_from
+    if not since:
         return None
     times: list[tuple[Millis, str]] = []
-    if (interval := windows.next_interval(config.interval, Millis(since))) is not None:
+    if (interval := windows.next_interval(config.interval, since)) is not None:
         times.append((interval, "interval"))
     if config.cron:
         try:
-            times.append((windows.next_firing(config.cron, config.time_zone, Millis(since)), "cron"))
+            times.append((windows.next_firing(config.cron, config.time_zone, since), "cron"))
         except windows.WindowError:
             pass
     return min(times, default=None)

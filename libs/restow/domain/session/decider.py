@@ -7,11 +7,9 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Family, Millis
 from restow.domain.effects import Bind, Effect, TellUnschedulable
-from restow.domain.fold import evolve_one
 from restow.domain.predicates import NO_NODE, reasons
-from restow.domain.session.handover import Offers
 from restow.domain.session.holds import hold_units, place_gang
-from restow.domain.session.placer import Placer
+from restow.domain.session.run import Session
 from restow.domain.state import ClusterState, Touched
 
 REFRESH = 10_000
@@ -19,26 +17,6 @@ REFRESH = 10_000
 
 REFRESHES = 8
 """At most so many of those a session."""
-
-
-class Session:
-    """One run on a draft: what is emitted is applied at once, so that the next choice sees it."""
-
-    def __init__(self, state: ClusterState, now: Millis) -> None:
-        self.state = state
-        self.now = now
-        self.placer = Placer(state)
-        self.offers = Offers(state)
-        self.events: list[e.Event] = []
-
-    def emit(self, event: Any) -> None:
-        self.events.append(event)
-        evolve_one(self.state, event)
-        node = getattr(event, "node", None)
-        if node is not None:
-            row = self.state.table.rows.get(node)
-            if row is not None:
-                self.placer.changed(row)
 
 
 class SessionDecider:

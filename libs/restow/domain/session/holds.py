@@ -1,7 +1,7 @@
 """Placing the places of a Reservation: as a gang, like a job of pods that skip the bind (seed 000, RULES 000-1, 000-3)."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from restow.contracts import events as e
 from restow.contracts.ids import ReservationUid, SlotName
@@ -9,10 +9,8 @@ from restow.domain.evolve.reservations import alive
 from restow.domain.predicates import reasons
 from restow.domain.records import Slot, SlotPhase
 from restow.domain.session.handover import is_migration_hold, slot_order
+from restow.domain.session.run import Session
 from restow.domain.state import ClusterState
-
-if TYPE_CHECKING:
-    from restow.domain.session.decider import Session
 
 
 def hold_units(state: ClusterState) -> Iterator[tuple[tuple, str, Any]]:
@@ -26,7 +24,7 @@ def hold_units(state: ClusterState) -> Iterator[tuple[tuple, str, Any]]:
         yield (0 if migration else 1, -state.shapes[first.shape].priority, record.order), "hold", uid
 
 
-def place_gang(run: "Session", uid: ReservationUid) -> None:
+def place_gang(run: Session, uid: ReservationUid) -> None:
     """Hold at least `min_available` places of this Reservation in all, or none of those that wait."""
     state = run.state
     record = state.reservations[uid]
@@ -68,7 +66,7 @@ def _task(state: ClusterState, uid: ReservationUid, slot: Slot):
     return next(task for task in spec.tasks if task.name == slot.task)
 
 
-def _place(run: "Session", uid: ReservationUid, name: SlotName, slot: Slot) -> e.HoldPlaced | None:
+def _place(run: Session, uid: ReservationUid, name: SlotName, slot: Slot) -> e.HoldPlaced | None:
     state = run.state
     task = _task(state, uid, slot)
     for wanted in (task.node,) if task.node else task.preferred_nodes:

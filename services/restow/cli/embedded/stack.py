@@ -1,9 +1,11 @@
 """`Stack`: nats-server, kubesim and the five services, started in order, supervised, and stopped without a trace."""
 
 import asyncio
+import fcntl
 import json
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,10 +14,15 @@ from typing import Any
 import aiohttp
 
 from restow.cli.embedded.child import Child, ChildFailed
-from restow.eventlog.server import NatsServer
+from restow.cli.embedded.outside import OutsideError, install
+from restow.eventlog.server import NatsServer, ServerError
 
 SERVICES = ("cluster_watcher", "scheduler_session", "reservation_cache", "descheduler", "garbage_collector")
 CLUSTER = "embedded"
+BROKER_TRIES = 10
+BROKER_LOOK = 0.2
+"""Seconds between looks at the broker's process."""
+
 READY_TIMEOUT = 60.0
 """Seconds until all services must be ready."""
 
@@ -40,7 +47,8 @@ def crds() -> list[Path]:
 class Stack:
     """Everything in `folder`; nothing outside it. `policy` and `scheduler` are YAML texts for descheduler and session.
 
-    `keep` leaves log and archive in the folder when it stops."""
+    `keep` leaves log and archive in the folder when it stops. `kube` is the URL of a Kubernetes API or the path of a
+    kubeconfig: then no kubesim is started, and that API gets the CRDs that it lacks and nothing else."""
 
     def __init__(
         self,
@@ -54,6 +62,7 @@ class Stack:
         keep: bool = False,
         kubelet_speed: float = 1.0,
         log_level: str = "info",
+        kube: str = "",
     ) -> None:
         self.folder = folder.resolve()
         self._configs = {"descheduler": policy, "scheduler_session": scheduler}
@@ -64,9 +73,12 @@ class Stack:
         self._kubelet_speed = kubelet_speed
         self._log_level = log_level
         self._broker = NatsServer(self.folder / "nats")
+        self._keeper: asyncio.Task[None] | None = None
+        self._lock = -1
         self.children: dict[str, Child] = {}
         self.failed: asyncio.Future[None] | None = None
-        self.kube = ""
+        self.outside = bool(kube)
+        self.kube = kube if kube.startswith(("http://", "https://")) or not kube else str(Path(kube).resolve())
 
     @property
     def nats(self) -> str:
@@ -89,26 +101,72 @@ class Stack:
 
     async def start(self) -> None:
         """Raises StackError. What is in the folder from an earlier run is removed first (kubesim has no memory either)."""
-        self._refuse_second()
+        self._lock_folder()
         self._clean()
         for name in MANAGED:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self.failed = asyncio.get_running_loop().create_future()
-        self._broker.start()
-        await self._start_kubesim()
+        self._start_broker()
+        self._keeper = asyncio.create_task(self._keep_broker(), name="supervise the broker")
+        if self.outside:
+            await self._join()
+        else:
+            await self._start_kubesim()
         await asyncio.gather(*(self._start_service(name) for name in SERVICES))
         await self.ready()
         self._announce()
 
-    def _refuse_second(self) -> None:
-        running = self.folder / "stack.json"
+    def _lock_folder(self) -> None:
+        """One stack a folder. The lock is the kernel's: it goes with this process, however that ends."""
         try:
-            pid = json.loads(running.read_text())["pid"]
-            os.kill(pid, 0)
-        except (OSError, ValueError, KeyError):
-            return
-        if pid != os.getpid():
-            raise StackError(f"a stack is running in {self.folder} (process {pid}); stop it, or use another --data folder")
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise StackError(f"{self.folder} cannot be used: {error.strerror}; allowed: --data with a folder that can be written") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._unlock_folder()
+            raise StackError(f"a stack is running in {self.folder}{self._who()}; stop it, or use another --data folder") from None
+
+    def _unlock_folder(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _who(self) -> str:
+        try:
+            return f" (process {int(json.loads((self.folder / 'stack.json').read_text())['pid'])})"
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
+
+    def _start_broker(self) -> None:
+        """In the main thread, so that the broker dies with this process."""
+        try:
+            self._broker.start()
+        except (ServerError, OSError) as error:
+            raise StackError(f"the broker did not start: {error}") from error
+
+    async def _keep_broker(self) -> None:
+        """Bring the broker back when it ends; its log stays. It has the same port again, so that everybody finds it."""
+        tries = 0
+        while True:
+            await asyncio.sleep(BROKER_LOOK)
+            if self._broker.pid is None:
+                tries += 1
+                try:
+                    self._start_broker()
+                    tries = 0
+                except StackError as error:
+                    # Its port may be taken for a moment: by a client of ours that has connected to itself.
+                    if tries > BROKER_TRIES:
+                        self._fail(error)
+                        return
+
+    def kill_broker(self) -> None:
+        """SIGKILL, as a crash; it comes back."""
+        if self._broker.pid is not None:
+            os.kill(self._broker.pid, signal.SIGKILL)
 
     def _clean(self) -> None:
         for name in MANAGED:
@@ -126,6 +184,12 @@ class Stack:
         child = self._child("kubesim", argv, {}, restart=False)
         await child.start()
         self.kube = f"http://127.0.0.1:{(await self._appears(port_file, child)).strip()}"
+
+    async def _join(self) -> None:
+        try:
+            await install(self.kube, crds(), READY_TIMEOUT)
+        except OutsideError as error:
+            raise StackError(str(error)) from error
 
     async def _start_service(self, name: str) -> None:
         environment = {
@@ -154,8 +218,11 @@ class Stack:
         return child
 
     def _on_failure(self, failure: ChildFailed) -> None:
+        self._fail(StackError(str(failure)))
+
+    def _fail(self, error: StackError) -> None:
         if self.failed is not None and not self.failed.done():
-            self.failed.set_exception(StackError(str(failure)))
+            self.failed.set_exception(error)
 
     async def _appears(self, path: Path, child: Child) -> str:
         deadline = asyncio.get_running_loop().time() + READY_TIMEOUT
@@ -214,14 +281,20 @@ class Stack:
     async def stop(self) -> None:
         """Services first, then the API and the broker; then nothing is left running, and nothing in the folder but what
         `keep` asks for."""
+        if self._lock < 0:
+            # Another stack's folder, or stopped already.
+            return
         (self.folder / "stack.json").unlink(missing_ok=True)
         await asyncio.gather(*(child.stop() for name, child in self.children.items() if name != "kubesim"))
         if "kubesim" in self.children:
             await self.children["kubesim"].stop()
+        if self._keeper is not None:
+            self._keeper.cancel()
         await self._broker.stop_async()
-        if self.failed is not None:
-            self.failed.cancel()
+        if self.failed is not None and not self.failed.cancel():
+            self.failed.exception()  # looked at, or asyncio prints it
         if not self._keep:
             self._clean()
             if self.folder.exists() and not any(self.folder.iterdir()):
                 self.folder.rmdir()
+        self._unlock_folder()
