@@ -40,7 +40,7 @@ def apart(name: str, size: Size) -> Result:
     """In a new process; a benchmark that fails says so in the table."""
     progress(f"{name} …")
     argv = [sys.executable, "-m", str(__package__), name, "--here", "--size", size]
-    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    done = subprocess.run(argv, capture_output=True)
     if done.returncode == 0:
         return msgspec.json.decode(done.stdout, type=Result)
     words = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]

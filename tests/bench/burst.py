@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+from functools import partial
 
 from .api import PODS, Api, bound, pod, stack, together
 from .table import Row, Size
@@ -30,6 +31,6 @@ async def _burst(api: Api, prefix: str, scheduler: str, count: int) -> float:
     bodies = {f"{prefix}-{i:05d}": pod(f"{prefix}-{i:05d}", scheduler) for i in range(count)}
     async with api.watching(PODS, bound):
         started = time.perf_counter()
-        await together([lambda body=body: api.create(PODS, body) for body in bodies.values()])
+        await together([partial(api.create, PODS, body) for body in bodies.values()])
         await api.reached(bodies)
         return count / (max(api.first[name] for name in bodies) - started)

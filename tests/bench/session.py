@@ -6,13 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from restow.contracts import commands as c
 from restow.contracts.codec import decode, encode
+from restow.contracts.ids import NodeName, PodUid
 from restow.domain.decider import decide_all
 from restow.domain.fold import fold
 from restow.domain.predicates import static_mask
 from restow.domain.session import decider
-from restow.domain.session.decider import LIMIT
 from restow.domain.session.placer import score
 from restow.domain.state import ClusterState
 from restow.eventlog.jetstream import JetStreamLog, connect
@@ -75,13 +74,13 @@ async def _play(state: ClusterState, log: JetStreamLog) -> tuple[float, float]:
         body = encode(decisions)
         last = await log.append("session", body, envelope(last + 1, "session"), expected_last=last)
         fold(state, seq + last, "session", START, decode(body))
-    assert LIMIT and isinstance(command, c.Schedule | None)
     return time.perf_counter() - started, deciding
 
 
-def scan(state: ClusterState, nodes: int) -> tuple[float, dict[str, str]]:
+def scan(state: ClusterState, nodes: int) -> tuple[float, dict[PodUid, NodeName]]:
     """What a straightforward scheduler does: for each pod look at every node, take the best, charge it."""
-    table, chosen = state.table, {}
+    table = state.table
+    chosen: dict[PodUid, NodeName] = {}
     every = slice(None)
     started = time.perf_counter()
     for pod in sorted(state.queue, key=lambda p: (-state.shapes[state.pods[p].shape].priority, state.order[p])):
@@ -93,5 +92,5 @@ def scan(state: ClusterState, nodes: int) -> tuple[float, dict[str, str]]:
         if keys[row] < 0:
             continue
         table.charge(row, v, table.choose_devices(row, v.devices) or (), 1)
-        chosen[pod] = table.names[row]
+        chosen[pod] = NodeName(table.names[row])
     return time.perf_counter() - started, chosen

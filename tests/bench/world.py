@@ -9,6 +9,7 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import Decision, encode
 from restow.contracts.envelope import Envelope
+from restow.contracts.ids import Millis
 from restow.contracts.values import DeviceRequest, DeviceShare, OwnerRef, PodShape
 from restow.domain.fold import fold
 from restow.domain.resources import GPU_MILLI
@@ -16,7 +17,7 @@ from restow.domain.state import ClusterState
 from restow.eventlog.port import Record
 
 MIB = 1 << 20
-START = 1_767_225_600_000
+START = Millis(1_767_225_600_000)
 FAMILIES = {"cluster": "cluster@1", "session": "session@1"}
 
 
