@@ -13,6 +13,7 @@ from restow.cli.failures import Failure, failure_of
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Run": {
         "up": ("restow.cli.stack:up", "Keep the embedded stack running: broker, Kubernetes API, five services."),
+        "down": ("restow.cli.background:down", "Stop the stack that `restow up --detach` started."),
         "demo": ("restow.cli.demo.command:demo", "Fragment a cluster, defragment it, prove that nothing was lost."),
     },
     "Look": {

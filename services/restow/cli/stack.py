@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from restow.cli import background
 from restow.cli.demo.feed import Api, together
 from restow.cli.demo.generate import generate
 from restow.cli.embedded import configs
@@ -27,13 +28,17 @@ from restow.kubesim.nodes import NodeShape, build_node
 @click.option("--kube", default="", metavar="URL|KUBECONFIG", help="Work on this Kubernetes API instead of a simulated one; it gets the CRDs that it lacks.")
 @click.option("--data", default=".restow", show_default=True, type=click.Path(path_type=Path), help="Folder for everything that the stack writes.")
 @click.option("--keep", is_flag=True, help="Leave log, archive and service logs in the folder afterwards.")
-def up(nodes, node_files, files, port, policy_file, scheduler_config, score, kube, data, keep) -> None:
+@click.option("-d", "--detach", is_flag=True, help="Return when everything is up; `restow down` stops it.")
+def up(nodes, node_files, files, port, policy_file, scheduler_config, score, kube, data, keep, detach) -> None:
     """Run the embedded stack until Ctrl-C: broker, Kubernetes API with simulated kubelets, and the five services.
 
     Plain kubectl works against it; other restow commands in this folder find it by themselves.
     """
     console = Console(highlight=False)
     _check_outside(kube, bool(node_files or files))
+    if detach:
+        background.detach(data, console)
+        return
     stack = Stack(
         data,
         policy=policy_file.read_text() if policy_file else configs.policy(),

@@ -2,26 +2,42 @@
 
 import asyncio
 import json
+import random
 import shutil
 import sys
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import aiohttp
 import click
 from rich.console import Console
+from rich.markup import escape
 
 from restow.cli.demo import check, generate, trace
-from restow.cli.demo.feed import Api, ApiFailed, Feed, create_nodes
+from restow.cli.demo.chaos import Chaos
+from restow.cli.demo.feed import AHEAD, Api, ApiFailed, Feed, create_nodes
 from restow.cli.demo.observer import Observer
 from restow.cli.demo.progress import Phases, console_for
 from restow.cli.demo.report import Outcome, show
 from restow.cli.demo.scenario import Scenario, steps
 from restow.cli.embedded import configs
-from restow.cli.embedded.stack import Stack, StackError
+from restow.cli.embedded.stack import SERVICES, Stack, StackError
+from restow.contracts.ids import PlanId
 from restow.domain.deciders import DECIDERS
 from restow.domain.records import Step
 
 LOG_NAME = "demo-log.jsonl.zst"
+
+ANY_SEED = -1
+PLAN_TIMEOUT = 60.0
+"""Seconds until a plan must be there."""
+
+CHAOS_PER_MIGRATION = 60
+"""Nodes for each migration that is under way at once while services are killed: in waves, so that every step is hit."""
+CHAOS_KUBELET = 0.2
+"""Speed of the kubelets then, for the same reason."""
+CHAOS_FILL = 8
+"""Kills that there is time for while workloads arrive."""
 
 
 @click.command()
@@ -35,6 +51,10 @@ LOG_NAME = "demo-log.jsonl.zst"
 @click.option("--defragment", default=45, show_default=True, help="defragmentThresholds: nodes above it receive pods.")
 @click.option("--protection", default=99, show_default=True, help="protectionThresholds: nodes stay below it.")
 @click.option("--rounds", default=4, show_default=True, type=click.IntRange(1, 20), help="Plans at most.")
+@click.option("--chaos", is_flag=False, flag_value=ANY_SEED, default=None, type=click.IntRange(ANY_SEED), metavar="[SEED]", help="Kill a random service with SIGKILL again and again while the demo runs; everything must hold nevertheless.")
+@click.option("--chaos-every", default=0.7, show_default=True, type=click.FloatRange(0.05, 60), help="Seconds between kills, on average.")
+@click.option("--chaos-service", "chaos_services", multiple=True, type=click.Choice(SERVICES), help="Kill only this one (may be repeated).")
+@click.option("--chaos-broker", is_flag=True, help="Kill the broker, too, once while pods are moved.")
 @click.option("--data", default=".restow", show_default=True, type=click.Path(path_type=Path), help="Folder for everything that the demo writes.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Form of the report.")
 def demo(**options) -> None:
@@ -47,6 +67,7 @@ def demo(**options) -> None:
     Exits with 1 if a promise is broken: a pod lost, a hold leaked, a node over-committed, a decision that differs.
     """
     console = console_for(stderr=options["output"] == "json")
+    chaos = _chaos(options)
     try:
         folder = options["trace_folder"]
         if folder is not None:
@@ -56,9 +77,11 @@ def demo(**options) -> None:
     except trace.TraceError as error:
         raise click.UsageError(str(error)) from None
     try:
-        outcome = asyncio.run(_run(scenario, options, console))
+        outcome = asyncio.run(_run(scenario, options, console, chaos))
     except (StackError, TimeoutError, ApiFailed, aiohttp.ClientError, ExceptionGroup) as error:
-        console.print(f"[bold red]the demo could not finish:[/] {_deepest(error)}", highlight=False)
+        console.print(f"[bold red]the demo could not finish:[/] {escape(str(_deepest(error)))}", highlight=False, soft_wrap=True)
+        if chaos is not None:
+            console.print(f"{chaos.sentence()}; again with --chaos {chaos.seed}", highlight=False)
         console.print(f"logs of all parts: {options['data'] / 'demo' / 'logs'}", style="dim")
         sys.exit(1)
     except KeyboardInterrupt:
@@ -71,25 +94,42 @@ def demo(**options) -> None:
     sys.exit(1 if outcome.broken else 0)
 
 
+def _chaos(options: dict) -> Chaos | None:
+    seed, services, broker = options["chaos"], options["chaos_services"], options["chaos_broker"]
+    if seed is None:
+        if services:
+            raise click.UsageError("--chaos-service needs --chaos")
+        if not broker:
+            return None
+        # Only the broker.
+        return Chaos(random.randrange(10**6), options["chaos_every"], (), True)
+    seed = random.randrange(10**6) if seed == ANY_SEED else seed
+    return Chaos(seed, options["chaos_every"], services or SERVICES, broker)
+
+
 def _deepest(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
-async def _run(scenario: Scenario, options: dict, console: Console) -> Outcome:
+async def _run(scenario: Scenario, options: dict, console: Console, chaos: Chaos | None) -> Outcome:
     gpus = scenario.gpu_milli // 1000
     console.print(f"[bold]Restow demo[/]: {scenario.name}, {len(scenario.nodes)} nodes, {gpus} GPUs, {len(scenario.workloads)} workloads")
     phases = Phases(console)
     outcome = Outcome(scenario.name, len(scenario.nodes), seconds=phases.seconds)
     folder = options["data"] / "demo"
-    policy = configs.policy(low=options["low"], defragment=options["defragment"], protection=options["protection"])
-    stack = Stack(folder, policy=policy, scheduler=configs.scheduler(), keep=True)
+    waves = 50 if chaos is None else 1 + len(scenario.nodes) // CHAOS_PER_MIGRATION
+    policy = configs.policy(
+        low=options["low"], defragment=options["defragment"], protection=options["protection"], concurrent=waves
+    )
+    speed = 1.0 if chaos is None else CHAOS_KUBELET
+    stack = Stack(folder, policy=policy, scheduler=configs.scheduler(), keep=True, kubelet_speed=speed)
     try:
         async with phases.phase("start", "starting 7 processes", lambda: ", ".join(stack.children)):
             await stack.start()
         async with Api(stack.kube) as api, Observer(stack.nats, stack.cluster) as observer:
-            work = asyncio.create_task(_play(scenario, options, phases, outcome, stack, api, observer), name="demo")
+            work = asyncio.create_task(_play(scenario, options, phases, outcome, stack, api, observer, chaos), name="demo")
             assert stack.failed is not None
             await asyncio.wait([work, stack.failed], return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
@@ -109,9 +149,14 @@ async def _run(scenario: Scenario, options: dict, console: Console) -> Outcome:
 
 
 async def _play(
-    scenario: Scenario, options: dict, phases: Phases, outcome: Outcome, stack: Stack, api: Api, observer: Observer
+    scenario: Scenario, options: dict, phases: Phases, outcome: Outcome, stack: Stack, api: Api, observer: Observer,
+    chaos: Chaos | None,
 ) -> None:
-    feed = Feed(api, observer)
+    feed = Feed(api, observer, AHEAD if chaos is None else max(8, len(scenario.nodes) // 5))
+
+    def breaking(phase: str):
+        return nullcontext() if chaos is None else chaos.during(phase, stack, observer)
+
     async with phases.phase("nodes", "registering nodes", lambda: f"{len(observer.state.nodes)} of {len(scenario.nodes)} nodes"):
         await create_nodes(api, scenario)
         await observer.until("all nodes in the log", lambda: len(observer.state.nodes) == len(scenario.nodes), 60)
@@ -122,8 +167,9 @@ async def _play(
             f"{len(observer.state.parked)} waiting, GPUs {observer.allocation() / 100:.0f} %"
         )
 
-    async with phases.phase("fill", "workloads arrive and finish", filling):
-        await feed.play(steps(scenario, options["fill"], options["drain"]))
+    async with phases.phase("fill", "workloads arrive and finish", filling), breaking("fill"):
+        play = list(steps(scenario, options["fill"], options["drain"]))
+        await feed.play(play, 0.0 if chaos is None else CHAOS_FILL * chaos.every / len(play))
         expected = len(feed.alive)
         await observer.until(
             "the cluster to settle", lambda: observer.settled() and len(observer.state.pods) == expected, 120
@@ -140,12 +186,14 @@ async def _play(
             f"{counts[Step.FAILED] + counts[Step.NOT_RECREATED]} rolled back, {now.free_nodes} free nodes"
         )
 
-    async with phases.phase("defragment", "reserve, evict, land", defragmenting):
+    async with phases.phase("defragment", "reserve, evict, land", defragmenting), breaking("defragment"):
         for _ in range(options["rounds"]):
             if not await _round(stack, observer, outcome):
                 break
         await observer.until("the cluster to settle", observer.settled, 120)
         await observer.until("every hold to be released", lambda: observer.holds() == 0 and not observer.state.reservations, 60)
+    if chaos is not None:
+        outcome.chaos = chaos.as_json()
     counts = observer.migrations()
     outcome.landed = counts[Step.LANDED]
     outcome.rolled_back = counts[Step.FAILED] + counts[Step.NOT_RECREATED]
@@ -160,20 +208,52 @@ async def _play(
 
 async def _round(stack: Stack, observer: Observer, outcome: Outcome) -> bool:
     """One plan, carried out. False where there is nothing to move."""
-    url = f"{stack.http('descheduler')}/defragment"
-    timeout = aiohttp.ClientTimeout(total=60)
-    async with aiohttp.ClientSession(timeout=timeout) as session, session.post(url, json={"trigger": "api"}) as answer:
-        body = await answer.json()
-        if answer.status >= 400:
-            raise ApiFailed(f"POST {url}: {answer.status} {body}")
-    plan = body["plan"]
-    moves = sum(len(event["moves"]) for event in body["events"] if event["type"] == "migration.planned")
+    plans = await _plan(stack, observer)
+    moves = sum(len(observer.state.plans[plan].planned.moves) for plan in plans)
     if not moves:
         return False
     outcome.rounds += 1
     outcome.planned += moves
-    await observer.until(f"plan {plan} to be carried out", lambda: observer.finished(plan), 300)
+    names = ", ".join(plans)
+    await observer.until(f"plan {names} to be carried out", lambda: all(map(observer.finished, plans)), 300)
     return True
+
+
+async def _plan(stack: Stack, observer: Observer) -> list[PlanId]:
+    """Ask the descheduler for a plan. Where it ended before it could answer, the log says whether it had decided: the next
+    leader's first commit comes after everything that the last one wrote."""
+    known = set(observer.state.plans)
+
+    def made() -> list[PlanId]:
+        return [plan for plan in observer.state.plans if plan not in known]
+
+    deadline = asyncio.get_running_loop().time() + PLAN_TIMEOUT
+    while asyncio.get_running_loop().time() < deadline:
+        epoch = observer.state.leaders["migration"].epoch
+        answered = await _ask_for_plan(stack)
+        with suppress(TimeoutError):
+            if answered:
+                await observer.until("the plan in the log", lambda: bool(made()), 30)
+            else:
+                await observer.until(
+                    "the next leader", lambda e=epoch: bool(made()) or observer.state.leaders["migration"].epoch > e, 1.0  # type: ignore[misc]
+                )
+        if plans := made():
+            return plans
+    raise TimeoutError(f"no plan within {PLAN_TIMEOUT:g} s: the descheduler did not answer")
+
+
+async def _ask_for_plan(stack: Stack) -> bool:
+    """Whether there was an answer, and it was a plan. Raises ApiFailed where the descheduler refuses."""
+    timeout = aiohttp.ClientTimeout(total=30)
+    try:
+        url = f"{stack.http('descheduler')}/defragment"
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.post(url, json={"trigger": "api"}) as answer:
+            if answer.status not in (200, 503):
+                raise ApiFailed(f"POST {url}: {answer.status} {await answer.text()}")
+            return answer.status == 200
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+        return False
 
 
 def _verify(stack: Stack, file: Path, outcome: Outcome) -> None:

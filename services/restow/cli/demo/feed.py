@@ -76,19 +76,23 @@ async def create_nodes(api: Api, scenario: Scenario) -> None:
 class Feed:
     """`arrived` and `finished` count what was asked of the API so far; `alive` are the workloads that should run."""
 
-    def __init__(self, api: Api, observer: Observer) -> None:
-        self._api, self._observer = api, observer
+    def __init__(self, api: Api, observer: Observer, ahead: int = AHEAD) -> None:
+        self._api, self._observer, self._ahead = api, observer, ahead
         self.arrived = 0
         self.finished = 0
         self.alive: set[str] = set()
 
-    async def play(self, steps: Iterable[Step]) -> None:
+    async def play(self, steps: Iterable[Step], pause: float = 0.0) -> None:
+        """`pause`: seconds from one step to the next at least."""
         base = f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets"
         await self._api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
         made: dict[str, asyncio.Task[None]] = {}
         slots = asyncio.Semaphore(REQUESTS)
         async with asyncio.TaskGroup() as group:
-            for step in steps:
+            began = asyncio.get_running_loop().time()
+            for number, step in enumerate(steps):
+                if pause:
+                    await asyncio.sleep(began + number * pause - asyncio.get_running_loop().time())
                 await self._observer.until("the stack to keep up", self._room, 60.0)
                 await slots.acquire()
                 name = step.workload.name
@@ -104,7 +108,7 @@ class Feed:
                     group.create_task(_one(call, slots, made.pop(name)))
 
     def _room(self) -> bool:
-        return self.arrived - self._observer.arrived() + self._observer.undecided() < AHEAD
+        return self.arrived - self._observer.arrived() + self._observer.undecided() < self._ahead
 
 
 async def _one(call: Any, slots: asyncio.Semaphore, after: asyncio.Task[None] | None) -> None:

@@ -36,6 +36,7 @@ class Outcome:
     void: int = 0
     log: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
+    chaos: dict[str, Any] | None = None
     broken: list[str] = field(default_factory=list)
 
     def judge(self) -> None:
@@ -102,6 +103,9 @@ def show(console: Console, outcome: Outcome) -> None:
     )
     console.print(facts)
     console.print()
+    if outcome.chaos is not None:
+        kills = ", ".join(f"{key} {count}" for key, count in outcome.chaos["kills"].items())
+        console.print(f"SIGKILLs with seed {outcome.chaos['seed']}: {sum(outcome.chaos['kills'].values())} ({kills})", highlight=False, soft_wrap=True)
     times = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in outcome.seconds.items())
     console.print(f"{outcome.events} events in the log; {times}", style="dim", highlight=False)
     if outcome.log:

@@ -40,3 +40,18 @@ def policy(
     return POLICY.format(
         low=low, defragment=defragment, protection=protection, cooldown=cooldown, interval=interval, concurrent=concurrent
     )
+
+
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+clusters: [{{name: restow, cluster: {{server: "{server}"}}}}]
+users: [{{name: restow, user: {{}}}}]
+contexts: [{{name: restow, context: {{cluster: restow, user: restow}}}}]
+current-context: restow
+"""
+
+
+def kubeconfig(server: str) -> str:
+    """What kubectl reads to find the simulated API at `server`."""
+    return KUBECONFIG.format(server=server)

@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 
+from restow.cli.embedded import configs
 from restow.cli.embedded.child import Child, ChildFailed
 from restow.cli.embedded.outside import OutsideError, install
 from restow.eventlog.server import NatsServer, ServerError
@@ -273,7 +274,14 @@ class Stack:
             "descheduler": self.http("descheduler"),
         }
 
+    @property
+    def kubeconfig(self) -> Path:
+        """For kubectl: the simulated API asks for no credentials."""
+        return self.folder / "run" / "kubeconfig"
+
     def _announce(self) -> None:
+        if not self.outside:
+            self.kubeconfig.write_text(configs.kubeconfig(self.kube))
         part = self.folder / "stack.json.part"
         part.write_text(json.dumps(self.describe(), indent=2) + "\n")
         part.replace(self.folder / "stack.json")

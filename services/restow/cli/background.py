@@ -1,0 +1,90 @@
+"""`restow up --detach` and `restow down`: the stack as a background process."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+READY_TIMEOUT = 90.0
+"""Seconds until a detached stack must be up."""
+
+STOP_TIMEOUT = 60.0
+"""Seconds until a stack that was asked to stop must be gone."""
+
+
+def detach(data: Path, console: Console) -> None:
+    """Run this very command again without `--detach`, in a session of its own, and wait until it is up. Where it ends
+    instead, show what it said."""
+    if _running(data) is not None:
+        raise click.UsageError(f"a stack is running in {data}; stop it with `restow down`, or use another --data folder")
+    data.mkdir(parents=True, exist_ok=True)
+    said = data / "up.log"
+    with said.open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "restow.cli.main", *(a for a in sys.argv[1:] if a not in ("-d", "--detach"))],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=os.environ | {"COLUMNS": str(console.width)},
+        )
+    deadline = time.monotonic() + READY_TIMEOUT
+    while time.monotonic() < deadline:
+        ended = process.poll() is not None
+        text = said.read_text(errors="replace")
+        if "is up" in text and "logs" in text:
+            console.print(text.replace("Ctrl-C stops it.", "`restow down` stops it.").strip(), soft_wrap=True)
+            return
+        if ended:
+            console.print(text.strip(), soft_wrap=True)
+            said.unlink()
+            sys.exit(process.returncode or 1)
+        time.sleep(0.05)
+    process.terminate()
+    raise click.ClickException(f"the stack was not up within {READY_TIMEOUT:g} s; it said: {said}")
+
+
+def _running(data: Path) -> int | None:
+    """The process of the stack that this folder announces, if it lives."""
+    try:
+        pid = int(json.loads((data / "stack.json").read_text())["pid"])
+        os.kill(pid, 0)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return pid
+
+
+@click.command()
+@click.option("--data", default=".restow", show_default=True, type=click.Path(path_type=Path), help="Folder of the stack.")
+def down(data: Path) -> None:
+    """Stop the embedded stack that runs in this folder."""
+    pid = _running(data)
+    if pid is None:
+        raise click.UsageError(f"no stack runs in {data}; allowed: the --data folder of a running `restow up`")
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_TIMEOUT
+    while _alive(pid):
+        if time.monotonic() > deadline:
+            raise click.ClickException(f"process {pid} did not stop within {STOP_TIMEOUT:g} s")
+        time.sleep(0.05)
+    (data / "up.log").unlink(missing_ok=True)
+    if data.exists() and not any(data.iterdir()):
+        data.rmdir()
+    click.echo("stopped; nothing is left running")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return b") Z " not in stat.read()
+    except FileNotFoundError:
+        return not os.path.isdir("/proc/self")
+    except OSError:
+        return False
