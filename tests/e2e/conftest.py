@@ -1,0 +1,40 @@
+"""Fixtures of the end-to-end suite. `stack` is one a worker and a kind of API; `world` is a test's own part of it.
+
+Without configuration every test runs twice: on kubesim, and on kubesim without controllers behind TLS, where `puppet`
+plays the controllers and kubelets. With KUBEBUILDER_ASSETS (a folder with etcd and kube-apiserver) or KUBECONFIG it runs
+once, on that API server, with the same puppet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import aiohttp
+import pytest
+from e2e.stack import Running, kinds, stack
+from e2e.world import World, fresh
+from kubesim.conformance.harness import Api
+
+
+@pytest.fixture(scope="session", name="stack", params=kinds())
+def running_stack(request: pytest.FixtureRequest) -> Iterator[Running]:
+    with stack(request.param) as running:
+        yield running
+
+
+@pytest.fixture
+async def world(stack: Running, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    only = request.node.get_closest_marker("simulated")
+    if only and not stack.simulated:
+        pytest.skip(f"cannot be arranged on a real API server: {only.args[0]}")
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
+        world = World(Api(stack.target, session), stack, fresh())
+        await world.open()
+        try:
+            yield world
+        finally:
+            await world.close()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "simulated(reason): needs kubesim's scripted faults")
