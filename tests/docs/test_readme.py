@@ -1,0 +1,48 @@
+"""What the README shows works: its tour is run as it stands, its make targets and links exist."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.M | re.S)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="the tour needs kubectl")
+def test_the_tour_runs_as_it_stands(tmp_path):
+    script = "set -euo pipefail\n" + "".join(blocks("sh"))
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment.pop("KUBECONFIG", None)
+    try:
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+        )
+    finally:
+        subprocess.run([Path(sys.executable).with_name("restow"), "down"], cwd=tmp_path, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("worker-") >= 2, done.stdout
+    assert re.search(r"(\d+) of \1 decisions re-decided identically", done.stdout), done.stdout
+    assert "nothing is left running" in done.stdout
+    assert not (tmp_path / ".restow").exists()
+
+
+def test_every_make_target_of_the_readme_exists():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    named = set(re.findall(r"(?:`|\$ )make ([a-z]+)", README))
+    assert named <= targets, named - targets
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{p.name}" for p in sorted((ROOT / "docs").glob("*.md")))])
+def test_every_link_leads_somewhere(page):
+    text = (ROOT / page).read_text()
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
+    assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
