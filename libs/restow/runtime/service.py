@@ -331,13 +331,21 @@ class Process:
             lost.cancel()
 
     async def _may_have_leases(self, elector: Elector) -> bool:
-        """Without the right to Leases the process leads at once: the log decides anyway."""
+        """Without the right to Leases, or without their namespace, nobody can hold one: the process leads at once, the
+        log decides anyway. That the namespace may not be looked at says nothing: then another one holds the lease."""
         assert self.context is not None
         try:
-            if not await elector.acquire_or_renew():
-                await self.context.client.get(f"/api/v1/namespaces/{self.settings.namespace}")
+            if await elector.acquire_or_renew():
+                return True
         except ApiStatus as error:
-            if error.code in (403, 404, 405, 501):
+            if error.code not in (403, 404, 405, 501):
+                return True
+            self.logger.warning("no leases here: leading at once, the log decides", reason=str(error))
+            return False
+        try:
+            await self.context.client.get(f"/api/v1/namespaces/{self.settings.namespace}")
+        except ApiStatus as error:
+            if error.code == 404:
                 self.logger.warning("no leases here: leading at once, the log decides", reason=str(error))
                 return False
         return True
