@@ -47,16 +47,20 @@ def apart(name: str, size: Size) -> Result:
     return Result(name, name, "", [], failed=words[-1])
 
 
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    made.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(NAMES)} (default: all)")
+    made.add_argument("--quick", action="store_true", help="smaller sizes, under 90 s; their numbers are not the goals'")
+    made.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    made.add_argument("--size", type=Size, help=argparse.SUPPRESS)
+    made.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    return made
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(NAMES)} (default: all)")
-    parser.add_argument("--quick", action="store_true", help="smaller sizes, under 90 s; their numbers are not the goals'")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    parser.add_argument("--size", type=Size, help=argparse.SUPPRESS)
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = parser().parse_args()
     if unknown := [name for name in given.names if name not in NAMES]:
-        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(NAMES)}")
+        parser().error(f"no benchmark {', '.join(unknown)}; there are {', '.join(NAMES)}")
     size = given.size or (Size.QUICK if given.quick else Size.FULL)
     names = given.names or NAMES
     if given.here:
