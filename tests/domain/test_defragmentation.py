@@ -7,7 +7,7 @@ from domain.build import GIB, NOW, configured, given, node, owner, pod, replica_
 from restow.contracts import events as e
 from restow.contracts.values import DeviceShare, HostPort, Move, Taint, Toleration
 from restow.domain import config, defragmentation
-from restow.domain.config import DefragmentationArgs, Namespaces
+from restow.domain.config import DefragmentationArgs, Namespaces, Requirement, Selector
 from restow.domain.defragmentation import ArgsError, check, explain
 
 OWNER = replica_of("rs")
@@ -180,7 +180,7 @@ def test_selectors_taints_and_room_of_the_target_are_respected():
     ],
 )
 def test_a_pod_that_must_not_move_stays_and_the_plan_says_why(verdict, more):
-    rules = args(evictableNamespaces=Namespaces(exclude=("kube-system",)), labelSelector={"tier": "web"})
+    rules = args(evictableNamespaces=Namespaces(exclude=("kube-system",)), labelSelector=Selector({"tier": "web"}, (Requirement("tier", "NotIn", ("db",)),)))
     of = more.pop("shape", S)
     more.setdefault("labels", {"tier": "web"})
     state = given(of, node("a", cpu=10_000), app("p", "a", of.shape, **more), *used("b", 7_500))

@@ -37,8 +37,24 @@ class Namespaces(Config):
     exclude: tuple[str, ...] = ()
 
 
+class Requirement(Config):
+    """One of a selector's matchExpressions."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[str, ...] = ()
+
+
+class Selector(Config):
+    """metav1.LabelSelector, as users write it."""
+
+    match_labels: dict[str, str] = msgspec.field(default_factory=dict)
+    match_expressions: tuple[Requirement, ...] = ()
+
+
 class DefragmentationArgs(Config, rename=None):
-    """Seed 000's arguments. Thresholds are percent per resource. `coolDownTime` is in seconds."""
+    """Seed 000's arguments. Thresholds are percent per resource. `coolDownTime` is in seconds. `labelSelector` chooses the
+    pods that may move."""
 
     resourceType: str = "nvidia.com/gpu"
     protectionThresholds: dict[str, int] = msgspec.field(default_factory=lambda: {"nvidia.com/gpu": 95})
@@ -47,7 +63,7 @@ class DefragmentationArgs(Config, rename=None):
     numberOfNodes: int = 0
     evictableNamespaces: Namespaces | None = None
     coolDownTime: int = 0
-    labelSelector: dict[str, str] = msgspec.field(default_factory=dict)
+    labelSelector: Selector | None = None
 
 
 class MigrationConfig(Config):

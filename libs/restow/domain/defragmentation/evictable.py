@@ -4,8 +4,10 @@ As upstream's DefaultEvictor protects them, and stricter where a hold would be u
 """
 
 from restow.contracts.ids import PodUid, ShapeId
+from restow.contracts.values import Expression, LabelSelector
 from restow.domain.config import DefragmentationArgs
 from restow.domain.predicates import unsupported
+from restow.domain.reservation.match import selects
 from restow.domain.state import ClusterState
 
 STATIC = "Static"
@@ -55,7 +57,11 @@ class Evictable:
         names = args.evictableNamespaces
         self._include = frozenset(names.include) if names is not None else frozenset()
         self._exclude = frozenset(names.exclude) if names is not None else frozenset()
-        self._labels = tuple(args.labelSelector.items())
+        asked = args.labelSelector
+        self._selector = None
+        if asked is not None:
+            expressions = tuple(Expression(e.key, e.operator, e.values) for e in asked.match_expressions)
+            self._selector = LabelSelector(asked.match_labels, expressions)
         self._resource = resource
         self._shapes: dict[ShapeId, str] = {}
         self._sizes: dict[ShapeId, tuple[int, int, int]] = {}
@@ -81,8 +87,7 @@ class Evictable:
             return NOT_READY
         if (self._include and pod.namespace not in self._include) or pod.namespace in self._exclude:
             return NAMESPACE
-        labels = pod.labels
-        if any(labels.get(key) != value for key, value in self._labels):
+        if self._selector is not None and not selects(self._selector, pod.labels):
             return LABELS
         if pod.pinned_node:
             return PINNED
