@@ -1,4 +1,4 @@
-"""The one effect on Reservations that are not ours to create or delete: their status, and an Event when the phase moves."""
+"""The one effect on Reservations that are not ours to create or delete: their status, and an Event when phase or reason move."""
 
 from collections.abc import Mapping
 
@@ -27,7 +27,7 @@ class _Status:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._kube = crs.Reservations(context.client, Backoff(attempts=1))
-        self._told: dict[ReservationUid, ReservationPhase] = {}
+        self._told: dict[ReservationUid, tuple[ReservationPhase, str]] = {}
 
     async def write(self, effect: WriteReservationStatus, state: ClusterState) -> Answer:
         record = state.reservations.get(effect.reservation)
@@ -49,9 +49,10 @@ class _Status:
         if record is None:
             self._told.pop(uid, None)
             return
-        if since is None or self._told.get(uid) is since.phase:
+        if since is None or self._told.get(uid) == (since.phase, since.reason):
             return
-        self._told[uid] = since.phase
+        # The reason, too: a Reservation is Pending before anybody can say that it fits nowhere.
+        self._told[uid] = since.phase, since.reason
         if state.time - since.since > RECENT:
             return
         fact = record.fact
