@@ -140,6 +140,48 @@ def test_a_successor_that_comes_before_the_victim_is_gone_takes_the_hold():
     assert advance(state) == [e.Landed(M, "p2", "b")]
 
 
+def test_a_successor_that_the_log_sees_before_its_predecessors_end_waits_for_it_and_takes_the_hold():
+    """A watcher that starts again lists pods in any order, and what is gone comes last (found by `restow demo --chaos`)."""
+    state = evicting()
+    successor(state)
+    assert "p2" in state.queue
+    then(state, e.PodGone("p"))
+    run(state, session.decider, c.Schedule(NOW))
+    assert state.placed["p2"].node == "b"
+    assert state.placed["p2"].hold == ("hold", "hold-0")
+    assert advance(state) == [e.Evicted(M, NOW + CONF.land_deadline)]
+    assert state.expecting == {}
+
+
+def test_it_waits_no_longer_than_the_eviction_is_under_way():
+    state = evicting()
+    successor(state)
+    advance(state, CONF.evict_deadline)
+    run(state, session.decider, c.Schedule(NOW))
+    assert "p2" in state.queue
+    run(state, decider, c.ReportEviction(NOW, M, "Aborted"))
+    run(state, session.decider, c.Schedule(NOW))
+    assert state.placed["p2"].hold is None
+    assert step(state) is Step.FAILED
+
+
+def test_a_sibling_that_was_there_before_the_eviction_does_not_wait():
+    state = holding()
+    hold(state)
+    then(state, pod("p2", owner=OWNER))
+    advance(state)
+    run(state, session.decider, c.Schedule(NOW))
+    assert state.placed["p2"].hold is None
+
+
+def test_a_successor_that_waits_in_vain_takes_the_hold_when_the_api_says_that_the_victim_is_gone():
+    state = evicting()
+    successor(state)
+    run(state, decider, c.ReportEviction(NOW, M, "Gone"))
+    run(state, session.decider, c.Schedule(NOW))
+    assert state.placed["p2"].hold == ("hold", "hold-0")
+
+
 def test_a_stateful_sets_successor_has_the_same_name():
     sts = replica_of("db", "StatefulSet")
     state = given(node("a"), node("b"), shape("s"), pod("db-0", node="a", owner=sts), plan(move("db-0")))

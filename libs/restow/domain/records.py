@@ -109,8 +109,9 @@ FINAL = frozenset({Step.LANDED, Step.FAILED, Step.NOT_RECREATED})
 
 
 class Migration(Record):
-    """`reservation` is the hold's uid once it was seen. `armed` is the pod counter when the victim's end was first seen, 0
-    before: only pods that the log saw later may take the hold. `successor` took it. `planned` is the plan's time."""
+    """`reservation` is the hold's uid once it was seen. `asked` is the pod counter when the eviction was decided, 0
+    before: only pods that the log saw later may take the hold. `armed` is the pod counter when the victim's end was first
+    seen, 0 before: only then may it be taken. `successor` took it. `planned` is the plan's time."""
 
     id: MigrationId
     plan: str
@@ -121,6 +122,7 @@ class Migration(Record):
     since: Millis = Millis(0)
     deadline: Millis = Millis(0)
     reservation: ReservationUid = ReservationUid("")
+    asked: int = 0
     armed: int = 0
     successor: PodUid = PodUid("")
     reason: str = ""

@@ -234,3 +234,5 @@ def _migrations(state: ClusterState) -> None:
             state.successors[migration.successor] = id
         elif migration.armed:
             state.armed.setdefault(migration.lineage, {})[id] = None
+        elif migration.asked:
+            state.expecting.setdefault(migration.lineage, {})[id] = None

@@ -111,6 +111,7 @@ class ClusterState:
         self.active: dict[MigrationId, None] = {}
         self.victims: dict[PodUid, MigrationId] = {}
         self.successors: dict[PodUid, MigrationId] = {}
+        self.expecting: dict[str, dict[MigrationId, None]] = {}
         self.armed: dict[str, dict[MigrationId, None]] = {}
         self.cooling: dict[NodeName, int] = {}
         self.timed_from = Millis(0)

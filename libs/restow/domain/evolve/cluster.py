@@ -104,6 +104,7 @@ def _arm(state: ClusterState, uid) -> None:
     if migration is None or migration.armed or migration.step in FINAL:
         return
     state.put(state.migrations, id, replace(migration, armed=state.clock))
+    state.drop_in(state.expecting, migration.lineage, id)
     state.put_in(state.armed, migration.lineage, id)
 
 

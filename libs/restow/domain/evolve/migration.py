@@ -66,10 +66,11 @@ def _forget_migrations(state: ClusterState) -> None:
 
 
 def _arm(state: ClusterState, record: Migration) -> Migration:
-    """The victim's end is certain. Where its fact has not been seen yet, no successor has been either (a watch is in
-    order), so whatever comes from here on may take the hold."""
+    """The victim's end is certain, although its fact may not have been seen yet."""
     if not record.armed:
         record = replace(record, armed=state.clock)
+        state.drop_in(state.expecting, record.lineage, record.id)
+        state.capacity_epoch += 1  # pods that wait may be its successors
         if not record.successor:
             state.put_in(state.armed, record.lineage, record.id)
     return record
@@ -91,6 +92,9 @@ def _step(to: Step, after: frozenset[Step]):
             reason=getattr(event, "reason", record.reason),
             message=getattr(event, "message", record.message),
         )
+        if to is Step.EVICTING and record.lineage and not record.armed:
+            record = replace(record, asked=state.clock)
+            state.put_in(state.expecting, record.lineage, record.id)
         if to is Step.EVICTED:
             # A step back that was meant, and overtaken by the eviction, is no reason of anything.
             record = replace(_arm(state, record), reason="", message="")
@@ -104,6 +108,7 @@ def _step(to: Step, after: frozenset[Step]):
         state.drop(state.victims, record.move.pod)
         state.drop(state.successors, record.successor)
         state.drop_in(state.armed, record.lineage, record.id)
+        state.drop_in(state.expecting, record.lineage, record.id)
         if to is not Step.LANDED and record.reservation in state.reservations:
             cancel(state, record.reservation, "MigrationOver")
         _forget_migrations(state)

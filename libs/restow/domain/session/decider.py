@@ -121,6 +121,8 @@ def _place_pod(run: Session, pod: Any, unfit: dict[Any, list[Any]]) -> None:
         handed = run.offers.hand_over(observed)
         if handed is not None:
             return run.emit(handed)
+    if run.offers.awaited(observed):
+        return None
     shape = observed.shape
     if observed.pinned_node:
         row = state.table.rows.get(observed.pinned_node)

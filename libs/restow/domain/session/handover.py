@@ -36,6 +36,15 @@ class Offers:
             return True
         return bool(self._state.armed) and self._state.lineage(pod) in self._state.armed
 
+    def awaited(self, pod: PodObserved) -> bool:
+        """Whether it may be the successor of a pod whose eviction is under way and whose end the log has not seen yet: a
+        list shows objects in any order. It waits for that fact, or for the eviction to be given up (both are near)."""
+        state = self._state
+        if not state.expecting:
+            return False
+        expecting = state.expecting.get(state.lineage(pod), ())
+        return any(state.order[pod.pod] > state.migrations[id].asked for id in expecting)
+
     def hand_over(self, pod: PodObserved) -> HandedOver | None:
         """The hand-over for this pod, or None where it goes the normal way."""
         for uid, name, slot, record in self._candidates(pod):
@@ -51,7 +60,7 @@ class Offers:
         armed = state.armed.get(state.lineage(pod), ())
         for id in sorted(armed, key=lambda m: (state.migrations[m].armed, m)):
             migration = state.migrations[id]
-            if state.order[pod.pod] > migration.armed and migration.reservation in state.available:
+            if state.order[pod.pod] > (migration.asked or migration.armed) and migration.reservation in state.available:
                 yield from _held(state, migration.reservation, pod)
         for namespace in (pod.namespace, ""):
             for uid in self.by_namespace.get(namespace, ()):
