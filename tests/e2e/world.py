@@ -250,25 +250,34 @@ class World:
     async def restow_json(self, *args: str) -> Any:
         return json.loads(await self.restow(*args, "-o", "json"))
 
-    async def defragment(self) -> Obj:
+    async def defragment(self, dry: bool = False) -> Obj:
         """POST /defragment; the plan's event."""
-        url = self.stack.service_url("descheduler")
-        async with self.api.session.post(f"{url}/defragment", json={}) as answer:
+        url = f"{self.stack.service_url('descheduler')}/defragment{'?dryRun=true' if dry else ''}"
+        async with self.api.session.post(url, json={}) as answer:
             body = await answer.json()
             assert answer.status == 200, body
         return next(event for event in body["events"] if "moves" in event)
+
+    async def plannable(self, moves: int) -> Obj:
+        """The log has seen enough to plan so many moves: a pod whose readiness is not a fact yet is not moved."""
+
+        async def probe() -> Obj | None:
+            plan = await self.defragment(dry=True)
+            return plan if len(plan["moves"]) == moves else None
+
+        return await self.until(f"a plan would have {moves} moves", probe)
 
     async def migrated(self, plan: Obj) -> dict[str, str]:
         """Migration → its last step, once all of the plan are over."""
         wanted = {move["migration"] for move in plan["moves"]}
 
-        async def probe() -> dict[str, str] | None:
-            rows = await self.restow_json("get", "migrations")
-            found = {row["id"]: row["step"] for row in rows["items"] if row["id"] in wanted}
-            over = found.keys() == wanted and all(step in ("landed", "failed", "not_recreated") for step in found.values())
-            return found if over else None
+        async def idle() -> bool:
+            state = await asyncio.to_thread(self.stack.service, "descheduler")
+            return state["active_migrations"] == 0
 
-        return await self.until(f"the migrations of plan {plan['plan']} are over", probe)
+        await self.until(f"the migrations of plan {plan['plan']} are over", idle)
+        rows = await self.restow_json("get", "migrations")
+        return {row["id"]: row["step"] for row in rows["items"] if row["id"] in wanted}
 
     async def fault(self, action: str, **fields: Any) -> None:
         await self.api.ok("POST", "/kubesim/faults", {"action": action, **fields})

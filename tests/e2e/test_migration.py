@@ -1,0 +1,170 @@
+"""Defragmentation moves pods hold first, and gives up cleanly: no pod is lost, no hold is left."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from e2e.world import VOLCANO, World, node_of, uid_of
+
+from restow.cli.embedded import configs
+
+MOVER = {"restow.dev/test": "mover"}
+
+
+async def fragmented(world: World, movers: int = 1, *, kind: str = "ReplicaSet") -> tuple[str, str]:
+    """Source and target node: one GPU a mover of 8 in use on the first, 5 of 8 on the second."""
+    target = await world.node("target", gpus=8)
+    await world.replicaset("filler", 5, gpu=1)
+    await world.replicas("filler", 5)
+    source = await world.node("source", gpus=8)
+    await world.replicaset("mover", movers, gpu=1, labels=MOVER, kind=kind)
+    # Least allocated: the new node is the emptier one.
+    assert {node_of(pod) for pod in await world.replicas("mover", movers)} == {source}
+    await world.plannable(movers)
+    return source, target
+
+
+async def no_hold_is_left(world: World) -> None:
+    async def probe() -> bool:
+        return not await world.reservations()
+
+    await world.until("no Reservation is left", probe)
+
+
+async def test_a_migration_holds_first_and_lands_on_its_hold(world: World) -> None:
+    source, target = await fragmented(world)
+    (before,) = await world.pods("mover")
+    path = f"{VOLCANO}/namespaces/{world.ns}/reservations"
+    since = (await world.api.ok("GET", path))["metadata"]["resourceVersion"]
+    pods_since = (await world.api.ok("GET", f"/api/v1/namespaces/{world.ns}/pods"))["metadata"]["resourceVersion"]
+    plan = await world.defragment()
+    assert [(move["name"], move["source"], move["target"]) for move in plan["moves"]] == [(before["metadata"]["name"], source, target)]
+    (id,) = (move["migration"] for move in plan["moves"])
+    assert await world.migrated(plan) == {id: "landed"}
+    (after,) = await world.replicas("mover", 1)
+    assert uid_of(after) != uid_of(before)
+    assert node_of(after) == target
+    # The hold was created before the victim began to terminate.
+    async with world.api.watch(path, resourceVersion=since) as watch:
+        hold = await watch.until("ADDED", f"restow-{id}")
+    async with world.api.watch(f"/api/v1/namespaces/{world.ns}/pods", resourceVersion=pods_since) as watch:
+        while True:
+            event = await watch.next(30)
+            if uid_of(event["object"]) == uid_of(before) and event["object"]["metadata"].get("deletionTimestamp"):
+                break
+    assert int(hold["object"]["metadata"]["resourceVersion"]) < int(event["object"]["metadata"]["resourceVersion"])
+    assert hold["object"]["spec"]["tasks"][0]["template"]["spec"]["nodeName"] == target
+    story = await world.restow_json("why", f"migration/{id}")
+    steps = [step for step in ("planned", "holding", "held", "evicting", "evicted", "landed") if step in str(story).lower()]
+    assert steps == ["planned", "holding", "held", "evicting", "evicted", "landed"]
+    await no_hold_is_left(world)
+
+    async def emptied() -> bool:
+        return all(node_of(pod) != source for pod in await world.pods())
+
+    await world.until("the source is empty", emptied)
+
+
+async def test_several_pods_of_a_deployment_are_moved_together(world: World) -> None:
+    source, target = await fragmented(world, 2, kind="Deployment")
+    plan = await world.defragment()
+    assert len(plan["moves"]) == 2
+    assert set((await world.migrated(plan)).values()) == {"landed"}
+    assert {node_of(pod) for pod in await world.replicas("mover", 2)} == {target}
+    assert all(node_of(pod) != source for pod in await world.pods())
+    await no_hold_is_left(world)
+
+
+async def test_a_budget_that_refuses_rolls_back(world: World) -> None:
+    source, _ = await fragmented(world)
+    await world.budget("keep", MOVER, minAvailable=1)
+    (before,) = await world.pods("mover")
+    plan = await world.defragment()
+    (move,) = plan["moves"]
+    assert await world.migrated(plan) == {move["migration"]: "failed"}
+    (after,) = await world.replicas("mover", 1)
+    assert (uid_of(after), node_of(after)) == (uid_of(before), source)
+    # DESIGN 5: the mark makes an eviction fail that comes late.
+    assert after["metadata"]["annotations"]["restow.dev/migration"] == "aborted"
+    rows = await world.restow_json("get", "migrations", "-n", world.ns)
+    assert rows["items"][-1]["reason"] == "Budget"
+    await no_hold_is_left(world)
+
+
+async def test_victims_that_somebody_else_deletes_are_replaced_and_nothing_is_left(world: World) -> None:
+    """Whenever in its saga a migration meets the deletion."""
+    await fragmented(world, 3)
+    before = await world.pods("mover")
+    names = [pod["metadata"]["name"] for pod in before]
+
+    async def delete(name: str) -> None:
+        await world.remove(f"/api/v1/namespaces/{world.ns}/pods/{name}")
+
+    plan, *_ = await asyncio.gather(world.defragment(), *map(delete, names[:2]))
+    steps = await world.migrated(plan) if plan["moves"] else {}
+    assert set(steps.values()) <= {"landed", "failed"}
+    after = await world.replicas("mover", 3)
+    assert not {uid_of(pod) for pod in after} & {uid_of(pod) for pod in before[:2]}
+    await no_hold_is_left(world)
+
+
+async def test_a_victim_deleted_while_its_eviction_is_refused_counts_as_moved_or_rolled_back(world: World) -> None:
+    await fragmented(world)
+    await world.budget("keep", MOVER, minAvailable=1)
+    (before,) = await world.pods("mover")
+    plan = await world.defragment()
+    await world.remove(f"/api/v1/namespaces/{world.ns}/pods/{before['metadata']['name']}")
+    assert set((await world.migrated(plan)).values()) <= {"landed", "failed"}
+    (after,) = await world.replicas("mover", 1)
+    assert uid_of(after) != uid_of(before)
+    await no_hold_is_left(world)
+
+
+async def test_bare_pods_are_never_moved(world: World) -> None:
+    await world.node("target", gpus=8)
+    await world.replicaset("filler", 5, gpu=1)
+    await world.replicas("filler", 5)
+    source = await world.node("source", gpus=8)
+    before = await world.pod("bare", gpu=1)
+    await world.running("bare")
+    pod = await world.get("bare")
+    assert pod is not None
+    assert node_of(pod) == source
+
+    async def seen() -> bool:
+        return (await world.defragment(dry=True))["kept"] == {"Bare": 1}
+
+    await world.until("the plan knows the bare pod", seen)
+    plan = await world.defragment()
+    assert plan["moves"] == []
+    (after,) = await world.running("bare")
+    assert (uid_of(after), node_of(after)) == (uid_of(before), source)
+    said = await world.restow("why", f"pod/{world.ns}/bare")
+    assert "no controller would create it again" in said
+
+
+async def triggered(world: World, **policy: Any) -> None:
+    """Without being asked: the pod is moved."""
+    _, target = await fragmented(world)
+    with world.stack.configured("descheduler", configs.policy(interval=policy.pop("interval", "0s")) + policy.pop("more", "")):
+
+        async def moved() -> bool:
+            pods = await world.pods("mover")
+            return [node_of(pod) for pod in pods] == [target]
+
+        await world.until("the trigger has fired and the pod has moved", moved, 120)
+    await world.replicas("mover", 1)
+    await no_hold_is_left(world)
+
+
+async def test_the_interval_triggers_a_plan(world: World) -> None:
+    await triggered(world, interval="1s")
+
+
+async def test_cron_triggers_a_plan(world: World) -> None:
+    """Every minute: this test may wait for one, so it is not repeated where only the controllers differ."""
+    if world.stack.kind == "bare":
+        pytest.skip("proven on kubesim with its own controllers")
+    await triggered(world, more="  cron: '* * * * *'\n")
