@@ -118,7 +118,7 @@ class Commander:
         self._fruitless = -1
         self._not_before = Millis(0)
         self._most = QUEUE
-        self._doubtful: dict[str, list[Waiting]] = {}
+        self._doubtful: dict[str, tuple[list[Waiting], list[Decision]]] = {}
         self._emptied = 0
         self._draining = False
         self._log = logs.get(service=service, family=decider.family)
@@ -243,7 +243,7 @@ class Commander:
             await self._after_conflict(batch, error)
         except Unknown as error:
             self._metrics.unknown.inc()
-            self._doubtful[envelope.id] = batch
+            self._doubtful[envelope.id] = (batch, decisions)
             await self._after_unknown(batch, error)
         else:
             self._metrics.append.observe(time.perf_counter() - started)
@@ -333,10 +333,7 @@ class Commander:
         self._fruitless = -1
         self._lead_if_led(batch, seq)
         self._book.committed(seq)
-        events = {id(d.command): d.events for d in decisions}
-        for waiting in batch:
-            found = events.get(id(waiting.command), ())
-            _end(waiting, Outcome(seq if found else 0, found))
+        _end_all(batch, seq, decisions)
 
     def _lead_if_led(self, batch: list[Waiting], seq: int) -> None:
         if self.leadership.phase is not Phase.CLAIMING or not any(isinstance(w.command, c.Lead) for w in batch):
@@ -371,7 +368,7 @@ class Commander:
 
     def _settle_doubtful(self, batch: list[Waiting]) -> bool:
         """Whether one of our unanswered commits turned out to be in the log; its commands are taken out of `batch`."""
-        for ce_id, waiting in self._doubtful.items():
+        for ce_id, (waiting, decisions) in self._doubtful.items():
             if seq := self.follower.stored(ce_id):
                 self._log.info("an unanswered commit was stored", seq=seq)
                 self._metrics.commits.inc()
@@ -379,8 +376,7 @@ class Commander:
                 self._fruitless = -1
                 self._lead_if_led(waiting, seq)
                 self._book.committed(seq)
-                for one in waiting:
-                    _end(one, Outcome(seq))
+                _end_all(waiting, seq, decisions)
                 done = set(map(id, waiting))
                 batch[:] = [w for w in batch if id(w) not in done]
                 return True
@@ -430,6 +426,13 @@ def _set(waiting: Waiting, command: c.Command) -> bool:
 def _end(waiting: Waiting, outcome: Outcome) -> None:
     if waiting.outcome is not None and not waiting.outcome.done():
         waiting.outcome.set_result(outcome)
+
+
+def _end_all(batch: Iterable[Waiting], seq: int, decisions: Iterable[Decision]) -> None:
+    events = {id(d.command): d.events for d in decisions}
+    for waiting in batch:
+        found = events.get(id(waiting.command), ())
+        _end(waiting, Outcome(seq if found else 0, found))
 
 
 def _fail(waiting: Waiting, error: Exception) -> None:

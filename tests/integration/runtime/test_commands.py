@@ -79,6 +79,18 @@ async def test_a_commit_that_was_lost_is_decided_again_under_a_new_id():
     assert len(await named(log, e.PodPlaced)) == 1
 
 
+async def test_whoever_submitted_a_command_is_told_its_events_although_the_answer_was_lost():
+    log = memory()
+    async with running(log) as rig:
+        await rig.lead()
+        await cluster(log)
+        await soon(rig.bound.get())
+        lose_answer(log, "session", stored=True)
+        outcome = await soon(rig.commander.submit(c.RefuseBind(NOW, "p0", "n0", "no")))
+        assert [type(event) for event in outcome.events] == [e.PodReleased]
+        assert outcome.seq
+
+
 async def test_a_lost_lead_is_recognised_and_does_not_depose_its_own_process():
     log = memory()
     lose_answer(log, "session", stored=True)
