@@ -32,7 +32,7 @@ ANY_SEED = -1
 PLAN_TIMEOUT = 60.0
 """Seconds until a plan must be there."""
 
-CHAOS_PER_MIGRATION = 60
+CHAOS_PER_MIGRATION = 15
 """Nodes for each migration that is under way at once while services are killed: in waves, so that every step is hit."""
 CHAOS_KUBELET = 0.2
 """Speed of the kubelets then, for the same reason."""
@@ -121,12 +121,13 @@ async def _run(scenario: Scenario, options: dict, console: Console, chaos: Chaos
     folder = options["data"] / "demo"
     waves = 50 if chaos is None else 1 + len(scenario.nodes) // CHAOS_PER_MIGRATION
     policy = configs.policy(
+        resource=scenario.resource,
         low=options["low"], defragment=options["defragment"], protection=options["protection"], concurrent=waves
     )
     speed = 1.0 if chaos is None else CHAOS_KUBELET
     stack = Stack(folder, policy=policy, scheduler=configs.scheduler(), keep=True, kubelet_speed=speed)
     try:
-        async with phases.phase("start", "starting 7 processes", lambda: ", ".join(stack.children)):
+        async with phases.phase("start", "starting broker, API, services", lambda: f"{len(stack.children) + 1} processes"):
             await stack.start()
         async with Api(stack.kube) as api, Observer(stack.nats, stack.cluster) as observer:
             work = asyncio.create_task(_play(scenario, options, phases, outcome, stack, api, observer, chaos), name="demo")
@@ -164,7 +165,7 @@ async def _play(
     def filling() -> str:
         return (
             f"{feed.arrived} arrived, {feed.finished} finished, {observer.running()} running, "
-            f"{len(observer.state.parked)} waiting, GPUs {observer.allocation() / 100:.0f} %"
+            f"{len(observer.state.parked)} waiting, {'GPUs' if scenario.gpu_milli else 'cpu'} {observer.allocation(scenario.resource)} %"
         )
 
     async with phases.phase("fill", "workloads arrive and finish", filling), breaking("fill"):

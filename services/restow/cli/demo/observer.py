@@ -7,6 +7,7 @@ from contextlib import suppress
 from restow.cli.demo.scenario import NAMESPACE
 from restow.domain.fragmentation import packing
 from restow.domain.records import FINAL, Step
+from restow.domain.resources import canonical_resource
 from restow.domain.state import ClusterState
 from restow.eventlog.jetstream import connect
 from restow.runtime.follower import Follower
@@ -88,10 +89,12 @@ class Observer:
     def packing(self):
         return packing(self.state)
 
-    def allocation(self) -> int:
-        """Allocated GPU share in hundredths of a percent."""
-        now = self.packing()
-        return (now.total - now.idle) * 10_000 // now.total if now.total else 0
+    def allocation(self, resource: str) -> int:
+        """Percent of this resource that is used."""
+        table = self.state.table
+        column = table.columns.get(canonical_resource(resource))
+        whole = 0 if column is None else int(table.allocatable[:, column].sum())
+        return int(table.used[:, column].sum()) * 100 // whole if whole else 0
 
     def holds(self) -> int:
         return sum(len(held) for held in self.state.held_on.values())

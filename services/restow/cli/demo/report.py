@@ -66,6 +66,19 @@ def _percent(part: int, whole: int) -> str:
     return f"{part * 100 / whole:.1f} %" if whole else "-"
 
 
+def _gpu_rows(table: Table, before: Packing, after: Packing) -> None:
+    table.add_row(
+        "whole free GPUs", str(before.free_devices), str(after.free_devices), f"{after.free_devices - before.free_devices:+d}"
+    )
+    table.add_row(
+        "fragmentation: idle GPU share of no use to typical pods",
+        _percent(before.fragmented, before.total),
+        _percent(after.fragmented, after.total),
+        f"{(after.fragmented - before.fragmented) * 100 / before.total:+.1f} pp",
+    )
+    table.add_row("idle GPU share", _percent(before.idle, before.total), _percent(after.idle, after.total), "")
+
+
 def show(console: Console, outcome: Outcome) -> None:
     before, after = outcome.before, outcome.after
     console.print()
@@ -74,16 +87,8 @@ def show(console: Console, outcome: Outcome) -> None:
         for name in ("", "before", "after", "change"):
             table.add_column(name, justify="left" if not name else "right")
         table.add_row("free nodes", str(before.free_nodes), str(after.free_nodes), f"{after.free_nodes - before.free_nodes:+d}")
-        table.add_row(
-            "whole free GPUs", str(before.free_devices), str(after.free_devices), f"{after.free_devices - before.free_devices:+d}"
-        )
-        table.add_row(
-            "fragmentation: idle GPU share of no use to typical pods",
-            _percent(before.fragmented, before.total),
-            _percent(after.fragmented, after.total),
-            f"{(after.fragmented - before.fragmented) * 100 / before.total:+.1f} pp" if before.total else "",
-        )
-        table.add_row("idle GPU share", _percent(before.idle, before.total), _percent(after.idle, after.total), "")
+        if before.total:
+            _gpu_rows(table, before, after)
         console.print(table)
         console.print()
     good, bad = "[green]ok[/]", "[bold red]BROKEN[/]"

@@ -48,6 +48,20 @@ class Scenario:
     def gpu_milli(self) -> int:
         return sum(node.gpus for node in self.nodes) * 1000
 
+    @property
+    def resource(self) -> str:
+        """What the cluster is filled and defragmented by: its GPUs, or its cores where it has none."""
+        return "nvidia.com/gpu" if self.gpu_milli else "cpu"
+
+    @property
+    def capacity(self) -> int:
+        """Of that resource, in thousandths."""
+        return self.gpu_milli or sum(node.cpu for node in self.nodes)
+
+    def asked(self, workload: Workload) -> int:
+        """What a workload asks of it, in thousandths."""
+        return workload.gpu_milli if self.gpu_milli else workload.cpu
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -58,26 +72,26 @@ class Step:
 
 
 def steps(scenario: Scenario, fill: int, drain: int) -> Iterator[Step]:
-    """The play: workloads arrive in the order of the trace; when the GPUs asked for would exceed `fill` percent, those
+    """The play: workloads arrive in the order of the trace; when what is asked for would exceed `fill` percent, those
     whose turn it is in the trace's order of departures finish first; at the end they finish until `drain` percent is left.
 
     Only the order is the trace's: on its own clock the openb trace never has more than a few dozen of these pods at once,
     and the cluster would stay empty.
     """
-    total = scenario.gpu_milli
+    total = scenario.capacity
     asked = 0
     leaving: list[tuple[int, int, Workload]] = []
 
     def finish() -> Step:
         nonlocal asked
         workload = heapq.heappop(leaving)[2]
-        asked -= workload.gpu_milli
+        asked -= scenario.asked(workload)
         return Step(False, workload)
 
     for number, workload in enumerate(scenario.workloads):
-        while leaving and (asked + workload.gpu_milli) * 100 > fill * total:
+        while leaving and (asked + scenario.asked(workload)) * 100 > fill * total:
             yield finish()
-        asked += workload.gpu_milli
+        asked += scenario.asked(workload)
         heapq.heappush(leaving, (workload.finishes, number, workload))
         yield Step(True, workload)
     while leaving and asked * 100 > drain * total:

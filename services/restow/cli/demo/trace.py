@@ -1,6 +1,7 @@
 """The openb csv files (cluster-trace-gpu-v2023): nodes and pods of a real GPU cluster."""
 
 import csv
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,10 @@ NODES = "openb_node_list_gpu_node.csv"
 PODS = "openb_pod_list_default.csv"
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,55}[a-z0-9])?")
+"""A pod's name is the workload's and six characters more."""
 
 
 class TraceError(ValueError):
@@ -104,6 +109,8 @@ def _workload(row: _Row, number: int) -> Workload:
 def _distinct(path: Path, names: list[str]) -> None:
     seen: set[str] = set()
     for name in names:
+        if not _NAME.fullmatch(name):
+            raise TraceError(f"{path}: {name!r} cannot name an object in Kubernetes; allowed: {_NAME.pattern}, at most 57 characters")
         if name in seen:
             raise TraceError(f"{path}: {name!r} occurs twice; allowed: each name once")
         seen.add(name)

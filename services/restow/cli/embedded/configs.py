@@ -19,10 +19,10 @@ profiles:
     pluginConfig:
       - name: Defragmentation
         args:
-          ResourceType: nvidia.com/gpu
-          lowThresholds: {{nvidia.com/gpu: {low}}}
-          defragmentThresholds: {{nvidia.com/gpu: {defragment}}}
-          protectionThresholds: {{nvidia.com/gpu: {protection}}}
+          ResourceType: {resource}
+          lowThresholds: {{{resource}: {low}}}
+          defragmentThresholds: {{{resource}: {defragment}}}
+          protectionThresholds: {{{resource}: {protection}}}
           coolDownTime: {cooldown}
     plugins:
       balance:
@@ -34,11 +34,24 @@ restow:
 
 
 def policy(
-    *, low: int = 40, defragment: int = 45, protection: int = 95, cooldown: int = 0, interval: str = "0s", concurrent: int = 50
+    *,
+    resource: str = "nvidia.com/gpu",
+    low: int = 40,
+    defragment: int = 45,
+    protection: int = 95,
+    cooldown: int = 0,
+    interval: str = "0s",
+    concurrent: int = 50,
 ) -> str:
     """`interval` 0s: only when asked (API, CLI) or by cron."""
     return POLICY.format(
-        low=low, defragment=defragment, protection=protection, cooldown=cooldown, interval=interval, concurrent=concurrent
+        resource=resource,
+        low=low,
+        defragment=defragment,
+        protection=protection,
+        cooldown=cooldown,
+        interval=interval,
+        concurrent=concurrent,
     )
 
 
