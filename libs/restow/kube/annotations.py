@@ -19,6 +19,9 @@ DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 MIGRATION = "restow.dev/migration"
 """On a pod: `aborted` makes every late eviction fail (DESIGN 5). As a label of a Reservation: the migration it serves."""
 ABORTED = "aborted"
+ABORTED_UNTIL = "restow.dev/aborted-until"
+"""Which evictions the mark forbids: those that were decided with this deadline (ms) or an earlier one. A later migration of
+the same pod has a later deadline, and may evict it."""
 
 KEPT = frozenset(
     {

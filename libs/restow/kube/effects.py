@@ -12,7 +12,7 @@ import msgspec
 from restow.contracts.values import DeviceShare
 from restow.kube import decode as d
 from restow.kube import wire
-from restow.kube.annotations import ABORTED, DEVICES, MIGRATION, write_devices
+from restow.kube.annotations import ABORTED, ABORTED_UNTIL, DEVICES, MIGRATION, write_devices
 from restow.kube.client import ApiStatus, Client, path_of
 from restow.kube.retry import Backoff, Sleep, retrying
 
@@ -140,9 +140,10 @@ class Effects:
 
     # -- evict -------------------------------------------------------------------------------------------------------
 
-    async def evict(self, pod: PodRef) -> EvictOutcome:
+    async def evict(self, pod: PodRef, deadline: int = 0) -> EvictOutcome:
         """Through the Eviction API, with uid and the resourceVersion read just before as preconditions: a pod that was
-        marked `restow.dev/migration: aborted` in between is not evicted, whoever asks and however late."""
+        marked `restow.dev/migration: aborted` in between is not evicted, whoever asks and however late. `deadline` (ms) is
+        the eviction's: a mark of an earlier one does not concern it; 0 respects every mark."""
 
         async def attempt() -> EvictOutcome:
             there = await self._read(pod)
@@ -150,7 +151,7 @@ class Effects:
                 return Gone()
             if _terminating(there) or (there.status and there.status.phase in _OVER):
                 return AlreadyTerminating()
-            if (there.metadata.annotations or {}).get(MIGRATION) == ABORTED:
+            if _forbidden(there, deadline):
                 return Refused(0, "Aborted", f"the pod is marked {MIGRATION}={ABORTED}")
             return await self._evict(pod, there.metadata.resource_version)
 
@@ -178,10 +179,12 @@ class Effects:
                 raise
             return Refused(status.code, status.reason, status.message)
 
-    async def abort_eviction(self, pod: PodRef) -> AbortOutcome:
-        """Marks the pod, which changes its resourceVersion. `Done` means that no eviction which was prepared before can
+    async def abort_eviction(self, pod: PodRef, deadline: int = 0) -> AbortOutcome:
+        """Marks the pod, which changes its resourceVersion. `deadline` (ms) is that of the eviction that is given up; with
+        0 the mark is for ever. `Done` means that no eviction which was prepared before can
         succeed any more; `AlreadyTerminating` that one has."""
-        patch = {"metadata": {"uid": pod.uid, "annotations": {MIGRATION: ABORTED}}}
+        until = str(deadline) if deadline else None
+        patch = {"metadata": {"uid": pod.uid, "annotations": {MIGRATION: ABORTED, ABORTED_UNTIL: until}}}
 
         async def attempt() -> AbortOutcome:
             try:
@@ -256,6 +259,14 @@ class Effects:
 
 def _path(pod: PodRef, subresource: str = "") -> str:
     return path_of(d.PODS, pod.namespace, pod.name, subresource)
+
+
+def _forbidden(pod: wire.Pod, deadline: int) -> bool:
+    annotations = pod.metadata.annotations or {}
+    if annotations.get(MIGRATION) != ABORTED:
+        return False
+    until = annotations.get(ABORTED_UNTIL, "")
+    return not deadline or not until.isdecimal() or deadline <= int(until)
 
 
 def _terminating(pod: wire.Pod) -> bool:

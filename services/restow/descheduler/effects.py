@@ -53,7 +53,7 @@ class _MigrationEffects:
         migration = state.migrations[effect.migration]
         pod = _pod(migration)
         for _ in range(TRIES):
-            outcome = await self._pods.evict(pod)
+            outcome = await self._pods.evict(pod, migration.deadline)
             if not isinstance(outcome, k.Changed):
                 break
         match outcome:
@@ -76,7 +76,8 @@ class _MigrationEffects:
 
     async def abort(self, effect: AbortEviction, state: ClusterState) -> Answer:
         """A pod that terminates already counts as evicted: the fact decides, not this answer."""
-        outcome = await self._pods.abort_eviction(_pod(state.migrations[effect.migration]))
+        migration = state.migrations[effect.migration]
+        outcome = await self._pods.abort_eviction(_pod(migration), migration.deadline)
         match outcome:
             case k.Failed():
                 return _later(outcome)

@@ -199,6 +199,25 @@ async def test_an_aborted_pod_is_not_evicted(api, effects):
     assert outcome.reason == "Aborted"
 
 
+async def test_a_mark_forbids_the_eviction_that_was_given_up_and_no_later_one(api, effects):
+    """A pod whose eviction was refused once (a budget was used up) can be moved another time."""
+    pod = await running(api, effects)
+    assert await effects.abort_eviction(pod, 2_000) == Done()
+    for late in (1_000, 2_000):
+        assert (await effects.evict(pod, late)).reason == "Aborted"
+    assert await effects.evict(pod, 2_001) == Accepted()
+
+
+async def test_each_abort_makes_what_was_read_before_it_fail(api, effects):
+    """The second mark is a change, too: a patch that changes nothing would keep the resourceVersion."""
+    pod = await running(api, effects)
+    versions = []
+    for deadline in (2_000, 3_000):
+        await effects.abort_eviction(pod, deadline)
+        versions.append((await api.read_pod(pod))["metadata"]["resourceVersion"])
+    assert versions[0] != versions[1]
+
+
 async def test_an_abort_after_the_eviction_says_that_it_is_too_late(api, effects):
     pod = await running(api, effects)
     await effects.evict(pod)
