@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from .table import Machine, Result, Row, Size, machine, progress, render
+from .table import Machine, Meter, Result, Row, Size, machine, progress, render
 
 NAMES = ("latency", "burst", "reservation", "migration", "append", "replay", "session", "plan", "cold_start")
 """Each is a module with TITLE, BASELINE and `async def measure(size) -> list[Row]`."""
@@ -40,9 +40,10 @@ def apart(name: str, size: Size) -> Result:
     """In a new process; a benchmark that fails says so in the table."""
     progress(f"{name} …")
     argv = [sys.executable, "-m", str(__package__), name, "--here", "--size", size]
+    meter = Meter()
     done = subprocess.run(argv, capture_output=True)
     if done.returncode == 0:
-        return msgspec.json.decode(done.stdout, type=Result)
+        return msgspec.structs.replace(msgspec.json.decode(done.stdout, type=Result), others=meter.others())
     words = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
     return Result(name, name, "", [], failed=words[-1])
 
@@ -52,9 +53,20 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(NAMES)} (default: all)")
     made.add_argument("--quick", action="store_true", help="smaller sizes, under 90 s; their numbers are not the goals'")
     made.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    made.add_argument("--settle", type=float, default=0, metavar="S", help="before each one wait at most S seconds for a machine that nobody else uses")
     made.add_argument("--size", type=Size, help=argparse.SUPPRESS)
     made.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     return made
+
+
+def settle(patience: float) -> None:
+    """Wait until others use less than a tenth of the cores, for at most so many seconds."""
+    deadline = time.perf_counter() + patience
+    while time.perf_counter() < deadline:
+        meter = Meter()
+        time.sleep(2.0)
+        if meter.others() < 10:
+            return
 
 
 def main() -> int:
@@ -66,7 +78,10 @@ def main() -> int:
     if given.here:
         sys.stdout.write(msgspec.json.encode(run(names[0], size)).decode())
         return 0
-    results = [apart(name, size) for name in names]
+    results = []
+    for name in names:
+        settle(given.settle)
+        results.append(apart(name, size))
     when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     command = " ".join(["python -m tests.bench", *given.names, *(["--quick"] if size is Size.QUICK else [])])
     if given.output == "json":

@@ -11,7 +11,7 @@ from .naive_plan import naive_plan
 from .table import Row, Size, median
 from .world import START, filled
 
-TITLE = "defragmentation plan (sources, targets, landing places, packing before and after)"
+TITLE = "defragmentation plan: moves with landing places, packing before and after"
 BASELINE = "seed 000's pseudo code in plain Python, moves only (no packing, no reasons); the same moves"
 
 SIZES = {

@@ -6,8 +6,10 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from enum import StrEnum
+from pathlib import Path
 
 import msgspec
 
@@ -49,13 +51,15 @@ class Row(msgspec.Struct, omit_defaults=True):
 
 
 class Result(msgspec.Struct):
-    """One benchmark's rows, with what the baseline is. `failed` says why there are none."""
+    """One benchmark's rows, with what the baseline is. `others`: percent of the cores that processes which are not ours
+    used meanwhile. `failed` says why there are no rows."""
 
     name: str
     title: str
     baseline: str
     rows: list[Row]
     seconds: float = 0.0
+    others: float = 0.0
     failed: str = ""
 
 
@@ -78,6 +82,32 @@ def machine() -> Machine:
         python=platform.python_version(),
         nats=_nats(),
     )
+
+
+class Meter:
+    """How much of the machine was used by others since it was made: what makes a benchmark's numbers worse."""
+
+    def __init__(self) -> None:
+        self._began, self._busy, self._ours = time.perf_counter(), _busy(), _ours()
+
+    def others(self) -> float:
+        """Percent of all cores."""
+        seconds = (time.perf_counter() - self._began) * (os.cpu_count() or 1)
+        return max(0.0, (_busy() - self._busy - (_ours() - self._ours)) / seconds * 100)
+
+
+def _busy() -> float:
+    """Seconds in which some core worked, ever; stolen ones, too."""
+    try:
+        user, nice, system, _, _, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
+    except (OSError, ValueError):
+        return 0.0
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def _ours() -> float:
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
 
 
 def _first(path: str, key: str) -> str:
@@ -120,6 +150,8 @@ def render(results: Iterable[Result], here: Machine, command: str, when: str) ->
     ]
     for result in results:
         lines.append(f"{result.title}  ({result.seconds:.0f} s)")
+        if result.others >= 10:
+            lines.append(f"  disturbed: other processes used {result.others:.0f} % of the cores meanwhile")
         if result.baseline:
             lines += _wrapped(f"baseline: {result.baseline}")
         if result.failed:
