@@ -4,7 +4,8 @@ Rules that depend only on node and shape (everything but room) are evaluated onc
 `state.memo`; when a node changes, only its row is evaluated again.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Hashable, Mapping
 
 import numpy as np
 
@@ -17,11 +18,17 @@ from restow.domain.table import Vector
 
 NO_NODE = NodeName("")
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
+UNREADY = Taint("node.kubernetes.io/not-ready", "NoSchedule")
+"""What Kubernetes puts on a node that is not ready; whoever tolerates it (a CNI's DaemonSet, say) may run there."""
 NOT_READY = "node(s) were not ready"
 CORDONED = "node(s) were unschedulable"
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 PINNED = "node(s) didn't match the requested node name"
 TOO_MANY_PODS = "Too many pods"
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+"""Go's ParseInt, unlike Python's int, takes no underscores."""
 
 
 def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
@@ -49,10 +56,9 @@ def matches(e: Expression, labels: Mapping[str, str]) -> bool:
         case "DoesNotExist":
             return have is None
         case "Gt" | "Lt":
-            try:
-                left, right = int(have or ""), int(e.values[0])
-            except (ValueError, IndexError):
+            if have is None or len(e.values) != 1 or not (_INTEGER.fullmatch(have) and _INTEGER.fullmatch(e.values[0])):
                 return False
+            left, right = int(have), int(e.values[0])
             return left > right if e.operator == "Gt" else left < right
     return False
 
@@ -81,10 +87,8 @@ def unsupported(shape: PodShape) -> str:
 
 
 def why_not(shape: PodShape, node: NodeObserved) -> str:
-    """The first rule that keeps the shape off this node, room aside; empty where none does."""
-    if reason := unsupported(shape):
-        return reason
-    if not node.ready:
+    """The first rule about the node that keeps a supported shape off it, room aside; empty where none does."""
+    if not node.ready and not tolerates(shape.tolerations, UNREADY):
         return NOT_READY
     if node.unschedulable and not tolerates(shape.tolerations, UNSCHEDULABLE):
         return CORDONED
@@ -94,7 +98,7 @@ def why_not(shape: PodShape, node: NodeObserved) -> str:
                 return CORDONED
             return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
     labels = node.labels
-    if any(labels.get(k) != v for k, v in shape.node_selector.items()):
+    if shape.node_selector and any(labels.get(k) != v for k, v in shape.node_selector.items()):
         return AFFINITY
     if shape.node_affinity is not None and not any(term_matches(t, node) for t in shape.node_affinity):
         return AFFINITY
@@ -110,23 +114,32 @@ class _Static:
         self.seen = 0
 
 
+def _rules(shape: PodShape) -> Hashable:
+    """All that `why_not` reads of a shape."""
+    return tuple(sorted(shape.node_selector.items())), shape.node_affinity, shape.tolerations, unsupported(shape)
+
+
 def _static(state: ClusterState, shape_id: ShapeId) -> _Static:
     cache: dict[ShapeId, _Static] = state.memo.setdefault("static", {})
     kept = cache.get(shape_id)
     shape = state.shapes[shape_id]
-    size = len(state.table.names)
     if kept is None:
-        kept = cache[shape_id] = _Static()
-    elif kept.seen == len(state.changed_rows):
+        # One for all shapes with equal rules about nodes: they are few, even where every pod has its own shape.
+        alike: dict[Hashable, _Static] = state.memo.setdefault("static-alike", {})
+        kept = cache[shape_id] = alike.setdefault(_rules(shape), _Static())
+    if kept.seen == len(state.changed_rows):
         return kept
-    grown = range(len(kept.mask), size)
-    rows = sorted({*grown, *state.changed_rows[kept.seen :]})
+    grown = range(len(kept.mask), len(state.table.names))
+    # What changed before its rows existed here is in `grown`; the whole history need not be walked.
+    changed = state.changed_rows[kept.seen :] if len(kept.mask) else ()
+    rows = sorted({*grown, *changed})
     kept.mask = np.concatenate([kept.mask, np.zeros(len(grown), bool)])
     kept.reasons.extend([""] * len(grown))
     kept.seen = len(state.changed_rows)
+    never = unsupported(shape)
     for row in rows:
         node = state.nodes.get(state.table.names[row])  # type: ignore[call-overload]
-        kept.reasons[row] = reason = "" if node is None else why_not(shape, node)
+        kept.reasons[row] = reason = "" if node is None else never or why_not(shape, node)
         kept.mask[row] = node is not None and not reason
     return kept
 
@@ -161,29 +174,34 @@ def room_reasons(state: ClusterState, v: Vector) -> list[tuple[str, np.ndarray]]
     """Per resource that is short somewhere: the reason's text and the `(nodes,) bool` rows where it is."""
     by_column = {c: r for r, c in state.table.columns.items()}
     short: list[tuple[str, np.ndarray]] = []
+    whole: np.ndarray | None = None
     for column, amount in zip(v.columns.tolist(), v.amounts.tolist(), strict=True):
         lacking = state.table.free[:, column] < amount
         name = by_column[column]
         if name == GPU_MILLI:
+            whole = lacking
             continue
         short.append((TOO_MANY_PODS if name == "pods" else f"Insufficient {name}", lacking))
     if v.devices is not None:
+        # Of all GPUs, too: a bound pod whose devices nobody knows is charged there only.
         able = (state.table.device_free >= v.devices.milli).sum(axis=1) >= v.devices.count
-        short.append(("Insufficient gpu", ~able))
+        lacking_in_all = np.zeros(len(able), bool) if whole is None else whole
+        short.append(("Insufficient gpu", ~able | lacking_in_all))
     return short
 
 
 def reasons(state: ClusterState, shape_id: ShapeId, pinned: NodeName = NO_NODE) -> tuple[int, dict[str, int]]:
-    """How many nodes there are, and how many each rule removes. Rules about the node come first and count a node once;
+    """How many nodes there are, and how many each rule removes; of a pinned pod only its node is looked at. Rules about the node come first and count a node once;
     a node that only lacks room counts for every resource that it lacks, as kube-scheduler does."""
     kept = _static(state, shape_id)
     counts: dict[str, int] = {}
     alive = state.table.alive
-    only = _only(state, pinned) if pinned else None
-    for row in np.flatnonzero(alive & ~kept.mask if only is None else alive & ~(kept.mask & only)):
-        reason = kept.reasons[row] or PINNED
-        counts[reason] = counts.get(reason, 0) + 1
-    open_rows = alive & kept.mask if only is None else alive & kept.mask & only
+    looked_at = alive if not pinned else alive & _only(state, pinned)
+    if elsewhere := int((alive & ~looked_at).sum()):
+        counts[PINNED] = elsewhere
+    for row in np.flatnonzero(looked_at & ~kept.mask):
+        counts[kept.reasons[row]] = counts.get(kept.reasons[row], 0) + 1
+    open_rows = looked_at & kept.mask
     for reason, lacking in room_reasons(state, state.vectors[shape_id]):
         count = int((open_rows & lacking).sum())
         if count:
