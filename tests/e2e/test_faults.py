@@ -187,11 +187,11 @@ async def test_changes_during_a_silent_watch_are_not_lost(world: World) -> None:
 
 @pytest.mark.parametrize("code", [410, 429, 500, 503])
 async def test_lists_that_fail_are_asked_for_again(world: World, code: int) -> None:
-    await world.fault("status", verb="list", resource="pods", count=6, code=code)
+    await world.fault("status", verb="list", resource="pods", count=3, code=code)
     await world.break_watches("gone")
 
     async def used_up() -> bool:
-        return (await world.faults())[0]["hits"] == 6
+        return (await world.faults())[0]["hits"] == 3
 
     await world.until("the faults are used up, by whoever lists pods", used_up)
     await traffic(world, "web")

@@ -14,10 +14,10 @@ MOVER = {"restow.dev/test": "mover"}
 
 
 async def fragmented(world: World, movers: int = 1, *, kind: str = "ReplicaSet") -> tuple[str, str]:
-    """Source and target node: one GPU a mover of 8 in use on the first, 5 of 8 on the second."""
+    """Source and target node: one GPU a mover of 8 in use on the first, 4 of 8 on the second."""
     target = await world.node("target", gpus=8)
-    await world.replicaset("filler", 5, gpu=1)
-    await world.replicas("filler", 5)
+    await world.replicaset("filler", 4, gpu=1)
+    await world.replicas("filler", 4)
     source = await world.node("source", gpus=8)
     await world.replicaset("mover", movers, gpu=1, labels=MOVER, kind=kind)
     # Least allocated: the new node is the emptier one.

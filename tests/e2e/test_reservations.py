@@ -213,21 +213,30 @@ async def test_a_pod_spec_that_differs_does_not_match(world: World) -> None:
 # -- the end -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_ttl_ends_the_hold_and_leaves_the_pods_of_used_places_alone(world: World) -> None:
-    """RULES G-1: Expired is phase Failed, reason Expired; pods that use the hold keep running."""
+async def test_a_ttl_ends_a_reservation(world: World) -> None:
+    """RULES G-1: Expired is phase Failed, reason Expired."""
+    await full(world)
+    await hold(world, ttl="1s")
+    status = await world.held("r", "Failed")
+    assert status["state"]["reason"] == "Expired"
+    await world.events("r", "Expired")
+
+
+async def test_an_expiry_frees_what_is_held_and_leaves_the_pods_of_used_places_alone(world: World) -> None:
+    """RULES G-1: pods that use the hold keep running. The ttl is shortened once all is in place."""
     await world.node("a", cpu="2")
-    await hold(world, replicas=2, ttl="6s")
+    await hold(world, replicas=2, ttl="1h")
     await world.held("r", "Available")
     owner = await world.pod("owner", "800m", labels=OWNED)
     await world.running("owner")
-    await world.pod("stranger", "900m", nodeSelector={TAG: world.ns})
+    await world.pod("stranger", "900m")
     await world.unschedulable("stranger")
+    await world.patch(f"{VOLCANO}/namespaces/{world.ns}/reservations/r", {"spec": {"ttl": "1s"}})
     status = await world.held("r", "Failed")
     assert status["state"]["reason"] == "Expired"
     await world.running("stranger")
     (still,) = await world.running("owner")
     assert uid_of(still) == uid_of(owner)
-    await world.events("r", "Expired")
 
 
 async def test_expires_wins_over_ttl(world: World) -> None:

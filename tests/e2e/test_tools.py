@@ -64,7 +64,7 @@ async def test_kubectl_get_watch_shows_changes(world: World) -> None:
     try:
         await world.pod("p")
         text, decoder = "", json.JSONDecoder()
-        async with asyncio.timeout(45):
+        async with asyncio.timeout(90):
             while True:
                 text += (await process.stdout.read(65536)).decode()
                 try:
@@ -111,7 +111,7 @@ async def test_restow_reads_the_log_and_finds_every_decision_identical(world: Wo
     await world.replicaset("web", 3)
     await world.replicas("web", 3)
     assert "cluster" in await world.restow("log", "stats")
-    assert "pod_placed" in await world.restow("log", "tail")
+    assert "FAMILY" in await world.restow("log", "tail")
     export = world.stack.folder / f"{world.ns}.jsonl.zst"
     await world.restow("log", "export", str(export))
     for where in ((), (str(export),)):

@@ -25,8 +25,8 @@ TAG = "restow.dev/e2e"
 VOLCANO = "/apis/batch.volcano.sh/v1alpha1"
 KOORDINATOR = "/apis/scheduling.koordinator.sh/v1alpha1/reservations"
 APPS = "/apis/apps/v1"
-DEADLINE = 45.0
-"""Seconds for everything that must happen; it takes a fraction of a second on an idle machine."""
+DEADLINE = 90.0
+"""Seconds for everything that must happen; it takes a fraction of a second on an idle machine. Backoffs may add up."""
 LOOK = 0.03
 
 
