@@ -41,7 +41,8 @@ class Report:
 
 def records(path):
     """(sequence, family, read, time, events) of every commit; events as plain values."""
-    raw = zstandard.ZstdDecompressor().stream_reader(Path(path).open("rb"), read_across_frames=True).read()
+    with Path(path).open("rb") as file:
+        raw = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True).read()
     for line in raw.splitlines()[1:]:
         record = json.loads(line)
         body = record["body"]

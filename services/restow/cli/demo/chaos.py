@@ -1,13 +1,14 @@
 """Breaks the stack on purpose while the demo plays: what must hold, must hold then, too.
 
-Everything that is chosen is drawn from one seed. A service is killed about every `every` seconds. Mostly it is left alone
-until it leads again, else a single target would never get to work; sometimes it is killed while it comes up.
+Everything that is chosen is drawn from one seed. Either a random service is killed about every `every` seconds: mostly one
+that leads (else nothing would ever get done on a slow machine), sometimes one that is coming up. Or, with `limit`, so many
+times a phase, when the phase has come so far: that is the same on any machine.
 """
 
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,10 +25,14 @@ FAMILY = {
 }
 
 WHILE_STARTING = 0.2
-"""How often a service that does not lead again yet is killed nevertheless."""
+"""How often a service that does not lead again yet is chosen nevertheless."""
 
 PATIENCE = 20.0
 """Seconds that are waited at most for a service to lead again."""
+
+FOR_EVER = 1e9
+LATEST = 0.7
+"""Part of a phase after which nothing is killed, where the number of kills is limited."""
 
 
 @dataclass
@@ -37,18 +42,23 @@ class Chaos:
     seed: int
     every: float = 0.7
     targets: Sequence[str] = SERVICES
+    limit: int = 0
     broker: bool = False
     kills: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
+        self._killed_at = dict.fromkeys(self.targets, 0)
 
     @asynccontextmanager
-    async def during(self, phase: str, stack: Stack, observer: Observer) -> AsyncIterator[None]:
-        """Break things while the body runs."""
-        tasks = [asyncio.create_task(self._kill_services(phase, stack, observer), name="chaos")] if self.targets else []
+    async def during(self, phase: str, stack: Stack, observer: Observer, progress: Callable[[], float]) -> AsyncIterator[None]:
+        """Break things while the body runs. `progress` grows from 0 to 1."""
+        work = []
+        if self.targets:
+            work.append(self._at_points(phase, stack, observer, progress) if self.limit else self._for_ever(phase, stack, observer))
         if self.broker and phase == "defragment":
-            tasks.append(asyncio.create_task(self._kill_broker(phase, stack), name="chaos for the broker"))
+            work.append(self._kill_broker(phase, stack, observer, progress))
+        tasks = [asyncio.create_task(one, name="chaos") for one in work]
         try:
             yield
             for task in tasks:
@@ -61,26 +71,37 @@ class Chaos:
                 with suppress(asyncio.CancelledError):
                     await task
 
-    async def _kill_services(self, phase: str, stack: Stack, observer: Observer) -> None:
-        pause = self._random.uniform(0.05, 0.5) * self.every
+    async def _for_ever(self, phase: str, stack: Stack, observer: Observer) -> None:
+        await asyncio.sleep(self._random.uniform(0.05, 0.5) * self.every)
         while True:
-            await asyncio.sleep(pause)
+            names = list(self.targets)
+            if self._random.random() >= WHILE_STARTING:
+                with suppress(TimeoutError):
+                    await observer.until("a leader", lambda: any(self._leads(n, observer) for n in self.targets), PATIENCE)
+                names = [name for name in names if self._leads(name, observer)] or names
+            self._kill(phase, self._random.choice(names), stack, observer)
+            await asyncio.sleep(self._random.uniform(0.5, 1.5) * self.every)
+
+    async def _at_points(self, phase: str, stack: Stack, observer: Observer, progress: Callable[[], float]) -> None:
+        for point in sorted(self._random.uniform(0.0, LATEST) for _ in range(self.limit)):
+            await observer.until("the moment", lambda p=point: progress() >= p, FOR_EVER)  # type: ignore[misc]
             name = self._random.choice(list(self.targets))
-            epoch = observer.state.leaders[FAMILY[name]].epoch
-            if stack.children[name].pid is not None:
-                stack.children[name].kill()
-                self.kills[f"{phase}: {name}"] += 1
-            pause = self._random.uniform(0.5, 1.5) * self.every
-            if len(self.targets) == 1 and self._random.random() >= WHILE_STARTING:
-                await self._leads_again(name, epoch, observer)
-                pause /= 2
+            while stack.children[name].pid is None:
+                await asyncio.sleep(0.02)
+            self._kill(phase, name, stack, observer)
 
-    async def _leads_again(self, name: str, epoch: int, observer: Observer) -> None:
-        with suppress(TimeoutError):
-            await observer.until("it leads again", lambda: observer.state.leaders[FAMILY[name]].epoch > epoch, PATIENCE)
+    def _leads(self, name: str, observer: Observer) -> bool:
+        return observer.state.leaders[FAMILY[name]].epoch > self._killed_at[name]
 
-    async def _kill_broker(self, phase: str, stack: Stack) -> None:
-        await asyncio.sleep(self._random.uniform(0.0, self.every))
+    def _kill(self, phase: str, name: str, stack: Stack, observer: Observer) -> None:
+        self._killed_at[name] = observer.state.leaders[FAMILY[name]].epoch
+        if stack.children[name].pid is not None:
+            stack.children[name].kill()
+            self.kills[f"{phase}: {name}"] += 1
+
+    async def _kill_broker(self, phase: str, stack: Stack, observer: Observer, progress: Callable[[], float]) -> None:
+        point = self._random.uniform(0.0, LATEST)
+        await observer.until("the moment", lambda: progress() >= point, FOR_EVER)
         stack.kill_broker()
         self.kills[f"{phase}: broker"] += 1
 

@@ -4,9 +4,12 @@ import asyncio
 import json
 import random
 import shutil
+import signal
 import sys
+from collections.abc import Callable, Coroutine
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import click
@@ -15,7 +18,7 @@ from rich.markup import escape
 
 from restow.cli.demo import check, generate, trace
 from restow.cli.demo.chaos import Chaos
-from restow.cli.demo.feed import AHEAD, Api, ApiFailed, Feed, create_nodes
+from restow.cli.demo.feed import AHEAD, KEEP_UP, Api, ApiFailed, Feed, create_nodes
 from restow.cli.demo.observer import Observer
 from restow.cli.demo.progress import Phases, console_for
 from restow.cli.demo.report import Outcome, show
@@ -24,7 +27,7 @@ from restow.cli.embedded import configs
 from restow.cli.embedded.stack import SERVICES, Stack, StackError
 from restow.contracts.ids import PlanId
 from restow.domain.deciders import DECIDERS
-from restow.domain.records import Step
+from restow.domain.records import FINAL, Step
 
 LOG_NAME = "demo-log.jsonl.zst"
 
@@ -36,6 +39,8 @@ CHAOS_PER_MIGRATION = 15
 """Nodes for each migration that is under way at once while services are killed: in waves, so that every step is hit."""
 CHAOS_KUBELET = 0.2
 """Speed of the kubelets then, for the same reason."""
+CHAOS_PATIENCE = 5.0
+"""How many times longer everything may take then."""
 CHAOS_FILL = 8
 """Kills that there is time for while workloads arrive."""
 
@@ -54,6 +59,7 @@ CHAOS_FILL = 8
 @click.option("--chaos", is_flag=False, flag_value=ANY_SEED, default=None, type=click.IntRange(ANY_SEED), metavar="[SEED]", help="Kill a random service with SIGKILL again and again while the demo runs; everything must hold nevertheless.")
 @click.option("--chaos-every", default=0.7, show_default=True, type=click.FloatRange(0.05, 60), help="Seconds between kills, on average.")
 @click.option("--chaos-service", "chaos_services", multiple=True, type=click.Choice(SERVICES), help="Kill only this one (may be repeated).")
+@click.option("--chaos-kills", default=0, show_default=True, type=click.IntRange(0, 1000), help="Kills while pods arrive, and as many while they are moved; 0 for no limit.")
 @click.option("--chaos-broker", is_flag=True, help="Kill the broker, too, once while pods are moved.")
 @click.option("--data", default=".restow", show_default=True, type=click.Path(path_type=Path), help="Folder for everything that the demo writes.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Form of the report.")
@@ -77,16 +83,16 @@ def demo(**options) -> None:
     except trace.TraceError as error:
         raise click.UsageError(str(error)) from None
     try:
-        outcome = asyncio.run(_run(scenario, options, console, chaos))
+        outcome = asyncio.run(_until_terminated(_run(scenario, options, console, chaos)))
     except (StackError, TimeoutError, ApiFailed, aiohttp.ClientError, ExceptionGroup) as error:
         console.print(f"[bold red]the demo could not finish:[/] {escape(str(_deepest(error)))}", highlight=False, soft_wrap=True)
         if chaos is not None:
             console.print(f"{chaos.sentence()}; again with --chaos {chaos.seed}", highlight=False)
         console.print(f"logs of all parts: {options['data'] / 'demo' / 'logs'}", style="dim")
         sys.exit(1)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Terminated) as stopped:
         console.print("stopped; nothing is left running")
-        sys.exit(130)
+        sys.exit(143 if isinstance(stopped, Terminated) else 130)
     if options["output"] == "json":
         print(json.dumps(outcome.as_json(), indent=2))
     else:
@@ -102,9 +108,31 @@ def _chaos(options: dict) -> Chaos | None:
         if not broker:
             return None
         # Only the broker.
-        return Chaos(random.randrange(10**6), options["chaos_every"], (), True)
+        return Chaos(random.randrange(10**6), targets=(), broker=True)
     seed = random.randrange(10**6) if seed == ANY_SEED else seed
-    return Chaos(seed, options["chaos_every"], services or SERVICES, broker)
+    return Chaos(seed, options["chaos_every"], services or SERVICES, options["chaos_kills"], broker)
+
+
+class Terminated(Exception):
+    """SIGTERM."""
+
+
+async def _until_terminated(work: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """SIGTERM stops everything in order, as Ctrl-C does. Raises Terminated."""
+    told = asyncio.Event()
+    task = asyncio.ensure_future(work)
+
+    def stop() -> None:
+        told.set()
+        task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if told.is_set():
+            raise Terminated from None
+        raise
 
 
 def _deepest(error: BaseException) -> BaseException:
@@ -153,11 +181,16 @@ async def _play(
     scenario: Scenario, options: dict, phases: Phases, outcome: Outcome, stack: Stack, api: Api, observer: Observer,
     chaos: Chaos | None,
 ) -> None:
-    feed = Feed(api, observer, AHEAD if chaos is None else max(8, len(scenario.nodes) // 5))
+    feed = Feed(api, observer, AHEAD if chaos is None else max(8, len(scenario.nodes) // 5), KEEP_UP * (1.0 if chaos is None else CHAOS_PATIENCE))
 
-    def breaking(phase: str):
-        return nullcontext() if chaos is None else chaos.during(phase, stack, observer)
+    def breaking(phase: str, progress: Callable[[], float]):
+        return nullcontext() if chaos is None else chaos.during(phase, stack, observer, progress)
 
+    def moved() -> float:
+        return sum(m.step in FINAL for m in observer.state.migrations.values()) / max(len(observer.state.migrations), 1)
+
+    play = list(steps(scenario, options["fill"], options["drain"]))
+    patience = 1.0 if chaos is None else CHAOS_PATIENCE
     async with phases.phase("nodes", "registering nodes", lambda: f"{len(observer.state.nodes)} of {len(scenario.nodes)} nodes"):
         await create_nodes(api, scenario)
         await observer.until("all nodes in the log", lambda: len(observer.state.nodes) == len(scenario.nodes), 60)
@@ -168,12 +201,11 @@ async def _play(
             f"{len(observer.state.parked)} waiting, {'GPUs' if scenario.gpu_milli else 'cpu'} {observer.allocation(scenario.resource)} %"
         )
 
-    async with phases.phase("fill", "workloads arrive and finish", filling), breaking("fill"):
-        play = list(steps(scenario, options["fill"], options["drain"]))
+    async with phases.phase("fill", "workloads arrive and finish", filling), breaking("fill", lambda: (feed.arrived + feed.finished) / len(play)):
         await feed.play(play, 0.0 if chaos is None else CHAOS_FILL * chaos.every / len(play))
         expected = len(feed.alive)
         await observer.until(
-            "the cluster to settle", lambda: observer.settled() and len(observer.state.pods) == expected, 120
+            "the cluster to settle", lambda: observer.settled() and len(observer.state.pods) == expected, 120 * patience
         )
     outcome.arrived, outcome.finished = feed.arrived, feed.finished
     before = await check.look(api)
@@ -187,12 +219,12 @@ async def _play(
             f"{counts[Step.FAILED] + counts[Step.NOT_RECREATED]} rolled back, {now.free_nodes} free nodes"
         )
 
-    async with phases.phase("defragment", "reserve, evict, land", defragmenting), breaking("defragment"):
+    async with phases.phase("defragment", "reserve, evict, land", defragmenting), breaking("defragment", moved):
         for _ in range(options["rounds"]):
             if not await _round(stack, observer, outcome):
                 break
-        await observer.until("the cluster to settle", observer.settled, 120)
-        await observer.until("every hold to be released", lambda: observer.holds() == 0 and not observer.state.reservations, 60)
+        await observer.until("the cluster to settle", observer.settled, 120 * patience)
+        await observer.until("every hold to be released", lambda: observer.holds() == 0 and not observer.state.reservations, 60 * patience)
     if chaos is not None:
         outcome.chaos = chaos.as_json()
     counts = observer.migrations()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -12,6 +13,9 @@ from restow.kubesim.nodes import NodeShape, build_node
 
 AHEAD = 256
 """Workloads that may be on the way to a node at once; the next ones wait for these."""
+
+KEEP_UP = 60.0
+"""Seconds in which the stack must take in what is ahead."""
 
 REQUESTS = 24
 """API requests under way at once."""
@@ -70,14 +74,14 @@ async def create_nodes(api: Api, scenario: Scenario) -> None:
         build_node(NodeShape(n.name, n.cpu, n.memory, gpus=n.gpus, gpu_model=n.model), number=i)
         for i, n in enumerate(scenario.nodes)
     ]
-    await together([lambda node=node: api.create("/api/v1/nodes", node) for node in nodes])
+    await together(partial(api.create, "/api/v1/nodes", node) for node in nodes)
 
 
 class Feed:
     """`arrived` and `finished` count what was asked of the API so far; `alive` are the workloads that should run."""
 
-    def __init__(self, api: Api, observer: Observer, ahead: int = AHEAD) -> None:
-        self._api, self._observer, self._ahead = api, observer, ahead
+    def __init__(self, api: Api, observer: Observer, ahead: int = AHEAD, keep_up: float = KEEP_UP) -> None:
+        self._api, self._observer, self._ahead, self._keep_up = api, observer, ahead, keep_up
         self.arrived = 0
         self.finished = 0
         self.alive: set[str] = set()
@@ -93,7 +97,7 @@ class Feed:
             for number, step in enumerate(steps):
                 if pause:
                     await asyncio.sleep(began + number * pause - asyncio.get_running_loop().time())
-                await self._observer.until("the stack to keep up", self._room, 60.0)
+                await self._observer.until("the stack to keep up", self._room, self._keep_up)
                 await slots.acquire()
                 name = step.workload.name
                 if step.arrive:

@@ -1,0 +1,163 @@
+"""`restow demo` as a user runs it, and with everything in it killed: no pod lost, no hold leaked, nothing promised twice,
+every decision re-decided. What a run's log says is judged by `tests/checker.py`, which shares no rule with Restow."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from checker import check
+
+NODES = 24
+PATIENCE = 180.0
+"""Seconds for one run: many times what it takes."""
+SERVICES = ("cluster_watcher", "scheduler_session", "reservation_cache", "descheduler", "garbage_collector")
+MARK = "RESTOW_TEST_RUN"
+
+
+class Run:
+    """One demo in a folder of its own, with a home, a temporary folder and a mark that its processes inherit."""
+
+    def __init__(self, folder, *options):
+        self.folder, self.options, self.mark = folder, options, uuid.uuid4().hex
+        for name in ("work", "home", "tmp"):
+            (folder / name).mkdir()
+        self._out = (folder / "out").open("wb+")
+        self._err = (folder / "err").open("wb+")
+        environment = os.environ | {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp"), MARK: self.mark}
+        command = [sys.executable, "-m", "restow.cli.main", "demo", "--nodes", str(NODES), "-o", "json", *options]
+        self.process = subprocess.Popen(command, cwd=folder / "work", env=environment, stdout=self._out, stderr=self._err)
+
+    def report(self):
+        """Waits for the end; every promise must be kept."""
+        try:
+            code = self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"not within {PATIENCE:g} s; {self.said()}")
+        if code:
+            pytest.fail(f"exit code {code}; {self.said()}")
+        self.told = json.loads((self.folder / "out").read_bytes())
+        return self.told
+
+    def said(self):
+        """For whoever has to look into a failure: how to repeat it, and its last words."""
+        words = (self.folder / "err").read_text(errors="replace") + (self.folder / "out").read_text(errors="replace")
+        return f"restow demo --nodes {NODES} {' '.join(self.options)}\n{words[-3000:]}"
+
+    def until_up(self):
+        """Demo, broker, API and five services run."""
+        deadline = time.monotonic() + 60
+        while len(self.processes()) < 8 or "registering" not in self.said():
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.05)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(30)
+        self._out.close()
+        self._err.close()
+
+    def processes(self):
+        """Whatever runs with this run's mark."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and f"{MARK}={self.mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                    found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+        return found
+
+
+@pytest.fixture
+def demo(tmp_path):
+    runs = []
+
+    def start(*options):
+        runs.append(Run(tmp_path, *options))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.end()
+        assert not run.processes(), "something is left running"
+
+
+def kept(run):
+    """The report, after everything that must hold in every run was seen to hold."""
+    report = run.report()
+    shown = f"{report}; {run.said()}"
+    assert report["broken"] == [], shown
+    assert report["lost"] == report["leaked"] == report["rejected"] == [], shown
+    assert report["decisions"] == report["identical"] > 0, shown
+    assert report["landed"] > 0, shown
+    judged = check(run.folder / "work" / ".restow" / "demo-log.jsonl.zst")
+    assert judged.ok, f"{judged.broken[:10]} {judged.overtaken[:10]} {shown}"
+    assert judged.holds_left == 0, shown
+    return report
+
+
+def kills(report, phase):
+    return sum(count for name, count in report["chaos"]["kills"].items() if name.startswith(phase))
+
+
+def test_a_run_keeps_its_promises_and_leaves_nothing_behind(demo):
+    run = demo()
+    report = kept(run)
+    assert report["chaos"] is None
+    assert report["after"]["free_nodes"] > report["before"]["free_nodes"]
+    assert report["arrived"] - report["finished"] == report["running"] + report["waiting"]
+    assert not run.processes()
+    assert [p.relative_to(run.folder / "work").as_posix() for p in (run.folder / "work").rglob("*")] == [".restow", ".restow/demo-log.jsonl.zst"]
+    assert not list((run.folder / "home").iterdir())
+    assert not list((run.folder / "tmp").iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_that_is_killed_again_and_again_breaks_no_promise(demo, service):
+    report = kept(demo("--chaos", str(SERVICES.index(service)), "--chaos-service", service, "--chaos-kills", "3"))
+    assert kills(report, "fill") >= 2
+    assert kills(report, "defragment") >= 2
+
+
+@pytest.mark.slow
+def test_all_services_killed_at_random_break_no_promise(demo):
+    report = kept(demo("--chaos", "5", "--chaos-kills", "4"))
+    assert kills(report, "fill") >= 3
+    assert kills(report, "defragment") >= 3
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_killed_and_comes_back_breaks_no_promise(demo):
+    report = kept(demo("--chaos-broker"))
+    assert report["chaos"]["kills"] == {"defragment: broker": 1}
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT], ids=lambda s: s.name)
+def test_a_demo_that_is_stopped_stops_everything(demo, how):
+    run = demo("--chaos", "6", "--chaos-every", "60")
+    run.until_up()
+    run.process.send_signal(how)
+    assert run.process.wait(20) == 128 + how
+    assert "nothing is left running" in run.said()
+    assert not run.processes()
+    assert "Traceback" not in run.said()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel does not tell children that their parent died")
+def test_nothing_runs_on_when_the_demo_itself_is_killed(demo):
+    run = demo("--chaos", "6", "--chaos-every", "60")
+    run.until_up()
+    run.process.send_signal(signal.SIGKILL)
+    run.process.wait(10)
+    deadline = time.monotonic() + 10
+    while left := run.processes():
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
