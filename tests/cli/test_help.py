@@ -7,10 +7,10 @@ import pytest
 
 from restow.cli.main import SECTIONS, cli
 
-COMMANDS = [name for section in SECTIONS.values() for name in section if name not in ("up", "demo")]
+COMMANDS = [name for section in SECTIONS.values() for name in section if name not in SECTIONS["Run"]]
 
 
-@pytest.mark.parametrize("command", ["", "log", *COMMANDS])
+@pytest.mark.parametrize("command", ["", "log", *SECTIONS["Run"], *COMMANDS])
 def test_help_fits_100_columns(restow, command):
     result = restow(*command.split(), "--help")
     assert result.exit_code == 0
