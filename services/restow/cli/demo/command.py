@@ -58,7 +58,7 @@ CHAOS_FILL = 8
 @click.option("--rounds", default=4, show_default=True, type=click.IntRange(1, 20), help="Plans at most.")
 @click.option("--chaos", is_flag=False, flag_value=ANY_SEED, default=None, type=click.IntRange(ANY_SEED), metavar="[SEED]", help="Kill a random service with SIGKILL again and again while the demo runs; everything must hold nevertheless.")
 @click.option("--chaos-every", default=0.7, show_default=True, type=click.FloatRange(0.05, 60), help="Seconds between kills, on average.")
-@click.option("--chaos-service", "chaos_services", multiple=True, type=click.Choice(SERVICES), help="Kill only this one (may be repeated).")
+@click.option("--chaos-service", "chaos_services", multiple=True, type=click.Choice(SERVICES), metavar="SERVICE", help=f"Kill only this one (may be repeated): {', '.join(SERVICES)}.")
 @click.option("--chaos-kills", default=0, show_default=True, type=click.IntRange(0, 1000), help="Kills while pods arrive, and as many while they are moved; 0 for no limit.")
 @click.option("--chaos-broker", is_flag=True, help="Kill the broker, too, once while pods are moved.")
 @click.option("--data", default=".restow", show_default=True, type=click.Path(path_type=Path), help="Folder for everything that the demo writes.")
