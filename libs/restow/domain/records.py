@@ -6,7 +6,7 @@ import msgspec
 
 from restow.contracts.events import Planned, ReservationObserved
 from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid, ReservationUid, ShapeId, SlotName
-from restow.contracts.values import DeviceShare, Move
+from restow.contracts.values import DeviceShare, Move, ReservationSpec
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -76,11 +76,13 @@ class PhaseSince(Record):
 
 
 class Reservation(Record):
-    """A Reservation as far as the log knows. `accepted` is the accepted generation, 0 for none."""
+    """A Reservation as far as the log knows. `accepted` is the accepted generation, 0 for none, and `spec` what that asked
+    for: it stays in force while a later generation is not reviewed yet, or cannot even be read."""
 
     fact: ReservationObserved
     order: int
     accepted: int = 0
+    spec: ReservationSpec | None = None
     min_available: int = 0
     expires: Millis = Millis(0)
     refused: int = 0

@@ -34,7 +34,7 @@ from restow.domain.records import (
     Step,
     Waiting,
 )
-from restow.domain.state import OVER, ClusterState
+from restow.domain.state import NODE_LOST, OVER, ClusterState
 
 
 class SnapshotError(ValueError):
@@ -132,14 +132,17 @@ def load(data: bytes) -> ClusterState:
         if version != FOLD_VERSION:
             raise SnapshotError(f"snapshot of fold version {version}; this is {FOLD_VERSION}: fold the log from the start")
         image = _decoder.decode(data)
-    except (msgspec.DecodeError, IndexError) as error:
-        raise SnapshotError(f"not a snapshot of fold version {FOLD_VERSION}: {error}") from error
-    state = ClusterState()
-    _plain(state, image)
-    _capacity(state, image)
-    _reservations(state, image)
-    _migrations(state)
-    return state
+        state = ClusterState()
+        _plain(state, image)
+        _capacity(state, image)
+        _reservations(state, image)
+        _migrations(state)
+        return state
+    except SnapshotError:
+        raise
+    except (ValueError, LookupError, OverflowError) as error:
+        # A flipped bit may still be MessagePack, and then names what is not there.
+        raise SnapshotError(f"not a snapshot of fold version {FOLD_VERSION}: {type(error).__name__} {error}") from error
 
 
 def _peek(data: bytes) -> int:
@@ -164,7 +167,9 @@ def _plain(state: ClusterState, image: _Image) -> None:
     state.order = dict(zip(uids, image.order, strict=True))
     state.workloads = {w.uid: w for w in image.workloads}
     state.placed.update(image.placed)
-    state.queue = dict.fromkeys(image.queue)
+    state.queue = {uid: state.turn(uid) for uid in image.queue}
+    for pod in image.pods:
+        state.regroup(None, pod)
     for uid in image.parked:
         state.park(uid)
     state.waiting.update(image.waiting)
@@ -216,7 +221,7 @@ def _reservations(state: ClusterState, image: _Image) -> None:
         for name, slot in slots.items():
             if slot.phase is SlotPhase.PENDING:
                 state.slot_queue[(uid, name)] = None
-            elif slot.phase is SlotPhase.HELD and state.to_release.get((uid, name)) != "NodeLost":
+            elif slot.phase is SlotPhase.HELD and state.to_release.get((uid, name)) != NODE_LOST:
                 state.hold(uid, name, slot.node, slot.shape, slot.devices)
         if phase_of(record, slots)[0] is ReservationPhase.AVAILABLE:
             state.available[uid] = None

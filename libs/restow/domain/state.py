@@ -31,6 +31,7 @@ from restow.contracts.ids import (
     SlotName,
 )
 from restow.contracts.values import DeviceShare, PodShape
+from restow.domain import groups
 from restow.domain.config import GcConfig, MigrationConfig, ReservationConfig, SessionConfig
 from restow.domain.records import (
     Charge,
@@ -48,6 +49,13 @@ from restow.domain.table import Kind, NodeTable, Vector
 _ABSENT: Any = object()
 OVER = ("Succeeded", "Failed")
 """Pod phases that use no capacity."""
+NODE_LOST = "NodeLost"
+"""Why a hold, or a placement that is no fact yet, ends with its node."""
+
+
+def turn(priority: int, order: int) -> int:
+    """When it is considered: the higher priority first, then what came first. One integer, for it is compared a lot."""
+    return ((1 << 31) - priority << 40) + order
 
 
 class Touched:
@@ -91,10 +99,11 @@ class ClusterState:
         self.charges: dict[PodUid, Charge] = {}
         self.on_node: dict[NodeName, dict[PodUid, None]] = {}
         self.homeless: dict[PodUid, NodeName] = {}
-        self.queue: dict[PodUid, None] = {}
+        self.queue: dict[PodUid, int] = {}
+        self.groups: dict[groups.Group, dict[PodUid, None]] = {}
         self.waiting: dict[ShapeId, Waiting] = {}
         self.parked: dict[PodUid, ShapeId] = {}
-        self.parked_shapes: dict[ShapeId, dict[PodUid, None]] = {}
+        self.parked_shapes: dict[tuple[ShapeId, NodeName], dict[PodUid, None]] = {}
 
         self.reservations: dict[ReservationUid, Reservation] = {}
         self.slots: dict[ReservationUid, dict[SlotName, Slot]] = {}
@@ -168,7 +177,7 @@ class ClusterState:
         outer, self._journal = self._journal, []
         scalars = (self.seq, self.time, self.clock, self.capacity_epoch, self.snapshot_seq, self.archived, self.truncated, self.timed_from)
         events, touched, self.touched = self.events, self.touched, Touched()
-        void, configs = self.void.copy(), self._configs()
+        void, unknown, configs = self.void.copy(), self.unknown.copy(), self._configs()
         try:
             yield self
         finally:
@@ -179,7 +188,8 @@ class ClusterState:
                     mapping.pop(key, None)
                 else:
                     mapping[key] = old
-            self._journal, self.touched, self.events, self.void = outer, touched, events, void
+            self._journal, self.touched, self.events = outer, touched, events
+            self.void, self.unknown = void, unknown
             (self.seq, self.time, self.clock, self.capacity_epoch) = scalars[:4]
             (self.snapshot_seq, self.archived, self.truncated, self.timed_from) = scalars[4:]
             self.session_config, self.reservation_config, self.migration_config, self.gc_config = configs
@@ -261,7 +271,7 @@ class ClusterState:
         """Charge a held place. On a node that has vanished since the decision it is lost at once."""
         row = self.table.rows.get(node)
         if row is None:
-            self.put(self.to_release, (reservation, slot), "NodeLost")
+            self.put(self.to_release, (reservation, slot), NODE_LOST)
             return
         self._charge(row, self.vectors[shape], devices, 1, Kind.HELD)
         self.put_in(self.held_on, node, (reservation, slot))
@@ -282,7 +292,7 @@ class ClusterState:
             self.put(self.homeless, pod, name)
         for key in list(self.held_on.get(name, ())):
             self.drop_in(self.held_on, name, key)
-            self.put(self.to_release, key, "NodeLost")
+            self.put(self.to_release, key, NODE_LOST)
         self.changed_rows.append(self.table.rows[name])
         self.table.remove_node(name)
         self.drop(self.nodes, name)
@@ -312,22 +322,39 @@ class ClusterState:
         """Put a pod into the session's queue, or take it out, as facts and intents say."""
         if self.awaits_placement(pod):
             if pod not in self.queue and pod not in self.parked:
-                self.put(self.queue, pod, None)
+                self.put(self.queue, pod, self.turn(pod))
         else:
             self.drop(self.queue, pod)
             self.unpark(pod)
 
+    def turn(self, pod: PodUid) -> int:
+        return turn(self.shapes[self.pods[pod].shape].priority, self.order[pod])
+
     def park(self, pod: PodUid) -> None:
         """Nothing fits it now: out of the queue until capacity changes."""
         self.drop(self.queue, pod)
-        shape = self.pods[pod].shape
-        self.put(self.parked, pod, shape)
-        self.put_in(self.parked_shapes, shape, pod)
+        observed = self.pods[pod]
+        self.put(self.parked, pod, observed.shape)
+        self.put_in(self.parked_shapes, (observed.shape, observed.pinned_node), pod)
 
     def unpark(self, pod: PodUid) -> None:
         shape = self.drop(self.parked, pod)
         if shape is not None:
-            self.drop_in(self.parked_shapes, shape, pod)
+            self.drop_in(self.parked_shapes, (shape, self.pods[pod].pinned_node), pod)
+
+    def regroup(self, before: PodObserved | None, after: PodObserved | None) -> None:
+        """Keep the index of groups right when a pod is seen, changes or goes."""
+        old, new = (None if pod is None else groups.group_of(pod) for pod in (before, after))
+        if old == new:
+            return
+        if old is not None and before is not None:
+            self.drop_in(self.groups, old, before.pod)
+        if new is not None and after is not None:
+            self.put_in(self.groups, new, after.pod)
+
+    def stranded(self) -> list[PodUid]:
+        """Pods that were placed on a node that has vanished before they were bound to it."""
+        return [pod for pod in self.homeless if pod in self.placed and self.live[pod].node is None]
 
     def lineage(self, pod: PodObserved) -> str:
         """What a successor has in common with this pod: its top controller, and its name where that is part of its

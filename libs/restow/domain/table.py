@@ -23,6 +23,10 @@ MAX_DEVICES = 256
 """Devices of one node; an index beyond is nobody's."""
 
 
+MOST = 1 << 60
+"""An amount beyond counts as this, an EiB in bytes: the API takes more, and containers add up to more than int64 holds."""
+
+
 class Kind(Enum):
     """What a charge is: a pod's, a terminating pod's (counted as used, too, until it is gone), or a hold's."""
 
@@ -77,14 +81,14 @@ class NodeTable:
         return at
 
     def vector(self, requests: dict[str, int], devices: DeviceRequest | None) -> Vector:
-        wanted = sorted((self.column(r), v) for r, v in requests.items() if v > 0)
+        wanted = sorted((self.column(r), min(v, MOST)) for r, v in requests.items() if v > 0)
         return Vector(
             np.array([c for c, _ in wanted], np.int64), np.array([v for _, v in wanted], np.int64), devices
         )
 
     def set_node(self, name: NodeName, allocatable: dict[str, int], devices: int) -> int:
         """Add a node, or change what it offers; what is charged to it stays."""
-        columns = {self.column(r): v for r, v in allocatable.items()}
+        columns = {self.column(r): min(v, MOST) for r, v in allocatable.items()}
         row = self.rows.get(name)
         if row is None:
             row = self._new_row(name)
@@ -222,7 +226,8 @@ class NodeTable:
             return ()
         free = self.device_free[row].tolist()
         for index, milli in (restored or {}).items():
-            free[index] += milli
+            if 0 <= index < len(free):
+                free[index] += milli
         able = sorted((share, i) for i, share in enumerate(free) if share >= request.milli)
         if len(able) < request.count:
             return None

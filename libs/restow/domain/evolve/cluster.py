@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from restow.contracts import events as e
+from restow.contracts.ids import ShapeId
 from restow.contracts.values import PodShape
 from restow.domain.evolve.reservations import cancel, forget_if_over, needs_review, rephase
 from restow.domain.evolve.rules import Rules
@@ -39,21 +40,29 @@ def shape_declared(state: ClusterState, event: e.ShapeDeclared) -> None:
 
 
 def pod_observed(state: ClusterState, event: e.PodObserved) -> None:
-    if event.shape not in state.shapes:
-        # Only a truncated or foreign log can say this; keep the pod, with nothing asked for.
-        state.void["cluster.pod_observed"] += 1
-        shape_declared(state, e.ShapeDeclared(event.shape, PodShape(requests={"pods": 1})))
+    _known(state, event.shape, "cluster.pod_observed")
     uid = event.pod
-    if uid not in state.order:
+    known = state.pods.get(uid)
+    if known is None:
         state.clock += 1
         state.put(state.order, uid, state.clock)
-    elif state.pods[uid].shape != event.shape:
+    else:
+        # Whatever is described may be what a rule reads: it is considered anew, in its old turn.
         state.unpark(uid)
+        state.drop(state.queue, uid)
+    state.regroup(known, event)
     state.put(state.pods, uid, event)
     _move(
         state,
         e.PodChanged(uid, event.node, event.phase, event.ready, event.deleting, event.reason, event.devices),
     )
+
+
+def _known(state: ClusterState, shape: ShapeId, name: str) -> None:
+    """Only a truncated or foreign log names a shape that it has not declared: then nothing is asked for."""
+    if shape not in state.shapes:
+        state.void[name] += 1
+        shape_declared(state, e.ShapeDeclared(shape, PodShape(requests={"pods": 1})))
 
 
 def pod_changed(state: ClusterState, event: e.PodChanged) -> None:
@@ -86,6 +95,7 @@ def pod_gone(state: ClusterState, event: e.PodGone) -> None:
     state.drop(state.placed, uid)
     state.requeue(uid)
     _touch(state, uid)
+    state.regroup(state.pods[uid], None)
     state.drop(state.pods, uid)
     state.drop(state.order, uid)
 
@@ -127,6 +137,7 @@ def _rearm(state: ClusterState, uid) -> None:
 
 def workload_observed(state: ClusterState, event: e.WorkloadObserved) -> None:
     state.put(state.workloads, event.uid, event)
+    state.capacity_epoch += 1  # pods that wait may turn out to be somebody's owner
 
 
 def workload_gone(state: ClusterState, event: e.WorkloadGone) -> None:
@@ -136,6 +147,8 @@ def workload_gone(state: ClusterState, event: e.WorkloadGone) -> None:
 
 def reservation_observed(state: ClusterState, event: e.ReservationObserved) -> None:
     uid = event.reservation
+    for task in () if event.spec is None else event.spec.tasks:
+        _known(state, task.shape, "cluster.reservation_observed")
     known = state.reservations.get(uid)
     if known is None:
         state.clock += 1

@@ -3,44 +3,54 @@
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.contracts.ids import SlotName
-from restow.domain.evolve.reservations import cancel, rephase
+from restow.contracts.ids import ReservationUid, SlotName
+from restow.domain.evolve.reservations import SUPERSEDED, ask, cancel, over, places, rephase
 from restow.domain.evolve.rules import Rules
-from restow.domain.records import Slot, SlotPhase
-from restow.domain.state import ClusterState
+from restow.domain.records import SlotPhase
+from restow.domain.state import NODE_LOST, ClusterState
 
 
 def accepted(state: ClusterState, event: e.ReservationAccepted) -> None:
     record = state.reservations.get(event.reservation)
-    if record is None or record.gone or record.fact.spec is None or record.fact.generation != event.generation:
+    uid = event.reservation
+    if record is None or over(record) or record.fact.spec is None or record.fact.generation != event.generation:
         state.void["reservation.accepted"] += 1
         return
-    uid = event.reservation
     state.put(
         state.reservations,
         uid,
-        replace(record, accepted=event.generation, min_available=event.min_available, expires=event.expires),
+        replace(
+            record, accepted=event.generation, spec=record.fact.spec, min_available=event.min_available, expires=event.expires
+        ),
     )
     state.drop(state.unreviewed, uid)
-    wanted = {
-        SlotName(f"{task.name}-{i}"): Slot(task.shape, task.name) for task in record.fact.spec.tasks for i in range(task.replicas)
-    }
+    wanted = places(record.fact.spec)
     slots = state.slots[uid]
     for name, slot in list(slots.items()):
         asked = wanted.get(name)
-        if slot.phase is SlotPhase.USED or (asked is not None and asked.shape == slot.shape and slot.phase is not SlotPhase.FAILED):
-            continue
+        same = asked is not None and asked.shape == slot.shape
         if slot.phase is SlotPhase.HELD:
-            state.put(state.to_release, (uid, name), "Superseded")
-        else:
+            _keep_or_supersede(state, uid, name, same)
+        elif slot.phase is not SlotPhase.USED and not (same and slot.phase is SlotPhase.PENDING):
             state.drop(slots, name)
             state.drop(state.slot_queue, (uid, name))
     for name, slot in wanted.items():
         if name not in slots:
-            state.put(slots, name, slot)
-            state.put(state.slot_queue, (uid, name), None)
-            state.capacity_epoch += 1
+            ask(state, uid, name, slot)
+    state.capacity_epoch += 1  # it may have other owners now, and they may be waiting
     rephase(state, uid)
+
+
+def _keep_or_supersede(state: ClusterState, uid: ReservationUid, name: SlotName, same: bool) -> None:
+    """What an earlier generation held stays where this one asks for the same, even if a refused one in between has had it
+    asked back; what is lost with its node stays lost."""
+    reason = state.to_release.get((uid, name))
+    if reason == NODE_LOST:
+        return
+    if same:
+        state.drop(state.to_release, (uid, name))
+    else:
+        state.put(state.to_release, (uid, name), SUPERSEDED)
 
 
 def refused(state: ClusterState, event: e.ReservationRefused) -> None:

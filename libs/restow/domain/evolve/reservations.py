@@ -5,8 +5,24 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from restow.contracts.ids import ReservationUid, SlotName
+from restow.contracts.values import ReservationSpec
 from restow.domain.records import PhaseSince, Reservation, ReservationPhase, Slot, SlotPhase
 from restow.domain.state import ClusterState
+
+SUPERSEDED = "Superseded"
+"""Why a hold is released that a later generation does not ask for, or asks for in another shape."""
+
+
+def places(spec: ReservationSpec) -> dict[SlotName, Slot]:
+    """Every place that a Reservation asks for, not yet held."""
+    return {SlotName(f"{task.name}-{i}"): Slot(task.shape, task.name) for task in spec.tasks for i in range(task.replicas)}
+
+
+def ask(state: ClusterState, uid: ReservationUid, name: SlotName, slot: Slot) -> None:
+    """Ask the session to hold this place."""
+    state.put(state.slots[uid], name, slot)
+    state.put(state.slot_queue, (uid, name), None)
+    state.capacity_epoch += 1
 
 
 def phase_of(record: Reservation, slots: Mapping[SlotName, Slot]) -> tuple[ReservationPhase, str, str]:
@@ -31,9 +47,10 @@ def phase_of(record: Reservation, slots: Mapping[SlotName, Slot]) -> tuple[Reser
             return ReservationPhase.SUCCEEDED, "HandedOver", f"{used} places were handed over, nothing is held any more"
         reason = "Expired" if reasons & {"NodeLost", "Expired"} else min(reasons)
         return ReservationPhase.FAILED, reason, "nothing is held any more: " + ", ".join(sorted(reasons))
-    waits = [s for s in slots.values() if s.phase is SlotPhase.PENDING and s.reasons]
+    waits = [name for name, s in slots.items() if s.phase is SlotPhase.PENDING and s.reasons]
     if waits:
-        return ReservationPhase.PENDING, "Unschedulable", fit_message(waits[0].nodes, waits[0].reasons)
+        first = slots[min(waits)]
+        return ReservationPhase.PENDING, "Unschedulable", fit_message(first.nodes, first.reasons)
     return ReservationPhase.PENDING, "", ""
 
 
@@ -56,10 +73,10 @@ def rephase(state: ClusterState, uid: ReservationUid) -> None:
     if before is not None and (before.phase, before.reason, before.message) == (phase, reason, message):
         return
     moved = before is None or before.phase is not phase
-    if phase is ReservationPhase.AVAILABLE:
-        state.put(state.available, uid, None)
-    else:
+    if phase is not ReservationPhase.AVAILABLE:
         state.drop(state.available, uid)
+    elif moved:
+        state.put(state.available, uid, None)
     history = before.history if before is not None else ()
     if moved:
         history = (*(h for h in history if h[0] is not phase), (phase, state.time))
@@ -81,20 +98,17 @@ def cancel(state: ClusterState, uid: ReservationUid, reason: str) -> None:
 
 def alive(record: Reservation | None) -> bool:
     """Whether places of this Reservation may be held and handed over."""
-    return (
-        record is not None
-        and not record.gone
-        and not record.expired
-        and not record.fact.deleting
-        and record.accepted > 0
-        and not record.collected
-    )
+    return record is not None and not over(record) and record.accepted > 0
+
+
+def over(record: Reservation) -> bool:
+    """Whether it has ended for good, whatever its later generations say."""
+    return bool(record.gone or record.expired or record.fact.deleting or record.collected)
 
 
 def needs_review(record: Reservation) -> bool:
     """Whether its present generation is still to be accepted or refused."""
-    over = record.gone or record.expired or record.fact.deleting or record.collected
-    return not over and max(record.accepted, record.refused) < record.fact.generation
+    return not over(record) and max(record.accepted, record.refused) < record.fact.generation
 
 
 def forget_if_over(state: ClusterState, uid: ReservationUid) -> None:

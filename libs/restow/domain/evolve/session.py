@@ -3,9 +3,10 @@
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.domain.evolve.reservations import alive, forget_if_over, rephase
+from restow.contracts.ids import ReservationUid
+from restow.domain.evolve.reservations import SUPERSEDED, alive, ask, forget_if_over, places, rephase
 from restow.domain.evolve.rules import Rules
-from restow.domain.records import FINAL, Placement, SlotPhase, Waiting
+from restow.domain.records import FINAL, Placement, ReservationPhase, SlotPhase, Waiting
 from restow.domain.state import ClusterState
 
 
@@ -68,10 +69,31 @@ def hold_released(state: ClusterState, event: e.HoldReleased) -> None:
     slot = slots.get(event.slot)
     if slot is None or slot.phase is not SlotPhase.HELD:
         return _void(state, event)
-    state.unhold(event.reservation, event.slot, slot)
-    state.put(slots, event.slot, replace(slot, phase=SlotPhase.FAILED, reason=event.reason))
-    rephase(state, event.reservation)
-    forget_if_over(state, event.reservation)
+    uid = event.reservation
+    state.unhold(uid, event.slot, slot)
+    record = state.reservations[uid]
+    if event.reason == SUPERSEDED and alive(record) and record.spec is not None:
+        # Nothing was lost: the accepted generation asks for it in another shape, or not at all.
+        state.drop(slots, event.slot)
+        asked = places(record.spec).get(event.slot)
+        if asked is not None:
+            ask(state, uid, event.slot, asked)
+    else:
+        state.put(slots, event.slot, replace(slot, phase=SlotPhase.FAILED, reason=event.reason))
+    rephase(state, uid)
+    _give_up_the_rest(state, uid)
+    forget_if_over(state, uid)
+
+
+def _give_up_the_rest(state: ClusterState, uid: ReservationUid) -> None:
+    """Failed is final: a Reservation that has lost all that it held waits for nothing more."""
+    phase = state.phases.get(uid)
+    if phase is None or phase.phase is not ReservationPhase.FAILED:
+        return
+    for name, slot in list(state.slots[uid].items()):
+        if slot.phase is SlotPhase.PENDING:
+            state.put(state.slots[uid], name, replace(slot, phase=SlotPhase.FAILED, reason=phase.reason))
+            state.drop(state.slot_queue, (uid, name))
 
 
 def unfit(state: ClusterState, event: e.Unfit) -> None:

@@ -43,7 +43,7 @@ class GcDecider:
         raise TypeError(f"{self.family} does not decide {type(command).__name__}")
 
     def due(self, state: ClusterState, now: Millis) -> c.Command | None:
-        for _ in _due(state, now):
+        if any(_judged(state, record, now) is not None for record in state.reservations.values()):
             return c.Collect(now)
         upto = truncatable(state)
         return c.Truncate(now, upto) if upto > state.truncated else None
@@ -77,14 +77,21 @@ def truncatable(state: ClusterState) -> int:
 
 
 def _due(state: ClusterState, now: Millis) -> Iterator[e.Event]:
-    for uid, record in sorted(state.reservations.items(), key=lambda item: item[1].order):
-        if record.gone or record.fact.deleting or record.collected:
-            continue
-        reason = _collectable(state, record, now)
-        if reason:
-            yield e.Collected(uid, reason)
-        elif not record.expired and record.expires and record.expires <= now and not _finished(state, record):
-            yield e.Expired(uid)
+    for record in sorted(state.reservations.values(), key=lambda record: record.order):
+        event = _judged(state, record, now)
+        if event is not None:
+            yield event
+
+
+def _judged(state: ClusterState, record: Reservation, now: Millis) -> e.Event | None:
+    if record.gone or record.fact.deleting or record.collected:
+        return None
+    reason = _collectable(state, record, now)
+    if reason:
+        return e.Collected(record.fact.reservation, reason)
+    if not record.expired and record.expires and record.expires <= now and not _finished(state, record):
+        return e.Expired(record.fact.reservation)
+    return None
 
 
 def _finished(state: ClusterState, record: Reservation) -> bool:
@@ -93,19 +100,29 @@ def _finished(state: ClusterState, record: Reservation) -> bool:
 
 
 def _collectable(state: ClusterState, record: Reservation, now: Millis) -> str:
-    if record.fact.migration:
+    if made_by_us(state, record):
         migration = state.migrations.get(record.fact.migration)  # type: ignore[call-overload]
-        if migration is None or migration.step in FINAL or migration.reservation != record.fact.reservation:
-            return "Orphaned"
-        return ""
+        return "Orphaned" if migration is None or migration.step in FINAL else ""
     phase = state.phases.get(record.fact.reservation)
     if phase is not None and phase.phase in FINISHED and now - phase.since >= state.gc_config.retention:
         return "Retention"
     return ""
 
 
+def made_by_us(state: ClusterState, record: Reservation) -> bool:
+    """Whether it is the object that Restow creates for a migration. The label alone proves nothing, anybody can write it:
+    the name must be the one that follows from it, and where the log knows the migration, the object must be its hold.
+    One that it does not know is of a log that is gone, or was forgotten long after it ended: the plan precedes the object
+    in the log, so it cannot merely be unfolded. Everything else is a user's, and lives by the rules for those."""
+    id = record.fact.migration
+    if not id or record.fact.name != f"restow-{id}":
+        return False
+    migration = state.migrations.get(id)
+    return migration is None or migration.reservation == record.fact.reservation
+
+
 def _next(state: ClusterState, record: Reservation) -> Millis:
-    if record.gone or record.fact.deleting or record.collected or record.fact.migration:
+    if record.gone or record.fact.deleting or record.collected or made_by_us(state, record):
         return Millis(0)
     phase = state.phases.get(record.fact.reservation)
     if phase is not None and phase.phase in FINISHED:

@@ -6,6 +6,7 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Family, Millis, ReservationUid
 from restow.domain.effects import Effect, WriteReservationStatus
+from restow.domain.records import FINAL
 from restow.domain.reservation.validate import expiry, problem
 from restow.domain.state import ClusterState, Touched
 
@@ -53,6 +54,9 @@ def _review(state: ClusterState, uid: ReservationUid) -> e.Event:
     migration = state.migrations.get(fact.migration) if fact.migration else None  # type: ignore[call-overload]
     places = sum(task.replicas for task in fact.spec.tasks)
     known = migration is not None and migration.reservation == uid
+    if known and migration is not None and migration.step in FINAL:
+        # It came, or is looked at, too late: nothing must be held for it.
+        return e.ReservationRefused(uid, fact.generation, "MigrationOver", f"migration {migration.id} is {migration.step}")
     return e.ReservationAccepted(
         uid, fact.generation, fact.spec.min_available or places, expiry(state, fact.spec, fact.created, known)
     )

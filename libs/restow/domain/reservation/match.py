@@ -1,7 +1,10 @@
 """Who may use a Reservation: fields of one owner are ANDed, owners are ORed (RULES G-3)."""
 
+from collections import Counter
+
 from restow.contracts.events import PodObserved
-from restow.contracts.values import Expression, LabelSelector, ObjectRef, OwnerRule
+from restow.contracts.values import Expression, LabelSelector, ObjectRef, OwnerRule, ReservationSpec
+from restow.domain.groups import Group
 from restow.domain.records import Reservation
 from restow.domain.state import ClusterState
 
@@ -33,14 +36,13 @@ def _refers(ref: ObjectRef, kind: str, namespace: str, name: str, uid: str) -> b
         and (not ref.namespace or ref.namespace == namespace)
         and (not ref.name or ref.name == name)
         and (not ref.uid or ref.uid == uid)
-        and bool(ref.name or ref.uid)
     )
 
 
 def _controlled(state: ClusterState, ref: ObjectRef, pod: PodObserved) -> bool:
     """By its controller, or by that controller's own (the Deployment of a ReplicaSet)."""
     owner = pod.owner
-    if owner is None:
+    if owner is None or not (ref.name or ref.uid):
         return False
     if _refers(ref, owner.kind, pod.namespace, owner.name, owner.uid):
         return True
@@ -61,9 +63,23 @@ def owner_matches(state: ClusterState, rule: OwnerRule, pod: PodObserved) -> boo
     return rule.selector is None or selects(rule.selector, pod.labels)
 
 
+def counts_match(state: ClusterState, spec: ReservationSpec, group: Group) -> bool:
+    """Whether the group has as many pods of each pod spec as the Reservation has places (seed 000 `CheckReservationMatch`).
+    Failed and terminating pods are no more of it: their replacements are."""
+    have: Counter[str] = Counter()
+    for pod in state.groups.get(group, ()):
+        live = state.live[pod]
+        if live.phase != "Failed" and not live.deleting:
+            have[state.shapes[state.pods[pod].shape].spec_digest] += 1
+    want: Counter[str] = Counter()
+    for task in spec.tasks:
+        want[state.shapes[task.shape].spec_digest] += task.replicas
+    return have == want
+
+
 def owned(state: ClusterState, record: Reservation, pod: PodObserved) -> bool:
     """Whether this pod may use this Reservation. A namespaced one serves only its own namespace."""
-    spec = record.fact.spec
+    spec = record.spec
     if spec is None or (record.fact.namespace and record.fact.namespace != pod.namespace):
         return False
     return any(owner_matches(state, rule, pod) for rule in spec.owners)

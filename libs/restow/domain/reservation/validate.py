@@ -31,6 +31,10 @@ def problem(state: ClusterState, spec: ReservationSpec) -> tuple[str, str] | Non
     for i, owner in enumerate(spec.owners):
         if owner.object is None and owner.controller is None and owner.selector is None:
             return "InvalidSpec", f"spec.owners[{i}]: is empty; allowed: object, controller or labelSelector"
+        if owner.object is not None and not (owner.object.name or owner.object.uid or owner.object.namespace):
+            return "InvalidSpec", f"spec.owners[{i}].object: refers to nothing; allowed: a name, uid or namespace"
+        if owner.controller is not None and not (owner.controller.name or owner.controller.uid):
+            return "InvalidSpec", f"spec.owners[{i}].controller: refers to nothing; allowed: a name or uid"
     if spec.ttl is not None and spec.ttl < 0:
         return "InvalidSpec", f"spec.ttl: {spec.ttl} ms; allowed: 0 (no ttl) or more"
     return None

@@ -1,22 +1,26 @@
 """The session: releases, hand-overs, holds, pods. One command, one pass over what waits, all on a draft of the state."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from heapq import nsmallest
+from operator import itemgetter
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.ids import Family, Millis
+from restow.contracts.ids import Family, Millis, NodeName, PodUid, ShapeId
 from restow.domain.effects import Bind, Effect, TellUnschedulable
 from restow.domain.predicates import NO_NODE, reasons
 from restow.domain.session.holds import hold_units, place_gang
-from restow.domain.session.run import Session
-from restow.domain.state import ClusterState, Touched
+from restow.domain.session.run import Session, Unit
+from restow.domain.state import NODE_LOST, ClusterState, Touched
 
 REFRESH = 10_000
 """Milliseconds after which the counts of a shape that still does not fit are logged anew, if capacity has moved."""
 
 REFRESHES = 8
 """At most so many of those a session."""
+
+Unfitting = dict[tuple[ShapeId, NodeName], list[PodUid]]
+"""What was found to fit nowhere in this session (shape, and the one node it may run on), and the pods that it was said of."""
 
 
 class SessionDecider:
@@ -35,11 +39,12 @@ class SessionDecider:
         raise TypeError(f"{self.family} does not decide {type(command).__name__}")
 
     def due(self, state: ClusterState, now: Millis) -> c.Command | None:
-        if state.to_release or state.queue:
+        if state.to_release or state.queue or state.stranded():
             return c.Schedule(now, LIMIT)
         # Only a hint when to run: what a session decides never depends on it.
-        moved = state.memo.get("session-epoch") != state.capacity_epoch
-        if (state.slot_queue or state.parked) and moved:
+        epoch = state.capacity_epoch
+        if (state.slot_queue or state.parked) and state.memo.get("session-epoch") != epoch:
+            state.memo["session-asked"] = epoch
             return c.Schedule(now, LIMIT)
         return None
 
@@ -68,87 +73,104 @@ class SessionDecider:
 
 
 LIMIT = 1_000
-"""Pods considered in one session: what keeps a decision under about 50 ms. The rest follows in the next one."""
+"""New pods considered in one session, as many of those that wait, and about the most events that it makes: what keeps a
+decision under about 50 ms. The rest follows in the next one."""
 
 
 def schedule(state: ClusterState, now: Millis, limit: int) -> list[e.Event]:
     """Releases first (they make room), then in one order (RULES G-7: migration holds, then by priority, then by arrival)
-    holds and pods; a pod that owns a hold takes it, the others go the normal way. What fits nowhere is said so once."""
+    holds and pods; a pod that owns a hold takes it, the others go the normal way. What fits nowhere is said so once.
+
+    New pods and waiting ones each have the limit to themselves, so that however many wait, new ones get their turn."""
     epoch = state.capacity_epoch
     with state.draft():
         run = Session(state, now)
-        for (uid, slot), reason in sorted(state.to_release.items()):
-            run.emit(e.HoldReleased(uid, slot, reason))
-        run.offers.refresh()
-        unfit: dict[Any, list[Any]] = {}
-        units = [*_pod_units(run, unfit), *hold_units(state)]
-        units.sort(key=lambda unit: unit[0])
-        for _, kind, item in units[:limit]:
+        _release(run, limit)
+        unfit: Unfitting = {}
+        units = [*_queued(run, limit), *_waiting(run, unfit, limit), *hold_units(state)]
+        units.sort(key=itemgetter(0))
+        for _, kind, item in units:
+            if len(run.events) >= limit:
+                break
             if kind == "hold":
                 place_gang(run, item)
-                run.offers.refresh()
             else:
                 _place_pod(run, item, unfit)
         _say_unfit(run, unfit)
         events = run.events
-    if not events and len(units) <= limit:
+    if not events and state.memo.get("session-asked") == epoch:
         state.memo["session-epoch"] = epoch
     return events
 
 
-def _pod_units(run: Session, unfit: dict[Any, list[Any]]) -> Iterator[tuple[tuple, str, Any]]:
-    """Pods to be considered: the queue, and of those that wait only what fits now or might own a hold."""
+def _release(run: Session, limit: int) -> None:
+    """What is asked back, and what was placed on nodes that have vanished since and was not bound there."""
     state = run.state
-    for pod in state.queue:
-        yield _order(state, pod), "pod", pod
-    for shape in sorted(state.parked_shapes):
-        fits = run.placer.best(shape) is not None
-        if not fits:
-            unfit[shape] = []
-        for pod in state.parked_shapes[shape]:
-            if fits or run.offers.concern(state.pods[pod]):
-                yield _order(state, pod), "pod", pod
+    for (uid, slot), reason in nsmallest(limit, state.to_release.items()):
+        run.emit(e.HoldReleased(uid, slot, reason))
+    for pod in sorted(state.stranded(), key=state.order.__getitem__):
+        run.emit(e.PodReleased(pod, NODE_LOST))
 
 
-def _order(state: ClusterState, pod: Any) -> tuple:
-    return (1, -state.shapes[state.pods[pod].shape].priority, state.order[pod])
+def _queued(run: Session, limit: int) -> list[Unit]:
+    state = run.state
+    queue: Iterable[tuple[PodUid, int]] = state.queue.items()
+    if state.expecting:
+        # However many pods of its lineage wait for a victim's end, nobody else waits with them.
+        queue = [item for item in queue if not _must_wait(run, state.pods[item[0]])]
+    first = nsmallest(limit, queue, key=itemgetter(1))
+    return [((1, turn), "pod", pod) for pod, turn in first]
 
 
-def _place_pod(run: Session, pod: Any, unfit: dict[Any, list[Any]]) -> None:
+def _must_wait(run: Session, pod: e.PodObserved) -> bool:
+    return run.offers.awaited(pod) and run.offers.hand_over(pod) is None
+
+
+def _waiting(run: Session, unfit: Unfitting, limit: int) -> list[Unit]:
+    """Of the pods that wait, those that fit now, and those that can take a hold now."""
+    state, hopeful = run.state, []
+    order = state.order.__getitem__
+    for key in sorted(state.parked_shapes):
+        shape, pin = key
+        pods = state.parked_shapes[key]
+        if run.fit(shape, pin) is not None:
+            hopeful += nsmallest(limit, pods, key=order)
+            continue
+        if not pin:
+            unfit[key] = []
+        if run.offers:
+            hopeful += [pod for pod in pods if run.offers.hand_over(state.pods[pod]) is not None]
+    turns = nsmallest(limit, ((state.turn(pod), pod) for pod in hopeful))
+    return [((1, turn), "pod", pod) for turn, pod in turns]
+
+
+def _place_pod(run: Session, pod: PodUid, unfit: Unfitting) -> None:
     state = run.state
     observed = state.pods[pod]
-    if run.offers.concern(observed):
-        handed = run.offers.hand_over(observed)
-        if handed is not None:
-            return run.emit(handed)
+    handed = run.offers.hand_over(observed) if run.offers else None
+    if handed is not None:
+        return run.emit(handed)
     if run.offers.awaited(observed):
         return None
-    shape = observed.shape
-    if observed.pinned_node:
-        row = state.table.rows.get(observed.pinned_node)
-        row = row if row is not None and run.placer.fits(shape, row) else None
-    elif shape in unfit:
-        row = None
-    else:
-        row = run.placer.best(shape)
+    key = (observed.shape, observed.pinned_node)
+    row = None if key in unfit else run.fit(*key)
     if row is None:
-        unfit.setdefault(shape, []).append(pod)
+        unfit.setdefault(key, []).append(pod)
         return None
-    devices = state.table.choose_devices(row, state.shapes[shape].devices) or ()
+    devices = state.table.choose_devices(row, state.shapes[observed.shape].devices) or ()
     return run.emit(e.PodPlaced(pod, state.table.names[row], devices))
 
 
-def _say_unfit(run: Session, unfit: dict[Any, list[Any]]) -> None:
-    """One event a shape where pods begin to wait; a few refreshed where the counts are old."""
+def _say_unfit(run: Session, unfit: Unfitting) -> None:
+    """One event where pods of a shape begin to wait; a few refreshed where the counts are old."""
     state = run.state
     refreshed = 0
-    for shape, pods in unfit.items():
+    for (shape, pin), pods in unfit.items():
         began = tuple(p for p in pods if p in state.queue)
         said = state.waiting.get(shape)
         stale = said is not None and run.now - said.at >= REFRESH and said.epoch != state.capacity_epoch
-        if not began and not (stale and refreshed < REFRESHES):
+        if not began and (pin != NO_NODE or not stale or refreshed >= REFRESHES):
             continue
         refreshed += not began
-        pinned = state.pods[pods[0]].pinned_node if pods else NO_NODE
-        nodes, counts = reasons(state, shape, pinned)
+        nodes, counts = reasons(state, shape, pin)
         run.emit(e.Unfit(shape, nodes, counts, began))

@@ -18,6 +18,8 @@ from restow.domain.state import ClusterState
 from restow.domain.table import Vector
 
 SCALE = 10_000
+MAX_SCALED, SHIFT = (1 << 49) - 1, 12
+"""What can be multiplied by SCALE in int64; of more the last bits do not count."""
 
 MANY = 24
 """Rows from which on the vectorised form is the faster one."""
@@ -51,6 +53,11 @@ class Placer:
         """Something was charged to this row, or taken back."""
         self._log.append(row)
         self._rows.pop(row, None)
+
+    @property
+    def changes(self) -> int:
+        """How often that was."""
+        return len(self._log)
 
     def best(self, shape: ShapeId) -> int | None:
         """The row of the best node, or None where nothing fits."""
@@ -103,6 +110,8 @@ class Placer:
             whole = allocatable[column]
             if whole > 0:
                 left = free[column] - amount
+                if whole > MAX_SCALED:
+                    whole, left = whole >> SHIFT, left >> SHIFT
                 total += (left * SCALE // whole if left > 0 else 0) * weight
                 weights += weight
         if state.session_config.score == "binpack":
@@ -136,6 +145,8 @@ def score(state: ClusterState, v: Vector, at: np.ndarray | slice) -> np.ndarray:
     for column, weight, amount in _scored(state, v):
         allocatable = table.allocatable[at, column]
         left = np.maximum(table.free[at, column] - amount, 0)
+        if (vast := allocatable > MAX_SCALED).any():
+            allocatable, left = (np.where(vast, amounts >> SHIFT, amounts) for amounts in (allocatable, left))
         present = allocatable > 0
         share = left * SCALE // np.where(present, allocatable, 1)
         if config.score == "binpack":

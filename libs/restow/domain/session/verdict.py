@@ -3,8 +3,9 @@
 import msgspec
 import numpy as np
 
-from restow.contracts.ids import NodeName, PodUid
-from restow.domain.predicates import NOT_READY, reasons, room_reasons, static_mask, static_reasons
+from restow.contracts.ids import NodeName, PodUid, ShapeId
+from restow.contracts.values import DeviceRequest
+from restow.domain.predicates import NOT_READY, feasible, reasons, room_reasons, static_mask, static_reasons
 from restow.domain.state import ClusterState
 
 
@@ -52,21 +53,25 @@ def explain(state: ClusterState, pod: PodUid) -> Verdict:
         return Verdict(pod, status, node, hold)
     pinned = observed.pinned_node
     total, counts = reasons(state, observed.shape, pinned)
-    open_rows = static_mask(state, observed.shape) & state.table.fits(state.vectors[observed.shape])
-    return Verdict(pod, "waiting", nodes=total, reasons=counts, fits=int(open_rows.sum()), reliefs=_reliefs(state, observed.shape))
+    fits = int(feasible(state, observed.shape, pinned).sum())
+    return Verdict(pod, "waiting", nodes=total, reasons=counts, fits=fits, reliefs=_reliefs(state, observed.shape, pinned))
 
 
-def _reliefs(state: ClusterState, shape) -> tuple[Relief, ...]:
-    """Rules that, lifted alone, would let it fit; the greatest request that would fit, per resource that is short."""
+def _reliefs(state: ClusterState, shape: ShapeId, pinned: NodeName) -> tuple[Relief, ...]:
+    """Rules that, lifted alone, would let it fit; the greatest request that would fit, per resource that is short. Of a
+    pinned pod only its node counts."""
+    looked_at = state.table.alive.copy()
+    if pinned:
+        looked_at[[row for row in range(len(looked_at)) if row != state.table.rows.get(pinned)]] = False
     room = state.table.fits(state.vectors[shape])
     why = static_reasons(state, shape)
     found: dict[str, int] = {}
-    for row in np.flatnonzero(room & state.table.alive):
+    for row in np.flatnonzero(room & looked_at):
         if why[row]:
             found[why[row]] = found.get(why[row], 0) + 1
     reliefs = [Relief(_lifted(rule), count) for rule, count in sorted(found.items())]
     v = state.vectors[shape]
-    open_rows = static_mask(state, shape) & state.table.alive
+    open_rows = static_mask(state, shape) & looked_at
     short = room_reasons(state, v)
     for i, (reason, lacking) in enumerate(short):
         others = open_rows.copy()
@@ -77,13 +82,18 @@ def _reliefs(state: ClusterState, shape) -> tuple[Relief, ...]:
         if not len(rows):
             continue
         if reason == "Insufficient gpu":
-            best = int(state.table.device_free[rows].max())
-            reliefs.append(Relief(f"a GPU share of at most {max(best, 0)} thousandths of one device", len(rows)))
+            reliefs.append(Relief(_less_gpu(state.table.device_free[rows], v.devices), len(rows)))
         else:
             resource = "pods" if reason == "Too many pods" else reason.removeprefix("Insufficient ")
             best = int(state.table.free[rows, state.table.columns[resource]].max())
             reliefs.append(Relief(f"a {resource} request of at most {max(best, 0)}", len(rows)))
     return tuple(reliefs)
+
+
+def _less_gpu(free: np.ndarray, asked: DeviceRequest | None) -> str:
+    if asked is not None and asked.count > 1:
+        return f"a request of at most {int((free >= asked.milli).sum(axis=1).max())} GPUs"
+    return f"a GPU share of at most {max(int(free.max()), 0)} thousandths of one device"
 
 
 def _lifted(rule: str) -> str:

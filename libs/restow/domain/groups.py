@@ -1,0 +1,16 @@
+"""Pods that belong together: a Volcano PodGroup's, named by an annotation of each pod (RULES 000-6)."""
+
+from restow.contracts.events import PodObserved
+
+GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+
+Group = tuple[str, str]
+"""Namespace and name."""
+
+
+def group_of(pod: PodObserved) -> Group | None:
+    """The group of a pod, None for a pod on its own."""
+    for annotation in GROUP_ANNOTATIONS:
+        if name := pod.annotations.get(annotation):
+            return pod.namespace, name
+    return None
