@@ -7,13 +7,13 @@ from contextlib import aclosing
 from pathlib import Path
 
 from restow.contracts.codec import decode
+from restow.contracts.times import millis
 from restow.domain.fold import fold
 from restow.domain.state import ClusterState
 from restow.eventlog.archive import export, open_archive
 from restow.eventlog.jetstream import JetStreamLog, connect
 from restow.eventlog.port import Record
 from restow.eventlog.server import NatsServer
-from restow.runtime.clock import time_ms
 
 from .table import Row, Size, median
 from .world import history
@@ -65,7 +65,7 @@ def _folder() -> Take:
 
     def take(record: Record) -> int:
         before = state.events
-        fold(state, record.seq, record.family, time_ms(record.envelope.time), decode(record.body))
+        fold(state, record.seq, record.family, millis(record.envelope.time), decode(record.body))
         return state.events - before
 
     return take

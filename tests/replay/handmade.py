@@ -6,6 +6,7 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import Decision, encode
 from restow.contracts.envelope import Envelope
+from restow.contracts.times import rfc3339
 from restow.contracts.values import (
     Move,
     ObjectRef,
@@ -20,7 +21,6 @@ from restow.domain.config import DefragmentationArgs, MigrationConfig, digest_of
 from restow.domain.fold import evolve_one
 from restow.eventlog.port import Record
 from restow.replay.source import ListSource
-from restow.replay.times import rfc3339
 
 START = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 STEP = 1_000

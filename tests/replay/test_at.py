@@ -5,10 +5,11 @@ from replay.handmade import Handmade, migration, node, placements, pod, shape, t
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.contracts.times import millis, rfc3339
 from restow.domain.fold import evolve_one
 from restow.replay.at import ReplayError, state_at
 from restow.replay.diff import diff
-from restow.replay.times import Point, PointError, millis_of, parse_point, rfc3339
+from restow.replay.times import Point, PointError, parse_point
 
 
 def test_the_state_at_a_sequence_knows_nothing_later():
@@ -62,7 +63,7 @@ def test_what_is_no_point_is_refused_with_what_is_allowed(text):
 
 
 def test_times_survive_a_round_trip():
-    assert millis_of(rfc3339(time_at(7) + 123)) == time_at(7) + 123
+    assert millis(rfc3339(time_at(7) + 123)) == time_at(7) + 123
     assert rfc3339(0) == ""
 
 

@@ -1,8 +1,9 @@
 """Wire form → contract facts: pure functions, one a kind. Reservations are in `reservations`."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from restow.contracts import events as e
+from restow.contracts import times
 from restow.contracts import values as v
 from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
 from restow.domain import resources as r
@@ -19,10 +20,7 @@ _shaper = Shaper()
 
 def millis(time: datetime | None) -> Millis:
     """0 where there is none. Times of the API have a zone; one without is UTC."""
-    if time is None:
-        return Millis(0)
-    seconds = time.timestamp() if time.tzinfo else time.replace(tzinfo=UTC).timestamp()
-    return Millis(round(seconds * 1000))
+    return Millis(0) if time is None else times.of(time)
 
 
 def controller(meta: wire.Meta) -> v.OwnerRef | None:

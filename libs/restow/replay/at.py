@@ -8,11 +8,11 @@ import msgspec
 
 from restow.contracts.codec import CodecError, Decision, decode
 from restow.contracts.ids import FAMILIES, Millis
+from restow.contracts.times import millis, rfc3339
 from restow.domain.fold import fold
 from restow.domain.state import ClusterState
 from restow.eventlog.port import Record
 from restow.replay.source import Source
-from restow.replay.times import millis_of, rfc3339
 
 Progress = Callable[[int, int], None]
 """Called with work done and work in all, in records."""
@@ -46,7 +46,7 @@ def decode_record(record: Record) -> tuple[Decision, ...]:
 def time_of(record: Record) -> Millis:
     """The time of its envelope, which is the one that is folded. Raises ReplayError."""
     try:
-        return millis_of(record.envelope.time)
+        return millis(record.envelope.time)
     except ValueError:
         raise ReplayError(
             f"sequence {record.seq} ({record.family}): header 'ce-time' is {record.envelope.time!r}; allowed: RFC 3339"

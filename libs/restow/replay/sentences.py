@@ -8,9 +8,9 @@ from typing import Any
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import name_of
+from restow.contracts.times import rfc3339 as _exact
 from restow.contracts.values import DeviceShare
 from restow.domain.evolve.reservations import fit_message
-from restow.replay.times import rfc3339 as _exact
 
 Names = Mapping[str, str]
 

@@ -1,10 +1,10 @@
 """Points in a log as people name them: a sequence, a time, `now`, `-5m`."""
 
-from datetime import UTC, datetime
 
 import msgspec
 
 from restow.contracts.ids import Millis
+from restow.contracts.times import millis
 from restow.domain.duration import DurationError, milliseconds
 
 _ALLOWED = "allowed: a sequence (4711), a time (2026-01-31T12:00:00Z), `now`, or a time ago (-5m)"
@@ -21,22 +21,6 @@ class Point(msgspec.Struct, frozen=True):
     time: Millis | None = None
 
 
-def millis_of(text: str) -> Millis:
-    """RFC 3339 to milliseconds. Raises ValueError; a time without a zone is taken as UTC."""
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return Millis(round(moment.timestamp() * 1000))
-
-
-def rfc3339(time: int) -> str:
-    """Milliseconds to RFC 3339 in UTC; empty for 0, which means "not"."""
-    if not time:
-        return ""
-    moment = datetime.fromtimestamp(time / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def parse_point(text: str, now: Millis) -> Point:
     """`now` is what a time ago counts from. Raises PointError."""
     text = text.strip()
@@ -47,6 +31,6 @@ def parse_point(text: str, now: Millis) -> Point:
     try:
         if text.startswith("-"):
             return Point(time=Millis(now + milliseconds(text)))
-        return Point(time=millis_of(text))
+        return Point(time=millis(text))
     except (DurationError, ValueError, OverflowError):
         raise PointError(f"{text!r} is no point in a log; {_ALLOWED}") from None

@@ -14,6 +14,7 @@ import msgspec
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
+from restow.contracts.times import rfc3339
 from restow.domain import defragmentation
 from restow.domain.defragmentation.explain import PLANNED
 from restow.domain.evolve.reservations import fit_message
@@ -25,7 +26,6 @@ from restow.replay.find import Subject, find
 from restow.replay.sentences import command_text, devices_text, sentence
 from restow.replay.source import Source
 from restow.replay.story import Entry, Story, tell
-from restow.replay.times import rfc3339
 
 _CAUSE = re.compile(r"(\d+)/(\d+)")
 _DEPTH = 8

@@ -18,12 +18,13 @@ from restow.contracts import events as e
 from restow.contracts.codec import Decision, decode, encode, name_of
 from restow.contracts.envelope import Envelope
 from restow.contracts.ids import Millis
+from restow.contracts.times import rfc3339
 from restow.domain import config
 from restow.domain.decider import Decider, Rejected, decide_all
 from restow.domain.state import ClusterState
 from restow.eventlog.port import Conflict, EventLog, TooLarge, Unavailable, Unknown
 from restow.runtime import logs
-from restow.runtime.clock import Clock, Timer, rfc3339
+from restow.runtime.clock import Clock, Timer
 from restow.runtime.follower import Follower
 from restow.runtime.leadership import Leadership, Phase
 from restow.runtime.offload import in_copy

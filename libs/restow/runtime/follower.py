@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable
 from contextlib import aclosing
 
+from restow.contracts import times
 from restow.contracts.codec import CodecError, decode
 from restow.contracts.ids import Family
 from restow.domain.fold import fold
 from restow.domain.state import ClusterState
 from restow.eventlog.port import EventLog, Record, Unavailable
 from restow.runtime import logs
-from restow.runtime.clock import time_ms
 from restow.runtime.signals import Progress
 
 SLICE = 0.010
@@ -105,7 +105,7 @@ class Follower:
         envelope = record.envelope
         try:
             decisions = decode(record.body)
-            at = time_ms(envelope.time)
+            at = times.millis(envelope.time)
         except (CodecError, ValueError) as error:
             raise CorruptCommit(
                 f"commit {record.seq} of family {record.family!r} (id {envelope.id}, from {envelope.source}) cannot be "

@@ -91,9 +91,9 @@ class _Rows:
 
     def __call__(self, record: Record) -> None:
         from restow.cli.output import cut, heading, width
+        from restow.contracts.times import rfc3339
         from restow.replay.at import decode_record, time_of
         from restow.replay.sentences import command_text
-        from restow.replay.times import rfc3339
 
         if not self._titled:
             click.echo(heading(f"{'SEQ':>8}  {'TIME':<12}  {'FAMILY':<11}  {'COMMAND':<18}  WHAT"))
@@ -159,8 +159,8 @@ def emit_commit(record: Record) -> None:
 @output_option
 def stats(where: Where, output: str) -> None:
     """Commits, decisions, events and bytes per family, and the events that there are most of."""
+    from restow.contracts.times import rfc3339
     from restow.replay.stats import collect
-    from restow.replay.times import rfc3339
 
     with where.source() as source, Progress("counting") as progress:
         found = collect(source, progress)

@@ -87,7 +87,7 @@ def _show(where: Where, at: str, what: str, namespace: str | None, output: str) 
 
 
 def _time(folded: ClusterState) -> str:
-    from restow.replay.times import rfc3339
+    from restow.contracts.times import rfc3339
 
     return rfc3339(folded.time)
 

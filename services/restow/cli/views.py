@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from restow.contracts.times import rfc3339
 from restow.contracts.values import DeviceShare
 from restow.domain.evolve.reservations import fit_message
 from restow.domain.records import SlotPhase
@@ -13,7 +14,6 @@ from restow.domain.resources import GPU_MILLI
 from restow.domain.state import ClusterState
 from restow.domain.table import NO_DEVICE
 from restow.replay.sentences import devices_text
-from restow.replay.times import rfc3339
 
 Rows = list[dict[str, Any]]
 

@@ -54,7 +54,7 @@ def why(what: tuple[str, ...], own: bool, where: Where, output: str) -> None:
 
 
 def _show(answer: Why) -> None:
-    from restow.replay.times import rfc3339
+    from restow.contracts.times import rfc3339
 
     subject = answer.subject
     uid = f"  {subject.id}" if subject.id != subject.name else ""

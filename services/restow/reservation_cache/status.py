@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any
 
 from restow.contracts.ids import ReservationUid, ShapeId
+from restow.contracts.times import seconds
 from restow.domain import resources as r
 from restow.domain.quantity import format_resource
 from restow.domain.records import PhaseSince, ReservationPhase, Slot, SlotPhase
@@ -37,7 +37,7 @@ def status(state: ClusterState, uid: ReservationUid) -> dict[str, Any]:
         "available": counts[SlotPhase.HELD],
         "succeeded": counts[SlotPhase.USED],
         "failed": counts[SlotPhase.FAILED],
-        "conditions": [{"status": str(phase), "lastTransitionTime": _second(at)} for phase, at in since.history],
+        "conditions": [{"status": str(phase), "lastTransitionTime": seconds(at)} for phase, at in since.history],
         "phase": str(since.phase),
     }
     return body | ({"nodeName": node} if node and len(slots) == 1 else {})
@@ -57,13 +57,8 @@ def _condition(kind: str, holds: bool, since: PhaseSince, reason: str) -> dict[s
 
 
 def _moment(since: PhaseSince) -> dict[str, str]:
-    said = {"reason": since.reason, "message": since.message, "lastTransitionTime": _second(since.since) if since.since else ""}
+    said = {"reason": since.reason, "message": since.message, "lastTransitionTime": seconds(since.since)}
     return {name: text for name, text in said.items() if text}
-
-
-def _second(time: int) -> str:
-    """As Kubernetes writes times: `2026-01-01T00:00:00Z`."""
-    return f"{datetime.fromtimestamp(time // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _per_task(slots: Iterable[Slot]) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 
 from restow.contracts import commands as c
+from restow.contracts.times import rfc3339
 from restow.domain.effects import Bind, Effect, TellUnschedulable
 from restow.domain.evolve.reservations import fit_message
 from restow.domain.state import ClusterState
 from restow.kube import effects as k
 from restow.kube.record import Notice, Regarding
 from restow.kube.retry import Backoff
-from restow.runtime.clock import rfc3339
 from restow.runtime.effector import Answer, Done, Executor, Report, Retry
 from restow.runtime.service import Context
 

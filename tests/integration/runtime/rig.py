@@ -8,12 +8,12 @@ from domain.build import NOW, node, pod, shape
 from restow.contracts.codec import Decision, decode, encode
 from restow.contracts.commands import Observe
 from restow.contracts.envelope import Envelope
+from restow.contracts.times import rfc3339
 from restow.domain.effects import Bind, TellUnschedulable
 from restow.domain.session.decider import SessionDecider
 from restow.domain.state import ClusterState
 from restow.eventlog.memory import MemoryLog
 from restow.eventlog.port import Unknown
-from restow.runtime.clock import rfc3339
 from restow.runtime.commander import Commander
 from restow.runtime.effector import Done, Effector, Executor
 from restow.runtime.follower import Follower
