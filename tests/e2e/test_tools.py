@@ -150,3 +150,8 @@ async def test_an_existing_crd_is_left_as_it_is(world: World) -> None:
     there = await world.api.ok("GET", path)
     assert (await world.api.call("GET", f"{VOLCANO}/reservations")).status == 200
     assert there["metadata"]["generation"] == 1
+
+
+async def test_restow_up_refuses_an_api_that_it_cannot_use(world: World) -> None:
+    await world.restow("up", "--kube", "no/such/file", code=2)
+    await world.restow("up", "--kube", "http://127.0.0.1:1", "--apply", "up.log", code=2)

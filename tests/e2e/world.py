@@ -84,7 +84,9 @@ class World:
             "status": {"capacity": room, "allocatable": room, "conditions": [ready]},
         }  # fmt: skip
         self._nodes.append(full)
-        await self.api.ok("POST", "/api/v1/nodes", node)
+        made = await self.api.ok("POST", "/api/v1/nodes", node)
+        if not (made.get("status") or {}).get("allocatable"):
+            await self.api.ok("PATCH", f"/api/v1/nodes/{full}/status", {"status": node["status"]}, media=MERGE)
 
         async def usable() -> bool:
             there = await self.api.ok("GET", f"/api/v1/nodes/{full}")
