@@ -27,6 +27,9 @@ FAMILY = {
 WHILE_STARTING = 0.2
 """How often a service that does not lead again yet is chosen nevertheless."""
 
+LIFE = 2.0
+"""How long a service leads before it is killed, mostly, in units of `every`: on a fast machine it is longer by itself."""
+
 PATIENCE = 20.0
 """Seconds that are waited at most for a service to lead again."""
 
@@ -49,6 +52,7 @@ class Chaos:
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
         self._killed_at = dict.fromkeys(self.targets, 0)
+        self._led_since: dict[str, float] = {}
 
     @asynccontextmanager
     async def during(self, phase: str, stack: Stack, observer: Observer, progress: Callable[[], float]) -> AsyncIterator[None]:
@@ -78,8 +82,9 @@ class Chaos:
             if self._random.random() >= WHILE_STARTING:
                 with suppress(TimeoutError):
                     await observer.until("a leader", lambda: any(self._leads(n, observer) for n in self.targets), PATIENCE)
-                names = [name for name in names if self._leads(name, observer)] or names
-            self._kill(phase, self._random.choice(names), stack, observer)
+                names = [name for name in names if self._leads(name, observer)]
+            if names:
+                self._kill(phase, self._random.choice(names), stack, observer)
             await asyncio.sleep(self._random.uniform(0.5, 1.5) * self.every)
 
     async def _at_points(self, phase: str, stack: Stack, observer: Observer, progress: Callable[[], float]) -> None:
@@ -91,9 +96,14 @@ class Chaos:
             self._kill(phase, name, stack, observer)
 
     def _leads(self, name: str, observer: Observer) -> bool:
-        return observer.state.leaders[FAMILY[name]].epoch > self._killed_at[name]
+        """Whether it has led for a while since it was killed last."""
+        if observer.state.leaders[FAMILY[name]].epoch <= self._killed_at[name]:
+            return False
+        now = asyncio.get_running_loop().time()
+        return now - self._led_since.setdefault(name, now) >= LIFE * self.every
 
     def _kill(self, phase: str, name: str, stack: Stack, observer: Observer) -> None:
+        self._led_since.pop(name, None)
         self._killed_at[name] = observer.state.leaders[FAMILY[name]].epoch
         if stack.children[name].pid is not None:
             stack.children[name].kill()

@@ -25,6 +25,7 @@ from restow.cli.demo.report import Outcome, show
 from restow.cli.demo.scenario import Scenario, steps
 from restow.cli.embedded import configs
 from restow.cli.embedded.stack import SERVICES, Stack, StackError
+from restow.cli.failures import UNUSABLE, Failure
 from restow.contracts.ids import PlanId
 from restow.domain.deciders import DECIDERS
 from restow.domain.records import FINAL, Step
@@ -81,7 +82,7 @@ def demo(**options) -> None:
         else:
             scenario = generate.generate(options["nodes"], options["seed"])
     except trace.TraceError as error:
-        raise click.UsageError(str(error)) from None
+        raise Failure(str(error), UNUSABLE) from None
     try:
         outcome = asyncio.run(_until_terminated(_run(scenario, options, console, chaos)))
     except (StackError, TimeoutError, ApiFailed, aiohttp.ClientError, ExceptionGroup) as error:
