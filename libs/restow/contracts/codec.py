@@ -99,10 +99,14 @@ def _one(raw: msgspec.Raw, decoder: msgspec.json.Decoder, known: set[str], path:
         name = _tagged.decode(raw).type
         if name in known:
             return decoder.decode(raw)
-        newer = upcast(name, raw)
-        return e.Unknown(name, bytes(raw)) if newer is None else decoder.decode(newer)
     except BAD as error:
         raise CodecError(f"{path}: {error}") from error
+    try:
+        newer = upcast(name, raw)
+        return e.Unknown(name, bytes(raw)) if newer is None else decoder.decode(newer)
+    except (*BAD, ValueError, LookupError, TypeError) as error:
+        # An upcaster takes for granted what its version promised; these bytes did not keep it.
+        raise CodecError(f"{path}: {name} cannot be lifted to its present form: {error}") from error
 
 
 def encode_event(event: e.Event) -> bytes:

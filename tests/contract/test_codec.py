@@ -1,0 +1,162 @@
+"""The codec: what was written is read back, what is newer is kept, what is old is lifted, and what is broken is named."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from restow.contracts import codec, upcasters
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.codec import CodecError, Decision, decode, encode
+from restow.domain.fold import fold
+from restow.domain.state import ClusterState
+
+GOLDEN = Path(__file__).parents[2] / "proto" / "golden"
+EVENTS = sorted(GOLDEN.glob("*.json"))
+COMMANDS = sorted((GOLDEN / "commands").glob("*.json"))
+OBSERVE = {"type": "observe", "kind": "pods", "how": "watch"}
+
+
+def body(*events, command=OBSERVE, **more) -> bytes:
+    return json.dumps({"decisions": [{"command": command, "events": list(events), **more}]}).encode()
+
+
+def test_there_are_golden_samples_of_everything():
+    assert len(EVENTS) == len(e.EVENTS)
+    assert len(COMMANDS) == len(c.COMMANDS)
+
+
+@pytest.mark.parametrize("path", EVENTS, ids=lambda path: path.stem)
+def test_a_commit_of_each_golden_event_is_read_and_written_back_alike(path):
+    said = json.loads(path.read_bytes())
+    event = codec.decode_event(path.read_bytes())
+    decisions = decode(body(said, said, cause="7/0", correlation="x"))
+    assert decisions == (Decision(c.Observe("pods", "watch"), (event, event), "7/0", "x"),)
+    assert json.loads(encode(decisions)) == json.loads(body(said, said, cause="7/0", correlation="x"))
+    assert decode(encode(decisions)) == decisions
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path.stem)
+def test_a_commit_of_each_golden_command_is_read_and_written_back_alike(path):
+    said = json.loads(path.read_bytes())
+    (decision,) = decode(body(command=said))
+    assert decision.command == codec.decode_command(path.read_bytes())
+    assert json.loads(encode([decision])) == json.loads(body(command=said))
+
+
+def test_all_golden_events_in_one_commit_keep_their_order():
+    all_of_them = [codec.decode_event(path.read_bytes()) for path in EVENTS]
+    (decision,) = decode(encode([Decision(c.Observe("test", "all"), tuple(all_of_them))]))
+    assert list(decision.events) == all_of_them
+
+
+# -- newer than this version -----------------------------------------------------------------------------------------
+
+GONE = {"type": "cluster.pod_gone", "pod": "p"}
+
+
+def test_an_event_of_an_unknown_type_is_kept_as_it_came_and_its_neighbours_are_read():
+    new = {"type": "session.pod_teleported", "pod": "p", "how": {"deep": [1, 2]}}
+    (decision,) = decode(body(GONE, new, GONE))
+    first, unknown, last = decision.events
+    assert first == last == e.PodGone("p")
+    assert isinstance(unknown, e.Unknown)
+    assert unknown.name == codec.name_of(unknown) == "session.pod_teleported"
+    assert json.loads(unknown.raw) == new
+
+
+def test_it_is_counted_and_skipped_by_the_fold_and_by_a_draft_not_at_all():
+    state = ClusterState()
+    decisions = decode(body({"type": "session.pod_teleported"}, {"type": "session.pod_teleported"}, GONE))
+    fold(state, 1, "session", 5, decisions)
+    assert state.unknown == {"session.pod_teleported": 2}
+    assert (state.seq, state.events, sum(state.void.values())) == (1, 3, 1)
+    with state.draft():
+        fold(state, 2, "session", 6, decisions)
+    assert state.unknown == {"session.pod_teleported": 2}
+
+
+def test_an_unknown_command_is_kept_too():
+    (decision,) = decode(body(GONE, command={"type": "teleport", "time": 5}))
+    assert isinstance(decision.command, e.Unknown)
+    assert codec.name_of(decision.command) == "teleport"
+    assert decision.events == (e.PodGone("p"),)
+
+
+def test_fields_that_are_not_known_are_skipped():
+    (decision,) = decode(body({**GONE, "why": {"nobody": "knows"}}, later="x"))
+    assert decision.events == (e.PodGone("p"),)
+
+
+# -- older -----------------------------------------------------------------------------------------------------------
+
+
+def lift_pod_left(raw: bytes) -> bytes:
+    """`cluster.pod_left` named the pod `uid`."""
+    old = msgspec.json.decode(raw)
+    return msgspec.json.encode({"type": "cluster.pod_gone", "pod": old["uid"]})
+
+
+def test_an_old_event_is_lifted_to_its_present_form(monkeypatch):
+    monkeypatch.setitem(upcasters.UPCASTERS, "cluster.pod_left", lift_pod_left)
+    (decision,) = decode(body({"type": "cluster.pod_left", "uid": "p"}, GONE))
+    assert decision.events == (e.PodGone("p"), e.PodGone("p"))
+    assert codec.decode_event(b'{"type":"cluster.pod_left","uid":"q"}') == e.PodGone("q")
+
+
+def test_an_old_event_that_does_not_keep_its_own_form_is_named(monkeypatch):
+    monkeypatch.setitem(upcasters.UPCASTERS, "cluster.pod_left", lift_pod_left)
+    with pytest.raises(CodecError, match=r"decisions\[0\].events\[1\]: cluster.pod_left cannot be lifted"):
+        decode(body(GONE, {"type": "cluster.pod_left"}))
+    with pytest.raises(CodecError, match=r"events\[0\]: cluster.pod_left cannot be lifted.*Expected `str`"):
+        decode(body({"type": "cluster.pod_left", "uid": 7}))
+
+
+# -- broken ----------------------------------------------------------------------------------------------------------
+
+DEEP = b'{"decisions":[{"command":{"type":"observe","kind":"x","how":"y"},"events":[' + b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("broken", "place"),
+    [
+        (b"", "not a commit"),
+        (b"null", "not a commit: Expected `object`, got `null`"),
+        (b"[]", "not a commit"),
+        (b"{}", "not a commit: Object missing required field `decisions`"),
+        (b'{"decisions":[{}]}', r"required field `command` - at `\$.decisions\[0\]`"),
+        (body(GONE)[:-5], "not a commit"),
+        (body(GONE) + b"x", "not a commit"),
+        (body(GONE).replace(b"watch", b"\xff\xfe"), r"decisions\[0\].command: "),
+        (body(GONE).replace(b'"p"', b'"\xff"'), r"decisions\[0\].events\[0\]: "),
+        (body(GONE, cause="c").replace(b'"c"', b'"\xff"'), "not a commit"),
+        (body(GONE, {"type": "cluster.pod_gone", "pod": 5}), r"decisions\[0\].events\[1\]: Expected `str`, got `int` - at `\$.pod`"),
+        (body({"pod": "p"}), r"decisions\[0\].events\[0\]: .*required field `type`"),
+        (body({"type": 7}), r"decisions\[0\].events\[0\]: Expected `str`"),
+        (body(5), r"decisions\[0\].events\[0\]: Expected `object`, got `int`"),
+        (body(command={"type": "schedule", "time": "now"}), r"decisions\[0\].command: Expected `int`, got `str`"),
+        (DEEP, "not a commit"),
+    ],
+)
+def test_a_body_that_is_no_commit_is_refused_and_the_place_is_named(broken, place):
+    with pytest.raises(CodecError, match=place):
+        decode(broken)
+
+
+def test_an_event_that_is_nested_without_end_is_named_and_does_not_take_the_process_with_it():
+    nested = b'{"type":"cluster.pod_gone","pod":' + b"[" * 50_000 + b"]" * 50_000 + b"}"
+    with pytest.raises(CodecError):
+        codec.decode_event(nested)
+    with pytest.raises(CodecError):
+        decode(body(5).replace(b"[5]", b"[" + nested + b"]"))
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"\xff", b'{"type":"cluster.pod_gone"}'])
+def test_one_event_or_command_alone_is_refused_alike(raw):
+    with pytest.raises(CodecError, match=r"^event: "):
+        codec.decode_event(raw)
+    if b"type" not in raw:
+        with pytest.raises(CodecError, match=r"^command: "):
+            codec.decode_command(raw)
