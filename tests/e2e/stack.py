@@ -35,6 +35,8 @@ from restow.cli.embedded import configs
 
 UP = 120.0
 """Seconds until a stack must be up: also where several start at once on a busy machine."""
+CONFIGS = {"scheduler_session": "scheduler.yaml", "descheduler": "policy.yaml"}
+"""Service → the file that `restow up` is given for it."""
 REPLICASETS = "/apis/apps/v1/namespaces/default/replicasets"
 
 
@@ -80,21 +82,24 @@ class Running:
     @contextlib.contextmanager
     def configured(self, service: str, text: str) -> Iterator[None]:
         """The service with another configuration, as if its ConfigMap was edited; and back."""
-        path = self.folder / ".restow" / "run" / f"{service}.yaml"
-        before = path.read_text()
-        self._configure(service, path, text)
+        given = self.folder / CONFIGS[service]
+        before = given.read_text()
+        self._configure(service, text)
         try:
             yield
         finally:
-            self._configure(service, path, before)
+            self._configure(service, before)
 
-    def _configure(self, service: str, path: Path, text: str) -> None:
-        if path.read_text() == text:
+    def _configure(self, service: str, text: str) -> None:
+        """In the file that `restow up` was given, and in the service's own copy where the stack made one."""
+        given, copy = self.folder / CONFIGS[service], self.folder / ".restow" / "run" / f"{service}.yaml"
+        if given.read_text() == text:
             return
         digest = self.service(service)["configured"]
-        part = path.with_suffix(".part")
-        part.write_text(text)
-        part.replace(path)
+        for path in (given, *((copy,) if copy.exists() else ())):
+            part = path.with_suffix(".part")
+            part.write_text(text)
+            part.replace(path)
         deadline = time.monotonic() + 30
         while self.service(service)["configured"] == digest:
             assert time.monotonic() < deadline, f"{service} did not take its new configuration: {self.log(service)[-2000:]}"
