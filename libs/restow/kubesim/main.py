@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -45,6 +46,8 @@ def documents(path: Path) -> Iterator[Obj]:
         text = path.read_text()
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not YAML: {error}") from None
     try:
         loaded = list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except yaml.YAMLError as error:
@@ -122,7 +125,14 @@ def main(argv: list[str] | None = None) -> int:
         import uvloop
 
         uvloop.run(run)
-    except (ValueError, OSError) as error:
+    except ValueError as error:
+        print(f"restow-kubesim: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno in (errno.EADDRINUSE, errno.EACCES, errno.EADDRNOTAVAIL):
+            why = os.strerror(error.errno).lower()
+            print(f"restow-kubesim: port {args.port} of {args.host}: {why}; allowed: a free port, or 0 for any", file=sys.stderr)
+            return 2
         print(f"restow-kubesim: {error}", file=sys.stderr)
         return 1
     return 0

@@ -2,9 +2,10 @@
 
 import asyncio
 import signal
-import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -13,7 +14,8 @@ from restow.cli import background
 from restow.cli.demo.feed import Api, together
 from restow.cli.demo.generate import generate
 from restow.cli.embedded import configs
-from restow.cli.embedded.stack import Stack, StackError
+from restow.cli.embedded.stack import Stack, StackError, StackRefused
+from restow.cli.failures import BROKEN, UNUSABLE, Failure
 from restow.kubesim.nodes import NodeShape, build_node
 
 
@@ -41,8 +43,8 @@ def up(nodes, node_files, files, port, policy_file, scheduler_config, score, kub
         return
     stack = Stack(
         data,
-        policy=policy_file.read_text() if policy_file else configs.policy(),
-        scheduler=scheduler_config.read_text() if scheduler_config else configs.scheduler(score),
+        policy=policy_file or configs.policy(),
+        scheduler=scheduler_config or configs.scheduler(score),
         objects=files,
         nodes=node_files,
         port=port,
@@ -51,9 +53,10 @@ def up(nodes, node_files, files, port, policy_file, scheduler_config, score, kub
     )
     try:
         asyncio.run(_run(stack, 0 if node_files or kube else nodes, console))
+    except StackRefused as error:
+        raise Failure(str(error), UNUSABLE) from None
     except StackError as error:
-        console.print(f"[bold red]the stack could not run:[/] {error}")
-        sys.exit(1)
+        raise Failure(f"the stack could not run: {error}", BROKEN) from None
 
 
 def _check_outside(kube: str, creates: bool) -> None:
@@ -80,7 +83,8 @@ async def _run(stack: Stack, nodes: int, console: Console) -> None:
             starting.result()
             _greet(stack, nodes, console)
             assert stack.failed is not None
-            await asyncio.wait([stack.failed, stopping], return_when=asyncio.FIRST_COMPLETED)
+            ends: list[asyncio.Future[Any]] = [stack.failed, stopping]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if stack.failed.done():
                 stack.failed.result()
     finally:
@@ -97,7 +101,7 @@ async def _start(stack: Stack, nodes: int) -> None:
     if nodes:
         shapes = [NodeShape(n.name, n.cpu, n.memory, gpus=n.gpus, gpu_model=n.model) for n in generate(max(nodes, 4)).nodes[:nodes]]
         async with Api(stack.kube) as api:
-            await together([lambda i=i, s=s: api.create("/api/v1/nodes", build_node(s, number=i)) for i, s in enumerate(shapes)])
+            await together(partial(api.create, "/api/v1/nodes", build_node(s, number=i)) for i, s in enumerate(shapes))
 
 
 def _greet(stack: Stack, nodes: int, console: Console) -> None:

@@ -24,7 +24,7 @@ from restow.cli.demo.progress import Phases, console_for
 from restow.cli.demo.report import Outcome, show
 from restow.cli.demo.scenario import Scenario, steps
 from restow.cli.embedded import configs
-from restow.cli.embedded.stack import SERVICES, Stack, StackError
+from restow.cli.embedded.stack import SERVICES, Stack, StackError, StackRefused
 from restow.cli.failures import UNUSABLE, Failure
 from restow.contracts.ids import PlanId
 from restow.domain.deciders import DECIDERS
@@ -89,6 +89,8 @@ def demo(**options) -> None:
         console.print(f"[bold red]the demo could not finish:[/] {escape(str(_deepest(error)))}", highlight=False, soft_wrap=True)
         if chaos is not None:
             console.print(f"{chaos.sentence()}; again with --chaos {chaos.seed}", highlight=False)
+        if isinstance(_deepest(error), StackRefused):
+            sys.exit(UNUSABLE)
         console.print(f"logs of all parts: {options['data'] / 'demo' / 'logs'}", style="dim")
         sys.exit(1)
     except (KeyboardInterrupt, Terminated) as stopped:

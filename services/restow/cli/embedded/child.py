@@ -1,6 +1,7 @@
 """One supervised child process: its log is a file, its end is noticed, and it never outlives us."""
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +16,16 @@ STOP_TIMEOUT = 15.0
 """Seconds until a child that was asked to stop is killed."""
 
 
+REFUSED = 2
+"""Exit code of a service that refuses its settings or its configuration: it would refuse them again."""
+
+
 class ChildFailed(Exception):
-    """A child ended although nobody asked it to. Carries the last lines of its log."""
+    """A child ended although nobody asked it to. Says what it said last; `refused` where it was its configuration."""
+
+    def __init__(self, name: str, code: int, words: str, log: Path) -> None:
+        self.refused = code == REFUSED
+        super().__init__(f"{name}: {words}" if self.refused else f"{name} ended with {code}: {words} (log: {log})")
 
 
 class Child:
@@ -77,9 +86,9 @@ class Child:
                 self._killed, quick = False, 0
             else:
                 quick = quick + 1 if asyncio.get_running_loop().time() - began < QUICKLY else 0
-            if not self._restart or quick > QUICK:
+            if not self._restart or code == REFUSED or quick > QUICK:
                 if self._on_failure is not None:
-                    self._on_failure(ChildFailed(f"{self.name} ended with {code}; its log {self.log} ends with:\n{self.last_words()}"))
+                    self._on_failure(ChildFailed(self.name, code, self.reason(), self.log))
                 return
             self.restarts += 1
             await asyncio.sleep(min(0.05 * 2**quick, 2.0))
@@ -114,6 +123,15 @@ class Child:
                 await process.wait()
         if self._watch is not None:
             await self._watch
+
+    def reason(self) -> str:
+        """Why it ended, as far as its last line says."""
+        line = self.last_words(1)
+        try:
+            said = json.loads(line)
+            return str(said.get("reason") or said.get("event") or line)
+        except (ValueError, AttributeError):
+            return line.removeprefix(f"restow-{self.name}: ")
 
     def last_words(self, lines: int = 8) -> str:
         try:

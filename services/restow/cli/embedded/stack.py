@@ -35,6 +35,10 @@ class StackError(Exception):
     """The stack could not start or run. Says which part, and where its log is."""
 
 
+class StackRefused(StackError):
+    """What it was given cannot be used: a configuration, an object, a port, a folder."""
+
+
 def crds() -> list[Path]:
     """The CRDs that ship with Restow: beside the checkout, or inside the installed package."""
     here = Path(__file__).resolve()
@@ -46,7 +50,8 @@ def crds() -> list[Path]:
 
 
 class Stack:
-    """Everything in `folder`; nothing outside it. `policy` and `scheduler` are YAML texts for descheduler and session.
+    """Everything in `folder`; nothing outside it. `policy` and `scheduler` are YAML for descheduler and session: a text, or a
+    file, whose later changes are used, too.
 
     `keep` leaves log and archive in the folder when it stops. `kube` is the URL of a Kubernetes API or the path of a
     kubeconfig: then no kubesim is started, and that API gets the CRDs that it lacks and nothing else."""
@@ -55,8 +60,8 @@ class Stack:
         self,
         folder: Path,
         *,
-        policy: str,
-        scheduler: str,
+        policy: str | Path,
+        scheduler: str | Path,
         objects: Iterable[Path] = (),
         nodes: Iterable[Path] = (),
         port: int = 0,
@@ -123,12 +128,12 @@ class Stack:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
-            raise StackError(f"{self.folder} cannot be used: {error.strerror}; allowed: --data with a folder that can be written") from None
+            raise StackRefused(f"{self.folder} cannot be used: {error.strerror}; allowed: --data with a folder that can be written") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._unlock_folder()
-            raise StackError(f"a stack is running in {self.folder}{self._who()}; stop it, or use another --data folder") from None
+            raise StackRefused(f"a stack is running in {self.folder}{self._who()}; stop it, or use another --data folder") from None
 
     def _unlock_folder(self) -> None:
         if self._lock >= 0:
@@ -205,9 +210,11 @@ class Stack:
             "RESTOW_LEASE": "off",
         }
         if name in self._configs:
-            path = self.folder / "run" / f"{name}.yaml"
-            path.write_text(self._configs[name])
-            environment["RESTOW_CONFIG"] = str(path)
+            config = self._configs[name]
+            path = config if isinstance(config, Path) else self.folder / "run" / f"{name}.yaml"
+            if isinstance(config, str):
+                path.write_text(config)
+            environment["RESTOW_CONFIG"] = str(path.resolve())
         child = self._child(name, [sys.executable, "-m", f"restow.{name}.main"], environment, restart=True)
         await child.start()
 
@@ -219,7 +226,7 @@ class Stack:
         return child
 
     def _on_failure(self, failure: ChildFailed) -> None:
-        self._fail(StackError(str(failure)))
+        self._fail(StackRefused(str(failure)) if failure.refused else StackError(str(failure)))
 
     def _fail(self, error: StackError) -> None:
         if self.failed is not None and not self.failed.done():
