@@ -59,7 +59,7 @@ async def test_bad_files_are_named(tmp_path: Path) -> None:
     path.write_text("kind: Nothing\napiVersion: v1\n")
     process = await start("--no-controllers", "--apply", str(path))
     _, err = await asyncio.wait_for(process.communicate(), 20)
-    assert process.returncode == 1
+    assert process.returncode == 2
     assert f"{path}: no resource for kind Nothing in v1" in err.decode()
     path.write_text("a: [")
     with pytest.raises(ValueError, match="not YAML"):
