@@ -83,7 +83,8 @@ def main() -> int:
         settle(given.settle)
         results.append(apart(name, size))
     when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    command = " ".join(["python -m tests.bench", *given.names, *(["--quick"] if size is Size.QUICK else [])])
+    options = [*(["--quick"] if size is Size.QUICK else []), *([f"--settle {given.settle:g}"] if given.settle else [])]
+    command = " ".join(["python -m tests.bench", *given.names, *options])
     if given.output == "json":
         report = Report(when, command, machine(), results)
         print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())

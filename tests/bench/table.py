@@ -135,7 +135,7 @@ def _nats() -> str:
 def number(value: float, unit: str) -> str:
     """Three significant figures, thousands apart."""
     digits = 0 if value >= 100 else 1 if value >= 10 else 2
-    return f"{value:,.{digits}f} {unit}" if not unit.startswith("/") else f"{value:,.{digits}f}{unit}"
+    return f"{value:,.{digits}f} {unit}"
 
 
 def render(results: Iterable[Result], here: Machine, command: str, when: str) -> str:
@@ -175,7 +175,7 @@ def _row(row: Row) -> str:
         other = f"{number(row.known, row.unit)} *"
     ratio = row.ratio
     sign = "≤" if row.unit in LESS_IS_BETTER else "≥"
-    goal = f"{sign} {row.goal:,.4g} {row.unit}".replace(" /", "/") if row.goal is not None else ""
+    goal = f"{sign} {f'{row.goal:,.1f}'.removesuffix('.0')} {row.unit.partition('/')[0]}" if row.goal is not None else ""
     met = {None: "", True: "yes", False: "NO"}[row.met]
     return _line("  " + row.what, number(row.ours, row.unit), other, "" if ratio is None else f"{ratio:,.3g}x", goal, met)
 
