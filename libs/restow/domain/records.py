@@ -57,6 +57,28 @@ class Slot(Record):
     reasons: dict[str, int] = {}
 
 
+class Tally(Record):
+    """How many places of a Reservation are in each phase."""
+
+    pending: int = 0
+    held: int = 0
+    used: int = 0
+    failed: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.pending + self.held + self.used + self.failed
+
+    def moved(self, was: SlotPhase | None, now: SlotPhase | None) -> "Tally":
+        """One place has gone from one phase to another; None where it is not there."""
+        return Tally(*(n + (p is now) - (p is was) for p, n in zip(SlotPhase, self.counts, strict=True)))
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        """In the order of `SlotPhase`."""
+        return self.pending, self.held, self.used, self.failed
+
+
 class ReservationPhase(StrEnum):
     PENDING = "Pending"
     AVAILABLE = "Available"

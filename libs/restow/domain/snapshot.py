@@ -17,6 +17,7 @@ from restow.contracts.ids import (
 )
 from restow.contracts.values import PodShape
 from restow.domain import config
+from restow.domain.evolve.places import index_places
 from restow.domain.evolve.reservations import needs_review, phase_of
 from restow.domain.fold import FOLD_VERSION
 from restow.domain.records import (
@@ -217,13 +218,12 @@ def _reservations(state: ClusterState, image: _Image) -> None:
     state.to_release = {(uid, slot): reason for uid, slot, reason in image.to_release}
     for uid, slots in image.slots.items():
         state.slots[uid] = slots
+        index_places(state, uid)
         record = state.reservations[uid]
         for name, slot in slots.items():
-            if slot.phase is SlotPhase.PENDING:
-                state.slot_queue[(uid, name)] = None
-            elif slot.phase is SlotPhase.HELD and state.to_release.get((uid, name)) != NODE_LOST:
+            if slot.phase is SlotPhase.HELD and state.to_release.get((uid, name)) != NODE_LOST:
                 state.hold(uid, name, slot.node, slot.shape, slot.devices)
-        if phase_of(record, slots)[0] is ReservationPhase.AVAILABLE:
+        if phase_of(state, record)[0] is ReservationPhase.AVAILABLE:
             state.available[uid] = None
         if needs_review(record):
             state.unreviewed[uid] = None

@@ -42,6 +42,7 @@ from restow.domain.records import (
     Plan,
     Reservation,
     Slot,
+    Tally,
     Waiting,
 )
 from restow.domain.table import Kind, NodeTable, Vector
@@ -111,6 +112,8 @@ class ClusterState:
         self.available: dict[ReservationUid, None] = {}
         self.held_on: dict[NodeName, dict[tuple[ReservationUid, SlotName], None]] = {}
         self.slot_queue: dict[tuple[ReservationUid, SlotName], None] = {}
+        self.tallies: dict[ReservationUid, Tally] = {}
+        self.unfit_slots: dict[ReservationUid, dict[SlotName, None]] = {}
         self.unreviewed: dict[ReservationUid, None] = {}
         self.to_release: dict[tuple[ReservationUid, SlotName], str] = {}
 

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from restow.contracts import events as e
 from restow.contracts.ids import ShapeId
 from restow.contracts.values import PodShape
-from restow.domain.evolve.reservations import cancel, forget_if_over, needs_review, rephase
+from restow.domain.evolve.reservations import ask, cancel, forget_if_over, needs_review, rephase
 from restow.domain.evolve.rules import Rules
 from restow.domain.records import FINAL, Reservation, SlotPhase
 from restow.domain.state import OVER, ClusterState
@@ -127,11 +127,9 @@ def _rearm(state: ClusterState, uid) -> None:
     state.drop(state.successors, uid)
     state.put(state.migrations, id, replace(migration, successor="", armed=state.clock))
     state.put_in(state.armed, migration.lineage, id)
-    for name, slot in state.slots.get(migration.reservation, {}).items():
+    for name, slot in list(state.slots.get(migration.reservation, {}).items()):
         if slot.phase is SlotPhase.USED and slot.pod == uid:
-            state.put(state.slots[migration.reservation], name, replace(slot, phase=SlotPhase.PENDING, pod="", devices=()))
-            state.put(state.slot_queue, (migration.reservation, name), None)
-            state.capacity_epoch += 1
+            ask(state, migration.reservation, name, replace(slot, phase=SlotPhase.PENDING, pod="", devices=()))
     rephase(state, migration.reservation)
 
 

@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import ReservationUid, SlotName
+from restow.domain.evolve.places import drop_place
 from restow.domain.evolve.reservations import SUPERSEDED, ask, cancel, over, places, rephase
 from restow.domain.evolve.rules import Rules
 from restow.domain.records import SlotPhase
@@ -32,8 +33,7 @@ def accepted(state: ClusterState, event: e.ReservationAccepted) -> None:
         if slot.phase is SlotPhase.HELD:
             _keep_or_supersede(state, uid, name, same)
         elif slot.phase is not SlotPhase.USED and not (same and slot.phase is SlotPhase.PENDING):
-            state.drop(slots, name)
-            state.drop(state.slot_queue, (uid, name))
+            drop_place(state, uid, name)
     for name, slot in wanted.items():
         if name not in slots:
             ask(state, uid, name, slot)

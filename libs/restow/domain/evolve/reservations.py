@@ -1,11 +1,10 @@
 """What several families do to a Reservation in the fold: its phase follows from its places (RULES 000-1)."""
 
-from collections.abc import Mapping
-
 from msgspec.structs import replace
 
 from restow.contracts.ids import ReservationUid, SlotName
 from restow.contracts.values import ReservationSpec
+from restow.domain.evolve.places import put_place, tally_of
 from restow.domain.records import PhaseSince, Reservation, ReservationPhase, Slot, SlotPhase
 from restow.domain.state import ClusterState
 
@@ -20,36 +19,36 @@ def places(spec: ReservationSpec) -> dict[SlotName, Slot]:
 
 def ask(state: ClusterState, uid: ReservationUid, name: SlotName, slot: Slot) -> None:
     """Ask the session to hold this place."""
-    state.put(state.slots[uid], name, slot)
-    state.put(state.slot_queue, (uid, name), None)
+    put_place(state, uid, name, slot)
     state.capacity_epoch += 1
 
 
-def phase_of(record: Reservation, slots: Mapping[SlotName, Slot]) -> tuple[ReservationPhase, str, str]:
+def phase_of(state: ClusterState, record: Reservation) -> tuple[ReservationPhase, str, str]:
     """Phase, reason and message of a Reservation (RULES 000-1, G-1). Refused and expired ones have failed; with every
     place handed over it has succeeded; with at least `min_available` held or used it is available; with fewer after a loss
     it waits; a Reservation that has lost everything on its nodes has expired with them."""
-    phases = [s.phase for s in slots.values()]
-    used, held, failed = (phases.count(p) for p in (SlotPhase.USED, SlotPhase.HELD, SlotPhase.FAILED))
+    uid = record.fact.reservation
+    tally = tally_of(state, uid)
+    held, used, total = tally.held, tally.used, tally.total
     if record.refused >= record.fact.generation and record.refused > record.accepted:
         return ReservationPhase.FAILED, record.reason, record.message
-    if phases and used == len(phases):
+    if total and used == total:
         return ReservationPhase.SUCCEEDED, "AllHandedOver", f"all {used} places were handed over to their owners"
     if record.expired:
-        return ReservationPhase.FAILED, "Expired", f"its time ended with {used} of {len(phases)} places handed over"
+        return ReservationPhase.FAILED, "Expired", f"its time ended with {used} of {total} places handed over"
     if record.accepted and held and held + used >= record.min_available:
-        return ReservationPhase.AVAILABLE, "Held", f"{held} of {len(phases)} places are held, {used} handed over"
-    if failed:
-        reasons = {s.reason for s in slots.values() if s.phase is SlotPhase.FAILED}
+        return ReservationPhase.AVAILABLE, "Held", f"{held} of {total} places are held, {used} handed over"
+    if tally.failed:
         if held:
             return ReservationPhase.WAITING, "HoldLost", f"{held} of {record.min_available} needed places are held"
         if used:
             return ReservationPhase.SUCCEEDED, "HandedOver", f"{used} places were handed over, nothing is held any more"
+        reasons = {s.reason for s in state.slots[uid].values() if s.phase is SlotPhase.FAILED}
         reason = "Expired" if reasons & {"NodeLost", "Expired"} else min(reasons)
         return ReservationPhase.FAILED, reason, "nothing is held any more: " + ", ".join(sorted(reasons))
-    waits = [name for name, s in slots.items() if s.phase is SlotPhase.PENDING and s.reasons]
+    waits = state.unfit_slots.get(uid)
     if waits:
-        first = slots[min(waits)]
+        first = state.slots[uid][min(waits)]
         return ReservationPhase.PENDING, "Unschedulable", fit_message(first.nodes, first.reasons)
     return ReservationPhase.PENDING, "", ""
 
@@ -68,7 +67,7 @@ def rephase(state: ClusterState, uid: ReservationUid) -> None:
     state.touched.reservations[uid] = None
     if record.fact.migration:
         state.touched.migrations[record.fact.migration] = None  # type: ignore[index]
-    phase, reason, message = phase_of(record, state.slots.get(uid, {}))
+    phase, reason, message = phase_of(state, record)
     before = state.phases.get(uid)
     if before is not None and (before.phase, before.reason, before.message) == (phase, reason, message):
         return
@@ -89,8 +88,7 @@ def cancel(state: ClusterState, uid: ReservationUid, reason: str) -> None:
     slots = state.slots.get(uid, {})
     for name, slot in list(slots.items()):
         if slot.phase is SlotPhase.PENDING:
-            state.put(slots, name, replace(slot, phase=SlotPhase.FAILED, reason=reason))
-            state.drop(state.slot_queue, (uid, name))
+            put_place(state, uid, name, replace(slot, phase=SlotPhase.FAILED, reason=reason))
         elif slot.phase is SlotPhase.HELD and (uid, name) not in state.to_release:
             state.put(state.to_release, (uid, name), reason)
     rephase(state, uid)
@@ -114,11 +112,13 @@ def needs_review(record: Reservation) -> bool:
 def forget_if_over(state: ClusterState, uid: ReservationUid) -> None:
     """A Reservation that is gone and holds nothing is dropped from the state."""
     record = state.reservations.get(uid)
-    slots = state.slots.get(uid, {})
-    if record is None or not record.gone or any(s.phase is SlotPhase.HELD for s in slots.values()):
+    if record is None or not record.gone or tally_of(state, uid).held:
         return
-    for name in slots:
+    for name in state.slots.get(uid, {}):
         state.drop(state.slot_queue, (uid, name))
-    for mapping in (state.reservations, state.slots, state.phases, state.unreviewed, state.available):
+    kept: tuple[dict, ...] = (
+        state.reservations, state.slots, state.tallies, state.unfit_slots, state.phases, state.unreviewed, state.available,
+    )  # fmt: skip
+    for mapping in kept:
         state.drop(mapping, uid)
     state.touched.reservations[uid] = None

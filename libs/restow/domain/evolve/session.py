@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import ReservationUid
+from restow.domain.evolve.places import drop_place, put_place, tally_of
 from restow.domain.evolve.reservations import SUPERSEDED, alive, ask, forget_if_over, places, rephase
 from restow.domain.evolve.rules import Rules
 from restow.domain.records import FINAL, Placement, ReservationPhase, SlotPhase, Waiting
@@ -39,8 +40,7 @@ def hold_placed(state: ClusterState, event: e.HoldPlaced) -> None:
     if slot is None or slot.phase is not SlotPhase.PENDING or not alive(state.reservations.get(event.reservation)):
         return _void(state, event)
     held = replace(slot, phase=SlotPhase.HELD, node=event.node, devices=event.devices, nodes=0, reasons={})
-    state.put(slots, event.slot, held)
-    state.drop(state.slot_queue, (event.reservation, event.slot))
+    put_place(state, event.reservation, event.slot, held)
     state.hold(event.reservation, event.slot, event.node, slot.shape, event.devices)
     state.capacity_epoch += 1  # pods that wait may be its owners
     rephase(state, event.reservation)
@@ -52,7 +52,7 @@ def handed_over(state: ClusterState, event: e.HandedOver) -> None:
     if slot is None or slot.phase is not SlotPhase.HELD or not state.awaits_placement(event.pod):
         return _void(state, event)
     state.unhold(event.reservation, event.slot, slot)
-    state.put(slots, event.slot, replace(slot, phase=SlotPhase.USED, pod=event.pod))
+    put_place(state, event.reservation, event.slot, replace(slot, phase=SlotPhase.USED, pod=event.pod))
     state.put(state.placed, event.pod, Placement(event.node, event.devices, (event.reservation, event.slot)))
     _settled(state, event.pod)
     record = state.reservations[event.reservation]
@@ -74,12 +74,12 @@ def hold_released(state: ClusterState, event: e.HoldReleased) -> None:
     record = state.reservations[uid]
     if event.reason == SUPERSEDED and alive(record) and record.spec is not None:
         # Nothing was lost: the accepted generation asks for it in another shape, or not at all.
-        state.drop(slots, event.slot)
+        drop_place(state, uid, event.slot)
         asked = places(record.spec).get(event.slot)
         if asked is not None:
             ask(state, uid, event.slot, asked)
     else:
-        state.put(slots, event.slot, replace(slot, phase=SlotPhase.FAILED, reason=event.reason))
+        put_place(state, uid, event.slot, replace(slot, phase=SlotPhase.FAILED, reason=event.reason))
     rephase(state, uid)
     _give_up_the_rest(state, uid)
     forget_if_over(state, uid)
@@ -88,12 +88,11 @@ def hold_released(state: ClusterState, event: e.HoldReleased) -> None:
 def _give_up_the_rest(state: ClusterState, uid: ReservationUid) -> None:
     """Failed is final: a Reservation that has lost all that it held waits for nothing more."""
     phase = state.phases.get(uid)
-    if phase is None or phase.phase is not ReservationPhase.FAILED:
+    if phase is None or phase.phase is not ReservationPhase.FAILED or not tally_of(state, uid).pending:
         return
     for name, slot in list(state.slots[uid].items()):
         if slot.phase is SlotPhase.PENDING:
-            state.put(state.slots[uid], name, replace(slot, phase=SlotPhase.FAILED, reason=phase.reason))
-            state.drop(state.slot_queue, (uid, name))
+            put_place(state, uid, name, replace(slot, phase=SlotPhase.FAILED, reason=phase.reason))
 
 
 def unfit(state: ClusterState, event: e.Unfit) -> None:
@@ -112,7 +111,7 @@ def hold_unfit(state: ClusterState, event: e.HoldUnfit) -> None:
     slot = slots.get(event.slot)
     if slot is None or slot.phase is not SlotPhase.PENDING:
         return _void(state, event)
-    state.put(slots, event.slot, replace(slot, nodes=event.nodes, reasons=event.reasons))
+    put_place(state, event.reservation, event.slot, replace(slot, nodes=event.nodes, reasons=event.reasons))
     rephase(state, event.reservation)
 
 
