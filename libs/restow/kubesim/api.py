@@ -71,7 +71,11 @@ class Api:
 
     async def _faulty(self, rule: Rule, info: RequestInfo, request: web.BaseRequest) -> web.StreamResponse:
         if rule.action == "delay":
-            await asyncio.sleep(rule.seconds)
+            await self.cluster.faults.delay(rule)
+            try:
+                return await self._perform(info, request)
+            finally:
+                rule.done += 1
         elif rule.action == "status":
             raise rule.error()
         elif rule.action == "drop":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -48,11 +49,13 @@ class Rule:
     retry_after: int = 0
     """Seconds, sent as Retry-After with the status."""
     seconds: float = 0.0
-    """Of a delay."""
+    """Of a delay. It ends earlier when the faults are cleared."""
     versions: int = 0
     """Of a lag: how many resourceVersions lists are behind."""
     seen: int = 0
     hits: int = 0
+    done: int = 0
+    """Delayed requests that were answered."""
 
     def matches(self, info: RequestInfo) -> bool:
         if self.verb and info.verb not in self.verb.split(","):
@@ -94,6 +97,7 @@ class Faults:
         self.store = store
         self.hub = hub
         self.rules: list[Rule] = []
+        self._cleared = asyncio.Event()
 
     @property
     def lag(self) -> bool:
@@ -113,8 +117,18 @@ class Faults:
 
     def clear(self) -> None:
         self.rules.clear()
+        self._cleared.set()
+        self._cleared = asyncio.Event()
         for watcher in self.hub.watchers():
             _resume(watcher)
+
+    async def delay(self, rule: Rule) -> None:
+        """Wait `rule.seconds`, or until the faults are cleared."""
+        try:
+            async with asyncio.timeout(rule.seconds):
+                await self._cleared.wait()
+        except TimeoutError:
+            pass
 
     def find(self, info: RequestInfo) -> Rule | None:
         """The first rule that hits the request."""

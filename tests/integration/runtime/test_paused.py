@@ -1,0 +1,139 @@
+"""A service that is paused (SIGSTOP) for longer than every deadline, while a second instance takes over, and then wakes up:
+it exits, and what it still does changes nothing. Real processes, a real broker, the embedded Kubernetes API."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from restow.contracts import events as e
+from restow.contracts.codec import decode
+from restow.eventlog.jetstream import connect
+
+from . import test_kill as base
+
+FAMILY = {"cluster_watcher": "cluster", "scheduler_session": "session", "reservation_cache": "reservation", "descheduler": "migration", "garbage_collector": "gc"}
+DEPOSED = 3
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture(autouse=True)
+def without_leases(monkeypatch):
+    """Whoever comes claims at once: what a Lease prevents for a while is what is tested here."""
+    monkeypatch.setenv("RESTOW_LEASE", "off")
+
+
+@pytest.fixture(autouse=True)
+def short_deadlines(monkeypatch):
+    monkeypatch.setitem(base.POLICY, "restow", {"concurrent": 4, "evictDeadline": "1s", "holdDeadline": "20s", "landDeadline": "60s"})
+
+
+async def commits(made):
+    """(sequence, family, holder, events) of the whole log."""
+    log = await connect(made.broker.url, "default")
+    found, tail = [], await log.tail()
+    async for batch in log.read(1):
+        for record in batch:
+            events = [event for decision in decode(record.body) for event in decision.events]
+            found.append((record.seq, record.family, record.envelope.source, events))
+        if batch[-1].seq >= tail:
+            break
+    await log.close()
+    return found
+
+
+async def second(made, name):
+    """Another instance takes the family over; returns the first one's process."""
+    first = made.processes.pop(name)
+    await made.start(name)
+    await made.leading(name)
+    return first
+
+
+async def wake(first):
+    """The first one goes on, and must end by itself."""
+    os.kill(first.pid, signal.SIGCONT)
+    async with asyncio.timeout(base.SOON):
+        assert await first.wait() == DEPOSED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cluster_watcher", "scheduler_session", "descheduler"])
+async def test_a_paused_leader_that_wakes_up_exits_and_has_decided_nothing(tmp_path, name):
+    async with base.stack(tmp_path) as made:
+        await base._fragmented(made)
+        asked = asyncio.create_task(made.ask("descheduler", "/defragment", "POST"))
+        if name == "descheduler":
+            await asked
+        first = made.processes[name]
+        os.kill(first.pid, signal.SIGSTOP)
+        try:
+            await second(made, name)
+            await asked
+            await made.until("the migrations end", lambda: base._over(made))
+            await made.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "meanwhile"}, "spec": base._pod_spec("100m")})
+            everybody = base.SETS * base.REPLICAS + base.NODES // 2 + 1
+            await made.until("all pods run", lambda: base._count(made, everybody))
+            await made.until("no hold is left", lambda: base._no_hold(made))
+            before = await made.running()
+            await wake(first)
+        finally:
+            if first.returncode is None:
+                first.kill()
+                await first.wait()
+        assert await made.running() == before
+        log = await commits(made)
+        leaders = [(seq, source) for seq, family, source, events in log for x in events if family == FAMILY[name] and isinstance(x, e.LED[family])]
+        (_, old), (since, new) = leaders
+        assert old != new
+        assert not [seq for seq, _, source, _ in log if source == old and seq > since]
+        ends = [x for *_, events in log for x in events if isinstance(x, e.Landed | e.MigrationFailed | e.NotRecreated)]
+        assert len(ends) == len({x.migration for x in ends})
+        assert not [x for x in ends if isinstance(x, e.NotRecreated)]
+
+
+@pytest.mark.slow
+async def test_an_eviction_that_a_paused_descheduler_had_sent_does_nothing_after_the_abort(tmp_path):
+    """Its requests are still on the way when the next leader gives the migrations up; when they arrive, budgets would
+    allow them again, and the paused process wakes up, too."""
+    async with base.stack(tmp_path) as made:
+        await base._fragmented(made)
+        faults = made.kube.cluster.faults
+        late = faults.add("delay", verb="create", resource="pods/eviction", seconds=600.0, count=4)
+        budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+        first = made.processes["descheduler"]
+        assert (await made.ask("descheduler", "/defragment", "POST"))[0] == 200
+        await made.until("evictions are on the way", lambda: _reached(lambda: late.hits, 4))
+        os.kill(first.pid, signal.SIGSTOP)
+        try:
+            await made.create(budgets, {
+                "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "all"},
+                "spec": {"maxUnavailable": 0, "selector": {"matchExpressions": [{"key": "set", "operator": "Exists"}]}},
+            })
+            await second(made, "descheduler")
+            await made.until("the migrations end", lambda: base._over(made))
+            before = await made.running()
+            async with made.session.delete(f"{made.kube.url}{budgets}/all") as answer:
+                assert answer.status == 200
+            faults.clear()
+            await made.until("the late evictions were answered", lambda: _reached(lambda: late.done, 4))
+            await wake(first)
+        finally:
+            if first.returncode is None:
+                first.kill()
+                await first.wait()
+        assert await made.running() == before
+        log = await commits(made)
+        ends = [x for *_, events in log for x in events if isinstance(x, e.Landed | e.MigrationFailed | e.NotRecreated)]
+        assert {type(x) for x in ends} == {e.MigrationFailed}
+        # The marks forbid only those evictions: the same pods move when they are asked for again.
+        assert (await made.ask("descheduler", "/defragment", "POST"))[0] == 200
+        await made.until("the migrations end", lambda: base._over(made))
+        ends = [x for *_, events in (await commits(made))[len(log):] for x in events if isinstance(x, e.Landed | e.MigrationFailed | e.NotRecreated)]
+        assert ends
+        assert {type(x) for x in ends} == {e.Landed}
+
+
+async def _reached(count, wanted):
+    return count() >= wanted
