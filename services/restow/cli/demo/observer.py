@@ -46,7 +46,9 @@ class Observer:
             self._changed.clear()
             if not holds():
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), min(left, 1.0))
+                    # Not wait_for: before Python 3.12 it can swallow a cancellation, and the waiter never ends.
+                    async with asyncio.timeout(min(left, 1.0)):
+                        await self._changed.wait()
 
     # -- what the demo asks ------------------------------------------------------------------------------------------
 

@@ -117,7 +117,8 @@ class Child:
             process.terminate()
             process.send_signal(signal.SIGCONT)
             try:
-                await asyncio.wait_for(process.wait(), STOP_TIMEOUT)
+                async with asyncio.timeout(STOP_TIMEOUT):
+                    await process.wait()
             except TimeoutError:
                 process.kill()
                 await process.wait()
