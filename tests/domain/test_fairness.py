@@ -2,7 +2,6 @@
 
 import functools
 import operator
-
 from contextlib import suppress
 
 import pytest
