@@ -3,6 +3,7 @@ every decision re-decided. What a run's log says is judged by `tests/checker.py`
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -144,6 +145,7 @@ def test_a_broker_that_is_killed_and_comes_back_breaks_no_promise(demo):
 def test_a_demo_that_is_stopped_stops_everything(demo, how):
     run = demo("--chaos", "6", "--chaos-every", "60")
     run.until_up()
+    time.sleep(random.uniform(0.0, 1.0))
     run.process.send_signal(how)
     assert run.process.wait(20) == 128 + how
     assert "nothing is left running" in run.said()

@@ -163,10 +163,14 @@ async def _run(scenario: Scenario, options: dict, console: Console, chaos: Chaos
         async with Api(stack.kube) as api, Observer(stack.nats, stack.cluster) as observer:
             work = asyncio.create_task(_play(scenario, options, phases, outcome, stack, api, observer, chaos), name="demo")
             assert stack.failed is not None
-            await asyncio.wait([work, stack.failed], return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                work.cancel()
-                await asyncio.wait([work])
+            ends: list[asyncio.Future[Any]] = [work, stack.failed]
+            try:
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not work.done():
+                    work.cancel()
+                    await asyncio.wait([work])
+            if stack.failed.done():
                 stack.failed.result()
             await work
         async with phases.phase("verify", "deciding everything again", lambda: f"{outcome.identical} of {outcome.decisions} identical"):
