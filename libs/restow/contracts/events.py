@@ -226,7 +226,7 @@ class HoldReleased(Event, tag="session.hold_released"):
 
 class Unfit(Event, tag="session.unfit"):
     """Nothing fits pods of this shape now. `reasons` counts nodes per rule, of `nodes` in all; `pods` are those that
-    began to wait. Logged when the counts change, at most once a second a shape after that."""
+    began to wait. Logged when pods begin to wait, and anew at most every ten seconds a shape when capacity has moved."""
 
     shape: ShapeId
     nodes: int
