@@ -12,6 +12,7 @@ import pytest
 from kubesim.conformance.harness import Api, Target, Watch
 from kubesim.conformance.objects import binding, config_map, pod
 
+from restow.kubesim import reads
 from restow.kubesim.cluster import Options
 from restow.kubesim.server import Server
 from restow.kubesim.testing import kubesim
@@ -174,3 +175,20 @@ async def test_slow_watchers_are_cut_off(api: Api) -> None:
 )
 async def test_bad_rules_are_refused(api: Api, rule: dict[str, Any]) -> None:
     await api.fails(400, "BadRequest", "POST", "/kubesim/faults", rule)
+
+
+async def test_a_client_that_dies_in_the_middle_of_a_watch_leaves_no_error(
+    api: Api, server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed = asyncio.Event()
+
+    async def died(*_: object) -> None:
+        flushed.set()
+        raise ConnectionResetError("Cannot write to closing transport")
+
+    monkeypatch.setattr(reads, "_flush", died)
+    watch = await api.watch(MAPS)
+    await api.ok("POST", MAPS, config_map("a"))
+    await flushed.wait()
+    await watch.close()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
