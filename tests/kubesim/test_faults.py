@@ -187,8 +187,7 @@ async def test_a_client_that_dies_in_the_middle_of_a_watch_leaves_no_error(
         raise ConnectionResetError("Cannot write to closing transport")
 
     monkeypatch.setattr(reads, "_flush", died)
-    watch = await api.watch(MAPS)
-    await api.ok("POST", MAPS, config_map("a"))
-    await flushed.wait()
-    await watch.close()
+    async with api.watch(MAPS):
+        await api.ok("POST", MAPS, config_map("a"))
+        await flushed.wait()
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []

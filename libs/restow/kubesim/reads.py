@@ -297,7 +297,10 @@ async def watch_(cluster: Cluster, info: RequestInfo, request: web.BaseRequest) 
                 request.transport.abort()
         else:
             await response.write_eof()
-    except (ConnectionError, asyncio.CancelledError):
+    except ConnectionError:
+        # The client is gone in the middle of a write: it has nobody to tell.
+        return response
+    except asyncio.CancelledError:
         if cluster.stopping:
             return response
         raise
