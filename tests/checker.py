@@ -195,11 +195,13 @@ class Judge:
         self.settle(event["pod"], fact=True)
 
     def ended(self, uid, name):
-        """Nobody else deletes pods after the first plan, so whatever ends then was evicted by a migration."""
+        """Nobody else deletes pods after the first plan, so whatever ends then was evicted by a migration. The fact may come
+        late: after a list, what is gone is known last, and the API's word (`Gone`) was taken before."""
         if not (self.strict and self.planned):
             return
         steps = [m["step"] for m in self.migrations.values() if m["pod"] == uid]
-        if not any(step in ("evicting", "aborting", "evicted") for step in steps):
+        evicted = any(m.get("evicted") for m in self.migrations.values() if m["pod"] == uid)
+        if not evicted and not any(step in ("evicting", "aborting") for step in steps):
             self.say(self.seq, f"pod {name} was ended, but its migrations are {steps or 'none'}")
 
     def cluster_reservation_observed(self, event):
@@ -322,7 +324,9 @@ class Judge:
             self.say(self.seq, f"migration {event['migration']} evicts before a landing place was held")
 
     def migration_evicted(self, event):
-        self.step(event, "holding", "held", "evicting", "aborting")
+        migration = self.step(event, "holding", "held", "evicting", "aborting")
+        if migration:
+            migration["evicted"] = True
 
     def migration_aborting(self, event):
         self.step(event, "evicting")
