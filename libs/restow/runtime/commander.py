@@ -350,7 +350,7 @@ class Commander:
     async def _after_conflict(self, batch: list[Waiting], error: Conflict) -> None:
         """Somebody wrote to our family: a former leader, the next one, or a commit of ours whose answer was lost."""
         self._log.info("conflict", reason=str(error))
-        await self._to_tail()
+        await self.to_tail()
         if not self._settle_doubtful(batch):
             self._book.conflicted()
             state, family = self.follower.state, self.decider.family
@@ -362,7 +362,7 @@ class Commander:
         """The commit may be there or not: fold to the tail and look (DESIGN 2)."""
         self._log.warning("no answer to a commit", reason=str(error))
         self.stuck = error.why
-        await self._to_tail()
+        await self.to_tail()
         self.stuck = ""
         if not self._settle_doubtful(batch):
             self._put_back(batch)
@@ -403,14 +403,17 @@ class Commander:
             _fail(batch[0], Rejected(str(error)))
             self._nothing(())
 
-    async def _to_tail(self) -> None:
+    async def to_tail(self) -> None:
+        """Fold everything that is in the log now; wait for the log as long as it takes."""
         await self._ask(self.follower.to_tail)
 
     async def _ask(self, question):
         """Ask the log until it answers."""
         for attempt in range(1_000_000):
             try:
-                return await question()
+                answer = await question()
+                self.stuck = ""
+                return answer
             except Unavailable as error:
                 pause = BACKOFF[min(attempt, len(BACKOFF) - 1)]
                 self.stuck = str(error)

@@ -321,7 +321,7 @@ class Process:
             return
         async with leading(elector, on_wait=self._waiting_for_lease) as lease:
             self.logger.info("holds the lease")
-            await context.follower.to_tail()
+            await context.commander.to_tail()
             leadership.claim()
             lost = asyncio.create_task(lease.lost.wait())
             stopped = asyncio.create_task(self._drained.wait())
