@@ -216,7 +216,7 @@ async def _play(
         )
     outcome.arrived, outcome.finished = feed.arrived, feed.finished
     before = await check.look(api)
-    outcome.before = observer.packing()
+    outcome.before, outcome.waited = observer.packing(), len(observer.state.parked)
 
     def defragmenting() -> str:
         counts = observer.migrations()

@@ -18,6 +18,7 @@ class Outcome:
     arrived: int = 0
     finished: int = 0
     running: int = 0
+    waited: int = 0
     waiting: int = 0
     before: Packing | None = None
     after: Packing | None = None
@@ -87,6 +88,9 @@ def show(console: Console, outcome: Outcome) -> None:
         for name in ("", "before", "after", "change"):
             table.add_column(name, justify="left" if not name else "right")
         table.add_row("free nodes", str(before.free_nodes), str(after.free_nodes), f"{after.free_nodes - before.free_nodes:+d}")
+        table.add_row(
+            "pods waiting for room", str(outcome.waited), str(outcome.waiting), f"{outcome.waiting - outcome.waited:+d}"
+        )
         if before.total:
             _gpu_rows(table, before, after)
         console.print(table)
@@ -97,7 +101,7 @@ def show(console: Console, outcome: Outcome) -> None:
     facts.add_column(justify="right")
     facts.add_column()
     facts.add_row("migrations landed", f"{outcome.landed} of {outcome.planned}", f"{outcome.rolled_back} rolled back, {outcome.rounds} round{'s' * (outcome.rounds != 1)}")
-    facts.add_row("pods running / waiting for room", f"{outcome.running} / {outcome.waiting}", f"on {outcome.nodes} nodes")
+    facts.add_row("pods running", str(outcome.running), f"on {outcome.nodes} nodes")
     facts.add_row("pods lost", str(len(outcome.lost)), bad if outcome.lost else good)
     facts.add_row("holds leaked", str(len(outcome.leaked)), bad if outcome.leaked else good)
     facts.add_row("pods refused by a kubelet", str(len(outcome.rejected)), bad if outcome.rejected else good)
