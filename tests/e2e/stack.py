@@ -27,6 +27,7 @@ from kubesim.conformance.harness import (
     apiserver,
     configured,
     from_kubeconfig,
+    has_controllers,
     unique,
     write_kubeconfig,
 )
@@ -146,7 +147,7 @@ def stack(kind: str) -> Iterator[Running]:
             running.target = Target("kubesim", running.announced["kube"])
             running.kubectl = ("--server", running.target.url)
         else:
-            running.puppet = Puppet(running.target, controllers=kind != "cluster" or not _has_controllers(running.target))
+            running.puppet = Puppet(running.target, controllers=kind != "cluster" or not has_controllers(running.target))
             running.puppet.start()
             scope.callback(running.puppet.stop)
         yield running
@@ -278,36 +279,6 @@ def _alone(kubeconfig: Path) -> Iterator[None]:
     with (Path(tempfile.gettempdir()) / f"restow-e2e{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _has_controllers(target: Target) -> bool:
-    """Whether somebody takes notice of a ReplicaSet within ten seconds."""
-    name = unique("e2e-probe")
-    labels = {"app": name}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "pause"}]}}
-    body = {
-        "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name},
-        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
-    }  # fmt: skip
-    _plain(target, "POST", REPLICASETS, body)
-    try:
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            if _plain(target, "GET", f"{REPLICASETS}/{name}").get("status", {}).get("observedGeneration"):
-                return True
-            time.sleep(0.1)
-        return False
-    finally:
-        _plain(target, "DELETE", f"{REPLICASETS}/{name}")
-
-
-def _plain(target: Target, method: str, path: str, body: Any = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    headers = {**target.headers, "Content-Type": "application/json"}
-    request = urllib.request.Request(target.url + path, data=data, headers=headers, method=method)
-    context = target.ssl if isinstance(target.ssl, ssl.SSLContext) else None
-    with urllib.request.urlopen(request, timeout=30, context=context) as answer:
-        return json.load(answer)
 
 
 def environment() -> dict[str, str]:

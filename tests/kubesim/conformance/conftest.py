@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
 import pytest
-from kubesim.conformance.harness import Api, Target, apiserver, configured, from_kubeconfig, unique
+from kubesim.conformance.harness import (
+    Api,
+    Target,
+    apiserver,
+    configured,
+    from_kubeconfig,
+    has_controllers,
+    unique,
+)
 
 from restow.kubesim.testing import kubesim
 
@@ -19,7 +28,8 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target | None]:
     if found is None:
         yield None
     elif found[0] == "kubeconfig":
-        yield from_kubeconfig(found[1])
+        target = from_kubeconfig(found[1])
+        yield target if has_controllers(target) else replace(target, kind="apiserver")
     else:
         with apiserver(found[1], tmp_path_factory.mktemp("apiserver")) as target:
             yield target

@@ -228,6 +228,9 @@ def _await_ready(target: Target, children: list[subprocess.Popen[bytes]], log: P
     raise RuntimeError("kube-apiserver did not become ready in 90 s")
 
 
+_REPLICASETS = "/apis/apps/v1/namespaces/default/replicasets"
+
+
 def from_kubeconfig(path: Path) -> Target:
     """The current context of a kubeconfig: token, or client certificate."""
     import tempfile
@@ -255,7 +258,37 @@ def from_kubeconfig(path: Path) -> Target:
     if certificate:
         secure.load_cert_chain(certificate, file_of(user, "client-key"))
     headers = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}
-    return Target("cluster", cluster["server"], headers, secure)
+    return Target("cluster", cluster["server"].rstrip("/"), headers, secure)
+
+
+def has_controllers(target: Target) -> bool:
+    """Whether somebody takes notice of a ReplicaSet within ten seconds."""
+    name = unique("probe")
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "pause"}]}}
+    body = {
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
+    }  # fmt: skip
+    _plain(target, "POST", _REPLICASETS, body)
+    try:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            if _plain(target, "GET", f"{_REPLICASETS}/{name}").get("status", {}).get("observedGeneration"):
+                return True
+            time.sleep(0.1)
+        return False
+    finally:
+        _plain(target, "DELETE", f"{_REPLICASETS}/{name}")
+
+
+def _plain(target: Target, method: str, path: str, body: Any = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    headers = {**target.headers, "Content-Type": "application/json"}
+    request = urllib.request.Request(target.url + path, data=data, headers=headers, method=method)
+    context = target.ssl if isinstance(target.ssl, ssl.SSLContext) else None
+    with urllib.request.urlopen(request, timeout=30, context=context) as answer:
+        return json.load(answer)
 
 
 def configured() -> tuple[str, Path] | None:

@@ -74,6 +74,7 @@ async def test_field_selectors_and_single_objects(api: Api, ns: str) -> None:
         assert (await watch.next())["object"]["metadata"]["name"] == "b"
 
 
+@pytest.mark.kubesim_only("nobody outside can make a server forget")
 async def test_forgotten_versions(api: Api, ns: str) -> None:
     """KS-75"""
     path = f"/api/v1/namespaces/{ns}/pods"
