@@ -72,7 +72,8 @@ def reservation(
     preferred: tuple[str, ...] = (),
     **spec,
 ) -> e.ReservationObserved:
-    """`tasks` are (name, replicas, shape). `name` is its uid, too; a migration's hold has the name that it must have."""
+    """`tasks` are (name, replicas, shape), each place used once. `name` is its uid, too; a migration's hold has the name that it must have."""
+    spec.setdefault("allocate_once", True)
     what = ReservationSpec(
         tuple(ReservationTask(t, n, s, node=node, preferred_nodes=preferred) for t, n, s in tasks), owners, **spec
     )

@@ -115,7 +115,7 @@ class World:
                 record = self.state.migrations[id]
                 task = ReservationTask("pod", 1, record.shape, node=record.move.target)
                 rule = OwnerRule(controller=ObjectRef(uid=record.lineage))
-                spec = ReservationSpec((task,), (rule,), match_policy="Owner")
+                spec = ReservationSpec((task,), (rule,), match_policy="Owner", allocate_once=True)
                 yield e.ReservationObserved(f"uid-r-{id}", "volcano", "lab", f"restow-{id}", self.now, migration=id, spec=spec)
             case Evict(migration=id) if self.random.random() < 0.2:
                 self.decide("migration", [c.ReportEviction(self.now, id, "Budget"), c.Advance(self.now)])
@@ -145,7 +145,7 @@ class World:
             else:
                 task = ReservationTask("t", 3, self.random.choice(list(SHAPES)))
                 rule = OwnerRule(controller=ObjectRef(uid="uid-web-1"))
-                spec = ReservationSpec((task,), (rule,), ttl=self.random.choice((5_000, 50_000)), match_policy="Owner")
+                spec = ReservationSpec((task,), (rule,), ttl=self.random.choice((5_000, 50_000)), match_policy="Owner", allocate_once=True)
                 self.facts(e.ReservationObserved(f"uid-r{step}", "volcano", "lab", f"r{step}", self.now, spec=spec))
             if step % 8 == 7:
                 self.decide("migration", [c.Defragment(self.now, "api", PlanId(f"p{step}")), c.Advance(self.now)])

@@ -12,6 +12,9 @@ def problem(state: ClusterState, spec: ReservationSpec) -> tuple[str, str] | Non
     """Reason (one CamelCase word) and message (path, value, what is allowed), or None where it is valid."""
     if not spec.tasks:
         return "InvalidSpec", "spec.tasks: is empty; allowed: at least one task (or spec.template)"
+    if not spec.allocate_once:
+        # Better said than served wrongly: a place would go to its first owner and not come back.
+        return "Unsupported", "spec.allocateOnce: False; allowed in this version: True (each place is handed over once)"
     places = 0
     names = set()
     for i, task in enumerate(spec.tasks):
