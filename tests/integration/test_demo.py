@@ -15,6 +15,7 @@ import pytest
 from checker import check
 
 NODES = 24
+OPENB = Path(__file__).parents[3] / "shared" / "data" / "openb"
 PATIENCE = 180.0
 """Seconds for one run: many times what it takes."""
 SERVICES = ("cluster_watcher", "scheduler_session", "reservation_cache", "descheduler", "garbage_collector")
@@ -118,6 +119,16 @@ def test_a_run_keeps_its_promises_and_leaves_nothing_behind(demo):
     assert [p.relative_to(run.folder / "work").as_posix() for p in (run.folder / "work").rglob("*")] == [".restow", ".restow/demo-log.jsonl.zst"]
     assert not list((run.folder / "home").iterdir())
     assert not list((run.folder / "tmp").iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not OPENB.is_dir(), reason=f"the openb trace is not at {OPENB}: it is not part of this repository")
+def test_the_trace_of_a_real_cluster_is_defragmented(demo):
+    report = kept(demo("--trace", str(OPENB)))
+    assert (report["nodes"], report["arrived"]) == (1213, 8152)
+    assert report["before"]["free_nodes"] == 0
+    assert report["after"]["free_nodes"] >= 300, "about 400 of 1 213 nodes are emptied"
+    assert report["after"]["free_devices"] > report["before"]["free_devices"]
 
 
 @pytest.mark.slow
