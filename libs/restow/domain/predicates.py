@@ -86,10 +86,8 @@ def unsupported(shape: PodShape) -> str:
     return ""
 
 
-def why_not(shape: PodShape, node: NodeObserved) -> str:
-    """The first rule about the node that keeps a supported shape off it, room aside; empty where none does."""
-    if not node.ready and not tolerates(shape.tolerations, UNREADY):
-        return NOT_READY
+def repelled(shape: PodShape, node: NodeObserved) -> str:
+    """The cordon or taint that the shape does not tolerate; empty where there is none."""
     if node.unschedulable and not tolerates(shape.tolerations, UNSCHEDULABLE):
         return CORDONED
     for taint in node.taints:
@@ -97,6 +95,15 @@ def why_not(shape: PodShape, node: NodeObserved) -> str:
             if taint.key == UNSCHEDULABLE.key:
                 return CORDONED
             return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+    return ""
+
+
+def why_not(shape: PodShape, node: NodeObserved) -> str:
+    """The first rule about the node that keeps a supported shape off it, room aside; empty where none does."""
+    if not node.ready and not tolerates(shape.tolerations, UNREADY):
+        return NOT_READY
+    if reason := repelled(shape, node):
+        return reason
     labels = node.labels
     if shape.node_selector and any(labels.get(k) != v for k, v in shape.node_selector.items()):
         return AFFINITY

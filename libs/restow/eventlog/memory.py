@@ -17,7 +17,6 @@ from restow.eventlog.port import (
     LogMismatch,
     Record,
     Truncated,
-    Unknown,
     beyond_end,
     check_append,
     check_from,
@@ -72,7 +71,6 @@ class MemoryLog:
         self._last_of: dict[Family, int] = {}
         self._wakeup = Wakeup()
         self._closed = False
-        self._lost: list[bool] = []
 
     @property
     def connected(self) -> bool:
@@ -83,26 +81,17 @@ class MemoryLog:
         """See EventLog.wait_connected."""
         self._check_open()
 
-    def lose_ack(self, *, stored: bool) -> None:
-        """Fault for tests: the next append raises Unknown, after storing (`stored`) or without."""
-        self._lost.append(stored)
-
     async def append(self, family: Family, body: bytes, envelope: Envelope, *, expected_last: int) -> int:
         """See EventLog.append."""
         self._check_open()
         check_append(family, body, expected_last, self.max_body)
         actual = self._last_of.get(family, 0)
-        lost = self._lost.pop(0) if self._lost else None
-        if lost is False:
-            raise Unknown(family, envelope.id, "the test's fault: lost before it was stored")
         if actual != expected_last:
             raise Conflict(family, expected_last, actual)
         seq = self._first + len(self._records)
         self._records.append(Record(seq, family, envelope, bytes(body), self._clock()))
         self._last_of[family] = seq
         self._wakeup.notify()
-        if lost:
-            raise Unknown(family, envelope.id, "the test's fault: stored, but the answer was lost")
         return seq
 
     async def read(self, from_seq: int) -> AsyncIterator[list[Record]]:

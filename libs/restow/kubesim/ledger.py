@@ -97,11 +97,6 @@ class NodeAccount:
         self.devices.give_back(taken.shares)
         return True
 
-    def shares_of(self, uid: str) -> dict[int, int]:
-        """Device → milli that the pod was given."""
-        taken = self.pods.get(uid)
-        return dict(taken.shares) if taken else {}
-
     def _short(self, requests: Amounts) -> Refusal | None:
         for name, value in requests.items():
             if value <= 0:

@@ -55,11 +55,6 @@ class Leadership:
         self._become(Phase.DEPOSED)
         raise Deposed(why)
 
-    def resign(self) -> None:
-        """For a stop in order: nothing is decided from here on."""
-        if self.phase is not Phase.DEPOSED:
-            self._become(Phase.STANDBY)
-
     def _become(self, phase: Phase) -> None:
         self.phase = phase
         for call in self.changed:

@@ -4,7 +4,6 @@ What it asks for must be read back exactly as the pod's own shape says: requests
 decode to the same devices (a test reads it back through `restow.kube`).
 """
 
-from typing import Any
 
 import msgspec
 
@@ -160,8 +159,3 @@ def quantities(requests: dict[str, int], devices: DeviceRequest | None) -> dict[
     elif devices is not None:
         said |= {ALIBABA_GPU_MILLI: str(devices.milli), ALIBABA_GPU_COUNT: str(devices.count)}
     return said
-
-
-def as_object(manifest: HoldManifest) -> dict[str, Any]:
-    """As plain JSON values, for a client that wants those."""
-    return msgspec.to_builtins(manifest)

@@ -8,7 +8,7 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Family, Millis, NodeName, PodUid, ShapeId
 from restow.domain.effects import Bind, Effect, TellUnschedulable
-from restow.domain.predicates import NO_NODE, reasons
+from restow.domain.predicates import NO_NODE
 from restow.domain.session.holds import hold_units, place_gang
 from restow.domain.session.run import Session, Unit
 from restow.domain.state import NODE_LOST, ClusterState, Touched
@@ -172,5 +172,5 @@ def _say_unfit(run: Session, unfit: Unfitting) -> None:
         if not began and (pin != NO_NODE or not stale or refreshed >= REFRESHES):
             continue
         refreshed += not began
-        nodes, counts = reasons(state, shape, pin)
+        nodes, counts = run.reasons(shape, pin)
         run.emit(e.Unfit(shape, nodes, counts, began))

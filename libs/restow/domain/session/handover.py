@@ -8,7 +8,7 @@ from restow.contracts.events import HandedOver, PodObserved
 from restow.contracts.ids import ReservationUid, SlotName
 from restow.contracts.values import DeviceShare, OwnerRule
 from restow.domain.groups import Group, group_of
-from restow.domain.predicates import UNSCHEDULABLE, static_mask, tolerates
+from restow.domain.predicates import repelled, static_mask
 from restow.domain.records import Migration, Reservation, Slot, SlotPhase
 from restow.domain.reservation.match import counts_match, owned
 from restow.domain.state import ClusterState
@@ -192,12 +192,9 @@ def _admit(state: ClusterState, pod: PodObserved, slot: Slot, record: Reservatio
     node = state.nodes.get(slot.node)
     if row is None or node is None or (pod.pinned_node and pod.pinned_node != slot.node):
         return None
-    shape = state.shapes[pod.shape]
     by_spec = record.spec is not None and record.spec.match_policy == "PodSpec"
     if by_spec:
-        if not node.ready or (node.unschedulable and not tolerates(shape.tolerations, UNSCHEDULABLE)):
-            return None
-        if any(t.effect in ("NoSchedule", "NoExecute") and not tolerates(shape.tolerations, t) for t in node.taints):
+        if not node.ready or repelled(state.shapes[pod.shape], node):
             return None
     elif not static_mask(state, pod.shape)[row]:
         return None
