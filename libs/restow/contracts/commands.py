@@ -48,6 +48,14 @@ class RefuseBind(Command, tag="refuse_bind"):
     reason: str
 
 
+class RefusePreemption(Command, tag="refuse_preemption"):
+    """The API will never evict this victim, or not in time."""
+
+    time: Millis
+    pod: PodUid
+    reason: str
+
+
 class Review(Command, tag="review"):
     """Validate the Reservations that have not been reviewed in their present generation."""
 
@@ -120,6 +128,7 @@ COMMANDS: tuple[type[Command], ...] = (
     Observe,
     Schedule,
     RefuseBind,
+    RefusePreemption,
     Review,
     Defragment,
     Advance,

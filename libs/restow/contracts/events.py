@@ -19,8 +19,11 @@ from restow.contracts.ids import (
     SlotName,
 )
 from restow.contracts.values import (
+    ClaimChoice,
     DeviceShare,
     Move,
+    NodeTerm,
+    NumaZone,
     OwnerRef,
     Packing,
     PodPhase,
@@ -129,10 +132,12 @@ class PodObserved(Event, tag="cluster.pod_observed"):
     deleting: Millis = Millis(0)
     reason: str = ""
     devices: tuple[DeviceShare, ...] = ()
+    started: Millis = Millis(0)
 
 
 class PodChanged(Event, tag="cluster.pod_changed"):
-    """The moving part of a pod, in full. `deleting` is its deletionTimestamp; `reason` is status.reason (`OutOfcpu`)."""
+    """The moving part of a pod, in full. `deleting` is its deletionTimestamp; `reason` is status.reason (`OutOfcpu`);
+    `started` is status.startTime, 0 before the kubelet has it."""
 
     pod: PodUid
     node: NodeName | None = None
@@ -141,6 +146,7 @@ class PodChanged(Event, tag="cluster.pod_changed"):
     deleting: Millis = Millis(0)
     reason: str = ""
     devices: tuple[DeviceShare, ...] = ()
+    started: Millis = Millis(0)
 
 
 class PodGone(Event, tag="cluster.pod_gone"):
@@ -181,13 +187,172 @@ class ReservationGone(Event, tag="cluster.reservation_gone"):
     reservation: ReservationUid
 
 
+class PodGroupObserved(Event, tag="cluster.pod_group_observed"):
+    """A scheduling.volcano.sh PodGroup: a gang. `min_member` and `min_task_member` (by `volcano.sh/task-spec`) must run
+    together; amounts in canonical units. `phase` is its status.phase as it is. `invalid` says, with path, value and what
+    is allowed, what cannot be read; then the group's pods wait with that reason."""
+
+    namespace: str
+    name: str
+    uid: str
+    created: Millis
+    queue: str = ""
+    min_member: int = 1
+    min_task_member: dict[str, int] = {}
+    min_resources: dict[str, int] = {}
+    priority_class: str = ""
+    annotations: dict[str, str] = {}
+    phase: str = ""
+    deleting: Millis = Millis(0)
+    invalid: str = ""
+
+
+class PodGroupGone(Event, tag="cluster.pod_group_gone"):
+    namespace: str
+    name: str
+
+
+class QueueObserved(Event, tag="cluster.queue_observed"):
+    """A scheduling.volcano.sh Queue; amounts in canonical units. `state` is spec.state or status.state, `Open` where
+    neither says."""
+
+    name: str
+    uid: str
+    created: Millis
+    weight: int = 1
+    capability: dict[str, int] = {}
+    guarantee: dict[str, int] = {}
+    deserved: dict[str, int] = {}
+    reclaimable: bool = True
+    parent: str = ""
+    priority: int = 0
+    state: str = "Open"
+    invalid: str = ""
+
+
+class QueueGone(Event, tag="cluster.queue_gone"):
+    name: str
+
+
+class PriorityClassObserved(Event, tag="cluster.priority_class_observed"):
+    name: str
+    value: int
+    default: bool = False
+    preemption: str = "PreemptLowerPriority"
+
+
+class PriorityClassGone(Event, tag="cluster.priority_class_gone"):
+    name: str
+
+
+class NamespaceObserved(Event, tag="cluster.namespace_observed"):
+    """Labels of a namespace, for `namespaceSelector` of inter-pod affinity."""
+
+    name: str
+    labels: dict[str, str] = {}
+
+
+class NamespaceGone(Event, tag="cluster.namespace_gone"):
+    name: str
+
+
+class ClaimObserved(Event, tag="cluster.claim_observed"):
+    """A PersistentVolumeClaim. `volume` is spec.volumeName, `storage_class` its class ("" for none), `selected_node` the
+    annotation `volume.kubernetes.io/selected-node`; `request` bytes of storage."""
+
+    namespace: str
+    name: str
+    uid: str
+    phase: str = "Pending"
+    volume: str = ""
+    storage_class: str = ""
+    modes: tuple[str, ...] = ()
+    request: int = 0
+    block: bool = False
+    selected_node: NodeName = NodeName("")
+    bound: bool = False
+    deleting: Millis = Millis(0)
+
+
+class ClaimGone(Event, tag="cluster.claim_gone"):
+    namespace: str
+    name: str
+
+
+class VolumeObserved(Event, tag="cluster.volume_observed"):
+    """A PersistentVolume. `claim` is spec.claimRef as `namespace/name`, `claim_uid` its uid; `affinity` is
+    spec.nodeAffinity.required (None for everywhere); `zones` are the zone and region labels; `driver` and `handle` of CSI
+    volumes."""
+
+    name: str
+    uid: str
+    phase: str = "Available"
+    capacity: int = 0
+    storage_class: str = ""
+    modes: tuple[str, ...] = ()
+    block: bool = False
+    claim: str = ""
+    claim_uid: str = ""
+    affinity: tuple[NodeTerm, ...] | None = None
+    zones: dict[str, str] = {}
+    driver: str = ""
+    handle: str = ""
+    deleting: Millis = Millis(0)
+
+
+class VolumeGone(Event, tag="cluster.volume_gone"):
+    name: str
+
+
+class StorageClassObserved(Event, tag="cluster.storage_class_observed"):
+    """`binding` is volumeBindingMode; `topologies` are allowedTopologies, ORed, empty for everywhere."""
+
+    name: str
+    provisioner: str = ""
+    binding: str = "Immediate"
+    topologies: tuple[NodeTerm, ...] = ()
+    default: bool = False
+
+
+class StorageClassGone(Event, tag="cluster.storage_class_gone"):
+    name: str
+
+
+class CsiNodeObserved(Event, tag="cluster.csi_node_observed"):
+    """How many volumes of each CSI driver may be attached to a node; a driver without a limit is absent."""
+
+    node: NodeName
+    limits: dict[str, int] = {}
+
+
+class CsiNodeGone(Event, tag="cluster.csi_node_gone"):
+    node: NodeName
+
+
+class NumaObserved(Event, tag="cluster.numa_observed"):
+    """A NodeResourceTopology (topology.node.k8s.io): the NUMA zones of the node of the same name, and its kubelet's
+    topology manager `policy` (such as `single-numa-node`) and `scope` (`container` or `pod`)."""
+
+    node: NodeName
+    policy: str = ""
+    scope: str = "container"
+    zones: tuple[NumaZone, ...] = ()
+
+
+class NumaGone(Event, tag="cluster.numa_gone"):
+    node: NodeName
+
+
 # -- session: who holds and uses capacity ----------------------------------------------------------------------------
 
 
 class PodPlaced(Event, tag="session.pod_placed"):
+    """A node is chosen for a pod. `volumes`: what its unbound claims get there; the pod is bound when they are bound."""
+
     pod: PodUid
     node: NodeName
     devices: tuple[DeviceShare, ...] = ()
+    volumes: tuple[ClaimChoice, ...] = ()
 
 
 class PodReleased(Event, tag="session.pod_released"):
@@ -226,12 +391,81 @@ class HoldReleased(Event, tag="session.hold_released"):
 
 class Unfit(Event, tag="session.unfit"):
     """Nothing fits pods of this shape now. `reasons` counts nodes per rule, of `nodes` in all; `pods` are those that
-    began to wait. Logged when pods begin to wait, and anew at most every ten seconds a shape when capacity has moved."""
+    began to wait. `key` is set where more than the shape counts (labels, namespace, claims): equal for pods alike. Logged when pods begin to wait, and anew at most every ten seconds a shape when capacity has moved."""
 
     shape: ShapeId
     nodes: int
     reasons: dict[str, int]
     pods: tuple[PodUid, ...] = ()
+    key: str = ""
+
+
+class Withheld(Event, tag="session.withheld"):
+    """These pods wait for something that is not a node: their group, their queue, a named Reservation. `reason` is one
+    CamelCase word, `message` a sentence; `group` (`namespace/name`) where a whole gang waits."""
+
+    reason: str
+    message: str
+    pods: tuple[PodUid, ...]
+    group: str = ""
+    nodes: int = 0
+    reasons: dict[str, int] = {}
+
+
+class Enqueued(Event, tag="session.enqueued"):
+    """The pods of this PodGroup may be scheduled: phase Inqueue (action enqueue)."""
+
+    namespace: str
+    group: str
+
+
+class Preempted(Event, tag="session.preempted"):
+    """Intent: evict a pod in favour of another. `action`: preempt or reclaim. Its capacity goes to `by` (RULES 004-6)."""
+
+    pod: PodUid
+    by: PodUid
+    action: str
+    reason: str = ""
+
+
+class PreemptionEnded(Event, tag="session.preemption_ended"):
+    """The pod is no longer to be evicted: its eviction was refused for good, or nobody needs its room any more."""
+
+    pod: PodUid
+    reason: str
+
+
+class Nominated(Event, tag="session.nominated"):
+    """Capacity on this node is held for a pod: what is free now at once, the rest as the victims leave (RULES 004-6).
+    After `deadline` it is given up."""
+
+    pod: PodUid
+    node: NodeName
+    deadline: Millis
+    devices: tuple[DeviceShare, ...] = ()
+    victims: tuple[PodUid, ...] = ()
+
+
+class NominationEnded(Event, tag="session.nomination_ended"):
+    """Nothing is held for the pod any more."""
+
+    pod: PodUid
+    reason: str
+
+
+class TaskReserved(Event, tag="session.task_reserved"):
+    """A task of a starving job waits for this node (status Reserved, seed 002): it uses nothing, and no other task that
+    is not BestEffort comes to the node meanwhile."""
+
+    pod: PodUid
+    node: NodeName
+
+
+class TaskUnreserved(Event, tag="session.task_unreserved"):
+    """Reasons: Ready, Deleted, NodeLost, Preempted."""
+
+    pod: PodUid
+    reason: str
 
 
 class HoldUnfit(Event, tag="session.hold_unfit"):
@@ -397,6 +631,24 @@ EVENTS: tuple[type[Event], ...] = (
     WorkloadGone,
     ReservationObserved,
     ReservationGone,
+    PodGroupObserved,
+    PodGroupGone,
+    QueueObserved,
+    QueueGone,
+    PriorityClassObserved,
+    PriorityClassGone,
+    NamespaceObserved,
+    NamespaceGone,
+    ClaimObserved,
+    ClaimGone,
+    VolumeObserved,
+    VolumeGone,
+    StorageClassObserved,
+    StorageClassGone,
+    CsiNodeObserved,
+    CsiNodeGone,
+    NumaObserved,
+    NumaGone,
     SessionLed,
     SessionConfigured,
     PodPlaced,
@@ -405,6 +657,14 @@ EVENTS: tuple[type[Event], ...] = (
     HandedOver,
     HoldReleased,
     Unfit,
+    Withheld,
+    Enqueued,
+    Preempted,
+    PreemptionEnded,
+    Nominated,
+    NominationEnded,
+    TaskReserved,
+    TaskUnreserved,
     HoldUnfit,
     ReservationLed,
     ReservationConfigured,

@@ -95,10 +95,33 @@ class Toleration(Value):
     seconds: int | None = None
 
 
+class NumaZone(Value):
+    """One NUMA node: what it has for pods (`allocatable`), in canonical units."""
+
+    name: str
+    allocatable: dict[str, int] = {}
+
+
+class ClaimChoice(Value):
+    """For an unbound claim (`namespace/name`): the PersistentVolume to bind it to, or "" to have one provisioned."""
+
+    claim: str
+    volume: str = ""
+
+
 class HostPort(Value):
     port: int
     protocol: str = "TCP"
     ip: str = "0.0.0.0"
+
+
+class Disk(Value):
+    """A volume named in the pod itself that no two nodes may use at once (`kind`: gcePersistentDisk,
+    awsElasticBlockStore, iscsi, rbd); `id` identifies it."""
+
+    kind: str
+    id: str
+    read_only: bool = False
 
 
 class Container(Value):
@@ -113,7 +136,7 @@ class PodShape(Value):
 
     `requests` are effective: containers, init containers, sidecars and overhead, as the scheduler counts them; `pods`
     is always 1. `spec_digest` identifies the part of the pod spec that `matchPolicy: PodSpec` compares (RULES G-4).
-    `volumes` are kinds that scheduling reads, such as `persistentVolumeClaim`.
+    `volumes` are kinds that scheduling reads, such as `persistentVolumeClaim`. `qos`: Guaranteed or "" (NUMA alignment).
     """
 
     requests: dict[str, int]
@@ -128,6 +151,8 @@ class PodShape(Value):
     tolerations: tuple[Toleration, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
     volumes: tuple[str, ...] = ()
+    disks: tuple[Disk, ...] = ()
+    qos: str = ""
     priority: int = 0
     priority_class: str = ""
     preemption: str = "PreemptLowerPriority"

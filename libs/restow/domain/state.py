@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from restow.contracts import events as e
 from restow.contracts.events import (
     NodeObserved,
     PodChanged,
@@ -32,6 +33,7 @@ from restow.contracts.ids import (
 )
 from restow.contracts.values import DeviceShare, PodShape
 from restow.domain import groups
+from restow.domain.changes import Changes
 from restow.domain.config import GcConfig, MigrationConfig, ReservationConfig, SessionConfig
 from restow.domain.records import (
     Charge,
@@ -62,13 +64,15 @@ def turn(priority: int, order: int) -> int:
 class Touched:
     """What changed since somebody last looked: the incremental form of `pending` (effects still owed)."""
 
-    __slots__ = ("migrations", "pods", "reservations", "shapes")
+    __slots__ = ("groups", "migrations", "pods", "queues", "reservations", "shapes")
 
     def __init__(self) -> None:
         self.pods: dict[PodUid, None] = {}
         self.reservations: dict[ReservationUid, None] = {}
         self.migrations: dict[MigrationId, None] = {}
         self.shapes: dict[ShapeId, None] = {}
+        self.groups: dict[groups.Group, None] = {}
+        self.queues: dict[str, None] = {}
 
 
 class ClusterState:
@@ -95,6 +99,17 @@ class ClusterState:
         self.order: dict[PodUid, int] = {}
         self.clock = 0
         self.workloads: dict[str, WorkloadObserved] = {}
+        self.pod_groups: dict[groups.Group, e.PodGroupObserved] = {}
+        self.group_order: dict[groups.Group, int] = {}
+        self.enqueued: dict[groups.Group, None] = {}
+        self.queues: dict[str, e.QueueObserved] = {}
+        self.priority_classes: dict[str, e.PriorityClassObserved] = {}
+        self.namespaces: dict[str, e.NamespaceObserved] = {}
+        self.claims: dict[str, e.ClaimObserved] = {}
+        self.volumes: dict[str, e.VolumeObserved] = {}
+        self.storage_classes: dict[str, e.StorageClassObserved] = {}
+        self.csi_nodes: dict[NodeName, e.CsiNodeObserved] = {}
+        self.numa: dict[NodeName, e.NumaObserved] = {}
 
         self.placed: dict[PodUid, Placement] = {}
         self.charges: dict[PodUid, Charge] = {}
@@ -133,7 +148,8 @@ class ClusterState:
         self.truncated = 0
 
         self.capacity_epoch = 0
-        self.changed_rows: list[int] = []
+        self.changed_rows: Changes[int] = Changes()
+        self.moved: Changes[PodUid] = Changes()
         self.memo: dict = {}
         self.void: Counter[str] = Counter()
         self.unknown: Counter[str] = Counter()

@@ -1,0 +1,39 @@
+"""A log of what changed, for those who keep something derived and want to refresh just that."""
+
+from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+KEPT = 1 << 17
+"""Entries kept at least. Whoever has not looked for longer starts anew."""
+
+
+class Changes(Generic[T]):
+    """Positions only grow. `since(p)` is what was added after position `p`, or None where that is forgotten."""
+
+    __slots__ = ("_base", "_items", "append", "extend")
+
+    def __init__(self) -> None:
+        self._base = 0
+        self._items: list[T] = []
+        self.append = self._items.append
+        self.extend = self._items.extend
+
+    @property
+    def position(self) -> int:
+        return self._base + len(self._items)
+
+    def since(self, position: int) -> Sequence[T] | None:
+        """Must be asked for now and then: it is what forgets."""
+        if len(self._items) > 2 * KEPT:
+            self._base += len(self._items) - KEPT
+            del self._items[:-KEPT]
+        if position < self._base:
+            return None
+        return self._items[position - self._base :]
+
+
+def rows(changes: Iterable[int]) -> list[int]:
+    """Each row once, in order."""
+    return sorted(set(changes))
