@@ -4,7 +4,7 @@ Users write YAML; the services check it, turn it into these and log it before it
 """
 
 import hashlib
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -13,11 +13,74 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     """Base of all configurations."""
 
 
+class ActionConfig(Config):
+    """One action of a session. `arguments` are checked and typed by `domain/session/conf.py`, with every default written
+    out: what a decision used is in the log."""
+
+    name: str
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class PluginConfig(Config):
+    """One plugin of a tier. `enabled` holds only those of Volcano's `enable…` switches that are not at their default (see
+    `on`); `arguments` as in ActionConfig."""
+
+    name: str
+    enabled: dict[str, bool] = msgspec.field(default_factory=dict)
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def on(self, switch: str) -> bool:
+        """Whether the plugin answers at the extension point of this switch, such as `enableJobOrder`."""
+        return self.enabled.get(switch, switch not in OFF_BY_DEFAULT)
+
+
+SWITCHES = (
+    "enableJobOrder",
+    "enableNamespaceOrder",
+    "enableHierarchy",
+    "enableJobReady",
+    "enableJobPipelined",
+    "enableTaskOrder",
+    "enablePreemptable",
+    "enableReclaimable",
+    "enablePreemptive",
+    "enableQueueOrder",
+    "enableClusterOrder",
+    "enablePredicate",
+    "enableBestNode",
+    "enableNodeOrder",
+    "enableTargetJob",
+    "enableReservedNodes",
+    "enableJobEnqueued",
+    "enableVictim",
+    "enableJobStarving",
+    "enableOverused",
+    "enableAllocatable",
+    "enableResourceNodeOrder",
+)
+"""What Volcano's plugin options are called, and seed 002's (RULES 002-5)."""
+
+OFF_BY_DEFAULT = frozenset({"enableHierarchy"})
+"""All others are on where nothing is said."""
+
+
+def _plugins(*names: str, quiet: str = "") -> tuple[PluginConfig, ...]:
+    return tuple(PluginConfig(name, {"enablePreemptable": False} if name == quiet else {}) for name in names)
+
+
 class SessionConfig(Config):
-    """`scheduler_names`: pods of these are ours, others are never touched. `score`: which node is preferred among those
-    that fit: `leastAllocated` (most room left) or `binpack` (least room left), over `weights` per resource."""
+    """`scheduler_names`: pods of these are ours, others are never touched. `actions` run in this order; of each extension
+    point the plugins are asked tier by tier. Written by `domain/session/conf.py` from Volcano's `volcano-scheduler.conf`.
+
+    The default is Volcano's, with `reserve` before `allocate` and the plugin `reservation`, which it needs."""
 
     scheduler_names: tuple[str, ...] = ("restow",)
+    actions: tuple[ActionConfig, ...] = tuple(ActionConfig(n) for n in ("enqueue", "reserve", "allocate", "backfill"))
+    tiers: tuple[tuple[PluginConfig, ...], ...] = (
+        _plugins("priority", "gang", "conformance", quiet="gang"),
+        _plugins("overcommit", "drf", "predicates", "proportion", "nodeorder", "reservation", quiet="drf"),
+    )
+    # Until the placer reads its scores from the plugins.
     score: Literal["leastAllocated", "binpack"] = "leastAllocated"
     weights: dict[str, int] = msgspec.field(
         default_factory=lambda: {"cpu": 1, "memory": 1, "restow.dev/gpu-milli": 2}
