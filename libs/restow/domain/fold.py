@@ -5,19 +5,20 @@ known is counted as unknown. A run of placements in one commit is folded in a ve
 equal to the single-event form.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from restow.contracts.codec import Decision
 from restow.contracts.events import PodPlaced, Unknown
-from restow.contracts.ids import Millis
+from restow.contracts.ids import Millis, ShapeId
 from restow.contracts.values import DeviceShare
 from restow.domain import evolve
 from restow.domain.records import Charge, Placement
 from restow.domain.state import ClusterState
 from restow.domain.table import Vector
 
-FOLD_VERSION = 1
+FOLD_VERSION = 2
 """Changes when the fold changes its meaning; snapshots of another version are folded anew."""
 
 BULK = 16
@@ -72,11 +73,18 @@ def place_many(state: ClusterState, events: Sequence[PodPlaced]) -> None:
     rows: list[int] = []
     vectors: list[Vector] = []
     devices: list[tuple[DeviceShare, ...]] = []
-    table_rows, shapes, pods = state.table.rows, state.vectors, state.pods
+    asked: Counter[tuple[str, ShapeId]] = Counter()
+    table_rows, shapes, pods, now = state.table.rows, state.vectors, state.pods, state.time
+    placed, charges, on_node, queue, parked = state.placed, state.charges, state.on_node, state.queue, state.parked
+    touched, moved = state.touched, state.moved.append
 
     def charge() -> None:
         if rows:
             state.table.charge_many(rows, vectors, devices)
+            for (name, shape), times in asked.items():
+                state.accounts.add(name, shapes[shape], times)
+                touched.queues[name] = None
+            asked.clear()
             for kept in (rows, vectors, devices):
                 kept.clear()
 
@@ -84,25 +92,33 @@ def place_many(state: ClusterState, events: Sequence[PodPlaced]) -> None:
         pod = event.pod
         row = table_rows.get(event.node)
         observed = pods.get(pod)
-        if row is None or observed is None or not state.awaits_placement(pod) or pod in state.charges or not _named(state, event):
+        if row is None or observed is None or not _simple(state, event):
             charge()
             evolve_one(state, event)
             continue
         state.events += 1
+        shape, share = observed.shape, event.devices
         rows.append(row)
-        vectors.append(shapes[observed.shape])
-        devices.append(event.devices)
-        state.placed[pod] = Placement(event.node, event.devices)
-        state.charges[pod] = Charge(event.node, observed.shape, event.devices, False)
-        state.on_node.setdefault(event.node, {})[pod] = None
-        state.queue.pop(pod, None)
-        state.unpark(pod)
-        state.touched.pods[pod] = None
+        vectors.append(shapes[shape])
+        devices.append(share)
+        account = state.queue_of(observed)
+        asked[account, shape] += 1
+        placed[pod] = Placement(event.node, share, None, now, event.volumes)
+        charges[pod] = Charge(event.node, shape, share, False, account)
+        on_node.setdefault(event.node, {})[pod] = None
+        queue.pop(pod, None)
+        if pod in parked:
+            state.unpark(pod)
+        moved(pod)
+        touched.pods[pod] = None
     charge()
 
 
-def _named(state: ClusterState, event: PodPlaced) -> bool:
-    """Whether the event alone says which devices are charged."""
-    if state.live[event.pod].devices:
+def _simple(state: ClusterState, event: PodPlaced) -> bool:
+    """Whether the pod waits, holds nothing yet, and the event alone says which devices are charged."""
+    pod = event.pod
+    if pod in state.charges or pod in state.nominations or pod in state.reserved_tasks or not state.awaits_placement(pod):
         return False
-    return bool(event.devices) or state.shapes[state.pods[event.pod].shape].devices is None
+    if state.live[pod].devices:
+        return False
+    return bool(event.devices) or state.shapes[state.pods[pod].shape].devices is None

@@ -14,3 +14,11 @@ def group_of(pod: PodObserved) -> Group | None:
         if name := pod.annotations.get(annotation):
             return pod.namespace, name
     return None
+
+
+QUEUE_ANNOTATIONS = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
+
+
+def queue_annotation(pod: PodObserved) -> str:
+    """The queue that a pod without a PodGroup names; empty where it names none."""
+    return next((pod.annotations[a] for a in QUEUE_ANNOTATIONS if a in pod.annotations), "")

@@ -134,15 +134,15 @@ def _static(state: ClusterState, shape_id: ShapeId) -> _Static:
         # One for all shapes with equal rules about nodes: they are few, even where every pod has its own shape.
         alike: dict[Hashable, _Static] = state.memo.setdefault("static-alike", {})
         kept = cache[shape_id] = alike.setdefault(_rules(shape), _Static())
-    if kept.seen == len(state.changed_rows):
+    if kept.seen == state.changed_rows.position:
         return kept
     grown = range(len(kept.mask), len(state.table.names))
     # What changed before its rows existed here is in `grown`; the whole history need not be walked.
-    changed = state.changed_rows[kept.seen :] if len(kept.mask) else ()
-    rows = sorted({*grown, *changed})
+    changed = state.changed_rows.since(kept.seen) if len(kept.mask) else ()
+    rows = sorted({*grown, *(range(len(kept.mask)) if changed is None else changed)})
     kept.mask = np.concatenate([kept.mask, np.zeros(len(grown), bool)])
     kept.reasons.extend([""] * len(grown))
-    kept.seen = len(state.changed_rows)
+    kept.seen = state.changed_rows.position
     never = unsupported(shape)
     for row in rows:
         node = state.nodes.get(state.table.names[row])  # type: ignore[call-overload]

@@ -6,7 +6,7 @@ import msgspec
 
 from restow.contracts.events import Planned, ReservationObserved
 from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid, ReservationUid, ShapeId, SlotName
-from restow.contracts.values import DeviceShare, Move, ReservationSpec
+from restow.contracts.values import ClaimChoice, DeviceShare, Move, ReservationSpec
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -19,20 +19,51 @@ class Leader(Record):
 
 
 class Charge(Record):
-    """What a pod is charged in the node table, so that exactly that can be taken back."""
+    """What a pod is charged in the node table, and to which queue, so that exactly that can be taken back."""
 
     node: NodeName
     shape: ShapeId
     devices: tuple[DeviceShare, ...]
     releasing: bool
+    queue: str = ""
 
 
 class Placement(Record):
-    """The session's intent for a pod, until facts say where it is. `hold` is where its capacity came from."""
+    """The session's intent for a pod, until facts say where it is. `hold` is where its capacity came from, `at` when it was
+    decided, `volumes` what its claims get."""
 
     node: NodeName
     devices: tuple[DeviceShare, ...]
     hold: tuple[ReservationUid, SlotName] | None = None
+    at: Millis = Millis(0)
+    volumes: tuple[ClaimChoice, ...] = ()
+
+
+class Nomination(Record):
+    """Capacity that is held for a preemptor (RULES 004-6). `held` amounts by column and `held_devices` are charged as
+    reserved; what is still missing of `wanted` and `devices` is taken as soon as anything on the node is freed."""
+
+    node: NodeName
+    deadline: Millis
+    wanted: tuple[tuple[int, int], ...]
+    devices: tuple[DeviceShare, ...] = ()
+    victims: tuple[PodUid, ...] = ()
+    held: tuple[tuple[int, int], ...] = ()
+    held_devices: tuple[DeviceShare, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of it is held."""
+        return self.held == self.wanted and self.held_devices == self.devices
+
+
+class Victim(Record):
+    """A pod that is to be evicted in favour of another."""
+
+    by: PodUid
+    action: str
+    reason: str
+    since: Millis
 
 
 class SlotPhase(StrEnum):
@@ -55,6 +86,7 @@ class Slot(Record):
     reason: str = ""
     nodes: int = 0
     reasons: dict[str, int] = {}
+    queue: str = ""
 
 
 class Tally(Record):
@@ -160,9 +192,12 @@ class Plan(Record):
 
 
 class Waiting(Record):
-    """Why pods of a shape wait: the last `session.unfit`, and the capacity epoch then."""
+    """Why pods wait: the last `session.unfit` of a shape (or of pods alike) and the capacity epoch then, or a
+    `session.withheld` with its `reason` and `message`."""
 
     nodes: int
     reasons: dict[str, int]
     at: Millis
     epoch: int = 0
+    reason: str = ""
+    message: str = ""

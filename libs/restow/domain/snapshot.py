@@ -25,6 +25,7 @@ from restow.domain.records import (
     Charge,
     Leader,
     Migration,
+    Nomination,
     PhaseSince,
     Placement,
     Plan,
@@ -33,9 +34,11 @@ from restow.domain.records import (
     Slot,
     SlotPhase,
     Step,
+    Victim,
     Waiting,
 )
-from restow.domain.state import NODE_LOST, OVER, ClusterState
+from restow.domain.state import NODE_LOST, OVER, ClusterState, Under
+from restow.domain.table import Kind, vector_of
 
 
 class SnapshotError(ValueError):
@@ -59,11 +62,25 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
     order: list[int]
     clock: int
     workloads: list[e.WorkloadObserved]
+    pod_groups: list[e.PodGroupObserved]
+    group_order: list[int]
+    enqueued: list[tuple[str, str]]
+    queues: list[e.QueueObserved]
+    priority_classes: list[e.PriorityClassObserved]
+    namespaces: list[e.NamespaceObserved]
+    claims: list[e.ClaimObserved]
+    volumes: list[e.VolumeObserved]
+    storage_classes: list[e.StorageClassObserved]
+    csi_nodes: list[e.CsiNodeObserved]
+    numa: list[e.NumaObserved]
     placed: dict[PodUid, Placement]
     charges: dict[PodUid, Charge]
     queue: list[PodUid]
-    parked: list[PodUid]
-    waiting: dict[ShapeId, Waiting]
+    parked: list[tuple[PodUid, str, Under]]
+    waiting: dict[str, Waiting]
+    nominations: dict[PodUid, Nomination]
+    victims_of: dict[PodUid, Victim]
+    reserved_tasks: dict[PodUid, NodeName]
     reservations: dict[ReservationUid, Reservation]
     slots: dict[ReservationUid, dict[SlotName, Slot]]
     phases: dict[ReservationUid, PhaseSince]
@@ -104,11 +121,25 @@ def dump(state: ClusterState) -> bytes:
         order=[state.order[p] for p in pods],
         clock=state.clock,
         workloads=list(state.workloads.values()),
+        pod_groups=list(state.pod_groups.values()),
+        group_order=[state.group_order[key] for key in state.pod_groups],
+        enqueued=list(state.enqueued),
+        queues=list(state.queues.values()),
+        priority_classes=list(state.priority_classes.values()),
+        namespaces=list(state.namespaces.values()),
+        claims=list(state.claims.values()),
+        volumes=list(state.volumes.values()),
+        storage_classes=list(state.storage_classes.values()),
+        csi_nodes=list(state.csi_nodes.values()),
+        numa=list(state.numa.values()),
         placed=state.placed,
         charges=state.charges,
         queue=sorted(state.queue, key=state.order.__getitem__),
-        parked=sorted(state.parked, key=state.order.__getitem__),
+        parked=[(pod, *state.parked[pod]) for pod in sorted(state.parked, key=state.order.__getitem__)],
         waiting=state.waiting,
+        nominations=state.nominations,
+        victims_of=state.victims_of,
+        reserved_tasks=state.reserved_tasks,
         reservations=state.reservations,
         slots=state.slots,
         phases=state.phases,
@@ -137,6 +168,9 @@ def load(data: bytes) -> ClusterState:
         _plain(state, image)
         _capacity(state, image)
         _reservations(state, image)
+        _nominations(state, image)
+        # The counters of what has changed are made by loading, too.
+        state.capacity_epoch = image.capacity_epoch
         _migrations(state)
         return state
     except SnapshotError:
@@ -167,12 +201,13 @@ def _plain(state: ClusterState, image: _Image) -> None:
     state.live = dict(zip(uids, image.live, strict=True))
     state.order = dict(zip(uids, image.order, strict=True))
     state.workloads = {w.uid: w for w in image.workloads}
+    _objects(state, image)
     state.placed.update(image.placed)
     state.queue = {uid: state.turn(uid) for uid in image.queue}
     for pod in image.pods:
         state.regroup(None, pod)
-    for uid in image.parked:
-        state.park(uid)
+    for uid, key, under in image.parked:
+        state.park(uid, key, under)
     state.waiting.update(image.waiting)
     state.plans.update(image.plans)
     state.migrations.update(image.migrations)
@@ -180,6 +215,34 @@ def _plain(state: ClusterState, image: _Image) -> None:
     state.timed_from = image.timed_from
     state.snapshot_seq, state.archived, state.truncated = image.marks
     state.void, state.unknown, state.events = Counter(image.void), Counter(image.unknown), image.events
+
+
+def _objects(state: ClusterState, image: _Image) -> None:
+    for group, order in zip(image.pod_groups, image.group_order, strict=True):
+        state.pod_groups[group.namespace, group.name] = group
+        state.group_order[group.namespace, group.name] = order
+    state.enqueued = dict.fromkeys(image.enqueued)
+    state.queues = {q.name: q for q in image.queues}
+    state.priority_classes = {c.name: c for c in image.priority_classes}
+    state.namespaces = {n.name: n for n in image.namespaces}
+    state.claims = {f"{c.namespace}/{c.name}": c for c in image.claims}
+    state.volumes = {v.name: v for v in image.volumes}
+    state.storage_classes = {c.name: c for c in image.storage_classes}
+    state.csi_nodes = {n.node: n for n in image.csi_nodes}
+    state.numa = {n.node: n for n in image.numa}
+    state.victims_of.update(image.victims_of)
+
+
+def _nominations(state: ClusterState, image: _Image) -> None:
+    """Charged as they were: what is free now was free then."""
+    for pod, nomination in image.nominations.items():
+        state.nominations[pod] = nomination
+        state.nominated_on.setdefault(nomination.node, {})[pod] = None
+        if nomination.held or nomination.held_devices:
+            row = state.table.rows[nomination.node]
+            state.table.charge(row, vector_of(nomination.held), nomination.held_devices, 1, Kind.HELD)
+    for pod, node in image.reserved_tasks.items():
+        state.reserve(pod, node)
 
 
 def _capacity(state: ClusterState, image: _Image) -> None:
@@ -201,6 +264,8 @@ def _capacity(state: ClusterState, image: _Image) -> None:
         rows = [table.rows[c.node] for c in used]
         table.charge_many(rows, [state.vectors[c.shape] for c in used], [c.devices for c in used])
         for row, charge in zip(rows, used, strict=True):
+            if charge.queue:
+                state.accounts.add(charge.queue, state.vectors[charge.shape], 1)
             if charge.releasing:
                 v = state.vectors[charge.shape]
                 table.releasing[row, v.columns] += v.amounts
@@ -222,7 +287,7 @@ def _reservations(state: ClusterState, image: _Image) -> None:
         record = state.reservations[uid]
         for name, slot in slots.items():
             if slot.phase is SlotPhase.HELD and state.to_release.get((uid, name)) != NODE_LOST:
-                state.hold(uid, name, slot.node, slot.shape, slot.devices)
+                state.hold(uid, name, slot)
         if phase_of(state, record)[0] is ReservationPhase.AVAILABLE:
             state.available[uid] = None
         if needs_review(record):

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from msgspec.structs import replace
+
 from restow.contracts import events as e
 from restow.contracts.events import (
     NodeObserved,
@@ -33,23 +35,31 @@ from restow.contracts.ids import (
 )
 from restow.contracts.values import DeviceShare, PodShape
 from restow.domain import groups
+from restow.domain.accounts import DEFAULT_QUEUE, Accounts
 from restow.domain.changes import Changes
 from restow.domain.config import GcConfig, MigrationConfig, ReservationConfig, SessionConfig
 from restow.domain.records import (
     Charge,
     Leader,
     Migration,
+    Nomination,
     PhaseSince,
     Placement,
     Plan,
     Reservation,
     Slot,
     Tally,
+    Victim,
     Waiting,
 )
-from restow.domain.table import Kind, NodeTable, Vector
+from restow.domain.table import Kind, NodeTable, Vector, vector_of
 
 _ABSENT: Any = object()
+
+Under = tuple[str, str]
+"""What pods wait for that wait for the same: ("shape", shape and pinned node), or ("group", ...), ("reason", ...)."""
+Parked = tuple[str, Under]
+"""The key in `waiting` that says why a pod waits, and what it waits under."""
 OVER = ("Succeeded", "Failed")
 """Pod phases that use no capacity."""
 NODE_LOST = "NodeLost"
@@ -117,9 +127,15 @@ class ClusterState:
         self.homeless: dict[PodUid, NodeName] = {}
         self.queue: dict[PodUid, int] = {}
         self.groups: dict[groups.Group, dict[PodUid, None]] = {}
-        self.waiting: dict[ShapeId, Waiting] = {}
-        self.parked: dict[PodUid, ShapeId] = {}
-        self.parked_shapes: dict[tuple[ShapeId, NodeName], dict[PodUid, None]] = {}
+        self.waiting: dict[str, Waiting] = {}
+        self.parked: dict[PodUid, Parked] = {}
+        self.parked_under: dict[Under, dict[PodUid, None]] = {}
+        self.accounts = Accounts()
+        self.nominations: dict[PodUid, Nomination] = {}
+        self.nominated_on: dict[NodeName, dict[PodUid, None]] = {}
+        self.victims_of: dict[PodUid, Victim] = {}
+        self.reserved_tasks: dict[PodUid, NodeName] = {}
+        self.reserved_on: dict[NodeName, dict[PodUid, None]] = {}
 
         self.reservations: dict[ReservationUid, Reservation] = {}
         self.slots: dict[ReservationUid, dict[SlotName, Slot]] = {}
@@ -149,7 +165,7 @@ class ClusterState:
 
         self.capacity_epoch = 0
         self.changed_rows: Changes[int] = Changes()
-        self.moved: Changes[PodUid] = Changes()
+        self.moved: Changes[PodUid | tuple[ReservationUid, SlotName]] = Changes()
         self.memo: dict = {}
         self.void: Counter[str] = Counter()
         self.unknown: Counter[str] = Counter()
@@ -195,6 +211,7 @@ class ClusterState:
         """Changes made inside are taken back at the end. Drafts nest. Facts (`cluster` events) cannot be drafted."""
         outer, self._journal = self._journal, []
         scalars = (self.seq, self.time, self.clock, self.capacity_epoch, self.snapshot_seq, self.archived, self.truncated, self.timed_from)
+        moved = self.moved.position
         events, touched, self.touched = self.events, self.touched, Touched()
         void, unknown, configs = self.void.copy(), self.unknown.copy(), self._configs()
         try:
@@ -207,6 +224,8 @@ class ClusterState:
                     mapping.pop(key, None)
                 else:
                     mapping[key] = old
+            # What was moved has moved back: whoever has looked meanwhile looks again.
+            self.moved.extend(tuple(self.moved.since(moved) or ()))
             self._journal, self.touched, self.events = outer, touched, events
             self.void, self.unknown = void, unknown
             (self.seq, self.time, self.clock, self.capacity_epoch) = scalars[:4]
@@ -225,6 +244,14 @@ class ClusterState:
         if self._journal is not None:
             self._journal.append((None, self.table.charge, (row, v, devices, -sign, kind)))
 
+    def _account(self, queue: str, v: Vector, sign: int) -> None:
+        if not queue:
+            return
+        self.accounts.add(queue, v, sign)
+        self.touched.queues[queue] = None
+        if self._journal is not None:
+            self._journal.append((None, self.accounts.add, (queue, v, -sign)))
+
     # -- charges -----------------------------------------------------------------------------------------------------
 
     def node_of(self, pod: PodUid) -> NodeName | None:
@@ -237,6 +264,7 @@ class ClusterState:
 
     def settle(self, pod: PodUid) -> None:
         """Make the charge of a pod what facts and intents say it is."""
+        self.moved.append(pod)
         wanted = self._wanted_charge(pod)
         if wanted is not None and wanted.node not in self.table.rows:
             self.put(self.homeless, pod, wanted.node)
@@ -250,6 +278,8 @@ class ClusterState:
             self._uncharge(pod, old)
         if wanted is not None:
             self._recharge(pod, wanted)
+        if old is not None:
+            self.top_up(old.node)
 
     def _wanted_charge(self, pod: PodUid) -> Charge | None:
         observed, live = self.pods.get(pod), self.live.get(pod)
@@ -268,13 +298,24 @@ class ClusterState:
             else:
                 row = self.table.rows.get(node)
                 devices = () if row is None else self.table.choose_devices(row, request) or ()
-        return Charge(node, observed.shape, devices, live.deleting > 0)
+        releasing = live.deleting > 0
+        return Charge(node, observed.shape, devices, releasing, "" if releasing else self.queue_of(observed))
+
+    def queue_of(self, pod: PodObserved) -> str:
+        """The queue that a pod of ours is accounted to; empty for others."""
+        if not self.ours(pod):
+            return ""
+        group = groups.group_of(pod)
+        known = self.pod_groups.get(group) if group is not None else None
+        said = known.queue if known is not None else groups.queue_annotation(pod)
+        return said or DEFAULT_QUEUE
 
     def _uncharge(self, pod: PodUid, charge: Charge) -> None:
         row = self.table.rows.get(charge.node)
+        v = self.vectors[charge.shape]
         if row is not None:
-            v = self.vectors[charge.shape]
             self._charge(row, v, charge.devices, -1, Kind.RELEASING if charge.releasing else Kind.USED)
+        self._account(charge.queue, v, -1)
         self.drop(self.charges, pod)
         self.drop_in(self.on_node, charge.node, pod)
         self.capacity_epoch += 1
@@ -283,39 +324,129 @@ class ClusterState:
         row = self.table.rows[charge.node]
         v = self.vectors[charge.shape]
         self._charge(row, v, charge.devices, 1, Kind.RELEASING if charge.releasing else Kind.USED)
+        self._account(charge.queue, v, 1)
         self.put(self.charges, pod, charge)
         self.put_in(self.on_node, charge.node, pod)
 
-    def hold(self, reservation: ReservationUid, slot: SlotName, node: NodeName, shape: ShapeId, devices: tuple[DeviceShare, ...]) -> None:
+    def hold(self, reservation: ReservationUid, slot: SlotName, held: Slot) -> None:
         """Charge a held place. On a node that has vanished since the decision it is lost at once."""
-        row = self.table.rows.get(node)
+        self.moved.append((reservation, slot))
+        row = self.table.rows.get(held.node)
         if row is None:
             self.put(self.to_release, (reservation, slot), NODE_LOST)
             return
-        self._charge(row, self.vectors[shape], devices, 1, Kind.HELD)
-        self.put_in(self.held_on, node, (reservation, slot))
+        v = self.vectors[held.shape]
+        self._charge(row, v, held.devices, 1, Kind.HELD)
+        self._account(held.queue, v, 1)
+        self.put_in(self.held_on, held.node, (reservation, slot))
 
     def unhold(self, reservation: ReservationUid, slot: SlotName, held: Slot) -> None:
-        """Take the charge of a held place back."""
+        """Take the charge of a held place back. The caller tops nominations up when what follows is charged."""
+        self.moved.append((reservation, slot))
         self.drop(self.to_release, (reservation, slot))
         if (reservation, slot) in self.held_on.get(held.node, ()):
-            self._charge(self.table.rows[held.node], self.vectors[held.shape], held.devices, -1, Kind.HELD)
+            v = self.vectors[held.shape]
+            self._charge(self.table.rows[held.node], v, held.devices, -1, Kind.HELD)
+            self._account(held.queue, v, -1)
             self.drop_in(self.held_on, held.node, (reservation, slot))
+            self.capacity_epoch += 1
+
+    # -- nominations -------------------------------------------------------------------------------------------------
+
+    def nominate(self, pod: PodUid, nomination: Nomination) -> None:
+        """Hold what is free on the node now; the rest as it is freed. Another nomination of the pod ends."""
+        self.denominate(pod)
+        if nomination.node not in self.table.rows:
+            return
+        self.put(self.nominations, pod, nomination)
+        self.put_in(self.nominated_on, nomination.node, pod)
+        self.top_up(nomination.node)
+
+    def denominate(self, pod: PodUid, placing: bool = False) -> None:
+        """Nothing is held for it any more. `placing`: the pod is charged next, and the caller tops up after that."""
+        nomination = self.drop(self.nominations, pod)
+        if nomination is None:
+            return
+        self.drop_in(self.nominated_on, nomination.node, pod)
+        row = self.table.rows.get(nomination.node)
+        if row is not None and (nomination.held or nomination.held_devices):
+            self._charge(row, vector_of(nomination.held), nomination.held_devices, -1, Kind.HELD)
+        self.capacity_epoch += 1
+        if not placing:
+            self.top_up(nomination.node)
+
+    def top_up(self, node: NodeName) -> None:
+        """What is free on a node goes to its nominations first, in their order."""
+        nominated = self.nominated_on.get(node)
+        row = self.table.rows.get(node)
+        if not nominated or row is None:
+            return
+        for pod in list(nominated):
+            nomination = self.nominations[pod]
+            if nomination.complete:
+                continue
+            free, held = self.table.free[row].tolist(), dict(nomination.held)
+            more = []
+            for column, amount in nomination.wanted:
+                take = min(amount - held.get(column, 0), max(free[column], 0))
+                if take > 0:
+                    more.append((column, take))
+                    held[column] = held.get(column, 0) + take
+            shares = self.table.device_free[row].tolist()
+            devices = tuple(
+                d for d in nomination.devices
+                if d not in nomination.held_devices and d.index < len(shares) and shares[d.index] >= d.milli
+            )
+            if not more and not devices:
+                continue
+            self._charge(row, vector_of(more), devices, 1, Kind.HELD)
+            topped = replace(
+                nomination,
+                held=tuple((c, held[c]) for c, _ in nomination.wanted if c in held),
+                held_devices=tuple(d for d in nomination.devices if d in nomination.held_devices or d in devices),
+            )
+            self.put(self.nominations, pod, topped)
+
+    def reserve(self, pod: PodUid, node: NodeName) -> None:
+        """A starving job's task waits for this node (seed 002)."""
+        self.unreserve(pod)
+        self.put(self.reserved_tasks, pod, node)
+        self.put_in(self.reserved_on, node, pod)
+
+    def unreserve(self, pod: PodUid) -> None:
+        node = self.drop(self.reserved_tasks, pod)
+        if node is not None:
+            self.drop_in(self.reserved_on, node, pod)
             self.capacity_epoch += 1
 
     def forget_node(self, name: NodeName) -> None:
         """The node is gone, and with it what was charged to it: pods wait for their own end, holds are lost."""
         for pod in list(self.on_node.get(name, ())):
+            charge = self.charges[pod]
+            self._account(charge.queue, self.vectors[charge.shape], -1)
+            self.moved.append(pod)
             self.drop(self.charges, pod)
             self.drop_in(self.on_node, name, pod)
             self.put(self.homeless, pod, name)
         for key in list(self.held_on.get(name, ())):
-            self.drop_in(self.held_on, name, key)
-            self.put(self.to_release, key, NODE_LOST)
+            self._lose(name, key)
+        for pod in list(self.nominated_on.get(name, ())):
+            self.drop(self.nominations, pod)
+            self.drop_in(self.nominated_on, name, pod)
+        for pod in list(self.reserved_on.get(name, ())):
+            self.unreserve(pod)
         self.changed_rows.append(self.table.rows[name])
         self.table.remove_node(name)
         self.drop(self.nodes, name)
         self.capacity_epoch += 1
+
+    def _lose(self, name: NodeName, key: tuple[ReservationUid, SlotName]) -> None:
+        uid, slot = key
+        held = self.slots[uid][slot]
+        self._account(held.queue, self.vectors[held.shape], -1)
+        self.moved.append(key)
+        self.drop_in(self.held_on, name, key)
+        self.put(self.to_release, key, NODE_LOST)
 
     # -- questions that several deciders ask -------------------------------------------------------------------------
 
@@ -345,21 +476,25 @@ class ClusterState:
         else:
             self.drop(self.queue, pod)
             self.unpark(pod)
+            if pod in self.nominations:
+                self.denominate(pod)
+            if pod in self.reserved_tasks:
+                self.unreserve(pod)
 
     def turn(self, pod: PodUid) -> int:
         return turn(self.shapes[self.pods[pod].shape].priority, self.order[pod])
 
-    def park(self, pod: PodUid) -> None:
-        """Nothing fits it now: out of the queue until capacity changes."""
+    def park(self, pod: PodUid, key: str, under: Under) -> None:
+        """It cannot be placed now: out of the queue until something changes that may let it. `key` leads to why."""
         self.drop(self.queue, pod)
-        observed = self.pods[pod]
-        self.put(self.parked, pod, observed.shape)
-        self.put_in(self.parked_shapes, (observed.shape, observed.pinned_node), pod)
+        self.unpark(pod)
+        self.put(self.parked, pod, (key, under))
+        self.put_in(self.parked_under, under, pod)
 
     def unpark(self, pod: PodUid) -> None:
-        shape = self.drop(self.parked, pod)
-        if shape is not None:
-            self.drop_in(self.parked_shapes, (shape, self.pods[pod].pinned_node), pod)
+        parked = self.drop(self.parked, pod)
+        if parked is not None:
+            self.drop_in(self.parked_under, parked[1], pod)
 
     def regroup(self, before: PodObserved | None, after: PodObserved | None) -> None:
         """Keep the index of groups right when a pod is seen, changes or goes."""

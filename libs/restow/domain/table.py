@@ -11,6 +11,7 @@ import numpy as np
 
 from restow.contracts.ids import NodeName
 from restow.contracts.values import DeviceRequest, DeviceShare
+from restow.domain.changes import Changes
 
 WHOLE = 1000
 """Thousandths of a device."""
@@ -36,27 +37,37 @@ class Kind(Enum):
 
 
 class Vector:
-    """A request in the table's terms: `columns` and `amounts` (both int64, same length) plus the devices."""
+    """A request in the table's terms: `columns` and `amounts` (both int64, same length) plus the devices. `items` are the
+    same (column, amount) as plain integers."""
 
-    __slots__ = ("amounts", "columns", "devices")
+    __slots__ = ("amounts", "columns", "devices", "items")
 
     def __init__(self, columns: np.ndarray, amounts: np.ndarray, devices: DeviceRequest | None):
         self.columns = columns
         self.amounts = amounts
         self.devices = devices
+        self.items: tuple[tuple[int, int], ...] = tuple(zip(columns.tolist(), amounts.tolist(), strict=True))
+
+
+def vector_of(items: Iterable[tuple[int, int]]) -> Vector:
+    """Of (column, amount) pairs, without devices."""
+    pairs = list(items)
+    return Vector(np.array([c for c, _ in pairs], np.int64), np.array([a for _, a in pairs], np.int64), None)
 
 
 class NodeTable:
     """Arrays `(nodes, resources) int64`: `allocatable`, `used` (pods), `reserved` (held, not yet consumed), `releasing`
     (the part of `used` whose pods are terminating), and `free = allocatable - used - reserved`. `device_free` is
     `(nodes, devices) int64` in thousandths, far below zero where there is none. `alive` marks rows that are nodes. Arrays are
-    views of larger buffers; take them anew after adding a node or a column."""
+    views of larger buffers; take them anew after adding a node or a column. `structure` counts rows and columns that came or
+    went; `dirty` lists rows whose amounts changed."""
 
     def __init__(self) -> None:
         self.rows: dict[NodeName, int] = {}
         self.names: list[NodeName] = []
         self.columns: dict[str, int] = {}
         self.structure = 0
+        self.dirty: Changes[int] = Changes()
         self._vacant: list[int] = []
         self._size = 0
         self._buffers = {k: np.zeros((16, 8), np.int64) for k in ("allocatable", "used", "reserved", "releasing", "free")}
@@ -99,6 +110,7 @@ class NodeTable:
             total[column] = value
         self.free[row] += total - before
         self._set_devices(row, devices)
+        self.dirty.append(row)
         return row
 
     def remove_node(self, name: NodeName) -> None:
@@ -170,6 +182,7 @@ class NodeTable:
 
     def charge(self, row: int, v: Vector, devices: Iterable[DeviceShare], sign: int, kind: Kind = Kind.USED) -> None:
         """Add (`sign` 1) or take back (-1) a request. Facts may over-commit a node: free can be negative."""
+        self.dirty.append(row)
         amounts = v.amounts if sign > 0 else -v.amounts
         if kind is Kind.HELD:
             self.reserved[row, v.columns] += amounts
@@ -183,6 +196,7 @@ class NodeTable:
 
     def charge_many(self, rows: Sequence[int], vectors: Sequence[Vector], devices: Sequence[tuple[DeviceShare, ...]]) -> None:
         """`charge(row, vector, devices, 1)` for each, in a few array operations."""
+        self.dirty.extend(rows)
         lengths = [len(v.columns) for v in vectors]
         where = np.repeat(np.asarray(rows, np.int64), lengths)
         columns = np.concatenate([v.columns for v in vectors])

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from restow.contracts import events as e
 from restow.contracts.ids import ShapeId
 from restow.contracts.values import PodShape
+from restow.domain import groups
 from restow.domain.evolve.reservations import ask, cancel, forget_if_over, needs_review, rephase
 from restow.domain.evolve.rules import Rules
 from restow.domain.records import FINAL, Reservation, SlotPhase
@@ -54,7 +55,7 @@ def pod_observed(state: ClusterState, event: e.PodObserved) -> None:
     state.put(state.pods, uid, event)
     _move(
         state,
-        e.PodChanged(uid, event.node, event.phase, event.ready, event.deleting, event.reason, event.devices),
+        e.PodChanged(uid, event.node, event.phase, event.ready, event.deleting, event.reason, event.devices, event.started),
     )
 
 
@@ -75,7 +76,11 @@ def pod_changed(state: ClusterState, event: e.PodChanged) -> None:
 def _move(state: ClusterState, live: e.PodChanged) -> None:
     uid = live.pod
     state.put(state.live, uid, live)
+    group = groups.group_of(state.pods[uid])
+    if group is not None:
+        state.touched.groups[group] = None
     if live.deleting or live.phase in OVER:
+        state.drop(state.victims_of, uid)
         _arm(state, uid)
         if live.phase == "Failed":
             _rearm(state, uid)
@@ -93,6 +98,7 @@ def pod_gone(state: ClusterState, event: e.PodGone) -> None:
     state.drop(state.live, uid)
     state.settle(uid)
     state.drop(state.placed, uid)
+    state.drop(state.victims_of, uid)
     state.requeue(uid)
     _touch(state, uid)
     state.regroup(state.pods[uid], None)

@@ -26,7 +26,9 @@ def configured(family: str):
         setattr(state, f"{family}_config", config.read(kind, event.text))
         if family == "session":
             for pod in state.pods:
+                state.settle(pod)
                 state.requeue(pod)
+            state.capacity_epoch += 1
 
     return rule
 

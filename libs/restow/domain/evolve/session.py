@@ -4,10 +4,11 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import ReservationUid
+from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.evolve.places import drop_place, put_place, tally_of
 from restow.domain.evolve.reservations import SUPERSEDED, alive, ask, forget_if_over, places, rephase
 from restow.domain.evolve.rules import Rules
-from restow.domain.records import FINAL, Placement, ReservationPhase, SlotPhase, Waiting
+from restow.domain.records import FINAL, Nomination, Placement, ReservationPhase, SlotPhase, Victim, Waiting
 from restow.domain.state import ClusterState
 
 
@@ -18,8 +19,13 @@ def _void(state: ClusterState, event: e.Event) -> None:
 def pod_placed(state: ClusterState, event: e.PodPlaced) -> None:
     if not state.awaits_placement(event.pod):
         return _void(state, event)
-    state.put(state.placed, event.pod, Placement(event.node, event.devices))
+    nomination = state.nominations.get(event.pod)
+    if nomination is not None:
+        state.denominate(event.pod, placing=True)
+    state.put(state.placed, event.pod, Placement(event.node, event.devices, None, state.time, event.volumes))
     _settled(state, event.pod)
+    if nomination is not None:
+        state.top_up(nomination.node)
 
 
 def _settled(state: ClusterState, pod) -> None:
@@ -39,11 +45,20 @@ def hold_placed(state: ClusterState, event: e.HoldPlaced) -> None:
     slot = slots.get(event.slot)
     if slot is None or slot.phase is not SlotPhase.PENDING or not alive(state.reservations.get(event.reservation)):
         return _void(state, event)
-    held = replace(slot, phase=SlotPhase.HELD, node=event.node, devices=event.devices, nodes=0, reasons={})
+    queue = _queue_of(state, event.reservation)
+    held = replace(slot, phase=SlotPhase.HELD, node=event.node, devices=event.devices, nodes=0, reasons={}, queue=queue)
     put_place(state, event.reservation, event.slot, held)
-    state.hold(event.reservation, event.slot, event.node, slot.shape, event.devices)
+    state.hold(event.reservation, event.slot, held)
     state.capacity_epoch += 1  # pods that wait may be its owners
     rephase(state, event.reservation)
+
+
+def _queue_of(state: ClusterState, uid: ReservationUid) -> str:
+    """The queue that a hold is accounted to; migration holds are neutral (DESIGN 5)."""
+    record = state.reservations[uid]
+    if record.fact.migration in state.migrations:
+        return ""
+    return (record.spec.queue if record.spec is not None else "") or DEFAULT_QUEUE
 
 
 def handed_over(state: ClusterState, event: e.HandedOver) -> None:
@@ -53,8 +68,11 @@ def handed_over(state: ClusterState, event: e.HandedOver) -> None:
         return _void(state, event)
     state.unhold(event.reservation, event.slot, slot)
     put_place(state, event.reservation, event.slot, replace(slot, phase=SlotPhase.USED, pod=event.pod))
-    state.put(state.placed, event.pod, Placement(event.node, event.devices, (event.reservation, event.slot)))
+    state.denominate(event.pod)
+    hold = (event.reservation, event.slot)
+    state.put(state.placed, event.pod, Placement(event.node, event.devices, hold, state.time))
     _settled(state, event.pod)
+    state.top_up(slot.node)
     record = state.reservations[event.reservation]
     migration = state.migrations.get(record.fact.migration)  # type: ignore[call-overload]
     if migration is not None and migration.reservation == event.reservation and migration.step not in FINAL:
@@ -71,6 +89,7 @@ def hold_released(state: ClusterState, event: e.HoldReleased) -> None:
         return _void(state, event)
     uid = event.reservation
     state.unhold(uid, event.slot, slot)
+    state.top_up(slot.node)
     record = state.reservations[uid]
     if event.reason == SUPERSEDED and alive(record) and record.spec is not None:
         # Nothing was lost: the accepted generation asks for it in another shape, or not at all.
@@ -98,12 +117,80 @@ def _give_up_the_rest(state: ClusterState, uid: ReservationUid) -> None:
 def unfit(state: ClusterState, event: e.Unfit) -> None:
     if event.shape not in state.shapes:
         return _void(state, event)
-    state.put(state.waiting, event.shape, Waiting(event.nodes, event.reasons, state.time, state.capacity_epoch))
+    key = event.key or event.shape
+    state.put(state.waiting, key, Waiting(event.nodes, event.reasons, state.time, state.capacity_epoch))
     for pod in event.pods:
         if pod in state.queue:
-            state.park(pod)
+            state.park(pod, key, ("shape", f"{event.shape}/{state.pods[pod].pinned_node}"))
             state.touched.pods[pod] = None
     state.touched.shapes[event.shape] = None
+
+
+def withheld(state: ClusterState, event: e.Withheld) -> None:
+    key = f"{event.reason}/{event.group or event.message}"
+    waiting = Waiting(event.nodes, event.reasons, state.time, state.capacity_epoch, event.reason, event.message)
+    state.put(state.waiting, key, waiting)
+    for pod in event.pods:
+        if pod in state.queue or pod in state.parked:
+            state.park(pod, key, ("group", event.group) if event.group else ("reason", key))
+            state.touched.pods[pod] = None
+    if event.group:
+        namespace, _, name = event.group.partition("/")
+        state.touched.groups[namespace, name] = None
+
+
+def enqueued(state: ClusterState, event: e.Enqueued) -> None:
+    group = (event.namespace, event.group)
+    if group not in state.pod_groups:
+        return _void(state, event)
+    state.put(state.enqueued, group, None)
+    state.touched.groups[group] = None
+    state.capacity_epoch += 1
+
+
+def preempted(state: ClusterState, event: e.Preempted) -> None:
+    if event.pod not in state.charges:
+        return _void(state, event)
+    state.put(state.victims_of, event.pod, Victim(event.by, event.action, event.reason, state.time))
+    state.touched.pods[event.pod] = None
+
+
+def preemption_ended(state: ClusterState, event: e.PreemptionEnded) -> None:
+    if state.drop(state.victims_of, event.pod) is None:
+        return _void(state, event)
+    state.touched.pods[event.pod] = None
+
+
+def nominated(state: ClusterState, event: e.Nominated) -> None:
+    if not state.awaits_placement(event.pod) or event.node not in state.table.rows:
+        return _void(state, event)
+    v = state.vectors[state.pods[event.pod].shape]
+    state.nominate(event.pod, Nomination(event.node, event.deadline, v.items, event.devices, event.victims))
+    state.unpark(event.pod)
+    state.requeue(event.pod)
+    state.touched.pods[event.pod] = None
+
+
+def nomination_ended(state: ClusterState, event: e.NominationEnded) -> None:
+    if event.pod not in state.nominations:
+        return _void(state, event)
+    state.denominate(event.pod)
+    state.requeue(event.pod)
+    state.touched.pods[event.pod] = None
+
+
+def task_reserved(state: ClusterState, event: e.TaskReserved) -> None:
+    if not state.awaits_placement(event.pod) or event.node not in state.table.rows:
+        return _void(state, event)
+    state.reserve(event.pod, event.node)
+    state.touched.pods[event.pod] = None
+
+
+def task_unreserved(state: ClusterState, event: e.TaskUnreserved) -> None:
+    if event.pod not in state.reserved_tasks:
+        return _void(state, event)
+    state.unreserve(event.pod)
+    state.touched.pods[event.pod] = None
 
 
 def hold_unfit(state: ClusterState, event: e.HoldUnfit) -> None:
@@ -122,5 +209,13 @@ RULES: Rules = {
     e.HandedOver: handed_over,
     e.HoldReleased: hold_released,
     e.Unfit: unfit,
+    e.Withheld: withheld,
+    e.Enqueued: enqueued,
+    e.Preempted: preempted,
+    e.PreemptionEnded: preemption_ended,
+    e.Nominated: nominated,
+    e.NominationEnded: nomination_ended,
+    e.TaskReserved: task_reserved,
+    e.TaskUnreserved: task_unreserved,
     e.HoldUnfit: hold_unfit,
 }
