@@ -1,0 +1,196 @@
+"""A session, slowly: one job after another, one pod after another, one node after another.
+
+Jobs in order of priority, then of arrival; a pod without a PodGroup is a job of its own. A gang places its tasks in order
+(priority, then arrival), each on the best node as things stand, and keeps them only if enough of them are placed in the
+end. Pods that ask for nothing (BestEffort) come after all others, as action `backfill` follows `allocate`.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from oracle.filters import FILTERS, Filter, pick_devices, reason_counts, why_not
+from oracle.scores import Score, least_allocated
+from oracle.volumes import choose_volumes
+from oracle.world import FINISHED, World
+from restow.contracts import events as e
+from restow.contracts.values import ClaimChoice, DeviceShare
+
+GROUP_KEYS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+TASK_KEY = "volcano.sh/task-spec"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a configuration decides. `backfill`: BestEffort pods wait for all others to be served."""
+
+    score: Score = least_allocated
+    filters: tuple[Filter, ...] = FILTERS
+    schedulers: tuple[str, ...] = ("restow",)
+    default_queue: str = "default"
+    backfill: bool = True
+
+
+@dataclass(frozen=True)
+class Placement:
+    node: str
+    devices: tuple[DeviceShare, ...] = ()
+    volumes: tuple[ClaimChoice, ...] = ()
+
+
+@dataclass
+class Result:
+    """`unfit[pod]`: nodes by reason at the moment when the pod was tried and nothing fitted. `withheld[pod]`: what else
+    it waits for: `group` (unknown, too few, or discarded as a whole) or `queue`."""
+
+    placed: dict[str, Placement] = field(default_factory=dict)
+    unfit: dict[str, dict[str, int]] = field(default_factory=dict)
+    withheld: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Job:
+    """`group` is `namespace/name`, or "" for a pod of its own. `pods` are those that wait, in task order."""
+
+    priority: int
+    arrival: int
+    pods: tuple[e.PodObserved, ...]
+    group: str = ""
+
+
+def group_of(pod: e.PodObserved) -> str:
+    for key in GROUP_KEYS:
+        if pod.annotations.get(key):
+            return f"{pod.namespace}/{pod.annotations[key]}"
+    return ""
+
+
+def waits(world: World, pod: e.PodObserved, rules: Rules) -> bool:
+    """Ours, without a node, and free to go."""
+    ours = world.shape(pod).scheduler in rules.schedulers
+    here = pod.pod in world.where or pod.node or pod.phase in FINISHED
+    return ours and not here and not pod.gated and not pod.deleting
+
+
+def best_effort(world: World, pod: e.PodObserved) -> bool:
+    shape = world.shape(pod)
+    return not shape.devices and not any(v for k, v in shape.requests.items() if k != "pods")
+
+
+def jobs(world: World, rules: Rules) -> list[Job]:
+    waiting = [pod for pod in world.pods.values() if waits(world, pod, rules)]
+    by_group: dict[str, list[e.PodObserved]] = {}
+    for pod in waiting:
+        by_group.setdefault(group_of(pod) or f"pod {pod.pod}", []).append(pod)
+    found = []
+    for key, members in by_group.items():
+        members.sort(key=lambda p: (-world.shape(p).priority, world.arrival[p.pod]))
+        if key.startswith("pod "):
+            found.append(Job(world.shape(members[0]).priority, world.arrival[members[0].pod], tuple(members)))
+        else:
+            arrival = world.arrival.get(key, world.arrival[members[0].pod])
+            found.append(Job(group_priority(world, key, members), arrival, tuple(members), key))
+    return sorted(found, key=lambda job: (-job.priority, job.arrival))
+
+
+def group_priority(world: World, group: str, members: list[e.PodObserved]) -> int:
+    """The group's PriorityClass, where it is known; otherwise the highest of its pods."""
+    known = world.groups.get(group)
+    if known is not None and known.priority_class in world.priority_classes:
+        return world.priority_classes[known.priority_class].value
+    return max(world.shape(pod).priority for pod in members)
+
+
+# -- one pod ---------------------------------------------------------------------------------------------------------
+
+
+def best_node(world: World, pod: e.PodObserved, rules: Rules) -> str | None:
+    """The highest score, the first name among equals."""
+    able = [node for node in world.nodes.values() if not why_not(world, pod, node, rules.filters)]
+    if not able:
+        return None
+    return min(able, key=lambda node: (-rules.score(world, pod, node), node.name)).name
+
+
+def over_capability(world: World, pod: e.PodObserved, rules: Rules) -> bool:
+    """Whether the pod's queue would then use more than its capability of a resource that it names."""
+    queue = world.queues.get(queue_of(world, pod, rules))
+    for resource, most in queue.capability.items() if queue else ():
+        asked = world.shape(pod).requests.get(resource, 0)
+        if asked > 0 and allocated(world, queue_of(world, pod, rules), resource, rules) + asked > most:
+            return True
+    return False
+
+
+def queue_of(world: World, pod: e.PodObserved, rules: Rules) -> str:
+    known = world.groups.get(group_of(pod))
+    return known.queue if known is not None and known.queue else rules.default_queue
+
+
+def allocated(world: World, queue: str, resource: str, rules: Rules) -> int:
+    total = 0
+    for uid in world.where:
+        pod = world.pods[uid]
+        if world.shape(pod).scheduler in rules.schedulers and queue_of(world, pod, rules) == queue:
+            total += world.shape(pod).requests.get(resource, 0)
+    return total
+
+
+def place(world: World, pod: e.PodObserved, rules: Rules, result: Result) -> None:
+    """Put one pod on its best node, or say why there is none."""
+    if over_capability(world, pod, rules):
+        result.withheld[pod.pod] = "queue"
+        return
+    name = best_node(world, pod, rules)
+    if name is None:
+        result.unfit[pod.pod] = reason_counts(world, pod, rules.filters)
+        return
+    ask = world.shape(pod).devices
+    devices = pick_devices(world.device_free(name), ask) if ask else ()
+    volumes = choose_volumes(world, pod, world.nodes[name])
+    result.placed[pod.pod] = Placement(name, devices or (), volumes or ())
+    world.place(pod.pod, name, devices or (), volumes or ())
+
+
+# -- one job ---------------------------------------------------------------------------------------------------------
+
+
+def members(world: World, group: str) -> list[e.PodObserved]:
+    """Those of the group that have a node or have done their work."""
+    done = [pod for pod in world.pods.values() if pod.pod in world.where or pod.phase == "Succeeded"]
+    return [pod for pod in done if group_of(pod) == group]
+
+
+def enough(group: e.PodGroupObserved, having: list[e.PodObserved]) -> bool:
+    tasks = Counter(pod.annotations.get(TASK_KEY, "") for pod in having)
+    return len(having) >= group.min_member and all(tasks[t] >= n for t, n in group.min_task_member.items())
+
+
+def place_gang(world: World, job: Job, rules: Rules, result: Result) -> None:
+    """All that must run together, or nothing."""
+    group = world.groups.get(job.group)
+    if group is None or group.invalid or group.deleting or not enough(group, [*members(world, job.group), *job.pods]):
+        result.withheld.update((pod.pod, "group") for pod in job.pods)
+        return
+    mark, trial = world.mark(), Result()
+    for pod in job.pods:
+        place(world, pod, rules, trial)
+    if not enough(group, members(world, job.group)):
+        world.back_to(mark)
+        trial.withheld.update((pod, "group") for pod in trial.placed)
+        trial.placed.clear()
+    result.placed.update(trial.placed)
+    result.unfit.update(trial.unfit)
+    result.withheld.update(trial.withheld)
+
+
+def run(world: World, rules: Rules) -> Result:
+    """The whole session. The world is afterwards as the session leaves it."""
+    result = Result()
+    todo = jobs(world, rules)
+    late = [job for job in todo if rules.backfill and not job.group and best_effort(world, job.pods[0])]
+    for job in [*(job for job in todo if job not in late), *late]:
+        if job.group:
+            place_gang(world, job, rules, result)
+        else:
+            place(world, job.pods[0], rules, result)
+    return result

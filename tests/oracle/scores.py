@@ -1,0 +1,44 @@
+"""Which of the nodes that will do is best: `(world, pod, node) -> int`, higher is better. Integers, as in the session."""
+
+from collections.abc import Callable, Mapping
+
+from oracle.world import GPU, World
+from restow.contracts import events as e
+
+Score = Callable[[World, e.PodObserved, e.NodeObserved], int]
+
+SCALE = 10_000
+WEIGHTS = {"cpu": 1, "memory": 1, GPU: 2}
+
+
+def free_share(
+    world: World, pod: e.PodObserved, node: e.NodeObserved, weights: Mapping[str, int], packing: bool
+) -> int:
+    """The weighted mean of what would be free of each resource (or used, when packing), in ten-thousandths. Resources
+    that the node does not have do not count, nor do devices for pods that want none."""
+    shape = world.shape(pod)
+    total = sum_of_weights = 0
+    for resource, weight in weights.items():
+        have = node.allocatable.get(resource, 0)
+        if not have or (resource == GPU and not shape.devices):
+            continue
+        left = max(world.free(node.name, resource) - shape.requests.get(resource, 0), 0) * SCALE // have
+        total += weight * (SCALE - left if packing else left)
+        sum_of_weights += weight
+    return total // max(sum_of_weights, 1)
+
+
+def least_allocated(world: World, pod: e.PodObserved, node: e.NodeObserved) -> int:
+    return free_share(world, pod, node, WEIGHTS, packing=False)
+
+
+def binpack(world: World, pod: e.PodObserved, node: e.NodeObserved) -> int:
+    return free_share(world, pod, node, WEIGHTS, packing=True)
+
+
+def weighted(*parts: tuple[int, Score]) -> Score:
+    """A sum of scores, each times its weight."""
+    return lambda world, pod, node: sum(weight * score(world, pod, node) for weight, score in parts)
+
+
+SCORES: dict[str, Score] = {"leastAllocated": least_allocated, "binpack": binpack}

@@ -1,0 +1,94 @@
+"""Random terms: node affinity, inter-pod affinity, spread; every operator."""
+
+from hypothesis import strategies as st
+
+from restow.contracts.values import Expression, LabelSelector, NodeTerm, PodTerm, Spread
+
+some = st.sampled_from
+
+TOPOLOGIES = ["zone", "rack", "kubernetes.io/hostname", "nowhere"]
+
+node_expressions = some(
+    [
+        Expression("zone", "In", ("a", "b")),
+        Expression("zone", "NotIn", ("a",)),
+        Expression("disk", "Exists"),
+        Expression("disk", "DoesNotExist"),
+        Expression("disk", "NotIn", ("ssd",)),
+        Expression("size", "Gt", ("0",)),
+        Expression("size", "Lt", ("5",)),
+        Expression("size", "Gt", ("y",)),
+    ]
+)
+
+
+@st.composite
+def node_affinity(draw, names: list[str]) -> tuple[NodeTerm, ...] | None:
+    """Mostly none; no term at all, and a term that asks nothing, match no node."""
+    if not draw(some([False, False, False, True])):
+        return None
+    found = []
+    for _ in range(draw(some([1, 1, 2, 0]))):
+        fields = Expression("metadata.name", draw(some(["In", "NotIn"])), (draw(some(names)),))
+        labels = draw(st.lists(node_expressions, max_size=2).map(tuple))
+        found.append(NodeTerm(labels, (fields,) if draw(some([False, False, True])) else ()))
+    return tuple(found)
+
+
+selectors = some(
+    [
+        LabelSelector({"app": "a"}),
+        LabelSelector({"app": "b"}),
+        LabelSelector(),
+        LabelSelector({}, (Expression("app", "In", ("a", "b")),)),
+        LabelSelector({}, (Expression("app", "NotIn", ("a",)),)),
+        LabelSelector({}, (Expression("tier", "Exists"),)),
+        LabelSelector({}, (Expression("tier", "DoesNotExist"),)),
+        LabelSelector({"app": "a"}, (Expression("tier", "In", ("b",)),)),
+    ]
+)
+
+namespace_selectors = some(
+    [
+        None,
+        None,
+        LabelSelector(),
+        LabelSelector({"env": "prod"}),
+        LabelSelector({}, (Expression("env", "Exists"),)),
+        LabelSelector({}, (Expression("env", "NotIn", ("dev",)),)),
+    ]
+)
+
+pod_terms = st.lists(
+    st.builds(
+        PodTerm,
+        topology_key=some(["zone", "rack", "kubernetes.io/hostname", "zone", "nowhere"]),
+        selector=st.one_of(selectors, selectors, selectors, st.none()),
+        namespaces=some([(), (), ("team",), ("default", "other")]),
+        namespace_selector=namespace_selectors,
+        match_label_keys=some([(), (), ("tier",)]),
+        mismatch_label_keys=some([(), (), (), ("app",)]),
+    ),
+    min_size=1,
+    max_size=2,
+).map(tuple)
+
+spreads = st.one_of(
+    st.just(()),
+    st.lists(
+        st.builds(
+            Spread,
+            max_skew=some([1, 1, 2]),
+            topology_key=some(TOPOLOGIES),
+            when_unsatisfiable=st.just("DoNotSchedule"),
+            selector=selectors,
+            min_domains=some([0, 0, 2, 3, 5]),
+            node_affinity_policy=some(["Honor", "Ignore"]),
+            node_taints_policy=some(["Ignore", "Honor"]),
+            match_label_keys=some([(), (), ("tier",)]),
+        ),
+        min_size=1,
+        max_size=2,
+        unique_by=lambda spread: spread.topology_key,
+    ).map(tuple),
+)
