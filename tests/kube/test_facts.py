@@ -10,9 +10,23 @@ from restow.domain.fold import apply
 from restow.domain.state import ClusterState
 from restow.kube import decode as d
 from restow.kube import wire
+from restow.kube.describe import pod_fact
 from restow.kube.facts import Batch
 from restow.kube.known import StateKnown
+from restow.kube.objects import OBJECTS
 from restow.kube.reflector import Bookmark, Delete, Replace, Restart, Upsert
+
+NAMED = {
+    "pod_group": d.POD_GROUPS.name,
+    "queue": d.QUEUES.name,
+    "priority_class": d.PRIORITY_CLASSES.name,
+    "namespace": d.NAMESPACES.name,
+    "claim": d.CLAIMS.name,
+    "volume": d.VOLUMES.name,
+    "storage_class": d.STORAGE_CLASSES.name,
+    "csi_node": d.CSI_NODES.name,
+    "numa": d.NUMA.name,
+}
 
 
 class Fold:
@@ -20,6 +34,7 @@ class Fold:
 
     def __init__(self):
         self.shapes, self.nodes, self.pods, self.workloads, self.reservations = set(), {}, {}, {}, {}
+        self.others = {}
 
     def shape(self, shape):
         return shape in self.shapes
@@ -36,13 +51,27 @@ class Fold:
     def reservation(self, uid):
         return self.reservations.get(uid)
 
+    def fact(self, collection, key):
+        return self.others.get((collection, key))
+
     def keys(self, collection):
+        if collection in OBJECTS:
+            return [key for name, key in self.others if name == collection]
         return {
             d.NODES.name: self.nodes,
             d.PODS.name: self.pods,
             d.REPLICASETS.name: self.workloads,
             d.VOLCANO_RESERVATIONS.name: self.reservations,
         }[collection]
+
+    def other(self, event):
+        """Objects that are one fact: `pod_group_observed` is kept, `pod_group_gone` takes it out again."""
+        name, end = NAMED[event.__struct_config__.tag.removeprefix("cluster.").rpartition("_")[0]], type(event).__name__
+        key = event.node if hasattr(event, "node") else "/".join(filter(None, (getattr(event, "namespace", ""), event.name)))
+        if end.endswith("Gone"):
+            del self.others[name, key]
+        else:
+            self.others[name, key] = event
 
     def commit(self, batch: Batch) -> list:
         """Folds a batch; the names of its events."""
@@ -53,7 +82,7 @@ class Fold:
                     self.shapes.add(shape)
                 case e.PodObserved(uid):
                     assert event.shape in self.shapes
-                    moving = (event.node, event.phase, event.ready, event.deleting, event.reason, event.devices)
+                    moving = (event.node, event.phase, event.ready, event.deleting, event.reason, event.devices, event.started)
                     self.pods[uid] = event, e.PodChanged(uid, *moving)
                 case e.PodChanged(uid):
                     self.pods[uid] = self.pods[uid][0], event
@@ -72,7 +101,14 @@ class Fold:
                     self.reservations[uid] = event
                 case e.ReservationGone(uid):
                     del self.reservations[uid]
+                case e.Synced():
+                    pass
+                case _:
+                    self.other(event)
         return [event.__struct_config__.tag.removeprefix("cluster.") for event in batch.events()]
+
+
+STARTED = pod_fact(pod("deployment"))[2].started
 
 
 def say(fold: Fold, collection: d.Collection, *changes) -> list:
@@ -133,7 +169,7 @@ def test_a_pod_that_moved_on_says_only_its_moving_part():
     batch.add(d.PODS, Upsert(moved(phase="Failed", reason="Evicted", conditions=[])))
     (event,) = batch.events()
     uid = pod("deployment").metadata.uid
-    assert event == e.PodChanged(uid, "node-000", "Failed", False, 0, "Evicted")
+    assert event == e.PodChanged(uid, "node-000", "Failed", False, 0, "Evicted", started=STARTED)
 
 
 def test_a_pod_whose_description_changed_is_observed_in_full():

@@ -1,4 +1,4 @@
-"""Which annotations a rule reads: the one list. Everything else on a pod stays out of the log (DESIGN 3)."""
+"""Which annotations a rule reads: the one list. Everything else on a pod or a PodGroup stays out of the log (DESIGN 3)."""
 
 from collections.abc import Iterable, Mapping
 
@@ -15,6 +15,12 @@ TARGET_RESERVATION = "scheduling.volcano.sh/target-reservation"
 RESERVEABLE = "volcano.sh/reserveable"
 MAXIMUM_RUNTIME = "volcano.sh/maximum-runtime"
 RESOURCE_SPEC = "scheduling.koordinator.sh/resource-spec"
+PREEMPTABLE = "volcano.sh/preemptable"
+COOLDOWN_TIME = "volcano.sh/cooldown-time"
+WAITING_TIMES = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
+"""How long a job may wait (plugin sla); the second is its name in older releases."""
+QUEUE_NAMES = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
+"""The queue of a pod that has no PodGroup."""
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 MIGRATION = "restow.dev/migration"
 """On a pod: `aborted` makes every late eviction fail (DESIGN 5). As a label of a Reservation: the migration it serves."""
@@ -33,7 +39,14 @@ KEPT = frozenset(
         MAXIMUM_RUNTIME,
         RESOURCE_SPEC,
         DELETION_COST,
+        PREEMPTABLE,
+        COOLDOWN_TIME,
+        *WAITING_TIMES,
+        *QUEUE_NAMES,
     }
+)
+KEPT_OF_GROUP = frozenset(
+    {TARGET_RESERVATION, RESERVEABLE, MAXIMUM_RUNTIME, PREEMPTABLE, COOLDOWN_TIME, *WAITING_TIMES}
 )
 KEPT_PREFIXES = ("restow.dev/", "descheduler.alpha.kubernetes.io/", "scheduling.koordinator.sh/reservation-")
 
@@ -51,6 +64,11 @@ def kept(annotations: Mapping[str, str] | None) -> dict[str, str]:
     if not annotations:
         return {}
     return {k: v for k, v in annotations.items() if k in KEPT or k.startswith(KEPT_PREFIXES)}
+
+
+def kept_of_group(annotations: Mapping[str, str] | None) -> dict[str, str]:
+    """The same for a PodGroup."""
+    return {k: v for k, v in (annotations or {}).items() if k in KEPT_OF_GROUP}
 
 
 class _Device(msgspec.Struct):

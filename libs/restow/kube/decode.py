@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from restow.kube import wire
+from restow.kube import wire_objects as objects
 
 W = TypeVar("W")
 
@@ -78,13 +79,14 @@ class Collection(Generic[W]):
     """One collection of the API: where it is and how its objects are read.
 
     `name` is kubectl's full name of the resource (`pods`, `reservations.batch.volcano.sh`) and identifies the collection
-    in the log; `kind` is its objects' kind. Nodes are known by name, everything else by uid.
+    in the log; `kind` is its objects' kind. What others refer to by name is known by it (`namespace/name` where it has a
+    namespace), everything else by uid. An `optional` collection is defined by a CRD that may not be installed, or later.
     """
 
-    __slots__ = ("_event", "_events", "_list", "_lists", "_one", "by_name", "kind", "name", "path")
+    __slots__ = ("_event", "_events", "_list", "_lists", "_one", "by_name", "kind", "name", "optional", "path")
 
-    def __init__(self, name: str, kind: str, path: str, form: type[W], by_name: bool = False):
-        self.name, self.kind, self.path, self.by_name = name, kind, path, by_name
+    def __init__(self, name: str, kind: str, path: str, form: type[W], by_name: bool = False, optional: bool = False):
+        self.name, self.kind, self.path, self.by_name, self.optional = name, kind, path, by_name, optional
         self._list: msgspec.json.Decoder[_List[W]] = msgspec.json.Decoder(_List[form])  # type: ignore[valid-type]
         self._lists = msgspec.json.Decoder(_List[msgspec.Raw])
         self._event: msgspec.json.Decoder[_Event[W]] = msgspec.json.Decoder(_Event[form])  # type: ignore[valid-type]
@@ -133,10 +135,10 @@ class Collection(Generic[W]):
             return self._undecodable(raw, str(error))
 
     def key(self, one: W | Undecodable) -> str:
-        if isinstance(one, Undecodable):
-            return one.name if self.by_name else one.uid
-        meta = one.metadata  # type: ignore[attr-defined]
-        return meta.name if self.by_name else meta.uid
+        meta: Any = one if isinstance(one, Undecodable) else one.metadata  # type: ignore[attr-defined]
+        if not self.by_name:
+            return str(meta.uid)
+        return f"{meta.namespace}/{meta.name}" if meta.namespace else str(meta.name)
 
     def _undecodable(self, raw: bytes | msgspec.Raw, message: str) -> Undecodable:
         try:
@@ -200,13 +202,64 @@ PODS = Collection("pods", "Pod", "/api/v1/pods", wire.Pod)
 REPLICASETS = Collection("replicasets.apps", "ReplicaSet", "/apis/apps/v1/replicasets", wire.Workload)
 JOBS = Collection("jobs.batch", "Job", "/apis/batch/v1/jobs", wire.Workload)
 VOLCANO_RESERVATIONS = Collection(
-    "reservations.batch.volcano.sh", "Reservation", "/apis/batch.volcano.sh/v1alpha1/reservations", wire.Reservation
+    "reservations.batch.volcano.sh",
+    "Reservation",
+    "/apis/batch.volcano.sh/v1alpha1/reservations",
+    wire.Reservation,
+    optional=True,
 )
 KOORDINATOR_RESERVATIONS = Collection(
     "reservations.scheduling.koordinator.sh",
     "Reservation",
     "/apis/scheduling.koordinator.sh/v1alpha1/reservations",
     wire.Reservation,
+    optional=True,
+)
+NAMESPACES = Collection("namespaces", "Namespace", "/api/v1/namespaces", objects.Named, by_name=True)
+PRIORITY_CLASSES = Collection(
+    "priorityclasses.scheduling.k8s.io",
+    "PriorityClass",
+    "/apis/scheduling.k8s.io/v1/priorityclasses",
+    objects.PriorityClass,
+    by_name=True,
+)
+QUEUES = Collection(
+    "queues.scheduling.volcano.sh",
+    "Queue",
+    "/apis/scheduling.volcano.sh/v1beta1/queues",
+    objects.Custom,
+    by_name=True,
+    optional=True,
+)
+POD_GROUPS = Collection(
+    "podgroups.scheduling.volcano.sh",
+    "PodGroup",
+    "/apis/scheduling.volcano.sh/v1beta1/podgroups",
+    objects.Custom,
+    by_name=True,
+    optional=True,
+)
+STORAGE_CLASSES = Collection(
+    "storageclasses.storage.k8s.io",
+    "StorageClass",
+    "/apis/storage.k8s.io/v1/storageclasses",
+    objects.StorageClass,
+    by_name=True,
+)
+CLAIMS = Collection(
+    "persistentvolumeclaims", "PersistentVolumeClaim", "/api/v1/persistentvolumeclaims", objects.Claim, by_name=True
+)
+VOLUMES = Collection(
+    "persistentvolumes", "PersistentVolume", "/api/v1/persistentvolumes", objects.Volume, by_name=True
+)
+CSI_NODES = Collection("csinodes.storage.k8s.io", "CSINode", "/apis/storage.k8s.io/v1/csinodes", objects.CsiNode, by_name=True)
+NUMA = Collection(
+    "noderesourcetopologies.topology.node.k8s.io",
+    "NodeResourceTopology",
+    "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies",
+    objects.Topology,
+    by_name=True,
+    optional=True,
 )
 COLLECTIONS: tuple[Collection[Any], ...] = (
     NODES,
@@ -215,4 +268,13 @@ COLLECTIONS: tuple[Collection[Any], ...] = (
     JOBS,
     VOLCANO_RESERVATIONS,
     KOORDINATOR_RESERVATIONS,
+    NAMESPACES,
+    PRIORITY_CLASSES,
+    QUEUES,
+    POD_GROUPS,
+    STORAGE_CLASSES,
+    CLAIMS,
+    VOLUMES,
+    CSI_NODES,
+    NUMA,
 )

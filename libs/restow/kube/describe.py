@@ -1,4 +1,5 @@
-"""Wire form → contract facts: pure functions, one a kind. Reservations are in `reservations`."""
+"""Wire form → contract facts: pure functions, one a kind. Reservations are in `reservations`, what pods refer to in
+`objects`."""
 
 from datetime import datetime
 
@@ -72,13 +73,14 @@ def pod_fact(pod: wire.Pod, shaper: Shaper = _shaper) -> tuple[v.PodShape, Shape
         deleting=millis(meta.deletion_timestamp),
         reason=status.reason,
         devices=_devices(annotations),
+        started=millis(status.start_time),
     )
     return shaped.shape, shaped.id, fact
 
 
 def pod_changed(pod: e.PodObserved) -> e.PodChanged:
     """The moving part of a pod."""
-    return e.PodChanged(pod.pod, pod.node, pod.phase, pod.ready, pod.deleting, pod.reason, pod.devices)
+    return e.PodChanged(pod.pod, pod.node, pod.phase, pod.ready, pod.deleting, pod.reason, pod.devices, pod.started)
 
 
 def workload_fact(workload: wire.Workload, kind: str) -> e.WorkloadObserved | None:

@@ -14,6 +14,7 @@ from restow.contracts.values import PodShape
 from restow.kube import decode as d
 from restow.kube import reflector as r
 from restow.kube.describe import node_fact, pod_changed, pod_fact, workload_fact
+from restow.kube.objects import OBJECTS
 from restow.kube.requests import FactError
 from restow.kube.reservations import Door, reservation_fact
 
@@ -31,8 +32,12 @@ class Known(Protocol):
 
     def workload(self, uid: str) -> e.WorkloadObserved | None: ...
     def reservation(self, uid: ReservationUid) -> e.ReservationObserved | None: ...
+    def fact(self, collection: str, key: str) -> e.Event | None:
+        """Of a collection in `OBJECTS`."""
+        ...
+
     def keys(self, collection: str) -> Iterable[str]:
-        """Of everything that is known of this collection (`Collection.name`): node names, uids."""
+        """Of everything that is known of this collection (`Collection.name`), as `Collection.key` makes them."""
         ...
 
 
@@ -88,6 +93,8 @@ class Batch:
                 self._node(node_fact(one))
             elif (door := _DOORS.get(collection.name)) is not None:
                 self._reservation(collection, *reservation_fact(one, door))
+            elif (form := OBJECTS.get(collection.name)) is not None:
+                self._object(collection, collection.key(one), form.describe(one))
             else:
                 self._workload(collection, workload_fact(one, collection.kind), one.metadata.uid)
         except FactError as error:
@@ -117,6 +124,15 @@ class Batch:
             self._events.append(e.NodeGone(fact.name))
         self._say(d.NODES, fact.name, fact, fact)
 
+    def _object(self, collection: d.Collection[Any], key: str, fact: e.Event) -> None:
+        known = self._lookup(collection, key)
+        if known == fact:
+            return
+        if known is not None and getattr(known, "uid", "") != getattr(fact, "uid", ""):
+            # Another object under the same name: what was decided for the first one does not count for it.
+            self._events.append(OBJECTS[collection.name].gone(key))
+        self._say(collection, key, fact, fact)
+
     def _workload(self, collection: d.Collection[Any], fact: e.WorkloadObserved | None, uid: str) -> None:
         if fact is None:
             self._gone(collection, uid)
@@ -141,6 +157,8 @@ class Batch:
             event = e.NodeGone(NodeName(key))
         elif collection.name in _DOORS:
             event = e.ReservationGone(ReservationUid(key))
+        elif (form := OBJECTS.get(collection.name)) is not None:
+            event = form.gone(key)
         else:
             event = e.WorkloadGone(key)
         self._say(collection, key, None, event)
@@ -166,6 +184,8 @@ class Batch:
             return self._known.node(NodeName(key))
         if collection.name in _DOORS:
             return self._known.reservation(ReservationUid(key))
+        if collection.name in OBJECTS:
+            return self._known.fact(collection.name, key)
         return self._known.workload(key)
 
     def _all_keys(self, collection: d.Collection[Any]) -> set[str]:

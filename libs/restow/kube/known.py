@@ -1,11 +1,13 @@
 """The fold, as the diff of `facts` asks it."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from restow.contracts import events as e
 from restow.contracts.ids import NodeName, PodUid, ReservationUid, ShapeId
 from restow.domain.state import ClusterState
 from restow.kube import decode as d
+from restow.kube.objects import OBJECTS, place
 
 
 class StateKnown:
@@ -31,6 +33,10 @@ class StateKnown:
         known = self._state.reservations.get(uid)
         return None if known is None or known.gone else known.fact
 
+    def fact(self, collection: str, key: str) -> e.Event | None:
+        held: dict[Any, e.Event] = getattr(self._state, OBJECTS[collection].held_in)
+        return held.get(place(key) if collection == d.POD_GROUPS.name else key)
+
     def keys(self, collection: str) -> Iterable[str]:
         state = self._state
         match collection:
@@ -45,6 +51,9 @@ class StateKnown:
             case d.REPLICASETS.name | d.JOBS.name as name:
                 kind = d.REPLICASETS.kind if name == d.REPLICASETS.name else d.JOBS.kind
                 return [uid for uid, known in state.workloads.items() if known.kind == kind]
+            case name if name in OBJECTS:
+                held = getattr(state, OBJECTS[name].held_in)
+                return ["/".join(key) for key in held] if name == d.POD_GROUPS.name else list(held)
             case _:
                 raise ValueError(f"{collection!r} is not watched; allowed: {', '.join(c.name for c in d.COLLECTIONS)}")
 

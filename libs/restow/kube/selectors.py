@@ -23,9 +23,7 @@ def affinities(affinity: wire.Affinity | None) -> Affinities:
         return Affinities()
     node = affinity.node_affinity or wire.NodeAffinity()
     return Affinities(
-        required=None
-        if node.required is None
-        else tuple(sorted(map(_node_term, node.required.node_selector_terms or ()), key=_sort)),
+        required=node_terms(node.required),
         preferred=tuple(
             sorted(
                 (v.PreferredNodeTerm(p.weight, _node_term(p.preference or wire.NodeTerm())) for p in node.preferred or ()),
@@ -41,6 +39,13 @@ def selector(selector: wire.LabelSelector | None) -> v.LabelSelector | None:
     if selector is None:
         return None
     return v.LabelSelector(labels=selector.match_labels or {}, expressions=_expressions(selector.match_expressions))
+
+
+def node_terms(selector: wire.NodeSelector | None) -> tuple[v.NodeTerm, ...] | None:
+    """None where there is no selector: every node. A selector without terms selects none."""
+    if selector is None:
+        return None
+    return tuple(sorted(map(_node_term, selector.node_selector_terms or ()), key=_sort))
 
 
 def spread(constraints: Iterable[wire.Spread] | None) -> tuple[v.Spread, ...]:

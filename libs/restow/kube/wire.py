@@ -191,6 +191,7 @@ class Condition(Wire):
 class PodStatus(Wire):
     phase: str = ""
     reason: str = ""
+    start_time: datetime | None = None
     conditions: list[Condition] | None = None
 
 

@@ -1,4 +1,8 @@
-"""cluster_watcher: list and watch become facts. It decides nothing and has no effects."""
+"""cluster_watcher: list and watch become facts. It decides nothing and has no effects.
+
+Pods come last: what the first list of every other collection holds is in the log before the first pod is, so that no pod is
+judged by a queue, a claim or a Reservation that is merely not there yet.
+"""
 
 import asyncio
 from typing import Any
@@ -11,7 +15,8 @@ from restow.runtime import logs
 from restow.runtime.service import Context, Parts, Service, Shaping
 from restow.runtime.signals import Bell
 
-QUIET_REASONS = ("Expired", "Status404")
+NOT_SERVED = "Status404"
+QUIET_REASONS = ("Expired", NOT_SERVED)
 """History is finite, and a CRD may not be installed (yet): nothing to worry about."""
 
 
@@ -31,6 +36,22 @@ def assemble(context: Context, observer: Observer) -> Parts:
     return Parts(tasks=[watches.run()], checks=[watches.problem])
 
 
+class Gate:
+    """Open once every collection but the pods was listed to its end, or is of a CRD that is not installed."""
+
+    def __init__(self) -> None:
+        self.missing = {collection.name for collection in d.COLLECTIONS if collection is not d.PODS}
+        self._open = asyncio.Event()
+
+    def passed(self, name: str) -> None:
+        self.missing.discard(name)
+        if not self.missing:
+            self._open.set()
+
+    async def wait(self) -> None:
+        await self._open.wait()
+
+
 class Watches:
     """All collections, watched while this process leads, and listed again after somebody else wrote facts."""
 
@@ -38,6 +59,7 @@ class Watches:
         self._context, self._observer = context, observer
         self._reflectors: dict[str, Reflector[Any]] = {}
         self._why: dict[str, str] = {}
+        self._gate = Gate()
         self._led = Bell()
         self._log = logs.get(service="cluster_watcher")
         self._context.leadership.changed.append(self._led.ring)
@@ -49,8 +71,9 @@ class Watches:
             return ""
         missing = [
             f"{c.name} ({self._why.get(c.name, 'not listed yet')})"
-            for c in (d.NODES, d.PODS)
-            if not (c.name in self._reflectors and self._reflectors[c.name].synced)
+            for c in d.COLLECTIONS
+            if c.name in self._gate.missing
+            or (c in (d.NODES, d.PODS) and not (c.name in self._reflectors and self._reflectors[c.name].synced))
         ]
         return f"waiting for {', '.join(missing)}" if missing else ""
 
@@ -59,6 +82,7 @@ class Watches:
             while not self._context.leadership.leading:
                 await self._led.wait()
             self._observer.relist.clear()
+            self._gate = Gate()
             tasks = [asyncio.create_task(self._watch(c), name=f"watch {c.name}") for c in d.COLLECTIONS]
             again = asyncio.create_task(self._observer.relist.wait())
             try:
@@ -73,22 +97,27 @@ class Watches:
                 self._observer.forget()
 
     async def _watch(self, collection: d.Collection[Any]) -> None:
-        context, observer = self._context, self._observer
-        optional = collection in (d.VOLCANO_RESERVATIONS, d.KOORDINATOR_RESERVATIONS)
+        context, observer, gate = self._context, self._observer, self._gate
         reflector = Reflector(
             collection, context.state.synced.get(collection.name, ""),
-            Config(max_backoff=3_000 if optional else 10_000), half_jitter,
+            Config(max_backoff=3_000 if collection.optional else 10_000), half_jitter,
         )
         self._reflectors[collection.name] = reflector
         async for changes in watch(context.client, reflector):
             restarts = [change for change in changes if isinstance(change, Restart)]
             for restart in restarts:
                 self._restarted(collection, restart)
+                if collection.optional and restart.reason == NOT_SERVED:
+                    gate.passed(collection.name)
             if restarts:
                 changes = [change for change in changes if not isinstance(change, Restart)]
             if changes:
+                if collection is d.PODS:
+                    await gate.wait()
                 observer.add(collection, changes, reflector.version if reflector.synced else "")
                 context.commander.wake()
+                if reflector.synced:
+                    gate.passed(collection.name)
                 await observer.room()
 
     def _restarted(self, collection: d.Collection[Any], restart: Restart) -> None:

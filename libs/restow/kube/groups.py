@@ -1,0 +1,136 @@
+"""Volcano's PodGroups and Queues, PriorityClasses and Namespaces → facts: pure functions, one a kind.
+
+PodGroups and Queues never raise for what the object says: `invalid` says, with path, value and what is allowed, why it cannot
+be read, and then the fact has its identity and little else. Whether queues fit together (parents, cycles, sums) is the
+session's to judge.
+"""
+
+from typing import TypeVar
+
+import msgspec
+
+from restow.contracts import events as e
+from restow.kube import wire_objects as w
+from restow.kube.annotations import kept_of_group
+from restow.kube.decode import BAD_JSON
+from restow.kube.describe import millis
+from restow.kube.explain import explained
+from restow.kube.quotas import quota
+from restow.kube.requests import FactError
+
+OPEN = "Open"
+_MOST = 2**31 - 1
+
+F = TypeVar("F")
+_group_spec = msgspec.json.Decoder(w.PodGroupSpec)
+_group_status = msgspec.json.Decoder(w.PodGroupStatus)
+_queue_spec = msgspec.json.Decoder(w.QueueSpec)
+_queue_status = msgspec.json.Decoder(w.QueueStatus)
+
+
+def pod_group_fact(group: w.Custom) -> e.PodGroupObserved:
+    """Of its status only the phase: counts and conditions are mostly our own."""
+    meta = group.metadata
+    fact = e.PodGroupObserved(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        created=millis(meta.creation_timestamp),
+        annotations=kept_of_group(meta.annotations),
+        phase=_status(_group_status, group.status, w.PodGroupStatus()).phase or "",
+        deleting=millis(meta.deletion_timestamp),
+    )
+    try:
+        spec = _spec(_group_spec, group.spec, w.PodGroupSpec())
+        fact = msgspec.structs.replace(fact, queue=spec.queue or "", priority_class=spec.priority_class_name or "")
+        return msgspec.structs.replace(
+            fact,
+            min_member=_within(spec.min_member or 0, "spec.minMember"),
+            min_task_member={
+                task: _within(count, f'spec.minTaskMember["{task}"]')
+                for task, count in sorted((spec.min_task_member or {}).items())
+            },
+            min_resources=quota(spec.min_resources, "spec.minResources"),
+        )
+    except FactError as error:
+        return msgspec.structs.replace(fact, invalid=str(error))
+
+
+def queue_fact(queue: w.Custom) -> e.QueueObserved:
+    """A queue is closed through its status (Volcano's queue controller, `vcctl queue operate`); v1alpha2 had the state in
+    the spec, and status wins. Bounds are those of Volcano's admission: weight above 0, guarantee ≤ deserved ≤
+    capability."""
+    meta = queue.metadata
+    status = _status(_queue_status, queue.status, w.QueueStatus()).state
+    fact = e.QueueObserved(
+        name=meta.name, uid=meta.uid, created=millis(meta.creation_timestamp), state=status or OPEN
+    )
+    try:
+        spec = _spec(_queue_spec, queue.spec, w.QueueSpec())
+        fact = msgspec.structs.replace(fact, parent=spec.parent or "", state=status or spec.state or OPEN)
+        capability = quota(spec.capability, "spec.capability")
+        guarantee = quota(spec.guarantee.resource if spec.guarantee else None, "spec.guarantee.resource")
+        deserved = quota(spec.deserved, "spec.deserved")
+        _below(guarantee, "spec.guarantee.resource", capability, "spec.capability")
+        _below(deserved, "spec.deserved", capability, "spec.capability")
+        _below(guarantee, "spec.guarantee.resource", deserved, "spec.deserved")
+        return msgspec.structs.replace(
+            fact,
+            weight=_within(1 if spec.weight is None else spec.weight, "spec.weight", least=1),
+            capability=capability,
+            guarantee=guarantee,
+            deserved=deserved,
+            reclaimable=spec.reclaimable is not False,
+            priority=_within(spec.priority or 0, "spec.priority", least=-_MOST - 1),
+        )
+    except FactError as error:
+        return msgspec.structs.replace(fact, invalid=str(error))
+
+
+def priority_class_fact(priority: w.PriorityClass) -> e.PriorityClassObserved:
+    return e.PriorityClassObserved(
+        name=priority.metadata.name,
+        value=_within(priority.value, "value", least=-_MOST - 1),
+        default=bool(priority.global_default),
+        preemption=priority.preemption_policy or "PreemptLowerPriority",
+    )
+
+
+def namespace_fact(namespace: w.Named) -> e.NamespaceObserved:
+    return e.NamespaceObserved(namespace.metadata.name, namespace.metadata.labels or {})
+
+
+def _spec(decoder: msgspec.json.Decoder[F], raw: msgspec.Raw, nothing: F) -> F:
+    if _absent(raw):
+        return nothing
+    try:
+        return decoder.decode(raw)
+    except BAD_JSON as error:
+        raise FactError(explained(decoder, str(error), raw)) from error
+
+
+def _status(decoder: msgspec.json.Decoder[F], raw: msgspec.Raw, nothing: F) -> F:
+    """A status that cannot be read says nothing: it is ours to write, or nobody's."""
+    if _absent(raw):
+        return nothing
+    try:
+        return decoder.decode(raw)
+    except BAD_JSON:
+        return nothing
+
+
+def _absent(raw: msgspec.Raw) -> bool:
+    return bytes(raw) in (b"", b"null")
+
+
+def _within(value: int, path: str, least: int = 0) -> int:
+    if least <= value <= _MOST:
+        return value
+    raise FactError(f"{path}: {value}; allowed: {least} to {_MOST}")
+
+
+def _below(amounts: dict[str, int], path: str, bounds: dict[str, int], bound: str) -> None:
+    for name, amount in amounts.items():
+        most = bounds.get(name)
+        if most is not None and amount > most:
+            raise FactError(f'{path}["{name}"]: {amount} is above {bound}; allowed: up to {most}')

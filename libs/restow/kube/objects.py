@@ -1,0 +1,38 @@
+"""Collections whose objects are each one fact, known by name: what pods refer to. One line a collection."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from restow.contracts import events as e
+from restow.contracts.ids import NodeName
+from restow.kube import decode as d
+from restow.kube import groups, numa, volumes
+
+
+class Form(msgspec.Struct, frozen=True):
+    """How an object becomes a fact (raises FactError), how its end does (by its key), and the map of the fold it is in."""
+
+    describe: Callable[[Any], e.Event]
+    gone: Callable[[str], e.Event]
+    held_in: str
+
+
+def place(key: str) -> tuple[str, str]:
+    """Namespace and name of a key."""
+    namespace, _, name = key.partition("/")
+    return namespace, name
+
+
+OBJECTS: dict[str, Form] = {
+    d.NAMESPACES.name: Form(groups.namespace_fact, e.NamespaceGone, "namespaces"),
+    d.PRIORITY_CLASSES.name: Form(groups.priority_class_fact, e.PriorityClassGone, "priority_classes"),
+    d.QUEUES.name: Form(groups.queue_fact, e.QueueGone, "queues"),
+    d.POD_GROUPS.name: Form(groups.pod_group_fact, lambda key: e.PodGroupGone(*place(key)), "pod_groups"),
+    d.STORAGE_CLASSES.name: Form(volumes.storage_class_fact, e.StorageClassGone, "storage_classes"),
+    d.CLAIMS.name: Form(volumes.claim_fact, lambda key: e.ClaimGone(*place(key)), "claims"),
+    d.VOLUMES.name: Form(volumes.volume_fact, e.VolumeGone, "volumes"),
+    d.CSI_NODES.name: Form(volumes.csi_node_fact, lambda key: e.CsiNodeGone(NodeName(key)), "csi_nodes"),
+    d.NUMA.name: Form(numa.numa_fact, lambda key: e.NumaGone(NodeName(key)), "numa"),
+}

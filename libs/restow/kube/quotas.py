@@ -1,0 +1,29 @@
+"""Amounts that stand for many pods or for a whole queue, in Restow's columns."""
+
+from collections.abc import Mapping
+
+from restow.domain import resources as r
+from restow.domain.quantity import INT64_MAX
+from restow.kube import wire
+from restow.kube.requests import FactError, canonical
+
+_GPU_MILLI = {r.NVIDIA_GPU: r.WHOLE, r.ALIBABA_GPU_COUNT: r.WHOLE, r.ALIBABA_GPU_MILLI: 1} | dict.fromkeys(r.PERCENT_NAMES, r.WHOLE // 100)
+"""Thousandths of a device in one unit of each name."""
+
+
+def quota(quantities: Mapping[str, wire.Quantity] | None, path: str) -> dict[str, int]:
+    """In canonical units and in `ordered` order. Zeros stay: a capability of 0 allows nothing, one that is absent
+    anything. Of several names for GPUs the greatest amount counts, as on nodes. Raises FactError."""
+    amounts = canonical(quantities, path)
+    columns = {name: amount for name, amount in amounts.items() if name not in r.GPU_NAMES}
+    gpus = [_milli(name, amount, path) for name, amount in amounts.items() if name in r.GPU_NAMES]
+    if gpus:
+        columns[r.GPU_MILLI] = max(gpus)
+    return {name: columns[name] for name in r.ordered(columns)}
+
+
+def _milli(name: str, amount: int, path: str) -> int:
+    most = INT64_MAX // _GPU_MILLI[name]
+    if amount > most:
+        raise FactError(f'{path}["{name}"]: {amount} is too large; allowed: up to {most}')
+    return amount * _GPU_MILLI[name]

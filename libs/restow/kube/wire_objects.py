@@ -1,0 +1,177 @@
+"""The slim wire form of what pods refer to: groups, queues, classes, volumes, NUMA zones (see `wire`).
+
+Objects of Volcano's CRDs keep spec and status raw: they are read later, so that a bad one is a fact and not an error. The
+rest is validated by the API server.
+"""
+
+import msgspec
+
+from restow.kube.wire import Meta, NodeSelector, Quantity, Resources, Wire
+
+
+class Named(Wire):
+    """Only its metadata counts: a Namespace."""
+
+    metadata: Meta
+
+
+class Custom(Wire):
+    """A PodGroup or a Queue."""
+
+    metadata: Meta
+    spec: msgspec.Raw = msgspec.Raw()
+    status: msgspec.Raw = msgspec.Raw()
+
+
+class PodGroupSpec(Wire):
+    min_member: int | None = None
+    min_task_member: dict[str, int] | None = None
+    min_resources: dict[str, Quantity] | None = None
+    queue: str | None = None
+    priority_class_name: str | None = None
+
+
+class PodGroupStatus(Wire):
+    phase: str | None = None
+
+
+class Guarantee(Wire):
+    resource: dict[str, Quantity] | None = None
+
+
+class QueueSpec(Wire):
+    """`state` is where the v1alpha2 form had it."""
+
+    weight: int | None = None
+    capability: dict[str, Quantity] | None = None
+    guarantee: Guarantee | None = None
+    deserved: dict[str, Quantity] | None = None
+    reclaimable: bool | None = None
+    parent: str | None = None
+    priority: int | None = None
+    state: str | None = None
+
+
+class QueueStatus(Wire):
+    state: str | None = None
+
+
+class PriorityClass(Wire):
+    metadata: Meta
+    value: int = 0
+    global_default: bool | None = None
+    preemption_policy: str | None = None
+
+
+class ClaimSpec(Wire):
+    volume_name: str | None = None
+    storage_class_name: str | None = None
+    access_modes: list[str] | None = None
+    resources: Resources | None = None
+    volume_mode: str | None = None
+
+
+class Phase(Wire):
+    phase: str | None = None
+
+
+class Claim(Wire):
+    """A PersistentVolumeClaim."""
+
+    metadata: Meta
+    spec: ClaimSpec | None = None
+    status: Phase | None = None
+
+
+class ClaimReference(Wire):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class VolumeNodeAffinity(Wire):
+    required: NodeSelector | None = None
+
+
+class CsiSource(Wire):
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class VolumeSpec(Wire):
+    capacity: dict[str, Quantity] | None = None
+    storage_class_name: str | None = None
+    access_modes: list[str] | None = None
+    volume_mode: str | None = None
+    claim_ref: ClaimReference | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: CsiSource | None = None
+
+
+class Volume(Wire):
+    """A PersistentVolume."""
+
+    metadata: Meta
+    spec: VolumeSpec | None = None
+    status: Phase | None = None
+
+
+class TopologyRule(Wire):
+    key: str = ""
+    values: list[str] | None = None
+
+
+class TopologyTerm(Wire):
+    match_label_expressions: list[TopologyRule] | None = None
+
+
+class StorageClass(Wire):
+    metadata: Meta
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+    allowed_topologies: list[TopologyTerm] | None = None
+
+
+class CsiLimit(Wire):
+    count: int | None = None
+
+
+class CsiDriver(Wire):
+    name: str = ""
+    allocatable: CsiLimit | None = None
+
+
+class CsiNodeSpec(Wire):
+    drivers: list[CsiDriver] | None = None
+
+
+class CsiNode(Wire):
+    metadata: Meta
+    spec: CsiNodeSpec | None = None
+
+
+class ZoneResource(Wire):
+    """`available` is not read: it changes with every pod, and what is left is the fold's to know."""
+
+    name: str = ""
+    allocatable: Quantity | None = None
+
+
+class Zone(Wire):
+    name: str = ""
+    type: str = ""
+    resources: list[ZoneResource] | None = None
+
+
+class Attribute(Wire):
+    name: str = ""
+    value: str = ""
+
+
+class Topology(Wire):
+    """A NodeResourceTopology. It has no spec and no status."""
+
+    metadata: Meta
+    topology_policies: list[str] | None = None
+    attributes: list[Attribute] | None = None
+    zones: list[Zone] | None = None
