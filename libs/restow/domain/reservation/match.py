@@ -3,31 +3,11 @@
 from collections import Counter
 
 from restow.contracts.events import PodObserved
-from restow.contracts.values import Expression, LabelSelector, ObjectRef, OwnerRule, ReservationSpec
+from restow.contracts.values import ObjectRef, OwnerRule, ReservationSpec
 from restow.domain.groups import Group
 from restow.domain.records import Reservation
+from restow.domain.selectors import selects
 from restow.domain.state import ClusterState
-
-
-def selects(selector: LabelSelector, labels: dict[str, str]) -> bool:
-    """metav1.LabelSelector: all of it must hold; an empty one selects everything."""
-    return all(labels.get(k) == v for k, v in selector.labels.items()) and all(
-        _holds(e, labels) for e in selector.expressions
-    )
-
-
-def _holds(e: Expression, labels: dict[str, str]) -> bool:
-    have = labels.get(e.key)
-    match e.operator:
-        case "In":
-            return have in e.values
-        case "NotIn":
-            return have not in e.values
-        case "Exists":
-            return have is not None
-        case "DoesNotExist":
-            return have is None
-    return False
 
 
 def _refers(ref: ObjectRef, kind: str, namespace: str, name: str, uid: str) -> bool:

@@ -1,0 +1,27 @@
+"""metav1.LabelSelector over labels: the one home of that rule."""
+
+from collections.abc import Mapping
+
+from restow.contracts.values import Expression, LabelSelector
+
+
+def holds(e: Expression, labels: Mapping[str, str]) -> bool:
+    """One requirement. NotIn holds where the label is absent; an operator that selectors do not have holds nowhere."""
+    have = labels.get(e.key)
+    match e.operator:
+        case "In":
+            return have is not None and have in e.values
+        case "NotIn":
+            return have is None or have not in e.values
+        case "Exists":
+            return have is not None
+        case "DoesNotExist":
+            return have is None
+    return False
+
+
+def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+    """All of it must hold; an empty one selects everything."""
+    return all(labels.get(k) == v for k, v in selector.labels.items()) and all(
+        holds(e, labels) for e in selector.expressions
+    )
