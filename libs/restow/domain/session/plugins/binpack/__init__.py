@@ -1,0 +1,3 @@
+"""Nodes that become fuller are preferred."""
+
+from restow.domain.session.plugins.binpack.args import Args as Args

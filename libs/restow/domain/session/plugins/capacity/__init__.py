@@ -1,0 +1,3 @@
+"""Queues with guarantee, deserved and capability, also in a hierarchy."""
+
+from restow.domain.session.plugins.capacity.args import Args as Args

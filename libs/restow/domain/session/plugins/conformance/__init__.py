@@ -1,0 +1,3 @@
+"""Pods that the cluster lives on are never evicted."""
+
+from restow.domain.session.plugins.conformance.args import Args as Args

@@ -1,0 +1,3 @@
+"""Dominant resource fairness between jobs, and between queues in a hierarchy."""
+
+from restow.domain.session.plugins.drf.args import Args as Args

@@ -1,0 +1,3 @@
+"""Holds are scheduled like jobs, and handed over to their owners (seed 000)."""
+
+from restow.domain.session.plugins.reservation.args import Args as Args

@@ -1,0 +1,3 @@
+"""Room that is kept free in windows of time (seed 001)."""
+
+from restow.domain.session.plugins.reserve.args import Args as Args
