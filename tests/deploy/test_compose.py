@@ -90,7 +90,7 @@ def test_kubesim_starts_with_every_crd_the_namespace_of_the_leases_and_nodes():
         if "=/etc/restow/" in flag:
             found += yaml.safe_load_all((ROOT / "deploy" / flag.split("=/etc/restow/")[1]).read_text())
     named = {(m["kind"], m["metadata"]["name"]) for m in found}
-    assert {("CustomResourceDefinition", p.stem) for p in (ROOT / "deploy" / "crds").glob("*.*.yaml")} <= named
+    assert {("CustomResourceDefinition", p.stem) for p in (ROOT / "deploy" / "crds").rglob("*.*.yaml")} <= named
     assert ("Namespace", "restow-system") in named
     assert sum(kind == "Node" for kind, _ in named) >= 2
 

@@ -7,19 +7,24 @@ import pytest
 import yaml
 from deploy.structural import at, errors, problems, walk
 
+from restow.cli.embedded import stack
+
 ROOT = Path(__file__).parents[2]
 CRDS = {p.stem: yaml.safe_load(p.read_text()) for p in sorted((ROOT / "deploy" / "crds").glob("*.*.yaml"))}
+EMBEDDED = "noderesourcetopologies.topology.node.k8s.io"
+"""Others' CRD, for kubesim alone: it has the form that its authors gave it."""
+OTHERS = {p.stem: yaml.safe_load(p.read_text()) for p in sorted((ROOT / "deploy" / "crds" / "embedded").glob("*.yaml"))}
 SAMPLES = {p.stem: yaml.safe_load(p.read_text()) for p in sorted((Path(__file__).parent / "samples").glob("*.yaml"))}
 VOLCANO, KOORDINATOR = "reservations.batch.volcano.sh", "reservations.scheduling.koordinator.sh"
 
 
 def schema(name: str) -> dict:
-    return CRDS[name]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return (CRDS | OTHERS)[name]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
 def crd_of(obj: dict) -> str:
     group = obj["apiVersion"].split("/")[0]
-    return next(n for n, c in CRDS.items() if c["spec"]["group"] == group and c["spec"]["names"]["kind"] == obj["kind"])
+    return next(n for n, c in (CRDS | OTHERS).items() if c["spec"]["group"] == group and c["spec"]["names"]["kind"] == obj["kind"])
 
 
 def refused(name: str, path: str, value) -> list[str]:
@@ -36,6 +41,22 @@ def refused(name: str, path: str, value) -> list[str]:
 def test_the_four_crds_are_there():
     expected = {VOLCANO, KOORDINATOR, "podgroups.scheduling.volcano.sh", "queues.scheduling.volcano.sh"}
     assert set(CRDS) == expected
+
+
+def test_what_only_kubesim_gets_is_never_installed_on_a_cluster():
+    assert set(OTHERS) == {EMBEDDED}
+    assert not [r for r in yaml.safe_load((ROOT / "deploy/crds/kustomization.yaml").read_text())["resources"] if "embedded" in r]
+    assert not set(stack.crds()) & set(stack.others())
+    assert {p.stem for p in stack.others()} == {EMBEDDED}
+
+
+def test_the_crd_of_others_is_one_that_a_server_takes():
+    (version,) = OTHERS[EMBEDDED]["spec"]["versions"]
+    assert (version["name"], version["served"], version["storage"]) == ("v1alpha2", True, True)
+    assert OTHERS[EMBEDDED]["spec"]["scope"] == "Cluster"
+    # The API server refuses a group of k8s.io without it.
+    assert "api-approved.kubernetes.io" in OTHERS[EMBEDDED]["metadata"]["annotations"]
+    assert problems(schema(EMBEDDED)) == []
 
 
 @pytest.mark.parametrize("name", CRDS)
@@ -136,6 +157,12 @@ def test_durations_of_kubernetes_are_taken(ttl):
         ("koordinator", "spec.template", "none"),
         ("podgroup-migrating", "spec.minMember", "three"),
         ("queue", "spec.dequeueStrategy", "lifo"),
+        ("queue", "spec.capability.cpu", "many"),
+        ("queue", "spec.weight", "heavy"),
+        ("podgroup-migrating", "spec.minTaskMember.worker", "two"),
+        ("podgroup-migrating", "spec.minResources.cpu", "1x"),
+        ("noderesourcetopology", "zones.0.resources.0.allocatable", "some"),
+        ("noderesourcetopology", "zones.0.name", None),
     ],
 )
 def test_a_bad_field_is_refused_by_name(sample, path, value):

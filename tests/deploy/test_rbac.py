@@ -15,11 +15,25 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "jobs.batch": {"list", "watch"},
         "reservations.batch.volcano.sh": {"list", "watch"},
         "reservations.scheduling.koordinator.sh": {"list", "watch"},
+        "namespaces": {"list", "watch"},
+        "priorityclasses.scheduling.k8s.io": {"list", "watch"},
+        "queues.scheduling.volcano.sh": {"list", "watch"},
+        "podgroups.scheduling.volcano.sh": {"list", "watch"},
+        "persistentvolumeclaims": {"list", "watch"},
+        "persistentvolumes": {"list", "watch"},
+        "storageclasses.storage.k8s.io": {"list", "watch"},
+        "csinodes.storage.k8s.io": {"list", "watch"},
+        "noderesourcetopologies.topology.node.k8s.io": {"list", "watch"},
     },
     "scheduler-session": {
         "pods": {"get"},
         "pods/binding": {"create"},
         "pods/status": {"patch"},
+        "pods/eviction": {"create"},
+        "persistentvolumeclaims": {"patch"},
+        "persistentvolumes": {"patch"},
+        "podgroups/status.scheduling.volcano.sh": {"patch"},
+        "queues/status.scheduling.volcano.sh": {"patch"},
         "events.events.k8s.io": {"get", "create", "patch"},
     },
     "reservation-cache": {
@@ -92,7 +106,6 @@ def test_every_binding_gives_one_service_its_own_role():
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": name, "namespace": "restow-system"}]
 
 
-def test_only_the_descheduler_can_remove_a_pod_and_only_by_eviction():
-    able = {s for s, rules in ALLOWED.items() if "pods/eviction" in rules or "delete" in rules.get("pods", set())}
-    assert able == {"descheduler"}
-    assert "delete" not in ALLOWED["descheduler"]["pods"]
+def test_only_descheduler_and_session_can_remove_a_pod_and_only_by_eviction():
+    assert {s for s, rules in ALLOWED.items() if "pods/eviction" in rules} == {"descheduler", "scheduler-session"}
+    assert not [s for s, rules in ALLOWED.items() if {"delete", "deletecollection"} & rules.get("pods", set())]

@@ -49,6 +49,11 @@ def crds() -> list[Path]:
     raise StackError("the CRDs (deploy/crds) were not found beside this installation; reinstall Restow")
 
 
+def others() -> list[Path]:
+    """Definitions that clusters have from elsewhere and kubesim only from here."""
+    return sorted((crds()[0].parent / "embedded").glob("*.yaml"))
+
+
 class Stack:
     """Everything in `folder`; nothing outside it. `policy` and `scheduler` are YAML for descheduler and session: a text, or a
     file, whose later changes are used, too.
@@ -72,7 +77,7 @@ class Stack:
     ) -> None:
         self.folder = folder.resolve()
         self._configs = {"descheduler": policy, "scheduler_session": scheduler}
-        self._objects = [*crds(), *objects]
+        self._objects = [*crds(), *others(), *objects]
         self._nodes = list(nodes)
         self._port = port
         self._keep = keep
