@@ -274,6 +274,8 @@ def on_update(resource: Resource, obj: Obj, old: Obj) -> None:
         obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = old["metadata"]["name"]
     elif resource == JOBS:
         _template(_spec(obj))
+    elif resource in (PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES):
+        _fill(_spec(obj), volumeMode="Filesystem")
     elif resource == SECRETS:
         _secret(obj)
     elif resource in _ON_UPDATE:

@@ -9,6 +9,7 @@ from restow.kubesim.resources import (
     DAEMONSETS,
     DEPLOYMENTS,
     JOBS,
+    PERSISTENTVOLUMECLAIMS,
     PODS,
     PRIORITYCLASSES,
     REPLICASETS,
@@ -28,6 +29,9 @@ _POD_TEXT = (
 _STS_TEXT = (
     "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
     "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
+)
+_CLAIM_TEXT = (
+    "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
 )
 _STS_MUTABLE = frozenset({
     "replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
@@ -52,6 +56,8 @@ def check(resource: Resource, obj: Obj, old: Obj) -> list[Cause]:
         if not (before.get("suspend") and dig(old, "status", "startTime") is None):
             names.append("template")
         return _fields(spec, before, "spec", tuple(names))
+    elif resource == PERSISTENTVOLUMECLAIMS:
+        return _claim(spec, before, dig(old, "status", "phase") == "Bound")
     elif resource == PRIORITYCLASSES:
         return _top(obj, old, "value")
     elif resource == STORAGECLASSES:
@@ -86,6 +92,16 @@ def _top(obj: Obj, old: Obj, name: str) -> list[Cause]:
     if obj.get(name) == old.get(name):
         return []
     return [_forbidden(name, "may not be changed in an update.")]
+
+
+def _claim(spec: Obj, before: Obj, bound: bool) -> list[Cause]:
+    """A volume, and a class where there was none, may be filled in; sizes change on bound claims."""
+    free = {name for name in ("volumeName", "storageClassName") if not before.get(name)}
+    if bound:
+        free |= {"resources", "volumeAttributesClassName"}
+    if {k: v for k, v in spec.items() if k not in free} == {k: v for k, v in before.items() if k not in free}:
+        return []
+    return [_forbidden("spec", _CLAIM_TEXT)]
 
 
 def _without_images(containers: list[Obj] | None) -> list[Obj]:

@@ -24,6 +24,8 @@ COLUMNS = {
     "/apis/policy/v1/poddisruptionbudgets": ["Name", "Min Available", "Max Unavailable", "Allowed Disruptions", "Age"],
     "/apis/coordination.k8s.io/v1/leases": ["Name", "Holder", "Age"],
     "/apis/scheduling.k8s.io/v1/priorityclasses": ["Name", "Value", "Global-Default", "Age", "PreemptionPolicy"],
+    "/apis/storage.k8s.io/v1/storageclasses": ["Name", "Provisioner", "ReclaimPolicy", "VolumeBindingMode", "AllowVolumeExpansion", "Age"],
+    "/apis/storage.k8s.io/v1/csinodes": ["Name", "Drivers", "Age"],
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions": ["Name", "Created At"],
 }  # fmt: skip
 
