@@ -63,9 +63,9 @@ LABELS = ("app", "tier")
 some = st.sampled_from
 
 
-def few(values, most: int = 2):
-    """Up to `most` different ones, mostly none."""
-    return some([0, 0, *range(1, most + 1)]).flatmap(
+def few(values, most: int = 2, none: int = 2):
+    """Up to `most` different ones; `none` says how often none at all."""
+    return some([0] * none + [*range(1, most + 1)]).flatmap(
         lambda n: st.lists(some(values), min_size=n, max_size=n, unique=True).map(tuple)
     )
 
@@ -73,10 +73,11 @@ def few(values, most: int = 2):
 @st.composite
 def nodes(draw, names: list[str], on: Collection[str]) -> list[e.NodeObserved]:
     found = []
+    roomy = draw(some([1, 1, 5]))
     for name in names:
         labels = {"kubernetes.io/hostname": name}
-        labels |= {"zone": z} if (z := draw(some(["a", "b", "c", ""]))) else {}
-        labels |= {"rack": r} if (r := draw(some(["r1", "r2", "r3", ""]))) else {}
+        labels |= {"zone": z} if (z := draw(some(["a", "b", "a", "b", "c", ""]))) else {}
+        labels |= {"rack": r} if (r := draw(some(["r1", "r2", "r3", "r1", "r2", ""]))) else {}
         if "selectors" in on:
             labels |= {"disk": d} if (d := draw(some(["", "ssd", "hdd"]))) else {}
             labels |= {"size": s} if (s := draw(some(["", "1", "5", "-3", "x"]))) else {}
@@ -89,8 +90,8 @@ def nodes(draw, names: list[str], on: Collection[str]) -> list[e.NodeObserved]:
         found.append(
             node(
                 name,
-                cpu=draw(st.integers(1, 8)) * 500,
-                memory=draw(st.integers(1, 8)) * GIB,
+                cpu=draw(st.integers(1, 8)) * 500 * roomy,
+                memory=draw(st.integers(1, 8)) * GIB * roomy,
                 gpus=draw(st.integers(0, 3)) if "devices" in on else 0,
                 pods=draw(some([110, 110, 2, 4])),
                 labels=labels,
@@ -138,7 +139,7 @@ def body(draw, on: Collection[str]) -> dict:
     if "namespaces" in on:
         more["namespace"] = draw(some(["default", "default", "team", "other"]))
     if "volumes" in on:
-        more["claims"] = draw(few(storage.CLAIMS))
+        more["claims"] = draw(few(storage.CLAIMS, none=1))
     return more
 
 
@@ -222,7 +223,8 @@ def worlds(draw, features: Collection[str] = FEATURES, most_pods: int = 20) -> l
     """The facts of one cluster, about a few of the features: where everything is asked for at once, nothing fits and
     little is tried."""
     allowed = [feature for feature in (*FEATURES, *OPTIONAL) if feature in features]
-    on = frozenset(draw(st.lists(some(allowed), max_size=5, unique=True))) if allowed else frozenset()
+    count = draw(st.integers(0, min(len(allowed), 5)))
+    on = frozenset(draw(st.permutations(allowed))[:count])
     if "terminating" in on and "running" in allowed:
         on |= {"running"}
     names = draw(permuted("n", draw(st.integers(3, 8))))

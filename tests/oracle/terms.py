@@ -6,7 +6,7 @@ from restow.contracts.values import Expression, LabelSelector, NodeTerm, PodTerm
 
 some = st.sampled_from
 
-TOPOLOGIES = ["zone", "rack", "kubernetes.io/hostname", "nowhere"]
+TOPOLOGIES = ["zone", "kubernetes.io/hostname", "rack", "zone", "kubernetes.io/hostname", "rack", "zone", "nowhere"]
 
 node_expressions = some(
     [
@@ -62,7 +62,7 @@ namespace_selectors = some(
 pod_terms = st.lists(
     st.builds(
         PodTerm,
-        topology_key=some(["zone", "rack", "kubernetes.io/hostname", "zone", "nowhere"]),
+        topology_key=some(TOPOLOGIES),
         selector=st.one_of(selectors, selectors, selectors, st.none()),
         namespaces=some([(), (), ("team",), ("default", "other")]),
         namespace_selector=namespace_selectors,
