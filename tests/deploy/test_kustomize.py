@@ -7,11 +7,9 @@ import pytest
 import yaml
 from deploy.manifests import DEPLOY, ROOT, SERVICES, build, containers, env, named, of_kind
 
-from restow.domain.config import SessionConfig
-
 FOLDERS = ("base", "overlays/dev", "overlays/production")
 WORKLOADS = ("Deployment", "StatefulSet")
-SCHEDULERS = {DEPLOY / "base" / "config" / "scheduler.yaml", DEPLOY / "compose" / "scheduler.yaml"}
+SCHEDULERS = {DEPLOY / "base" / "config" / "volcano-scheduler.conf", DEPLOY / "compose" / "volcano-scheduler.conf"}
 MADE_BY_HAND = {"restow-nats"}
 """Secrets that no manifest holds; docs/operations.md says how to make them."""
 
@@ -257,9 +255,11 @@ def test_the_descheduler_takes_its_policy():
 
 
 def test_the_session_takes_its_configuration():
-    plain = pytest.importorskip("restow.runtime.config_source").plain
+    read = pytest.importorskip("restow.scheduler_session.conf").read
     for path in SCHEDULERS:
-        config = plain(SessionConfig)(yaml.safe_load(path.read_text()))
-        assert config.score == "binpack"
+        config = read(yaml.safe_load(path.read_text()))
+        plugins = {plugin.name: plugin for tier in config.tiers for plugin in tier}
+        assert plugins["binpack"].arguments["binpack.weight"] == 10
+        assert plugins["nodeorder"].arguments["leastrequested.weight"] == 0
         wanted = ("restow",) if "base" in path.parts else ("restow", "volcano", "koord-scheduler")
         assert config.scheduler_names == wanted

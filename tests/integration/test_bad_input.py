@@ -106,7 +106,8 @@ CONFIGS = {
     "policy: an unknown key": ("--policy", changed(POLICY, "profiles:", "profilez:"), "bad.yaml: $.profilez: unknown; allowed: apiVersion, kind, profiles, restow"),
     "policy: thresholds that contradict each other": ("--policy", changed(POLICY, "LOW", "60"), "args.lowThresholds['cpu']: 60; allowed: at most defragmentThresholds, 40"),
     "scheduler: a list": ("--scheduler-config", "[1]", "bad.yaml: $: [1]; allowed: a mapping"),
-    "scheduler: a wrong value": ("--scheduler-config", "score: best", "bad.yaml: $.score: "),
+    "scheduler: an unknown action": ("--scheduler-config", "actions: alocate", "bad.yaml: $.actions: 'alocate'; allowed: enqueue, reserve, allocate"),
+    "scheduler: a key that is there twice": ("--scheduler-config", "tiers: []\ntiers: []", "bad.yaml: line 2: key 'tiers' is there twice"),
     "objects: no YAML": ("--apply", "kind: [", "bad.yaml: not YAML:"),
     "nodes: a list": ("--nodes-from", "[1]", "bad.yaml: every document must be an object with a kind"),
 }

@@ -77,6 +77,29 @@ def _shown(said: Any, where: str) -> str:
     return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
+class _Strict(yaml.SafeLoader):
+    """A key that is there twice is a mistake that YAML would pass over, and half of the file with it."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                continue
+            if (key.tag, key.value) in seen:
+                line = key.start_mark.line + 1
+                raise BadConfig(f"line {line}: key {key.value!r} is there twice in one mapping; allowed: each key once")
+            seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep)
+
+
+def parse(text: str | bytes) -> Any:
+    """One YAML document. Raises BadConfig, also for keys that are there twice."""
+    try:
+        return yaml.load(text, _Strict)  # noqa: S506 (a safe loader)
+    except yaml.YAMLError as error:
+        raise BadConfig(f"not YAML: {' '.join(str(error).split())}") from None
+
+
 class ConfigSource:
     """One file. `problem` is why its present content is refused, empty while it is used."""
 
@@ -138,12 +161,10 @@ class ConfigSource:
 
     def _parse(self) -> config.Config:
         try:
-            said = yaml.safe_load(Path(self.path).read_bytes())
+            text = Path(self.path).read_bytes()
         except OSError as error:
             raise BadConfig(f"{self.path}: cannot be read: {error.strerror or error}") from None
-        except yaml.YAMLError as error:
-            raise BadConfig(f"{self.path}: not YAML: {' '.join(str(error).split())}") from None
         try:
-            return self._read(said)
+            return self._read(parse(text))
         except BadConfig as error:
             raise BadConfig(f"{self.path}: {error}") from None

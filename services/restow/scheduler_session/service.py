@@ -1,9 +1,8 @@
 """scheduler_session: every change of who holds or uses capacity; binds pods."""
 
-from restow.domain.config import SessionConfig
 from restow.domain.session import decider
-from restow.runtime.config_source import plain
 from restow.runtime.service import Context, Parts, Service
+from restow.scheduler_session.conf import read
 from restow.scheduler_session.effects import executors
 
 
@@ -13,8 +12,8 @@ def service() -> Service:
         family="session",
         decider=decider,
         assemble=assemble,
-        read_config=plain(SessionConfig),
-        default_config=SessionConfig(),
+        read_config=read,
+        default_config=read(None),
     )
 
 

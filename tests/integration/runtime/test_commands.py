@@ -45,14 +45,14 @@ async def test_leadership_and_then_configuration_come_before_any_decision():
     log = memory()
     await cluster(log)
     rig = Rig(log)
-    rig.commander.configuration = config.text_of(config.SessionConfig(score="binpack"))
+    rig.commander.configuration = config.text_of(config.SessionConfig(scheduler_names=("restow", "volcano")))
     rig.start()
     await rig.lead()
     await soon(rig.bound.get())
     await rig.end()
     kinds = [type(event) for _, _, events in await history(log) for event in events]
     assert kinds == [e.SessionLed, e.SessionConfigured, e.PodPlaced]
-    assert rig.state.session_config.score == "binpack"
+    assert rig.state.session_config.scheduler_names == ("restow", "volcano")
 
 
 async def test_a_commit_whose_answer_was_lost_is_not_decided_twice():

@@ -1,60 +1,109 @@
 """Settings and configuration: refused at start with name, value and what is allowed; a bad change keeps the last good one."""
 
+import json
+
 import pytest
 
 from restow.descheduler import policy
 from restow.domain import config
 from restow.runtime import settings
-from restow.runtime.config_source import BadConfig, ConfigSource, plain
+from restow.runtime.config_source import BadConfig, ConfigSource, parse, plain
+from restow.scheduler_session import conf as session_conf
 
 from .rig import idle, memory, running, until
 
-SESSION = plain(config.SessionConfig)
+SESSION = session_conf.read
+
+GOOD = """\
+actions: "allocate, backfill"
+tiers:
+- plugins:
+  - name: predicates
+  - name: binpack
+schedulerNames: [restow, volcano]
+"""
+
+
+def names(rig) -> list[str]:
+    return [action.name for action in rig.state.session_config.actions]
 
 
 async def test_a_changed_file_is_logged_and_used_and_a_bad_one_keeps_the_last_good_one(tmp_path):
-    file = tmp_path / "session.yaml"
-    file.write_text("score: binpack\n")
+    file = tmp_path / "volcano-scheduler.conf"
+    file.write_text("actions: allocate\n")
     async with running(memory()) as rig:
         source = ConfigSource(str(file), SESSION, rig.commander)
         source.load()
         await rig.lead()
-        await until(lambda: rig.state.session_config.score == "binpack", rig.follower)
-        file.write_text("score: emptiest\n")
+        await until(lambda: names(rig) == ["allocate"], rig.follower)
+        file.write_text("actions: [allocate, numb]\n")
         source.reload()
         await idle()
-        assert rig.state.session_config.score == "binpack"
-        assert str(file) in source.problem
-        assert "$.score" in source.problem and "emptiest" in source.problem  # noqa: PT018
-        file.write_text("score: leastAllocated\nschedulerNames: [restow, volcano]\n")
+        assert names(rig) == ["allocate"]
+        assert source.problem == f"{file}: $.actions[1]: 'numb'; allowed: enqueue, reserve, allocate, backfill, preempt, reclaim"
+        file.write_text(GOOD)
         source.reload()
-        await until(lambda: rig.state.session_config.score == "leastAllocated", rig.follower)
+        await until(lambda: names(rig) == ["allocate", "backfill"], rig.follower)
         assert rig.state.session_config.scheduler_names == ("restow", "volcano")
         assert source.problem == ""
 
 
+async def test_what_is_written_otherwise_but_means_the_same_is_not_logged_again(tmp_path):
+    file = tmp_path / "volcano-scheduler.conf"
+    file.write_text(GOOD)
+    async with running(memory()) as rig:
+        source = ConfigSource(str(file), SESSION, rig.commander)
+        source.load()
+        logged = rig.commander.configuration
+        written_out = {
+            "actions": ["allocate", {"name": "backfill", "arguments": {}}],
+            "tiers": [{"plugins": [{"name": "predicates", "enablePredicate": True}, {"name": "binpack", "arguments": {"binpack.weight": "1"}}]}],
+            "schedulerNames": ["restow", "volcano"],
+        }
+        file.write_text(json.dumps(written_out))
+        source.reload()
+        assert source.problem == ""
+        assert rig.commander.configuration == logged
+
+
 async def test_without_a_file_the_default_is_logged_once_and_the_logs_own_stays():
     log = memory()
+    other = SESSION({"actions": "allocate"})
     async with running(log) as rig:
-        ConfigSource("", SESSION, rig.commander, config.SessionConfig(score="binpack")).load()
+        ConfigSource("", SESSION, rig.commander, other).load()
         await rig.lead()
         await until(lambda: "session" in rig.state.configured, rig.follower)
     async with running(log, holder="two") as rig:
         await rig.lead()
-        ConfigSource("", SESSION, rig.commander, config.SessionConfig()).load()
+        ConfigSource("", SESSION, rig.commander, SESSION(None)).load()
         rig.commander.wake()
         await idle()
-        assert rig.state.session_config.score == "binpack"
+        assert names(rig) == ["allocate"]
+
+
+def test_the_configmaps_manifest_is_read_as_well_as_its_file():
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "volcano-scheduler-configmap"}}
+    data = {"volcano-scheduler.conf": GOOD}
+    assert SESSION(manifest | {"data": data}) == SESSION(parse(GOOD))
+    for bad, said in [
+        ({"other.conf": GOOD}, r"\$\.data: other.conf; allowed: a ConfigMap with the key volcano-scheduler.conf"),
+        ({"volcano-scheduler.conf": "actions: ["}, r"\$\.data\['volcano-scheduler.conf'\]: not YAML"),
+        ({"volcano-scheduler.conf": "actions: allot"}, r"\$\.data\['volcano-scheduler.conf'\]: \$\.actions: 'allot'; allowed: enqueue"),
+        (None, r"\$\.data: None; allowed"),
+    ]:
+        with pytest.raises(BadConfig, match=said):
+            SESSION(manifest | {"data": bad})
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("score: 7\n", ["$.score", "7"]),
-        ("scores: binpack\n", ["scores", "allowed: schedulerNames, score, weights"]),
-        ("weights: {cpu: much}\n", ["$.weights", "much"]),
+        ("actions: 7\n", ["$.actions: 7", "allowed: a list"]),
+        ("action: allocate\n", ["$.action: unknown", "allowed: schedulerNames, actions, tiers, configurations"]),
+        ("tiers:\n- plugins:\n  - name: drf\n    name: gang\n", ["line 4", "'name' is there twice"]),
         ("- a\n", ["$", "['a']"]),
         ("a: [\n", ["not YAML"]),
+        ("actions: allocate\n---\nactions: allocate\n", ["not YAML", "single document"]),
     ],
 )
 def test_a_bad_configuration_says_file_path_value_and_what_is_allowed(tmp_path, text, said):
@@ -64,6 +113,12 @@ def test_a_bad_configuration_says_file_path_value_and_what_is_allowed(tmp_path, 
         ConfigSource(str(file), SESSION, None).load()
     for part in (str(file), *said):
         assert part in str(refusal.value)
+
+
+def test_merged_keys_may_be_said_again_but_no_key_twice():
+    assert parse("a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\n")["b"] == {"x": 3, "y": 2}
+    with pytest.raises(BadConfig, match="line 2: key 'x' is there twice"):
+        parse("a: &a {x: 1}\nb: {<<: *a, x: 2, x: 3}\n")
 
 
 def test_durations_may_be_written_as_in_kubernetes():

@@ -216,7 +216,7 @@ def _arguments(kind: type[Args], said: Any, path: str) -> dict[str, Any]:
         raise ConfError(f"{path}.arguments.{error}") from None
     if why := args.check():
         raise ConfError(f"{path}.arguments.{why}")
-    read: dict[str, Any] = msgspec.to_builtins(args)
+    read: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(args))
     return read
 
 

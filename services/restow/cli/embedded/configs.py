@@ -3,12 +3,39 @@
 SCHEDULER = """\
 # scheduler_session: the embedded stack also answers to the names that the seeds' YAML uses.
 schedulerNames: [restow, volcano, koord-scheduler]
-score: {score}
+"""
+"""Actions and plugins are Volcano's defaults, which spread pods."""
+
+BINPACK = """\
+actions: "enqueue, reserve, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+    enablePreemptable: false
+  - name: conformance
+- plugins:
+  - name: overcommit
+  - name: drf
+    enablePreemptable: false
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+    arguments:
+      leastrequested.weight: 0
+      balancedresource.weight: 0
+  - name: binpack
+    arguments:
+      binpack.weight: 10
+      binpack.resources: nvidia.com/gpu
+      binpack.resources.nvidia.com/gpu: 2
+  - name: reservation
 """
 
 
 def scheduler(score: str = "leastAllocated") -> str:
-    return SCHEDULER.format(score=score)
+    """`score`: which of the nodes that fit is preferred, `leastAllocated` or `binpack`."""
+    return SCHEDULER + (BINPACK if score == "binpack" else "")
 
 
 POLICY = """\
