@@ -1,12 +1,14 @@
 """The session's answer beside the oracle's: the same nodes, the same devices and volumes, the same pods left over, the
 same counts of reasons."""
 
+import copy
 from collections.abc import Iterable
 
 from oracle.filters import reason_counts
 from oracle.schedule import Placement, Result, Rules, run
 from oracle.world import World
 from restow.contracts import events as e
+from restow.domain.state import ClusterState
 
 
 def placements(events: Iterable[e.Event]) -> dict[str, Placement]:
@@ -23,14 +25,43 @@ def differences(facts: Iterable[e.Event], events: list[e.Event], rules: Rules, m
 
     `facts` are the whole world before the session, `events` what it decided. `moment`: whose counts an Unfit carries, those
     of the `first` pod of its list as the oracle tried it, or those at the `end` of the session."""
-    world = World.of(facts)
-    nodes = len(world.nodes)
-    expected = run(world, rules)
+    return differences_from(World.of(facts), events, rules, moment)
+
+
+def differences_from(world: World, events: list[e.Event], rules: Rules, moment: str = "first") -> list[str]:
+    after = copy.copy(world)
+    after.back_to(world.mark())
+    expected = run(after, rules)
     return [
         *different_placements(expected, placements(events)),
         *different_waiting({*expected.unfit, *expected.withheld}, left_over(events)),
-        *different_reasons(world, expected, events, rules, moment, nodes),
+        *different_reasons(after, expected, events, rules, moment),
     ]
+
+
+def compare(state: ClusterState, events: list[e.Event], world: World, rules: Rules) -> None:
+    """Fails with all that differs. `world` is as before the session, `events` what it decided, `state` as folded from
+    both: its node table must say of every node what the oracle counts."""
+    found = differences_from(world, events, rules)
+    for event in events:
+        world.observe(event)
+    found += different_table(state, world)
+    assert not found, "\n".join(found)
+
+
+def different_table(state: ClusterState, world: World) -> list[str]:
+    """Free room and devices of every node, by the table and by going through all pods."""
+    found = []
+    for name, node in world.nodes.items():
+        row = state.table.rows[name]
+        for resource in sorted(node.allocatable):
+            theirs, mine = int(state.table.free[row, state.table.columns[resource]]), world.free(name, resource)
+            if theirs != mine:
+                found.append(f"{name}: {resource} free {mine}, the table says {theirs}")
+        devices = [int(milli) for milli in state.table.device_free[row][: node.devices]]
+        if devices != world.device_free(name):
+            found.append(f"{name}: devices {world.device_free(name)}, the table says {devices}")
+    return found
 
 
 def different_placements(expected: Result, got: dict[str, Placement]) -> list[str]:
@@ -39,7 +70,7 @@ def different_placements(expected: Result, got: dict[str, Placement]) -> list[st
         mine, theirs = expected.placed.get(uid), got.get(uid)
         if mine is None or theirs is None or (mine.node, mine.devices) != (theirs.node, theirs.devices):
             found.append(f"{uid}: oracle {mine}, session {theirs}")
-        elif sorted(c.claim for c in mine.volumes) != sorted(c.claim for c in theirs.volumes) or set(mine.volumes) != set(theirs.volumes):
+        elif set(mine.volumes) != set(theirs.volumes):
             found.append(f"{uid}: oracle's volumes {mine.volumes}, session's {theirs.volumes}")
     return found
 
@@ -52,15 +83,15 @@ def different_waiting(expected: set[str], got: set[str]) -> list[str]:
 
 
 def different_reasons(
-    world: World, expected: Result, events: list[e.Event], rules: Rules, moment: str, nodes: int
+    world: World, expected: Result, events: list[e.Event], rules: Rules, moment: str
 ) -> list[str]:
     """Only for pods that the oracle tried in vain; what else a pod waits for is not about nodes."""
     found = []
     for told in events:
         if not isinstance(told, e.Unfit):
             continue
-        if told.nodes != nodes:
-            found.append(f"{told.pods}: the session counted {told.nodes} nodes of {nodes}")
+        if told.nodes != len(world.nodes):
+            found.append(f"{told.pods}: the session counted {told.nodes} nodes of {len(world.nodes)}")
         tried = [uid for uid in told.pods if uid in expected.unfit]
         if not tried:
             found.append(f"{told.pods}: unfit says the session; the oracle says {[expected.withheld.get(p) for p in told.pods]}")

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from oracle.matching import node_terms, pod_term, selects, tolerated, untolerated, with_own_labels
+from oracle.numa import numa
 from oracle.volumes import volumes
 from oracle.world import GPU, World
 from restow.contracts import events as e
@@ -92,48 +93,6 @@ def room(world: World, pod: e.PodObserved, node: e.NodeObserved) -> list[str]:
     if shape.devices and pick_devices(world.device_free(node.name), shape.devices) is None:
         short.append("Insufficient gpu")
     return short
-
-
-# -- NUMA ------------------------------------------------------------------------------------------------------------
-
-
-def zone_free(world: World, node: e.NodeObserved) -> list[dict[str, int]]:
-    """What each zone has left, if every Guaranteed pod of the node took the lowest zone that held it, in order of
-    arrival (the kubelet takes the lowest)."""
-    zones = [dict(zone.allocatable) for zone in world.numa[node.name].zones]
-    for other in sorted(world.on(node.name), key=lambda p: world.arrival[p.pod]):
-        index = lowest_zone(world.shape(other), node, zones)
-        if world.shape(other).qos == "Guaranteed" and index is not None:
-            for resource, amount in world.shape(other).requests.items():
-                if resource in zones[index]:
-                    zones[index][resource] -= amount
-    return zones
-
-
-def lowest_zone(shape: PodShape, node: e.NodeObserved, zones: list[dict[str, int]]) -> int | None:
-    """A resource that no zone has need not be aligned, cpu and memory always; only Guaranteed pods get cores and pages
-    of their own, so others only need a zone that has the resource at all."""
-    possible = set(range(len(zones)))
-    for resource, amount in shape.requests.items():
-        native = resource in ("cpu", "memory") or resource.startswith("hugepages-")
-        having = {i for i, zone in enumerate(zones) if resource in zone}
-        if amount <= 0 or resource == "pods" or (not having and not native):
-            continue
-        if not native or shape.qos == "Guaranteed":
-            having = {i for i in having if zones[i][resource] >= amount}
-        possible &= having
-    return min(possible, default=None)
-
-
-def numa(world: World, pod: e.PodObserved, node: e.NodeObserved) -> list[str]:
-    """Only the policy single-numa-node refuses pods. Facts say what a pod asks for, not each of its containers, so it is
-    aligned as a whole in either scope."""
-    topology = world.numa.get(node.name)
-    if topology is None or topology.policy != "single-numa-node" or world.shape(pod).qos != "Guaranteed":
-        return []
-    if lowest_zone(world.shape(pod), node, zone_free(world, node)) is not None:
-        return []
-    return ["cannot align pod" if topology.scope == "pod" else "cannot align container"]
 
 
 # -- spread ----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from oracle import storage, terms
 from oracle.filters import pick_devices
 from oracle.world import World
 from restow.contracts import events as e
-from restow.contracts.values import DeviceShare, HostPort, Taint, Toleration
+from restow.contracts.values import Container, DeviceShare, HostPort, NumaZone, Taint, Toleration
 
 FEATURES = (
     "node_state",
@@ -33,7 +33,7 @@ FEATURES = (
     "gangs",
     "best_effort",
 )
-OPTIONAL = ("numa", "queues")  # not in FEATURES: drawn only where they are asked for
+OPTIONAL = ("numa", "queues", "preferences")  # not in FEATURES: drawn only where they are asked for
 
 TAINTS = (
     Taint("team", "NoSchedule", "a"),
@@ -73,7 +73,7 @@ def few(values, most: int = 2, none: int = 2):
 @st.composite
 def nodes(draw, names: list[str], on: Collection[str]) -> list[e.NodeObserved]:
     found = []
-    roomy = draw(some([1, 1, 5]))
+    roomy = draw(some([1, 4]))
     for name in names:
         labels = {"kubernetes.io/hostname": name}
         labels |= {"zone": z} if (z := draw(some(["a", "b", "a", "b", "c", ""]))) else {}
@@ -121,21 +121,34 @@ def shapes(draw, ids: list[str], on: Collection[str], names: list[str]) -> list[
         if "spread" in on:
             more["spread"] = draw(terms.spreads)
         if "affinity" in on:
-            more["pod_affinity"] = draw(st.one_of(st.just(()), st.just(()), terms.pod_terms))
-            more["pod_anti_affinity"] = draw(st.one_of(st.just(()), terms.pod_terms))
+            more["pod_affinity"] = draw(st.one_of(st.just(()), terms.pod_terms))
+            more["pod_anti_affinity"] = draw(st.one_of(st.just(()), terms.pod_terms, terms.pod_terms))
+        if "preferences" in on:
+            for key, liked in draw(terms.preferences()).items():
+                more[key] = (*more.get(key, ()), *liked)
         if "volumes" in on:
             more["disks"] = draw(few(storage.DISKS, 1))
-        if "numa" in on:
-            more["qos"] = draw(some(["", "Guaranteed"]))
         least = 0 if "best_effort" in on else 1
-        found.append(shape(id, draw(st.integers(least, 4)) * 300, draw(st.integers(least, 3)) * GIB, **more))
+        cpu, memory = draw(some([1, 2, least, 4])) * 300, draw(some([1, least, 2, 3])) * GIB
+        if "numa" in on and draw(some([False, True])):
+            more |= {"qos": "Guaranteed", "containers": draw(containers(cpu, memory))}
+        found.append(shape(id, cpu, memory, **more))
     return found
+
+
+@st.composite
+def containers(draw, cpu: int, memory: int) -> tuple[Container, ...]:
+    """The pod's requests in one container or in two, and what may have run before."""
+    parts = draw(some([(3,), (1, 2), (2, 1)]))
+    whole = [Container(f"c{n}", requests={"cpu": cpu * n // 3, "memory": memory * n // 3}) for n in parts]
+    before = [Container("first", requests={"cpu": cpu, "memory": memory}, init=True)]
+    return (*draw(some([[], [], before])), *whole)
 
 
 @st.composite
 def body(draw, on: Collection[str]) -> dict:
     """What differs between pods of one shape."""
-    more: dict = {"labels": {k: v for k in LABELS if (v := draw(some(["a", "b", ""])))}}
+    more: dict = {"labels": {k: v for k in LABELS if (v := draw(some(["a", "a", "b", ""])))}}
     if "namespaces" in on:
         more["namespace"] = draw(some(["default", "default", "team", "other"]))
     if "volumes" in on:
@@ -208,7 +221,7 @@ def numa(draw, world: World) -> list[e.NumaObserved]:
         policy = draw(some(["", "single-numa-node", "best-effort"]))
         if policy:
             halves = tuple(
-                e.NumaZone(f"node-{i}", {r: fact.allocatable[r] // 2 for r in ("cpu", "memory")}) for i in range(2)
+                NumaZone(f"node-{i}", {r: fact.allocatable[r] // 2 for r in ("cpu", "memory")}) for i in range(2)
             )
             found.append(e.NumaObserved(name, policy, draw(some(["container", "pod"])), halves))
     return found

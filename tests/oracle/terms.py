@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from restow.contracts.values import Expression, LabelSelector, NodeTerm, PodTerm, Spread
+from restow.contracts.values import Expression, LabelSelector, NodeTerm, PodTerm, PreferredNodeTerm, Spread
 
 some = st.sampled_from
 
@@ -72,6 +72,22 @@ pod_terms = st.lists(
     min_size=1,
     max_size=2,
 ).map(tuple)
+
+@st.composite
+def preferences(draw) -> dict:
+    """What a pod would like and does not insist on."""
+    weight = st.integers(1, 100)
+    liked = draw(st.lists(st.builds(PodTerm, topology_key=some(TOPOLOGIES), selector=selectors, weight=weight), max_size=2))
+    disliked = draw(st.lists(st.builds(PodTerm, topology_key=some(TOPOLOGIES), selector=selectors, weight=weight), max_size=2))
+    nodes = draw(st.lists(st.builds(PreferredNodeTerm, weight, node_expressions.map(lambda x: NodeTerm((x,)))), max_size=2))
+    spread = draw(st.lists(st.builds(Spread, some([1, 2]), some(TOPOLOGIES), st.just("ScheduleAnyway"), selectors), max_size=1))
+    return {
+        "pod_affinity": tuple(liked),
+        "pod_anti_affinity": tuple(disliked),
+        "node_preferences": tuple(nodes),
+        "spread": tuple(spread),
+    }
+
 
 spreads = st.one_of(
     st.just(()),

@@ -20,6 +20,7 @@ from oracle.filters import (
 from oracle.world import World
 from restow.contracts import events as e
 from restow.contracts.values import (
+    Container,
     DeviceRequest,
     DeviceShare,
     Expression,
@@ -214,6 +215,21 @@ def test_a_guaranteed_pod_needs_one_zone_that_holds_it():
     assert refusals(*facts, pod("r", "t", "n"), shape("s", cpu=600, qos="Guaranteed")) == {"n": ["cannot align pod"]}
     assert able(*facts, shape("s", cpu=2100)) == ["n"]
     assert able(*facts, e.NumaObserved("n", "best-effort", "pod", zones), shape("s", cpu=2100, qos="Guaranteed")) == ["n"]
+
+
+def test_containers_are_aligned_one_by_one_where_the_scope_says_so():
+    half = {"cpu": 2000, "memory": 4 * GIB}
+    topology = e.NumaObserved("n", "single-numa-node", "container", (NumaZone("node-0", half), NumaZone("node-1", half)))
+    big, small = (Container(str(c), requests={"cpu": c, "memory": GIB}) for c in (1500, 400))
+    first = Container("first", requests={"cpu": 2100}, init=True)
+
+    def found(*parts: Container) -> dict[str, list[str]]:
+        want = shape("s", cpu=sum(p.requests["cpu"] for p in parts if not p.init), qos="Guaranteed", containers=parts)
+        return refusals(node("n", memory=64 * GIB), topology, want)
+
+    assert found(big, big, small, small) == {"n": []}
+    assert found(big, big, big) == {"n": ["cannot align container"]}
+    assert found(first, small) == {"n": ["cannot align init container"]}
 
 
 # -- spread ----------------------------------------------------------------------------------------------------------
