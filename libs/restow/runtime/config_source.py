@@ -95,7 +95,7 @@ class _Strict(yaml.SafeLoader):
 def parse(text: str | bytes) -> Any:
     """One YAML document. Raises BadConfig, also for keys that are there twice."""
     try:
-        return yaml.load(text, _Strict)  # noqa: S506 (a safe loader)
+        return yaml.load(text, _Strict)
     except yaml.YAMLError as error:
         raise BadConfig(f"not YAML: {' '.join(str(error).split())}") from None
 
