@@ -372,13 +372,14 @@ class HoldPlaced(Event, tag="session.hold_placed"):
 
 
 class HandedOver(Event, tag="session.handed_over"):
-    """A hold is released and its capacity given to a pod, in one step (RULES G-5)."""
+    """A hold is released and its capacity given to a pod, in one step (RULES G-5). `volumes` as in `PodPlaced`."""
 
     reservation: ReservationUid
     slot: SlotName
     pod: PodUid
     node: NodeName
     devices: tuple[DeviceShare, ...] = ()
+    volumes: tuple[ClaimChoice, ...] = ()
 
 
 class HoldReleased(Event, tag="session.hold_released"):

@@ -125,10 +125,13 @@ class Disk(Value):
 
 
 class Container(Value):
-    """What a rule may compare of a container: never its env, args or mounts."""
+    """What a rule may compare of a container: never its env, args or mounts. `requests` only in Guaranteed pods, where NUMA
+    alignment reads them; `init`: it ends before the others start (a sidecar does not)."""
 
     name: str
     image: str = ""
+    requests: dict[str, int] = {}
+    init: bool = False
 
 
 class PodShape(Value):

@@ -19,11 +19,20 @@ class Bind(Effect):
     devices: tuple[DeviceShare, ...] = ()
 
 
+class BindClaim(Effect):
+    """For an unbound claim (`namespace/name`) of a pod that is placed on `node`: reserve this PersistentVolume for it, or
+    where `volume` is "" have one provisioned there."""
+
+    claim: str
+    volume: str
+    node: NodeName
+
+
 class TellUnschedulable(Effect):
-    """Write the pod's PodScheduled condition and an Event. `shape` leads to the reason counts."""
+    """Write the pod's PodScheduled condition and an Event. `key` leads to why it waits (`ClusterState.waiting`)."""
 
     pod: PodUid
-    shape: ShapeId
+    key: str
 
 
 class WriteReservationStatus(Effect):

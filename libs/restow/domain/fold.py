@@ -87,6 +87,8 @@ def place_many(state: ClusterState, events: Sequence[PodPlaced]) -> None:
             asked.clear()
             for kept in (rows, vectors, devices):
                 kept.clear()
+            if state.sociable:
+                state.capacity_epoch += 1
 
     for event in events:
         pod = event.pod
@@ -118,6 +120,8 @@ def _simple(state: ClusterState, event: PodPlaced) -> bool:
     """Whether the pod waits, holds nothing yet, and the event alone says which devices are charged."""
     pod = event.pod
     if pod in state.charges or pod in state.nominations or pod in state.reserved_tasks or not state.awaits_placement(pod):
+        return False
+    if event.volumes:
         return False
     if state.live[pod].devices:
         return False

@@ -73,6 +73,7 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
     storage_classes: list[e.StorageClassObserved]
     csi_nodes: list[e.CsiNodeObserved]
     numa: list[e.NumaObserved]
+    unselected: dict[str, NodeName]
     placed: dict[PodUid, Placement]
     charges: dict[PodUid, Charge]
     queue: list[PodUid]
@@ -132,6 +133,7 @@ def dump(state: ClusterState) -> bytes:
         storage_classes=list(state.storage_classes.values()),
         csi_nodes=list(state.csi_nodes.values()),
         numa=list(state.numa.values()),
+        unselected=state.unselected,
         placed=state.placed,
         charges=state.charges,
         queue=sorted(state.queue, key=state.order.__getitem__),
@@ -203,6 +205,7 @@ def _plain(state: ClusterState, image: _Image) -> None:
     state.workloads = {w.uid: w for w in image.workloads}
     _objects(state, image)
     state.placed.update(image.placed)
+    state.binding = {uid: None for uid, p in state.placed.items() if p.volumes and uid in state.live and state.live[uid].node is None}
     state.queue = {uid: state.turn(uid) for uid in image.queue}
     for pod in image.pods:
         state.regroup(None, pod)
@@ -222,6 +225,9 @@ def _objects(state: ClusterState, image: _Image) -> None:
         state.pod_groups[group.namespace, group.name] = group
         state.group_order[group.namespace, group.name] = order
     state.enqueued = dict.fromkeys(image.enqueued)
+    for key, group in state.pod_groups.items():
+        if key not in state.enqueued and group.phase in ("", "Pending"):
+            state.unqueued[key] = None
     state.queues = {q.name: q for q in image.queues}
     state.priority_classes = {c.name: c for c in image.priority_classes}
     state.namespaces = {n.name: n for n in image.namespaces}
@@ -230,6 +236,7 @@ def _objects(state: ClusterState, image: _Image) -> None:
     state.storage_classes = {c.name: c for c in image.storage_classes}
     state.csi_nodes = {n.node: n for n in image.csi_nodes}
     state.numa = {n.node: n for n in image.numa}
+    state.unselected.update(image.unselected)
     state.victims_of.update(image.victims_of)
 
 

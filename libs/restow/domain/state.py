@@ -71,6 +71,11 @@ def turn(priority: int, order: int) -> int:
     return ((1 << 31) - priority << 40) + order
 
 
+def is_sociable(shape: PodShape) -> bool:
+    """Whether a pod of this shape may fit because another pod has come: required affinity, or a hard spread."""
+    return any(not t.weight for t in shape.pod_affinity) or any(s.when_unsatisfiable == "DoNotSchedule" for s in shape.spread)
+
+
 class Touched:
     """What changed since somebody last looked: the incremental form of `pending` (effects still owed)."""
 
@@ -112,6 +117,7 @@ class ClusterState:
         self.pod_groups: dict[groups.Group, e.PodGroupObserved] = {}
         self.group_order: dict[groups.Group, int] = {}
         self.enqueued: dict[groups.Group, None] = {}
+        self.unqueued: dict[groups.Group, None] = {}
         self.queues: dict[str, e.QueueObserved] = {}
         self.priority_classes: dict[str, e.PriorityClassObserved] = {}
         self.namespaces: dict[str, e.NamespaceObserved] = {}
@@ -120,6 +126,10 @@ class ClusterState:
         self.storage_classes: dict[str, e.StorageClassObserved] = {}
         self.csi_nodes: dict[NodeName, e.CsiNodeObserved] = {}
         self.numa: dict[NodeName, e.NumaObserved] = {}
+        self.unselected: dict[str, NodeName] = {}
+        """Claim (`namespace/name`) → the node that its provisioner gave back since it was last chosen."""
+        self.binding: dict[PodUid, None] = {}
+        """Pods that are placed, not bound, and have chosen volumes: facts about claims and volumes concern them."""
 
         self.placed: dict[PodUid, Placement] = {}
         self.charges: dict[PodUid, Charge] = {}
@@ -130,6 +140,8 @@ class ClusterState:
         self.waiting: dict[str, Waiting] = {}
         self.parked: dict[PodUid, Parked] = {}
         self.parked_under: dict[Under, dict[PodUid, None]] = {}
+        self.waiters: dict[str, int] = {}
+        self.sociable: dict[PodUid, None] = {}
         self.accounts = Accounts()
         self.nominations: dict[PodUid, Nomination] = {}
         self.nominated_on: dict[NodeName, dict[PodUid, None]] = {}
@@ -166,6 +178,8 @@ class ClusterState:
         self.capacity_epoch = 0
         self.changed_rows: Changes[int] = Changes()
         self.moved: Changes[PodUid | tuple[ReservationUid, SlotName]] = Changes()
+        self.objects: Changes[tuple[str, str]] = Changes()
+        """Of the objects that pods refer to: the name of their map here, and the key."""
         self.memo: dict = {}
         self.void: Counter[str] = Counter()
         self.unknown: Counter[str] = Counter()
@@ -265,6 +279,7 @@ class ClusterState:
     def settle(self, pod: PodUid) -> None:
         """Make the charge of a pod what facts and intents say it is."""
         self.moved.append(pod)
+        self._note_binding(pod)
         wanted = self._wanted_charge(pod)
         if wanted is not None and wanted.node not in self.table.rows:
             self.put(self.homeless, pod, wanted.node)
@@ -280,6 +295,13 @@ class ClusterState:
             self._recharge(pod, wanted)
         if old is not None:
             self.top_up(old.node)
+
+    def _note_binding(self, pod: PodUid) -> None:
+        placement, live = self.placed.get(pod), self.live.get(pod)
+        if placement is not None and placement.volumes and live is not None and live.node is None:
+            self.put(self.binding, pod, None)
+        else:
+            self.drop(self.binding, pod)
 
     def _wanted_charge(self, pod: PodUid) -> Charge | None:
         observed, live = self.pods.get(pod), self.live.get(pod)
@@ -327,6 +349,8 @@ class ClusterState:
         self._account(charge.queue, v, 1)
         self.put(self.charges, pod, charge)
         self.put_in(self.on_node, charge.node, pod)
+        if self.sociable:
+            self.capacity_epoch += 1  # somebody may have waited for company
 
     def hold(self, reservation: ReservationUid, slot: SlotName, held: Slot) -> None:
         """Charge a held place. On a node that has vanished since the decision it is lost at once."""
@@ -471,7 +495,7 @@ class ClusterState:
     def requeue(self, pod: PodUid) -> None:
         """Put a pod into the session's queue, or take it out, as facts and intents say."""
         if self.awaits_placement(pod):
-            if pod not in self.queue and pod not in self.parked:
+            if pod not in self.queue and pod not in self.parked and pod not in self.nominations:
                 self.put(self.queue, pod, self.turn(pod))
         else:
             self.drop(self.queue, pod)
@@ -490,11 +514,23 @@ class ClusterState:
         self.unpark(pod)
         self.put(self.parked, pod, (key, under))
         self.put_in(self.parked_under, under, pod)
+        self.put(self.waiters, key, self.waiters.get(key, 0) + 1)
+        if is_sociable(self.shapes[self.pods[pod].shape]):
+            self.put(self.sociable, pod, None)
 
     def unpark(self, pod: PodUid) -> None:
         parked = self.drop(self.parked, pod)
-        if parked is not None:
-            self.drop_in(self.parked_under, parked[1], pod)
+        if parked is None:
+            return
+        key, under = parked
+        self.drop_in(self.parked_under, under, pod)
+        self.drop(self.sociable, pod)
+        left = self.waiters[key] - 1
+        if left:
+            self.put(self.waiters, key, left)
+        else:
+            self.drop(self.waiters, key)
+            self.drop(self.waiting, key)
 
     def regroup(self, before: PodObserved | None, after: PodObserved | None) -> None:
         """Keep the index of groups right when a pod is seen, changes or goes."""
@@ -505,6 +541,10 @@ class ClusterState:
             self.drop_in(self.groups, old, before.pod)
         if new is not None and after is not None:
             self.put_in(self.groups, new, after.pod)
+
+    def settled_nominations(self, now: Millis) -> bool:
+        """Whether some nomination can be used, or is to be given up."""
+        return any(n.complete or n.deadline <= now for n in self.nominations.values())
 
     def stranded(self) -> list[PodUid]:
         """Pods that were placed on a node that has vanished before they were bound to it."""

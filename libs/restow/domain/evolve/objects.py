@@ -15,7 +15,9 @@ Key = Callable[[Any], Any]
 
 def _kept(name: str, key: Key) -> Callable[[ClusterState, Any], None]:
     def rule(state: ClusterState, event: Any) -> None:
-        state.put(getattr(state, name), key(event), event)
+        at = key(event)
+        state.put(getattr(state, name), at, event)
+        state.objects.append((name, at))
         state.capacity_epoch += 1
 
     return rule
@@ -23,9 +25,11 @@ def _kept(name: str, key: Key) -> Callable[[ClusterState, Any], None]:
 
 def _gone(name: str, key: Key) -> Callable[[ClusterState, Any], None]:
     def rule(state: ClusterState, event: Any) -> None:
-        if state.drop(getattr(state, name), key(event)) is None:
+        at = key(event)
+        if state.drop(getattr(state, name), at) is None:
             state.void[str(type(event).__struct_config__.tag)] += 1
             return
+        state.objects.append((name, at))
         state.capacity_epoch += 1
 
     return rule
@@ -48,6 +52,10 @@ def pod_group_observed(state: ClusterState, event: e.PodGroupObserved) -> None:
     known = state.pod_groups.get(key)
     if known is not None and known.uid != event.uid:
         state.drop(state.enqueued, key)
+    if key not in state.enqueued and event.phase in ("", "Pending"):
+        state.put(state.unqueued, key, None)
+    else:
+        state.drop(state.unqueued, key)
     if known is None:
         state.clock += 1
         state.put(state.group_order, key, state.clock)
@@ -62,6 +70,7 @@ def pod_group_gone(state: ClusterState, event: e.PodGroupGone) -> None:
         return
     state.drop(state.group_order, key)
     state.drop(state.enqueued, key)
+    state.drop(state.unqueued, key)
     _regrouped(state, key)
 
 
@@ -81,6 +90,44 @@ def queue_observed(state: ClusterState, event: e.QueueObserved) -> None:
     state.capacity_epoch += 1
 
 
+_keep_claim, _lose_claim = _kept("claims", _path), _gone("claims", _path)
+_keep_volume, _lose_volume = _kept("volumes", _name), _gone("volumes", _name)
+
+
+def claim_observed(state: ClusterState, event: e.ClaimObserved) -> None:
+    path = _path(event)
+    known = state.claims.get(path)
+    if event.selected_node or event.volume or known is None or known.uid != event.uid:
+        state.drop(state.unselected, path)
+    elif known.selected_node:
+        state.put(state.unselected, path, known.selected_node)
+    _keep_claim(state, event)
+    _touch_binding(state, claim=path)
+
+
+def claim_gone(state: ClusterState, event: e.ClaimGone) -> None:
+    state.drop(state.unselected, _path(event))
+    _lose_claim(state, event)
+    _touch_binding(state, claim=_path(event))
+
+
+def volume_observed(state: ClusterState, event: e.VolumeObserved) -> None:
+    _keep_volume(state, event)
+    _touch_binding(state, event.claim, event.name)
+
+
+def volume_gone(state: ClusterState, event: e.VolumeGone) -> None:
+    _lose_volume(state, event)
+    _touch_binding(state, volume=event.name)
+
+
+def _touch_binding(state: ClusterState, claim: str = "", volume: str = "") -> None:
+    """What is owed to the pods that wait for these may be something else now."""
+    for pod in state.binding:
+        if any(c.claim == claim or (volume and c.volume == volume) for c in state.placed[pod].volumes):
+            state.touched.pods[pod] = None
+
+
 RULES: Rules = {
     e.PodGroupObserved: pod_group_observed,
     e.PodGroupGone: pod_group_gone,
@@ -90,10 +137,10 @@ RULES: Rules = {
     e.PriorityClassGone: _gone("priority_classes", _name),
     e.NamespaceObserved: _kept("namespaces", _name),
     e.NamespaceGone: _gone("namespaces", _name),
-    e.ClaimObserved: _kept("claims", _path),
-    e.ClaimGone: _gone("claims", _path),
-    e.VolumeObserved: _kept("volumes", _name),
-    e.VolumeGone: _gone("volumes", _name),
+    e.ClaimObserved: claim_observed,
+    e.ClaimGone: claim_gone,
+    e.VolumeObserved: volume_observed,
+    e.VolumeGone: volume_gone,
     e.StorageClassObserved: _kept("storage_classes", _name),
     e.StorageClassGone: _gone("storage_classes", _name),
     e.CsiNodeObserved: _kept("csi_nodes", _node),

@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import ReservationUid
+from restow.contracts.values import ClaimChoice
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.evolve.places import drop_place, put_place, tally_of
 from restow.domain.evolve.reservations import SUPERSEDED, alive, ask, forget_if_over, places, rephase
@@ -23,9 +24,16 @@ def pod_placed(state: ClusterState, event: e.PodPlaced) -> None:
     if nomination is not None:
         state.denominate(event.pod, placing=True)
     state.put(state.placed, event.pod, Placement(event.node, event.devices, None, state.time, event.volumes))
+    _choose_anew(state, event.volumes)
     _settled(state, event.pod)
     if nomination is not None:
         state.top_up(nomination.node)
+
+
+def _choose_anew(state: ClusterState, choices: tuple[ClaimChoice, ...]) -> None:
+    """What a provisioner gave back before counts no longer."""
+    for choice in choices:
+        state.drop(state.unselected, choice.claim)
 
 
 def _settled(state: ClusterState, pod) -> None:
@@ -70,7 +78,8 @@ def handed_over(state: ClusterState, event: e.HandedOver) -> None:
     put_place(state, event.reservation, event.slot, replace(slot, phase=SlotPhase.USED, pod=event.pod))
     state.denominate(event.pod)
     hold = (event.reservation, event.slot)
-    state.put(state.placed, event.pod, Placement(event.node, event.devices, hold, state.time))
+    state.put(state.placed, event.pod, Placement(event.node, event.devices, hold, state.time, event.volumes))
+    _choose_anew(state, event.volumes)
     _settled(state, event.pod)
     state.top_up(slot.node)
     record = state.reservations[event.reservation]
@@ -118,22 +127,22 @@ def unfit(state: ClusterState, event: e.Unfit) -> None:
     if event.shape not in state.shapes:
         return _void(state, event)
     key = event.key or event.shape
-    state.put(state.waiting, key, Waiting(event.nodes, event.reasons, state.time, state.capacity_epoch))
     for pod in event.pods:
-        if pod in state.queue:
+        if pod in state.queue or pod in state.parked:
             state.park(pod, key, ("shape", f"{event.shape}/{state.pods[pod].pinned_node}"))
             state.touched.pods[pod] = None
+    state.put(state.waiting, key, Waiting(event.nodes, event.reasons, state.time, state.capacity_epoch))
     state.touched.shapes[event.shape] = None
 
 
 def withheld(state: ClusterState, event: e.Withheld) -> None:
     key = f"{event.reason}/{event.group or event.message}"
-    waiting = Waiting(event.nodes, event.reasons, state.time, state.capacity_epoch, event.reason, event.message)
-    state.put(state.waiting, key, waiting)
     for pod in event.pods:
         if pod in state.queue or pod in state.parked:
             state.park(pod, key, ("group", event.group) if event.group else ("reason", key))
             state.touched.pods[pod] = None
+    waiting = Waiting(event.nodes, event.reasons, state.time, state.capacity_epoch, event.reason, event.message)
+    state.put(state.waiting, key, waiting)
     if event.group:
         namespace, _, name = event.group.partition("/")
         state.touched.groups[namespace, name] = None
@@ -144,6 +153,7 @@ def enqueued(state: ClusterState, event: e.Enqueued) -> None:
     if group not in state.pod_groups:
         return _void(state, event)
     state.put(state.enqueued, group, None)
+    state.drop(state.unqueued, group)
     state.touched.groups[group] = None
     state.capacity_epoch += 1
 
@@ -166,8 +176,9 @@ def nominated(state: ClusterState, event: e.Nominated) -> None:
         return _void(state, event)
     v = state.vectors[state.pods[event.pod].shape]
     state.nominate(event.pod, Nomination(event.node, event.deadline, v.items, event.devices, event.victims))
-    state.unpark(event.pod)
-    state.requeue(event.pod)
+    if event.pod in state.nominations:
+        state.unpark(event.pod)
+        state.drop(state.queue, event.pod)
     state.touched.pods[event.pod] = None
 
 

@@ -1,0 +1,319 @@
+"""NUMA alignment: which nodes can give a Guaranteed pod its CPUs, memory and devices from one NUMA zone.
+
+As the filter of scheduler-plugins' NodeResourceTopologyMatch: only nodes whose kubelet has the policy `single-numa-node`
+filter, with scope `container` each container alone must fit one zone (containers after one another, so that they do not
+count on the same CPUs), with scope `pod` the whole pod. A resource that no zone reports is not aligned if it may be the
+node's as a whole (ephemeral storage, extended resources), and keeps the pod off if not. Two things are nearer to the
+kubelet than to the plugin: CPUs are aligned only where a container asks for whole cores, for others have no CPUs of their
+own; and of pods that are not Guaranteed nothing is aligned, their devices neither.
+
+Which zones are in use is not observed: `available` of a NodeResourceTopology lags behind. It is worked out: on each node its
+Guaranteed pods and holds, in the order in which the log saw them, take what they ask for from the lowest zone that fits, as
+the kubelet does. What fits no zone (it was there before the policy was) takes what is left, zone by zone. So the result
+follows from the state alone. A pod that the kubelet has placed otherwise, because others were there then, may make it differ
+from a node's truth: then the kubelet rejects a pod (TopologyAffinityError), and its successor is placed anew.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from restow.contracts.events import NumaObserved, PodObserved
+from restow.contracts.ids import NodeName, ShapeId
+from restow.contracts.values import PodShape
+from restow.domain import resources as r
+from restow.domain.quantity import CPU
+from restow.domain.state import ClusterState
+from restow.domain.volumes.occupants import Key
+
+INIT_CONTAINER = "cannot align init container"
+CONTAINER = "cannot align container"
+POD = "cannot align pod"
+
+GUARANTEED = "Guaranteed"
+SINGLE = "single-numa-node"
+SCOPE_POD = "pod"
+_CORE = 1000
+_ABSENT = -1
+"""Free amount of a resource that a zone does not report."""
+
+Amounts = dict[str, int]
+
+
+class Demands(msgspec.Struct, frozen=True):
+    """What is aligned of a shape. `initial`: containers that end before the `lasting` ones start."""
+
+    initial: tuple[Amounts, ...] = ()
+    lasting: tuple[Amounts, ...] = ()
+    pod: Amounts = {}
+
+
+def demands(shape: PodShape) -> Demands:
+    """Nothing for a shape that is not Guaranteed."""
+    if shape.qos != GUARANTEED:
+        return Demands()
+    initial = tuple(_aligned(c.requests) for c in shape.containers if c.init)
+    lasting = tuple(_aligned(c.requests) for c in shape.containers if not c.init)
+    pod = {name: amount for name, amount in shape.requests.items() if name not in (CPU, r.PODS) and amount > 0}
+    cores = max(sum(c.get(CPU, 0) for c in lasting), *(c.get(CPU, 0) for c in initial), 0)
+    return Demands(initial, lasting, pod | ({CPU: cores} if cores else {}))
+
+
+def _aligned(requests: Amounts) -> Amounts:
+    return {name: amount for name, amount in requests.items() if amount > 0 and (name != CPU or amount % _CORE == 0)}
+
+
+def may_be_the_nodes(resource: str) -> bool:
+    """Whether a resource that no zone reports is the node's as a whole (scheduler-plugins, `isHostLevelResource`)."""
+    return resource in (r.EPHEMERAL_STORAGE, "storage") or ("/" in resource and "kubernetes.io/" not in resource)
+
+
+class Numa:
+    """Kept in `state.memo` and refreshed by what has changed; `add`, `remove` and `close` as those of `Volumes`. Arrays are
+    `(nodes, zones, resources) int64`; a node with other rules than `single-numa-node` is in none of them."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._rebuild()
+
+    @staticmethod
+    def of(state: ClusterState) -> "Numa":
+        """The index of this state, up to date."""
+        known: Numa | None = state.memo.get("numa")
+        if known is None:
+            known = state.memo["numa"] = Numa(state)
+        else:
+            known._refresh()
+        return known
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def concerns(self, shape: ShapeId) -> bool:
+        """Whether any of this matters for pods of the shape."""
+        return bool(self._single) and self._state.shapes[shape].qos == GUARANTEED
+
+    def filter(self, shape: ShapeId) -> list[tuple[str, np.ndarray]]:
+        """Reason and `(nodes,) bool` rows that fail by it; rules that no row fails by are left out. A row fails by one."""
+        self._settle()
+        wanted = demands(self._state.shapes[shape])
+        size = len(self._state.table.names)
+        rows = np.array(sorted(self._single), np.int64)
+        found = []
+        whole = self._whole[rows]
+        for reason, failing in (
+            *self._by_container(rows[~whole], wanted),
+            (POD, self._unfit(self._free[rows[whole]], wanted.pod, rows[whole])),
+        ):
+            if failing.size:
+                mask = np.zeros(size, bool)
+                mask[failing] = True
+                found.append((reason, mask))
+        return found
+
+    def _by_container(self, rows: np.ndarray, wanted: Demands) -> list[tuple[str, np.ndarray]]:
+        free = self._free[rows]
+        bad_init = np.zeros(len(rows), bool)
+        for amounts in wanted.initial:
+            bad_init |= ~self._fitting(free, amounts).any(axis=1)
+        bad = np.zeros(len(rows), bool)
+        every = np.arange(len(rows))
+        for amounts in wanted.lasting:
+            fitting = self._fitting(free, amounts)
+            bad |= ~fitting.any(axis=1)
+            lowest = fitting.argmax(axis=1)
+            for name, amount in amounts.items():
+                column = self._columns.get(name)
+                if column is not None:
+                    there = free[every, lowest, column] != _ABSENT
+                    free[every[there], lowest[there], column] -= amount
+        return [(INIT_CONTAINER, rows[bad_init]), (CONTAINER, rows[bad & ~bad_init])]
+
+    def _unfit(self, free: np.ndarray, amounts: Amounts, rows: np.ndarray) -> np.ndarray:
+        return rows[~self._fitting(free, amounts).any(axis=1)]
+
+    def _fitting(self, free: np.ndarray, amounts: Amounts) -> np.ndarray:
+        """`(rows, zones) bool`: zones with room for all of it; zones that a node does not have never fit."""
+        fitting = free[:, :, 0] != _ABSENT
+        for name, amount in amounts.items():
+            column = self._columns.get(name)
+            if column is None:
+                if not may_be_the_nodes(name):
+                    fitting = np.zeros_like(fitting)
+                continue
+            room = free[:, :, column] >= amount
+            if may_be_the_nodes(name):
+                room |= (free[:, :, column] == _ABSENT).all(axis=1)[:, None]
+            fitting = fitting & room
+        return fitting
+
+    # -- occupants ---------------------------------------------------------------------------------------------------
+
+    def add(self, uid: Key, row: int, pod: PodObserved) -> None:
+        """A pod is on this row, as far as this session goes; anew where `remove` has taken it away."""
+        self._tentative[uid] = None
+        self._set(uid, (row, pod.shape) if self._state.shapes[pod.shape].qos == GUARANTEED else None)
+
+    def remove(self, uid: Key) -> None:
+        """An occupant is gone, as far as this session goes: one that `add` named, or a victim."""
+        self._tentative[uid] = None
+        self._set(uid, None)
+
+    def close(self) -> None:
+        """Takes back whatever was added and removed."""
+        for key in list(self._tentative):
+            self._set(key, self._occupant(key))
+        self._tentative.clear()
+
+    def _set(self, key: Key, new: tuple[int, ShapeId] | None) -> None:
+        old = self._at.get(key)
+        if old == new:
+            return
+        if old is not None:
+            del self._at[key]
+            del self._on[old[0]][key]
+            self._stale.add(old[0])
+        if new is not None:
+            self._at[key] = new
+            self._on.setdefault(new[0], {})[key] = new[1]
+            self._stale.add(new[0])
+
+    def _occupant(self, key: Key) -> tuple[int, ShapeId] | None:
+        """Row and shape of what is charged and Guaranteed."""
+        state = self._state
+        if isinstance(key, tuple):
+            slot = state.slots.get(key[0], {}).get(key[1])
+            if slot is None or key not in state.held_on.get(slot.node, ()):
+                return None
+            node, shape = slot.node, slot.shape
+        else:
+            charge = state.charges.get(key)
+            if charge is None:
+                return None
+            node, shape = charge.node, charge.shape
+        return (state.table.rows[node], shape) if state.shapes[shape].qos == GUARANTEED else None
+
+    # -- keeping up ----------------------------------------------------------------------------------------------------
+
+    def _rebuild(self) -> None:
+        state = self._state
+        self._at: dict[Key, tuple[int, ShapeId]] = {}
+        self._on: dict[int, dict[Key, ShapeId]] = {}
+        self._tentative: dict[Key, None] = {}
+        self._single: dict[int, NumaObserved] = {}
+        self._names: list[NodeName] = []
+        self._stale: set[int] = set()
+        self._columns: dict[str, int] = {"": 0}
+        self._free = np.full((0, 1, 1), _ABSENT, np.int64)
+        self._whole = np.zeros(0, bool)
+        self._objects, self._moved, self._rows = state.objects.position, state.moved.position, state.changed_rows.position
+        for row in range(len(state.table.names)):
+            self._observe(row)
+        for pod in state.charges:
+            self._set(pod, self._occupant(pod))
+        for held in state.held_on.values():
+            for place in held:
+                self._set(place, self._occupant(place))
+
+    def _refresh(self) -> None:
+        state = self._state
+        objects, moved = state.objects.since(self._objects), state.moved.since(self._moved)
+        changed = state.changed_rows.since(self._rows)
+        if objects is None or moved is None or changed is None:
+            return self._rebuild()
+        self._objects, self._moved, self._rows = state.objects.position, state.moved.position, state.changed_rows.position
+        rows = set(changed)
+        for kind, name in objects:
+            if kind == "numa" and (row := state.table.rows.get(NodeName(name))) is not None:
+                rows.add(row)
+        for row in sorted(rows):
+            self._observe(row)
+        for key in dict.fromkeys(moved):
+            self._set(key, self._occupant(key))
+        return None
+
+    def _observe(self, row: int) -> None:
+        """The node of the row, or what is said of its zones, may be another one."""
+        name = self._state.table.names[row]
+        fact = self._state.numa.get(name) if name else None
+        fact = fact if fact is not None and fact.policy == SINGLE and fact.zones else None
+        if self._single.get(row) is fact:
+            return
+        if fact is None:
+            del self._single[row]
+        else:
+            self._single[row] = fact
+        self._stale.add(row)
+
+    def _settle(self) -> None:
+        """Rows whose zones or occupants have changed are worked out again."""
+        zones = [(row, self._single[row], self._zones(row)) for row in sorted(self._stale & self._single.keys())]
+        self._stale.clear()
+        self._widen(zones)
+        for row, fact, free in zones:
+            self._whole[row] = fact.scope == SCOPE_POD
+            self._free[row] = _ABSENT
+            for at, amounts in enumerate(free):
+                # Column 0 says that there is such a zone.
+                self._free[row, at, 0] = 0
+                for name, amount in amounts.items():
+                    # Over-commitment leaves nothing, and is no absence.
+                    self._free[row, at, self._columns[name]] = max(amount, 0)
+
+    def _zones(self, row: int) -> list[Amounts]:
+        """What is free in each zone, in the order of their numbers."""
+        fact = self._single[row]
+        free = [r.in_columns(z.allocatable, _gpu_milli(z.allocatable)) for z in fact.zones]
+        whole = fact.scope == SCOPE_POD
+        occupants = self._on.get(row, {})
+        for key in sorted(occupants, key=self._turn):
+            wanted = demands(self._state.shapes[occupants[key]])
+            for amounts in (wanted.pod,) if whole else wanted.lasting:
+                _take(free, amounts)
+        return free
+
+    def _turn(self, key: Key) -> tuple[int, str]:
+        """In the order in which the log saw them; the places of a Reservation by name."""
+        if isinstance(key, tuple):
+            return self._state.reservations[key[0]].order, key[1]
+        return self._state.order[key], ""
+
+    def _widen(self, zones: Sequence[tuple[int, NumaObserved, list[Amounts]]]) -> None:
+        """Room in the arrays for these, and for every row."""
+        for _, _, free in zones:
+            for name in {name for amounts in free for name in amounts}:
+                self._columns.setdefault(name, len(self._columns))
+        size = len(self._state.table.names)
+        most = max((len(free) for _, _, free in zones), default=0)
+        old = self._free
+        shape = (size, max(old.shape[1], most), len(self._columns))
+        if shape != old.shape:
+            self._free = np.full(shape, _ABSENT, np.int64)
+            self._free[: old.shape[0], : old.shape[1], : old.shape[2]] = old
+            self._whole = np.concatenate([self._whole, np.zeros(size - len(self._whole), bool)])
+
+    def image(self) -> tuple:
+        """All that is worked out, to compare with another index."""
+        self._settle()
+        return self._at, {row: (self._zones(row), bool(self._whole[row])) for row in self._single}
+
+
+def _gpu_milli(allocatable: Amounts) -> int:
+    return allocatable.get(r.GPU_MILLI, 0) or r.node_devices(allocatable) * r.WHOLE
+
+
+def _take(free: list[Amounts], amounts: Amounts) -> None:
+    """From the lowest zone that fits; what fits none takes what is left, zone by zone."""
+    reported = {name for zone in free for name in zone}
+    asked = {name: amount for name, amount in amounts.items() if name in reported}
+    for zone in free:
+        if all(zone.get(name, _ABSENT) >= amount for name, amount in asked.items()):
+            for name, amount in asked.items():
+                zone[name] -= amount
+            return
+    for name, amount in asked.items():
+        for zone in free:
+            taken = min(max(zone.get(name, 0), 0), amount)
+            if taken:
+                zone[name] -= taken
+                amount -= taken
