@@ -1,0 +1,53 @@
+"""Inter-pod affinity and anti-affinity that is required, as kube-scheduler's InterPodAffinity decides it."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from restow.domain.topology.asker import Asker
+from restow.domain.topology.domains import Domains
+from restow.domain.topology.kinds import Carried, Kind, Matching
+
+AFFINITY = "node(s) didn't match pod affinity rules"
+ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
+EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
+
+
+def failing(asker: Asker, kind: Kind, hits: Iterable[Carried]) -> list[tuple[str, np.ndarray]]:
+    """(reason, `(nodes,) bool`), in kube-scheduler's order; a rule that fails nowhere may be left out."""
+    found = []
+    if asker.affinity is not None:
+        found.append((AFFINITY, _unmet(asker.affinity, asker.affinity_domains, kind)))
+    anti = _rows((domains, count.per_domain(domains)) for domains, count in asker.anti if count.rows)
+    if anti is not None:
+        found.append((ANTI_AFFINITY, anti))
+    existing = _rows((c.domains, c.per_domain(c.domains)) for c in hits if not c.term.weight and c.rows)
+    if existing is not None:
+        found.append((EXISTING, existing))
+    return found
+
+
+def _unmet(count: Matching, keys: tuple[Domains, ...], kind: Kind) -> np.ndarray:
+    """A node needs every term's topology key, and in each of its domains a pod that *all* terms are about. If there is no
+    such pod in any domain, a pod that its own terms are about may be the first, wherever the keys are."""
+    flags = [count.per_domain(domains) > 0 for domains in keys]
+    if count in kind.matched and not any(f.any() for f in flags):
+        return np.logical_or.reduce([domains.absent for domains in keys])
+    met = flags[0].take(keys[0].array)
+    for domains, flag in zip(keys[1:], flags[1:], strict=True):
+        met &= flag.take(domains.array)
+    return ~met
+
+
+def _rows(counts: Iterable[tuple[Domains, np.ndarray]]) -> np.ndarray | None:
+    """`(nodes,) bool`: rows in a domain that has any; None where nothing is counted. Domains of one key are put together
+    before they are spread over rows."""
+    flags: dict[Domains, np.ndarray] = {}
+    for domains, counted in counts:
+        known = flags.get(domains)
+        flags[domains] = counted > 0 if known is None else known | (counted > 0)
+    rows = None
+    for domains, flag in flags.items():
+        here = flag.take(domains.array)
+        rows = here if rows is None else rows | here
+    return rows

@@ -1,0 +1,37 @@
+"""Topology spread with DoNotSchedule, as kube-scheduler's PodTopologySpread decides it."""
+
+import numpy as np
+
+from restow.domain.topology.asker import Asker, Spreading
+from restow.domain.topology.kinds import Kind
+
+SKEWED = "node(s) didn't match pod topology spread constraints"
+MISSING = "node(s) didn't match pod topology spread constraints (missing required label)"
+
+
+def failing(asker: Asker, kind: Kind) -> list[tuple[str, np.ndarray]]:
+    """(reason, `(nodes,) bool`). No row is in both: a node fails for the first constraint that it does not meet."""
+    skewed = missing = None
+    for constraint in asker.hard:
+        over = _over(constraint, kind).take(constraint.domains.array)
+        absent = constraint.domains.absent
+        if skewed is None or missing is None:
+            skewed, missing = over, absent
+            continue
+        missing = missing | (absent & ~skewed)
+        skewed = skewed | (over & ~missing)
+    return [] if skewed is None or missing is None else [(SKEWED, skewed), (MISSING, missing)]
+
+
+def _over(constraint: Spreading, kind: Kind) -> np.ndarray:
+    """`(domains,) bool`: where one more would make the skew too large. With fewer eligible domains than minDomains the
+    global minimum is 0."""
+    counts = constraint.count.per_domain(constraint.domains, constraint.eligible)
+    least = 0
+    if constraint.eligible is not None:
+        eligible = constraint.eligible.domains(constraint.domains)
+        if len(eligible) >= max(constraint.min_domains, 1):
+            least = int(counts.take(eligible).min())
+    over: np.ndarray = counts > constraint.max_skew + least - (constraint.count in kind.matched)
+    over[0] = False
+    return over

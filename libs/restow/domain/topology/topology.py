@@ -1,0 +1,164 @@
+"""The questions: which nodes host ports, topology spread and inter-pod (anti-)affinity remove for a pod, and how much
+they prefer the others. The rules are kube-scheduler's (1.33 and later)."""
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from restow.contracts.values import Spread
+from restow.domain.state import ClusterState
+from restow.domain.topology import affinity, ports, scores, spread
+from restow.domain.topology.asker import Asker, Spreading
+from restow.domain.topology.domains import Domains
+from restow.domain.topology.index import Index
+from restow.domain.topology.terms import Rule, Subject, Wants, rule_of, spread_rule
+
+Failing = list[tuple[str, np.ndarray]]
+"""(reason, `(nodes,) bool` rows that fail for it) in the order of the rules; a rule that fails nowhere may be left out.
+Vacant rows say nothing. Must not be written to."""
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+class Topology(Index):
+    """Get it by `of`, once a session; nodes must not change before the next `of`."""
+
+    def __init__(self, state: ClusterState) -> None:
+        super().__init__(state)
+        self._askers: dict[Hashable, Asker] = {}
+
+    @staticmethod
+    def of(state: ClusterState) -> "Topology":
+        """The index as the state is now. What a session has added or removed is taken back."""
+        kept: Topology | None = state.memo.get("topology")
+        if kept is None:
+            kept = state.memo["topology"] = Topology(state)
+        kept.open()
+        return kept
+
+    def concerns(self, subject: Subject) -> bool:
+        """Whether any rule here could matter to it: it says something about others, or a term of an occupant is about it."""
+        if self.idle:
+            return False
+        if self.wants(subject.shape).special:
+            return True
+        if self._pending_terms:
+            self.settle()
+        return bool(self._carried) and any(term.rows for term in self.hits(self.kind(subject)))
+
+    def key(self, subject: Subject) -> Hashable:
+        """Equal for subjects that every rule here treats alike, as long as `version` stays."""
+        if self.idle:
+            return ()
+        if self._pending_terms:
+            self.settle()
+        kind = self.kind(subject)
+        hits = tuple(term.serial for term in self.hits(kind)) if self._carried else ()
+        if not self.wants(subject.shape).special:
+            return hits
+        own = tuple(count in kind.matched for count in self._asker(subject).counts)
+        return self._sort(subject), own, hits
+
+    def ports(self, subject: Subject) -> Failing:
+        """Nodes where one of its host ports is taken."""
+        wanted = () if self.idle else self.wants(subject.shape).ports
+        if not wanted:
+            return []
+        self.settle()
+        return ports.failing(wanted, self.used_ports, self.rows)
+
+    def spread(self, subject: Subject) -> Failing:
+        """Nodes that its DoNotSchedule constraints remove."""
+        if self.idle or not self.wants(subject.shape).hard:
+            return []
+        self.settle()
+        asker = self._asker(subject)
+        return spread.failing(asker, self.kind(subject))
+
+    def affinity(self, subject: Subject) -> Failing:
+        """Nodes that required terms remove, its own and those of occupants."""
+        if self.idle:
+            return []
+        self.settle()
+        asker, kind = self._asker(subject), self.kind(subject)
+        return affinity.failing(asker, kind, self.hits(kind) if self._carried else ())
+
+    def affinity_score(self, subject: Subject, among: np.ndarray) -> np.ndarray | None:
+        """`(nodes,) int64` in 0..10_000 over the rows in `among` `(nodes,) bool`: preferred terms, its own and those of
+        occupants. None where it makes no difference."""
+        if self.idle:
+            return None
+        self.settle()
+        asker, kind = self._asker(subject), self.kind(subject)
+        return scores.affinity_score(asker, self.hits(kind) if self._carried else (), among)
+
+    def spread_score(self, subject: Subject, among: np.ndarray) -> np.ndarray | None:
+        """`(nodes,) int64` in 0..10_000 over the rows in `among` `(nodes,) bool`: ScheduleAnyway constraints. None where it
+        has none."""
+        if self.idle or not self.wants(subject.shape).soft:
+            return None
+        self.settle()
+        return scores.spread_score(self._asker(subject), among)
+
+    # -- askers ------------------------------------------------------------------------------------------------------
+
+    def _sort(self, subject: Subject) -> Hashable:
+        """What an asker depends on."""
+        keys = self.wants(subject.shape).label_keys
+        return subject.shape, subject.namespace, subject.pinned, *map(subject.labels.get, keys)
+
+    def _asker(self, subject: Subject) -> Asker:
+        says = self.wants(subject.shape)
+        if not says.special:
+            return _NOTHING
+        sort = self._sort(subject)
+        found = self._askers.get(sort)
+        if found is None:
+            found = self._askers[sort] = self._ask(says, subject)
+        return found
+
+    def _ask(self, says: Wants, subject: Subject) -> Asker:
+        namespace, labels = subject.namespace, subject.labels
+
+        def about(*rules: Rule) -> tuple[Rule, ...]:
+            return tuple(dict.fromkeys(rules))
+
+        together = about(*(rule_of(t, namespace, labels) for t in says.affinity))
+        keys = dict.fromkeys(t.topology_key for t in says.affinity)
+        return Asker(
+            affinity=self.matching(together, live=False) if together else None,
+            affinity_domains=tuple(map(self.domains, keys)),
+            anti=tuple(
+                (self.domains(t.topology_key), self.matching(about(rule_of(t, namespace, labels)), live=False))
+                for t in says.anti
+            ),
+            preferred=tuple(
+                (weight, self.domains(t.topology_key), self.matching((rule_of(t, namespace, labels),), live=False))
+                for weight, t in says.preferred
+            ),
+            hard=tuple(self._spreading(s, says.hard, subject, hard=True) for s in says.hard),
+            soft=tuple(self._spreading(s, says.soft, subject, hard=False) for s in says.soft),
+            soft_keys=tuple(self.domains(s.topology_key) for s in says.soft),
+        )
+
+    def _spreading(self, s: Spread, together: tuple[Spread, ...], subject: Subject, hard: bool) -> Spreading:
+        count = self.matching((spread_rule(s, subject.namespace, subject.labels),), live=True)
+        domains: Domains = self.domains(s.topology_key)
+        if not hard and s.topology_key == HOSTNAME:
+            return Spreading(s.max_skew, s.min_domains, self.rows, None, count)
+        keys = tuple(sorted({other.topology_key for other in together}))
+        shape = self.state.shapes[subject.shape]
+        by_affinity, by_taints = s.node_affinity_policy == "Honor", s.node_taints_policy == "Honor"
+        eligible = self.eligible(shape, subject.pinned, keys, by_affinity, by_taints)
+        return Spreading(s.max_skew, s.min_domains, domains, eligible, count)
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._askers = {}
+
+    def _forget_matching(self) -> None:
+        super()._forget_matching()
+        self._askers.clear()
+
+
+_NOTHING = Asker()
