@@ -160,6 +160,7 @@ def test_it_waits_no_longer_than_the_eviction_is_under_way():
     run(state, session.decider, c.Schedule(NOW))
     assert "p2" in state.queue
     run(state, decider, c.ReportEviction(NOW, M, "Aborted"))
+    run(state, session.decider, c.Schedule(NOW))  # releases the hold
     run(state, session.decider, c.Schedule(NOW))
     assert state.placed["p2"].hold is None
     assert step(state) is Step.FAILED

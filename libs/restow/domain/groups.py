@@ -22,3 +22,11 @@ QUEUE_ANNOTATIONS = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name"
 def queue_annotation(pod: PodObserved) -> str:
     """The queue that a pod without a PodGroup names; empty where it names none."""
     return next((pod.annotations[a] for a in QUEUE_ANNOTATIONS if a in pod.annotations), "")
+
+
+TASK_ANNOTATION = "volcano.sh/task-spec"
+
+
+def task_of(pod: PodObserved) -> str:
+    """The task of its group that a pod belongs to (`minTaskMember` counts by it)."""
+    return pod.annotations.get(TASK_ANNOTATION, "")

@@ -5,7 +5,8 @@ Rules that depend only on node and shape (everything but room) are evaluated onc
 """
 
 import re
-from collections.abc import Hashable, Mapping
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from restow.contracts.events import NodeObserved
 from restow.contracts.ids import NodeName, ShapeId
 from restow.contracts.values import Expression, NodeTerm, PodShape, Taint, Toleration
 from restow.domain.resources import GPU_MILLI
+from restow.domain.selectors import holds
 from restow.domain.state import ClusterState
 from restow.domain.table import Vector
 
@@ -45,22 +47,13 @@ def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
 
 def matches(e: Expression, labels: Mapping[str, str]) -> bool:
     """One node selector requirement over labels. Gt and Lt compare integers; anything else there does not match."""
+    if e.operator not in ("Gt", "Lt"):
+        return holds(e, labels)
     have = labels.get(e.key)
-    match e.operator:
-        case "In":
-            return have is not None and have in e.values
-        case "NotIn":
-            return have is None or have not in e.values
-        case "Exists":
-            return have is not None
-        case "DoesNotExist":
-            return have is None
-        case "Gt" | "Lt":
-            if have is None or len(e.values) != 1 or not (_INTEGER.fullmatch(have) and _INTEGER.fullmatch(e.values[0])):
-                return False
-            left, right = int(have), int(e.values[0])
-            return left > right if e.operator == "Gt" else left < right
-    return False
+    if have is None or len(e.values) != 1 or not (_INTEGER.fullmatch(have) and _INTEGER.fullmatch(e.values[0])):
+        return False
+    left, right = int(have), int(e.values[0])
+    return left > right if e.operator == "Gt" else left < right
 
 
 def term_matches(term: NodeTerm, node: NodeObserved) -> bool:
@@ -98,18 +91,26 @@ def repelled(shape: PodShape, node: NodeObserved) -> str:
     return ""
 
 
+def tolerated(shape: PodShape, node: NodeObserved) -> bool:
+    """Whether the shape tolerates all taints that keep pods off; a cordon counts by the taint that comes with it."""
+    return all(t.effect not in ("NoSchedule", "NoExecute") or tolerates(shape.tolerations, t) for t in node.taints)
+
+
+def selected(shape: PodShape, node: NodeObserved) -> bool:
+    """Whether the shape's node selector and required node affinity are about this node."""
+    labels = node.labels
+    if shape.node_selector and any(labels.get(k) != v for k, v in shape.node_selector.items()):
+        return False
+    return shape.node_affinity is None or any(term_matches(t, node) for t in shape.node_affinity)
+
+
 def why_not(shape: PodShape, node: NodeObserved) -> str:
     """The first rule about the node that keeps a supported shape off it, room aside; empty where none does."""
     if not node.ready and not tolerates(shape.tolerations, UNREADY):
         return NOT_READY
     if reason := repelled(shape, node):
         return reason
-    labels = node.labels
-    if shape.node_selector and any(labels.get(k) != v for k, v in shape.node_selector.items()):
-        return AFFINITY
-    if shape.node_affinity is not None and not any(term_matches(t, node) for t in shape.node_affinity):
-        return AFFINITY
-    return ""
+    return "" if selected(shape, node) else AFFINITY
 
 
 class _Static:
@@ -197,22 +198,45 @@ def room_reasons(state: ClusterState, v: Vector) -> list[tuple[str, np.ndarray]]
     return short
 
 
-def reasons(state: ClusterState, shape_id: ShapeId, pinned: NodeName = NO_NODE) -> tuple[int, dict[str, int]]:
-    """How many nodes there are, and how many each rule removes; of a pinned pod only its node is looked at. Rules about the node come first and count a node once;
-    a node that only lacks room counts for every resource that it lacks, as kube-scheduler does."""
+Found = Sequence[tuple[str, Sequence[tuple[str, np.ndarray]]]]
+"""(stage, its (reason, rows that fail)) of rules that depend on what runs, in the order in which they are asked."""
+BEFORE_ROOM = frozenset({"reserved", "window", "ports"})
+"""The stages that are asked before resources, as kube-scheduler does; all others after."""
+
+
+def reasons(
+    state: ClusterState, shape_id: ShapeId, pinned: NodeName = NO_NODE, found: Found = ()
+) -> tuple[int, dict[str, int]]:
+    """How many nodes there are, and how many each rule removes; of a pinned pod only its node is looked at. A node counts
+    for the first rule that removes it: rules about the node, then `found`, with room in its place; a node that lacks room
+    counts for every resource that it lacks, as kube-scheduler does."""
     kept = _static(state, shape_id)
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     alive = state.table.alive
     looked_at = alive if not pinned else alive & _only(state, pinned)
     if elsewhere := int((alive & ~looked_at).sum()):
         counts[PINNED] = elsewhere
     for row in np.flatnonzero(looked_at & ~kept.mask):
-        counts[kept.reasons[row]] = counts.get(kept.reasons[row], 0) + 1
-    open_rows = looked_at & kept.mask
-    for reason, lacking in room_reasons(state, state.vectors[shape_id]):
-        count = int((open_rows & lacking).sum())
-        if count:
-            counts[reason] = counts.get(reason, 0) + count
-    return int(alive.sum()), dict(sorted(counts.items()))
+        counts[kept.reasons[row]] += 1
+    left = looked_at & kept.mask
+    for stage, failing in found:
+        if stage in BEFORE_ROOM:
+            left = _count(counts, left, failing)
+    short = room_reasons(state, state.vectors[shape_id])
+    lacking = np.zeros(len(left), bool)
+    for reason, rows in short:
+        counts[reason] += int((left & rows).sum())
+        lacking |= rows
+    left = left & ~lacking
+    for stage, failing in found:
+        if stage not in BEFORE_ROOM:
+            left = _count(counts, left, failing)
+    return int(alive.sum()), {reason: counts[reason] for reason in sorted(counts) if counts[reason]}
 
 
+def _count(counts: Counter[str], left: np.ndarray, failing: Sequence[tuple[str, np.ndarray]]) -> np.ndarray:
+    """The rows that pass, with those that do not counted for the first that fails."""
+    for reason, rows in failing:
+        counts[reason] += int((left & rows).sum())
+        left = left & ~rows
+    return left

@@ -40,10 +40,10 @@ class _SessionEffects:
         return Done()
 
     async def tell(self, effect: TellUnschedulable, state: ClusterState) -> Answer:
-        pod, waiting = state.pods[effect.pod], state.waiting.get(effect.shape)
+        pod, waiting = state.pods[effect.pod], state.waiting.get(effect.key)
         if waiting is None:
             return Done()
-        message = fit_message(waiting.nodes, waiting.reasons)
+        message = waiting.message or fit_message(waiting.nodes, waiting.reasons)
         outcome = await self._kube.patch_pod_condition(
             k.PodRef(pod.namespace, pod.name, pod.pod), "False", "Unschedulable", message, rfc3339(waiting.at)
         )

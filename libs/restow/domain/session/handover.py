@@ -1,11 +1,12 @@
 """Which hold a waiting pod may take: release and allocate in one step (RULES G-4, G-5; DESIGN 5 for migrations)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from restow.contracts.events import HandedOver, PodObserved
-from restow.contracts.ids import ReservationUid, SlotName
+from restow.contracts.ids import PodUid, ReservationUid, SlotName
 from restow.contracts.values import DeviceShare, OwnerRule
 from restow.domain.groups import Group, group_of
 from restow.domain.predicates import repelled, static_mask
@@ -13,6 +14,9 @@ from restow.domain.records import Migration, Reservation, Slot, SlotPhase
 from restow.domain.reservation.match import counts_match, owned
 from restow.domain.state import ClusterState
 from restow.domain.table import NO_DEVICE
+
+Admits = Callable[[PodObserved, int, tuple[ReservationUid, SlotName]], bool]
+"""Whether rules that depend on what runs let a pod run on a row, the hold itself not counted."""
 
 Key = tuple[str, str, str]
 """Namespace of the Reservation (empty for all), and something that a pod must have to be its owner: a label and its value,
@@ -30,8 +34,12 @@ class Offers:
     Within a session room only shrinks (but for hand-overs to smaller pods, which make another session due), so what did not
     admit a shape once is not asked again."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, admits: Admits = lambda pod, row, hold: True) -> None:
         self._state = state
+        self._admits = admits
+        self._now: dict[tuple[ReservationUid, SlotName], Slot] = {}
+        """Places that this session has held or handed over, as they are now."""
+        self._added: set[ReservationUid] = set()
         self._index: dict[Key, list[ReservationUid]] = {}
         self._places: dict[ReservationUid, dict[str, list[SlotName]]] = {}
         self._refused: dict[ReservationUid, set[tuple]] = {}
@@ -47,6 +55,7 @@ class Offers:
     def add(self, uid: ReservationUid) -> None:
         """It became available, or has more places now."""
         record = self._state.reservations[uid]
+        self._added.add(uid)
         self._places.pop(uid, None)
         self._refused.pop(uid, None)
         if record.spec is None or is_migration_hold(self._state, record):
@@ -55,6 +64,31 @@ class Offers:
             uids = self._index.setdefault((record.fact.namespace, *_needed(rule)), [])
             if uid not in uids:
                 uids.append(uid)
+
+    def placed(self, uid: ReservationUid, name: SlotName, slot: Slot) -> None:
+        """The session holds this place now; `add` says that the Reservation has become available."""
+        self._now[uid, name] = slot
+
+    def take(self, handed: HandedOver) -> Slot:
+        """The place is used now; returns what was held."""
+        key = handed.reservation, handed.slot
+        slot = self._slot(*key)
+        self._now[key] = replace(slot, phase=SlotPhase.USED, pod=handed.pod)
+        return slot
+
+    def give_back(self, handed: HandedOver) -> Slot:
+        """Undo `take`; returns what is held again."""
+        key = handed.reservation, handed.slot
+        slot = self._now[key] = replace(self._now[key], phase=SlotPhase.HELD, pod=PodUid(""))
+        self._places.pop(handed.reservation, None)
+        return slot
+
+    def _slot(self, uid: ReservationUid, name: SlotName) -> Slot:
+        return self._now.get((uid, name)) or self._state.slots[uid][name]
+
+    def must_wait(self, pod: PodObserved) -> bool:
+        """Whether it waits for its predecessor's end and can take nothing before."""
+        return self.awaited(pod) and self.hand_over(pod) is None
 
     def awaited(self, pod: PodObserved) -> bool:
         """Whether it may be the successor of a pod whose eviction is under way and whose end the log has not seen yet: a
@@ -76,7 +110,7 @@ class Offers:
                 continue
             for name, slot in self._held(uid, record, pod):
                 devices = _admit(state, pod, slot, record)
-                if devices is not None:
+                if devices is not None and self._admits(pod, state.table.rows[slot.node], (uid, name)):
                     return HandedOver(uid, name, pod.pod, slot.node, devices)
             self._refused.setdefault(uid, set()).add(tried)
         return None
@@ -89,7 +123,7 @@ class Offers:
             return []
         lineage = state.lineage(pod)
         armed = [state.migrations[id] for id in state.armed.get(lineage, ())] if lineage else []
-        armed = [m for m in armed if state.order[pod.pod] > _since(m) and m.reservation in state.available]
+        armed = [m for m in armed if state.order[pod.pod] > _since(m) and self._is_available(m.reservation)]
         return [m.reservation for m in sorted(armed, key=lambda m: (m.armed, m.id))]
 
     def _matching(self, pod: PodObserved) -> list[ReservationUid]:
@@ -101,10 +135,13 @@ class Offers:
         for key in _has(state, pod):
             for namespace in (pod.namespace, ""):
                 found.update(self._index.get((namespace, *key), ()))
-        records = [state.reservations[uid] for uid in found if uid in state.available]
+        records = [state.reservations[uid] for uid in found if self._is_available(uid)]
         mine = [record for record in records if owned(state, record, pod)]
         mine.sort(key=lambda r: (not r.fact.namespace, r.fact.created, r.order))
         return [record.fact.reservation for record in mine]
+
+    def _is_available(self, uid: ReservationUid) -> bool:
+        return uid in self._state.available or uid in self._added
 
     def _counts_match(self, record: Reservation, pod: PodObserved) -> bool:
         group = group_of(pod)
@@ -119,17 +156,17 @@ class Offers:
     def _held(self, uid: ReservationUid, record: Reservation, pod: PodObserved) -> Iterator[tuple[SlotName, Slot]]:
         """Held places that this pod may have a look at: with PodSpec only those of an equal spec."""
         state = self._state
-        slots = state.slots[uid]
         if uid not in self._places:
             by_digest = self._places[uid] = {}
-            for name in sorted(slots, key=slot_order, reverse=True):
-                if slots[name].phase is SlotPhase.HELD:
-                    by_digest.setdefault(_digest(state, record, slots[name].shape), []).append(name)
+            for name in sorted(state.slots[uid], key=slot_order, reverse=True):
+                slot = self._slot(uid, name)
+                if slot.phase is SlotPhase.HELD:
+                    by_digest.setdefault(_digest(state, record, slot.shape), []).append(name)
         names = self._places[uid].get(_digest(state, record, pod.shape), [])
-        while names and slots[names[-1]].phase is not SlotPhase.HELD:
+        while names and self._slot(uid, names[-1]).phase is not SlotPhase.HELD:
             names.pop()
         for name in reversed(names):
-            slot = slots[name]
+            slot = self._slot(uid, name)
             if slot.phase is SlotPhase.HELD and (uid, name) not in state.to_release:
                 yield name, slot
 

@@ -3,17 +3,22 @@
 from collections.abc import Iterator
 
 from restow.contracts import events as e
-from restow.contracts.ids import ReservationUid, SlotName
+from restow.contracts.ids import PodUid, ReservationUid, SlotName
+from restow.contracts.values import DeviceShare, ReservationTask
+from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.evolve.reservations import alive
-from restow.domain.records import FINAL, Slot, SlotPhase
+from restow.domain.records import FINAL, Reservation, Slot, SlotPhase
 from restow.domain.session.handover import is_migration_hold, slot_order
-from restow.domain.session.run import Session, Unit
-from restow.domain.state import ClusterState, turn
+from restow.domain.session.jobs import HOLD, MIGRATION, Job
+from restow.domain.session.run import Fit, Session
+from restow.domain.session.statement import Statement
+from restow.domain.state import ClusterState
 
 
-def hold_units(state: ClusterState) -> Iterator[Unit]:
-    """One unit a Reservation that has places to be held, by the highest priority among them. Migration holds come before
-    everything (RULES G-7); nothing is held any more for a migration that is over."""
+def jobs(session: Session) -> Iterator[Job]:
+    """One job a Reservation that has places to be held, by the highest priority among them. Migration holds come before
+    everything and are neutral to queues (RULES G-7, DESIGN 5); nothing is held for a migration that is over."""
+    state = session.state
     priorities: dict[ReservationUid, int] = {}
     for uid, name in state.slot_queue:
         priority = state.shapes[state.slots[uid][name].shape].priority
@@ -25,77 +30,92 @@ def hold_units(state: ClusterState) -> Iterator[Unit]:
         migration = is_migration_hold(state, record)
         if migration and state.migrations[record.fact.migration].step in FINAL:
             continue
-        yield (0 if migration else 1, turn(priority, record.order)), "hold", uid
+        queue = (record.spec.queue if record.spec is not None else "") or DEFAULT_QUEUE
+        job = Job(uid, "" if migration else queue, priority, record.order, record.fact.created)
+        job.kind = MIGRATION if migration else HOLD
+        job.hold = uid
+        yield job
 
 
-def place_gang(run: Session, uid: ReservationUid) -> None:
+def place_gang(session: Session, job: Job) -> None:
     """Hold at least `min_available` places of this Reservation in all, or none of those that wait."""
-    state = run.state
+    assert job.hold is not None, "a Reservation's job"
+    state, uid = session.state, job.hold
     record = state.reservations[uid]
     slots = sorted(state.slots[uid].items(), key=lambda item: slot_order(item[0]))
     have = sum(slot.phase in (SlotPhase.HELD, SlotPhase.USED) for _, slot in slots)
     left = sum(slot.phase is SlotPhase.PENDING for _, slot in slots)
-    mark = len(run.events)
     unfit: e.HoldUnfit | None = None
-    placed: list[e.HoldPlaced] = []
-    with state.draft():
-        for name, slot in slots:
-            if slot.phase is SlotPhase.PENDING:
-                left -= 1
-                event = _place(run, uid, name, slot)
-                if event is None:
-                    # Counted with the rest of the gang in place: that is what it does not fit beside.
-                    unfit = unfit or _unfit(run, uid, name, slot)
-                    if have + len(placed) + left < record.min_available:
-                        break
-                else:
-                    run.emit(event)
-                    placed.append(event)
-    del run.events[mark:]
-    for event in placed:
-        run.placer.changed(state.table.rows[event.node])
-    if placed and have + len(placed) >= record.min_available:
-        for event in placed:
-            run.emit(event)
-        if uid in state.available:
-            run.offers.add(uid)
+    statement = Statement(session, job)
+    held: dict[PodUid, SlotName] = {}
+    for name, slot in slots:
+        if slot.phase is not SlotPhase.PENDING:
+            continue
+        left -= 1
+        place = as_pod(record, name, slot, _task(record, slot))
+        fit = _fit(session, record, slot, place)
+        if fit is not None:
+            statement.place(place, fit)
+            held[place.pod] = name
+            continue
+        # Counted with the rest of the gang in place: that is what it does not fit beside.
+        unfit = unfit or e.HoldUnfit(uid, name, *session.reasons(place))
+        if have + len(held) + left < record.min_available:
+            break
+    if held and have + len(held) >= record.min_available:
+        _commit(session, job, statement, held)
+    else:
+        statement.discard()
     if unfit is not None:
         said = state.slots[uid][unfit.slot]
         if (unfit.nodes, unfit.reasons) != (said.nodes, said.reasons):
-            run.emit(unfit)
+            session.events.append(unfit)
 
 
-def _unfit(run: Session, uid: ReservationUid, name: SlotName, slot: Slot) -> e.HoldUnfit:
-    nodes, counts = run.reasons(slot.shape, _task(run.state, uid, slot).node)
-    return e.HoldUnfit(uid, name, nodes, counts)
+def _commit(session: Session, job: Job, statement: Statement, held: dict[PodUid, SlotName]) -> None:
+    assert job.hold is not None, "a Reservation's job"
+    uid, slots = job.hold, session.state.slots[job.hold]
+    for place, name in held.items():
+        fit = session.placements[place]
+        slot = slots[name]
+        now = Slot(slot.shape, slot.task, SlotPhase.HELD, session.name(fit.row), fit.devices, queue=job.queue)
+        session.offers.placed(uid, name, now)
+    statement.commit(lambda place, fit: e.HoldPlaced(uid, held[place.pod], session.name(fit.row), fit.devices))
+    session.offers.add(uid)
 
 
-def _task(state: ClusterState, uid: ReservationUid, slot: Slot):
-    spec = state.reservations[uid].spec
-    assert spec is not None, "an accepted Reservation has a spec"
-    return next(task for task in spec.tasks if task.name == slot.task)
+def as_pod(record: Reservation, name: SlotName, slot: Slot, task: ReservationTask) -> e.PodObserved:
+    """A place as the pod that it is held for: rules see its template's labels in its namespace."""
+    fact = record.fact
+    uid = PodUid(f"{fact.reservation}/{name}")
+    return e.PodObserved(uid, fact.namespace, f"{fact.name}-{name}", slot.shape, fact.created, task.labels, pinned_node=task.node)
 
 
-def _place(run: Session, uid: ReservationUid, name: SlotName, slot: Slot) -> e.HoldPlaced | None:
-    state = run.state
-    task = _task(state, uid, slot)
-    for wanted in (task.node,) if task.node else task.preferred_nodes:
+def _task(record: Reservation, slot: Slot) -> ReservationTask:
+    assert record.spec is not None, "an accepted Reservation has a spec"
+    return next(task for task in record.spec.tasks if task.name == slot.task)
+
+
+def _fit(session: Session, record: Reservation, slot: Slot, place: e.PodObserved) -> Fit | None:
+    """On the pinned node, else on the first preferred one that fits, else on the best."""
+    state = session.state
+    concerned = session.concerned(place)
+    row: int | None = None
+    for wanted in _task(record, slot).preferred_nodes if not place.pinned_node else ():
         row = state.table.rows.get(wanted)
-        if row is not None and run.placer.fits(slot.shape, row):
+        if row is not None and session.fits_at(place, row, concerned):
             break
     else:
-        row = None if task.node else run.placer.best(slot.shape)
+        row = session.best_row(place, concerned)
     if row is None:
         return None
-    devices = _promised(state, uid, row) or state.table.choose_devices(row, state.shapes[slot.shape].devices) or ()
-    return e.HoldPlaced(uid, name, state.table.names[row], devices)
+    return Fit(row, _promised(state, record, row) or session.choose_devices(slot.shape, row))
 
 
-def _promised(state: ClusterState, uid: ReservationUid, row: int):
+def _promised(state: ClusterState, record: Reservation, row: int) -> tuple[DeviceShare, ...]:
     """The devices that a migration's plan promised, while they are still free."""
-    record = state.reservations[uid]
     if not is_migration_hold(state, record):
         return ()
-    devices = state.migrations[record.fact.migration].move.devices  # type: ignore[index]
+    devices = state.migrations[record.fact.migration].move.devices
     free = state.table.device_free[row]
     return devices if all(d.index < len(free) and free[d.index] >= d.milli for d in devices) else ()

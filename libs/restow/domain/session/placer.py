@@ -1,165 +1,228 @@
 """The best node for a shape, exactly, and again after every placement at the cost of the rows that changed.
 
-All that fits is ranked by one integer: the score first, then the lexicographically first name. Scores are integers in
-`[0, 10_000]` a weighted mean per resource, so that every machine and NumPy build chooses the same node.
-
-A ranking is made in one vectorised pass over all rows. The few rows that change after that are ranked one by one in plain
-integers, by the same formula: below MANY rows that is faster than NumPy's calls. A test holds the two equal.
+All that fits is ranked by one integer: the score first, then the lexicographically first name. A ranking is made in one
+vectorised pass over all rows and kept in `state.memo` across sessions; after that only rows that changed are ranked anew.
+Few rows are ranked one by one in plain integers, and nodes that have the same left are ranked once (`_Contents`): in a
+cluster of equal machines that is nearly all of them. A test holds all forms equal.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable
 
 import numpy as np
 
 from restow.contracts.ids import ShapeId
 from restow.domain.predicates import static_mask
-from restow.domain.resources import GPU_MILLI
+from restow.domain.session.board import Board
+from restow.domain.session.scoring import ContentScorer, One, StaticScorer
 from restow.domain.state import ClusterState
-from restow.domain.table import Vector
 
-SCALE = 10_000
-MAX_SCALED, SHIFT = (1 << 49) - 1, 12
-"""What can be multiplied by SCALE in int64; of more the last bits do not count."""
-
-MANY = 24
+MANY = 48
 """Rows from which on the vectorised form is the faster one."""
+BYTES = 64 << 20
+"""What kept rankings may take; the ones unused for longest go first."""
+MAX_CONTENTS = 1 << 16
+
+Scorers = tuple[tuple[ContentScorer, ...], tuple[StaticScorer, ...]]
 
 
 class _Ranking:
-    """`keys` `(nodes,) int64` as of the first `seen` changes; the rest is the request, for ranking single rows:
-    `wanted` (column, amount), `scored` (column, weight, amount)."""
+    """`keys` `(nodes,) int64`: the rank of each row, -1 where the shape does not fit. `base` is what does not depend on
+    what the node has left: static scores and the tie-break, or -1 where a rule about the node forbids it. `known`: score by
+    content. `seen` and `told` are positions in the table's and the board's changes."""
 
-    __slots__ = ("keys", "mask", "scored", "seen", "wanted")
+    __slots__ = ("base", "devices", "keys", "known", "nodes_seen", "ones", "seen", "told", "wanted")
 
-    def __init__(self, keys: np.ndarray, seen: int, state: ClusterState, shape: ShapeId):
+    def __init__(self, state: ClusterState, shape: ShapeId, ones: list[One]):
         v = state.vectors[shape]
-        self.keys = keys
-        self.seen = seen
-        self.mask = static_mask(state, shape)
-        self.wanted = tuple(zip(v.columns.tolist(), v.amounts.tolist(), strict=True))
-        self.scored = tuple(_scored(state, v))
+        self.ones = ones
+        self.wanted = v.items
+        self.devices = v.devices
+        self.known: dict[int, int] = {}
+        self.seen = self.nodes_seen = self.told = 0
+        self.keys = self.base = np.empty(0, np.int64)
+
+
+class _Contents:
+    """Numbers for what rows have left: equal rows, equal numbers."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Hashable, int] = {}
+        self.of: dict[int, int] = {}
+
+    def number(self, row: int, board: Board) -> int:
+        known = self.of.get(row)
+        if known is None:
+            free, devices = board.row(row)
+            content = (tuple(free), tuple(devices), board.table.allocatable[row].tobytes())
+            known = self.of[row] = self.numbers.setdefault(content, len(self.numbers))
+        return known
+
+
+class Rankings:
+    """What is kept across sessions, while nodes and columns are the same and scores are made in the same way."""
+
+    def __init__(self, key: Hashable, scorers: Scorers, nodes: int) -> None:
+        self.key = key
+        self.scorers = scorers
+        self.by_shape: dict[ShapeId, _Ranking] = {}
+        self.most = max(32, BYTES // (16 * max(nodes, 1)))
+        self.contents = _Contents()
+
+    @staticmethod
+    def of(state: ClusterState, scorers: Scorers, version: Hashable) -> "Rankings":
+        key = (state.table.structure, scorers, version)
+        kept: Rankings | None = state.memo.get("rankings")
+        if kept is None or kept.key != key:
+            kept = state.memo["rankings"] = Rankings(key, scorers, len(state.table.names))
+        if len(kept.contents.numbers) > MAX_CONTENTS:
+            kept.contents = _Contents()
+            for ranking in kept.by_shape.values():
+                ranking.known.clear()
+        return kept
 
 
 class Placer:
-    """For one session: nodes do not change meanwhile, rows do (`changed`)."""
+    """For one session. `version` names what else the static scores depend on; a change makes all rankings anew."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, board: Board, scorers: Scorers, version: Hashable = ()) -> None:
         self._state = state
-        self._rankings: dict[ShapeId, _Ranking] = {}
-        self._log: list[int] = []
-        self._rows: dict[int, tuple[list[int], list[int], list[int]]] = {}
-
-    def changed(self, row: int) -> None:
-        """Something was charged to this row, or taken back."""
-        self._log.append(row)
-        self._rows.pop(row, None)
-
-    @property
-    def changes(self) -> int:
-        """How often that was."""
-        return len(self._log)
+        self._board = board
+        self._kept = Rankings.of(state, scorers, version)
+        # What rows had left in an earlier session says nothing now.
+        self._kept.contents.of.clear()
+        self._looked = 0
+        self._fresh: set[ShapeId] = set()
 
     def best(self, shape: ShapeId) -> int | None:
         """The row of the best node, or None where nothing fits."""
-        ranking = self._rankings.get(shape)
-        if ranking is None:
-            keys = self._keys(shape, None)
-            ranking = self._rankings[shape] = _Ranking(keys, len(self._log), self._state, shape)
-        elif ranking.seen < len(self._log):
-            self._refresh(shape, ranking)
-        if not len(ranking.keys):
+        keys = self.keys(shape)
+        if not len(keys):
             return None
-        row = int(ranking.keys.argmax())
-        return row if ranking.keys[row] >= 0 else None
+        row = int(keys.argmax())
+        return row if keys[row] >= 0 else None
+
+    def keys(self, shape: ShapeId) -> np.ndarray:
+        """`(nodes,) int64`: the rank of each row as it is now, -1 where the shape does not fit. Must not be written to."""
+        ranking = self._ranking(shape)
+        changes = self._board.changes
+        if ranking.told < len(changes):
+            rows = set(changes[ranking.told :])
+            ranking.told = len(changes)
+            self._rank(shape, ranking, rows)
+        return ranking.keys
 
     def fits(self, shape: ShapeId, row: int) -> bool:
         return bool(static_mask(self._state, shape)[row]) and self._state.table.fits_row(row, self._state.vectors[shape])
 
+    @property
+    def unit(self) -> int:
+        """One point of score in a key; what is below it is the tie-break."""
+        return len(self._state.table.names) + 1
+
+    # -- rankings ----------------------------------------------------------------------------------------------------
+
+    def _ranking(self, shape: ShapeId) -> _Ranking:
+        """Brought up to what has changed since its last session, when first asked for in this one."""
+        known = self._kept.by_shape.get(shape)
+        if known is not None and shape in self._fresh:
+            return known
+        if known is None:
+            known = self._new(shape)
+        else:
+            self._refresh(shape, known)
+        self._fresh.add(shape)
+        # The board may have charged rows already: those are in the table's arrays, too.
+        known.told = len(self._board.changes)
+        return known
+
+    def _new(self, shape: ShapeId) -> _Ranking:
+        state, kept = self._state, self._kept
+        while len(kept.by_shape) >= kept.most:
+            del kept.by_shape[next(iter(kept.by_shape))]
+        ranking = _Ranking(state, shape, [s.one(state, shape) for s in kept.scorers[0]])
+        ranking.seen, ranking.nodes_seen = state.table.dirty.position, state.changed_rows.position
+        ranking.base = self._base(shape, np.arange(len(state.table.names)))
+        ranking.keys = self._keys(shape, ranking, slice(None))
+        kept.by_shape[shape] = ranking
+        return ranking
+
     def _refresh(self, shape: ShapeId, ranking: _Ranking) -> None:
-        rows = set(self._log[ranking.seen :])
-        ranking.seen = len(self._log)
+        state, kept = self._state, self._kept
+        nodes, dirty = state.changed_rows.since(ranking.nodes_seen), state.table.dirty.since(ranking.seen)
+        kept.by_shape[shape] = kept.by_shape.pop(shape)  # used last
+        if nodes is None or dirty is None:
+            del kept.by_shape[shape]
+            fresh = self._new(shape)
+            ranking.base, ranking.keys, ranking.known = fresh.base, fresh.keys, fresh.known
+            kept.by_shape[shape] = ranking
+        rows = {*(nodes or ()), *(dirty or ()), *self._board.changes}
+        ranking.seen, ranking.nodes_seen = state.table.dirty.position, state.changed_rows.position
+        if nodes:
+            at = np.array(sorted(set(nodes)), np.int64)
+            ranking.base[at] = self._base(shape, at)
+        if rows:
+            self._rank(shape, ranking, rows)
+
+    def _rank(self, shape: ShapeId, ranking: _Ranking, rows: set[int]) -> None:
         if len(rows) >= MANY:
             at = np.array(sorted(rows), np.int64)
-            ranking.keys[at] = self._keys(shape, at)
+            ranking.keys[at] = self._keys(shape, ranking, at)
+            self._forget(rows)
             return
+        self._forget(rows)
         for row in rows:
-            ranking.keys[row] = self._key(shape, ranking, row)
+            ranking.keys[row] = self._key(ranking, row)
 
-    def _key(self, shape: ShapeId, ranking: _Ranking, row: int) -> int:
+    def _forget(self, rows: set[int]) -> None:
+        """Numbers of what rows had left, where the board has changed since somebody looked."""
+        changes, contents = self._board.changes, self._kept.contents.of
+        for row in changes[self._looked :]:
+            contents.pop(row, None)
+        self._looked = len(changes)
+
+    def _key(self, ranking: _Ranking, row: int) -> int:
         """`_keys` for one row."""
-        state, table = self._state, self._state.table
-        if not ranking.mask[row] or not table.alive[row]:
+        base = int(ranking.base[row])
+        if base < 0:
             return -1
-        known = self._rows.get(row)
-        if known is None:
-            known = table.free[row].tolist(), table.allocatable[row].tolist(), table.device_free[row].tolist()
-            self._rows[row] = known
-        free, allocatable, shares = known
+        number = self._kept.contents.number(row, self._board)
+        score = ranking.known.get(number)
+        if score is None:
+            score = ranking.known[number] = self._score(ranking, row)
+        return -1 if score < 0 else base + score * self.unit
+
+    def _score(self, ranking: _Ranking, row: int) -> int:
+        free, shares = self._board.row(row)
         for column, amount in ranking.wanted:
             if free[column] < amount:
                 return -1
-        devices = state.vectors[shape].devices
-        if devices is not None:
-            able, milli = 0, devices.milli
-            for share in shares:
-                able += share >= milli
-            if able < devices.count:
+        if ranking.devices is not None:
+            milli = ranking.devices.milli
+            if sum(share >= milli for share in shares) < ranking.devices.count:
                 return -1
-        total = weights = 0
-        for column, weight, amount in ranking.scored:
-            whole = allocatable[column]
-            if whole > 0:
-                left = free[column] - amount
-                if whole > MAX_SCALED:
-                    whole, left = whole >> SHIFT, left >> SHIFT
-                total += (left * SCALE // whole if left > 0 else 0) * weight
-                weights += weight
-        if state.session_config.score == "binpack":
-            total = weights * SCALE - total
-        n = len(table.names)
-        return total // (weights or 1) * (n + 1) + n - int(table.rank[row])
+        allocatable = self._state.table.allocatable[row].tolist()
+        return sum(one(free, allocatable, shares) for one in ranking.ones)
 
-    def _keys(self, shape: ShapeId, rows: np.ndarray | None) -> np.ndarray:
+    def _keys(self, shape: ShapeId, ranking: _Ranking, at: np.ndarray | slice) -> np.ndarray:
         """`(rows,) int64`: rank of each row, -1 where the shape does not fit."""
         state, table = self._state, self._state.table
-        at = slice(None) if rows is None else rows
-        v = state.vectors[shape]
-        free = table.free[at]
-        room = static_mask(state, shape)[at] & table.alive[at]
-        for column, amount in zip(v.columns, v.amounts, strict=True):
+        v, free, base = state.vectors[shape], table.free[at], ranking.base[at]
+        room = base >= 0
+        for column, amount in v.items:
             room &= free[:, column] >= amount
         if v.devices is not None:
             room &= (table.device_free[at] >= v.devices.milli).sum(axis=1) >= v.devices.count
-        n = len(table.names)
-        keys = score(state, v, at) * (n + 1) + (n - table.rank[at])
+        keys = base.copy()
+        for scorer in self._kept.scorers[0]:
+            keys += scorer.many(state, shape)(at) * self.unit
         return np.where(room, keys, -1)
 
-
-def score(state: ClusterState, v: Vector, at: np.ndarray | slice) -> np.ndarray:
-    """`(rows,) int64` in 0..SCALE: how good each row is for the request. `leastAllocated` prefers the most room left
-    after it, `binpack` the least; per resource `value * SCALE // allocatable`, then the weighted mean. Resources that a node
-    does not have do not count; GPUs count only for pods that ask for them."""
-    config, table = state.session_config, state.table
-    total = np.zeros(len(table.names[: len(table.allocatable)]) if isinstance(at, slice) else len(at), np.int64)
-    weights = np.zeros_like(total)
-    for column, weight, amount in _scored(state, v):
-        allocatable = table.allocatable[at, column]
-        left = np.maximum(table.free[at, column] - amount, 0)
-        if (vast := allocatable > MAX_SCALED).any():
-            allocatable, left = (np.where(vast, amounts >> SHIFT, amounts) for amounts in (allocatable, left))
-        present = allocatable > 0
-        share = left * SCALE // np.where(present, allocatable, 1)
-        if config.score == "binpack":
-            share = SCALE - share
-        total += np.where(present, share * weight, 0)
-        weights += np.where(present, weight, 0)
-    return total // np.maximum(weights, 1)
-
-
-def _scored(state: ClusterState, v: Vector) -> Iterator[tuple[int, int, int]]:
-    """(column, weight, amount asked for) of each resource that counts for this request."""
-    asked = dict(zip(v.columns.tolist(), v.amounts.tolist(), strict=True))
-    for resource, weight in sorted(state.session_config.weights.items()):
-        column = state.table.columns.get(resource)
-        if column is not None and (resource != GPU_MILLI or v.devices is not None):
-            yield column, weight, asked.get(column, 0)
+    def _base(self, shape: ShapeId, at: np.ndarray) -> np.ndarray:
+        """`(rows,) int64`: static score and tie-break, -1 where a rule about the node forbids it."""
+        state, table = self._state, self._state.table
+        keys = len(table.names) - table.rank[at]
+        for scorer in self._kept.scorers[1]:
+            scores = scorer.static(state, shape, at)
+            if scores is not None:
+                keys = keys + scores * self.unit
+        return np.where(static_mask(state, shape)[at] & table.alive[at], keys, -1)

@@ -1,49 +1,323 @@
-"""What one session works with."""
+"""One session: what it works with, and the only ways in which it changes that."""
 
-from typing import Any
+from collections.abc import Hashable
+import numpy as np
 
 from restow.contracts import events as e
-from restow.contracts.ids import Millis, NodeName, ShapeId
+from restow.contracts.ids import Millis, NodeName, PodUid, ReservationUid, ShapeId, SlotName
+from restow.contracts.values import ClaimChoice, DeviceShare
 from restow.domain import predicates
-from restow.domain.fold import evolve_one
+from restow.domain.groups import Group
+from restow.domain.records import Slot
+from restow.domain.session.board import Board
+from restow.domain.session.framework import Extensions, Filter
 from restow.domain.session.handover import Offers
+from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.placer import Placer
 from restow.domain.state import ClusterState
+from restow.domain.table import vector_of
 
-Unit = tuple[tuple[int, int], str, Any]
-"""Something to be considered: its turn (migration holds 0, all else 1; then `state.turn`), `hold` or `pod`, and its uid."""
+Kind = Hashable
+"""What pods have in common that every rule treats alike: they fit on the same nodes."""
+
+
+HELD_ROOM = frozenset({"reserved", "window"})
+"""Rules that hand-overs of existing holds are exempt from (RULES G-8)."""
+
+
+class Fit:
+    """Where a pod goes: `row`, with these devices and volumes."""
+
+    __slots__ = ("devices", "row", "volumes")
+
+    def __init__(self, row: int, devices: tuple[DeviceShare, ...] = (), volumes: tuple[ClaimChoice, ...] = ()) -> None:
+        self.row, self.devices, self.volumes = row, devices, volumes
+
+
+class Unfit:
+    """Pods of a kind that fit nowhere. `plain`: their shape and pinned node say all that counts."""
+
+    __slots__ = ("nodes", "plain", "pod", "pods", "reasons")
+
+    def __init__(self, pod: e.PodObserved, nodes: int, reasons: dict[str, int], plain: bool) -> None:
+        self.pod, self.nodes, self.reasons, self.plain = pod, nodes, reasons, plain
+        self.pods: list[PodUid] = []
+
+
+class Withheld:
+    """Pods that wait for something that is not a node."""
+
+    __slots__ = ("group", "message", "nodes", "pods", "reason", "reasons")
+
+    def __init__(self, reason: str, message: str, group: str, nodes: int, reasons: dict[str, int]) -> None:
+        self.reason, self.message, self.group, self.nodes, self.reasons = reason, message, group, nodes, reasons
+        self.pods: list[PodUid] = []
 
 
 class Session:
-    """One run on a draft: what is emitted is applied at once, so that the next choice sees it."""
+    """Works on the board; nothing in the state changes. `events` are what was decided, in order. `unfit` are the kinds of
+    pods that were found to fit nowhere. `used` is what each queue uses, by column, as far
+    as this session has looked at it."""
 
-    def __init__(self, state: ClusterState, now: Millis) -> None:
+    def __init__(self, state: ClusterState, now: Millis, limit: int) -> None:
         self.state = state
         self.now = now
-        self.placer = Placer(state)
-        self.offers = Offers(state)
+        self.limit = limit
+        self.config = state.session_config
         self.events: list[e.Event] = []
-        self._reasons: dict[tuple[ShapeId, NodeName], tuple[int, tuple[int, dict[str, int]]]] = {}
+        self.board = Board(state.table)
+        self.used: dict[str, dict[int, int]] = {}
+        self.placements: dict[PodUid, Fit] = {}
+        self.unfit: dict[Kind, Unfit] = {}
+        self.withheld: dict[tuple[str, str], Withheld] = {}
+        self.jobs: list[Job] = []
+        self.best_effort: list[tuple[Job, PodUid]] = []
+        """Pods that ask for nothing, put aside by `allocate` for `backfill`."""
+        self.victims: dict[PodUid, PodUid] = {}
+        """Pods that this session evicts, and for whom."""
+        self._jobs: dict[PodUid, Job] = {}
+        self.handing_over = False
+        """Whether the action `reserve` has come before `allocate`."""
+        self.extensions = Extensions()
+        self._reasons: dict[Kind, tuple[int, tuple[int, dict[str, int]]]] = {}
+        self.offers = Offers(state, self.admits)
 
-    def emit(self, event: Any) -> None:
-        self.events.append(event)
-        evolve_one(self.state, event)
-        node = getattr(event, "node", None)
-        if node is not None:
-            row = self.state.table.rows.get(node)
-            if row is not None:
-                self.placer.changed(row)
+    def ready(self, version: Hashable = ()) -> None:
+        """All plugins have registered. `version` names what their static scores depend on besides nodes and shapes."""
+        scorers = tuple(self.extensions.content), tuple(self.extensions.static)
+        self.placer = Placer(self.state, self.board, scorers, version)
 
-    def fit(self, shape: ShapeId, pin: NodeName) -> int | None:
-        """The row of the best node, or of the only one that is allowed; None where it does not fit."""
-        if not pin:
-            return self.placer.best(shape)
-        row = self.state.table.rows.get(pin)
-        return row if row is not None and self.placer.fits(shape, row) else None
+    def close(self) -> None:
+        """Nothing of the session is left on what outlives it."""
+        for rule in self.extensions.filters:
+            rule.close()
+        self.board.close()
 
-    def reasons(self, shape: ShapeId, pin: NodeName) -> tuple[int, dict[str, int]]:
-        """`predicates.reasons`, counted once while no row changes: many Reservations may wait for the same."""
-        known = self._reasons.get((shape, pin))
-        if known is None or known[0] != self.placer.changes:
-            known = self._reasons[shape, pin] = (self.placer.changes, predicates.reasons(self.state, shape, pin))
+    # -- where a pod fits --------------------------------------------------------------------------------------------
+
+    def concerned(self, pod: e.PodObserved) -> list[Filter]:
+        """The rules that can remove nodes for this pod now, in their order."""
+        return [rule for rule in self.extensions.filters if rule.concerns(pod)]
+
+    def kind(self, pod: e.PodObserved, concerned: list[Filter]) -> Kind:
+        if not concerned:
+            return pod.shape, pod.pinned_node
+        return pod.shape, pod.pinned_node, *[rule.key(pod) for rule in concerned]
+
+    def find(self, pod: e.PodObserved) -> Fit | None:
+        """The best node for a pod, with devices and volumes; None where it fits nowhere."""
+        row = self.best_row(pod, self.concerned(pod))
+        return None if row is None else self.fit_at(pod, row)
+
+    def fit_at(self, pod: e.PodObserved, row: int) -> Fit:
+        """What it gets on a node that it fits on."""
+        devices = self.choose_devices(pod.shape, row)
+        volumes = self.extensions.volumes.choose(pod, row) if pod.claims and self.extensions.volumes is not None else ()
+        return Fit(row, devices, volumes)
+
+    def choose_devices(self, shape: ShapeId, row: int) -> tuple[DeviceShare, ...]:
+        request = self.state.shapes[shape].devices
+        if request is None:
+            return ()
+        if self.extensions.devices is not None:
+            return self.extensions.devices(shape, row)
+        return self.state.table.choose_devices(row, request) or ()
+
+    def best_row(self, pod: e.PodObserved, concerned: list[Filter]) -> int | None:
+        if pod.pinned_node:
+            row = self.state.table.rows.get(pod.pinned_node)
+            if row is None or not self.fits_at(pod, row, concerned):
+                return None
+            return row
+        dynamic = [scorer for scorer in self.extensions.dynamic if scorer.concerns(pod)]
+        if not concerned and not dynamic:
+            return self.placer.best(pod.shape)
+        keys = self.placer.keys(pod.shape)
+        room = keys >= 0
+        for rule in concerned:
+            for _, failing in rule.failing(pod):
+                room &= ~failing
+        if not room.any():
+            return None
+        for scorer in dynamic:
+            scores = scorer.scores(pod, room)
+            if scores is not None:
+                keys = keys + scores * self.placer.unit
+        return int(np.where(room, keys, -1).argmax())
+
+    def fits_at(self, pod: e.PodObserved, row: int, concerned: list[Filter]) -> bool:
+        """Whether every rule lets the pod run on this row."""
+        if not self.placer.fits(pod.shape, row):
+            return False
+        return not any(failing[row] for rule in concerned for _, failing in rule.failing(pod))
+
+    def reasons(self, pod: e.PodObserved) -> tuple[int, dict[str, int]]:
+        """How many nodes there are, and how many each rule removes; counted once for a kind while no row changes."""
+        concerned = self.concerned(pod)
+        kind, changes = self.kind(pod, concerned), len(self.board.changes)
+        known = self._reasons.get(kind)
+        if known is None or known[0] != changes:
+            found = [(rule.stage, rule.failing(pod)) for rule in concerned]
+            known = self._reasons[kind] = changes, predicates.reasons(self.state, pod.shape, pod.pinned_node, found)
         return known[1]
+
+    # -- changes, and back -------------------------------------------------------------------------------------------
+
+    def place(self, job: Job, pod: e.PodObserved, fit: Fit) -> None:
+        """Charge a pod to its node and its queue."""
+        v = self.state.vectors[pod.shape]
+        self.board.take(fit.row, v, fit.devices)
+        self._account(job.queue, v.items, 1)
+        self.placements[pod.pod] = fit
+        extensions = self.extensions
+        for rule in extensions.filters:
+            rule.placed(pod, fit.row, fit.volumes)
+        for heard in extensions.at("allocated"):
+            heard(job, pod, fit.row)
+
+    def unplace(self, job: Job, pod: e.PodObserved) -> None:
+        """Take `place` back."""
+        fit = self.placements.pop(pod.pod)
+        v = self.state.vectors[pod.shape]
+        self.board.give(fit.row, v, fit.devices)
+        self._account(job.queue, v.items, -1)
+        for rule in self.extensions.filters:
+            rule.removed(pod, fit.row)
+        for heard in self.extensions.at("deallocated"):
+            heard(job, pod, fit.row)
+
+    def placed_event(self, pod: e.PodObserved, fit: Fit) -> e.PodPlaced:
+        return e.PodPlaced(pod.pod, self.name(fit.row), fit.devices, fit.volumes)
+
+    def hand_over(self, job: Job, pod: e.PodObserved) -> e.HandedOver | None:
+        """Give the pod the hold that it owns, if there is one: released and allocated in one step (RULES G-5)."""
+        handed = self.offers.hand_over(pod)
+        if handed is None:
+            return None
+        slot = self.offers.take(handed)
+        row = self.state.table.rows[slot.node]
+        self.vacate(row, (handed.reservation, handed.slot), slot)
+        self.place(job, pod, Fit(row, handed.devices))
+        if slot.node in self.state.nominated_on:
+            self._leave_the_rest(row, pod, slot)
+        return handed
+
+    def take_back(self, job: Job, pod: e.PodObserved, handed: e.HandedOver) -> None:
+        """Undo `hand_over`."""
+        self.unplace(job, pod)
+        slot = self.offers.give_back(handed)
+        row = self.state.table.rows[slot.node]
+        self.board.take(row, self.state.vectors[slot.shape], slot.devices)
+        self.charge_queue(slot.queue, slot.shape, 1)
+        for rule in self.extensions.filters:
+            rule.restored((handed.reservation, handed.slot))
+
+    def vacate(self, row: int, hold: tuple[ReservationUid, SlotName], slot: Slot) -> None:
+        """A hold that the state has charged does not count any more."""
+        self.board.give(row, self.state.vectors[slot.shape], slot.devices)
+        self.charge_queue(slot.queue, slot.shape, -1)
+        for rule in self.extensions.filters:
+            rule.vacated(hold)
+
+    def _leave_the_rest(self, row: int, pod: e.PodObserved, slot: Slot) -> None:
+        """What a smaller pod leaves of a hold goes to those who are nominated on its node, not to this session."""
+        state = self.state
+        asked = dict(state.vectors[pod.shape].items)
+        rest = [(c, a - asked.get(c, 0)) for c, a in state.vectors[slot.shape].items if a > asked.get(c, 0)]
+        taken = set(self.placements[pod.pod].devices)
+        self.board.take(row, vector_of(rest), [d for d in slot.devices if d not in taken])
+
+    def admits(self, pod: e.PodObserved, row: int, hold: tuple[ReservationUid, SlotName]) -> bool:
+        """Whether rules that depend on what runs let the pod run there in place of the hold."""
+        concerned = self.concerned(pod)
+        if not concerned:
+            return True
+        for rule in concerned:
+            rule.vacated(hold)
+        failing = any(bool(rows[row]) for rule in concerned if rule.stage not in HELD_ROOM for _, rows in rule.failing(pod))
+        for rule in concerned:
+            rule.restored(hold)
+        return not failing
+
+    def name(self, row: int) -> NodeName:
+        return NodeName(self.state.table.names[row])
+
+    def usage(self, queue: str) -> dict[int, int]:
+        """What a queue uses now, by column. Must not be changed."""
+        known = self.used.get(queue)
+        if known is None:
+            known = self.used[queue] = dict(self.state.accounts.of(queue))
+        return known
+
+    def _account(self, queue: str, items: tuple[tuple[int, int], ...], sign: int) -> None:
+        if not queue:
+            return
+        used = self.usage(queue)
+        for column, amount in items:
+            used[column] = used.get(column, 0) + amount * sign
+
+    def charge_queue(self, queue: str, shape: ShapeId, sign: int) -> None:
+        """For what is charged otherwise than by `place`: holds, victims."""
+        self._account(queue, self.state.vectors[shape].items, sign)
+
+    # -- whose pod it is ---------------------------------------------------------------------------------------------
+
+    def job_for(self, uid: PodUid) -> Job:
+        """The job of any pod, running ones included."""
+        known = self._jobs.get(uid)
+        if known is None:
+            state = self.state
+            pod = state.pods[uid]
+            group = job_of(state, pod)
+            job = single(state, pod) if group is None or group not in state.pod_groups else gang(state, group)
+            for member in state.groups.get(group, ()) if job.group is not None and group is not None else (uid,):
+                self._jobs[member] = job
+            known = self._jobs[uid]
+        return known
+
+    def job_key(self, uid: PodUid) -> str:
+        return self.job_for(uid).key
+
+    def job_priority(self, uid: PodUid) -> int:
+        return self.job_for(uid).priority
+
+    def going(self, group: Group) -> list[PodUid]:
+        """Members of a gang that were chosen as victims and are not gone yet, of this session included."""
+        state = self.state
+        return [
+            uid
+            for uid in state.groups.get(group, ())
+            if (uid in state.victims_of or uid in self.victims) and not state.live[uid].deleting
+        ]
+
+    # -- what is said of those that wait -----------------------------------------------------------------------------
+
+    def say_unfit(self, pod: e.PodObserved, concerned: list[Filter]) -> None:
+        """The pod fits nowhere now. The counts are those of the moment when the first of its kind was found unfit."""
+        kind = self.kind(pod, concerned)
+        known = self.unfit.get(kind)
+        if known is None:
+            known = self.unfit[kind] = Unfit(pod, *self.reasons(pod), plain=not concerned)
+        known.pods.append(pod.pod)
+
+    def known_unfit(self, pod: e.PodObserved, concerned: list[Filter]) -> bool:
+        """Whether its kind was found unfit before, and nothing that a session does can have changed that."""
+        if any(not rule.shrinks for rule in concerned):
+            return False
+        return self.kind(pod, concerned) in self.unfit
+
+    def withhold_pod(self, job: Job, pod: PodUid, reason: str, message: str) -> None:
+        """One pod of a job waits for something that is not a node."""
+        known = self.withheld.get((reason, message))
+        if known is None:
+            known = self.withheld[reason, message] = Withheld(reason, message, "", 0, {})
+        known.pods.append(pod)
+
+    def withhold(self, job: Job, reason: str, message: str, nodes: int = 0, reasons: dict[str, int] | None = None) -> None:
+        """The pods of this job wait for something that is not a node."""
+        key = (reason, job.key if job.group is not None else message)
+        known = self.withheld.get(key)
+        if known is None:
+            group = "/".join(job.group) if job.group is not None else ""
+            known = self.withheld[key] = Withheld(reason, message, group, nodes, reasons or {})
+        known.pods += job.tasks

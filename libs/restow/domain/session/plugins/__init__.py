@@ -1,5 +1,7 @@
 """The registry of plugins: one line each."""
 
+from types import ModuleType
+
 from restow.domain.config import PluginConfig
 from restow.domain.session.args import Args
 from restow.domain.session.plugins import (
@@ -19,22 +21,25 @@ from restow.domain.session.plugins import (
     sla,
 )
 
-ARGS: dict[str, type[Args]] = {
-    "binpack": binpack.Args,
-    "capacity": capacity.Args,
-    "conformance": conformance.Args,
-    "drf": drf.Args,
-    "fragmentation": fragmentation.Args,
-    "gang": gang.Args,
-    "nodeorder": nodeorder.Args,
-    "overcommit": overcommit.Args,
-    "predicates": predicates.Args,
-    "priority": priority.Args,
-    "proportion": proportion.Args,
-    "reservation": reservation.Args,
-    "reserve": reserve.Args,
-    "sla": sla.Args,
+_PLUGINS: dict[str, ModuleType] = {
+    "binpack": binpack,
+    "capacity": capacity,
+    "conformance": conformance,
+    "drf": drf,
+    "fragmentation": fragmentation,
+    "gang": gang,
+    "nodeorder": nodeorder,
+    "overcommit": overcommit,
+    "predicates": predicates,
+    "priority": priority,
+    "proportion": proportion,
+    "reservation": reservation,
+    "reserve": reserve,
+    "sla": sla,
 }
+ARGS: dict[str, type[Args]] = {name: package.Args for name, package in _PLUGINS.items()}
+PLUGINS: dict[str, ModuleType] = {name: package.plugin for name, package in _PLUGINS.items()}
+"""The module with `open`, and where a plugin has them `deadline` and `version` (`framework.Plugin`)."""
 
 
 def args_of(plugin: PluginConfig) -> Args:

@@ -1,0 +1,147 @@
+"""Action `allocate`: queue by queue, job by job, pod by pod onto the best node. A gang is placed as a whole or not at all;
+once it is complete its other pods follow one by one, each in its job's turn."""
+
+from collections import Counter
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from restow.contracts import events as e
+from restow.domain.session import holds
+from restow.domain.session.framework import Refusal
+from restow.domain.session.jobs import UNSCHEDULABLE, Job
+from restow.domain.session.requests import is_best_effort
+from restow.domain.session.run import Session
+from restow.domain.session.statement import Statement
+
+Heap = list[tuple[tuple, Job]]
+
+
+def run(session: Session, args: Any) -> None:
+    queues = _by_queue(session)
+    extensions = session.extensions
+    while queues and len(session.events) < session.limit:
+        name = min(queues, key=lambda q: (*extensions.key("queueOrder", q), q)) if len(queues) > 1 else next(iter(queues))
+        if reason := extensions.first("overused", name) if name else None:
+            for _, job in sorted(queues.pop(name), key=lambda item: item[0]):
+                session.withhold(job, "QueueOverused", reason)
+            continue
+        heap = queues[name]
+        _, job = heappop(heap)
+        if not heap:
+            del queues[name]
+        if _place(session, job):
+            heappush(queues.setdefault(name, []), (_key(session, job), job))
+
+
+def _key(session: Session, job: Job) -> tuple:
+    """Unique: no two jobs are compared themselves."""
+    return (job.kind, *[f(job) for f in session.extensions.at("jobOrder")], job.order, job.key)
+
+
+def _by_queue(session: Session) -> dict[str, Heap]:
+    """Migration holds are in no queue (DESIGN 5); their heap is the first to be served."""
+    heaps: dict[str, Heap] = {}
+    for job in (*holds.jobs(session), *session.jobs):
+        if job.hold is not None or (job.tasks and valid(session, job)):
+            heaps.setdefault(job.queue, []).append((_key(session, job), job))
+    for heap in heaps.values():
+        heapify(heap)
+    return dict(sorted(heaps.items()))
+
+
+def valid(session: Session, job: Job) -> bool:
+    """Whether plugins let the job be looked at; otherwise its pods wait with the reason."""
+    for function in session.extensions.at("jobValid"):
+        try:
+            function(job)
+        except Refusal as why:
+            session.withhold(job, why.reason, why.message)
+            return False
+    return True
+
+
+def _place(session: Session, job: Job) -> bool:
+    """Whether the job has pods left that are to be considered."""
+    if job.hold is not None:
+        holds.place_gang(session, job)
+        return False
+    if incomplete(session, job):
+        _place_gang(session, job)
+        return bool(job.tasks) and not incomplete(session, job)
+    state = session.state
+    uid = job.tasks.pop(0)
+    pod = state.pods[uid]
+    if is_best_effort(state.shapes[pod.shape]):
+        left = bool(job.tasks)
+        session.best_effort.append((job, uid))
+        return left
+    place_one(session, job, pod)
+    return bool(job.tasks)
+
+
+def incomplete(session: Session, job: Job, placed: int = 0, by_task: Counter[str] | None = None) -> bool:
+    """Whether, with so many more members placed, the job is a gang that is not ready."""
+    ready = session.extensions.at("jobReady")
+    return job.group is not None and any(not f(job, placed, by_task) for f in ready)
+
+
+def place_one(session: Session, job: Job, pod: e.PodObserved) -> bool:
+    """Onto the best node, or into the hold that it owns; otherwise it waits, and why is said."""
+    if session.handing_over and session.offers and (handed := session.hand_over(job, pod)) is not None:
+        session.events.append(handed)
+        job.ready += 1
+        return True
+    if session.offers.awaited(pod):
+        return False
+    if reason := session.extensions.first("allocatable", job, pod):
+        session.withhold_pod(job, pod.pod, "QueueQuota", reason)
+        return False
+    concerned = session.concerned(pod)
+    if session.known_unfit(pod, concerned):
+        session.say_unfit(pod, concerned)
+        return False
+    row = session.best_row(pod, concerned)
+    if row is None:
+        session.say_unfit(pod, concerned)
+        return False
+    fit = session.fit_at(pod, row)
+    session.place(job, pod, fit)
+    session.events.append(session.placed_event(pod, fit))
+    job.ready += 1
+    return True
+
+
+def _place_gang(session: Session, job: Job) -> None:
+    """As many pods as make the job ready, in task order; what does not fit is passed over while enough others are left."""
+    state, extensions = session.state, session.extensions
+    statement = Statement(session, job)
+    first_unfit: tuple[int, dict[str, int]] | None = None
+    quota = ""
+    left = list(job.tasks)
+    while left and incomplete(session, job, len(statement), statement.by_task):
+        uid = left.pop(0)
+        pod = state.pods[uid]
+        if session.handing_over and session.offers and statement.hand_over(pod):
+            continue
+        reason = extensions.first("allocatable", job, pod)
+        fit = None if reason else session.find(pod)
+        if fit is not None:
+            statement.place(pod, fit)
+            continue
+        quota = quota or reason or ""
+        if first_unfit is None and not reason:
+            # Counted with the rest of the gang in place: that is what it does not fit beside.
+            first_unfit = session.reasons(pod)
+        if job.ready + len(statement) + len(left) < job.need:
+            break
+    if not incomplete(session, job, len(statement), statement.by_task):
+        statement.commit()
+        return
+    statement.discard()
+    nodes, reasons = first_unfit or (0, {})
+    session.withhold(job, "QueueQuota" if quota else UNSCHEDULABLE, quota or _message(job), nodes, reasons)
+    job.tasks = []
+
+
+def _message(job: Job) -> str:
+    return f"the gang needs {job.need} pods together; {job.ready} run, {len(job.tasks)} wait and do not fit as a whole"

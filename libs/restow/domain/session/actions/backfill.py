@@ -1,0 +1,13 @@
+"""Action `backfill`: pods that ask for nothing but a place, wherever rules let them. What gangs need of such pods is placed
+with the gang."""
+
+from typing import Any
+
+from restow.domain.session.actions.allocate import place_one
+from restow.domain.session.run import Session
+
+
+def run(session: Session, args: Any) -> None:
+    for job, uid in session.best_effort:
+        place_one(session, job, session.state.pods[uid])
+    session.best_effort.clear()

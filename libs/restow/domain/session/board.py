@@ -1,0 +1,62 @@
+"""The node table as one session works on it: charged in place, and given back at the end.
+
+Nothing is copied at open, so that the cost of a session does not depend on the size of the cluster: a row is saved when it
+is first touched. Beside the arrays each touched row is kept as plain integers, which is faster for one row at a time.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from restow.contracts.values import DeviceShare
+from restow.domain.table import NodeTable, Vector
+
+
+class Board:
+    """`changes` lists the rows that were charged, again for every charge."""
+
+    __slots__ = ("_lists", "_saved", "changes", "table")
+
+    def __init__(self, table: NodeTable) -> None:
+        self.table = table
+        self.changes: list[int] = []
+        self._saved: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._lists: dict[int, tuple[list[int], list[int]]] = {}
+
+    def row(self, row: int) -> tuple[list[int], list[int]]:
+        """What a row has free, by column, and of each device. Must not be changed."""
+        known = self._lists.get(row)
+        if known is None:
+            known = self._lists[row] = self.table.free[row].tolist(), self.table.device_free[row].tolist()
+        return known
+
+    def take(self, row: int, v: Vector, devices: Iterable[DeviceShare] = ()) -> None:
+        """Charge a request."""
+        self._charge(row, v, devices, 1)
+
+    def give(self, row: int, v: Vector, devices: Iterable[DeviceShare] = ()) -> None:
+        """Take a charge back, of this session or (a victim's) of the state."""
+        self._charge(row, v, devices, -1)
+
+    def _charge(self, row: int, v: Vector, devices: Iterable[DeviceShare], sign: int) -> None:
+        table = self.table
+        if row not in self._saved:
+            self._saved[row] = table.free[row].copy(), table.device_free[row].copy()
+        free, shares = self.row(row)
+        for column, amount in v.items:
+            free[column] -= amount * sign
+        table.free[row] = free
+        for d in devices:
+            if d.index < len(shares):
+                shares[d.index] -= d.milli * sign
+                table.device_free[row, d.index] = shares[d.index]
+        self.changes.append(row)
+
+    def close(self) -> None:
+        """Everything as it was; who keeps something derived is told which rows to look at again."""
+        for row, (free, shares) in self._saved.items():
+            self.table.free[row] = free
+            self.table.device_free[row] = shares
+        self.table.dirty.extend(self._saved)
+        self._saved.clear()
+        self._lists.clear()

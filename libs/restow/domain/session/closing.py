@@ -1,0 +1,63 @@
+"""What a session says of pods that it could not place: one event where pods begin to wait, a few refreshed where what was
+said is old."""
+
+from restow.contracts import events as e
+from restow.contracts.ids import PodUid
+from restow.domain.records import Waiting
+from restow.domain.session.run import Session, Unfit, Withheld
+
+REFRESH = 10_000
+"""Milliseconds after which the counts of what still does not fit are logged anew, if capacity has moved."""
+
+REFRESHES = 8
+"""At most so many of those a session."""
+
+
+def say(session: Session) -> None:
+    refreshed = 0
+    for unfit in session.unfit.values():
+        event, again = _unfit(session, unfit, refreshed < REFRESHES)
+        refreshed += again
+        if event is not None:
+            session.events.append(event)
+    for withheld in session.withheld.values():
+        event, again = _withheld(session, withheld, refreshed < REFRESHES)
+        refreshed += again
+        if event is not None:
+            session.events.append(event)
+
+
+def _unfit(session: Session, unfit: Unfit, may_refresh: bool) -> tuple[e.Event | None, bool]:
+    state = session.state
+    key = unfit.pod.shape if unfit.plain else f"{unfit.pod.shape}/{_first(session, unfit)}"
+    began = tuple(uid for uid in unfit.pods if state.parked.get(uid, ("", ("", "")))[0] != key)
+    again = not began and may_refresh and not unfit.pod.pinned_node and _stale(session, state.waiting.get(key))
+    if not began and not again:
+        return None, False
+    event = e.Unfit(unfit.pod.shape, unfit.nodes, unfit.reasons, began, "" if unfit.plain else key)
+    return event, again
+
+
+def _first(session: Session, unfit: Unfit) -> PodUid:
+    """Whose name pods of this kind wait under: that of the first that is known to."""
+    for uid in unfit.pods:
+        parked = session.state.parked.get(uid)
+        if parked is not None and parked[0].startswith(f"{unfit.pod.shape}/"):
+            return PodUid(parked[0].partition("/")[2])
+    return unfit.pod.pod
+
+
+def _withheld(session: Session, said: Withheld, may_refresh: bool) -> tuple[e.Event | None, bool]:
+    state = session.state
+    key = f"{said.reason}/{said.group or said.message}"
+    began = tuple(uid for uid in said.pods if state.parked.get(uid, ("", ("", "")))[0] != key)
+    known = state.waiting.get(key)
+    changed = known is not None and (known.message, known.reasons) != (said.message, said.reasons)
+    again = not began and may_refresh and changed and _stale(session, known)
+    if not began and not again:
+        return None, False
+    return e.Withheld(said.reason, said.message, began, said.group, said.nodes, said.reasons), again
+
+
+def _stale(session: Session, said: Waiting | None) -> bool:
+    return said is not None and session.now - said.at >= REFRESH and said.epoch != session.state.capacity_epoch

@@ -1,0 +1,234 @@
+"""The framework: a session opens, plugins register functions at extension points, actions run, a session closes.
+
+A *plugin* is a folder with `args.py` and `plugin.py`; `plugin.open(session, args)` registers what it has to say. An *action* is
+a module with `run(session, args)`. Both are named in one registry line. Of an extension point the functions are kept tier by
+tier, in the order of the configuration; a plugin's `enable…` switch leaves its function out.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, Protocol
+
+from restow.contracts.events import PodObserved
+from restow.contracts.ids import Millis, PodUid, ReservationUid, ShapeId, SlotName
+from restow.contracts.values import ClaimChoice, DeviceShare
+from restow.domain.config import PluginConfig
+from restow.domain.session.jobs import Job
+from restow.domain.session.scoring import ContentScorer, StaticScorer
+
+POINTS = {
+    "jobOrder": "enableJobOrder",
+    "taskOrder": "enableTaskOrder",
+    "queueOrder": "enableQueueOrder",
+    "jobValid": "",
+    "jobReady": "enableJobReady",
+    "jobPipelined": "enableJobPipelined",
+    "jobEnqueueable": "enableJobEnqueued",
+    "jobStarving": "enableJobStarving",
+    "overused": "enableOverused",
+    "allocatable": "enableAllocatable",
+    "predicate": "enablePredicate",
+    "nodeOrder": "enableNodeOrder",
+    "resourceNodeOrder": "enableResourceNodeOrder",
+    "preemptable": "enablePreemptable",
+    "reclaimable": "enableReclaimable",
+    "preemptive": "enablePreemptive",
+    "allocated": "",
+    "deallocated": "",
+}
+"""Extension point → the switch that turns a plugin off there; events have none."""
+
+
+Who = PodUid | tuple[ReservationUid, SlotName]
+"""An occupant of a node: a pod, or a place that is held."""
+
+
+class Filter(Protocol):
+    """A rule about nodes that depends on what runs now; registered at `predicate`. Its place in the chain is `stage`
+    (`STAGES`). `shrinks`: placements can only make it remove more. `concerns` is asked for every pod and must be cheap."""
+
+    stage: str
+    shrinks: bool
+
+    def concerns(self, pod: PodObserved) -> bool:
+        """Whether it can remove any node for this pod now."""
+        ...
+
+    def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
+        """(reason, `(nodes,) bool` rows that it removes), in the order in which they are counted."""
+        ...
+
+    def key(self, pod: PodObserved) -> Hashable:
+        """Equal for pods that the rule treats alike."""
+        ...
+
+    def placed(self, pod: PodObserved, row: int, volumes: Any) -> None:
+        """The session has put this pod there; `removed` takes it back."""
+        ...
+
+    def removed(self, pod: PodObserved, row: int) -> None: ...
+
+    def vacated(self, who: Who) -> None:
+        """What the state has somewhere, a hold or a victim, does not count any more; `restored` takes it back."""
+        ...
+
+    def restored(self, who: Who) -> None: ...
+
+    def close(self) -> None:
+        """The session ends: whatever it has put anywhere is taken back."""
+        ...
+
+
+class DynamicScorer(Protocol):
+    """A preference that depends on what runs now; registered at `nodeOrder`."""
+
+    def concerns(self, pod: PodObserved) -> bool: ...
+
+    def scores(self, pod: PodObserved, among: Any) -> Any:
+        """`(nodes,) int64` weighted scores, over the rows in `among` `(nodes,) bool`; None where there is no preference."""
+        ...
+
+
+class VolumeChooser(Protocol):
+    """Registered by the plugin that knows volumes."""
+
+    def choose(self, pod: PodObserved, row: int) -> tuple[ClaimChoice, ...]: ...
+
+
+STAGES = ("reserved", "window", "ports", "room", "numa", "volumes", "spread", "affinity")
+"""The order in which rules are asked and reasons are counted: a node counts for the first that removes it."""
+
+
+class Refusal(Exception):
+    """Why a job is not valid: one CamelCase word and a sentence."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason, self.message = reason, message
+
+
+class Extensions:
+    """What plugins have registered, for one session."""
+
+    def __init__(self) -> None:
+        self._tiers: dict[str, list[list[tuple[str, Callable[..., Any]]]]] = {point: [] for point in POINTS}
+        self._flat: dict[str, list[Callable[..., Any]]] = {point: [] for point in POINTS}
+        self._tier = -1
+        self._plugin = PluginConfig("")
+        self.filters: list[Filter] = []
+        self.content: list[ContentScorer] = []
+        self.static: list[StaticScorer] = []
+        self.dynamic: list[DynamicScorer] = []
+        self.volumes: VolumeChooser | None = None
+        self.devices: Callable[[ShapeId, int], tuple[DeviceShare, ...]] | None = None
+        """Chooses the devices on a row, where a plugin has a say in that."""
+
+    def opening(self, tier: int, plugin: PluginConfig) -> None:
+        """What is registered next is this plugin's."""
+        self._tier, self._plugin = tier, plugin
+
+    def add(self, point: str, function: Callable[..., Any]) -> None:
+        """Register a function, unless the plugin is switched off there."""
+        if not self._on(point):
+            return
+        tiers = self._tiers[point]
+        while len(tiers) <= self._tier:
+            tiers.append([])
+        tiers[self._tier].append((self._plugin.name, function))
+        self._flat[point].append(function)
+
+    def add_filter(self, rule: Filter) -> None:
+        if self._on("predicate"):
+            self.filters.append(rule)
+            self.filters.sort(key=lambda f: STAGES.index(f.stage))
+
+    def add_scorer(
+        self,
+        content: ContentScorer | None = None,
+        static: StaticScorer | None = None,
+        dynamic: DynamicScorer | None = None,
+    ) -> None:
+        if not self._on("nodeOrder"):
+            return
+        if content is not None:
+            self.content.append(content)
+        if static is not None:
+            self.static.append(static)
+        if dynamic is not None:
+            self.dynamic.append(dynamic)
+
+    def _on(self, point: str) -> bool:
+        switch = POINTS[point]
+        return not switch or self._plugin.on(switch)
+
+    # -- how several answers become one ------------------------------------------------------------------------------
+
+    def at(self, point: str) -> list[Callable[..., Any]]:
+        """All functions of a point, tier by tier."""
+        return self._flat[point]
+
+    def key(self, point: str, item: Any) -> tuple:
+        """An order: the first plugin's key counts most."""
+        return tuple([function(item) for function in self._flat[point]])
+
+    def all(self, point: str, *args: Any) -> bool:
+        """Whether every plugin agrees; True where none has anything to say."""
+        return all(function(*args) for function in self._flat[point])
+
+    def first(self, point: str, *args: Any) -> Any:
+        """The first answer that is not empty: a reason why not."""
+        for function in self._flat[point]:
+            if answer := function(*args):
+                return answer
+        return None
+
+    def vote(self, point: str, *args: Any) -> str:
+        """Votes tier by tier: a reason is a veto and ends it; True permits, and later tiers are not asked; None abstains.
+        Returns the veto's reason, empty where it is permitted."""
+        for tier in self._tiers[point]:
+            permitted = False
+            for _, function in tier:
+                answer = function(*args)
+                if isinstance(answer, str):
+                    return answer
+                permitted = permitted or answer is True
+            if permitted:
+                return ""
+        return ""
+
+    def victims(self, point: str, claimer: PodUid, candidates: Sequence[PodUid]) -> list[PodUid]:
+        """Who may be evicted for the claimer: in a tier all plugins must agree; the first tier that leaves anyone decides."""
+        for tier in self._tiers[point]:
+            if not tier:
+                continue
+            left = list(candidates)
+            for _, function in tier:
+                allowed = set(function(claimer, left))
+                left = [pod for pod in left if pod in allowed]
+                if not left:
+                    break
+            if left:
+                return left
+        return []
+
+
+class Plugin(Protocol):
+    """`open` registers with `session.extensions`; the session is otherwise only read. `version`, if a plugin has it, names
+    what its static scores depend on besides nodes and shapes. `deadline`, if it has it, is when a session is due although
+    nothing happens."""
+
+    def open(self, session: Any, args: Any) -> None: ...
+
+
+class Action(Protocol):
+    def run(self, session: Any, args: Any) -> None: ...
+
+
+def jobs_in_order(extensions: Extensions, jobs: Iterable[Job]) -> list[tuple[tuple, Job]]:
+    """(key, job), first things first: migration holds, then as plugins say, then what the log saw first."""
+    order = extensions.at("jobOrder")
+    keyed = [((job.kind, *[f(job) for f in order], job.order), job) for job in jobs]
+    keyed.sort(key=lambda item: item[0])
+    return keyed
+
+
+Deadline = Callable[[Any, Any, Millis], Millis | None]

@@ -1,0 +1,100 @@
+"""Jobs of a session: what waits, grouped as it is to be placed. Made at open, in the order of what waits: a session costs
+nothing for what runs.
+
+A job is a PodGroup's pods, a single pod, or the places of a Reservation (seed 000: holds are scheduled like jobs).
+"""
+
+from collections import Counter
+
+from restow.contracts import events as e
+from restow.contracts.ids import Millis, PodUid, ReservationUid
+from restow.domain.groups import Group, group_of, task_of
+from restow.domain.state import OVER, ClusterState
+
+PODS, HOLD, MIGRATION = 1, 1, 0
+"""The first part of a job's turn: migration holds come before everything (RULES G-7)."""
+
+
+class Job:
+    """`tasks` are the pods that wait, in task order; `ready` counts members that hold or use capacity (or have succeeded),
+    `ready_by_task` the same by `volcano.sh/task-spec`; `need` is minMember. `order` is its turn among equals: what the log
+    saw first. `hold` is set where it is a Reservation's."""
+
+    __slots__ = (
+        "created", "group", "hold", "key", "kind", "need", "need_by_task", "order", "priority", "queue", "ready",
+        "ready_by_task", "spec", "tasks",
+    )  # fmt: skip
+
+    def __init__(self, key: str, queue: str, priority: int, order: int, created: Millis) -> None:
+        self.key = key
+        self.queue = queue
+        self.priority = priority
+        self.order = order
+        self.created = created
+        self.kind = PODS
+        self.group: Group | None = None
+        self.spec: e.PodGroupObserved | None = None
+        self.hold: ReservationUid | None = None
+        self.tasks: list[PodUid] = []
+        self.ready = 0
+        self.ready_by_task: Counter[str] = Counter()
+        self.need = 1
+        self.need_by_task: dict[str, int] = {}
+
+    def short(self, placed: int = 0, by_task: Counter[str] | None = None) -> bool:
+        """Whether, with so many more members placed, the gang is still not complete."""
+        if self.ready + placed < self.need:
+            return True
+        more = by_task or Counter()
+        return any(self.ready_by_task[t] + more[t] < n for t, n in self.need_by_task.items())
+
+    def __repr__(self) -> str:
+        return f"<job {self.key} of {self.queue}: {len(self.tasks)} wait, {self.ready} ready of {self.need}>"
+
+
+def single(state: ClusterState, pod: e.PodObserved) -> Job:
+    """A pod without a PodGroup is a job of its own."""
+    job = Job(pod.pod, state.queue_of(pod), state.shapes[pod.shape].priority, state.order[pod.pod], pod.created)
+    job.tasks = [pod.pod]
+    return job
+
+
+def gang(state: ClusterState, group: Group) -> Job:
+    """A PodGroup with all its pods. Its priority is its PriorityClass's, otherwise the highest of its pods'."""
+    spec = state.pod_groups[group]
+    job = Job("/".join(group), spec.queue or "default", 0, state.group_order[group], spec.created)
+    job.group, job.spec = group, spec
+    job.need, job.need_by_task = spec.min_member, spec.min_task_member
+    priorities = [0]
+    for uid in state.groups.get(group, ()):
+        pod, live = state.pods[uid], state.live[uid]
+        priorities.append(state.shapes[pod.shape].priority)
+        if state.awaits_placement(uid):
+            job.tasks.append(uid)
+        elif _counts(state, uid, live):
+            job.ready += 1
+            job.ready_by_task[task_of(pod)] += 1
+    named = state.priority_classes.get(spec.priority_class)
+    job.priority = named.value if named is not None else max(priorities)
+    return job
+
+
+def _counts(state: ClusterState, uid: PodUid, live: e.PodChanged) -> bool:
+    """Whether a member is ready in the sense of a gang: it has its place, or has succeeded."""
+    if live.phase == "Succeeded":
+        return True
+    return live.phase not in OVER and not live.deleting and (live.node is not None or uid in state.placed)
+
+
+def job_of(state: ClusterState, pod: e.PodObserved) -> Group | None:
+    """The group whose gang a pod belongs to; None for a pod on its own. Where the cluster has no PodGroups at all, the
+    annotation only groups."""
+    group = group_of(pod) if pod.annotations else None
+    return group if group is not None and (group in state.pod_groups or POD_GROUPS in state.synced) else None
+
+
+POD_GROUPS = "podgroups.scheduling.volcano.sh"
+"""The collection in `state.synced`."""
+
+UNSCHEDULABLE = "Unschedulable"
+"""Why a gang waits that does not fit as a whole."""

@@ -1,0 +1,139 @@
+"""What a session considers: new pods, those that wait and may fit now, gangs as a whole. O(what waits), and bounded.
+
+New pods and waiting ones each have the limit to themselves, so that however many wait, new ones get their turn.
+"""
+
+from collections.abc import Iterable
+from heapq import nsmallest
+from operator import itemgetter
+
+import numpy as np
+
+from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
+from restow.domain.groups import Group
+from restow.domain.session import closing
+from restow.domain.session.jobs import POD_GROUPS, UNSCHEDULABLE, Job, gang, job_of, single
+from restow.domain.session.run import Session
+from restow.domain.session.registry import due_times
+from restow.domain.state import ClusterState, Under
+
+
+def jobs(session: Session) -> list[Job]:
+    """Of pods; Reservations' places are jobs, too, but made where they are placed (`holds.jobs`)."""
+    state = session.state
+    groups: dict[Group, None] = {}
+    made: list[Job] = []
+    for uid in (*_new(session), *_waiting(session)):
+        pod = state.pods[uid]
+        group = job_of(state, pod)
+        if group is None:
+            made.append(single(state, pod))
+        else:
+            groups[group] = None
+    for group in groups:
+        if group in state.pod_groups:
+            job = gang(state, group)
+            task_order = session.extensions.at("taskOrder")
+            if task_order or len(job.tasks) > 1:
+                job.tasks.sort(key=lambda uid: (*[f(state.pods[uid]) for f in task_order], state.order[uid]))
+        else:
+            job = _without_group(session, group)
+        made.append(job)
+    return made
+
+
+def _without_group(session: Session, group: Group) -> Job:
+    """Pods that name a PodGroup which does not exist wait for it."""
+    state = session.state
+    job = Job("/".join(group), "default", 0, 0, session.now)
+    job.group = group
+    job.tasks = [uid for uid in state.groups.get(group, ()) if state.awaits_placement(uid)]
+    return job
+
+
+def _new(session: Session) -> list[PodUid]:
+    state = session.state
+    queue: Iterable[tuple[PodUid, int]] = state.queue.items()
+    if state.expecting:
+        # However many pods of its lineage wait for a victim's end, nobody else waits with them.
+        queue = [item for item in queue if not session.offers.must_wait(state.pods[item[0]])]
+    return [uid for uid, _ in nsmallest(session.limit, queue, key=itemgetter(1))]
+
+
+def _waiting(session: Session) -> list[PodUid]:
+    """Of the pods that wait, those that may fit now, and those that can take a hold now."""
+    state, limit = session.state, session.limit
+    order = state.order.__getitem__
+    hopeful: list[PodUid] = []
+    for under in sorted(state.parked_under):
+        pods = state.parked_under[under]
+        if _may_fit(session, under, pods):
+            hopeful += nsmallest(limit, pods, key=order)
+            continue
+        _look_again(session, under, pods)
+        if session.offers:
+            hopeful += [uid for uid in pods if session.offers.hand_over(state.pods[uid]) is not None]
+    return [uid for _, uid in nsmallest(limit, ((state.turn(uid), uid) for uid in hopeful))]
+
+
+def _look_again(session: Session, under: Under, pods: dict[PodUid, None]) -> None:
+    """Nothing of this shape fits: what was said of it may be old."""
+    state = session.state
+    first = state.pods[min(pods, key=state.order.__getitem__)]
+    said = state.waiting.get(state.parked[first.pod][0])
+    if under[0] != "shape" or first.pinned_node or said is None or session.now - said.at < closing.REFRESH:
+        return
+    if said.epoch != state.capacity_epoch:
+        session.say_unfit(first, session.concerned(first))
+
+
+def _may_fit(session: Session, under: Under, pods: dict[PodUid, None]) -> bool:
+    """A cheap necessary condition; whoever passes is looked at closely."""
+    state = session.state
+    what, key = under
+    match what:
+        case "shape":
+            shape, _, pin = key.partition("/")
+            if pin:
+                row = state.table.rows.get(NodeName(pin))
+                return row is not None and session.placer.fits(ShapeId(shape), row)
+            return session.placer.best(ShapeId(shape)) is not None
+        case "group":
+            namespace, _, name = key.partition("/")
+            return _gang_may_fit(session, (namespace, name))
+    return True
+
+
+def _gang_may_fit(session: Session, group: Group) -> bool:
+    """Whether there is room for enough of its pods, each shape taken alone."""
+    state = session.state
+    if group not in state.pod_groups:
+        return POD_GROUPS not in state.synced
+    if any(state.waiting[state.parked[uid][0]].reason != UNSCHEDULABLE for uid in state.parked_under["group", "/".join(group)]):
+        return True
+    job = gang(state, group)
+    missing = job.need - job.ready
+    shapes: dict[ShapeId, int] = {}
+    for uid in job.tasks:
+        shape = state.pods[uid].shape
+        shapes[shape] = shapes.get(shape, 0) + 1
+    return sum(min(count, room_for(session, shape, count)) for shape, count in shapes.items()) >= max(missing, 1)
+
+
+def room_for(session: Session, shape: ShapeId, count: int) -> int:
+    """At most how many pods of a shape fit, of `count` asked for: devices are counted together on a node."""
+    table, v = session.state.table, session.state.vectors[shape]
+    rows = np.flatnonzero(session.placer.keys(shape) >= 0)
+    if not len(rows):
+        return 0
+    times = np.full(len(rows), count, np.int64)
+    for column, amount in v.items:
+        np.minimum(times, table.free[rows, column] // amount, out=times)
+    return int(times.sum())
+
+
+def deadline(state: ClusterState, after: Millis) -> Millis | None:
+    """When a session is due although nothing happens: nominations that end, and what plugins and actions wait for."""
+    times = [n.deadline for n in state.nominations.values()]
+    times += [when for when in due_times(state, after) if when is not None]
+    return min(times, default=None)

@@ -1,0 +1,80 @@
+"""Plugin `gang`: a PodGroup's pods start together. At least `minMember`, and of each task `minTaskMember`, or none.
+
+Gangs that are not complete come first, so that what is started is finished; a complete gang may lose to preemption only
+what it has beyond its minimum.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from restow.contracts.ids import PodUid
+from restow.domain.groups import task_of
+from restow.domain.session.framework import Refusal
+from restow.domain.session.jobs import Job, gang, job_of
+from restow.domain.session.plugins.gang.args import Args
+from restow.domain.session.run import Session
+
+NOT_ENOUGH = "NotEnoughPods"
+MISSING = "PodGroupNotFound"
+INVALID = "InvalidPodGroup"
+
+
+def open(session: Session, args: Args) -> None:
+    add = session.extensions.add
+    add("jobValid", valid)
+    add("jobReady", ready)
+    add("jobPipelined", ready)
+    add("jobOrder", lambda job: 0 if job.group is not None and job.short() else 1)
+    add("jobStarving", lambda job: job.short())
+    spare = _Spare(session)
+    add("preemptable", spare.of)
+    add("reclaimable", spare.of)
+
+
+def valid(job: Job) -> None:
+    """Raises Refusal where the gang can never be complete with the pods that there are."""
+    if job.group is None:
+        return
+    if job.spec is None:
+        raise Refusal(MISSING, f"PodGroup {job.key} does not exist")
+    if job.spec.invalid:
+        raise Refusal(INVALID, job.spec.invalid)
+    if job.ready + len(job.tasks) < job.need:
+        raise Refusal(NOT_ENOUGH, f"the gang needs {job.need} pods; {job.ready} run and {len(job.tasks)} wait")
+
+
+def ready(job: Job, placed: int = 0, by_task: Counter[str] | None = None) -> bool:
+    return not job.short(placed, by_task)
+
+
+class _Spare:
+    """Which pods of gangs may go: as many as a gang has beyond its minimum, the last ones first."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def of(self, claimer: PodUid, candidates: Sequence[PodUid]) -> list[PodUid]:
+        state = self._session.state
+        left: dict[str, int] = {}
+        tasks: dict[tuple[str, str], int] = {}
+        allowed: list[PodUid] = []
+        for uid in sorted(candidates, key=state.order.__getitem__, reverse=True):
+            pod = state.pods[uid]
+            group = job_of(state, pod)
+            if group is None or group not in state.pod_groups:
+                allowed.append(uid)
+                continue
+            job = gang(state, group)
+            if job.key not in left:
+                going = self._session.going(group)
+                left[job.key] = job.ready - job.need - len(going)
+                for task, need in job.need_by_task.items():
+                    gone = sum(task_of(state.pods[p]) == task for p in going)
+                    tasks[job.key, task] = job.ready_by_task[task] - need - gone
+            task = (job.key, task_of(pod))
+            if left[job.key] > 0 and tasks.get(task, 1) > 0:
+                left[job.key] -= 1
+                if task in tasks:
+                    tasks[task] -= 1
+                allowed.append(uid)
+        return allowed

@@ -1,0 +1,31 @@
+"""Plugin `priority`: the higher priority first, of jobs and of a job's pods; only a lower one can be a victim."""
+
+from collections.abc import Sequence
+
+from restow.contracts.ids import PodUid
+from restow.domain.session.plugins.priority.args import Args
+from restow.domain.session.run import Session
+
+
+def open(session: Session, args: Args) -> None:
+    state, add = session.state, session.extensions.add
+    add("jobOrder", lambda job: -job.priority)
+    add("taskOrder", lambda pod: -state.shapes[pod.shape].priority)
+    add("jobStarving", lambda job: job.short())
+
+    def lower(claimer: PodUid, candidates: Sequence[PodUid]) -> list[PodUid]:
+        """Of other jobs those of a lower job priority, of the same job those pods of a lower priority."""
+        mine = session.job_priority(claimer)
+        own = state.shapes[state.pods[claimer].shape].priority
+        job = session.job_key(claimer)
+        return [
+            uid
+            for uid in candidates
+            if (
+                state.shapes[state.pods[uid].shape].priority < own
+                if session.job_key(uid) == job
+                else session.job_priority(uid) < mine
+            )
+        ]
+
+    add("preemptable", lower)

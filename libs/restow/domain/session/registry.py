@@ -1,0 +1,65 @@
+"""What the configuration names, opened: plugins and actions with their typed arguments. Read once for a configuration."""
+
+from collections.abc import Hashable, Iterator
+from types import ModuleType
+from typing import Any
+
+from restow.contracts.ids import Millis
+from restow.domain.config import PluginConfig, SessionConfig
+from restow.domain.session import actions, plugins
+from restow.domain.session.run import Session
+from restow.domain.state import ClusterState
+
+Opened = tuple[int, PluginConfig, ModuleType, Any]
+
+
+def _read(state: ClusterState) -> tuple[SessionConfig, list[Opened], list[tuple[ModuleType, Any]]]:
+    config = state.session_config
+    kept = state.memo.get("session-registry")
+    if kept is None or kept[0] is not config:
+        opened_plugins = [
+            (tier, plugin, plugins.PLUGINS[plugin.name], plugins.args_of(plugin))
+            for tier, several in enumerate(config.tiers)
+            for plugin in several
+        ]
+        kept = state.memo["session-registry"] = config, opened_plugins, list(actions.of(config))
+    return kept
+
+
+def open_session(state: ClusterState, now: Millis, limit: int) -> Session:
+    """With every plugin of the configuration registered, tier by tier. The caller closes it."""
+    session = Session(state, now, limit)
+    version: list[Hashable] = []
+    for tier, plugin, module, args in opened(state):
+        session.extensions.opening(tier, plugin)
+        module.open(session, args)
+        if (versioned := getattr(module, "version", None)) is not None:
+            version.append(versioned(state, args))
+    session.ready(tuple(version))
+    return session
+
+
+def run_actions(session: Session) -> None:
+    """One after the other, in the order of the configuration."""
+    for module, args in acting(session.state):
+        module.run(session, args)
+
+
+def opened(state: ClusterState) -> list[Opened]:
+    """(tier, configuration, module, arguments) of each plugin, in order."""
+    return _read(state)[1]
+
+
+def acting(state: ClusterState) -> list[tuple[ModuleType, Any]]:
+    """(module, arguments) of each action, in order."""
+    return _read(state)[2]
+
+
+def due_times(state: ClusterState, after: Millis) -> Iterator[Millis | None]:
+    """When plugins and actions want a session although nothing happens, the first time after `after` of each."""
+    for _, _, module, args in opened(state):
+        if (deadline := getattr(module, "deadline", None)) is not None:
+            yield deadline(state, args, after)
+    for module, args in acting(state):
+        if (deadline := getattr(module, "deadline", None)) is not None:
+            yield deadline(state, args, after)

@@ -1,0 +1,51 @@
+"""What makes a node better than another: the two forms that every scorer has, held equal by tests.
+
+Scores are integers in `[0, SCALE]`, times the scorer's integer weight, so that every machine and NumPy build chooses the same
+node. A scorer is a value: equal scorers give equal scores, and rankings are kept as long as the scorers are the same.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from restow.contracts.ids import ShapeId
+from restow.domain.state import ClusterState
+
+SCALE = 10_000
+MAX_SCALED, SHIFT = (1 << 49) - 1, 12
+"""What can be multiplied by SCALE in int64; of more the last bits do not count."""
+
+One = Callable[[list[int], list[int], list[int]], int]
+"""(free, allocatable, free share of each device) of one node, before the pod is placed → weighted score."""
+Many = Callable[[np.ndarray | slice], np.ndarray]
+"""Rows → `(rows,) int64` weighted scores."""
+
+
+class ContentScorer(Protocol):
+    """Scores by what a node has left. `one` and `many` are equal; only rows with room are ever looked at."""
+
+    def one(self, state: ClusterState, shape: ShapeId) -> One: ...
+    def many(self, state: ClusterState, shape: ShapeId) -> Many: ...
+
+
+class StaticScorer(Protocol):
+    """Scores by facts about the node, whatever runs there."""
+
+    def static(self, state: ClusterState, shape: ShapeId, rows: np.ndarray) -> np.ndarray | None:
+        """`(rows,) int64` weighted scores, None where this shape has no preference."""
+        ...
+
+
+def share(amount: int, whole: int) -> int:
+    """`amount * SCALE // whole` in the way that both forms do it."""
+    if whole > MAX_SCALED:
+        whole, amount = whole >> SHIFT, amount >> SHIFT
+    return amount * SCALE // whole
+
+
+def shares(amounts: np.ndarray, wholes: np.ndarray) -> np.ndarray:
+    """`share` for arrays; 0 where there is nothing to share."""
+    if (vast := wholes > MAX_SCALED).any():
+        wholes, amounts = (np.where(vast, a >> SHIFT, a) for a in (wholes, amounts))
+    return np.where(wholes > 0, amounts * SCALE // np.maximum(wholes, 1), 0)
