@@ -31,6 +31,7 @@ def accepted(state: ClusterState, event: e.ReservationAccepted) -> None:
         asked = wanted.get(name)
         same = asked is not None and asked.shape == slot.shape
         if slot.phase is SlotPhase.HELD:
+            state.moved.append((uid, name))  # its labels may be others
             _keep_or_supersede(state, uid, name, same)
         elif slot.phase is not SlotPhase.USED and not (same and slot.phase is SlotPhase.PENDING):
             drop_place(state, uid, name)
