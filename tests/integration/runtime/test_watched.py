@@ -1,0 +1,149 @@
+"""The cluster watcher against the embedded Kubernetes API: what it watches, in which order, and what may be absent."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import yaml
+
+from restow.cluster_watcher.service import service as cluster_watcher
+from restow.contracts import events as e
+from restow.eventlog.testing import running_server, unique_cluster
+from restow.kube import decode as d
+from restow.kubesim.testing import kubesim
+
+from .rig import history
+from .test_services import SOON, _create, _node, _pod, _post, service
+
+CRDS = Path(__file__).parents[3] / "deploy" / "crds"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+PODGROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+OPTIONAL = {c.name for c in d.COLLECTIONS if c.optional}
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture
+def cluster():
+    return unique_cluster()
+
+
+def a_group(name="gang", **spec):
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": {"minMember": 2, **spec},
+    }
+
+
+async def define(kube, *names):
+    for name in names:
+        (path,) = CRDS.rglob(f"{name}*.yaml")
+        await _post(kube, DEFINITIONS, yaml.safe_load(path.read_text()))
+
+
+async def define_all(kube):
+    await define(kube, *OPTIONAL)
+
+
+async def told(watcher, *kinds):
+    """Every fact of these kinds, in the order of the log."""
+    commits = await history(watcher.process.context.log, "cluster")
+    return [event for _, _, events in commits for event in events if isinstance(event, kinds)]
+
+
+def names(events):
+    return [event.pod if isinstance(event, e.PodObserved) else event.kind for event in events]
+
+
+async def test_without_any_crd_pods_are_reported_and_nothing_is_missing(broker, cluster):
+    async with kubesim() as kube, service(cluster_watcher(), broker, cluster, kube) as watcher:
+        await _create(kube, _node("n0"), _pod("p0"))
+        await watcher.until(lambda state: state.pods)
+        state = watcher.process.context.state
+        assert set(state.synced) >= {c.name for c in d.COLLECTIONS} - OPTIONAL - {d.PODS.name}
+        assert not OPTIONAL & set(state.synced)
+        assert (await watcher.get("/readyz"))[0] == 200
+
+
+async def test_a_crd_that_appears_later_is_watched(broker, cluster):
+    async with kubesim() as kube, service(cluster_watcher(), broker, cluster, kube) as watcher:
+        await watcher.until(lambda state: d.PODS.name in state.synced)
+        assert d.POD_GROUPS.name not in watcher.process.context.state.synced
+        await define(kube, d.POD_GROUPS.name)
+        await watcher.until(lambda state: d.POD_GROUPS.name in state.synced)
+        await _post(kube, PODGROUPS, a_group())
+        await watcher.until(lambda state: ("default", "gang") in state.pod_groups)
+        assert d.QUEUES.name not in watcher.process.context.state.synced
+
+
+async def test_everything_else_is_in_the_log_before_the_first_pod(broker, cluster):
+    """Also where the other lists take longer than that of the pods."""
+    async with kubesim() as kube:
+        await define_all(kube)
+        await _create(kube, _node("n0"), *(_pod(f"p{i}") for i in range(3)))
+        await _post(kube, PODGROUPS, a_group())
+        for resource in ("podgroups", "storageclasses", "nodes"):
+            kube.cluster.faults.add(action="delay", verb="list", resource=resource, seconds=0.4)
+        async with service(cluster_watcher(), broker, cluster, kube) as watcher:
+            await watcher.until(lambda state: len(state.pods) == 3)
+            said = names(await told(watcher, e.Synced, e.PodObserved))
+            first = min(i for i, name in enumerate(said) if name in watcher.process.context.state.pods)
+            assert set(said[:first]) >= {c.name for c in d.COLLECTIONS} - {d.PODS.name}
+            order = [type(event) for event in await told(watcher, e.PodGroupObserved, e.NodeObserved, e.PodObserved)]
+            assert order[2:] == [e.PodObserved] * 3
+
+
+async def test_while_something_cannot_be_listed_no_pod_is_reported_and_the_service_says_what(broker, cluster):
+    async with kubesim() as kube:
+        kube.cluster.faults.add(action="status", verb="list", resource="csinodes.storage.k8s.io", code=403, count=-1)
+        await _create(kube, _node("n0"), _pod("p0"))
+        async with service(cluster_watcher(), broker, cluster, kube) as watcher:
+            await watcher.until(lambda state: {d.NODES.name, d.CLAIMS.name, d.NAMESPACES.name} <= set(state.synced))
+            await asyncio.sleep(0.3)
+            assert not watcher.process.context.state.pods
+            status, body = await watcher.get("/readyz")
+            assert status == 503
+            assert "csinodes.storage.k8s.io (Status403" in " ".join(body["reasons"])
+            kube.cluster.faults.clear()
+            await watcher.until(lambda state: state.pods)
+            async with asyncio.timeout(SOON):
+                while (await watcher.get("/readyz"))[0] != 200:
+                    await asyncio.sleep(0.01)
+
+
+async def test_statuses_and_a_relist_say_nothing_new(broker, cluster):
+    """Our own status writes, a cut and an expired watch: no fact is said twice."""
+    async with kubesim() as kube, service(cluster_watcher(), broker, cluster, kube) as watcher:
+        await define_all(kube)
+        await _post(kube, PODGROUPS, a_group())
+        await _post(kube, QUEUES, {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "q"}})
+        await watcher.until(lambda state: state.pod_groups and "q" in state.queues)
+        client = watcher.process.context.client
+        for running in range(3):
+            await client.patch(f"{PODGROUPS}/gang/status", {"status": {"phase": "Pending", "running": running}})
+            await client.patch(f"{QUEUES}/q/status", {"status": {"state": "Open", "running": running}})
+        kube.cluster.faults.watches("gone")
+        await _post(kube, PODGROUPS, a_group("last"))
+        await watcher.until(lambda state: ("default", "last") in state.pod_groups)
+        said = [(event.name, event.phase) for event in await told(watcher, e.PodGroupObserved)]
+        assert said == [("gang", ""), ("gang", "Pending"), ("last", "")]
+        assert len(await told(watcher, e.QueueObserved)) == 1
+        assert len(await told(watcher, e.NamespaceObserved)) == len(watcher.process.context.state.namespaces)
+
+
+async def test_a_bad_group_is_a_fact_that_says_why_and_a_deleted_one_is_gone(broker, cluster):
+    async with kubesim() as kube, service(cluster_watcher(), broker, cluster, kube) as watcher:
+        await define_all(kube)
+        await _post(kube, PODGROUPS, a_group(minMember=-3))
+        await watcher.until(lambda state: state.pod_groups)
+        (group,) = watcher.process.context.state.pod_groups.values()
+        assert group.invalid == "spec.minMember: -3; allowed: 0 to 2147483647"
+        await watcher.process.context.client.delete(f"{PODGROUPS}/gang", {})
+        await watcher.until(lambda state: not state.pod_groups)
