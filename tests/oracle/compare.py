@@ -39,10 +39,12 @@ def differences_from(world: World, events: list[e.Event], rules: Rules, moment: 
     ]
 
 
-def compare(state: ClusterState, events: list[e.Event], world: World, rules: Rules) -> None:
+def compare(
+    state: ClusterState, events: list[e.Event], world: World, rules: Rules, moment: str = "first"
+) -> None:
     """Fails with all that differs. `world` is as before the session, `events` what it decided, `state` as folded from
     both: its node table must say of every node what the oracle counts."""
-    found = differences_from(world, events, rules)
+    found = differences_from(world, events, rules, moment)
     for event in events:
         world.observe(event)
     found += different_table(state, world)
