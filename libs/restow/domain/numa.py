@@ -159,6 +159,10 @@ class Numa:
         self._tentative[uid] = None
         self._set(uid, None)
 
+    def restore(self, uid: Key) -> None:
+        """An occupant is again what the state says."""
+        self._set(uid, self._occupant(uid))
+
     def close(self) -> None:
         """Takes back whatever was added and removed."""
         for key in list(self._tentative):

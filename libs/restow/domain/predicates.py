@@ -124,7 +124,7 @@ class _Static:
 
 def _rules(shape: PodShape) -> Hashable:
     """All that `why_not` reads of a shape."""
-    return tuple(sorted(shape.node_selector.items())), shape.node_affinity, shape.tolerations, unsupported(shape)
+    return tuple(sorted(shape.node_selector.items())), shape.node_affinity, shape.tolerations
 
 
 def _static(state: ClusterState, shape_id: ShapeId) -> _Static:
@@ -144,10 +144,9 @@ def _static(state: ClusterState, shape_id: ShapeId) -> _Static:
     kept.mask = np.concatenate([kept.mask, np.zeros(len(grown), bool)])
     kept.reasons.extend([""] * len(grown))
     kept.seen = state.changed_rows.position
-    never = unsupported(shape)
     for row in rows:
         node = state.nodes.get(state.table.names[row])  # type: ignore[call-overload]
-        kept.reasons[row] = reason = "" if node is None else never or why_not(shape, node)
+        kept.reasons[row] = reason = "" if node is None else why_not(shape, node)
         kept.mask[row] = node is not None and not reason
     return kept
 

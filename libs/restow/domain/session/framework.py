@@ -26,6 +26,7 @@ POINTS = {
     "jobStarving": "enableJobStarving",
     "overused": "enableOverused",
     "allocatable": "enableAllocatable",
+    "podWaits": "enablePredicate",
     "predicate": "enablePredicate",
     "nodeOrder": "enableNodeOrder",
     "resourceNodeOrder": "enableResourceNodeOrder",

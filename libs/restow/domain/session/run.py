@@ -1,6 +1,7 @@
 """One session: what it works with, and the only ways in which it changes that."""
 
 from collections.abc import Hashable
+from typing import Any
 import numpy as np
 
 from restow.contracts import events as e
@@ -73,6 +74,8 @@ class Session:
         self.jobs: list[Job] = []
         self.best_effort: list[tuple[Job, PodUid]] = []
         """Pods that ask for nothing, put aside by `allocate` for `backfill`."""
+        self.company: Any = None
+        """The index of who is where, shared by the plugins that ask it."""
         self.victims: dict[PodUid, PodUid] = {}
         """Pods that this session evicts, and for whom."""
         self._jobs: dict[PodUid, Job] = {}

@@ -130,6 +130,10 @@ class Volumes:
         self._tentative[uid] = None
         self._set(uid, None)
 
+    def restore(self, uid: Key) -> None:
+        """An occupant is again what the state says."""
+        self._set(uid, occupant(self._state, uid))
+
     def close(self) -> None:
         """Takes back whatever was added and removed."""
         for key in list(self._tentative):

@@ -93,8 +93,12 @@ def place_one(session: Session, job: Job, pod: e.PodObserved) -> bool:
         return True
     if session.offers.awaited(pod):
         return False
-    if reason := session.extensions.first("allocatable", job, pod):
+    extensions = session.extensions
+    if reason := extensions.first("allocatable", job, pod):
         session.withhold_pod(job, pod.pod, "QueueQuota", reason)
+        return False
+    if reason := extensions.first("podWaits", pod):
+        session.withhold_pod(job, pod.pod, UNSCHEDULABLE, reason)
         return False
     concerned = session.concerned(pod)
     if session.known_unfit(pod, concerned):
@@ -123,7 +127,7 @@ def _place_gang(session: Session, job: Job) -> None:
         pod = state.pods[uid]
         if session.handing_over and session.offers and statement.hand_over(pod):
             continue
-        reason = extensions.first("allocatable", job, pod)
+        reason = extensions.first("allocatable", job, pod) or extensions.first("podWaits", pod)
         fit = None if reason else session.find(pod)
         if fit is not None:
             statement.place(pod, fit)

@@ -4,7 +4,9 @@
 """
 
 from restow.domain.session.plugins.nodeorder.args import Args
+from restow.domain.session.plugins.nodeorder.company import Neighbours
 from restow.domain.session.plugins.nodeorder.score import NodeAffinity, Resources, TaintToleration
+from restow.domain.session.plugins.predicates.filters import Company
 from restow.domain.session.run import Session
 
 
@@ -16,3 +18,6 @@ def open(session: Session, args: Args) -> None:
         add(static=NodeAffinity(args.node_affinity))
     if args.taint_toleration:
         add(static=TaintToleration(args.taint_toleration))
+    if args.pod_affinity or args.pod_topology_spread:
+        session.company = session.company or Company(session.state)
+        add(dynamic=Neighbours(session.company, args.pod_affinity, args.pod_topology_spread))

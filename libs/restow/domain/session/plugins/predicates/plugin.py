@@ -1,7 +1,39 @@
-"""Plugin `predicates`."""
+"""Plugin `predicates`: which nodes a pod may run on, as kube-scheduler decides it. Rules about the node itself (readiness,
+taints, selectors) are in `restow.domain.predicates`, because other services ask them, too; here are those that depend on what
+runs."""
 
-from typing import Any
+from restow.contracts.events import PodObserved
+from restow.domain.session.plugins.predicates.args import Args
+from restow.domain.session.plugins.predicates.filters import (
+    Company,
+    InterPodAffinity,
+    NumaZones,
+    Occupants,
+    Ports,
+    TopologySpread,
+    VolumeRules,
+)
+from restow.domain.session.run import Session
 
 
-def open(session: Any, args: Any) -> None:
-    """Nothing is registered yet."""
+def open(session: Session, args: Args) -> None:
+    state, extensions = session.state, session.extensions
+    company = session.company = session.company or Company(state)
+    for on, rule in (
+        (args.node_ports, Ports),
+        (args.pod_topology_spread, TopologySpread),
+        (args.pod_affinity, InterPodAffinity),
+        (True, Occupants),
+    ):
+        if on:
+            extensions.add_filter(rule(company))
+    extensions.add_filter(NumaZones(state))
+    volumes = VolumeRules(state, args.node_volume_limits, args.volume_zone, args.volume_binding)
+    extensions.add_filter(volumes)
+    extensions.volumes = volumes
+
+    def waits(pod: PodObserved) -> str:
+        reason = volumes.waits(pod)
+        return f"0/{len(state.nodes)} nodes are available: {reason}." if reason else ""
+
+    extensions.add("podWaits", waits)

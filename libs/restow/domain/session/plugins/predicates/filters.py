@@ -1,0 +1,190 @@
+"""kube-scheduler's rules that depend on what runs, as filters of a session: each asks one of the indexes that follow the
+state, and tells it what the session does."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from restow.contracts.events import PodObserved
+from restow.contracts.ids import PodUid
+from restow.domain.numa import Numa
+from restow.domain.session.framework import Who
+from restow.domain.state import ClusterState
+from restow.domain.topology import Subject, Topology
+from restow.domain.volumes import LIMIT, NO_VOLUME, NODE_AFFINITY, ZONE, Volumes
+
+
+class Company:
+    """The pods' index for a session, shared by the three rules that ask it; `subject` is made once a pod."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.topology = Topology.of(state)
+        self._subjects: dict[PodUid, Subject] = {}
+
+    def subject(self, pod: PodObserved) -> Subject:
+        known = self._subjects.get(pod.pod)
+        if known is None:
+            known = self._subjects[pod.pod] = Subject(pod.namespace, pod.labels, pod.shape, pod.pinned_node)
+        return known
+
+
+class _OfCompany:
+    """The base of rules about other pods; `shrinks` where another pod can only make it worse."""
+
+    stage: str
+    shrinks: bool
+
+    def __init__(self, company: Company) -> None:
+        self._company = company
+        self._topology = company.topology
+
+    def key(self, pod: PodObserved) -> Hashable:
+        return self._topology.key(self._company.subject(pod))
+
+    def placed(self, pod: PodObserved, row: int, volumes: Any) -> None: ...
+    def removed(self, pod: PodObserved, row: int) -> None: ...
+    def vacated(self, who: Who) -> None: ...
+    def restored(self, who: Who) -> None: ...
+    def close(self) -> None: ...
+
+
+class Ports(_OfCompany):
+    stage, shrinks = "ports", True
+
+    def concerns(self, pod: PodObserved) -> bool:
+        return not self._topology.idle and bool(self._topology.wants(pod.shape).ports)
+
+    def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
+        return self._topology.ports(self._company.subject(pod))
+
+
+class TopologySpread(_OfCompany):
+    stage, shrinks = "spread", False
+
+    def concerns(self, pod: PodObserved) -> bool:
+        return not self._topology.idle and bool(self._topology.wants(pod.shape).hard)
+
+    def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
+        return self._topology.spread(self._company.subject(pod))
+
+
+class InterPodAffinity(_OfCompany):
+    stage, shrinks = "affinity", False
+
+    def concerns(self, pod: PodObserved) -> bool:
+        return not self._topology.idle and self._topology.concerns(self._company.subject(pod))
+
+    def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
+        return self._topology.affinity(self._company.subject(pod))
+
+
+class Occupants(_OfCompany):
+    """No rule: tells the index, once, who comes and goes."""
+
+    stage, shrinks = "affinity", True
+
+    def concerns(self, pod: PodObserved) -> bool:
+        return False
+
+    def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
+        return ()
+
+    def placed(self, pod: PodObserved, row: int, volumes: Any) -> None:
+        if not self._topology.idle:
+            self._topology.add(pod.pod, row, self._company.subject(pod))
+
+    def removed(self, pod: PodObserved, row: int) -> None:
+        self._topology.remove(pod.pod)
+
+    def vacated(self, who: Who) -> None:
+        self._topology.remove(who)
+
+    def restored(self, who: Who) -> None:
+        self._topology.restore(who)
+
+
+class NumaZones:
+    """Alignment with the NUMA zones of nodes whose kubelet insists on it."""
+
+    stage, shrinks = "numa", True
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._numa = Numa.of(state)
+
+    def concerns(self, pod: PodObserved) -> bool:
+        return self._numa.concerns(pod.shape)
+
+    def key(self, pod: PodObserved) -> Hashable:
+        return ()
+
+    def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
+        return self._numa.filter(pod.shape)
+
+    def placed(self, pod: PodObserved, row: int, volumes: Any) -> None:
+        if self._numa.concerns(pod.shape):
+            self._numa.add(pod.pod, row, pod)
+
+    def removed(self, pod: PodObserved, row: int) -> None:
+        if self._numa.concerns(pod.shape):
+            self._numa.remove(pod.pod)
+
+    def vacated(self, who: Who) -> None:
+        self._numa.remove(who)
+
+    def restored(self, who: Who) -> None:
+        self._numa.restore(who)
+
+    def close(self) -> None:
+        self._numa.close()
+
+
+class VolumeRules:
+    """Claims and disks: restrictions, limits, binding, zones, and what a placement gives to unbound claims."""
+
+    stage, shrinks = "volumes", True
+
+    def __init__(self, state: ClusterState, limits: bool, zones: bool, binding: bool) -> None:
+        self._volumes = Volumes.of(state)
+        self._off = frozenset(
+            reason
+            for on, reasons in (
+                (limits, (LIMIT,)),
+                (zones, (ZONE,)),
+                (binding, (NODE_AFFINITY, NO_VOLUME)),
+            )
+            if not on
+            for reason in reasons
+        )
+
+    def concerns(self, pod: PodObserved) -> bool:
+        return self._volumes.concerns(pod)
+
+    def key(self, pod: PodObserved) -> Hashable:
+        return pod.namespace, pod.claims
+
+    def waits(self, pod: PodObserved) -> str:
+        """Why no node will do before something else happens."""
+        return self._volumes.waits(pod) if pod.claims else ""
+
+    def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
+        return [(reason, rows) for reason, rows in self._volumes.filters(pod) if reason not in self._off]
+
+    def choose(self, pod: PodObserved, row: int) -> tuple[Any, ...]:
+        return self._volumes.choose(pod, row)
+
+    def placed(self, pod: PodObserved, row: int, volumes: Any) -> None:
+        if self._volumes.concerns(pod):
+            self._volumes.add(pod.pod, row, pod, volumes)
+
+    def removed(self, pod: PodObserved, row: int) -> None:
+        if self._volumes.concerns(pod):
+            self._volumes.remove(pod.pod)
+
+    def vacated(self, who: Who) -> None:
+        self._volumes.remove(who)
+
+    def restored(self, who: Who) -> None:
+        self._volumes.restore(who)
+
+    def close(self) -> None:
+        self._volumes.close()
