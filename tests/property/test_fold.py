@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.values import DeviceShare
+from restow.contracts.values import DeviceShare, Expression, NodeTerm, NumaZone
 from restow.domain import config, fold, session
 from restow.domain import gc as collector
 from restow.domain import reservation as reservations
@@ -28,8 +28,49 @@ devices = st.sampled_from([(), (DeviceShare(0, 500),), (DeviceShare(1, 330),), (
 
 
 @st.composite
-def facts(draw) -> Any:
+def objects(draw) -> Any:
+    """Facts about what pods refer to: seen, changed, another one under the same name, gone."""
+    name, uid, where = draw(st.sampled_from(["a", "b"])), draw(st.sampled_from(["u1", "u2"])), draw(st.sampled_from(NODES))
+    amounts = draw(st.sampled_from([{}, {"cpu": 2_000}, {"cpu": 0, "restow.dev/gpu-milli": 500}]))
+    term = NodeTerm((Expression("zone", "In", ("z",)),))
+    phase, deleting = draw(st.sampled_from(["", "Pending", "Inqueue"])), draw(st.sampled_from([0, 0, NOW]))
+    return draw(
+        st.sampled_from(
+            [
+                e.PodGroupObserved("default", name, uid, NOW, "a", draw(st.integers(0, 3)), {"t": 1}, amounts, phase=phase, deleting=deleting),
+                e.PodGroupObserved("default", name, uid, NOW, invalid="spec.minMember: -1; allowed: 0 or more"),
+                e.PodGroupGone("default", name),
+                e.QueueObserved(name, uid, NOW, draw(st.integers(1, 3)), capability=amounts, state=draw(st.sampled_from(["Open", "Closed"]))),
+                e.QueueObserved(name, uid, NOW, guarantee=amounts, deserved=amounts, parent=draw(st.sampled_from(["", "a", "root"]))),
+                e.QueueGone(name),
+                e.PriorityClassObserved(name, draw(st.integers(-2, 2)), draw(st.booleans())),
+                e.PriorityClassGone(name),
+                e.NamespaceObserved(draw(st.sampled_from(["default", name])), draw(st.sampled_from([{}, {"team": "x"}]))),
+                e.NamespaceGone("default"),
+                e.ClaimObserved("default", name, uid, volume=draw(st.sampled_from(["", "v"])), bound=draw(st.booleans()), deleting=deleting),
+                e.ClaimGone("default", name),
+                e.VolumeObserved(name, uid, capacity=GIB, claim="default/a", affinity=draw(st.sampled_from([None, (), (term,)]))),
+                e.VolumeGone(name),
+                e.StorageClassObserved(name, "p", draw(st.sampled_from(["Immediate", "WaitForFirstConsumer"])), (term,)),
+                e.StorageClassGone(name),
+                e.CsiNodeObserved(where, draw(st.sampled_from([{}, {"driver": 1}]))),
+                e.CsiNodeGone(where),
+                e.NumaObserved(where, "single-numa-node", "pod", (NumaZone("node-0", amounts),)),
+                e.NumaGone(where),
+                pod(draw(st.sampled_from(PODS)), "small", annotations={"scheduling.k8s.io/group-name": name}, claims=(name,)),
+            ]
+        )
+    )
+
+
+def facts() -> Any:
     """Any event, sensible or not: the fold is total."""
+    return st.one_of(core_facts(), objects())
+
+
+@st.composite
+def core_facts(draw) -> Any:
+    """What moves the table, and the families' own events."""
     name, where = draw(st.sampled_from(PODS)), draw(maybe_node)
     phase = draw(st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]))
     deleting = draw(st.sampled_from([0, 0, 0, NOW]))
@@ -112,7 +153,7 @@ def test_a_snapshot_is_the_state(events):
     state = then(begin(), *events)
     again = load(dump(state))
     assert diff(state, again) == []
-    follow = [node("n0"), pod("p0", "small"), e.PodGone("p1"), e.Expired("r0")]
+    follow = [node("n0"), pod("p0", "small"), e.PodGone("p1"), e.Expired("r0"), e.PodGroupGone("default", "a"), e.QueueGone("a")]
     assert diff(then(state, *follow), then(again, *follow)) == []
 
 
