@@ -157,7 +157,8 @@ def test_a_bad_device_annotation_says_what_is_allowed(text):
 def test_a_running_pod():
     fact = pod_fact(pod("deployment", 5))[2]
     assert (fact.namespace, fact.node, fact.phase, fact.ready) == ("shop", "node-005", "Running", True)
-    assert fact.created == 1772352000000
+    assert (fact.created, fact.started) == (1772352000000, 1772352001000)
+    assert pod_changed(fact).started == fact.started
     assert fact.owner == v.OwnerRef("ReplicaSet", "web-7d9c5b9f7b", "0f6d0a8e-5f6e-4a58-9d43-2f3a1c1f0a01", "apps/v1")
     assert fact.labels == {"app": "web", "pod-template-hash": "7d9c5b9f7b"}
     assert (fact.gated, fact.static, fact.deleting) == (False, False, 0)
@@ -190,6 +191,18 @@ def test_annotations_that_a_rule_reads_are_kept():
         "scheduling.k8s.io/group-name": "mpi-9a",
         "volcano.sh/task-spec": "worker",
     }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "volcano.sh/preemptable", "volcano.sh/cooldown-time", "volcano.sh/sla-waiting-time", "sla-waiting-time",
+        "scheduling.volcano.sh/queue-name", "volcano.sh/queue-name",
+    ],
+)  # fmt: skip
+def test_annotations_of_volcanos_plugins_are_kept(name):
+    said = altered("deployment", lambda data: data["metadata"]["annotations"].update({name: "x"}))
+    assert pod_fact(said)[2].annotations == {name: "x"}
 
 
 @pytest.mark.parametrize(
