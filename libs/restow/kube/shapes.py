@@ -15,8 +15,8 @@ import msgspec
 from restow.contracts import values as v
 from restow.contracts.ids import ShapeId
 from restow.domain import resources as r
-from restow.domain.quantity import QuantityError, units
-from restow.kube import selectors, wire
+from restow.domain.quantity import QuantityError, from_nano, units
+from restow.kube import qos, selectors, wire
 from restow.kube.annotations import IN_SHAPE, LIMIT_RANGER
 from restow.kube.requests import FactError, effective, limits_of, requests_of
 
@@ -60,6 +60,7 @@ class Shaper:
         schedulerName. Raises FactError."""
         affinity, pinned = _unpin(spec.affinity)
         kinds, claims = _volumes(spec.volumes, pod)
+        disks = _disks(spec.volumes) if spec.volumes else ()
         read = [annotations.get(name) for name in (*IN_SHAPE, LIMIT_RANGER)] if annotations else ()
         key = _key.encode(
             (
@@ -73,6 +74,7 @@ class Shaper:
                 spec.overhead,
                 spec.resources,
                 kinds,
+                disks,
                 spec.priority,
                 spec.priority_class_name,
                 spec.preemption_policy,
@@ -82,7 +84,7 @@ class Shaper:
         )
         known = self._known.get(key)
         if known is None:
-            shape = _shape(spec, affinity, kinds, annotations, scheduler)
+            shape = _shape(spec, affinity, kinds, disks, annotations, scheduler)
             known = shape, shape_id(shape)
             if len(self._known) >= self._limit:
                 self._known.clear()
@@ -103,6 +105,7 @@ def _shape(
     spec: wire.PodSpec,
     affinity: wire.Affinity | None,
     volumes: tuple[str, ...],
+    disks: tuple[v.Disk, ...],
     annotations: Mapping[str, str],
     scheduler: str,
 ) -> v.PodShape:
@@ -112,6 +115,7 @@ def _shape(
     affinities = selectors.affinities(affinity)
     models = annotations.get(r.ALIBABA_GPU_MODEL)
     tolerations = tuple(_toleration(t) for t in spec.tolerations or () if not _injected(t))
+    guaranteed = qos.is_guaranteed(spec)
     shape = v.PodShape(
         requests=requests,
         scheduler=spec.scheduler_name or scheduler or "default-scheduler",
@@ -125,16 +129,38 @@ def _shape(
         tolerations=tolerations,
         host_ports=_host_ports(spec),
         volumes=volumes,
+        disks=disks,
+        qos=qos.GUARANTEED if guaranteed else "",
         priority=spec.priority or 0,
         priority_class=spec.priority_class_name or "",
         preemption=spec.preemption_policy or "PreemptLowerPriority",
-        containers=tuple(
-            v.Container(c.name, c.image) for c in (*(spec.containers or ()), *(spec.init_containers or ()))
-        ),
+        containers=_containers(spec, guaranteed),
     )
     return msgspec.structs.replace(
         shape, spec_digest=_spec_digest(spec, shape, affinities, annotations.get(LIMIT_RANGER, ""))
     )
+
+
+def _containers(spec: wire.PodSpec, guaranteed: bool) -> tuple[v.Container, ...]:
+    """Init containers last. Requests only where they matter (NUMA), or shapes would be larger than need be."""
+    found = []
+    for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
+        for i, c in enumerate(containers or ()):
+            requests = _columns(c, f"spec.{field}[{i}]") if guaranteed else {}
+            init = guaranteed and field == "initContainers" and c.restart_policy != "Always"
+            found.append(v.Container(c.name, c.image, requests, init))
+    return tuple(found)
+
+
+def _columns(container: wire.Container, path: str) -> dict[str, int]:
+    """Its requests in Restow's columns, without GPUs that only several containers together ask for in a way that devices
+    serve."""
+    amounts = {name: from_nano(name, amount) for name, amount in requests_of(container, path).items()}
+    try:
+        devices = None if r.GPU_NAMES.isdisjoint(amounts) else r.device_request(amounts)
+    except r.DeviceError:
+        devices = None
+    return r.in_columns(amounts, devices.count * devices.milli if devices else 0)
 
 
 def _spec_digest(spec: wire.PodSpec, shape: v.PodShape, affinities: selectors.Affinities, injected: str) -> str:
@@ -242,6 +268,24 @@ def _volumes(volumes: list[wire.Volume] | None, pod: str) -> tuple[tuple[str, ..
         elif volume.ephemeral is not None:
             claims.append(f"{pod}-{volume.name}")
     return tuple(sorted(kinds)), tuple(claims)
+
+
+def _disks(volumes: list[wire.Volume]) -> tuple[v.Disk, ...]:
+    """Those that no two pods may write at once, as a set. An image of Ceph is one disk for each of its monitors: two are the
+    same where one monitor is (kube-scheduler's VolumeRestrictions)."""
+    found: set[v.Disk] = set()
+    for volume in volumes:
+        if (gce := volume.gce_persistent_disk) is not None:
+            found.add(v.Disk("gcePersistentDisk", gce.pd_name, bool(gce.read_only)))
+        if (aws := volume.aws_elastic_block_store) is not None:
+            # Whether it is only read does not matter there.
+            found.add(v.Disk("awsElasticBlockStore", aws.volume_id))
+        if (iscsi := volume.iscsi) is not None:
+            found.add(v.Disk("iscsi", iscsi.iqn, bool(iscsi.read_only)))
+        if (rbd := volume.rbd) is not None:
+            for monitor in rbd.monitors or ():
+                found.add(v.Disk("rbd", f"{monitor} {rbd.pool or 'rbd'}/{rbd.image}", bool(rbd.read_only)))
+    return tuple(sorted(found, key=lambda d: (d.kind, d.id, d.read_only)))
 
 
 def _injected(toleration: wire.Toleration) -> bool:

@@ -144,6 +144,27 @@ class Present(Wire):
     """Whatever is inside is not read."""
 
 
+class GceDisk(Wire):
+    pd_name: str = ""
+    read_only: bool | None = None
+
+
+class AwsDisk(Wire):
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class IscsiDisk(Wire):
+    iqn: str = ""
+    read_only: bool | None = None
+
+
+class RbdDisk(Wire):
+    monitors: list[str] | None = None
+    image: str = ""
+    pool: str | None = None
+    read_only: bool | None = None
+
+
 class Volume(Wire):
     """Only the kinds that a scheduler reads; a volume of any other kind has a name and nothing else."""
 
@@ -151,13 +172,13 @@ class Volume(Wire):
     persistent_volume_claim: Claim | None = None
     ephemeral: Present | None = None
     csi: Present | None = None
-    gce_persistent_disk: Present | None = None
-    aws_elastic_block_store: Present | None = None
+    gce_persistent_disk: GceDisk | None = None
+    aws_elastic_block_store: AwsDisk | None = None
     azure_disk: Present | None = None
     cinder: Present | None = None
     fc: Present | None = None
-    iscsi: Present | None = None
-    rbd: Present | None = None
+    iscsi: IscsiDisk | None = None
+    rbd: RbdDisk | None = None
 
 
 class Gate(Wire):
