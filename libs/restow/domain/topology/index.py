@@ -361,9 +361,8 @@ class Index:
             for kind in [kind for kind in self.kinds if not kind.there]:
                 self.kinds.discard(kind)
         if self._new_matching > SPARE:
-            self._new_matching = 0
             self._forget_matching()
-        if self._new_carried > SPARE:
+        if self._new_carried > SPARE or len(self._brought) > 2 * SPARE:
             self._new_carried = 0
             self._brought.clear()
             self.version += 1
@@ -378,6 +377,7 @@ class Index:
                 count.views.clear()
 
     def _forget_matching(self) -> None:
+        self._new_matching = 0
         self._matching.clear()
         self._matching_by_rule = Finder()
         for kind in self.kinds:

@@ -10,7 +10,7 @@ from restow.domain.state import ClusterState
 from restow.domain.topology import affinity, ports, scores, spread
 from restow.domain.topology.asker import Asker, Spreading
 from restow.domain.topology.domains import Domains
-from restow.domain.topology.index import Index
+from restow.domain.topology.index import SPARE, Index
 from restow.domain.topology.terms import Rule, Subject, Wants, rule_of, spread_rule
 
 Failing = list[tuple[str, np.ndarray]]
@@ -42,9 +42,29 @@ class Topology(Index):
             return False
         if self.wants(subject.shape).special:
             return True
+        return self._meant_by(subject, weighed=False) or self._meant_by(subject, weighed=True)
+
+    def requires(self, subject: Subject) -> bool:
+        """Whether `affinity` could remove a node for it."""
+        if self.idle:
+            return False
+        says = self.wants(subject.shape)
+        return bool(says.affinity or says.anti) or self._meant_by(subject, weighed=False)
+
+    def prefers(self, subject: Subject) -> bool:
+        """Whether `affinity_score` or `spread_score` could say anything about it."""
+        if self.idle:
+            return False
+        says = self.wants(subject.shape)
+        return bool(says.preferred or says.soft) or self._meant_by(subject, weighed=True)
+
+    def _meant_by(self, subject: Subject, weighed: bool) -> bool:
+        """Whether a term of an occupant is about it: a required anti-affinity, or one that counts for the score."""
         if self._pending_terms:
             self.settle()
-        return bool(self._carried) and any(term.rows for term in self.hits(self.kind(subject)))
+        if not self._carried:
+            return False
+        return any(term.rows and (term.term.weight != 0) is weighed for term in self.hits(self.kind(subject)))
 
     def key(self, subject: Subject) -> Hashable:
         """Equal for subjects that every rule here treats alike, as long as `version` stays."""
@@ -155,6 +175,11 @@ class Topology(Index):
     def _forget(self) -> None:
         super()._forget()
         self._askers = {}
+
+    def _sweep(self) -> None:
+        super()._sweep()
+        if len(self._askers) > 2 * SPARE:
+            self._askers.clear()
 
     def _forget_matching(self) -> None:
         super()._forget_matching()
