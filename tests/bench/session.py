@@ -12,7 +12,7 @@ from restow.domain.decider import decide_all
 from restow.domain.fold import fold
 from restow.domain.predicates import static_mask
 from restow.domain.session import decider
-from restow.domain.session.placer import score
+from restow.domain.session.plugins.nodeorder.score import Resources
 from restow.domain.state import ClusterState
 from restow.eventlog.jetstream import JetStreamLog, connect
 from restow.eventlog.server import NatsServer
@@ -82,12 +82,13 @@ def scan(state: ClusterState, nodes: int) -> tuple[float, dict[PodUid, NodeName]
     table = state.table
     chosen: dict[PodUid, NodeName] = {}
     every = slice(None)
+    scorer = Resources(1, 0, 1)
     started = time.perf_counter()
     for pod in sorted(state.queue, key=lambda p: (-state.shapes[state.pods[p].shape].priority, state.order[p])):
         shape = state.pods[pod].shape
         v = state.vectors[shape]
         room = static_mask(state, shape) & table.fits(v)
-        keys = np.where(room, score(state, v, every) * (nodes + 1) + (nodes - table.rank), -1)
+        keys = np.where(room, scorer.many(state, shape)(every) * (nodes + 1) + (nodes - table.rank), -1)
         row = int(keys.argmax())
         if keys[row] < 0:
             continue

@@ -13,13 +13,15 @@ from restow.domain.table import NodeTable, Vector
 
 
 class Board:
-    """`changes` lists the rows that were charged, again for every charge."""
+    """`changes` lists the rows that were charged, again for every charge. `contents` is for the placer: a number by row for
+    what it has left, forgotten when it is charged."""
 
-    __slots__ = ("_lists", "_saved", "changes", "table")
+    __slots__ = ("_lists", "_saved", "changes", "contents", "table")
 
     def __init__(self, table: NodeTable) -> None:
         self.table = table
         self.changes: list[int] = []
+        self.contents: dict[int, int] = {}
         self._saved: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._lists: dict[int, tuple[list[int], list[int]]] = {}
 
@@ -51,6 +53,7 @@ class Board:
                 shares[d.index] -= d.milli * sign
                 table.device_free[row, d.index] = shares[d.index]
         self.changes.append(row)
+        self.contents.pop(row, None)
 
     def close(self) -> None:
         """Everything as it was; who keeps something derived is told which rows to look at again."""

@@ -23,6 +23,7 @@ POINTS = {
     "jobReady": "enableJobReady",
     "jobPipelined": "enableJobPipelined",
     "jobEnqueueable": "enableJobEnqueued",
+    "jobEnqueued": "",
     "jobStarving": "enableJobStarving",
     "overused": "enableOverused",
     "allocatable": "enableAllocatable",

@@ -16,7 +16,7 @@ from restow.domain.session.board import Board
 from restow.domain.session.scoring import ContentScorer, One, StaticScorer
 from restow.domain.state import ClusterState
 
-MANY = 48
+MANY = 128
 """Rows from which on the vectorised form is the faster one."""
 BYTES = 64 << 20
 """What kept rankings may take; the ones unused for longest go first."""
@@ -27,10 +27,10 @@ Scorers = tuple[tuple[ContentScorer, ...], tuple[StaticScorer, ...]]
 
 class _Ranking:
     """`keys` `(nodes,) int64`: the rank of each row, -1 where the shape does not fit. `base` is what does not depend on
-    what the node has left: static scores and the tie-break, or -1 where a rule about the node forbids it. `known`: score by
-    content. `seen` and `told` are positions in the table's and the board's changes."""
+    what the node has left: static scores and the tie-break, or -1 where a rule about the node forbids it; `bases` the same as
+    plain integers, once they are needed. `known`: score by content. `seen` and `told` are positions in the table's and the board's changes."""
 
-    __slots__ = ("base", "devices", "keys", "known", "nodes_seen", "ones", "seen", "told", "wanted")
+    __slots__ = ("base", "bases", "devices", "keys", "known", "nodes_seen", "ones", "seen", "told", "wanted")
 
     def __init__(self, state: ClusterState, shape: ShapeId, ones: list[One]):
         v = state.vectors[shape]
@@ -40,6 +40,7 @@ class _Ranking:
         self.known: dict[int, int] = {}
         self.seen = self.nodes_seen = self.told = 0
         self.keys = self.base = np.empty(0, np.int64)
+        self.bases: list[int] | None = None
 
 
 class _Contents:
@@ -47,15 +48,11 @@ class _Contents:
 
     def __init__(self) -> None:
         self.numbers: dict[Hashable, int] = {}
-        self.of: dict[int, int] = {}
 
     def number(self, row: int, board: Board) -> int:
-        known = self.of.get(row)
-        if known is None:
-            free, devices = board.row(row)
-            content = (tuple(free), tuple(devices), board.table.allocatable[row].tobytes())
-            known = self.of[row] = self.numbers.setdefault(content, len(self.numbers))
-        return known
+        free, devices = board.row(row)
+        content = (*free, *devices, board.table.allocatable[row].tobytes())
+        return self.numbers.setdefault(content, len(self.numbers))
 
 
 class Rankings:
@@ -88,9 +85,8 @@ class Placer:
         self._state = state
         self._board = board
         self._kept = Rankings.of(state, scorers, version)
-        # What rows had left in an earlier session says nothing now.
-        self._kept.contents.of.clear()
-        self._looked = 0
+        self.unit = len(state.table.names) + 1
+        """One point of score in a key; what is below it is the tie-break."""
         self._fresh: set[ShapeId] = set()
 
     def best(self, shape: ShapeId) -> int | None:
@@ -113,11 +109,6 @@ class Placer:
 
     def fits(self, shape: ShapeId, row: int) -> bool:
         return bool(static_mask(self._state, shape)[row]) and self._state.table.fits_row(row, self._state.vectors[shape])
-
-    @property
-    def unit(self) -> int:
-        """One point of score in a key; what is below it is the tie-break."""
-        return len(self._state.table.names) + 1
 
     # -- rankings ----------------------------------------------------------------------------------------------------
 
@@ -153,13 +144,14 @@ class Placer:
         if nodes is None or dirty is None:
             del kept.by_shape[shape]
             fresh = self._new(shape)
-            ranking.base, ranking.keys, ranking.known = fresh.base, fresh.keys, fresh.known
+            ranking.base, ranking.bases, ranking.keys, ranking.known = fresh.base, None, fresh.keys, fresh.known
             kept.by_shape[shape] = ranking
         rows = {*(nodes or ()), *(dirty or ()), *self._board.changes}
         ranking.seen, ranking.nodes_seen = state.table.dirty.position, state.changed_rows.position
         if nodes:
             at = np.array(sorted(set(nodes)), np.int64)
             ranking.base[at] = self._base(shape, at)
+            ranking.bases = None
         if rows:
             self._rank(shape, ranking, rows)
 
@@ -167,29 +159,24 @@ class Placer:
         if len(rows) >= MANY:
             at = np.array(sorted(rows), np.int64)
             ranking.keys[at] = self._keys(shape, ranking, at)
-            self._forget(rows)
             return
-        self._forget(rows)
+        if ranking.bases is None:
+            ranking.bases = ranking.base.tolist()
+        bases, keys, known, unit = ranking.bases, ranking.keys, ranking.known, self.unit
+        contents, board = self._kept.contents, self._board
+        numbers = board.contents
         for row in rows:
-            ranking.keys[row] = self._key(ranking, row)
-
-    def _forget(self, rows: set[int]) -> None:
-        """Numbers of what rows had left, where the board has changed since somebody looked."""
-        changes, contents = self._board.changes, self._kept.contents.of
-        for row in changes[self._looked :]:
-            contents.pop(row, None)
-        self._looked = len(changes)
-
-    def _key(self, ranking: _Ranking, row: int) -> int:
-        """`_keys` for one row."""
-        base = int(ranking.base[row])
-        if base < 0:
-            return -1
-        number = self._kept.contents.number(row, self._board)
-        score = ranking.known.get(number)
-        if score is None:
-            score = ranking.known[number] = self._score(ranking, row)
-        return -1 if score < 0 else base + score * self.unit
+            base = bases[row]
+            if base < 0:
+                keys[row] = -1
+                continue
+            number = numbers.get(row)
+            if number is None:
+                number = numbers[row] = contents.number(row, board)
+            score = known.get(number)
+            if score is None:
+                score = known[number] = self._score(ranking, row)
+            keys[row] = base + score * unit if score >= 0 else -1
 
     def _score(self, ranking: _Ranking, row: int) -> int:
         free, shares = self._board.row(row)
