@@ -29,6 +29,8 @@ PERCENT_NAMES = (KOORDINATOR_GPU, KOORDINATOR_GPU_CORE, KOORDINATOR_GPU_MEMORY_R
 GPU_NAMES = frozenset({NVIDIA_GPU, ALIBABA_GPU_COUNT, ALIBABA_GPU_MILLI, *PERCENT_NAMES})
 WHOLE = 1000
 """Thousandths of one device."""
+GPU_UNIT = {NVIDIA_GPU: WHOLE, ALIBABA_GPU_COUNT: WHOLE, ALIBABA_GPU_MILLI: 1} | dict.fromkeys(PERCENT_NAMES, WHOLE // 100)
+"""Thousandths of a device in one unit of each name."""
 _MAX_DEVICES = 1024
 
 _FIRST = (CPU, MEMORY, GPU_MILLI, PODS, EPHEMERAL_STORAGE)
@@ -41,6 +43,13 @@ class DeviceError(ValueError):
 def canonical_resource(name: str) -> str:
     """The column of a resource: any GPU name (as used in `ResourceType` or in thresholds) is `restow.dev/gpu-milli`."""
     return GPU_MILLI if name in GPU_NAMES else name
+
+
+def total_columns(amounts: Mapping[str, int]) -> dict[str, int]:
+    """Amounts that stand for many pods, by column. Of several names for GPUs the greatest amount counts, as on nodes."""
+    columns = {name: amount for name, amount in amounts.items() if name not in GPU_NAMES}
+    gpus = [amount * GPU_UNIT[name] for name, amount in amounts.items() if name in GPU_NAMES]
+    return columns | ({GPU_MILLI: max(gpus)} if gpus else {})
 
 
 def ordered(names: Iterable[str]) -> tuple[str, ...]:

@@ -7,9 +7,6 @@ from restow.domain.quantity import INT64_MAX
 from restow.kube import wire
 from restow.kube.requests import FactError, canonical
 
-_GPU_MILLI = {r.NVIDIA_GPU: r.WHOLE, r.ALIBABA_GPU_COUNT: r.WHOLE, r.ALIBABA_GPU_MILLI: 1} | dict.fromkeys(r.PERCENT_NAMES, r.WHOLE // 100)
-"""Thousandths of a device in one unit of each name."""
-
 
 def quota(quantities: Mapping[str, wire.Quantity] | None, path: str) -> dict[str, int]:
     """In canonical units and in `ordered` order. Zeros stay: a capability of 0 allows nothing, one that is absent
@@ -23,7 +20,7 @@ def quota(quantities: Mapping[str, wire.Quantity] | None, path: str) -> dict[str
 
 
 def _milli(name: str, amount: int, path: str) -> int:
-    most = INT64_MAX // _GPU_MILLI[name]
+    most = INT64_MAX // r.GPU_UNIT[name]
     if amount > most:
         raise FactError(f'{path}["{name}"]: {amount} is too large; allowed: up to {most}')
-    return amount * _GPU_MILLI[name]
+    return amount * r.GPU_UNIT[name]

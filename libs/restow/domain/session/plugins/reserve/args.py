@@ -7,8 +7,10 @@ import msgspec
 
 from restow.domain.duration import DurationError, format_milliseconds, milliseconds
 from restow.domain.quantity import QuantityError, canonical, format_resource
+from restow.domain.resources import total_columns
 from restow.domain.session import args
 from restow.domain.session.plugins.reserve.windows import MAX_LEAD, shape_wrong
+from restow.domain.table import MOST
 from restow.domain.windows import WindowError, zone
 
 
@@ -34,14 +36,19 @@ class ReserveLabel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """In the unit in which each resource is counted."""
         return {name: canonical(name, text) for name, text in self.resources.items()}
 
+    @property
+    def columns(self) -> dict[str, int]:
+        """The amounts by the table's columns: GPUs in thousandths, whatever they are called."""
+        return {name: amount for name, amount in total_columns(self.amounts).items() if amount}
+
     def check(self) -> str:
         if not self.nodeSelector:
             return "nodeSelector: {}; allowed: one label at least, which the nodes have"
-        if not self.resources or not any(self.amounts.values()):
-            return f"resources: {self.resources}; allowed: one resource at least, above 0"
         for name, amount in self.amounts.items():
-            if amount < 0:
-                return f"resources[{name!r}]: {self.resources[name]}; allowed: 0 or more"
+            if not 0 <= amount <= MOST:
+                return f"resources[{name!r}]: {self.resources[name]}; allowed: 0 to {MOST}"
+        if not self.columns:
+            return f"resources: {self.resources}; allowed: one resource at least, above 0"
         if not 0 <= self.lead <= MAX_LEAD:
             return f"startReserveAgo: {self.startReserveAgo}; allowed: 0s to {format_milliseconds(MAX_LEAD)}"
         if self.podNumToReserve < 0:

@@ -1,7 +1,106 @@
-"""Plugin `reserve`."""
+"""Plugin `reserve` (seed 001): in windows of time, and from a lead before them, pods that are no reserve tasks are kept off
+nodes that reserve tasks will need. Nobody is preempted for it. Outside of windows it costs a session nothing."""
 
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 
-def open(session: Any, args: Any) -> None:
-    """Nothing is registered yet."""
+from restow.contracts.events import PodObserved
+from restow.contracts.ids import Millis
+from restow.domain.session.plugins.reserve import windows
+from restow.domain.session.plugins.reserve.args import Args, ReserveLabel
+from restow.domain.session.plugins.reserve.index import is_reserve_task
+from restow.domain.session.plugins.reserve.kept import Kept, Selected
+from restow.domain.session.plugins.reserve.windows import Window
+from restow.domain.session.run import Session
+from restow.domain.state import ClusterState
+
+KEPT_FREE = "node(s) were kept free for a reservation window"
+
+
+def open(session: Session, args: Args) -> None:
+    kept = [Kept(session, label, window) for label, window in _active(args, session.now)]
+    if kept:
+        session.extensions.add_filter(WindowFilter(session.state, kept))
+
+
+def deadline(state: ClusterState, args: Args, after: Millis) -> Millis | None:
+    """When a window opens, starts or ends next: pods may fit then although nothing has happened. Asked far more often than
+    it changes."""
+    known: tuple[Args, Millis, Millis | None] | None = state.memo.get("reserve-deadline")
+    if known is not None and known[0] is args and known[1] <= after and (known[2] is None or after < known[2]):
+        return known[2]
+    times = [windows.next_change(label.cron, label.timeZone, label.lead, after) for label in args.reservelabels]
+    when = min((at for at in times if at is not None), default=None)
+    state.memo["reserve-deadline"] = args, after, when
+    return when
+
+
+class WindowFilter:
+    """Each active window for itself; a node is counted for the first that keeps the pod off it."""
+
+    stage = "window"
+    shrinks = False
+    """A reserve task that is placed may be the last that a window waits for."""
+
+    def __init__(self, state: ClusterState, kept: list[Kept]) -> None:
+        self._state, self._kept = state, kept
+
+    def concerns(self, pod: PodObserved) -> bool:
+        return not is_reserve_task(self._state, pod) and any(kept.denies(pod) for kept in self._kept)
+
+    def failing(self, pod: PodObserved) -> Sequence[tuple[str, np.ndarray]]:
+        return [(KEPT_FREE, kept.forbidden) for kept in self._kept if kept.denies(pod)]
+
+    def key(self, pod: PodObserved) -> Hashable:
+        return self.stage
+
+    def placed(self, pod: PodObserved, row: int, volumes: Any) -> None:
+        if is_reserve_task(self._state, pod):
+            for kept in self._kept:
+                kept.placed(pod, row, 1)
+
+    def removed(self, pod: PodObserved, row: int) -> None:
+        if is_reserve_task(self._state, pod):
+            for kept in self._kept:
+                kept.placed(pod, row, -1)
+
+    def vacated(self, who: Any) -> None:
+        """What is free is read from the session's board."""
+
+    def restored(self, who: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def remarks(state: ClusterState, args: Args, now: Millis) -> Iterator[str]:
+    """What the configuration asks for and the cluster cannot give, in sentences that name the argument."""
+    for i, label in enumerate(args.reservelabels):
+        path = f"reservelabels[{i}]"
+        mask = Selected.of(state, label.nodeSelector)
+        if not mask.any():
+            shown = ", ".join(f"{key}={value}" for key, value in sorted(label.nodeSelector.items()))
+            yield f"{path}.nodeSelector: no node that can take pods has {shown}: nothing is kept free"
+            continue
+        for name, amount in label.columns.items():
+            column = state.table.columns.get(name)
+            there = 0 if column is None else sum(state.table.allocatable[mask, column].tolist())
+            if there < amount:
+                less = "it is not kept free" if not there else "all of them are kept free"
+                yield f"{path}.resources[{name!r}]: {amount} is asked for, the selector's nodes have {there}: {less}"
+        if next_window(label, now) is None:
+            yield f"{path}.cron: {label.cron!r} never fires again"
+
+
+def next_window(label: ReserveLabel, now: Millis) -> Window | None:
+    """The window that is kept free now, or the next one."""
+    return next(iter(windows.active(label.cron, label.timeZone, label.lead, now)), None) or windows.upcoming(
+        label.cron, label.timeZone, label.lead, now
+    )
+
+
+def _active(args: Args, now: Millis) -> Iterator[tuple[ReserveLabel, Window]]:
+    for label in args.reservelabels:
+        for window in windows.active(label.cron, label.timeZone, label.lead, now):
+            yield label, window

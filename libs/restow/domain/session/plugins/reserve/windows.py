@@ -20,6 +20,8 @@ MAX_DAYS = 31
 """Days that one window may last."""
 _MINUTES = 24 * 60
 _SCAN_FROM = date(2000, 1, 1)
+_TRIES = 100
+"""Windows in a row that a change of clocks may swallow whole; one a year at most does."""
 
 
 class Window(msgspec.Struct, frozen=True, order=True):
@@ -36,17 +38,28 @@ def active(cron: str, tz: str, lead: int, now: Millis) -> tuple[Window, ...]:
     return tuple(window for window in _near(cron, tz, lead, _day(tz, now)) if window.opens <= now < window.end)
 
 
+def upcoming(cron: str, tz: str, lead: int, now: Millis) -> Window | None:
+    """The first window that opens after now; None where none ever does again."""
+    at = now
+    for _ in range(_TRIES):
+        later = [window for window in _near(cron, tz, lead, _day(tz, at)) if window.opens > now]
+        if later:
+            return min(later)
+        try:
+            # All that start up to the lead's end of that day are known: look where the next one is.
+            at = Millis(next_firing(cron, tz, Millis(at + lead + 2 * DAY)) - lead)
+        except WindowError:
+            return None
+    return None
+
+
 def next_change(cron: str, tz: str, lead: int, now: Millis) -> Millis | None:
     """The first instant after now at which a window opens, starts or ends. None where none ever does again."""
     near = _near(cron, tz, lead, _day(tz, now))
-    later = [at for window in near for at in (window.opens, window.start, window.end) if at > now]
-    if later:
-        return min(later)
-    try:
-        # Beyond the horizon: nothing that starts within it is left, so this one opens after now.
-        return Millis(next_firing(cron, tz, Millis(now + lead)) - lead)
-    except WindowError:
-        return None
+    later = [at for window in near if window.opens <= now for at in (window.start, window.end) if at > now]
+    if (following := upcoming(cron, tz, lead, now)) is not None:
+        later.append(following.opens)
+    return min(later, default=None)
 
 
 def shape_wrong(cron: str, tz: str = "UTC") -> str:
