@@ -1,9 +1,11 @@
 """Host ports and required inter-pod affinity: given a cluster and a pod, then which nodes are out, and why."""
 
 import pytest
-from domain.build import changed, given, pod, reservation, shape, then
+from domain.build import NOW, changed, given, pod, reservation, run, shape, then
 from domain.topology_words import AFFINITY, ANTI, EXISTING, HOST, PORTS, ZONE, named, sel, zoned
+from msgspec.structs import replace
 
+from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import (
     Expression,
@@ -11,6 +13,7 @@ from restow.contracts.values import (
     PodTerm,
     ReservationTask,
 )
+from restow.domain import session
 from restow.domain.topology import Subject, Topology
 
 PLAIN = shape("plain")
@@ -62,10 +65,10 @@ def test_a_terminating_pod_keeps_its_host_port_until_it_is_over():
     assert out(state) == {}
 
 
-def hold(name: str, shape: str, on: str, labels: dict[str, str], namespace: str = "default", generation: int = 1):
-    fact = reservation(name, ("t", 1, shape), namespace=namespace, generation=generation)
-    spec = type(fact.spec)((ReservationTask("t", 1, shape, labels),), fact.spec.owners)
-    fact = e.ReservationObserved(name, "volcano", namespace, name, fact.created, generation, 0, "", spec)
+def hold(name: str, shape: str, on: str, labels: dict[str, str], generation: int = 1, **spec):
+    """A place of one Reservation, held there."""
+    fact = reservation(name, ("t", 1, shape), generation=generation, **spec)
+    fact = replace(fact, spec=replace(fact.spec, tasks=(ReservationTask("t", 1, shape, labels),)))
     placed = (e.HoldPlaced(name, "t-0", on),) if generation == 1 else ()
     return (fact,), (e.ReservationAccepted(name, generation, 1),), placed
 
@@ -250,6 +253,12 @@ def test_what_a_draft_has_placed_is_gone_with_the_draft():
         then(state, e.PodPlaced("p", "a1"))
         assert out(state, WEB) == {ANTI: {"a1"}, EXISTING: {"a1"}}
     assert out(state, WEB) == {}
+
+
+def test_an_owner_takes_its_hold_though_both_keep_their_kind_away():
+    state = given(NODES, apart(PodTerm(HOST, sel(app="owner"))), *hold("r", "s", "a1", {"app": "owner"}, match_policy="Owner"))
+    then(state, pod("p", labels={"app": "owner"}))
+    assert run(state, session.decider, c.Schedule(NOW)) == [e.HandedOver("r", "t-0", "p", "a1")]
 
 
 def test_a_pod_is_of_no_concern_while_nobody_says_anything_about_it():

@@ -235,10 +235,11 @@ class Session:
         concerned = self.concerned(pod)
         if not concerned:
             return True
-        for rule in concerned:
+        # All are told, for one that refuses nothing itself keeps the index of the others.
+        for rule in self.extensions.filters:
             rule.vacated(hold)
         failing = any(bool(rows[row]) for rule in concerned if rule.stage not in HELD_ROOM for _, rows in rule.failing(pod))
-        for rule in concerned:
+        for rule in self.extensions.filters:
             rule.restored(hold)
         return not failing
 

@@ -50,6 +50,7 @@ class Index:
         self._wants: dict[ShapeId, Wants] = {}
         self._shapes_seen = 0
         self._stale = True
+        self._changed_at = self._moved_at = 0
         self._serial = 0
         self._forget()
 

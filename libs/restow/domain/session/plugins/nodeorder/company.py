@@ -13,7 +13,8 @@ class Neighbours:
         self._company, self._affinity, self._spread = company, affinity, spread
 
     def concerns(self, pod: PodObserved) -> bool:
-        return not self._company.topology.idle
+        topology = self._company.topology
+        return not topology.idle and topology.prefers(self._company.subject(pod))
 
     def scores(self, pod: PodObserved, among: np.ndarray) -> np.ndarray | None:
         topology, subject = self._company.topology, self._company.subject(pod)

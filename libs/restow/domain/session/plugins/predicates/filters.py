@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from restow.contracts.events import PodObserved
-from restow.contracts.ids import PodUid
+from restow.contracts.ids import NodeName, PodUid
 from restow.domain.numa import Numa
 from restow.domain.session.framework import Who
 from restow.domain.state import ClusterState
@@ -18,12 +18,15 @@ class Company:
 
     def __init__(self, state: ClusterState) -> None:
         self.topology = Topology.of(state)
+        self._pods = state.pods
         self._subjects: dict[PodUid, Subject] = {}
 
     def subject(self, pod: PodObserved) -> Subject:
         known = self._subjects.get(pod.pod)
         if known is None:
-            known = self._subjects[pod.pod] = Subject(pod.namespace, pod.labels, pod.shape, pod.pinned_node)
+            # A DaemonSet's node is a part of its pods' node affinity; where a place is held is not, and all domains count.
+            pinned = pod.pinned_node if pod.pod in self._pods else NodeName("")
+            known = self._subjects[pod.pod] = Subject(pod.namespace, pod.labels, pod.shape, pinned)
         return known
 
 
@@ -71,7 +74,7 @@ class InterPodAffinity(_OfCompany):
     stage, shrinks = "affinity", False
 
     def concerns(self, pod: PodObserved) -> bool:
-        return not self._topology.idle and self._topology.concerns(self._company.subject(pod))
+        return not self._topology.idle and self._topology.requires(self._company.subject(pod))
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
         return self._topology.affinity(self._company.subject(pod))
