@@ -37,7 +37,8 @@ def test_a_pod_is_placed_on_the_least_allocated_node():
 
 
 def test_with_binpack_it_is_placed_on_the_fullest_node_that_fits():
-    packed = configured("session", config.SessionConfig(score="binpack"))
+    tiers = ((config.PluginConfig("predicates"), config.PluginConfig("binpack")),)
+    packed = configured("session", config.SessionConfig(tiers=tiers))
     state = given(packed, node("a"), node("b"), shape("s"), pod("p0", node="b"), pod("p1"))
     assert place(state) == [e.PodPlaced("p1", "b")]
 
@@ -138,16 +139,6 @@ def test_shares_of_one_device_never_split_and_fill_the_fullest_device():
 def test_whole_devices_need_whole_devices():
     state = given(node("a", gpus=2), shape("half", gpu=(1, 500)), shape("two", gpu=(2, 1000)), pod("p1", "half"), pod("p2", "two"))
     assert place(state)[1:] == [e.Unfit("two", 1, {"Insufficient gpu": 1}, ("p2",))]
-
-
-def test_a_constraint_that_is_not_decided_makes_the_pod_wait_with_that_reason():
-    from restow.contracts.values import PodTerm
-
-    state = given(node("a"), shape("s", pod_anti_affinity=(PodTerm("kubernetes.io/hostname"),)), pod("p"))
-    assert place(state) == [e.Unfit("s", 1, {"unsupported constraint: required pod anti-affinity": 1}, ("p",))]
-
-
-# -- reservations ----------------------------------------------------------------------------------------------------
 
 
 def held(state):

@@ -80,11 +80,6 @@ class SessionConfig(Config):
         _plugins("priority", "gang", "conformance", quiet="gang"),
         _plugins("overcommit", "drf", "predicates", "proportion", "nodeorder", "reservation", quiet="drf"),
     )
-    # Until the placer reads its scores from the plugins.
-    score: Literal["leastAllocated", "binpack"] = "leastAllocated"
-    weights: dict[str, int] = msgspec.field(
-        default_factory=lambda: {"cpu": 1, "memory": 1, "restow.dev/gpu-milli": 2}
-    )
 
 
 class ReservationConfig(Config):

@@ -68,9 +68,9 @@ class _Spare:
             if job.key not in left:
                 going = self._session.going(group)
                 left[job.key] = job.ready - job.need - len(going)
-                for task, need in job.need_by_task.items():
-                    gone = sum(task_of(state.pods[p]) == task for p in going)
-                    tasks[job.key, task] = job.ready_by_task[task] - need - gone
+                for name, need in job.need_by_task.items():
+                    gone = sum(task_of(state.pods[p]) == name for p in going)
+                    tasks[job.key, name] = job.ready_by_task[name] - need - gone
             task = (job.key, task_of(pod))
             if left[job.key] > 0 and tasks.get(task, 1) > 0:
                 left[job.key] -= 1
