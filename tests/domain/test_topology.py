@@ -13,7 +13,7 @@ from restow.contracts.values import (
     PodTerm,
     ReservationTask,
 )
-from restow.domain import session
+from restow.domain import changes, session
 from restow.domain.topology import Subject, Topology
 
 PLAIN = shape("plain")
@@ -251,6 +251,16 @@ def test_what_a_draft_has_placed_is_gone_with_the_draft():
     state = given(NODES, apart(PodTerm(HOST, sel(app="web"))), pod("p", "s", labels=WEB))
     with state.draft():
         then(state, e.PodPlaced("p", "a1"))
+        assert out(state, WEB) == {ANTI: {"a1"}, EXISTING: {"a1"}}
+    assert out(state, WEB) == {}
+
+
+def test_a_draft_that_moves_more_than_is_remembered_is_taken_back_all_the_same(monkeypatch):
+    monkeypatch.setattr(changes, "KEPT", 1)
+    names = [f"p{i}" for i in range(4)]
+    state = given(NODES, apart(PodTerm(HOST, sel(app="web"))), *(pod(name, labels=WEB) for name in names))
+    with state.draft():
+        then(state, [e.PodPlaced(name, "a1") for name in names])
         assert out(state, WEB) == {ANTI: {"a1"}, EXISTING: {"a1"}}
     assert out(state, WEB) == {}
 

@@ -33,6 +33,11 @@ class Changes(Generic[T]):
             return None
         return self._items[position - self._base :]
 
+    def forget(self) -> None:
+        """Everything may have changed: whoever has looked starts anew."""
+        self._base += len(self._items) + 1
+        self._items.clear()
+
 
 def rows(changes: Iterable[int]) -> list[int]:
     """Each row once, in order."""

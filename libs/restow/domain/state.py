@@ -239,7 +239,11 @@ class ClusterState:
                 else:
                     mapping[key] = old
             # What was moved has moved back: whoever has looked meanwhile looks again.
-            self.moved.extend(tuple(self.moved.since(moved) or ()))
+            back = self.moved.since(moved)
+            if back is None:
+                self.moved.forget()
+            else:
+                self.moved.extend(back)
             self._journal, self.touched, self.events = outer, touched, events
             self.void, self.unknown = void, unknown
             (self.seq, self.time, self.clock, self.capacity_epoch) = scalars[:4]
