@@ -4,10 +4,12 @@ from collections.abc import Mapping
 
 from restow.contracts import commands as c
 from restow.contracts.times import rfc3339
-from restow.domain.effects import Bind, Effect, TellUnschedulable
+from restow.domain.effects import Bind, BindClaim, Effect, TellUnschedulable
 from restow.domain.evolve.reservations import fit_message
 from restow.domain.state import ClusterState
+from restow.domain.volumes import owed
 from restow.kube import effects as k
+from restow.kube.claims import ClaimEffects, ClaimRef
 from restow.kube.record import Notice, Regarding
 from restow.kube.retry import Backoff
 from restow.runtime.effector import Answer, Done, Executor, Report, Retry
@@ -19,13 +21,18 @@ ONCE = Backoff(attempts=1)
 
 def executors(context: Context) -> Mapping[type[Effect], Executor]:
     effects = _SessionEffects(context)
-    return {Bind: Executor(effects.bind, limit=16), TellUnschedulable: Executor(effects.tell, limit=4, settle=5.0)}
+    return {
+        Bind: Executor(effects.bind, limit=16),
+        BindClaim: Executor(effects.bind_claim, limit=16),
+        TellUnschedulable: Executor(effects.tell, limit=4, settle=5.0),
+    }
 
 
 class _SessionEffects:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._kube = k.Effects(context.client, ONCE)
+        self._claims = ClaimEffects(context.client, ONCE)
 
     async def bind(self, effect: Bind, state: ClusterState) -> Answer:
         """A pod that is bound elsewhere, or gone, is a fact that follows by itself."""
@@ -35,6 +42,27 @@ class _SessionEffects:
                 return Retry(f"409 {reason} {message}".strip())
             case k.Refused(reason=reason, message=message, code=code):
                 return Report(c.RefuseBind(self._context.clock.now(), effect.pod, effect.node, reason or message or str(code)))
+            case k.Failed(code=code, reason=reason, message=message, retry_after=after):
+                return Retry(f"{code} {reason} {message}".strip(), (after or 0) / 1000)
+        return Done()
+
+    async def bind_claim(self, effect: BindClaim, state: ClusterState) -> Answer:
+        """What somebody else chose meanwhile, or that claim or volume are gone, are facts that follow by themselves."""
+        claim = state.claims.get(effect.claim)
+        if claim is None:
+            return Done()
+        ref = ClaimRef(claim.namespace, claim.name, claim.uid)
+        outcome: object
+        if effect.volume:
+            outcome = await self._claims.prebind(effect.volume, ref)
+        else:
+            outcome = await self._claims.select_node(ref, effect.node)
+        match outcome:
+            case k.Refused(code=code, reason=reason, message=message):
+                pods = [pod for pod in state.binding if effect in owed(state, pod)]
+                if pods:
+                    first = min(pods, key=state.order.__getitem__)
+                    return Report(c.RefuseBind(self._context.clock.now(), first, effect.node, reason or message or str(code)))
             case k.Failed(code=code, reason=reason, message=message, retry_after=after):
                 return Retry(f"{code} {reason} {message}".strip(), (after or 0) / 1000)
         return Done()
