@@ -45,7 +45,9 @@ def affinity_score(asker: Asker, hits: Iterable[Carried], among: np.ndarray) -> 
         sums[domains] = sums[domains] + added if domains in sums else added
     if not sums or not among.any():
         return None
-    raw = sum(total.take(domains.array) for domains, total in sums.items())
+    raw = np.zeros(len(among), np.int64)
+    for domains, total in sums.items():
+        raw += total.take(domains.array)
     of = raw[among]
     least, most = int(of.min()), int(of.max())
     if least == most:
