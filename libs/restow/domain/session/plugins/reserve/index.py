@@ -1,5 +1,7 @@
 """Which pods are reserve tasks, and when pods end that say so: kept beside the state, and refreshed by what moved."""
 
+from functools import lru_cache
+
 import numpy as np
 
 from restow.contracts.events import PodObserved
@@ -40,8 +42,11 @@ def scheduled_at(state: ClusterState, uid: PodUid) -> Millis | None:
 def runtime(state: ClusterState, pod: PodObserved) -> int | None:
     """Milliseconds that it runs at most; None where nothing, or nothing that can be read, says so (RULES 001-4)."""
     text = annotation(state, pod, MAXIMUM_RUNTIME) if pod.annotations else ""
-    if not text:
-        return None
+    return _duration(text) if text else None
+
+
+@lru_cache(maxsize=1024)
+def _duration(text: str) -> int | None:
     try:
         said = milliseconds(text)
     except DurationError:

@@ -57,9 +57,9 @@ class Selected:
 
 
 class Kept:
-    """`rows` `(nodes,) bool` are the selector's nodes, `forbidden` those of them that are kept for reserve tasks. `scheduled`
-    counts reserve tasks that were placed there since the window's lead start and still exist; `allocated` and `pending` are
-    their requests, by column, and of those that wait and could run there."""
+    """`rows` `(nodes,) bool` are the selector's nodes. `scheduled` counts reserve tasks that were placed there since the
+    window's lead start and still exist; `allocated` and `pending` are their requests, by column, and of those that wait and
+    could run there."""
 
     def __init__(self, session: Session, label: ReserveLabel, window: Window) -> None:
         self._session, self._label, self._window = session, label, window
@@ -78,12 +78,7 @@ class Kept:
         self._total: list[int] = self._idle.sum(axis=0).tolist()
         self._seen = len(session.board.changes)
         self.configured = _offered(state, label, self._at)
-        columns = list(self.configured)
-        chosen = forbidden(
-            table.allocatable[np.ix_(self._at, columns)], self._idle[:, columns], list(self.configured.values()), table.rank[self._at]
-        )
-        self.forbidden = np.zeros(len(self.rows), bool)
-        self.forbidden[self._at[chosen]] = True
+        self._forbidden: np.ndarray | None = None
         self.scheduled = 0
         self.allocated: dict[int, int] = {}
         self.pending: dict[int, int] = {}
@@ -103,6 +98,24 @@ class Kept:
             tasks[column] = tasks.get(column, 0) + amount
         request = dict(self._session.state.vectors[pod.shape].items)
         return not enough(self._total, request, tasks, self.configured)
+
+    @property
+    def forbidden(self) -> np.ndarray:
+        """`(nodes,) bool`: the selector's nodes that are kept for reserve tasks. Chosen when a session first denies somebody,
+        by what is idle then: as long as everybody is permitted it does not matter, and before that the session may have
+        filled the nodes that were the emptiest when it opened. From then on they stay."""
+        if self._forbidden is None:
+            self._refresh()
+            table, columns = self._session.state.table, list(self.configured)
+            chosen = forbidden(
+                table.allocatable[np.ix_(self._at, columns)],
+                self._idle[:, columns],
+                list(self.configured.values()),
+                table.rank[self._at],
+            )
+            self._forbidden = np.zeros(len(self.rows), bool)
+            self._forbidden[self._at[chosen]] = True
+        return self._forbidden
 
     def placed(self, pod: PodObserved, row: int, sign: int) -> None:
         """The session has placed a reserve task, or (with sign -1) taken it back."""
@@ -149,7 +162,7 @@ class Kept:
         return np.clip(self._session.state.table.free[at] + extra, 0, self._most)
 
     def _refresh(self) -> None:
-        """Take what the session has charged since into account; the total only, the forbidden nodes stay (OpenSession)."""
+        """Take what the session has charged since into account."""
         changes = self._session.board.changes
         for row in dict.fromkeys(changes[self._seen :]):
             i = self._place.get(row)

@@ -1,5 +1,5 @@
 """Plugin `reserve` (seed 001): in windows of time, and from a lead before them, pods that are no reserve tasks are kept off
-nodes that reserve tasks will need. Nobody is preempted for it. Outside of windows it costs a session nothing."""
+nodes that reserve tasks will need. Nobody is preempted for it. Outside of windows a session only notes what has moved."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis
 from restow.domain.session.plugins.reserve import windows
 from restow.domain.session.plugins.reserve.args import Args, ReserveLabel
-from restow.domain.session.plugins.reserve.index import is_reserve_task
+from restow.domain.session.plugins.reserve.index import Index, is_reserve_task
 from restow.domain.session.plugins.reserve.kept import Kept, Selected
 from restow.domain.session.plugins.reserve.windows import Window
 from restow.domain.session.run import Session
@@ -20,6 +20,9 @@ KEPT_FREE = "node(s) were kept free for a reservation window"
 
 
 def open(session: Session, args: Args) -> None:
+    if args.reservelabels:
+        # In windows or not, so that the first session of one does not look at every pod.
+        Index.of(session.state)
     kept = [Kept(session, label, window) for label, window in _active(args, session.now)]
     if kept:
         session.extensions.add_filter(WindowFilter(session.state, kept))
