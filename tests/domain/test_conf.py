@@ -1,6 +1,9 @@
 """volcano-scheduler.conf (DESIGN 6, RULES 000-5, 002-5): what Volcano publishes loads as it is; what makes no sense is refused
 with path, value and what is allowed."""
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 import yaml
@@ -10,6 +13,7 @@ from restow.domain.session import conf
 from restow.domain.session.actions.args import ARGS as ACTIONS
 from restow.domain.session.args import ArgsError
 from restow.domain.session.plugins import ARGS as PLUGINS
+from restow.domain.session.plugins.reserve.args import ReserveLabel
 
 PUBLISHED = {
     "the installer's default": """
@@ -403,3 +407,22 @@ def test_arguments_of_every_action_and_plugin_survive_the_log():
         assert kind.read(msgspec.json.decode(msgspec.json.encode(default))) == default
         with pytest.raises(ArgsError):
             kind.read({"no such": 1})
+
+
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+
+
+def test_the_configurations_in_the_documentation_are_accepted_and_the_first_is_the_default():
+    examples = [text for text in re.findall(r"```yaml\n(.*?)```", OPERATIONS.read_text(), re.DOTALL) if "tiers:" in text]
+    assert len(examples) == 2
+    default, windows = (read(text) for text in examples)
+    assert default == conf.read_conf(None)
+    assert plugin(windows, "reserve")
+
+
+def test_the_documentation_names_every_action_plugin_argument_and_switch():
+    text = OPERATIONS.read_text()
+    named = [*ACTIONS, *PLUGINS, *config.SWITCHES, *ReserveLabel.__struct_fields__]
+    for kind in (*ACTIONS.values(), *PLUGINS.values()):
+        named += [name for name in kind.__struct_encode_fields__ if name != "overcommit-factors"]
+    assert [name for name in named if f"`{name}`" not in text] == []
