@@ -122,7 +122,7 @@ class _Static:
         self.seen = 0
 
 
-def _rules(shape: PodShape) -> Hashable:
+def node_rules(shape: PodShape) -> Hashable:
     """All that `why_not` reads of a shape."""
     return tuple(sorted(shape.node_selector.items())), shape.node_affinity, shape.tolerations
 
@@ -134,7 +134,7 @@ def _static(state: ClusterState, shape_id: ShapeId) -> _Static:
     if kept is None:
         # One for all shapes with equal rules about nodes: they are few, even where every pod has its own shape.
         alike: dict[Hashable, _Static] = state.memo.setdefault("static-alike", {})
-        kept = cache[shape_id] = alike.setdefault(_rules(shape), _Static())
+        kept = cache[shape_id] = alike.setdefault(node_rules(shape), _Static())
     if kept.seen == state.changed_rows.position:
         return kept
     grown = range(len(kept.mask), len(state.table.names))

@@ -55,6 +55,18 @@ def vector_of(items: Iterable[tuple[int, int]]) -> Vector:
     return Vector(np.array([c for c, _ in pairs], np.int64), np.array([a for _, a in pairs], np.int64), None)
 
 
+def _filled(shape: tuple[int, int], value: int) -> np.ndarray:
+    return np.full(shape, value, np.int64, order="F")
+
+
+def _grown(old: np.ndarray, axis: int, fill: int) -> np.ndarray:
+    """Twice as long along this axis."""
+    rows, columns = old.shape
+    new = _filled((rows * 2, columns) if axis == 0 else (rows, columns * 2), fill)
+    new[:rows, :columns] = old
+    return new
+
+
 class NodeTable:
     """Arrays `(nodes, resources) int64`: `allocatable`, `used` (pods), `reserved` (held, not yet consumed), `releasing`
     (the part of `used` whose pods are terminating), and `free = allocatable - used - reserved`. `device_free` is
@@ -70,8 +82,9 @@ class NodeTable:
         self.dirty: Changes[int] = Changes()
         self._vacant: list[int] = []
         self._size = 0
-        self._buffers = {k: np.zeros((16, 8), np.int64) for k in ("allocatable", "used", "reserved", "releasing", "free")}
-        self._devices = np.full((16, 8), NO_DEVICE, np.int64)
+        # A resource's column is one stretch of memory: most questions are about one resource of all nodes.
+        self._buffers = {name: _filled((16, 8), 0) for name in ("allocatable", "used", "reserved", "releasing", "free")}
+        self._devices = _filled((16, 8), NO_DEVICE)
         self._alive = np.zeros(16, bool)
         self._rank: np.ndarray | None = None
         self._views()
@@ -87,7 +100,7 @@ class NodeTable:
             width = self._buffers["free"].shape[1]
             if at >= width:
                 for name, old in self._buffers.items():
-                    self._buffers[name] = np.concatenate([old, np.zeros_like(old)], axis=1)
+                    self._buffers[name] = _grown(old, axis=1, fill=0)
             self._views()
         return at
 
@@ -136,8 +149,8 @@ class NodeTable:
             self.names.append(name)
             if row >= len(self._alive):
                 for key, old in self._buffers.items():
-                    self._buffers[key] = np.concatenate([old, np.zeros_like(old)], axis=0)
-                self._devices = np.concatenate([self._devices, np.full_like(self._devices, NO_DEVICE)], axis=0)
+                    self._buffers[key] = _grown(old, axis=0, fill=0)
+                self._devices = _grown(self._devices, axis=0, fill=NO_DEVICE)
                 self._alive = np.concatenate([self._alive, np.zeros_like(self._alive)])
         self.rows[name] = row
         self._alive[row] = True
@@ -156,7 +169,7 @@ class NodeTable:
 
     def _widen(self, width: int) -> None:
         while width > self._devices.shape[1]:
-            self._devices = np.concatenate([self._devices, np.full_like(self._devices, NO_DEVICE)], axis=1)
+            self._devices = _grown(self._devices, axis=1, fill=NO_DEVICE)
             self._views()
 
     def _views(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from restow.contracts.ids import ShapeId
-from restow.domain.predicates import static_mask
+from restow.domain.predicates import node_rules, static_mask
 from restow.domain.session.board import Board
 from restow.domain.session.scoring import ContentScorer, One, StaticScorer
 from restow.domain.state import ClusterState
@@ -25,22 +25,34 @@ MAX_CONTENTS = 1 << 16
 Scorers = tuple[tuple[ContentScorer, ...], tuple[StaticScorer, ...]]
 
 
+class _Base:
+    """What does not depend on what nodes have left, for all shapes that say the same about nodes: `keys` `(nodes,) int64` are
+    static scores and the tie-break, -1 where a rule about the node forbids it; `plain` the same as a list, once needed."""
+
+    __slots__ = ("keys", "nodes_seen", "plain")
+
+    def __init__(self, keys: np.ndarray, nodes_seen: int) -> None:
+        self.keys = keys
+        self.nodes_seen = nodes_seen
+        self.plain: list[int] | None = None
+
+
 class _Ranking:
-    """`keys` `(nodes,) int64`: the rank of each row, -1 where the shape does not fit. `base` is what does not depend on
-    what the node has left: static scores and the tie-break, or -1 where a rule about the node forbids it; `bases` the same as
-    plain integers, once they are needed. `known`: score by content. `seen` and `told` are positions in the table's and the board's changes."""
+    """`keys` `(nodes,) int64`: the rank of each row, -1 where the shape does not fit. `known`: score by content. `seen` and
+    `nodes_seen` are positions in the table's and the nodes' changes, `told` in the board's."""
 
-    __slots__ = ("base", "bases", "devices", "keys", "known", "nodes_seen", "ones", "seen", "told", "wanted")
+    __slots__ = ("base", "devices", "keys", "known", "nodes_seen", "ones", "seen", "told", "wanted")
 
-    def __init__(self, state: ClusterState, shape: ShapeId, ones: list[One]):
+    def __init__(self, state: ClusterState, shape: ShapeId, ones: list[One], base: _Base):
         v = state.vectors[shape]
         self.ones = ones
         self.wanted = v.items
         self.devices = v.devices
         self.known: dict[int, int] = {}
-        self.seen = self.nodes_seen = self.told = 0
-        self.keys = self.base = np.empty(0, np.int64)
-        self.bases: list[int] | None = None
+        self.told = 0
+        self.base = base
+        self.seen, self.nodes_seen = state.table.dirty.position, state.changed_rows.position
+        self.keys = np.empty(0, np.int64)
 
 
 class _Contents:
@@ -62,6 +74,7 @@ class Rankings:
         self.key = key
         self.scorers = scorers
         self.by_shape: dict[ShapeId, _Ranking] = {}
+        self.bases: dict[Hashable, _Base] = {}
         self.most = max(32, BYTES // (16 * max(nodes, 1)))
         self.contents = _Contents()
 
@@ -120,7 +133,7 @@ class Placer:
         if known is None:
             known = self._new(shape)
         else:
-            self._refresh(shape, known)
+            known = self._refresh(shape, known)
         self._fresh.add(shape)
         # The board may have charged rows already: those are in the table's arrays, too.
         known.told = len(self._board.changes)
@@ -130,39 +143,52 @@ class Placer:
         state, kept = self._state, self._kept
         while len(kept.by_shape) >= kept.most:
             del kept.by_shape[next(iter(kept.by_shape))]
-        ranking = _Ranking(state, shape, [s.one(state, shape) for s in kept.scorers[0]])
-        ranking.seen, ranking.nodes_seen = state.table.dirty.position, state.changed_rows.position
-        ranking.base = self._base(shape, np.arange(len(state.table.names)))
+        ranking = _Ranking(state, shape, [s.one(state, shape) for s in kept.scorers[0]], self._base_of(shape))
         ranking.keys = self._keys(shape, ranking, slice(None))
         kept.by_shape[shape] = ranking
         return ranking
 
-    def _refresh(self, shape: ShapeId, ranking: _Ranking) -> None:
+    def _refresh(self, shape: ShapeId, ranking: _Ranking) -> _Ranking:
         state, kept = self._state, self._kept
         nodes, dirty = state.changed_rows.since(ranking.nodes_seen), state.table.dirty.since(ranking.seen)
-        kept.by_shape[shape] = kept.by_shape.pop(shape)  # used last
+        del kept.by_shape[shape]
         if nodes is None or dirty is None:
-            del kept.by_shape[shape]
-            fresh = self._new(shape)
-            ranking.base, ranking.bases, ranking.keys, ranking.known = fresh.base, None, fresh.keys, fresh.known
-            kept.by_shape[shape] = ranking
-        rows = {*(nodes or ()), *(dirty or ()), *self._board.changes}
+            return self._new(shape)
+        kept.by_shape[shape] = ranking  # used last
+        rows = {*nodes, *dirty, *self._board.changes}
+        ranking.base = self._base_of(shape)
         ranking.seen, ranking.nodes_seen = state.table.dirty.position, state.changed_rows.position
-        if nodes:
-            at = np.array(sorted(set(nodes)), np.int64)
-            ranking.base[at] = self._base(shape, at)
-            ranking.bases = None
         if rows:
             self._rank(shape, ranking, rows)
+        return ranking
+
+    def _base_of(self, shape: ShapeId) -> _Base:
+        """Up to date, and shared."""
+        state, kept = self._state, self._kept
+        spec = state.shapes[shape]
+        key = (node_rules(spec), *[scorer.reads(spec) for scorer in kept.scorers[1]])
+        known = kept.bases.get(key)
+        position = state.changed_rows.position
+        changed = None if known is None else state.changed_rows.since(known.nodes_seen)
+        if known is None or changed is None:
+            if len(kept.bases) >= kept.most:
+                kept.bases.clear()
+            known = kept.bases[key] = _Base(self._base(shape, np.arange(len(state.table.names))), position)
+        elif changed:
+            at = np.array(sorted(set(changed)), np.int64)
+            known.keys[at] = self._base(shape, at)
+            known.plain = None
+        known.nodes_seen = position
+        return known
 
     def _rank(self, shape: ShapeId, ranking: _Ranking, rows: set[int]) -> None:
         if len(rows) >= MANY:
             at = np.array(sorted(rows), np.int64)
             ranking.keys[at] = self._keys(shape, ranking, at)
             return
-        if ranking.bases is None:
-            ranking.bases = ranking.base.tolist()
-        bases, keys, known, unit = ranking.bases, ranking.keys, ranking.known, self.unit
+        if ranking.base.plain is None:
+            ranking.base.plain = ranking.base.keys.tolist()
+        bases, keys, known, unit = ranking.base.plain, ranking.keys, ranking.known, self.unit
         contents, board = self._kept.contents, self._board
         numbers = board.contents
         for row in rows:
@@ -193,16 +219,19 @@ class Placer:
     def _keys(self, shape: ShapeId, ranking: _Ranking, at: np.ndarray | slice) -> np.ndarray:
         """`(rows,) int64`: rank of each row, -1 where the shape does not fit."""
         state, table = self._state, self._state.table
-        v, free, base = state.vectors[shape], table.free[at], ranking.base[at]
+        v, free, base = state.vectors[shape], table.free[at], ranking.base.keys[at]
         room = base >= 0
         for column, amount in v.items:
             room &= free[:, column] >= amount
         if v.devices is not None:
             room &= (table.device_free[at] >= v.devices.milli).sum(axis=1) >= v.devices.count
-        keys = base.copy()
+        keys = np.zeros(len(base), np.int64)
         for scorer in self._kept.scorers[0]:
-            keys += scorer.many(state, shape)(at) * self.unit
-        return np.where(room, keys, -1)
+            keys += scorer.many(state, shape)(at)
+        keys *= self.unit
+        keys += base
+        keys[~room] = -1
+        return keys
 
     def _base(self, shape: ShapeId, at: np.ndarray) -> np.ndarray:
         """`(rows,) int64`: static score and tie-break, -1 where a rule about the node forbids it."""

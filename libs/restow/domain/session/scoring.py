@@ -4,12 +4,13 @@ Scores are integers in `[0, SCALE]`, times the scorer's integer weight, so that 
 node. A scorer is a value: equal scorers give equal scores, and rankings are kept as long as the scorers are the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Protocol
 
 import numpy as np
 
 from restow.contracts.ids import ShapeId
+from restow.contracts.values import PodShape
 from restow.domain.state import ClusterState
 
 SCALE = 10_000
@@ -30,7 +31,10 @@ class ContentScorer(Protocol):
 
 
 class StaticScorer(Protocol):
-    """Scores by facts about the node, whatever runs there."""
+    """Scores by facts about the node, whatever runs there. `reads` is all that it reads of a shape: scores are made once for
+    shapes that have it in common."""
+
+    def reads(self, shape: PodShape) -> Hashable: ...
 
     def static(self, state: ClusterState, shape: ShapeId, rows: np.ndarray) -> np.ndarray | None:
         """`(rows,) int64` weighted scores, None where this shape has no preference."""
@@ -45,7 +49,13 @@ def share(amount: int, whole: int) -> int:
 
 
 def shares(amounts: np.ndarray, wholes: np.ndarray) -> np.ndarray:
-    """`share` for arrays; 0 where there is nothing to share."""
-    if (vast := wholes > MAX_SCALED).any():
+    """`share` for arrays; 0 where there is nothing to share. May write to `amounts`."""
+    most, least = (int(wholes.max()), int(wholes.min())) if len(wholes) else (0, 1)
+    if most > MAX_SCALED:
+        vast = wholes > MAX_SCALED
         wholes, amounts = (np.where(vast, a >> SHIFT, a) for a in (wholes, amounts))
-    return np.where(wholes > 0, amounts * SCALE // np.maximum(wholes, 1), 0)
+    amounts *= SCALE
+    if least > 0:
+        amounts //= wholes
+        return amounts
+    return np.where(wholes > 0, amounts // np.maximum(wholes, 1), 0)

@@ -5,12 +5,13 @@ kube-scheduler's, in integers of 0 to SCALE. Resources: cpu and memory, and GPUs
 the node does not have does not count.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 import msgspec
 import numpy as np
 
-from restow.contracts.ids import ShapeId
+from restow.contracts.ids import NodeName, ShapeId
+from restow.contracts.values import PodShape
 from restow.domain.predicates import term_matches, tolerates
 from restow.domain.quantity import CPU
 from restow.domain.resources import GPU_MILLI, MEMORY
@@ -63,29 +64,52 @@ class Resources(msgspec.Struct, frozen=True):
         asked, table = tuple(self._asked(state, shape)), state.table
 
         def score(at: np.ndarray | slice) -> np.ndarray:
-            size = len(table.free[at])
-            total, count = np.zeros(size, np.int64), np.zeros(size, np.int64)
-            emptiest, fullest = np.zeros(size, np.int64), np.full(size, SCALE, np.int64)
+            parts: list[np.ndarray] = []
+            there: list[np.ndarray] = []
             for column, amount in asked:
                 whole = table.allocatable[at, column]
-                there = whole > 0
-                part = shares(np.maximum(table.free[at, column] - amount, 0), whole)
-                total += part
-                count += there
-                emptiest = np.where(there, np.maximum(emptiest, part), emptiest)
-                fullest = np.where(there, np.minimum(fullest, part), fullest)
-            mean = total // np.maximum(count, 1)
-            apart = SCALE - (emptiest - fullest) // 2
-            scores = mean * self.least + (SCALE - mean) * self.most + apart * self.balanced
-            return np.where(count > 0, scores, 0)
+                left = table.free[at, column] - amount
+                np.maximum(left, 0, out=left)
+                parts.append(shares(left, whole))
+                there.append(whole > 0)
+            if not parts:
+                return np.zeros(len(table.free[at]), np.int64)
+            if all(have.all() for have in there):
+                return self._of_all(parts)
+            return self._of_some(parts, there)
 
         return score
+
+    def _of_all(self, parts: list[np.ndarray]) -> np.ndarray:
+        """Every node has every resource."""
+        total, emptiest, fullest = parts[0], parts[0], parts[0]
+        for part in parts[1:]:
+            total, emptiest, fullest = total + part, np.maximum(emptiest, part), np.minimum(fullest, part)
+        return self._weighed(total // len(parts), emptiest, np.minimum(fullest, SCALE))
+
+    def _of_some(self, parts: list[np.ndarray], there: list[np.ndarray]) -> np.ndarray:
+        count = np.add.reduce(there, dtype=np.int64)
+        emptiest = np.maximum.reduce([np.where(have, part, 0) for part, have in zip(parts, there, strict=True)])
+        fullest = np.minimum.reduce([np.where(have, part, SCALE) for part, have in zip(parts, there, strict=True)])
+        total = np.add.reduce(parts)
+        return np.where(count > 0, self._weighed(total // np.maximum(count, 1), emptiest, fullest), 0)
+
+    def _weighed(self, mean: np.ndarray, emptiest: np.ndarray, fullest: np.ndarray) -> np.ndarray:
+        """`mean * least + (SCALE - mean) * most + (SCALE - (emptiest - fullest) // 2) * balanced`."""
+        scores = mean * (self.least - self.most)
+        scores += SCALE * (self.most + self.balanced)
+        if self.balanced:
+            scores -= ((emptiest - fullest) >> 1) * self.balanced
+        return scores
 
 
 class NodeAffinity(msgspec.Struct, frozen=True):
     """Preferred node affinity: the weights of the terms that match, of all weights."""
 
     weight: int
+
+    def reads(self, shape: PodShape) -> Hashable:
+        return shape.node_preferences
 
     def static(self, state: ClusterState, shape: ShapeId, rows: np.ndarray) -> np.ndarray | None:
         terms = [t for t in state.shapes[shape].node_preferences if t.weight > 0]
@@ -94,7 +118,7 @@ class NodeAffinity(msgspec.Struct, frozen=True):
         whole = sum(t.weight for t in terms)
         scores = np.zeros(len(rows), np.int64)
         for i, row in enumerate(rows.tolist()):
-            node = state.nodes.get(state.table.names[row])  # type: ignore[call-overload]
+            node = state.nodes.get(NodeName(state.table.names[row]))
             if node is not None:
                 liked = sum(t.weight for t in terms if term_matches(t.term, node))
                 scores[i] = liked * SCALE // whole * self.weight
@@ -107,11 +131,14 @@ class TaintToleration(msgspec.Struct, frozen=True):
 
     weight: int
 
+    def reads(self, shape: PodShape) -> Hashable:
+        return shape.tolerations
+
     def static(self, state: ClusterState, shape: ShapeId, rows: np.ndarray) -> np.ndarray | None:
         tolerations = state.shapes[shape].tolerations
         scores = np.full(len(rows), SCALE * self.weight, np.int64)
         for i, row in enumerate(rows.tolist()):
-            node = state.nodes.get(state.table.names[row])  # type: ignore[call-overload]
+            node = state.nodes.get(NodeName(state.table.names[row]))
             if node is not None and node.taints:
                 bad = sum(t.effect == "PreferNoSchedule" and not tolerates(tolerations, t) for t in node.taints)
                 scores[i] = SCALE // (1 + bad) * self.weight
