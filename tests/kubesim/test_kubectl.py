@@ -149,6 +149,35 @@ async def test_what_is_absent_is_said_clearly(kubectl: Kubectl) -> None:
     assert "server-side apply" in refused.lower()
 
 
+async def test_storage(tmp_path: Path) -> None:
+    """A class, a volume of one node and a claim by `kubectl apply`; the claim is bound when a scheduler reserves the volume."""
+    asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "local"}
+    rule = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1"]}]}
+    spec = {"capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "local", "local": {"path": "/d"}}
+    objects = [
+        {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "local"},
+         "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"},
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"},
+         "spec": {**spec, "nodeAffinity": {"required": {"nodeSelectorTerms": [rule]}}}},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"}, "spec": asked},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "made"}, "spec": {**asked, "storageClassName": "standard"}},
+    ]  # fmt: skip
+    async with kubesim(controllers=True) as server:
+        kubectl = Kubectl(server, tmp_path)
+        assert "persistentvolumeclaim/c created" in await kubectl("apply", "-f", "-", objects=objects)
+        await kubectl("wait", "pvc/made", "--for=jsonpath={.status.phase}=Bound", "--timeout=20s")
+        rows = {line.split()[0]: line.split() for line in (await kubectl("get", "pvc")).splitlines()}
+        assert (rows["c"][1], rows["made"][1], rows["made"][3]) == ("Pending", "Bound", "1Gi")
+        uid = await kubectl("get", "pvc", "c", "-o", "jsonpath={.metadata.uid}")
+        ref = {"spec": {"claimRef": {"namespace": "default", "name": "c", "uid": uid}}}
+        await kubectl("patch", "pv", "v", "--type=merge", "-p", json.dumps(ref))
+        await kubectl("wait", "pvc/c", "--for=jsonpath={.status.phase}=Bound", "--timeout=20s")
+        assert "default/c" in await kubectl("get", "pv", "v")
+        assert "standard (default)" in await kubectl("get", "sc")
+        assert 'persistentvolumeclaim "c" deleted' in await kubectl("delete", "pvc", "c")
+        await kubectl("wait", "pv/v", "--for=jsonpath={.status.phase}=Released", "--timeout=20s")
+
+
 async def test_unknown_kinds(kubectl: Kubectl) -> None:
     unknown = {"apiVersion": "nope.example.com/v1", "kind": "Nope", "metadata": {"name": "x"}}
     assert 'no matches for kind "Nope"' in await kubectl("apply", "-f", "-", objects=[unknown], fails=True)

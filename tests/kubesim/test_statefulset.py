@@ -102,10 +102,11 @@ def test_claims_are_made_from_the_templates_bound_and_kept(world):
     assert len(world.store.list(PERSISTENTVOLUMECLAIMS, "default")) == 2
 
 
-def test_any_claim_is_bound_at_once(world):
+def test_a_claim_without_a_class_is_bound_at_once(world):
     """KS-256"""
     world.create(PERSISTENTVOLUMECLAIMS, "mine", clone(CLAIM["spec"]))
     assert world.status(PERSISTENTVOLUMECLAIMS, "mine")["phase"] == "Bound"
+    assert world.get(PERSISTENTVOLUMECLAIMS, "mine")["spec"]["storageClassName"] == "standard"
 
 
 def test_a_scale_down_goes_from_the_highest_ordinal_one_at_a_time(world):

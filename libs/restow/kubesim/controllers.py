@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from restow.kubesim.claims import Claims
 from restow.kubesim.defaultscheduler import DefaultScheduler
 from restow.kubesim.kubelet import Kubelet
 from restow.kubesim.nodelifecycle import NodeLifecycle
+from restow.kubesim.resources import STORAGECLASSES
 from restow.kubesim.runtime import Controller, Runtime
+from restow.kubesim.storage import STANDARD
 from restow.kubesim.store import Store
 from restow.kubesim.timers import Loop, Timings
+from restow.kubesim.volumes import VolumeController
 from restow.kubesim.workloads.daemonset import DaemonSets
 from restow.kubesim.workloads.deployment import Deployments
 from restow.kubesim.workloads.job import Jobs
@@ -48,7 +50,10 @@ def start(
     """Run all controllers, the default scheduler and the kubelets on `loop`; they work until `close`.
 
     `kubelet_speed` divides the kubelet's start, ready and stop times of `timings`. `clock` bounds a turn's length.
+    A cluster without any StorageClass gets the default one, `standard`.
     """
+    if not store.count(STORAGECLASSES):
+        store.create(STORAGECLASSES, STANDARD)
     runtime = Runtime(store, loop, (timings or Timings()).faster(kubelet_speed), clock)
     controllers: list[Controller] = [
         Deployments(runtime),
@@ -56,7 +61,7 @@ def start(
         StatefulSets(runtime),
         DaemonSets(runtime),
         Jobs(runtime),
-        Claims(runtime),
+        VolumeController(runtime),
         DefaultScheduler(runtime),
         Kubelet(runtime),
         NodeLifecycle(runtime),

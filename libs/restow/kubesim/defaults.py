@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from restow.kubesim import podspec
+from restow.kubesim import podspec, storage
 from restow.kubesim.objects import Obj, dig
 from restow.kubesim.resources import (
     CRONJOBS,
@@ -190,11 +190,13 @@ def _namespace(obj: Obj) -> None:
 def _claim(obj: Obj) -> None:
     _fill(_spec(obj), volumeMode="Filesystem")
     obj["status"] = {"phase": "Pending"}
+    storage.protect(obj, storage.PROTECT_CLAIM)
 
 
 def _volume(obj: Obj) -> None:
     _fill(_spec(obj), volumeMode="Filesystem", persistentVolumeReclaimPolicy="Retain")
     obj["status"] = {"phase": "Pending"}
+    storage.protect(obj, storage.PROTECT_VOLUME)
 
 
 def _secret(obj: Obj) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+from restow.kubesim import storage
 from restow.kubesim.ledger import NodeAccount
 from restow.kubesim.objects import Obj
 from restow.kubesim.placement import affinity_matches, pinned_node, untolerated
 from restow.kubesim.podstate import (
     PodKey,
+    annotations_of,
     is_deleting,
     is_terminal,
     key_of,
@@ -21,7 +23,7 @@ from restow.kubesim.podstate import (
     set_condition,
     uid_of,
 )
-from restow.kubesim.resources import NODES, PODS
+from restow.kubesim.resources import NODES, PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, PODS
 from restow.kubesim.runtime import Runtime, before_of, write_status
 from restow.kubesim.shelf import Change
 from restow.kubesim.workloads.common import safe_hash
@@ -104,7 +106,8 @@ class DefaultScheduler:
         if spec.get("schedulingGates"):
             return None
         pinned = pinned_node(spec)
-        shape = "" if pinned else _shape(spec)
+        # What volumes allow is a pod's own.
+        shape = "" if pinned or storage.claims_of(pod) else _shape(spec)
         reason = self._hopeless.get(shape) if shape else None
         if reason is None:
             found = self._search([pinned] if pinned else self._order, pod)
@@ -145,6 +148,8 @@ class DefaultScheduler:
             return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
         if (node.get("spec") or {}).get("unschedulable") and not _tolerates_cordon(pod):
             return "node(s) were unschedulable"
+        if not self._reachable(pod, node):
+            return "node(s) didn't match PersistentVolume's node affinity"
         refusal = account.take(pod, choose=True)
         if refusal is None:
             return ""
@@ -155,8 +160,28 @@ class DefaultScheduler:
             return "node(s) didn't have free ports for the requested pod ports"
         return "Insufficient nvidia.com/gpu"
 
+    def _reachable(self, pod: Obj, node: Obj) -> bool:
+        """Whether the node reaches the volumes of the pod's claims. Claims without one, and what a class allows, are not
+        looked at: whoever needs a scheduler that does has one."""
+        for namespace, name in storage.claims_of(pod):
+            claim = self.store.find(PERSISTENTVOLUMECLAIMS, namespace, name)
+            volume = None if claim is None else self.store.find(PERSISTENTVOLUMES, "", claim["spec"].get("volumeName", ""))
+            if volume is not None and not storage.reachable(volume, node):
+                return False
+        return True
+
+    def _select(self, pod: Obj, node: str) -> None:
+        """Claims that are provisioned where their pod goes are so on this node."""
+        for namespace, name in storage.claims_of(pod):
+            claim = self.store.find(PERSISTENTVOLUMECLAIMS, namespace, name)
+            if claim is None or claim["spec"].get("volumeName") or annotations_of(claim).get(storage.SELECTED_NODE):
+                continue
+            meta = storage.annotated(claim, {storage.SELECTED_NODE: node})
+            self.store.update(PERSISTENTVOLUMECLAIMS, {**claim, "metadata": meta})
+
     def _bind(self, pod: Obj, node: str) -> None:
         """What POST pods/binding does, in one write."""
+        self._select(pod, node)
         status = dict(pod.get("status") or {})
         kept = [c for c in status.get("conditions") or [] if c["type"] != "PodScheduled"]
         status["conditions"] = set_condition(

@@ -11,13 +11,14 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import IntEnum
 
-from restow.kubesim import containers
+from restow.kubesim import containers, storage
 from restow.kubesim.containers import FAIL_AFTER, READY_AFTER, RUN_FOR, STOP_AFTER
 from restow.kubesim.ledger import NodeAccount, Refusal
 from restow.kubesim.nodes import address_of, liveness_of
 from restow.kubesim.objects import Obj, controller_of
 from restow.kubesim.placement import affinity_matches, untolerated
 from restow.kubesim.podstate import (
+    PodKey,
     annotations_of,
     duration_of,
     is_deleting,
@@ -28,7 +29,7 @@ from restow.kubesim.podstate import (
     phase_of,
     uid_of,
 )
-from restow.kubesim.resources import NODES, PODS
+from restow.kubesim.resources import NODES, PERSISTENTVOLUMECLAIMS, PODS
 from restow.kubesim.runtime import Runtime, before_of, write_status
 from restow.kubesim.shelf import Change
 from restow.kubesim.workloads.common import ignore_gone
@@ -65,7 +66,7 @@ class Kubelet:
     """One control loop over the pods of all nodes."""
 
     name = "kubelet"
-    watches = (NODES, PODS)
+    watches = (NODES, PERSISTENTVOLUMECLAIMS, PODS)
 
     def __init__(self, runtime: Runtime):
         self.runtime = runtime
@@ -76,6 +77,8 @@ class Kubelet:
         self.rejections_by_reason: Counter[str] = Counter()
         self._accounts: dict[str, NodeAccount] = {}
         self._runs: dict[str, _Run] = {}
+        self._mounting: dict[PodKey, dict[RunKey, None]] = {}
+        """Claim → pods that cannot start because of their volumes."""
         self._addresses = 0
 
     def account(self, node: str) -> NodeAccount | None:
@@ -87,6 +90,9 @@ class Kubelet:
     def observe(self, change: Change) -> None:
         if change.resource == PODS:
             self._observe_pod(before_of(change), change.new)
+        elif change.resource == PERSISTENTVOLUMECLAIMS:
+            for run in self._mounting.pop(key_of(change.stored.obj), ()):
+                self.queue.add(run)
         else:
             self._observe_node(before_of(change), change.new)
 
@@ -180,6 +186,10 @@ class Kubelet:
             wait = run.since + timings.start - now
             if wait > 1e-9:
                 return wait
+            if storage.unmountable(self.store, pod, node):
+                for claim in storage.claims_of(pod):
+                    self._mounting.setdefault(claim, {})[(*key_of(pod), uid_of(pod))] = None
+                return None
             run.started = now
             run.stage = Stage.RUNNING
             if self._duration(pod, READY_AFTER, timings.ready) > 0:

@@ -51,6 +51,11 @@ def _term_matches(term: Obj, node: Obj) -> bool:
     return all(_holds(e, labels) for e in expressions) and all(_holds(f, name) for f in fields)
 
 
+def any_term_matches(terms: Iterable[Obj], node: Obj) -> bool:
+    """nodeSelectorTerms, ORed."""
+    return any(_term_matches(term, node) for term in terms)
+
+
 def required_terms(spec: Obj) -> list[Obj] | None:
     """nodeSelectorTerms of the required node affinity; None without one."""
     affinity = ((spec.get("affinity") or {}).get("nodeAffinity")) or {}
@@ -65,7 +70,7 @@ def affinity_matches(spec: Obj, node: Obj) -> bool:
         if labels.get(key) != value:
             return False
     terms = required_terms(spec)
-    return terms is None or any(_term_matches(term, node) for term in terms)
+    return terms is None or any_term_matches(terms, node)
 
 
 def pinned_node(spec: Obj) -> str:

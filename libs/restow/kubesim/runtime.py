@@ -24,9 +24,11 @@ from restow.kubesim.resources import (
     NAMESPACES,
     NODES,
     PERSISTENTVOLUMECLAIMS,
+    PERSISTENTVOLUMES,
     PODS,
     REPLICASETS,
     STATEFULSETS,
+    STORAGECLASSES,
     Resource,
 )
 from restow.kubesim.shelf import Change, Stored
@@ -37,7 +39,7 @@ from restow.kubesim.workqueue import Key, WorkQueue
 log = logging.getLogger(__name__)
 
 _REPLAYED: tuple[Resource, ...] = (
-    NAMESPACES, NODES, LEASES, PERSISTENTVOLUMECLAIMS, CONTROLLERREVISIONS,
+    NAMESPACES, NODES, LEASES, STORAGECLASSES, PERSISTENTVOLUMES, PERSISTENTVOLUMECLAIMS, CONTROLLERREVISIONS,
     DEPLOYMENTS, REPLICASETS, STATEFULSETS, DAEMONSETS, JOBS, PODS,
 )  # fmt: skip
 

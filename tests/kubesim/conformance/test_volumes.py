@@ -46,6 +46,13 @@ async def test_defaults(api: Api, ns: str, volume: dict[str, Any]) -> None:
     await api.ok("DELETE", f"{CLASSES}/{name}")
 
 
+async def test_claims_and_volumes_are_protected(api: Api, ns: str, volume: dict[str, Any]) -> None:
+    """KS-177"""
+    claim = await api.ok("POST", f"/api/v1/namespaces/{ns}/persistentvolumeclaims", a_claim("c", unique("none")))
+    assert claim["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
+    assert volume["metadata"]["finalizers"] == ["kubernetes.io/pv-protection"]
+
+
 async def test_a_claim_gets_its_volume_once(api: Api, ns: str) -> None:
     """KS-174"""
     path = f"/api/v1/namespaces/{ns}/persistentvolumeclaims"
