@@ -409,6 +409,17 @@ def test_arguments_of_every_action_and_plugin_survive_the_log():
             kind.read({"no such": 1})
 
 
+def test_the_configuration_of_older_logs_is_read_as_what_it_means_now():
+    old = '{"schedulerNames":["restow","volcano"],"score":"%s","weights":{"cpu":1,"memory":1,"restow.dev/gpu-milli":2}}'
+    got = config.read(config.SessionConfig, old % "leastAllocated")
+    assert got == config.SessionConfig(scheduler_names=("restow", "volcano"))
+    got = config.read(config.SessionConfig, old % "binpack")
+    assert args(got, "binpack").weights == {"cpu": 1, "memory": 1, "restow.dev/gpu-milli": 2}
+    assert (args(got, "nodeorder").least_requested, args(got, "nodeorder").taint_toleration) == (0, 3)
+    with pytest.raises(msgspec.ValidationError, match="scores"):
+        config.read(config.SessionConfig, '{"scores":"binpack"}')
+
+
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 
 

@@ -287,7 +287,8 @@ def test_the_node_that_crosses_the_total_is_in():
 
 def test_amounts_of_any_size_do_not_overflow():
     idle = np.full((2, 2), 1 << 60, np.int64)
-    assert (worth(idle, [1, 1 << 60]) > 0).all()
+    assert all(0 < value < 1 << 66 for value in worth(idle, [1, 1 << 60]))
+    assert worth(np.full((1, 3), 1 << 45), [1, 1, 1]) == [3 * 10_000 << 45]
 
 
 def test_the_last_rule_is_about_what_is_left_without_the_request():

@@ -170,4 +170,35 @@ def digest_of(text: str) -> str:
 
 def read(kind: type[C], text: str) -> C:
     """Raises msgspec.ValidationError, naming the path, where `text` is not such a configuration."""
-    return msgspec.json.decode(text, type=kind)
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError as error:
+        if kind is not SessionConfig:
+            raise
+        try:
+            return msgspec.json.decode(text, type=_OldSession).upcast()  # type: ignore[return-value]
+        except msgspec.ValidationError:
+            raise error from None
+
+
+class _OldSession(Config):
+    """What logs hold of sessions before there were actions and plugins."""
+
+    scheduler_names: tuple[str, ...]
+    score: Literal["leastAllocated", "binpack"]
+    weights: dict[str, int]
+
+    def upcast(self) -> SessionConfig:
+        new = SessionConfig(scheduler_names=self.scheduler_names)
+        if self.score != "binpack":
+            return new
+        rest = {name: weight for name, weight in self.weights.items() if name not in ("cpu", "memory")}
+        binpack = {
+            "binpack.weight": 10,
+            "binpack.cpu": self.weights.get("cpu", 0),
+            "binpack.memory": self.weights.get("memory", 0),
+            "binpack.resources": rest,
+        }
+        spread = {"leastrequested.weight": 0, "balancedresource.weight": 0}
+        last = [PluginConfig("nodeorder", {}, spread) if p.name == "nodeorder" else p for p in new.tiers[-1]]
+        return SessionConfig(new.scheduler_names, new.actions, (*new.tiers[:-1], (*last, PluginConfig("binpack", {}, binpack))))

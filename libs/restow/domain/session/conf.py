@@ -127,7 +127,7 @@ def _with_arguments(said: list[_Said], configured: dict[str, tuple[Mapping[str, 
 
 def _tiers(said: Any) -> tuple[tuple[PluginConfig, ...], ...]:
     seen: dict[str, str] = {}
-    tiers = []
+    tiers: list[tuple[PluginConfig, ...]] = []
     for i, one in enumerate(_list(said, "$.tiers")):
         tier = _mapping(one, f"$.tiers[{i}]")
         _known(tier, f"$.tiers[{i}]", _TIER)
@@ -142,8 +142,8 @@ def _tiers(said: Any) -> tuple[tuple[PluginConfig, ...], ...]:
         tiers.append(tuple(plugins))
     if all(name in seen for name in _EXCLUSIVE):
         raise ConfError(f"{seen[_EXCLUSIVE[1]]}.name: {_EXCLUSIVE[1]!r}; allowed: one of {' and '.join(_EXCLUSIVE)}")
-    for tier in tiers:
-        by_name = {plugin.name: plugin for plugin in tier}
+    for plugins_of_tier in tiers:
+        by_name = {plugin.name: plugin for plugin in plugins_of_tier}
         if "proportion" in by_name and "drf" in by_name and by_name["drf"].on("enableHierarchy"):
             raise ConfError(f"{seen['drf']}.enableHierarchy: true; allowed: false in one tier with proportion")
     return tuple(tiers)

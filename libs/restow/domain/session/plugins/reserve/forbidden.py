@@ -4,20 +4,17 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from restow.domain.session.scoring import MAX_SCALED, SHIFT, shares
+from restow.domain.session.scoring import MAX_SCALED, SCALE, SHIFT
 
-_MOST_SHARE = 10**15
-"""More of a reservation than any node has; so that the sum over resources stays within int64."""
-
-
-def worth(idle: np.ndarray, wanted: Sequence[int]) -> np.ndarray:
-    """`(nodes,) int64`: how much of a reservation each node could take, the shares of its resources added up. `idle`
-    `(nodes, resources) int64` has the resources of `wanted`, in its order."""
-    total = np.zeros(len(idle), np.int64)
+def worth(idle: np.ndarray, wanted: Sequence[int]) -> list[int]:
+    """Per node, how much of a reservation it could take: the shares of its resources, in ten-thousandths, added up. `idle`
+    `(nodes, resources) int64` has the resources of `wanted`, in its order; beyond MAX_SCALED nothing counts."""
+    total = [0] * len(idle)
     for i, amount in enumerate(wanted):
         shift = SHIFT if amount > MAX_SCALED else 0
-        have = np.maximum(idle[:, i], 0) >> shift
-        total += np.minimum(shares(np.minimum(have, MAX_SCALED), np.full(len(have), amount >> shift)), _MOST_SHARE)
+        have = np.minimum(np.maximum(idle[:, i], 0) >> shift, MAX_SCALED)
+        # Added up as plain integers: where little is wanted, one share may be close to int64's end.
+        total = [t + more for t, more in zip(total, (have * SCALE // (amount >> shift)).tolist(), strict=True)]
     return total
 
 
@@ -28,7 +25,8 @@ def forbidden(allocatable: np.ndarray, idle: np.ndarray, wanted: Sequence[int], 
     few big nodes rather than many small ones, and the node that crosses the total is in."""
     chosen = np.zeros(len(idle), bool)
     have = [0] * len(wanted)
-    for row in np.lexsort((rank, -worth(idle, wanted))).tolist():
+    value, order = worth(idle, wanted), rank.tolist()
+    for row in sorted(range(len(order)), key=lambda row: (-value[row], order[row])):
         if all(h >= w for h, w in zip(have, wanted, strict=True)):
             break
         chosen[row] = True

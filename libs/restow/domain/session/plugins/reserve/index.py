@@ -115,7 +115,7 @@ class Released:
 
     def __init__(self, before: Millis) -> None:
         self.before = before
-        self.amounts = np.zeros((0, 0), np.int64)
+        self.amounts: np.ndarray = np.zeros((0, 0), np.int64)
         self._applied: dict[PodUid, tuple[int, ShapeId]] = {}
         self._seen = -1
 
@@ -133,7 +133,7 @@ class Released:
     def _refresh(self, state: ClusterState, index: Index) -> None:
         shape = state.table.free.shape
         if self.amounts.shape != shape:
-            grown = np.zeros(shape, np.int64)
+            grown: np.ndarray = np.zeros(shape, np.int64)
             rows, columns = self.amounts.shape
             grown[:rows, :columns] = self.amounts
             self.amounts = grown

@@ -108,7 +108,7 @@ class Kept:
             self._refresh()
             table, columns = self._session.state.table, list(self.configured)
             chosen = forbidden(
-                table.allocatable[np.ix_(self._at, columns)],
+                table.allocatable[self._at][:, columns],
                 self._idle[:, columns],
                 list(self.configured.values()),
                 table.rank[self._at],
