@@ -101,15 +101,20 @@ def with_own_labels(
     return LabelSelector(selector.labels, selector.expressions + tuple(more))
 
 
+def namespace_selected(world: World, term: PodTerm, name: str) -> bool:
+    """A namespace that nobody has seen is selected only by the selector of all namespaces."""
+    if name not in world.namespaces:
+        return term.namespace_selector == LabelSelector()
+    return selects(term.namespace_selector, world.namespaces[name].labels)
+
+
 def pod_term(world: World, term: PodTerm, owner: e.PodObserved, target: e.PodObserved) -> bool:
     """Whether `owner`'s inter-pod term is about `target` (topology aside). Namespaces are those named and those selected;
     where neither is said, the owner's own."""
     if not term.namespaces and term.namespace_selector is None:
         if target.namespace != owner.namespace:
             return False
-    elif target.namespace not in term.namespaces:
-        known = world.namespaces.get(target.namespace)
-        if not selects(term.namespace_selector, known.labels if known else {}):
-            return False
+    elif target.namespace not in term.namespaces and not namespace_selected(world, term, target.namespace):
+        return False
     selector = with_own_labels(term.selector, owner.labels, term.match_label_keys, term.mismatch_label_keys)
     return selects(selector, target.labels)

@@ -243,12 +243,9 @@ def worlds(draw, features: Collection[str] = FEATURES, most_pods: int = 20) -> l
     names = draw(permuted("n", draw(st.integers(3, 8))))
     facts: list[e.Event] = list(draw(shapes(draw(permuted("s", draw(st.integers(1, 5)))), on, names)))
     facts += draw(nodes(names, on))
+    facts += [e.NamespaceObserved("default", {"env": "prod"})]
     if "namespaces" in on:
-        facts += [
-            e.NamespaceObserved("default", {"env": "prod"}),
-            e.NamespaceObserved("team", {"env": "dev"}),
-            e.NamespaceObserved("other"),
-        ]
+        facts += [e.NamespaceObserved("team", {"env": "dev"}), e.NamespaceObserved("other")]
     if "gangs" in on:
         facts += [e.PriorityClassObserved("batch", 0), e.PriorityClassObserved("urgent", 7)]
     if "queues" in on:

@@ -1,5 +1,6 @@
 """Random terms: node affinity, inter-pod affinity, spread; every operator."""
 
+import msgspec
 from hypothesis import strategies as st
 
 from restow.contracts.values import Expression, LabelSelector, NodeTerm, PodTerm, PreferredNodeTerm, Spread
@@ -59,6 +60,15 @@ namespace_selectors = some(
     ]
 )
 
+
+def as_validated(term: PodTerm | Spread) -> PodTerm | Spread:
+    """The API refuses label keys that the selector already speaks of (and any without a selector)."""
+    spoken = set() if term.selector is None else {*term.selector.labels, *(x.key for x in term.selector.expressions)}
+    keys = {f: getattr(term, f) for f in ("match_label_keys", "mismatch_label_keys") if hasattr(term, f)}
+    left = {f: () if term.selector is None else tuple(k for k in own if k not in spoken) for f, own in keys.items()}
+    return msgspec.structs.replace(term, **left)
+
+
 pod_terms = st.lists(
     st.builds(
         PodTerm,
@@ -68,7 +78,7 @@ pod_terms = st.lists(
         namespace_selector=namespace_selectors,
         match_label_keys=some([(), (), ("tier",)]),
         mismatch_label_keys=some([(), (), (), ("app",)]),
-    ),
+    ).map(as_validated),
     min_size=1,
     max_size=2,
 ).map(tuple)
@@ -102,7 +112,7 @@ spreads = st.one_of(
             node_affinity_policy=some(["Honor", "Ignore"]),
             node_taints_policy=some(["Ignore", "Honor"]),
             match_label_keys=some([(), (), ("tier",)]),
-        ),
+        ).map(as_validated),
         min_size=1,
         max_size=2,
         unique_by=lambda spread: spread.topology_key,
