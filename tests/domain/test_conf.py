@@ -7,6 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from hypothesis import given as for_all
+from hypothesis import settings
+from hypothesis import strategies as st
 
 from restow.domain import config
 from restow.domain.session import conf
@@ -437,3 +440,51 @@ def test_the_documentation_names_every_action_plugin_argument_and_switch():
     for kind in (*ACTIONS.values(), *PLUGINS.values()):
         named += [name for name in kind.__struct_encode_fields__ if name != "overcommit-factors"]
     assert [name for name in named if f"`{name}`" not in text] == []
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats() | st.sampled_from(["", "a", "1", "x.weight", "0 3-4 * * *", "cpu, x"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["a", "cpu", "name", 1, None]), inner, max_size=2),
+    max_leaves=4,
+)
+NAMES = sorted({name for kind in (*ACTIONS.values(), *PLUGINS.values()) for name in kind.__struct_encode_fields__})
+DYNAMIC = ["overcommit-factor.cpu", "binpack.resources.x", "predicate.resources.x.cpu", "predicate.resources.x", "binpack.resources."]
+ARGUMENTS = st.dictionaries(st.sampled_from([*NAMES, *DYNAMIC, "other"]), ANYTHING, max_size=3)
+LABELS = st.lists(st.dictionaries(st.sampled_from([*ReserveLabel.__struct_fields__, "other"]), ANYTHING, max_size=6), max_size=2)
+ENTRY = st.fixed_dictionaries(
+    {"name": st.sampled_from([*PLUGINS, *ACTIONS]) | ANYTHING},
+    optional={"arguments": ARGUMENTS | LABELS.map(lambda labels: {"reservelabels": labels}) | ANYTHING, "enableJobOrder": ANYTHING},
+)
+TIER = st.fixed_dictionaries({"plugins": st.lists(ENTRY, max_size=2) | ANYTHING})
+CONF = st.fixed_dictionaries(
+    {},
+    optional={
+        "actions": st.lists(ENTRY | st.sampled_from([*ACTIONS]), max_size=3) | ANYTHING,
+        "configurations": st.lists(ENTRY, max_size=2) | ANYTHING,
+        "tiers": st.lists(TIER | ANYTHING, max_size=2) | ANYTHING,
+        "schedulerNames": ANYTHING,
+    },
+)
+
+
+@settings(max_examples=600)
+@for_all(CONF | ANYTHING)
+def test_whatever_a_file_says_is_read_or_refused_with_a_path(said):
+    try:
+        got = conf.read_conf(said)
+    except conf.ConfError as error:
+        assert str(error).startswith("$")
+        return
+    assert config.read(config.SessionConfig, config.text_of(got)) == got
+
+
+@settings(max_examples=1000)
+@for_all(st.data(), st.sampled_from([kind for kind in (*ACTIONS.values(), *PLUGINS.values()) if kind.__struct_fields__]))
+def test_whatever_arguments_say_is_read_or_refused(data, kind):
+    names = [*kind.__struct_encode_fields__, *(name for name in DYNAMIC if name.startswith(kind.__struct_encode_fields__))]
+    said = data.draw(st.dictionaries(st.sampled_from(names), ANYTHING, max_size=3) | LABELS.map(lambda labels: {"reservelabels": labels}))
+    try:
+        got = kind.read(said)
+    except ArgsError:
+        return
+    assert isinstance(got.check(), str)

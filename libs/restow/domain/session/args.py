@@ -41,6 +41,11 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Why these arguments are refused, such as `binpack.weight: -1; allowed: 0 to 1000000`; empty where they are not."""
         return ""
 
+    @classmethod
+    def switches_wrong(cls, enabled: Mapping[str, bool]) -> str:
+        """Why a plugin's `enable…` switches, where they are not at their default, are refused; empty where they are not."""
+        return ""
+
 
 def weights_wrong(weights: Mapping[str, int]) -> str:
     """For `check`: the first of these named weights that is out of bounds."""
@@ -48,6 +53,15 @@ def weights_wrong(weights: Mapping[str, int]) -> str:
         if not 0 <= weight <= MAX_WEIGHT:
             return f"{name}: {weight}; allowed: 0 to {MAX_WEIGHT}"
     return ""
+
+
+def mapped(name: str, value: Any) -> dict[str, Any]:
+    """A mapping by names; nothing is an empty one. Raises ArgsError."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise ArgsError(f"{name}: {value!r}; allowed: a mapping by names")
+    return dict(value)
 
 
 def below(said: Mapping[str, Any], prefix: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import msgspec
 
 from restow.domain.session import args
 
-FACTOR = "overcommit-factor"
+FACTOR, FACTORS = "overcommit-factor", "overcommit-factors"
 LEAST = 1000
 
 
@@ -16,7 +16,7 @@ class Args(args.Args, frozen=True):
     text: a factor is read with `milli`, in thousandths."""
 
     factor: str = msgspec.field(name=FACTOR, default="1.2")
-    factors: dict[str, str] = msgspec.field(name="overcommit-factors", default_factory=dict)
+    factors: dict[str, str] = msgspec.field(name=FACTORS, default_factory=dict)
 
     def milli(self, resource: str) -> int:
         """The factor of this resource, in thousandths."""
@@ -26,11 +26,11 @@ class Args(args.Args, frozen=True):
     def read(cls, said: Mapping[str, Any]) -> Self:
         prefix = FACTOR + "."
         own = dict(said)
-        factors = {**(own.pop("overcommit-factors", None) or {}), **args.below(said, prefix)}
+        factors = {**args.mapped(FACTORS, own.pop(FACTORS, None)), **args.below(said, prefix)}
         own = args.without(own, prefix)
         if FACTOR in own:
             own[FACTOR] = args.decimal(args.thousandths(FACTOR, own[FACTOR], LEAST))
-        own["overcommit-factors"] = {
+        own[FACTORS] = {
             name: args.decimal(args.thousandths(prefix + name, value, LEAST)) for name, value in factors.items()
         }
         return super().read(own)

@@ -49,7 +49,7 @@ class Args(args.Args, frozen=True):
         own, rates = args.without(said, prefix), args.below(said, prefix)
         if not isinstance(own.get(RESOURCES), dict):
             own[RESOURCES] = {name: {} for name in args.listed(RESOURCES, own.get(RESOURCES, ""))}
-        read = {name: dict(rate) for name, rate in own[RESOURCES].items()}
+        read = {name: args.mapped(f"{prefix}{name}", rate) for name, rate in args.mapped(RESOURCES, own[RESOURCES]).items()}
         for key, value in rates.items():
             name, _, of = key.rpartition(".")
             if of not in ("cpu", "memory") or name not in read:

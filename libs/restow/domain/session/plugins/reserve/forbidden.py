@@ -6,6 +6,7 @@ import numpy as np
 
 from restow.domain.session.scoring import MAX_SCALED, SCALE, SHIFT
 
+
 def worth(idle: np.ndarray, wanted: Sequence[int]) -> list[int]:
     """Per node, how much of a reservation it could take: the shares of its resources, in ten-thousandths, added up. `idle`
     `(nodes, resources) int64` has the resources of `wanted`, in its order; beyond MAX_SCALED nothing counts."""
