@@ -14,8 +14,10 @@ from restow.contracts.values import ClaimChoice, Container, Disk, NumaZone, PodS
 from restow.domain import volumes as v
 from restow.domain.numa import CONTAINER, INIT_CONTAINER, POD, Numa
 from restow.domain.predicates import term_matches
+from restow.domain.snapshot import dump, load
 from restow.domain.state import ClusterState
 from restow.domain.volumes import Volumes
+from restow.replay.diff import diff
 
 NODES = ("n0", "n1", "n2")
 CLAIMS = ("a", "b", "c")
@@ -95,8 +97,23 @@ def test_an_index_that_is_kept_up_to_date_is_one_that_is_made_anew(events):
     state = begin()
     for event in events:
         then(state, event)
-        assert Volumes.of(state).image() == Volumes(state).image()
+        kept, anew = Volumes.of(state), Volumes(state)
+        assert kept.image() == anew.image()
+        for observed in state.pods.values():
+            if not kept.waits(observed):
+                assert said(kept, observed) == said(anew, observed)
         assert Numa.of(state).image() == Numa(state).image()
+
+
+def said(index: Volumes, observed: e.PodObserved) -> list[tuple[str, list[bool]]]:
+    return [(reason, rows.tolist()) for reason, rows in index.filters(observed)]
+
+
+@settings(max_examples=60, deadline=None)
+@for_all(EVENTS)
+def test_a_snapshot_has_what_claims_wait_for(events):
+    state = then(begin(), *events)
+    assert diff(state, load(dump(state))) == []
 
 
 @settings(max_examples=60, deadline=None)

@@ -179,7 +179,7 @@ class VolumeController:
 
     def _bind(self, claim: Obj, volume: Obj) -> None:
         """Both sides, each in a write of its spec and one of its status; what is written already is not written again."""
-        by_controller = {storage.BOUND_BY_CONTROLLER: "yes"}
+        by_controller: dict[str, str | None] = {storage.BOUND_BY_CONTROLLER: "yes"}
         ref = dig(volume, "spec", "claimRef")
         if dig(ref, "uid") != uid_of(claim):
             meta = storage.annotated(volume, {} if ref else by_controller)

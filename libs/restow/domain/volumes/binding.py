@@ -4,7 +4,7 @@ Claims of a class with WaitForFirstConsumer are bound when their pod is placed. 
 fact yet is taken into account as if it were one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
@@ -19,6 +19,9 @@ NO_PROVISIONER = "kubernetes.io/no-provisioner"
 WAIT = "WaitForFirstConsumer"
 NOWHERE = -1
 """The row of a node that does not exist."""
+UNKNOWN, FITS, FAILS = 0, 1, 2
+KEPT = 256
+"""Kinds of competing claims that are remembered."""
 
 
 class Binding:
@@ -31,12 +34,14 @@ class Binding:
         """Claim → who has chosen for it: row, and volume or ""."""
         self._chosen: dict[str, dict[Key, None]] = {}
         self._pool = Pool(nodes)
+        self._competed: dict[Hashable, tuple[np.ndarray, int]] = {}
         self._claimed: dict[str, dict[str, None]] = {}
         self._claim_of: dict[str, str] = {}
 
     def rebuild(self) -> None:
         """The rows have other labels."""
         self._pool = Pool(self._nodes)
+        self._competed.clear()
         self._claimed.clear()
         self._claim_of.clear()
         for name in self._state.volumes:
@@ -109,10 +114,27 @@ class Binding:
                 made &= makes
                 rivals.append(claim)
         if len({(c.storage_class, c.block) for c in rivals}) < len(rivals):
-            # Claims of one kind compete for the volumes of a node: there each must really find its own.
-            for at in np.flatnonzero(able & ~made).tolist():
-                able[at] = self._match(rivals, at) is not None
+            able &= made | self._compete(rivals, able & ~made)
         return ~able
+
+    def _compete(self, claims: Sequence[ClaimObserved], rows: np.ndarray) -> np.ndarray:
+        """`(nodes,) bool`: of these rows those where each of the claims really finds a volume of its own. Remembered for
+        claims alike (the next pod of a StatefulSet), and looked at again where a volume has come or gone."""
+        kind = (self._pool.anywhere, *(self._kind(claim) for claim in claims))
+        known, seen = self._competed.get(kind) or (np.zeros(len(self._nodes), np.int8), self._pool.changed.position)
+        changed = self._pool.changed.since(seen)
+        known[slice(None) if changed is None else list(changed)] = UNKNOWN
+        for row in np.flatnonzero(rows & (known == UNKNOWN)).tolist():
+            known[row] = FAILS if self._match(claims, row) is None else FITS
+        if len(self._competed) >= KEPT:
+            self._competed.clear()
+        self._competed[kind] = known, self._pool.changed.position
+        return known == FITS
+
+    def _kind(self, claim: ClaimObserved) -> Hashable:
+        """All that `_match` reads of a claim."""
+        storage = self._state.storage_classes[claim.storage_class]
+        return claim.request, claim.storage_class, claim.block, claim.modes, storage.provisioner, storage.topologies
 
     def choose(self, claims: Sequence[ClaimObserved], row: int, key: Key) -> tuple[ClaimChoice, ...]:
         """Raises ValueError where a claim can get no volume on this row."""

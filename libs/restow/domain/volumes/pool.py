@@ -9,6 +9,7 @@ from bisect import bisect_left, insort
 import numpy as np
 
 from restow.contracts.events import ClaimObserved, VolumeObserved
+from restow.domain.changes import Changes
 from restow.domain.volumes.nodes import Nodes, Terms
 
 _NONE = -1
@@ -33,9 +34,12 @@ class _Shelf:
 
 
 class Pool:
-    """What is available. Rows follow `nodes`: after their labels have changed the pool is made anew."""
+    """What is available. Rows follow `nodes`: after their labels have changed the pool is made anew. `changed` lists rows
+    with another volume in reach, `anywhere` counts changes that concern every row."""
 
     def __init__(self, nodes: Nodes) -> None:
+        self.changed: Changes[int] = Changes()
+        self.anywhere = 0
         self._nodes = nodes
         self._shelves: dict[_Kind, _Shelf] = {}
         self._where: dict[str, tuple[_Kind, Terms | None, int]] = {}
@@ -62,8 +66,10 @@ class Pool:
         self._where[volume.name] = (kind, terms, volume.capacity)
         if terms is None:
             insort(shelf.anywhere, (volume.capacity, volume.name))
+            self.anywhere += 1
             return
         rows = self._nodes.matching(terms)
+        self.changed.extend(rows.tolist())
         pile = shelf.piles.get(terms)
         if pile is None:
             pile = shelf.piles[terms] = []
@@ -81,10 +87,12 @@ class Pool:
         shelf = self._shelves[kind]
         if terms is None:
             shelf.anywhere.remove((capacity, name))
+            self.anywhere += 1
             return
         pile = shelf.piles[terms]
         pile.pop(bisect_left(pile, (capacity, name)))
         rows = self._nodes.matching(terms)
+        self.changed.extend(rows.tolist())
         if not pile:
             del shelf.piles[terms]
             for row in rows.tolist():
