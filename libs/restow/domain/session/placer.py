@@ -6,7 +6,7 @@ Few rows are ranked one by one in plain integers, and nodes that have the same l
 cluster of equal machines that is nearly all of them. A test holds all forms equal.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 
@@ -56,14 +56,14 @@ class _Ranking:
 
 
 class _Contents:
-    """Numbers for what rows have left: equal rows, equal numbers."""
+    """Numbers for what rows have left, and for their kinds: equal rows, equal numbers."""
 
     def __init__(self) -> None:
         self.numbers: dict[Hashable, int] = {}
 
-    def number(self, row: int, board: Board) -> int:
+    def number(self, row: int, board: Board, kinds: Iterable[np.ndarray]) -> int:
         free, devices = board.row(row)
-        content = (*free, *devices, board.table.allocatable[row].tobytes())
+        content = (*free, *devices, board.table.allocatable[row].tobytes(), *[int(kind[row]) for kind in kinds])
         return self.numbers.setdefault(content, len(self.numbers))
 
 
@@ -101,6 +101,9 @@ class Placer:
         self.unit = len(state.table.names) + 1
         """One point of score in a key; what is below it is the tie-break."""
         self._fresh: set[ShapeId] = set()
+        kinds = {i: kinds(state) for i, s in enumerate(scorers[0]) if (kinds := getattr(s, "kinds", None)) is not None}
+        self._kinds: dict[int, np.ndarray] = kinds
+        """By the place of each scorer that has them."""
 
     def best(self, shape: ShapeId) -> int | None:
         """The row of the best node, or None where nothing fits."""
@@ -198,7 +201,7 @@ class Placer:
                 continue
             number = numbers.get(row)
             if number is None:
-                number = numbers[row] = contents.number(row, board)
+                number = numbers[row] = contents.number(row, board, self._kinds.values())
             score = known.get(number)
             if score is None:
                 score = known[number] = self._score(ranking, row)
@@ -214,7 +217,13 @@ class Placer:
             if sum(share >= milli for share in shares) < ranking.devices.count:
                 return -1
         allocatable = self._state.table.allocatable[row].tolist()
-        return sum(one(free, allocatable, shares) for one in ranking.ones)
+        if not self._kinds:
+            return sum(one(free, allocatable, shares) for one in ranking.ones)
+        total = 0
+        for i, one in enumerate(ranking.ones):
+            kinds = self._kinds.get(i)
+            total += one(free, allocatable, shares) if kinds is None else one(free, allocatable, shares, int(kinds[row]))
+        return total
 
     def _keys(self, shape: ShapeId, ranking: _Ranking, at: np.ndarray | slice) -> np.ndarray:
         """`(rows,) int64`: rank of each row, -1 where the shape does not fit."""

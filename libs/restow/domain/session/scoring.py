@@ -17,14 +17,16 @@ SCALE = 10_000
 MAX_SCALED, SHIFT = (1 << 49) - 1, 12
 """What can be multiplied by SCALE in int64; of more the last bits do not count."""
 
-One = Callable[[list[int], list[int], list[int]], int]
-"""(free, allocatable, free share of each device) of one node, before the pod is placed → weighted score."""
+One = Callable[..., int]
+"""(free, allocatable, free share of each device) of one node, before the pod is placed → weighted score. Of a scorer that has
+`kinds` a fourth argument is the node's kind."""
 Many = Callable[[np.ndarray | slice], np.ndarray]
 """Rows → `(rows,) int64` weighted scores."""
 
 
 class ContentScorer(Protocol):
-    """Scores by what a node has left. `one` and `many` are equal; only rows with room are ever looked at."""
+    """Scores by what a node has left. `one` and `many` are equal; only rows with room are ever looked at. One that also reads
+    facts about a node has `kinds(state)`, `(nodes,) int64`: equal for nodes that are equal to it, for as long as the scorer."""
 
     def one(self, state: ClusterState, shape: ShapeId) -> One: ...
     def many(self, state: ClusterState, shape: ShapeId) -> Many: ...
