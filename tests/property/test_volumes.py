@@ -102,7 +102,10 @@ def test_an_index_that_is_kept_up_to_date_is_one_that_is_made_anew(events):
         for observed in state.pods.values():
             if not kept.waits(observed):
                 assert said(kept, observed) == said(anew, observed)
-        assert Numa.of(state).image() == Numa(state).image()
+        zones, again = Numa.of(state), Numa(state)
+        assert zones.image() == again.image()
+        for name in state.shapes:
+            assert [(r, rows.tolist()) for r, rows in zones.filter(name)] == [(r, rows.tolist()) for r, rows in again.filter(name)]
 
 
 def said(index: Volumes, observed: e.PodObserved) -> list[tuple[str, list[bool]]]:
@@ -122,6 +125,10 @@ def test_whatever_a_session_tries_leaves_no_trace(events, data):
     state = then(begin(), *events)
     volumes, numa = Volumes.of(state), Numa.of(state)
     for uid in data.draw(st.lists(maybe(PODS), max_size=8)):
+        numa.filter("numa1")
+        if data.draw(st.booleans()):
+            volumes.restore(uid)
+            numa.restore(uid)
         if uid not in state.pods or data.draw(st.booleans()):
             volumes.remove(uid)
             numa.remove(uid)

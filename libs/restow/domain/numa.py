@@ -23,6 +23,7 @@ from restow.contracts.events import NumaObserved, PodObserved
 from restow.contracts.ids import NodeName, ShapeId
 from restow.contracts.values import PodShape
 from restow.domain import resources as r
+from restow.domain.changes import Changes
 from restow.domain.quantity import CPU
 from restow.domain.state import ClusterState
 from restow.domain.volumes.occupants import Key
@@ -30,10 +31,13 @@ from restow.domain.volumes.occupants import Key
 INIT_CONTAINER = "cannot align init container"
 CONTAINER = "cannot align container"
 POD = "cannot align pod"
+REASONS = (INIT_CONTAINER, CONTAINER, POD)
 
 GUARANTEED = "Guaranteed"
 SINGLE = "single-numa-node"
 SCOPE_POD = "pod"
+KEPT = 4096
+"""Shapes whose answers are kept."""
 _CORE = 1000
 _ABSENT = -1
 """Free amount of a resource that a zone does not report."""
@@ -96,22 +100,34 @@ class Numa:
     def filter(self, shape: ShapeId) -> list[tuple[str, np.ndarray]]:
         """Reason and `(nodes,) bool` rows that fail by it; rules that no row fails by are left out. A row fails by one."""
         self._settle()
-        wanted = demands(self._state.shapes[shape])
-        size = len(self._state.table.names)
-        rows = np.array(sorted(self._single), np.int64)
-        found = []
-        whole = self._whole[rows]
-        for reason, failing in (
-            *self._by_container(rows[~whole], wanted),
-            (POD, self._unfit(self._free[rows[whole]], wanted.pod, rows[whole])),
-        ):
-            if failing.size:
-                mask = np.zeros(size, bool)
-                mask[failing] = True
-                found.append((reason, mask))
-        return found
+        codes = self._codes(shape)
+        return [(reason, rows) for code, reason in enumerate(REASONS, 1) if (rows := codes == code).any()]
 
-    def _by_container(self, rows: np.ndarray, wanted: Demands) -> list[tuple[str, np.ndarray]]:
+    def _codes(self, shape: ShapeId) -> np.ndarray:
+        """Per row 0, or the number of the reason in `REASONS`, `(nodes,) int8`. Kept by shape: only rows that have changed are
+        looked at again."""
+        size = len(self._state.table.names)
+        codes, seen = self._known.get(shape, (np.zeros(size, np.int8), -1))
+        changed = self._changed.since(seen) if seen >= 0 else None
+        looked_at = np.array(sorted(self._single if changed is None else set(changed)), np.int64)
+        if len(codes) < size:
+            codes = np.concatenate([codes, np.zeros(size - len(codes), np.int8)])
+        if changed is None:
+            codes[:] = 0
+        if looked_at.size:
+            codes[looked_at] = 0
+            rows = looked_at[[row in self._single for row in looked_at.tolist()]]
+            wanted = demands(self._state.shapes[shape])
+            whole = self._whole[rows]
+            codes[rows[~whole]] = self._by_container(rows[~whole], wanted)
+            codes[rows[whole]] = np.where(self._fitting(self._free[rows[whole]], wanted.pod).any(axis=1), 0, 3)
+        if len(self._known) >= KEPT:
+            self._known.clear()
+        self._known[shape] = codes, self._changed.position
+        return codes
+
+    def _by_container(self, rows: np.ndarray, wanted: Demands) -> np.ndarray:
+        """The codes of these rows."""
         free = self._free[rows]
         bad_init = np.zeros(len(rows), bool)
         for amounts in wanted.initial:
@@ -127,10 +143,7 @@ class Numa:
                 if column is not None:
                     there = free[every, lowest, column] != _ABSENT
                     free[every[there], lowest[there], column] -= amount
-        return [(INIT_CONTAINER, rows[bad_init]), (CONTAINER, rows[bad & ~bad_init])]
-
-    def _unfit(self, free: np.ndarray, amounts: Amounts, rows: np.ndarray) -> np.ndarray:
-        return rows[~self._fitting(free, amounts).any(axis=1)]
+        return np.where(bad_init, 1, np.where(bad, 2, 0))
 
     def _fitting(self, free: np.ndarray, amounts: Amounts) -> np.ndarray:
         """`(rows, zones) bool`: zones with room for all of it; zones that a node does not have never fit."""
@@ -207,6 +220,8 @@ class Numa:
         self._single: dict[int, NumaObserved] = {}
         self._names: list[NodeName] = []
         self._stale: set[int] = set()
+        self._changed: Changes[int] = Changes()
+        self._known: dict[ShapeId, tuple[np.ndarray, int]] = {}
         self._columns: dict[str, int] = {"": 0}
         self._free = np.full((0, 1, 1), _ABSENT, np.int64)
         self._whole = np.zeros(0, bool)
@@ -252,6 +267,7 @@ class Numa:
     def _settle(self) -> None:
         """Rows whose zones or occupants have changed are worked out again."""
         zones = [(row, self._single[row], self._zones(row)) for row in sorted(self._stale & self._single.keys())]
+        self._changed.extend(self._stale)
         self._stale.clear()
         self._widen(zones)
         for row, fact, free in zones:

@@ -13,11 +13,17 @@ from restow.domain.state import ClusterState
 Key = Callable[[Any], Any]
 
 
+def _log(state: ClusterState, name: str, at: Any) -> None:
+    state.objects.append((name, at))
+    # A service that never looks must not keep them all: asking is what forgets.
+    state.objects.since(state.objects.position)
+
+
 def _kept(name: str, key: Key) -> Callable[[ClusterState, Any], None]:
     def rule(state: ClusterState, event: Any) -> None:
         at = key(event)
         state.put(getattr(state, name), at, event)
-        state.objects.append((name, at))
+        _log(state, name, at)
         state.capacity_epoch += 1
 
     return rule
@@ -29,7 +35,7 @@ def _gone(name: str, key: Key) -> Callable[[ClusterState, Any], None]:
         if state.drop(getattr(state, name), at) is None:
             state.void[str(type(event).__struct_config__.tag)] += 1
             return
-        state.objects.append((name, at))
+        _log(state, name, at)
         state.capacity_epoch += 1
 
     return rule

@@ -68,8 +68,7 @@ class Pool:
             insort(shelf.anywhere, (volume.capacity, volume.name))
             self.anywhere += 1
             return
-        rows = self._nodes.matching(terms)
-        self.changed.extend(rows.tolist())
+        rows = self._note(terms)
         pile = shelf.piles.get(terms)
         if pile is None:
             pile = shelf.piles[terms] = []
@@ -91,14 +90,21 @@ class Pool:
             return
         pile = shelf.piles[terms]
         pile.pop(bisect_left(pile, (capacity, name)))
-        rows = self._nodes.matching(terms)
-        self.changed.extend(rows.tolist())
+        rows = self._note(terms)
         if not pile:
             del shelf.piles[terms]
             for row in rows.tolist():
                 del shelf.of_row[row][terms]
         for row in rows[shelf.largest[rows] == capacity].tolist():
             shelf.largest[row] = max((shelf.piles[t][-1][0] for t in shelf.of_row[row]), default=_NONE)
+
+    def _note(self, terms: Terms) -> np.ndarray:
+        """The rows that these terms match, noted as changed."""
+        rows = self._nodes.matching(terms)
+        self.changed.extend(rows.tolist())
+        # Nobody may ever ask, and asking is what forgets.
+        self.changed.since(self.changed.position)
+        return rows
 
     def reach(self, claim: ClaimObserved) -> np.ndarray:
         """`(nodes,) bool`: rows with a volume that fits the claim, other claims aside."""
