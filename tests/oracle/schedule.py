@@ -1,11 +1,12 @@
 """A session, slowly: one job after another, one pod after another, one node after another.
 
 Jobs in order of priority, then of arrival; a pod without a PodGroup is a job of its own. A gang places its tasks in order
-(priority, then arrival), each on the best node as things stand, and keeps them only if enough of them are placed in the
-end. Pods that ask for nothing (BestEffort) come after all others, as action `backfill` follows `allocate`.
+(priority, then arrival), each on the best node as things stand, until it is ready, and keeps them only then; the rest
+comes one by one, whenever it is the job's turn again. Pods that ask for nothing (BestEffort) come after all others, as action `backfill` follows `allocate`.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from oracle.filters import FILTERS, Filter, pick_devices, reason_counts, why_not
@@ -21,13 +22,15 @@ TASK_KEY = "volcano.sh/task-spec"
 
 @dataclass(frozen=True)
 class Rules:
-    """What a configuration decides. `backfill`: BestEffort pods wait for all others to be served."""
+    """What a configuration decides. `backfill`: BestEffort pods wait for all others to be served. `order`: the job with
+    the least is next; asked again at every turn."""
 
     score: Score = least_allocated
     filters: tuple[Filter, ...] = FILTERS
     schedulers: tuple[str, ...] = ("restow",)
     default_queue: str = "default"
     backfill: bool = True
+    order: Callable[[World, "Job"], tuple] = lambda world, job: (-job.priority, job.arrival)
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def jobs(world: World, rules: Rules) -> list[Job]:
         else:
             arrival = world.arrival.get(key, world.arrival[members[0].pod])
             found.append(Job(group_priority(world, key, members), arrival, tuple(members), key))
-    return sorted(found, key=lambda job: (-job.priority, job.arrival))
+    return found
 
 
 def group_priority(world: World, group: str, members: list[e.PodObserved]) -> int:
@@ -165,22 +168,35 @@ def enough(group: e.PodGroupObserved, having: list[e.PodObserved]) -> bool:
     return len(having) >= group.min_member and all(tasks[t] >= n for t, n in group.min_task_member.items())
 
 
-def place_gang(world: World, job: Job, rules: Rules, result: Result) -> None:
-    """All that must run together, or nothing."""
+def place_gang(world: World, job: Job, rules: Rules, result: Result) -> Job | None:
+    """As many tasks as make the gang ready, or nothing; one task where it is ready already. What is left of the job is
+    returned, to wait for its turn."""
     group = world.groups.get(job.group)
     if group is None or group.invalid or group.deleting or not enough(group, [*members(world, job.group), *job.pods]):
         result.withheld.update((pod.pod, "group") for pod in job.pods)
-        return
-    mark, trial = world.mark(), Result()
-    for pod in job.pods:
-        place(world, pod, rules, trial)
+        return None
+    mark, trial, left = world.mark(), Result(), list(job.pods)
+    while left and not (trial.placed and enough(group, members(world, job.group))):
+        place(world, left.pop(0), rules, trial)
     if not enough(group, members(world, job.group)):
         world.back_to(mark)
         trial.withheld.update((pod, "group") for pod in trial.placed)
         trial.placed.clear()
-    result.placed.update(trial.placed)
-    result.unfit.update(trial.unfit)
-    result.withheld.update(trial.withheld)
+    for kept, found in zip(astuple(result), astuple(trial), strict=True):
+        kept.update(found)
+    return Job(job.priority, job.arrival, tuple(left), job.group) if left else None
+
+
+def astuple(result: Result) -> tuple[dict, dict, dict]:
+    return result.placed, result.unfit, result.withheld
+
+
+def unready_first(world: World, job: Job) -> tuple:
+    """Plugin gang: among equal priorities, gangs that are not ready yet come before those that are, and before lone pods,
+    which are never short of members."""
+    group = world.groups.get(job.group)
+    unready = group is not None and not enough(group, members(world, job.group))
+    return -job.priority, not unready, job.arrival
 
 
 def run(world: World, rules: Rules) -> Result:
@@ -188,9 +204,12 @@ def run(world: World, rules: Rules) -> Result:
     result = Result()
     todo = jobs(world, rules)
     late = [job for job in todo if rules.backfill and not job.group and best_effort(world, job.pods[0])]
-    for job in [*(job for job in todo if job not in late), *late]:
-        if job.group:
-            place_gang(world, job, rules, result)
-        else:
-            place(world, job.pods[0], rules, result)
+    for turn in ([job for job in todo if job not in late], late):
+        while turn:
+            job = min(turn, key=lambda job: rules.order(world, job))
+            turn.remove(job)
+            if not job.group:
+                place(world, job.pods[0], rules, result)
+            elif left := place_gang(world, job, rules, result):
+                turn.append(left)
     return result
