@@ -15,6 +15,7 @@ from a node's truth: then the kubelet rejects a pod (TopologyAffinityError), and
 """
 
 from collections.abc import Sequence
+from typing import Self
 
 import msgspec
 import numpy as np
@@ -81,12 +82,14 @@ class Numa:
         self._state = state
         self._rebuild()
 
-    @staticmethod
-    def of(state: ClusterState) -> "Numa":
+    _KEPT_AS = "numa"
+
+    @classmethod
+    def of(cls, state: ClusterState) -> Self:
         """The index of this state, up to date."""
-        known: Numa | None = state.memo.get("numa")
+        known: Self | None = state.memo.get(cls._KEPT_AS)
         if known is None:
-            known = state.memo["numa"] = Numa(state)
+            known = state.memo[cls._KEPT_AS] = cls(state)
         else:
             known._refresh()
         return known
@@ -316,6 +319,15 @@ class Numa:
         """All that is worked out, to compare with another index."""
         self._settle()
         return self._at, {row: (self._zones(row), bool(self._whole[row])) for row in self._single}
+
+
+class EmptyNuma(Numa):
+    """As if nothing ran anywhere: which nodes will never do (seed 002: whether a node suffices one day)."""
+
+    _KEPT_AS = "numa-empty"
+
+    def _occupant(self, key: Key) -> tuple[int, ShapeId] | None:
+        return None
 
 
 def _gpu_milli(allocatable: Amounts) -> int:

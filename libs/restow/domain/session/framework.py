@@ -46,7 +46,8 @@ Who = PodUid | tuple[ReservationUid, SlotName]
 
 class Filter(Protocol):
     """A rule about nodes that depends on what runs now; registered at `predicate`. Its place in the chain is `stage`
-    (`STAGES`). `shrinks`: placements can only make it remove more. `concerns` is asked for every pod and must be cheap."""
+    (`STAGES`). `shrinks`: placements can only make it remove more. `concerns` is asked for every pod and must be cheap. A rule
+    about room has a method `never`, too: as `failing`, but only rows that would not do if nothing else ran there (seed 002)."""
 
     stage: str
     shrinks: bool

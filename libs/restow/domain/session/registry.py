@@ -7,7 +7,9 @@ from typing import Any
 from restow.contracts.ids import Millis
 from restow.domain.config import PluginConfig, SessionConfig
 from restow.domain.session import actions, plugins
+from restow.domain.session.actions import starving
 from restow.domain.session.run import Session
+from restow.domain.session.starving import Reserved
 from restow.domain.state import ClusterState
 
 Opened = tuple[int, PluginConfig, ModuleType, Any]
@@ -29,6 +31,9 @@ def _read(state: ClusterState) -> tuple[SessionConfig, list[Opened], list[tuple[
 def open_session(state: ClusterState, now: Millis, limit: int) -> Session:
     """With every plugin of the configuration registered, tier by tier. The caller closes it."""
     session = Session(state, now, limit)
+    if state.reserved_on or _serves_starving(state):
+        # No plugin's, so that it holds whichever there are.
+        session.extensions.add_filter(Reserved(state))
     version: list[Hashable] = []
     for tier, plugin, module, args in opened(state):
         session.extensions.opening(tier, plugin)
@@ -43,6 +48,12 @@ def run_actions(session: Session) -> None:
     """One after the other, in the order of the configuration."""
     for module, args in acting(session.state):
         module.run(session, args)
+    if session.state.reserved_on and not _serves_starving(session.state):
+        starving.end_all(session)
+
+
+def _serves_starving(state: ClusterState) -> bool:
+    return any(module is starving for module, _ in acting(state))
 
 
 def opened(state: ClusterState) -> list[Opened]:

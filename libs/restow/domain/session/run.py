@@ -142,6 +142,9 @@ class Session:
                 room &= ~failing
         if not room.any():
             return None
+        reserved = self.state.reserved_tasks.get(pod.pod)
+        if reserved is not None and self.fits_at(pod, row := self.state.table.rows[reserved], concerned):
+            return row
         for scorer in dynamic:
             scores = scorer.scores(pod, room)
             if scores is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid
-from restow.domain.numa import Numa
+from restow.domain.numa import EmptyNuma, Numa
 from restow.domain.session.framework import Who
 from restow.domain.state import ClusterState
 from restow.domain.topology import Subject, Topology
@@ -123,6 +123,9 @@ class NumaZones:
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
         return self._numa.filter(pod.shape)
 
+    def never(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
+        return EmptyNuma.of(self._state).filter(pod.shape)
+
     def placed(self, pod: PodObserved, row: int, volumes: Any) -> None:
         if self._numa.concerns(pod.shape):
             self._numa.add(pod.pod, row, pod)
@@ -171,6 +174,9 @@ class VolumeRules:
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
         return [(reason, rows) for reason, rows in self._volumes.filters(pod) if reason not in self._off]
+
+    def never(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
+        return [(reason, rows) for reason, rows in self.failing(pod) if reason != LIMIT]
 
     def choose(self, pod: PodObserved, row: int) -> tuple[Any, ...]:
         return self._volumes.choose(pod, row)

@@ -1,0 +1,93 @@
+"""A job as this session has left it so far: which of its tasks wait, and whether it is ready, now or under a condition."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from restow.contracts import events as e
+from restow.contracts.ids import PodUid
+from restow.domain.groups import task_of
+from restow.domain.session.framework import Refusal
+from restow.domain.session.jobs import Job, gang, job_of, single
+from restow.domain.session.requests import is_best_effort
+from restow.domain.session.run import Session
+from restow.domain.session.starving.reserved import Reserved
+
+ENQUEUE = "enqueue"
+
+
+class Members:
+    """`job` is as the state has it; `placed` are those of its tasks that this session has placed, `waiting` the others, in
+    task order."""
+
+    __slots__ = ("_rule", "_session", "job", "placed", "waiting")
+
+    def __init__(self, session: Session, rule: Reserved, job: Job) -> None:
+        self._session, self._rule, self.job = session, rule, job
+        placements = session.placements
+        self.placed = [uid for uid in job.tasks if uid in placements]
+        self.waiting = [uid for uid in job.tasks if uid not in placements]
+        if len(self.waiting) > 1:
+            state, order = session.state, session.extensions.at("taskOrder")
+            self.waiting.sort(key=lambda uid: (*[f(state.pods[uid]) for f in order], state.order[uid]))
+
+    @staticmethod
+    def of(session: Session, rule: Reserved, pod: PodUid) -> "Members":
+        """Of the job of a pod that waits."""
+        state = session.state
+        group = job_of(state, state.pods[pod])
+        known = group is not None and group in state.pod_groups
+        return Members(session, rule, gang(state, group) if known and group is not None else single(state, state.pods[pod]))
+
+    def ready(self, more: Iterable[PodUid] = ()) -> bool:
+        """Whether its tasks may start, with these placed in addition."""
+        tasks = [*self.placed, *more]
+        if self.job.group is None:
+            return bool(tasks)
+        pods = self._session.state.pods
+        by_task = Counter(task_of(pods[uid]) for uid in tasks)
+        asked = self._session.extensions.at("jobReady")
+        if not asked:
+            return not self.job.short(len(tasks), by_task)
+        return all(f(self.job, len(tasks), by_task) is not False for f in asked)
+
+    def reserved(self) -> list[PodUid]:
+        return [uid for uid in self.waiting if uid in self._rule]
+
+    def promised(self) -> list[PodUid]:
+        """Tasks that wait with a node in prospect: reserved, nominated, or BestEffort in a gang (reserved nodes admit those,
+        and what they ask for is everywhere)."""
+        state = self._session.state
+        return [
+            uid
+            for uid in self.waiting
+            if uid in self._rule
+            or uid in state.nominations
+            or (self.job.group is not None and is_best_effort(state.shapes[state.pods[uid].shape]))
+        ]
+
+    def condition_ready(self, more: Iterable[PodUid] = ()) -> bool:
+        """Ready on the premise that what is reserved comes true (seed 002, ConditionReady)."""
+        return self.ready([*self.promised(), *more])
+
+    def valid(self) -> bool:
+        """Whether it can be complete at all; `allocate` says what is wrong with it."""
+        for function in self._session.extensions.at("jobValid"):
+            try:
+                function(self.job)
+            except Refusal:
+                return False
+        return True
+
+    def may_run(self) -> bool:
+        """Whether it waits for nodes: it is valid, let in, and its queue has quota."""
+        session = self._session
+        if self.job.group in session.state.unqueued and any(a.name == ENQUEUE for a in session.config.actions):
+            let_in = any(isinstance(x, e.Enqueued) and (x.namespace, x.group) == self.job.group for x in session.events)
+            if not let_in:
+                return False
+        return self.valid() and not session.extensions.first("overused", self.job.queue)
+
+    def may_place(self, pod: e.PodObserved) -> bool:
+        """Whether one of its tasks waits for a node and nothing else."""
+        session, first = self._session, self._session.extensions.first
+        return not (session.offers.awaited(pod) or first("allocatable", self.job, pod) or first("podWaits", pod))

@@ -1,0 +1,188 @@
+"""Nodes that tasks of starving jobs wait for: who may go there, and what fits there one day (seed 002, RULES 002-2).
+
+The rule is the session's, whichever plugins there are: it holds in every action, for new holds and migration targets, too
+(RULES G-8). Exempt are BestEffort tasks, hand-overs of holds, pods that the node was nominated for before, and the reserved
+tasks themselves on their own nodes, one after the other: who comes later leaves to the earlier ones what they asked for.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from restow.contracts.events import PodObserved
+from restow.contracts.ids import NodeName, PodUid
+from restow.contracts.values import DeviceRequest
+from restow.domain import resources
+from restow.domain.quantity import CPU, format_resource
+from restow.domain.session.requests import is_best_effort
+from restow.domain.state import ClusterState
+from restow.domain.table import NO_DEVICE, WHOLE, Vector
+
+RESERVED = "node(s) resource was(were) reserved"
+
+
+class Reserved:
+    """The reservations of a session: those of the state, and what the action `reserve` changes. A filter of the stage
+    "reserved". In a session a node that was reserved stays so, though its task is placed: what is left is shared out in the
+    next one."""
+
+    stage = "reserved"
+    shrinks = True
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._at: dict[PodUid, int] = {}
+        self._on: dict[int, dict[PodUid, None]] = {}
+        self._placed: set[PodUid] = set()
+        self.mask = np.zeros(len(state.table.names), bool)
+        """`(nodes,) bool`: rows with reserved tasks."""
+        for pod, node in state.reserved_tasks.items():
+            self.reserve(pod, state.table.rows[node])
+
+    # -- who is reserved where ---------------------------------------------------------------------------------------
+
+    def __contains__(self, pod: PodUid) -> bool:
+        return pod in self._at
+
+    def tasks(self) -> list[PodUid]:
+        """All that are reserved and not placed in this session, in their turns."""
+        return sorted(self._at.keys() - self._placed, key=self._state.turn)
+
+    def row(self, pod: PodUid) -> int:
+        return self._at[pod]
+
+    def on(self, row: int) -> list[PodUid]:
+        """The tasks reserved on a row that are not placed in this session, in their turns: by priority, then as the log saw
+        them."""
+        return sorted(self._on.get(row, {}).keys() - self._placed, key=self._state.turn)
+
+    def reserve(self, pod: PodUid, row: int) -> None:
+        self._at[pod] = row
+        self._on.setdefault(row, {})[pod] = None
+        self.mask[row] = True
+
+    def release(self, pod: PodUid) -> None:
+        row = self._at.pop(pod)
+        del self._on[row][pod]
+        if not self._on[row]:
+            del self._on[row]
+            self.mask[row] = False
+
+    # -- the filter --------------------------------------------------------------------------------------------------
+
+    def concerns(self, pod: PodObserved) -> bool:
+        return bool(self._on) and not is_best_effort(self._state.shapes[pod.shape])
+
+    def key(self, pod: PodObserved) -> Hashable:
+        return pod.pod if pod.pod in self._at or pod.pod in self._state.nominations else self.stage
+
+    def failing(self, pod: PodObserved) -> Sequence[tuple[str, np.ndarray]]:
+        mask = self.mask
+        row = self._at.get(pod.pod)
+        if row is not None and self._is_its_turn(pod, row):
+            mask = mask.copy()
+            mask[row] = False
+        nomination = self._state.nominations.get(pod.pod)
+        if nomination is not None:
+            mask = mask.copy()
+            mask[self._state.table.rows[nomination.node]] = False
+        return [(RESERVED, mask)]
+
+    def _is_its_turn(self, pod: PodObserved, row: int) -> bool:
+        """Whether it would leave the earlier ones on its node what they ask for."""
+        vectors = [self._state.vectors[self._state.pods[uid].shape] for uid in before(self.on(row), pod.pod)]
+        return not vectors or fits_behind(self._state, row, vectors, self._state.vectors[pod.shape])
+
+    def placed(self, pod: PodObserved, row: int, volumes: Any) -> None:
+        if pod.pod in self._at:
+            self._placed.add(pod.pod)
+
+    def removed(self, pod: PodObserved, row: int) -> None:
+        self._placed.discard(pod.pod)
+
+    def vacated(self, who: Any) -> None: ...
+    def restored(self, who: Any) -> None: ...
+    def close(self) -> None: ...
+
+
+def of(session: Any) -> Reserved:
+    """The session's; it has one where tasks are reserved, or may be in this session (`registry.open_session`)."""
+    return next(rule for rule in session.extensions.filters if isinstance(rule, Reserved))
+
+
+def before(tasks: Sequence[PodUid], pod: PodUid) -> Sequence[PodUid]:
+    """Those that come before this one, which is one of them."""
+    return tasks[: tasks.index(pod)] if pod in tasks else tasks
+
+
+def fits_behind(state: ClusterState, row: int, earlier: Iterable[Vector], v: Vector) -> bool:
+    """Whether a request fits on what is free now, with what the earlier ones ask for set aside."""
+    free, asked = state.table.free[row].tolist(), [*earlier, v]
+    for one in asked:
+        for column, amount in one.items:
+            free[column] -= amount
+    shares = state.table.device_free[row].tolist()
+    return all(free[column] >= 0 for column, _ in v.items) and _share(shares, [one.devices for one in asked])
+
+
+def fits_empty(state: ClusterState, row: int, asked: Sequence[Vector]) -> bool:
+    """Whether all of these fit together on a node on which nothing else runs."""
+    total = state.table.allocatable[row].tolist()
+    for one in asked:
+        for column, amount in one.items:
+            total[column] -= amount
+    shares = [WHOLE for share in state.table.device_free[row].tolist() if share > NO_DEVICE // 2]
+    return all(total[column] >= 0 for one in asked for column, _ in one.items) and _share(shares, [one.devices for one in asked])
+
+
+def _share(shares: list[int], requests: Iterable[DeviceRequest | None]) -> bool:
+    """Whether the devices suffice, chosen one request after the other as `NodeTable.choose_devices` does."""
+    for request in requests:
+        if request is None:
+            continue
+        able = sorted((share, i) for i, share in enumerate(shares) if share >= request.milli)
+        if len(able) < request.count:
+            return False
+        for _, i in able[: request.count]:
+            shares[i] -= request.milli
+    return True
+
+
+# -- in words --------------------------------------------------------------------------------------------------------
+
+
+def sentence(state: ClusterState, pod: PodUid) -> str:
+    """What a reserved task waits for, for people: `reserved on node a (its job starves); waits there for cpu: asks for 3,
+    1 is free`. Empty for any other pod."""
+    node = state.reserved_tasks.get(pod)
+    if node is None:
+        return ""
+    tasks = sorted(state.reserved_on[node], key=state.turn)
+    earlier = before(tasks, pod)
+    v, vectors = state.vectors[state.pods[pod].shape], [state.vectors[state.pods[uid].shape] for uid in earlier]
+    said = f"reserved on node {node} (its job starves)"
+    row = state.table.rows[node]
+    if fits_behind(state, row, vectors, v):
+        return f"{said}, where it fits now; waits for the rest of its job"
+    short = _short(state, node, vectors, v)
+    behind = f", behind {len(earlier)} reserved there before" if earlier else ""
+    return f"{said}; waits there{behind} for {' and '.join(short) or 'GPUs'}"
+
+
+def _short(state: ClusterState, node: NodeName, earlier: Sequence[Vector], v: Vector) -> list[str]:
+    """Each resource that is short, with what is free of it."""
+    by_column = {column: name for name, column in state.table.columns.items()}
+    free = state.table.free[state.table.rows[node]].tolist()
+    for one in earlier:
+        for column, amount in one.items:
+            free[column] -= amount
+    lacking = {by_column[c]: (amount, max(free[c], 0)) for c, amount in v.items if free[c] < amount}
+    return [_shortage(name, *lacking[name]) for name in resources.ordered(lacking)]
+
+
+def _shortage(resource: str, asked: int, free: int) -> str:
+    if resource == resources.GPU_MILLI:
+        # Thousandths, as those of cpu are.
+        return f"gpu: asks for {format_resource(CPU, asked)}, {format_resource(CPU, free)} is free"
+    return f"{resource}: asks for {format_resource(resource, asked)}, {format_resource(resource, free)} is free"
