@@ -25,13 +25,15 @@ class Changes(Generic[T]):
         return self._base + len(self._items)
 
     def since(self, position: int) -> Sequence[T] | None:
-        """Must be asked for now and then: it is what forgets."""
-        if len(self._items) > 2 * KEPT:
-            self._base += len(self._items) - KEPT
-            del self._items[:-KEPT]
         if position < self._base:
             return None
         return self._items[position - self._base :]
+
+    def trim(self) -> None:
+        """Forget what is long ago. Called after every commit."""
+        if len(self._items) > 2 * KEPT:
+            self._base += len(self._items) - KEPT
+            del self._items[:-KEPT]
 
     def forget(self) -> None:
         """Everything may have changed: whoever has looked starts anew."""

@@ -34,6 +34,8 @@ def fold(state: ClusterState, seq: int, family: str, time: Millis, decisions: It
     state.last[family] = seq
     for decision in decisions:
         apply(state, decision.events)
+    for changes in (state.moved, state.changed_rows, state.objects, state.table.dirty):
+        changes.trim()
 
 
 def apply(state: ClusterState, events: Sequence[Any]) -> None:

@@ -6,6 +6,8 @@ Each bumps the capacity epoch: pods that wait may fit now.
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from restow.contracts import events as e
 from restow.domain.evolve.rules import Rules
 from restow.domain.state import ClusterState
@@ -13,17 +15,11 @@ from restow.domain.state import ClusterState
 Key = Callable[[Any], Any]
 
 
-def _log(state: ClusterState, name: str, at: Any) -> None:
-    state.objects.append((name, at))
-    # A service that never looks must not keep them all: asking is what forgets.
-    state.objects.since(state.objects.position)
-
-
 def _kept(name: str, key: Key) -> Callable[[ClusterState, Any], None]:
     def rule(state: ClusterState, event: Any) -> None:
         at = key(event)
         state.put(getattr(state, name), at, event)
-        _log(state, name, at)
+        state.objects.append((name, at))
         state.capacity_epoch += 1
 
     return rule
@@ -35,7 +31,7 @@ def _gone(name: str, key: Key) -> Callable[[ClusterState, Any], None]:
         if state.drop(getattr(state, name), at) is None:
             state.void[str(type(event).__struct_config__.tag)] += 1
             return
-        _log(state, name, at)
+        state.objects.append((name, at))
         state.capacity_epoch += 1
 
     return rule
@@ -55,7 +51,7 @@ def _path(event: Any) -> str:
 
 def pod_group_observed(state: ClusterState, event: e.PodGroupObserved) -> None:
     key = (event.namespace, event.name)
-    known = state.pod_groups.get(key)
+    known, waited = state.pod_groups.get(key), key in state.unqueued
     if known is not None and known.uid != event.uid:
         state.drop(state.enqueued, key)
     if key not in state.enqueued and event.phase in ("", "Pending"):
@@ -66,6 +62,10 @@ def pod_group_observed(state: ClusterState, event: e.PodGroupObserved) -> None:
         state.clock += 1
         state.put(state.group_order, key, state.clock)
     state.put(state.pod_groups, key, event)
+    if known is not None and replace(known, phase=event.phase) == event and (key in state.unqueued) == waited:
+        # Most often our own writing: nothing to consider anew.
+        state.touched.groups[key] = None
+        return
     _regrouped(state, key)
 
 

@@ -6,8 +6,6 @@ is first touched. Beside the arrays each touched row is kept as plain integers, 
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from restow.contracts.values import DeviceShare
 from restow.domain.table import NodeTable, Vector
 
@@ -22,7 +20,7 @@ class Board:
         self.table = table
         self.changes: list[int] = []
         self.contents: dict[int, int] = {}
-        self._saved: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._saved: dict[int, tuple[list[int], list[int]]] = {}
         self._lists: dict[int, tuple[list[int], list[int]]] = {}
 
     def row(self, row: int) -> tuple[list[int], list[int]]:
@@ -42,9 +40,9 @@ class Board:
 
     def _charge(self, row: int, v: Vector, devices: Iterable[DeviceShare], sign: int) -> None:
         table = self.table
-        if row not in self._saved:
-            self._saved[row] = table.free[row].copy(), table.device_free[row].copy()
         free, shares = self.row(row)
+        if row not in self._saved:
+            self._saved[row] = free[:], shares[:]
         for column, amount in v.items:
             free[column] -= amount * sign
         table.free[row] = free

@@ -15,8 +15,9 @@ from restow.domain.reservation.match import counts_match, owned
 from restow.domain.state import ClusterState
 from restow.domain.table import NO_DEVICE
 
-Admits = Callable[[PodObserved, int, tuple[ReservationUid, SlotName]], bool]
-"""Whether rules that depend on what runs let a pod run on a row, the hold itself not counted."""
+Admits = Callable[[PodObserved, int, tuple[ReservationUid, SlotName], bool], bool]
+"""Whether rules that depend on what runs let a pod run on a row, the hold itself not counted; the last says that specs are
+equal, and most rules are skipped."""
 
 Key = tuple[str, str, str]
 """Namespace of the Reservation (empty for all), and something that a pod must have to be its owner: a label and its value,
@@ -34,7 +35,7 @@ class Offers:
     Within a session room only shrinks (but for hand-overs to smaller pods, which make another session due), so what did not
     admit a shape once is not asked again."""
 
-    def __init__(self, state: ClusterState, admits: Admits = lambda pod, row, hold: True) -> None:
+    def __init__(self, state: ClusterState, admits: Admits = lambda pod, row, hold, equal: True) -> None:
         self._state = state
         self._admits = admits
         self._now: dict[tuple[ReservationUid, SlotName], Slot] = {}
@@ -83,6 +84,19 @@ class Offers:
         self._places.pop(handed.reservation, None)
         return slot
 
+    def is_held(self, uid: ReservationUid, name: SlotName) -> bool:
+        """Whether the place is held, and this session has not handed it over."""
+        return self._slot(uid, name).phase is SlotPhase.HELD
+
+    def lost(self, uid: ReservationUid, name: SlotName) -> None:
+        """The session gives this hold up; `held_again` takes it back."""
+        self._now[uid, name] = replace(self._slot(uid, name), phase=SlotPhase.PENDING)
+        self._places.pop(uid, None)
+
+    def held_again(self, uid: ReservationUid, name: SlotName) -> None:
+        self._now[uid, name] = replace(self._slot(uid, name), phase=SlotPhase.HELD)
+        self._places.pop(uid, None)
+
     def _slot(self, uid: ReservationUid, name: SlotName) -> Slot:
         return self._now.get((uid, name)) or self._state.slots[uid][name]
 
@@ -110,7 +124,7 @@ class Offers:
                 continue
             for name, slot in self._held(uid, record, pod):
                 devices = _admit(state, pod, slot, record)
-                if devices is not None and self._admits(pod, state.table.rows[slot.node], (uid, name)):
+                if devices is not None and self._admits(pod, state.table.rows[slot.node], (uid, name), by_spec(record)):
                     return HandedOver(uid, name, pod.pod, slot.node, devices)
             self._refused.setdefault(uid, set()).add(tried)
         return None
@@ -145,7 +159,7 @@ class Offers:
 
     def _counts_match(self, record: Reservation, pod: PodObserved) -> bool:
         group = group_of(pod)
-        if group is None or record.spec is None or record.spec.match_policy != "PodSpec":
+        if group is None or not by_spec(record):
             return True
         key = (record.fact.reservation, group)
         known = self._groups.get(key)
@@ -178,8 +192,7 @@ def _since(migration: Migration) -> int:
 
 def _digest(state: ClusterState, record: Reservation, shape) -> str:
     """What must be equal between a place and a pod."""
-    by_spec = record.spec is not None and record.spec.match_policy == "PodSpec"
-    return state.shapes[shape].spec_digest if by_spec else ""
+    return state.shapes[shape].spec_digest if by_spec(record) else ""
 
 
 def _needed(rule: OwnerRule) -> tuple[str, str]:
@@ -216,6 +229,11 @@ def is_migration_hold(state: ClusterState, record: Reservation) -> bool:
     return migration is not None and migration.reservation == record.fact.reservation
 
 
+def by_spec(record: Reservation) -> bool:
+    """Whether owners match by an equal pod spec (RULES G-4)."""
+    return record.spec is not None and record.spec.match_policy == "PodSpec"
+
+
 def slot_order(name: str) -> tuple[str, int]:
     task, _, index = name.rpartition("-")
     return task, int(index)
@@ -229,16 +247,16 @@ def _admit(state: ClusterState, pod: PodObserved, slot: Slot, record: Reservatio
     node = state.nodes.get(slot.node)
     if row is None or node is None or (pod.pinned_node and pod.pinned_node != slot.node):
         return None
-    by_spec = record.spec is not None and record.spec.match_policy == "PodSpec"
-    if by_spec:
+    equal = by_spec(record)
+    if equal:
         if not node.ready or repelled(state.shapes[pod.shape], node):
             return None
     elif not static_mask(state, pod.shape)[row]:
         return None
-    return _room(state, row, pod, slot, by_spec)
+    return _room(state, row, pod, slot, equal)
 
 
-def _room(state: ClusterState, row: int, pod: PodObserved, slot: Slot, by_spec: bool) -> tuple[DeviceShare, ...] | None:
+def _room(state: ClusterState, row: int, pod: PodObserved, slot: Slot, equal: bool) -> tuple[DeviceShare, ...] | None:
     """Equal specs need no room but what admission has added to the pod's (a LimitRange's defaults are not compared): that
     must fit, or the hand-over would promise the same room twice."""
     table = state.table
@@ -246,13 +264,13 @@ def _room(state: ClusterState, row: int, pod: PodObserved, slot: Slot, by_spec: 
     place = np.zeros(table.free.shape[1], np.int64)
     place[held.columns] = held.amounts
     short = table.free[row, v.columns] + place[v.columns] < v.amounts
-    if by_spec:
+    if equal:
         short &= v.amounts > place[v.columns]
     if short.any():
         return None
     if v.devices == held.devices:
         # A device that the node has lost meanwhile is nobody's; one that facts have over-committed fits nothing.
-        least = NO_DEVICE // 2 if by_spec else 0
+        least = NO_DEVICE // 2 if equal else 0
         shares = table.device_free[row]
         if all(d.index < len(shares) and shares[d.index] >= least for d in slot.devices):
             return slot.devices

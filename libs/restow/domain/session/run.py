@@ -2,7 +2,9 @@
 
 from collections.abc import Hashable
 from typing import Any
+
 import numpy as np
+from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, NodeName, PodUid, ReservationUid, ShapeId, SlotName
@@ -78,6 +80,14 @@ class Session:
         """The index of who is where, shared by the plugins that ask it."""
         self.victims: dict[PodUid, PodUid] = {}
         """Pods that this session evicts, and for whom."""
+        self.nominated: dict[PodUid, Fit] = {}
+        """Pods that this session holds freed capacity for."""
+        self.ended: set[PodUid] = set()
+        """Pods whose nomination this session has ended."""
+        self.coming: Any = None
+        """What rows will have free besides, once somebody has asked (`coming.of`)."""
+        self.shared: dict[str, Any] = {}
+        """What several plugins of this session use."""
         self._jobs: dict[PodUid, Job] = {}
         self.handing_over = False
         """Whether the action `reserve` has come before `allocate`."""
@@ -132,6 +142,9 @@ class Session:
             if row is None or not self.fits_at(pod, row, concerned):
                 return None
             return row
+        reserved = self.state.reserved_tasks.get(pod.pod)
+        if reserved is not None and self.fits_at(pod, row := self.state.table.rows[reserved], concerned):
+            return row
         dynamic = [scorer for scorer in self.extensions.dynamic if scorer.concerns(pod)]
         if not concerned and not dynamic:
             return self.placer.best(pod.shape)
@@ -142,9 +155,6 @@ class Session:
                 room &= ~failing
         if not room.any():
             return None
-        reserved = self.state.reserved_tasks.get(pod.pod)
-        if reserved is not None and self.fits_at(pod, row := self.state.table.rows[reserved], concerned):
-            return row
         for scorer in dynamic:
             scores = scorer.scores(pod, room)
             if scores is not None:
@@ -203,7 +213,11 @@ class Session:
         slot = self.offers.take(handed)
         row = self.state.table.rows[slot.node]
         self.vacate(row, (handed.reservation, handed.slot), slot)
-        self.place(job, pod, Fit(row, handed.devices))
+        chooser = self.extensions.volumes
+        volumes = chooser.choose(pod, row) if pod.claims and chooser is not None else ()
+        if volumes:
+            handed = replace(handed, volumes=volumes)
+        self.place(job, pod, Fit(row, handed.devices, volumes))
         if slot.node in self.state.nominated_on:
             self._leave_the_rest(row, pod, slot)
         return handed
@@ -233,9 +247,14 @@ class Session:
         taken = set(self.placements[pod.pod].devices)
         self.board.take(row, vector_of(rest), [d for d in slot.devices if d not in taken])
 
-    def admits(self, pod: e.PodObserved, row: int, hold: tuple[ReservationUid, SlotName]) -> bool:
-        """Whether rules that depend on what runs let the pod run there in place of the hold."""
+    def admits(self, pod: e.PodObserved, row: int, hold: tuple[ReservationUid, SlotName], equal: bool) -> bool:
+        """Whether rules that depend on what runs let the pod run there in place of the hold. Where specs are `equal` only
+        volumes count: a pod cannot start without them."""
+        if pod.claims and self.extensions.first("podWaits", pod):
+            return False
         concerned = self.concerned(pod)
+        if equal:
+            concerned = [rule for rule in concerned if rule.stage == "volumes"]
         if not concerned:
             return True
         # All are told, for one that refuses nothing itself keeps the index of the others.
@@ -262,6 +281,8 @@ class Session:
         used = self.usage(queue)
         for column, amount in items:
             used[column] = used.get(column, 0) + amount * sign
+        for heard in self.extensions.at("charged"):
+            heard(queue, items, sign)
 
     def charge_queue(self, queue: str, shape: ShapeId, sign: int) -> None:
         """For what is charged otherwise than by `place`: holds, victims."""

@@ -103,7 +103,7 @@ class Pool:
         rows = self._nodes.matching(terms)
         self.changed.extend(rows.tolist())
         # Nobody may ever ask, and asking is what forgets.
-        self.changed.since(self.changed.position)
+        self.changed.trim()
         return rows
 
     def reach(self, claim: ClaimObserved) -> np.ndarray:
