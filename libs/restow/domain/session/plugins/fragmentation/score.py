@@ -22,8 +22,8 @@ from restow.domain.session.scoring import SCALE, share, shares
 from restow.domain.state import ClusterState
 from restow.domain.table import NO_DEVICE, WHOLE
 
-PACKING = 200
-"""Of SCALE. About 80 thousandths of a GPU in growth are worth as much as the whole of it."""
+PACKING = 250
+"""Of SCALE. About 100 thousandths of a GPU in growth are worth as much as the whole of it."""
 
 CURVE = (
     0, 622, 1225, 1792, 2311, 2773, 3176, 3520, 3808, 4047, 4241, 4399, 4526, 4627, 4707, 4770, 4820, 4859, 4890, 4914, 4933,
@@ -61,20 +61,20 @@ _CURVE = np.array(CURVE, np.int64)
 
 class Packed(msgspec.Struct, frozen=True):
     """How much would stay idle, 0 (nothing) to SCALE. GPU share and cpu are measured against the node that has most of them.
-    For a pod that shares a GPU, GPU share counts four times as much as cpu: what it does not fill, few can. For all others
-    both count the same."""
+    For a pod that shares a GPU, GPU share counts three times as much as cpu: what it does not fill, few can. For all others
+    it counts two thirds: what strands whole GPUs is a lack of cpu."""
 
     devices: int
     cpu: int
 
     def idle(self, shared: bool, gpu: int, cpu: int) -> int:
         a, b = share(max(gpu, 0), self.devices), share(max(cpu, 0), self.cpu)
-        return (4 * a + b) // 5 if shared else (a + b) // 2
+        return (3 * a + b) // 4 if shared else (2 * a + 3 * b) // 5
 
     def idles(self, shared: bool, gpu: np.ndarray, cpu: np.ndarray) -> np.ndarray:
         whole = np.ones(len(gpu), np.int64)
         a, b = shares(np.maximum(gpu, 0), whole * self.devices), shares(np.maximum(cpu, 0), whole * self.cpu)
-        return (4 * a + b) // 5 if shared else (a + b) // 2
+        return (3 * a + b) // 4 if shared else (2 * a + 3 * b) // 5
 
 
 class Gradient(msgspec.Struct, frozen=True):
