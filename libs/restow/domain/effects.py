@@ -5,7 +5,7 @@ Every effect is safe to repeat and safe to be late (DESIGN 5). `kube/effects` an
 
 import msgspec
 
-from restow.contracts.ids import MigrationId, NodeName, PodUid, ReservationUid, ShapeId
+from restow.contracts.ids import MigrationId, NodeName, PodUid, ReservationUid
 from restow.contracts.values import DeviceShare
 
 
@@ -28,6 +28,19 @@ class BindClaim(Effect):
     node: NodeName
 
 
+class EvictVictim(Effect):
+    """Evict a pod in favour of another (`ClusterState.victims_of`), through the Eviction API."""
+
+    pod: PodUid
+
+
+class TellNominated(Effect):
+    """Write the pod's `status.nominatedNodeName`."""
+
+    pod: PodUid
+    node: NodeName
+
+
 class TellUnschedulable(Effect):
     """Write the pod's PodScheduled condition and an Event. `key` leads to why it waits (`ClusterState.waiting`)."""
 
@@ -39,6 +52,21 @@ class WriteReservationStatus(Effect):
     """`version` is the log sequence as of which the status is written: a later one is another effect."""
 
     reservation: ReservationUid
+    version: int
+
+
+class WritePodGroupStatus(Effect):
+    """Phase, counts and conditions of a PodGroup; `version` as above."""
+
+    namespace: str
+    group: str
+    version: int
+
+
+class WriteQueueStatus(Effect):
+    """Counts and use of a Queue; `version` as above."""
+
+    queue: str
     version: int
 
 

@@ -81,6 +81,7 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
     waiting: dict[str, Waiting]
     nominations: dict[PodUid, Nomination]
     victims_of: dict[PodUid, Victim]
+    stuck: dict[PodUid, Millis]
     reserved_tasks: dict[PodUid, NodeName]
     reservations: dict[ReservationUid, Reservation]
     slots: dict[ReservationUid, dict[SlotName, Slot]]
@@ -141,6 +142,7 @@ def dump(state: ClusterState) -> bytes:
         waiting=state.waiting,
         nominations=state.nominations,
         victims_of=state.victims_of,
+        stuck=state.stuck,
         reserved_tasks=state.reserved_tasks,
         reservations=state.reservations,
         slots=state.slots,
@@ -238,6 +240,7 @@ def _objects(state: ClusterState, image: _Image) -> None:
     state.numa = {n.node: n for n in image.numa}
     state.unselected.update(image.unselected)
     state.victims_of.update(image.victims_of)
+    state.stuck.update(image.stuck)
 
 
 def _nominations(state: ClusterState, image: _Image) -> None:

@@ -146,6 +146,8 @@ class ClusterState:
         self.nominations: dict[PodUid, Nomination] = {}
         self.nominated_on: dict[NodeName, dict[PodUid, None]] = {}
         self.victims_of: dict[PodUid, Victim] = {}
+        self.stuck: dict[PodUid, Millis] = {}
+        """Pods whose eviction was refused or did not come about: until when they are not chosen as victims again."""
         self.reserved_tasks: dict[PodUid, NodeName] = {}
         self.reserved_on: dict[NodeName, dict[PodUid, None]] = {}
 
@@ -396,6 +398,12 @@ class ClusterState:
         if nomination is None:
             return
         self.drop_in(self.nominated_on, nomination.node, pod)
+        for victim in nomination.victims:
+            # Who has not been told to go yet stays: nobody needs its room any more.
+            chosen = self.victims_of.get(victim)
+            if chosen is not None and chosen.by == pod:
+                self.drop(self.victims_of, victim)
+                self.touched.pods[victim] = None
         row = self.table.rows.get(nomination.node)
         if row is not None and (nomination.held or nomination.held_devices):
             self._charge(row, vector_of(nomination.held), nomination.held_devices, -1, Kind.HELD)
@@ -459,8 +467,8 @@ class ClusterState:
         for key in list(self.held_on.get(name, ())):
             self._lose(name, key)
         for pod in list(self.nominated_on.get(name, ())):
-            self.drop(self.nominations, pod)
-            self.drop_in(self.nominated_on, name, pod)
+            self.denominate(pod, placing=True)
+            self.requeue(pod)
         for pod in list(self.reserved_on.get(name, ())):
             self.unreserve(pod)
         self.changed_rows.append(self.table.rows[name])

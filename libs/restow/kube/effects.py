@@ -223,6 +223,20 @@ class Effects:
 
         return await self._bounded(attempt)
 
+    async def patch_nominated_node(self, pod: PodRef, node: str) -> PatchOutcome:
+        """Sets `status.nominatedNodeName`, as kube-scheduler does for a preemptor."""
+        patch = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}}
+
+        async def attempt() -> PatchOutcome:
+            try:
+                await self._client.patch(_path(pod, "status"), patch, "strategic")
+                return Done()
+            except ApiStatus as status:
+                outcome = await self._after_patch(pod, status)
+                return outcome if not isinstance(outcome, AlreadyTerminating) else Done()
+
+        return await self._bounded(attempt)
+
     # -- within ----------------------------------------------------------------------------------------------------------
 
     async def _after_patch(self, pod: PodRef, status: ApiStatus) -> AbortOutcome:

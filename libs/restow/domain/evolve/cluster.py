@@ -99,8 +99,12 @@ def pod_gone(state: ClusterState, event: e.PodGone) -> None:
     state.settle(uid)
     state.drop(state.placed, uid)
     state.drop(state.victims_of, uid)
+    state.drop(state.stuck, uid)
     state.requeue(uid)
     _touch(state, uid)
+    group = groups.group_of(state.pods[uid])
+    if group is not None:
+        state.touched.groups[group] = None
     state.regroup(state.pods[uid], None)
     state.drop(state.pods, uid)
     state.drop(state.order, uid)

@@ -3,14 +3,34 @@
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.contracts.ids import ReservationUid
+from restow.contracts.ids import Millis, ReservationUid
 from restow.contracts.values import ClaimChoice
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.evolve.places import drop_place, put_place, tally_of
 from restow.domain.evolve.reservations import SUPERSEDED, alive, ask, forget_if_over, places, rephase
 from restow.domain.evolve.rules import Rules
-from restow.domain.records import FINAL, Nomination, Placement, ReservationPhase, SlotPhase, Victim, Waiting
+from restow.domain.records import (
+    FINAL,
+    Nomination,
+    Placement,
+    ReservationPhase,
+    Slot,
+    SlotPhase,
+    Victim,
+    Waiting,
+)
 from restow.domain.state import ClusterState
+
+PREEMPTED = "Preempted"
+"""Why a hold is released that had no owner yet when somebody of a higher priority needed its room (RULES G-7)."""
+DEADLINE = "Deadline"
+"""Why a nomination ends whose victims did not go in time, and with it what was asked of them."""
+REFUSED = "Refused"
+"""How the reason begins where the API will never evict a victim."""
+AGAIN = 600_000
+"""Milliseconds after which a pod may be chosen again whose eviction did not come about in time: a budget that has held it up
+would most likely do so again, while others may go."""
+NEVER = Millis(1 << 60)
 
 
 def _void(state: ClusterState, event: e.Event) -> None:
@@ -100,7 +120,10 @@ def hold_released(state: ClusterState, event: e.HoldReleased) -> None:
     state.unhold(uid, event.slot, slot)
     state.top_up(slot.node)
     record = state.reservations[uid]
-    if event.reason == SUPERSEDED and alive(record) and record.spec is not None:
+    if event.reason == PREEMPTED and alive(record):
+        # Its place waits again, in its turn.
+        ask(state, uid, event.slot, Slot(slot.shape, slot.task))
+    elif event.reason == SUPERSEDED and alive(record) and record.spec is not None:
         # Nothing was lost: the accepted generation asks for it in another shape, or not at all.
         drop_place(state, uid, event.slot)
         asked = places(record.spec).get(event.slot)
@@ -168,11 +191,19 @@ def preempted(state: ClusterState, event: e.Preempted) -> None:
 def preemption_ended(state: ClusterState, event: e.PreemptionEnded) -> None:
     if state.drop(state.victims_of, event.pod) is None:
         return _void(state, event)
+    if event.reason == DEADLINE:
+        state.put(state.stuck, event.pod, Millis(state.time + AGAIN))
+    elif event.reason.startswith(REFUSED):
+        state.put(state.stuck, event.pod, NEVER)
     state.touched.pods[event.pod] = None
 
 
 def nominated(state: ClusterState, event: e.Nominated) -> None:
     if not state.awaits_placement(event.pod) or event.node not in state.table.rows:
+        # Facts came in between: nobody is evicted for it.
+        for victim in event.victims:
+            if victim in state.victims_of and state.victims_of[victim].by == event.pod:
+                state.drop(state.victims_of, victim)
         return _void(state, event)
     v = state.vectors[state.pods[event.pod].shape]
     state.nominate(event.pod, Nomination(event.node, event.deadline, v.items, event.devices, event.victims))

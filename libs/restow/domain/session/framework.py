@@ -36,6 +36,7 @@ POINTS = {
     "preemptive": "enablePreemptive",
     "allocated": "",
     "deallocated": "",
+    "charged": "",
 }
 """Extension point → the switch that turns a plugin off there; events have none."""
 
@@ -174,8 +175,30 @@ class Extensions:
         return tuple([function(item) for function in self._flat[point]])
 
     def all(self, point: str, *args: Any) -> bool:
-        """Whether every plugin agrees; True where none has anything to say."""
-        return all(function(*args) for function in self._flat[point])
+        """Whether no plugin objects (False); True where none has anything to say."""
+        return all(function(*args) is not False for function in self._flat[point])
+
+    def agreed(self, point: str, *args: Any) -> bool:
+        """The same tier by tier, as Volcano asks at jobPipelined: False ends it, None abstains, and after a tier in which
+        somebody says True later ones are not asked."""
+        for tier in self._tiers[point]:
+            answers = [function(*args) for _, function in tier]
+            if False in answers:
+                return False
+            if True in answers:
+                return True
+        return True
+
+    def agree(self, point: str, *args: Any) -> bool:
+        """The first tier that has anything to say decides: all of it must agree. False where nobody has."""
+        for tier in self._tiers[point]:
+            if tier:
+                return all(function(*args) for _, function in tier)
+        return False
+
+    def every_tier(self, point: str, plugin: str) -> bool:
+        """Whether this plugin is heard in every tier that has anything to say."""
+        return all(any(name == plugin for name, _ in tier) for tier in self._tiers[point] if tier)
 
     def first(self, point: str, *args: Any) -> Any:
         """The first answer that is not empty: a reason why not."""

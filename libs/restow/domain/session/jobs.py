@@ -5,6 +5,7 @@ A job is a PodGroup's pods, a single pod, or the places of a Reservation (seed 0
 """
 
 from collections import Counter
+from collections.abc import Container
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PodUid, ReservationUid
@@ -47,6 +48,17 @@ class Job:
             return True
         more = by_task or Counter()
         return any(self.ready_by_task[t] + more[t] < n for t, n in self.need_by_task.items())
+
+    def count(self, state: ClusterState, placed: Container[PodUid]) -> None:
+        """Those of its tasks that have found a place meanwhile are ready now."""
+        left: list[PodUid] = []
+        for uid in self.tasks:
+            if uid in placed:
+                self.ready += 1
+                self.ready_by_task[task_of(state.pods[uid])] += 1
+            else:
+                left.append(uid)
+        self.tasks = left
 
     def __repr__(self) -> str:
         return f"<job {self.key} of {self.queue}: {len(self.tasks)} wait, {self.ready} ready of {self.need}>"

@@ -1,45 +1,143 @@
-"""Pods that freed capacity is held for (RULES 004-6): placed as soon as all of it is held, given up at their deadline."""
+"""Pods that freed capacity is held for (RULES 004-6): placed as soon as all of it is held, given up at their deadline.
+
+What is held for the members of a gang that is not complete is used together or not at all.
+"""
+
+from collections import Counter
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
+from restow.domain.evolve.session import DEADLINE, REFUSED
+from restow.domain.groups import Group, task_of
 from restow.domain.records import Nomination
+from restow.domain.session.jobs import Job, gang, job_of
 from restow.domain.session.run import Fit, Session
+from restow.domain.state import ClusterState
 from restow.domain.table import vector_of
 
-DEADLINE = "Deadline"
 NO_LONGER_FITS = "NoLongerFits"
+GANG_BROKEN = "GangNotComplete"
+"""Why what is held for other members of a gang ends with one of them."""
 
 
 def settle_nominations(session: Session) -> None:
+    """First those that can be used, asked with queues as they are; then what is still promised counts for its queue."""
     state = session.state
+    gangs: dict[Group, list[PodUid]] = {}
     for pod, nomination in list(state.nominations.items()):
-        if nomination.complete:
-            _take(session, pod, nomination)
-        elif nomination.deadline <= session.now:
-            give_up(session, pod, nomination, DEADLINE)
+        group = job_of(state, state.pods[pod])
+        if group is not None and group in state.pod_groups:
+            gangs.setdefault(group, []).append(pod)
+        elif not (nomination.complete and _take(session, pod, nomination)):
+            _may_wait(session, pod, nomination)
+    for group, pods in gangs.items():
+        _settle_gang(session, gang(state, group), pods)
+    _promise(session)
 
 
-def _take(session: Session, uid: PodUid, nomination: Nomination) -> None:
-    """Its room is there; every rule about the node is asked once more."""
+def _take(session: Session, uid: PodUid, nomination: Nomination) -> bool:
+    """Its room is there; every rule about the node, and its queue, are asked once more."""
     state = session.state
     pod = state.pods[uid]
     row = state.table.rows[nomination.node]
     session.board.give(row, vector_of(nomination.held), nomination.held_devices)
-    if not session.fits_at(pod, row, session.concerned(pod)):
+    fits = session.fits_at(pod, row, session.concerned(pod))
+    if not fits or session.extensions.first("allocatable", session.job_for(uid), pod):
         session.board.take(row, vector_of(nomination.held), nomination.held_devices)
-        give_up(session, uid, nomination, NO_LONGER_FITS)
-        return
-    volumes = session.fit_at(pod, row).volumes
-    fit = Fit(row, nomination.devices, volumes)
+        return False
+    fit = Fit(row, nomination.devices, session.fit_at(pod, row).volumes)
     session.place(session.job_for(uid), pod, fit)
     session.events.append(session.placed_event(pod, fit))
+    return True
 
 
-def give_up(session: Session, uid: PodUid, nomination: Nomination, reason: str) -> None:
-    """Victims that have not been told to go yet stay."""
+def _may_wait(session: Session, uid: PodUid, nomination: Nomination) -> None:
+    """Until its deadline, while somebody is still to go from its node."""
+    if nomination.deadline <= session.now:
+        give_up(session, uid, DEADLINE)
+    elif nomination.complete and not _leaving(session.state, nomination):
+        give_up(session, uid, NO_LONGER_FITS)
+
+
+def _leaving(state: ClusterState, nomination: Nomination) -> bool:
+    return any(state.charges[u].releasing or u in state.victims_of for u in state.on_node.get(nomination.node, ()))
+
+
+def _settle_gang(session: Session, job: Job, pods: list[PodUid]) -> None:
+    """All that are held for an incomplete gang are placed with the one that completes it."""
     state = session.state
-    session.events.append(e.NominationEnded(uid, reason))
-    for victim in nomination.victims:
+    events, taken = len(session.events), []
+    by_task: Counter[str] = Counter()
+    for uid in pods:
+        if state.nominations[uid].complete and _take(session, uid, state.nominations[uid]):
+            taken.append(uid)
+            by_task[task_of(state.pods[uid])] += 1
+    if any(not ready(job, len(taken), by_task) for ready in session.extensions.at("jobReady")):
+        for uid in reversed(taken):
+            nomination = state.nominations[uid]
+            session.unplace(session.job_for(uid), state.pods[uid])
+            session.board.take(state.table.rows[nomination.node], vector_of(nomination.held), nomination.held_devices)
+        del session.events[events:]
+        # Those that fit wait for the others.
+        fitting, taken = taken, []
+    else:
+        fitting = []
+    for uid in pods:
+        if uid in session.ended or uid in taken:
+            continue
+        if uid not in fitting:
+            _may_wait(session, uid, state.nominations[uid])
+        elif state.nominations[uid].deadline <= session.now:
+            give_up(session, uid, DEADLINE)
+
+
+def _promise(session: Session) -> None:
+    """Queues are charged for what is held for their pods, and no longer for those that were chosen to go."""
+    state = session.state
+    for uid in state.nominations:
+        if uid not in session.placements and uid not in session.ended:
+            session.charge_queue(session.job_for(uid).queue, state.pods[uid].shape, 1)
+    for uid, victim in state.victims_of.items():
+        if victim.by not in session.ended and victim.by not in session.placements:
+            charge = state.charges[uid]
+            session.charge_queue(charge.queue, charge.shape, -1)
+
+
+def give_up(session: Session, uid: PodUid, reason: str) -> None:
+    ended = ending(session.state, uid, reason, session.ended)
+    session.events += ended
+    session.ended.update(event.pod for event in ended if isinstance(event, e.NominationEnded))
+
+
+def ending(state: ClusterState, uid: PodUid, reason: str, ended: set[PodUid] | frozenset[PodUid] = frozenset()) -> list[e.Event]:
+    """What ends with a nomination: victims that have not been told to go yet stay, and what is held for the other members
+    of a gang that cannot be complete without it is freed, too. `ended` has ended already."""
+    events = _one_ends(state, uid, reason)
+    group = job_of(state, state.pods[uid])
+    if group is None or group not in state.pod_groups:
+        return events
+    job = gang(state, group)
+    others = [u for u in job.tasks if u in state.nominations and u != uid and u not in ended]
+    if job.short() and job.short(len(others), Counter(task_of(state.pods[u]) for u in others)):
+        for other in others:
+            events += _one_ends(state, other, GANG_BROKEN)
+    return events
+
+
+def _one_ends(state: ClusterState, uid: PodUid, reason: str) -> list[e.Event]:
+    events: list[e.Event] = []
+    for victim in state.nominations[uid].victims:
         chosen = state.victims_of.get(victim)
         if chosen is not None and chosen.by == uid and not state.live[victim].deleting:
-            session.events.append(e.PreemptionEnded(victim, reason))
+            events.append(e.PreemptionEnded(victim, reason))
+    return [*events, e.NominationEnded(uid, reason)]
+
+
+def refuse(state: ClusterState, victim: PodUid, reason: str) -> list[e.Event]:
+    """The API will never evict it: who it was to go for has to look elsewhere."""
+    chosen = state.victims_of.get(victim)
+    if chosen is None:
+        return []
+    why = f"{REFUSED}: {reason}"
+    rest = ending(state, chosen.by, "VictimRefused") if chosen.by in state.nominations else []
+    return [e.PreemptionEnded(victim, why), *(event for event in rest if event != e.PreemptionEnded(victim, "VictimRefused"))]

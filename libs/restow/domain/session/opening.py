@@ -32,6 +32,7 @@ def jobs(session: Session) -> list[Job]:
     for group in groups:
         if group in state.pod_groups:
             job = gang(state, group)
+            job.count(state, session.placements)
             task_order = session.extensions.at("taskOrder")
             if task_order or len(job.tasks) > 1:
                 job.tasks.sort(key=lambda uid: (*[f(state.pods[uid]) for f in task_order], state.order[uid]))

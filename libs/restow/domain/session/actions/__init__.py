@@ -5,13 +5,15 @@ from types import ModuleType
 from typing import Any
 
 from restow.domain.config import SessionConfig
-from restow.domain.session.actions import allocate, backfill, enqueue, handover, starving
+from restow.domain.session.actions import allocate, backfill, enqueue, handover, preempt, reclaim, starving
 from restow.domain.session.actions.args import ARGS as ARGS
 
 ACTIONS: dict[str, ModuleType] = {
     "enqueue": enqueue,
     "allocate": allocate,
     "backfill": backfill,
+    "preempt": preempt,
+    "reclaim": reclaim,
 }
 RESERVE = "reserve"
 

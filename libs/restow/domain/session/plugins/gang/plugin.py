@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from restow.contracts.ids import PodUid
 from restow.domain.groups import task_of
 from restow.domain.session.framework import Refusal
-from restow.domain.session.jobs import Job, gang, job_of
+from restow.domain.session.jobs import Job, job_of
 from restow.domain.session.plugins.gang.args import Args
 from restow.domain.session.run import Session
 
@@ -64,7 +64,7 @@ class _Spare:
             if group is None or group not in state.pod_groups:
                 allowed.append(uid)
                 continue
-            job = gang(state, group)
+            job = self._session.job_for(uid)
             if job.key not in left:
                 going = self._session.going(group)
                 left[job.key] = job.ready - job.need - len(going)

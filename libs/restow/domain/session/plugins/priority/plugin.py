@@ -11,7 +11,7 @@ def open(session: Session, args: Args) -> None:
     state, add = session.state, session.extensions.add
     add("jobOrder", lambda job: -job.priority)
     add("taskOrder", lambda pod: -state.shapes[pod.shape].priority)
-    add("jobStarving", lambda job: job.short())
+    add("jobStarving", lambda job: bool(job.tasks))
 
     def lower(claimer: PodUid, candidates: Sequence[PodUid]) -> list[PodUid]:
         """Of other jobs those of a lower job priority, of the same job those pods of a lower priority."""

@@ -1,0 +1,86 @@
+"""Action `preempt`: within a queue, jobs that starve take from others, a gang for enough of its pods or not at all; then,
+within a job, pods from pods (Volcano, `preempt`). Who is a victim is for the plugins to say (`preemptable`).
+
+Victims are evicted, and what they leave is held for whom it was taken (RULES 004-6). At most `victims.NODES` nodes are looked
+at closely and `claimers.JOBS` jobs in a session.
+"""
+
+from typing import Any
+
+from restow.contracts import events as e
+from restow.contracts.ids import ShapeId
+from restow.domain.session.claim import Claim
+from restow.domain.session.claimers import claimers, may_take, starves
+from restow.domain.session.jobs import Job
+from restow.domain.session.run import Session
+from restow.domain.session.victims import Choice, Hunt, Scope
+
+NAME = "preempt"
+
+
+def run(session: Session, args: Any) -> None:
+    jobs = claimers(session)
+    if not jobs:
+        return
+    hunt = Hunt(session)
+    for job in jobs:
+        if len(session.events) >= session.limit:
+            return
+        take_for(session, hunt, job, Scope.QUEUE, NAME)
+    for job in jobs:
+        if job.group is not None and len(session.events) < session.limit:
+            _within(session, hunt, job)
+
+
+def take_for(session: Session, hunt: Hunt, job: Job, scope: Scope, action: str) -> bool:
+    """Everything that the job needs, or nothing."""
+    state = session.state
+    claim = Claim(session, job, action)
+    hopeless: set[tuple[ShapeId, str]] = set()
+    left = list(job.tasks)
+    while left and starves(session, job):
+        pod = state.pods[left.pop(0)]
+        kind = (pod.shape, pod.pinned_node)
+        if kind not in hopeless and may_take(session, pod):
+            choice = _free(session, job, pod) or _found(session, hunt, job, pod, scope)
+            if choice is not None:
+                claim.take(pod, choice)
+                continue
+            if not session.concerned(pod):
+                hopeless.add(kind)
+        if job.ready + len(left) < job.need:
+            break
+    # What fits without anybody's leaving is for `allocate`.
+    if len(claim) and claim.waits and session.extensions.agreed("jobPipelined", job, 0, None):
+        claim.commit()
+        return True
+    claim.discard()
+    return False
+
+
+def _free(session: Session, job: Job, pod: e.PodObserved) -> Choice | None:
+    if session.extensions.first("allocatable", job, pod):
+        return None
+    fit = session.find(pod)
+    return None if fit is None else Choice(fit)
+
+
+def _found(session: Session, hunt: Hunt, job: Job, pod: e.PodObserved, scope: Scope) -> Choice | None:
+    if scope is Scope.OTHERS and not session.extensions.all("preemptive", job.queue, pod):
+        return None
+    return hunt.find(job, pod, scope)
+
+
+def _within(session: Session, hunt: Hunt, job: Job) -> None:
+    """One pod after the other, until one finds nobody; each for itself, as in Volcano."""
+    for uid in list(job.tasks):
+        pod = session.state.pods[uid]
+        if not may_take(session, pod):
+            continue
+        choice = hunt.find(job, pod, Scope.JOB)
+        if choice is None:
+            return
+        if choice.victims:
+            claim = Claim(session, job, NAME)
+            claim.take(pod, choice)
+            claim.commit()

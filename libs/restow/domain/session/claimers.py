@@ -1,0 +1,92 @@
+"""Which jobs may take from others in a session: those that wait, starve and are allowed to, in their order.
+
+A decision must depend on the state alone, so nothing is remembered of what could not be helped: of many jobs that wait, half of
+those that are looked at are the first ones, the others go round with the log, so that everybody has a turn.
+"""
+
+from collections.abc import Iterable, Iterator
+from heapq import nsmallest
+
+from restow.contracts import events as e
+from restow.contracts.ids import PodUid
+from restow.domain.session.framework import Refusal, jobs_in_order
+from restow.domain.session.jobs import Job, gang, job_of, single
+from restow.domain.session.run import Session
+
+JOBS = 64
+"""Jobs looked at in one run of an action."""
+ALIKE = 16
+"""Of pods that wait for the same, so many."""
+
+NEVER = "Never"
+"""The preemption policy of a pod that takes from nobody."""
+
+
+def claimers(session: Session) -> list[Job]:
+    """Made anew: what waits now, with what this session has placed and what is held already counted as ready."""
+    state = session.state
+    jobs: dict[str, Job] = {}
+    for uid in _waiting(session):
+        if not state.awaits_placement(uid) or not _open(session, uid):
+            continue
+        pod = state.pods[uid]
+        group = job_of(state, pod)
+        if group is not None and group not in state.pod_groups:
+            continue
+        key = pod.pod if group is None else "/".join(group)
+        if key in jobs:
+            continue
+        job = jobs[key] = single(state, pod) if group is None else gang(state, group)
+        job.count(state, {u for u in job.tasks if not _open(session, u)})
+        task_order = session.extensions.at("taskOrder")
+        job.tasks.sort(key=lambda u: (*[f(state.pods[u]) for f in task_order], state.order[u]))
+    wanting = [job for job in jobs.values() if job.tasks and _valid(session, job) and starves(session, job)]
+    return _turns(session, [job for _, job in jobs_in_order(session.extensions, wanting)])
+
+
+def starves(session: Session, job: Job) -> bool:
+    """Whether it may take from others to get more (Volcano, `JobStarving`)."""
+    return session.extensions.agree("jobStarving", job)
+
+
+def may_take(session: Session, pod: e.PodObserved) -> bool:
+    """Its policy lets it, and nothing but a node is missing."""
+    if session.state.shapes[pod.shape].preemption == NEVER:
+        return False
+    return not session.extensions.first("podWaits", pod) and not session.offers.awaited(pod)
+
+
+def _open(session: Session, uid: PodUid) -> bool:
+    """Whether nothing is held for it yet."""
+    held = uid in session.state.nominations and uid not in session.ended
+    return not held and uid not in session.placements and uid not in session.nominated
+
+
+def _waiting(session: Session) -> Iterator[PodUid]:
+    state = session.state
+    order = state.order.__getitem__
+    for under in sorted(state.parked_under):
+        yield from nsmallest(1 if under[0] == "group" else ALIKE, state.parked_under[under], key=order)
+    said: list[Iterable[PodUid]] = [u.pods for u in session.unfit.values()]
+    said += [w.pods for w in session.withheld.values()]
+    for pods in said:
+        yield from nsmallest(ALIKE, pods, key=order)
+
+
+def _valid(session: Session, job: Job) -> bool:
+    if job.group in session.state.unqueued and any(a.name == "enqueue" for a in session.config.actions):
+        return False
+    for function in session.extensions.at("jobValid"):
+        try:
+            function(job)
+        except Refusal:
+            return False
+    return True
+
+
+def _turns(session: Session, jobs: list[Job]) -> list[Job]:
+    if len(jobs) <= JOBS:
+        return jobs
+    first, rest = jobs[: JOBS // 2], jobs[JOBS // 2 :]
+    at = session.state.seq % len(rest)
+    return first + (rest[at:] + rest[:at])[: JOBS // 2]

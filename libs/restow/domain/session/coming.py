@@ -1,0 +1,83 @@
+"""What nodes will have free besides what they have: of pods that are on their way out, less what is promised to others.
+
+The board stays what is free now, so that nothing is placed on room that is not there yet.
+"""
+
+from collections.abc import Iterable
+
+from restow.contracts.ids import PodUid
+from restow.contracts.values import DeviceShare
+from restow.domain.session.run import Session
+
+Items = Iterable[tuple[int, int]]
+
+
+class Coming:
+    """By row: amounts by column, and thousandths by device; below zero where promises wait for more than is leaving. What
+    `NodeTable.releasing` has is not in `amounts`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.amounts: dict[int, dict[int, int]] = {}
+        self.devices: dict[int, dict[int, int]] = {}
+        self.touched: list[int] = []
+        """Rows where this session has chosen victims or held room, again for every change."""
+        state = session.state
+        for uid, nomination in state.nominations.items():
+            if uid in session.placements or uid in session.ended:
+                continue
+            held = dict(nomination.held)
+            row = state.table.rows[nomination.node]
+            missing = [(c, a - held.get(c, 0)) for c, a in nomination.wanted if a > held.get(c, 0)]
+            self.add(row, missing, [d for d in nomination.devices if d not in nomination.held_devices], -1)
+        for uid in state.victims_of:
+            if self.goes(uid):
+                charge = state.charges[uid]
+                self.add(state.table.rows[charge.node], state.vectors[charge.shape].items, charge.devices, 1)
+
+    def add(self, row: int, items: Items, devices: Iterable[DeviceShare], sign: int) -> None:
+        amounts = self.amounts.setdefault(row, {})
+        for column, amount in items:
+            amounts[column] = amounts.get(column, 0) + amount * sign
+        for d in devices:
+            shares = self.devices.setdefault(row, {})
+            shares[d.index] = shares.get(d.index, 0) + d.milli * sign
+
+    def goes(self, uid: PodUid) -> bool:
+        """Whether a pod was chosen to go, and still is."""
+        session, chosen = self._session, self._session.state.victims_of.get(uid)
+        if uid in session.victims:
+            return True
+        return (
+            chosen is not None
+            and uid in session.state.charges
+            and chosen.by not in session.ended
+            and chosen.by not in session.placements
+        )
+
+    def going(self, row: int) -> list[PodUid]:
+        """Who is on its way out on a row."""
+        state = self._session.state
+        name = self._session.name(row)
+        return [uid for uid in state.on_node.get(name, ()) if state.charges[uid].releasing or self.goes(uid)]
+
+    def at(self, row: int) -> tuple[dict[int, int], dict[int, int]]:
+        """All that a row will have besides: by column, by device."""
+        state = self._session.state
+        amounts = {c: a for c, a in enumerate(state.table.releasing[row].tolist()) if a}
+        for column, amount in self.amounts.get(row, {}).items():
+            amounts[column] = amounts.get(column, 0) + amount
+        devices = dict(self.devices.get(row, {}))
+        if amounts:
+            for uid in state.on_node.get(self._session.name(row), ()):
+                charge = state.charges[uid]
+                for d in charge.devices if charge.releasing else ():
+                    devices[d.index] = devices.get(d.index, 0) + d.milli
+        return amounts, devices
+
+
+def of(session: Session) -> Coming:
+    """The session's, made when it is first asked for."""
+    if session.coming is None:
+        session.coming = Coming(session)
+    return session.coming

@@ -1,0 +1,360 @@
+"""Who has to go so that a pod fits, and from which node (kube-scheduler, `preemption`; Volcano, `preempt` and `reclaim`).
+
+Nodes are asked in the order of what freeing them costs at least (`ranking.Key`), until no other can be cheaper. On a node all
+who may go are thought away, the pod is tried with every rule, and then as many as possible are spared, the most important
+first: the higher priority, then the one that has run for longer. So what is found is what kube-scheduler finds where it looks
+at every node, but for disruption budgets, which the Eviction API keeps (they are no facts of the log).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from heapq import heapify, heappop, heappush
+
+import msgspec
+import numpy as np
+
+from restow.contracts import events as e
+from restow.contracts.ids import PodUid, ReservationUid, ShapeId, SlotName
+from restow.contracts.values import DeviceShare
+from restow.domain.predicates import static_mask
+from restow.domain.session import coming
+from restow.domain.session.crowd import Crowd, may_go, since
+from restow.domain.session.framework import Filter, Who
+from restow.domain.session.handover import is_migration_hold
+from restow.domain.session.jobs import Job
+from restow.domain.session.ranking import FREE, LEAST_PRIORITY, Key, Line, ranked
+from restow.domain.session.requests import is_best_effort
+from restow.domain.session.run import HELD_ROOM, Fit, Session
+from restow.domain.table import vector_of
+
+NODES = 500
+"""Nodes looked at closely in one run of an action, for all its pods together: what keeps a decision under about 50 ms. Only
+where rules or plugins keep many nodes from being freed does it come to that."""
+
+
+class Scope(Enum):
+    """Whom a pod may take from."""
+
+    QUEUE = "other jobs of its queue"
+    JOB = "its own job"
+    OTHERS = "other queues"
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """A pod that may have to go, or a hold that may have to be given up."""
+
+    who: Who
+    priority: int
+    since: int
+    order: int
+    shape: ShapeId
+    queue: str
+    devices: tuple[DeviceShare, ...] = ()
+
+    @property
+    def importance(self) -> tuple[int, int, int, str]:
+        """The smaller, the more important. Holds differ by their place, too."""
+        return -self.priority, self.since, self.order, str(self.who)
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The pod goes there once these are gone."""
+
+    fit: Fit
+    victims: tuple[Unit, ...] = ()
+
+    @property
+    def pods(self) -> tuple[PodUid, ...]:
+        return tuple(PodUid(unit.who) for unit in self.victims if isinstance(unit.who, str))
+
+    @property
+    def holds(self) -> tuple[tuple[ReservationUid, SlotName], ...]:
+        return tuple(unit.who for unit in self.victims if not isinstance(unit.who, str))
+
+
+class _Nodes:
+    """A heap of (key, row) for claimers that are alike. `again` has the rows whose key was made anew, None where nothing can
+    be freed; `seen` is the position in what was touched."""
+
+    def __init__(self, heap: list[tuple[Key, int]], seen: int) -> None:
+        self.heap, self.seen = heap, seen
+        self.again: dict[int, Key | None] = {}
+
+
+class Hunt:
+    """The search of one action in one session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.coming = coming.of(session)
+        self.left = NODES
+        self._crowd = Crowd.of(session.state)
+        self._by_priority = session.extensions.every_tier("preemptable", "priority")
+        self._lines: dict[tuple, Line] = {}
+        self._ranked: dict[tuple, list[tuple[Key, int]]] = {}
+        self._nodes: dict[tuple, _Nodes] = {}
+
+    def find(self, job: Job, pod: e.PodObserved, scope: Scope) -> Choice | None:
+        """The cheapest node to be freed for a pod, None where there is none."""
+        nodes = self._refreshed(job, pod, scope)
+        best: Choice | None = None
+        best_key: Key | None = None
+        keep: list[tuple[Key, int]] = []
+        while nodes.heap and (best_key is None or nodes.heap[0][0] < best_key) and self.left > 0:
+            key, row = heappop(nodes.heap)
+            if row in nodes.again and nodes.again[row] != key:
+                continue
+            self.left -= 1
+            choice = self._free(job, pod, scope, row)
+            if choice is None:
+                nodes.again[row] = None
+                continue
+            keep.append((key, row))
+            cost = self._key(row, choice.victims)
+            if best_key is None or cost < best_key:
+                best, best_key = choice, cost
+        for item in keep:
+            heappush(nodes.heap, item)
+        return best
+
+    # -- where to look -----------------------------------------------------------------------------------------------
+
+    def _refreshed(self, job: Job, pod: e.PodObserved, scope: Scope) -> _Nodes:
+        touched = self.coming.touched
+        key = (scope, job.key, self.session.kind(pod, self.session.concerned(pod)))
+        nodes = self._nodes.get(key)
+        if nodes is None:
+            nodes = self._nodes[key] = _Nodes(self._all(job, pod, scope), 0)
+            again = {*touched, *self.coming.amounts, *self._held_rows(scope)}
+        else:
+            again = set(touched[nodes.seen :])
+        nodes.seen = len(touched)
+        if again:
+            open_rows = self._open(pod)
+            for row in sorted(again):
+                cost = self._cost(job, pod, scope, row) if open_rows[row] else None
+                if nodes.again.get(row, FREE) == cost:
+                    continue
+                nodes.again[row] = cost
+                if cost is not None:
+                    heappush(nodes.heap, (cost, row))
+        return nodes
+
+    def _all(self, job: Job, pod: e.PodObserved, scope: Scope) -> list[tuple[Key, int]]:
+        session, state = self.session, self.session.state
+        if scope is Scope.JOB:
+            open_rows = self._open(pod)
+            charges = [state.charges[u] for u in state.groups.get(job.group, ()) if u in state.charges] if job.group else []
+            rows = sorted({row for c in charges if open_rows[row := state.table.rows[c.node]]})
+            heap = [(cost, row) for row in rows if (cost := self._cost(job, pod, scope, row)) is not None]
+            heapify(heap)
+            return heap
+        below = job.priority if scope is Scope.QUEUE and self._by_priority else None
+        about = (scope, job.queue, below)
+        line = self._lines.get(about)
+        if line is None:
+            line = self._lines[about] = Line.of(self._crowd, job.queue, scope is Scope.OTHERS, below)
+        concerned = session.concerned(pod)
+        kind = (*about, pod.shape, pod.pinned_node, *[rule.key(pod) for rule in concerned if rule.stage in HELD_ROOM])
+        known = self._ranked.get(kind)
+        if known is None:
+            known = self._ranked[kind] = ranked(session, self.coming, pod, line, self._open(pod))
+        return list(known)
+
+    def _open(self, pod: e.PodObserved) -> np.ndarray:
+        """`(nodes,) bool`: rows that nobody's leaving would have to open: the node itself takes the pod, and it is not
+        reserved (RULES 002-2)."""
+        session, state = self.session, self.session.state
+        rows = static_mask(state, pod.shape) & state.table.alive
+        if pod.pinned_node:
+            only = np.zeros(len(rows), bool)
+            if (row := state.table.rows.get(pod.pinned_node)) is not None:
+                only[row] = True
+            rows = rows & only
+        for rule in session.concerned(pod):
+            if rule.stage in HELD_ROOM:
+                for _, failing in rule.failing(pod):
+                    rows = rows & ~failing
+        return rows
+
+    def _held_rows(self, scope: Scope) -> list[int]:
+        state = self.session.state
+        return [state.table.rows[node] for node in state.held_on if node in state.table.rows] if scope is Scope.QUEUE else []
+
+    def _key(self, row: int, victims: Sequence[Unit]) -> Key:
+        rank = int(self.session.state.table.rank[row])
+        if not victims:
+            return FREE, 0, 0, 0, rank
+        # In the order of importance: the first is the highest one that has run for longest.
+        total = sum(unit.priority - LEAST_PRIORITY for unit in victims)
+        return victims[0].priority, total, len(victims), -victims[0].since, rank
+
+    # -- one node ----------------------------------------------------------------------------------------------------
+
+    def _cost(self, job: Job, pod: e.PodObserved, scope: Scope, row: int) -> Key | None:
+        """By amounts alone."""
+        spared = self._spare(pod, row, self._units(job, pod, scope, row))
+        return None if spared is None else self._key(row, spared)
+
+    def _free(self, job: Job, pod: e.PodObserved, scope: Scope, row: int) -> Choice | None:
+        """With everybody's agreement."""
+        units = self._allowed(pod, scope, self._units(job, pod, scope, row))
+        victims = self._spare(pod, row, units)
+        if victims is None:
+            return None
+        concerned = self.session.concerned(pod)
+        if not self._agreed(job, pod, row, victims, concerned):
+            if len(victims) == len(units) or not self._agreed(job, pod, row, units, concerned):
+                return None
+            victims = list(units)
+            for unit in units:
+                fewer = [other for other in victims if other is not unit]
+                if self._fits(pod, row, fewer) and self._agreed(job, pod, row, fewer, concerned):
+                    victims = fewer
+        with self._gone(row, victims):
+            fit = self.session.fit_at(pod, row)
+        return Choice(fit, tuple(victims))
+
+    def _units(self, job: Job, pod: e.PodObserved, scope: Scope, row: int) -> list[Unit]:
+        """Who may come into question, plugins aside; the most important first."""
+        session, state = self.session, self.session.state
+        node = session.name(row)
+        modest = is_best_effort(state.shapes[pod.shape])
+        units: list[Unit] = []
+        for uid in state.on_node.get(node, ()):
+            if not self._in_scope(uid, job, scope) or self._spared(uid):
+                continue
+            charge = state.charges[uid]
+            if modest and not is_best_effort(state.shapes[charge.shape]):
+                continue
+            priority = state.shapes[state.pods[uid].shape].priority
+            units.append(Unit(uid, priority, since(state, uid), state.order[uid], charge.shape, charge.queue, charge.devices))
+        if scope is Scope.QUEUE and not modest:
+            units += self._holds(job, node)
+        units.sort(key=lambda unit: unit.importance)
+        return units
+
+    def _in_scope(self, uid: PodUid, job: Job, scope: Scope) -> bool:
+        session, state = self.session, self.session.state
+        queue = state.charges[uid].queue
+        if scope is Scope.OTHERS:
+            said = state.queues.get(queue)
+            return queue not in ("", job.queue) and (said is None or said.reclaimable)
+        return queue == job.queue and (session.job_key(uid) == job.key) is (scope is Scope.JOB)
+
+    def _spared(self, uid: PodUid) -> bool:
+        """Who goes already, is being moved, or could not be evicted lately."""
+        session, state = self.session, self.session.state
+        if uid in state.victims_of or uid in session.victims or uid in state.victims:
+            return True
+        return state.stuck.get(uid, 0) > session.now or not may_go(state, uid)
+
+    def _holds(self, job: Job, node: str) -> Iterator[Unit]:
+        """Holds of a lower priority that nobody has taken (RULES G-7); a migration's never."""
+        session, state = self.session, self.session.state
+        for uid, name in state.held_on.get(node, ()):  # type: ignore[call-overload]
+            record, slot = state.reservations[uid], state.slots[uid][name]
+            priority = state.shapes[slot.shape].priority
+            if slot.queue != job.queue or priority >= job.priority or is_migration_hold(state, record):
+                continue
+            if session.offers.is_held(uid, name):
+                yield Unit((uid, name), priority, record.fact.created, record.order, slot.shape, slot.queue, slot.devices)
+
+    def _allowed(self, pod: e.PodObserved, scope: Scope, units: list[Unit]) -> list[Unit]:
+        point = "reclaimable" if scope is Scope.OTHERS else "preemptable"
+        pods = [PodUid(unit.who) for unit in units if isinstance(unit.who, str)]
+        allowed = set(self.session.extensions.victims(point, pod.pod, pods)) if pods else set()
+        return [unit for unit in units if not isinstance(unit.who, str) or unit.who in allowed]
+
+    # -- does it fit -------------------------------------------------------------------------------------------------
+
+    def _spare(self, pod: e.PodObserved, row: int, units: Sequence[Unit]) -> list[Unit] | None:
+        """Who has to go at least, by amounts and devices; None where all of them are not enough."""
+        room = _Room(self, pod, row)
+        for unit in units:
+            room.give(unit, 1)
+        if not room.suffices():
+            return None
+        victims: list[Unit] = []
+        for unit in units:
+            room.give(unit, -1)
+            if not room.suffices():
+                room.give(unit, 1)
+                victims.append(unit)
+        return victims
+
+    def _fits(self, pod: e.PodObserved, row: int, victims: Sequence[Unit]) -> bool:
+        room = _Room(self, pod, row)
+        for unit in victims:
+            room.give(unit, 1)
+        return room.suffices()
+
+    def _agreed(self, job: Job, pod: e.PodObserved, row: int, victims: Sequence[Unit], concerned: list[Filter]) -> bool:
+        """Whether its queue and every rule let the pod run there with these gone. Amounts are known to suffice."""
+        session = self.session
+        if not concerned and not session.extensions.at("allocatable"):
+            return True
+        with self._gone(row, victims):
+            if session.extensions.first("allocatable", job, pod):
+                return False
+            return not concerned or session.fits_at(pod, row, concerned)
+
+    @contextmanager
+    def _gone(self, row: int, victims: Sequence[Unit]) -> Iterator[None]:
+        """The row as it will be: who is on the way out and the victims have left, and promises are kept."""
+        session, state = self.session, self.session.state
+        amounts, devices = self.coming.at(row)
+        for unit in victims:
+            for column, amount in state.vectors[unit.shape].items:
+                amounts[column] = amounts.get(column, 0) + amount
+            for d in unit.devices:
+                devices[d.index] = devices.get(d.index, 0) + d.milli
+            session.charge_queue(unit.queue, unit.shape, -1)
+        change, shares = vector_of(amounts.items()), [DeviceShare(index, milli) for index, milli in devices.items()]
+        leaving: list[Who] = [*self.coming.going(row), *(unit.who for unit in victims)]
+        session.board.give(row, change, shares)
+        for rule in session.extensions.filters:
+            for who in leaving:
+                rule.vacated(who)
+        try:
+            yield
+        finally:
+            for rule in session.extensions.filters:
+                for who in leaving:
+                    rule.restored(who)
+            session.board.take(row, change, shares)
+            for unit in victims:
+                session.charge_queue(unit.queue, unit.shape, 1)
+
+
+class _Room:
+    """A row as it will be, in plain integers, as far as a pod asks."""
+
+    __slots__ = ("_devices", "_free", "_shares", "_vectors", "_wanted")
+
+    def __init__(self, hunt: Hunt, pod: e.PodObserved, row: int) -> None:
+        session = hunt.session
+        v = session.state.vectors[pod.shape]
+        free, shares = session.board.row(row)
+        amounts, devices = hunt.coming.at(row)
+        self._vectors = session.state.vectors
+        self._wanted, self._devices = v.items, v.devices
+        self._free = {column: free[column] + amounts.get(column, 0) for column, _ in v.items}
+        self._shares = [share + devices.get(index, 0) for index, share in enumerate(shares)] if v.devices else []
+
+    def give(self, unit: Unit, sign: int) -> None:
+        free = self._free
+        for column, amount in self._vectors[unit.shape].items:
+            if column in free:
+                free[column] += amount * sign
+        if self._shares:
+            for d in unit.devices:
+                if d.index < len(self._shares):
+                    self._shares[d.index] += d.milli * sign
+
+    def suffices(self) -> bool:
+        if any(self._free[column] < amount for column, amount in self._wanted):
+            return False
+        asked = self._devices
+        return asked is None or sum(share >= asked.milli for share in self._shares) >= asked.count

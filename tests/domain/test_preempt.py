@@ -1,0 +1,355 @@
+"""Preemption within a queue: who has to go, for whom, and who gets the room."""
+
+from domain.build import (
+    NOW,
+    changed,
+    configured,
+    given,
+    node,
+    owner,
+    pod,
+    replica_of,
+    reservation,
+    run,
+    shape,
+    then,
+    when,
+)
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.values import DeviceShare, HostPort
+from restow.domain import config, session
+from restow.domain import reservation as reservations
+from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
+from restow.domain.effects import EvictVictim, TellNominated
+from restow.domain.session.claim import PATIENCE
+from restow.domain.state import Touched
+
+decider = session.decider
+
+
+def conf(*actions: str, tiers=None) -> e.Event:
+    default = config.SessionConfig()
+    names = actions or ("enqueue", "reserve", "allocate", "preempt", "backfill")
+    return configured("session", SessionConfig(actions=tuple(ActionConfig(n) for n in names), tiers=tiers or default.tiers))
+
+
+LOW, HIGH = shape("low", priority=1), shape("high", priority=10)
+
+
+def full(*more, cpu: int = 2_000, **facts):
+    """A node full of two pods of low priority."""
+    return given(conf(), node("a", cpu=cpu), LOW, HIGH, pod("l0", "low", "a"), pod("l1", "low", "a"), *more, **facts)
+
+
+def schedule(state, at: int = NOW):
+    return run(state, decider, c.Schedule(at))
+
+
+def of(events, kind):
+    return [event for event in events if isinstance(event, kind)]
+
+
+def victims(events):
+    return [event.pod for event in of(events, e.Preempted)]
+
+
+def test_a_pod_of_higher_priority_takes_the_room_of_one_of_lower_priority():
+    state = full(pod("h", "high"))
+    assert schedule(state) == [
+        e.Preempted("l1", "h", "preempt", "for pod default/h of queue default"),
+        e.Nominated("h", "a", NOW + PATIENCE, (), ("l1",)),
+    ]
+    assert "h" not in state.parked
+
+
+def test_without_the_action_nobody_has_to_go():
+    state = given(conf("allocate"), node("a", cpu=2_000), LOW, HIGH, pod("l0", "low", "a"), pod("l1", "low", "a"), pod("h", "high"))
+    assert victims(schedule(state)) == []
+    assert "h" in state.parked
+
+
+def test_equal_priority_takes_nothing():
+    state = full(pod("p", "low"))
+    assert victims(schedule(state)) == []
+
+
+def test_a_pod_that_never_preempts_waits():
+    state = full(shape("meek", priority=10, preemption="Never"), pod("m", "meek"))
+    assert victims(schedule(state)) == []
+
+
+def test_the_room_is_held_until_the_victim_is_gone_and_then_used():
+    state = full(pod("h", "high"))
+    schedule(state)
+    then(state, changed("l1", node="a", phase="Running", deleting=NOW))
+    assert schedule(state) == []
+    then(state, e.PodGone("l1"))
+    assert schedule(state) == [e.PodPlaced("h", "a")]
+    assert not state.nominations
+    assert not state.victims_of
+
+
+def test_nobody_of_the_same_priority_steals_the_freed_room():
+    state = full(pod("h", "high"))
+    schedule(state)
+    then(state, changed("l1", node="a", phase="Running", deleting=NOW), pod("thief", "high"))
+    assert victims(schedule(state)) == ["l0"]  # it has to look for its own
+    then(state, e.PodGone("l1"))
+    assert schedule(state) == [e.PodPlaced("h", "a")]
+
+
+def test_the_victims_replacement_does_not_take_the_room_back():
+    state = full(pod("h", "high"))
+    schedule(state)
+    then(state, changed("l1", node="a", phase="Running", deleting=NOW), pod("l1-again", "low"))
+    schedule(state)
+    then(state, e.PodGone("l1"))
+    assert schedule(state) == [e.PodPlaced("h", "a")]
+    assert "l1-again" in state.parked
+
+
+def test_the_nomination_ends_at_its_deadline_and_its_victim_stays():
+    state = full(pod("h", "high"))
+    schedule(state)
+    late = NOW + PATIENCE
+    assert decider.deadline(state) == late
+    assert isinstance(decider.due(state, late), c.Schedule)
+    ended = schedule(state, late)
+    assert ended[:2] == [e.PreemptionEnded("l1", "Deadline"), e.NominationEnded("h", "Deadline")]
+    assert "l1" not in state.victims_of
+
+
+def test_a_victim_that_a_budget_has_held_up_is_not_chosen_again_at_once():
+    state = full(pod("h", "high"))
+    schedule(state)
+    late = NOW + PATIENCE
+    schedule(state, late)
+    then(state, node("a", cpu=2_000), time=late)
+    schedule(state, late)
+    assert list(state.victims_of) == ["l0"]
+
+
+def test_when_the_node_is_lost_the_pod_looks_elsewhere_and_nobody_is_evicted_for_nothing():
+    state = full(pod("h", "high"))
+    schedule(state)
+    then(state, e.NodeGone("a"))
+    assert not state.nominations
+    assert not state.victims_of
+    then(state, node("b"))
+    assert e.PodPlaced("h", "b") in schedule(state)
+
+
+def test_when_the_preemptor_is_deleted_its_victim_stays():
+    state = full(pod("h", "high"))
+    schedule(state)
+    then(state, e.PodGone("h"))
+    assert not state.nominations
+    assert not state.victims_of
+    assert not decider.owed(state, EvictVictim("l1"))
+
+
+def test_an_eviction_that_is_refused_for_good_ends_the_nomination_and_others_stay():
+    big = shape("big", cpu=2_000, priority=10)
+    state = full(big, pod("h", "big"))
+    assert victims(schedule(state)) == ["l0", "l1"]
+    events = run(state, decider, c.RefusePreemption(NOW, "l1", "403 Forbidden"))
+    assert events == [
+        e.PreemptionEnded("l1", "Refused: 403 Forbidden"),
+        e.PreemptionEnded("l0", "VictimRefused"),
+        e.NominationEnded("h", "VictimRefused"),
+    ]
+    assert not state.victims_of
+    then(state, node("a", cpu=2_000))
+    assert victims(schedule(state)) == []  # without l1 there is no room
+    assert "h" in state.parked
+
+
+def test_the_effects_are_to_evict_and_to_tell():
+    state = full(pod("h", "high"))
+    state.touched = Touched()
+    schedule(state)
+    wanted = [EvictVictim("l1"), TellNominated("h", "a")]
+    assert sorted(map(repr, decider.pending(state, state.touched))) == sorted(map(repr, wanted))
+    assert set(wanted) <= set(decider.pending(state, None))
+    assert all(decider.owed(state, effect) for effect in wanted)
+    then(state, changed("l1", node="a", phase="Running", deleting=NOW))
+    assert not decider.owed(state, EvictVictim("l1"))
+
+
+def test_daemons_static_pods_protected_pods_and_other_schedulers_pods_are_no_victims():
+    foreign = shape("foreign", priority=1, scheduler="default-scheduler")
+    state = given(
+        conf(), node("a", cpu=4_000), LOW, HIGH, foreign,
+        pod("daemon", "low", "a", owner=replica_of("ds", "DaemonSet")), pod("static", "low", "a", static=True),
+        pod("protected", "low", "a", annotations={"volcano.sh/preemptable": "false"}), pod("theirs", "foreign", "a"), pod("h", "high"),
+    )  # fmt: skip
+    assert victims(schedule(state)) == []
+
+
+def test_room_that_is_being_freed_already_is_waited_for():
+    state = full(changed("l0", node="a", phase="Running", deleting=NOW), pod("h", "high"))
+    assert schedule(state) == [e.Nominated("h", "a", NOW + PATIENCE)]
+    then(state, e.PodGone("l0"))
+    assert schedule(state) == [e.PodPlaced("h", "a")]
+
+
+def test_two_preemptors_do_not_count_on_the_same_victim():
+    state = full(pod("h0", "high"), pod("h1", "high"))
+    assert sorted(victims(schedule(state))) == ["l0", "l1"]
+    assert schedule(state) == []
+
+
+def test_what_a_victim_leaves_beyond_the_request_is_not_given_away_before_it_is_gone():
+    big = shape("big", cpu=2_000, priority=1)
+    state = given(conf("preempt", "allocate"), node("a", cpu=2_000), big, HIGH, LOW, pod("b", "big", "a"), pod("h", "high"), pod("l", "low"))
+    schedule(state)
+    schedule(state)
+    assert list(state.victims_of) == ["b"]
+    assert not state.placed
+    assert (state.table.used + state.table.reserved <= state.table.allocatable).all()
+
+
+def test_the_node_with_the_least_important_victims_is_chosen():
+    mid = shape("mid", priority=5)
+    state = given(
+        conf(), node("a", cpu=1_000), node("b", cpu=1_000), node("c", cpu=2_000), LOW, mid, HIGH,
+        pod("m", "mid", "a"), pod("l", "low", "b"), pod("c0", "low", "c", started=NOW - 5), pod("c1", "low", "c", started=NOW - 9), pod("h", "high"),
+    )  # fmt: skip
+    events = schedule(state)
+    # Of equal ones the youngest goes: c0 has started last before l, whose start nobody knows, was created.
+    assert victims(events) == ["l"]
+    state = given(
+        conf(), node("a", cpu=1_000), node("b", cpu=1_000), LOW, HIGH,
+        pod("old", "low", "a", started=NOW - 9), pod("young", "low", "b", started=NOW - 5), pod("h", "high"),
+    )  # fmt: skip
+    assert victims(schedule(state)) == ["young"]
+
+
+def test_the_more_important_ones_are_spared():
+    mid, half = shape("mid", priority=5, cpu=500), shape("half", priority=1, cpu=500)
+    state = given(
+        conf(), node("a", cpu=2_000), mid, half, HIGH,
+        pod("m0", "mid", "a"), pod("m1", "mid", "a"), pod("x0", "half", "a"), pod("x1", "half", "a"), pod("h", "high"),
+    )  # fmt: skip
+    assert sorted(victims(schedule(state))) == ["x0", "x1"]
+
+
+# -- gangs -------------------------------------------------------------------------------------------------------------
+
+
+def gang(name: str, members: int, need: int, shape: str, where: str | None = None, **spec):
+    group = e.PodGroupObserved("default", name, f"uid-{name}", NOW, "default", need, phase="Running", **spec)
+    annotations = {"scheduling.k8s.io/group-name": name}
+    return [group, *(pod(f"{name}-{i}", shape, where, annotations=annotations) for i in range(members))]
+
+
+def lows(count: int, where: str = "a"):
+    return [pod(f"l{i}", "low", where) for i in range(count)]
+
+
+def test_a_gang_preempts_as_a_whole():
+    state = given(conf(), node("a", cpu=4_000), LOW, HIGH, *lows(3), *gang("g", 3, 3, "high"))
+    events = schedule(state)
+    # One of them fits beside; room is held for it, too.
+    assert sorted(victims(events)) == ["l1", "l2"]
+    assert [event.pod for event in of(events, e.Nominated)] == ["g-0", "g-1", "g-2"]
+
+
+def test_a_gang_that_cannot_be_complete_preempts_nobody():
+    state = given(conf(), node("a", cpu=2_000), LOW, HIGH, *lows(2), *gang("g", 3, 3, "high"))
+    assert victims(schedule(state)) == []
+
+
+def test_a_gang_takes_only_what_makes_it_ready():
+    state = given(conf(), node("a", cpu=4_000), LOW, HIGH, *lows(4), *gang("g", 4, 2, "high"))
+    assert len(victims(schedule(state))) == 2
+
+
+def test_what_is_held_for_a_gang_is_used_together():
+    state = given(conf(), node("a", cpu=2_000), LOW, HIGH, *lows(2), *gang("g", 2, 2, "high"))
+    schedule(state)
+    then(state, changed("l0", node="a", phase="Running", deleting=NOW), e.PodGone("l0"))
+    assert schedule(state) == []
+    then(state, changed("l1", node="a", phase="Running", deleting=NOW), e.PodGone("l1"))
+    assert schedule(state) == [e.PodPlaced("g-0", "a"), e.PodPlaced("g-1", "a")]
+
+
+def test_when_one_victim_is_refused_the_whole_gang_looks_elsewhere():
+    state = given(conf(), node("a", cpu=2_000), LOW, HIGH, *lows(2), *gang("g", 2, 2, "high"))
+    schedule(state)
+    run(state, decider, c.RefusePreemption(NOW, "l1", "403 Forbidden"))
+    assert not state.nominations
+    assert not state.victims_of
+
+
+def test_a_victim_of_a_gang_leaves_it_complete_where_the_plugin_gang_votes():
+    tiers = (tuple(PluginConfig(n) for n in ("priority", "gang", "conformance")), (PluginConfig("predicates"),))
+    state = given(conf(tiers=tiers), node("a", cpu=3_000), LOW, HIGH, *gang("low", 3, 2, "low", "a"), pod("h0", "high"), pod("h1", "high"))
+    assert victims(schedule(state)) == ["low-2"]
+
+
+def test_within_a_job_a_pod_takes_from_one_of_lower_priority():
+    tiers = ((PluginConfig("priority"), PluginConfig("gang", {"enableJobStarving": False, "enablePreemptable": False})),)
+    group, *members = gang("g", 2, 1, "low", "a")
+    late = pod("boss", "high", annotations={"scheduling.k8s.io/group-name": "g"})
+    state = given(conf(tiers=tiers), node("a", cpu=2_000), LOW, HIGH, group, *members, late)
+    assert victims(schedule(state)) == ["g-1"]
+
+
+# -- rules, devices, holds ---------------------------------------------------------------------------------------------
+
+
+def test_devices_of_victims_are_named_for_the_preemptor():
+    half, whole = shape("half", gpu=(1, 500), priority=1), shape("whole", gpu=(1, 1000), priority=10)
+    state = given(
+        conf(), node("a", gpus=2), half, whole,
+        pod("x", "half", "a", devices=(DeviceShare(0, 500),)), pod("y", "half", "a", devices=(DeviceShare(1, 500),), started=NOW - 1), pod("w", "whole"),
+    )  # fmt: skip
+    events = schedule(state)
+    assert victims(events) == ["x"]
+    assert of(events, e.Nominated)[0].devices == (DeviceShare(0, 1000),)
+    then(state, changed("x", node="a", phase="Running", deleting=NOW, devices=(DeviceShare(0, 500),)), e.PodGone("x"))
+    assert schedule(state) == [e.PodPlaced("w", "a", (DeviceShare(0, 1000),))]
+
+
+def test_a_port_is_freed_by_preemption_and_waited_for():
+    port = (HostPort(80, "TCP", ""),)
+    state = given(
+        conf(), node("a"), shape("lo", priority=1, host_ports=port), shape("hi", priority=10, host_ports=port),
+        pod("l", "lo", "a"), pod("other", "lo", "a", uid="other"), pod("h", "hi"),
+    )  # fmt: skip
+    assert sorted(victims(schedule(state))) == ["l", "other"]
+    then(state, changed("l", node="a", phase="Running", deleting=NOW), e.PodGone("l"))
+    assert schedule(state) == []
+    then(state, changed("other", node="a", phase="Running", deleting=NOW), e.PodGone("other"))
+    assert schedule(state) == [e.PodPlaced("h", "a")]
+
+
+def test_a_hold_of_lower_priority_without_an_owner_is_given_up_and_waits_again():
+    state = given(conf(), node("a", cpu=1_000), LOW, HIGH, reservation("r", ("t", 1, "low"), owners=(owner(app="x"),)))
+    run(state, reservations.decider, c.Review(NOW))
+    schedule(state)
+    assert state.phases["r"].phase == "Available"
+    then(state, pod("h", "high"))
+    assert schedule(state) == [e.HoldReleased("r", "t-0", "Preempted"), e.Nominated("h", "a", NOW + PATIENCE)]
+    assert state.phases["r"].phase == "Pending"
+    assert e.PodPlaced("h", "a") in schedule(state)
+    assert state.phases["r"].phase == "Pending"
+
+
+def test_a_hold_of_equal_priority_stays():
+    state = given(conf(), node("a", cpu=1_000), HIGH, reservation("r", ("t", 1, "high"), owners=(owner(app="x"),)))
+    run(state, reservations.decider, c.Review(NOW))
+    schedule(state)
+    then(state, pod("h", "high"))
+    assert of(schedule(state), e.HoldReleased) == []
+
+
+def test_a_decision_leaves_no_trace_and_is_the_same_again():
+    state = full(pod("h", "high"))
+    before = state.table.free.copy()
+    first = when(state, decider, c.Schedule(NOW))
+    assert (state.table.free == before).all()
+    assert when(state, decider, c.Schedule(NOW)) == first
