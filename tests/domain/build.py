@@ -82,6 +82,30 @@ def reservation(
     )
 
 
+def queue(name: str, weight: int = 1, **more) -> e.QueueObserved:
+    """Amounts are dicts in canonical units: `capability`, `guarantee`, `deserved`."""
+    return e.QueueObserved(name, f"uid-{name}", more.pop("created", NOW), weight, **more)
+
+
+def pod_group(name: str, queue: str = "", need: int = 1, **more) -> e.PodGroupObserved:
+    """In namespace default, admitted already where nothing else is said; its pods are those of `member`."""
+    more.setdefault("phase", "Inqueue")
+    more.setdefault("created", NOW)
+    return e.PodGroupObserved(more.pop("namespace", "default"), name, f"uid-{name}", queue=queue, min_member=need, **more)
+
+
+def member(name: str, group: str, shape: str = "s", node: str | None = None, **more) -> e.PodObserved:
+    """A pod of a PodGroup."""
+    annotations = {"scheduling.k8s.io/group-name": group} | more.pop("annotations", {})
+    return pod(name, shape, node, annotations=annotations, **more)
+
+
+def in_queue(name: str, queue: str, shape: str = "s", node: str | None = None, **more) -> e.PodObserved:
+    """A pod on its own in a queue."""
+    annotations = {"scheduling.volcano.sh/queue-name": queue} | more.pop("annotations", {})
+    return pod(name, shape, node, annotations=annotations, **more)
+
+
 def owner(**labels: str) -> OwnerRule:
     return OwnerRule(selector=LabelSelector(labels))
 

@@ -263,10 +263,10 @@ def test_only_who_says_nothing_about_tiers_gets_the_default_ones():
 def test_every_switch_of_volcano_is_known_in_each_of_its_spellings():
     for switch in config.SWITCHES:
         for spelling in (switch, switch.replace("enable", "enabled"), switch.replace("enable", "Enabled")):
-            got = conf.read_conf({"tiers": [{"plugins": [{"name": "drf", spelling: False}]}]})
-            assert not plugin(got, "drf").on(switch)
-            got = conf.read_conf({"tiers": [{"plugins": [{"name": "drf", spelling: True}]}]})
-            assert plugin(got, "drf").on(switch)
+            got = conf.read_conf({"tiers": [{"plugins": [{"name": "capacity", spelling: False}]}]})
+            assert not plugin(got, "capacity").on(switch)
+            got = conf.read_conf({"tiers": [{"plugins": [{"name": "capacity", spelling: True}]}]})
+            assert plugin(got, "capacity").on(switch)
 
 
 def test_a_switch_at_its_default_and_one_that_is_left_out_are_the_same():
@@ -349,7 +349,7 @@ REFUSED = [
     ({"tiers": [{"plugins": [{"name": "drf"}, {"name": "drf"}]}]}, r"plugins\[1\]\.name: 'drf', as in " + P),
     ({"tiers": [{"plugins": [{"name": "drf"}]}, {"plugins": [{"name": "drf"}]}]}, r"\$\.tiers\[1\]\.plugins\[0\]\.name: 'drf', as in " + P),
     ({"tiers": [{"plugins": [{"name": "capacity"}]}, {"plugins": [{"name": "proportion"}]}]}, P + r"\.name: 'capacity'; allowed: one of proportion and capacity"),
-    ({"tiers": [{"plugins": [{"name": "drf", "enableHierarchy": True}, {"name": "proportion"}]}]}, P + r"\.enableHierarchy: true; allowed: false in one tier"),
+    ({"tiers": [{"plugins": [{"name": "drf", "enableHierarchy": True}, {"name": "proportion"}]}]}, P + r"\.enableHierarchy: true; allowed: false \(for queues below"),
     (one("gang", weight=1), P + r"\.arguments\.weight: unknown; allowed: no arguments"),
     ({"tiers": [{"plugins": [{"name": "gang", "arguments": [1]}]}]}, P + r"\.arguments: \[1\]; allowed: a mapping"),
     ({"tiers": [{"plugins": [{"name": "gang", "arguments": {1: 2}}]}]}, P + r"\.arguments: 1; allowed: names"),

@@ -142,10 +142,6 @@ def _tiers(said: Any) -> tuple[tuple[PluginConfig, ...], ...]:
         tiers.append(tuple(plugins))
     if all(name in seen for name in _EXCLUSIVE):
         raise ConfError(f"{seen[_EXCLUSIVE[1]]}.name: {_EXCLUSIVE[1]!r}; allowed: one of {' and '.join(_EXCLUSIVE)}")
-    for plugins_of_tier in tiers:
-        by_name = {plugin.name: plugin for plugin in plugins_of_tier}
-        if "proportion" in by_name and "drf" in by_name and by_name["drf"].on("enableHierarchy"):
-            raise ConfError(f"{seen['drf']}.enableHierarchy: true; allowed: false in one tier with proportion")
     return tuple(tiers)
 
 
@@ -167,6 +163,8 @@ def _plugin(said: Any, path: str) -> PluginConfig:
             raise ConfError(f"{path}.{key}: {value!r}; allowed: true, false")
         enabled[switch] = value
     said_otherwise = {switch: on for switch, on in enabled.items() if on != (switch not in OFF_BY_DEFAULT)}
+    if why := PLUGINS[name].switches_wrong(said_otherwise):
+        raise ConfError(f"{path}.{why}")
     return PluginConfig(name, said_otherwise, _arguments(PLUGINS[name], plugin.get("arguments") or {}, path))
 
 

@@ -6,7 +6,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from restow.contracts import events as e
-from restow.domain.session import holds
+from restow.domain.session import holds, queues
 from restow.domain.session.framework import Refusal
 from restow.domain.session.jobs import UNSCHEDULABLE, Job
 from restow.domain.session.requests import is_best_effort
@@ -17,20 +17,20 @@ Heap = list[tuple[tuple, Job]]
 
 
 def run(session: Session, args: Any) -> None:
-    queues = _by_queue(session)
+    heaps = _by_queue(session)
     extensions = session.extensions
-    while queues and len(session.events) < session.limit:
-        name = min(queues, key=lambda q: (*extensions.key("queueOrder", q), q)) if len(queues) > 1 else next(iter(queues))
+    while heaps and len(session.events) < session.limit:
+        name = min(heaps, key=lambda q: (*extensions.key("queueOrder", q), q)) if len(heaps) > 1 else next(iter(heaps))
         if reason := extensions.first("overused", name) if name else None:
-            for _, job in sorted(queues.pop(name), key=lambda item: item[0]):
+            for _, job in sorted(heaps.pop(name), key=lambda item: item[0]):
                 session.withhold(job, "QueueOverused", reason)
             continue
-        heap = queues[name]
+        heap = heaps[name]
         _, job = heappop(heap)
         if not heap:
-            del queues[name]
+            del heaps[name]
         if _place(session, job):
-            heappush(queues.setdefault(name, []), (_key(session, job), job))
+            heappush(heaps.setdefault(name, []), (_key(session, job), job))
 
 
 def _key(session: Session, job: Job) -> tuple:
@@ -50,13 +50,14 @@ def _by_queue(session: Session) -> dict[str, Heap]:
 
 
 def valid(session: Session, job: Job) -> bool:
-    """Whether plugins let the job be looked at; otherwise its pods wait with the reason."""
-    for function in session.extensions.at("jobValid"):
-        try:
+    """Whether its queue and plugins let the job be looked at; otherwise its pods wait with the reason."""
+    try:
+        queues.check(session.state, job.queue)
+        for function in session.extensions.at("jobValid"):
             function(job)
-        except Refusal as why:
-            session.withhold(job, why.reason, why.message)
-            return False
+    except Refusal as why:
+        session.withhold(job, why.reason, why.message)
+        return False
     return True
 
 

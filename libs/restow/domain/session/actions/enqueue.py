@@ -5,6 +5,7 @@ from typing import Any
 
 from restow.contracts import events as e
 from restow.domain.groups import Group
+from restow.domain.session import queues
 from restow.domain.session.framework import jobs_in_order
 from restow.domain.session.jobs import Job, gang
 from restow.domain.session.run import Session
@@ -19,6 +20,11 @@ def run(session: Session, args: Any) -> None:
     refused: set[Group] = set()
     for _, job in jobs_in_order(session.extensions, jobs):
         assert job.group is not None and job.spec is not None, "a PodGroup's job"
+        if (shut := queues.refused(state, job.queue)) is not None:
+            refused.add(job.group)
+            if job.group in waiting:
+                session.withhold(job, shut.reason, shut.message)
+            continue
         veto = _wrong(job) or (session.extensions.vote("jobEnqueueable", job) if job.spec.min_resources else "")
         if veto:
             refused.add(job.group)

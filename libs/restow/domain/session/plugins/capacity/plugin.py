@@ -1,7 +1,228 @@
-"""Plugin `capacity`."""
+"""Plugin `capacity`: queues have amounts of their own, in a tree. A queue may borrow beyond what it deserves up to its capability,
+beside what others are guaranteed; what it has borrowed is reclaimed by those who have less than they deserve. What limits a
+queue limits all below it; only leaves take jobs.
 
-from typing import Any
+A queue that names a parent is below it whether `enableHierarchy` is on or not: an amount that is said and passed over in
+silence is worse than one that counts. Without parents all queues are below the root, and nothing changes.
+"""
+
+from collections.abc import Sequence
+
+from restow.contracts.events import PodObserved
+from restow.contracts.ids import PodUid
+from restow.domain.accounts import Amounts
+from restow.domain.session.admission import admission
+from restow.domain.session.framework import Refusal
+from restow.domain.session.jobs import Job
+from restow.domain.session.plugins.capacity.args import Args
+from restow.domain.session.plugins.capacity.claims import Claims
+from restow.domain.session.plugins.capacity.hierarchy import ROOT, Place, plant
+from restow.domain.session.queues import CLOSED, INVALID
+from restow.domain.session.quotas import SCALE, beyond, may_lose, share
+from restow.domain.session.run import Session
+from restow.domain.session.sums import totals
+from restow.domain.state import ClusterState
+
+NOT_A_LEAF = "QueueNotLeaf"
+FIRST = -(1 << 40)
+"""Before any priority of a queue."""
 
 
-def open(session: Any, args: Any) -> None:
-    """Nothing is registered yet."""
+def open(session: Session, args: Args) -> None:
+    tree = Tree(session)
+    add = session.extensions.add
+    add("jobValid", tree.valid)
+    add("queueOrder", tree.order)
+    add("allocatable", tree.allocatable)
+    add("jobEnqueueable", tree.enqueueable)
+    add("preemptive", tree.preemptive)
+    add("reclaimable", tree.reclaimable)
+    add("charged", tree.charged)
+
+
+def places(state: ClusterState) -> dict[str, Place]:
+    """The tree, made anew when a queue or what the cluster has is another."""
+    offered = totals(state).allocatable
+    total = {name: offered[column] for name, column in state.table.columns.items()}
+    facts = list(state.queues.values())
+    kept = state.memo.get("capacity-tree")
+    if kept is None or kept[0] != facts or kept[1] != total:
+        kept = state.memo["capacity-tree"] = facts, total, plant(state.queues, total)
+    tree: dict[str, Place] = kept[2]
+    return tree
+
+
+class Tree:
+    """One session's. `used` is what each queue and all below it use, by column."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._state = session.state
+        self._places = places(session.state)
+        self._admission = admission(session)
+        others = [name for name in session.state.accounts.queues() if name not in self._places]
+        columns, offered = session.state.table.columns, totals(session.state).allocatable
+        self._claims = Claims(self._places, columns, offered, session.usage, others)
+        self._used: dict[str, Amounts] = {}
+        self._shares: dict[str, int] = {}
+        self._columns: dict[tuple[str, str], Amounts] = {}
+
+    # -- the tree ----------------------------------------------------------------------------------------------------
+
+    def _chain(self, queue: str) -> tuple[str, ...]:
+        """The queue and its ancestors, the nearest first."""
+        place = self._places.get(queue)
+        return (queue, *place.above) if place is not None else (queue,)
+
+    def _of(self, queue: str, what: str) -> Amounts:
+        """`real`, `deserved` or `guarantee` of a queue, by column."""
+        known = self._columns.get((queue, what))
+        if known is None:
+            place, columns = self._places.get(queue), self._state.table.columns
+            said = getattr(place, what) if place is not None else {}
+            known = self._columns[queue, what] = {columns[name]: amount for name, amount in said.items() if name in columns}
+        return known
+
+    def _leaves(self, queue: str) -> list[str]:
+        """The queue and all below it: whatever uses something there counts."""
+        found = [queue]
+        for name in found:
+            place = self._places.get(name)
+            found += place.below if place is not None else ()
+        return found
+
+    def used(self, queue: str) -> Amounts:
+        place = self._places.get(queue)
+        if place is None or not place.below:
+            return self._session.usage(queue)
+        known = self._used.get(queue)
+        if known is None:
+            known = self._used[queue] = {}
+            for name in self._leaves(queue):
+                _add(known, tuple(self._session.usage(name).items()), 1)
+        return known
+
+    def charged(self, queue: str, items: Sequence[tuple[int, int]], sign: int) -> None:
+        self._claims.charge(queue, items, sign)
+        for name in self._chain(queue):
+            self._shares.pop(name, None)
+            if name in self._used:
+                _add(self._used[name], items, sign)
+
+    # -- who comes first ---------------------------------------------------------------------------------------------
+
+    def order(self, queue: str) -> tuple[int, ...]:
+        """The queue's priority; then down from the root how much each uses of what it deserves, as a queue competes with its
+        siblings, and its parent with theirs. Who deserves nothing comes after all who have less than they deserve; what is in
+        no queue (holds of migrations) before all."""
+        if not queue:
+            return (FIRST,)
+        place = self._places.get(queue)
+        path = [name for name in reversed(self._chain(queue)) if name != ROOT]
+        key = [-(place.priority if place is not None else 0)]
+        for name in path:
+            key += self._share(name), not any(self._of(name, "deserved").values())
+        return tuple(key)
+
+    def _share(self, queue: str) -> int:
+        known = self._shares.get(queue)
+        if known is None:
+            deserved = self._of(queue, "deserved")
+            known = share(self.used(queue), deserved) if any(deserved.values()) else SCALE
+            self._shares[queue] = known
+        return known
+
+    # -- what a queue may use ----------------------------------------------------------------------------------------
+
+    def valid(self, job: Job) -> None:
+        """Raises Refusal where the queue's place in the tree lets no job in."""
+        place = self._places.get(job.queue)
+        if place is None:
+            return
+        if place.wrong:
+            raise Refusal(INVALID, f"queue {place.name}: {place.wrong}")
+        if place.shut:
+            raise Refusal(CLOSED, f"queue {place.name} is {place.shut}")
+        if place.below or place.name == ROOT:
+            raise Refusal(NOT_A_LEAF, f"queue {place.name} has queues below it; only those take jobs")
+
+    def allocatable(self, job: Job, pod: PodObserved) -> str:
+        if not job.queue:
+            return ""
+        full = self._claims.refuses(job.queue, self._state.vectors[pod.shape].items)
+        if full is None:
+            return ""
+        name, column = full
+        resource = next(r for r, at in self._state.table.columns.items() if at == column)
+        return f"queue {name} has no {resource} left that it may use{self._for(name, job.queue)}"
+
+    def _for(self, name: str, queue: str) -> str:
+        return f" (queue {queue} is below it)" if name != queue else ""
+
+    def enqueueable(self, job: Job) -> str | bool:
+        try:
+            self.valid(job)
+        except Refusal as why:
+            return str(why)
+        for name in self._chain(job.queue):
+            real = self._of(name, "real")
+            if real and (resource := self._admission.lacking(job, self._leaves(name), real)):
+                return f"queue {name} has no {resource} left that it may use for the group's minimum{self._for(name, job.queue)}"
+        return True
+
+    # -- reclaiming --------------------------------------------------------------------------------------------------
+
+    def preemptive(self, queue: str, pod: PodObserved) -> bool:
+        """Whether with this pod the queue uses no more than it deserves, of something that it deserves at all, and the same
+        holds above it: only then it may take from others. (For Volcano one resource is enough; then a queue takes what is
+        taken back at once.)"""
+        place = self._places.get(queue)
+        if place is None or place.wrong or place.shut:
+            return False
+        items = self._state.vectors[pod.shape].items
+        deserved = self._of(queue, "deserved")
+        if not any(deserved.get(column) for column, _ in items):
+            return False
+        return all(
+            beyond(self.used(name), items, self._of(name, "real")) is None
+            and beyond(self.used(name), items, self._of(name, "deserved")) is None
+            for name in self._chain(queue)
+            if name != ROOT
+        )
+
+    def reclaimable(self, claimer: PodUid, candidates: Sequence[PodUid]) -> list[PodUid]:
+        """Pods of queues that use more than they deserve, and are not above another one for the claimer: from the leaf up to
+        where both meet each queue must be reclaimable, above what it deserves, and keep what it is guaranteed."""
+        state = self._state
+        mine = self._session.job_for(claimer).queue
+        own = set(self._chain(mine))
+        asked = [column for column, _ in state.vectors[state.pods[claimer].shape].items]
+        left: dict[str, Amounts] = {}
+        allowed: list[PodUid] = []
+        for uid in candidates:
+            queue = state.queue_of(state.pods[uid])
+            if not queue or queue == mine:
+                continue
+            items = state.vectors[state.pods[uid].shape].items
+            chain = [name for name in self._chain(queue) if name not in own and name != ROOT]
+            for name in chain:
+                left.setdefault(name, dict(self.used(name)))
+            if all(self._gives(name, left[name], items, asked) for name in chain):
+                for name in chain:
+                    _add(left[name], items, -1)
+                allowed.append(uid)
+        return allowed
+
+    def _gives(self, name: str, used: Amounts, items: Sequence[tuple[int, int]], asked: list[int]) -> bool:
+        place = self._places.get(name)
+        if place is not None and not place.reclaimable:
+            return False
+        guarantee = self._of(name, "guarantee")
+        if any(column in guarantee and used.get(column, 0) - amount < guarantee[column] for column, amount in items):
+            return False
+        return may_lose(used, items, self._of(name, "deserved"), asked)
+
+
+def _add(amounts: Amounts, items: Sequence[tuple[int, int]], sign: int) -> None:
+    for column, amount in items:
+        amounts[column] = amounts.get(column, 0) + amount * sign

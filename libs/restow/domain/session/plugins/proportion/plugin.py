@@ -1,7 +1,237 @@
-"""Plugin `proportion`."""
+"""Plugin `proportion`: queues share the cluster by their weights, and lend what they do not want.
 
-from typing import Any
+A queue's request is what it uses and what waits in it; pods that no node can ever take do not count, nor does what waits in a
+queue that takes no jobs: neither may keep capacity from others. What a queue deserves limits it only as far as others deserve
+something: a queue may use all that nobody else deserves, so that a pod which fits nowhere anyway is told about nodes, not
+about quotas.
+"""
+
+from collections.abc import Sequence
+
+from restow.contracts.events import PodObserved
+from restow.contracts.ids import PodUid, ShapeId
+from restow.domain.accounts import DEFAULT_QUEUE, Amounts
+from restow.domain.session import queues
+from restow.domain.session.admission import admission
+from restow.domain.session.jobs import Job
+from restow.domain.session.plugins.proportion.args import Args
+from restow.domain.session.plugins.proportion.shares import Claim, fill
+from restow.domain.session.quotas import beyond, may_lose, share
+from restow.domain.session.run import Session
+from restow.domain.session.sums import ledger, too_large, totals
 
 
-def open(session: Any, args: Any) -> None:
-    """Nothing is registered yet."""
+def open(session: Session, args: Args) -> None:
+    shares = Shares(session)
+    add = session.extensions.add
+    add("queueOrder", shares.order)
+    add("overused", shares.overused)
+    add("allocatable", shares.allocatable)
+    add("jobEnqueueable", shares.enqueueable)
+    add("reclaimable", shares.reclaimable)
+    add("preemptive", shares.preemptive)
+    add("charged", shares.charged)
+
+
+class Shares:
+    """One session's. `deserved[queue]` by column; `limit[queue]` is what others leave it, for columns of which they deserve
+    anything. O(queues · resources) to make."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._state = session.state
+        self._admission = admission(session)
+        self._totals = totals(session.state)
+        self._ledger = ledger(session.state)
+        self._orders: dict[str, int] = {}
+        self._large: dict[ShapeId, bool] = {}
+        self._least: dict[tuple[str, int], int] = {}
+        self._lending: dict[tuple[str, int], int] = {}
+        self.deserved: dict[str, Amounts] = {}
+        self.limit: dict[str, Amounts] = {}
+        self.capability: dict[str, Amounts] = {}
+        self.wanted: dict[str, Amounts] = {}
+        self._divide()
+
+    # -- what each deserves ------------------------------------------------------------------------------------------
+
+    def _divide(self) -> None:
+        state = self._state
+        names = {DEFAULT_QUEUE, *state.queues, *state.accounts.queues(), *self._ledger.waiting}
+        guarantees = self._guarantees = {name: self._amounts(name, "guarantee") for name in names}
+        promised = _sum(guarantees)
+        for name in names:
+            self.wanted[name] = self._wants(name)
+            self.capability[name] = self._real(name, guarantees[name], promised)
+        used = {name: state.accounts.of(name) for name in names}
+        for column, total in enumerate(self._totals.allocatable):
+            claims: dict[str, Claim] = {}
+            for name in names:
+                want = used[name].get(column, 0) + self.wanted[name].get(column, 0)
+                least = guarantees[name].get(column, 0)
+                most = self.capability[name].get(column)
+                if want or least:
+                    claims[name] = Claim(self._weight(name), least, want if most is None else min(want, most))
+            got = fill(total, claims)
+            taken = sum(got.values())
+            for name, amount in got.items():
+                self.deserved.setdefault(name, {})[column] = amount
+            for name in names:
+                others = taken - got.get(name, 0)
+                if others:
+                    self.limit.setdefault(name, {})[column] = max(total - others, got.get(name, 0))
+
+    def _weight(self, name: str) -> int:
+        queue = self._state.queues.get(name)
+        return max(queue.weight, 1) if queue is not None else 1
+
+    def _amounts(self, name: str, what: str) -> Amounts:
+        """Of a queue that is there and right, by column; a guarantee above what the cluster has is none (it is refused)."""
+        queue = self._state.queues.get(name)
+        if queue is None or queues.refused(self._state, name) is not None:
+            return {}
+        columns = self._state.table.columns
+        amounts = {columns[r]: a for r, a in getattr(queue, what).items() if r in columns}
+        if what == "guarantee" and any(amount > self._totals.allocatable[c] for c, amount in amounts.items()):
+            return {}
+        return amounts
+
+    def _real(self, name: str, guarantee: Amounts, promised: Amounts) -> Amounts:
+        """Capability, and what is not guaranteed to others."""
+        real = self._amounts(name, "capability")
+        for column, amount in promised.items():
+            own = guarantee.get(column, 0)
+            if amount > own:
+                most = max(self._totals.allocatable[column] - amount, 0) + own
+                real[column] = min(real.get(column, most), most)
+        return real
+
+    def _wants(self, name: str) -> Amounts:
+        """What waits in it and may start one day."""
+        if queues.refused(self._state, name) is not None:
+            return {}
+        wanted = dict(self._ledger.waiting.get(name, {}))
+        for shape, count in self._ledger.kinds.get(name, {}).items():
+            if self._too_large(shape):
+                for column, amount in self._state.vectors[shape].items:
+                    wanted[column] -= amount * count
+        return wanted
+
+    def _too_large(self, shape: ShapeId) -> bool:
+        known = self._large.get(shape)
+        if known is None:
+            known = self._large[shape] = too_large(self._state, self._totals, shape)
+        return known
+
+    # -- what follows ------------------------------------------------------------------------------------------------
+
+    def order(self, queue: str) -> int:
+        """The share of what it deserves that it uses: who has least of it comes first. What is in no queue (holds of
+        migrations) comes before all."""
+        if not queue:
+            return -1
+        known = self._orders.get(queue)
+        if known is None:
+            known = self._orders[queue] = share(self._session.usage(queue), self.deserved.get(queue, {}))
+        return known
+
+    def charged(self, queue: str, items: Sequence[tuple[int, int]], sign: int) -> None:
+        self._orders.pop(queue, None)
+        if self._lending:
+            self._lending.clear()
+
+    def overused(self, queue: str) -> str:
+        """Whether nothing that it wants is left to it."""
+        limit = self.limit.get(queue)
+        if not limit:
+            return ""
+        used = self._session.usage(queue)
+        wanted = [column for column, amount in self.wanted.get(queue, {}).items() if amount]
+        if not wanted or any(c not in limit or used.get(c, 0) < limit[c] for c in wanted):
+            return ""
+        return f"queue {queue} uses all that it deserves beside other queues"
+
+    def allocatable(self, job: Job, pod: PodObserved) -> str:
+        queue, items = job.queue, self._state.vectors[pod.shape].items
+        if not queue:
+            return ""
+        limit, capability = self.limit.get(queue), self.capability.get(queue)
+        if not limit and not capability:
+            return ""
+        used = self._session.usage(queue)
+        if capability and (column := beyond(used, items, capability)) is not None:
+            return f"queue {queue} has no {self._name(column)} left of its capability"
+        if limit and beyond(used, items, limit) is not None and not self._too_large(pod.shape):
+            column = beyond(used, items, {column: self._lent(queue, column) for column in limit})
+            if column is not None:
+                return f"queue {queue} has no {self._name(column)} left of what it deserves beside other queues"
+        return ""
+
+    def _lent(self, queue: str, column: int) -> int:
+        """What others leave a queue now: also the rest of what one deserves that is too small for any pod that waits in it.
+        (For Volcano eight devices for three queues are two for each, and two idle ones.) O(queues), kept until somebody is
+        charged."""
+        known = self._lending.get((queue, column))
+        if known is None:
+            others = sum(self._needs(name, column) for name in self.deserved if name != queue)
+            least = self.limit[queue][column]
+            known = self._lending[queue, column] = max(self._totals.allocatable[column] - others, least)
+        return known
+
+    def _needs(self, queue: str, column: int) -> int:
+        deserved, used = self.deserved[queue].get(column, 0), self._session.usage(queue).get(column, 0)
+        guarantee = self._guarantees[queue].get(column, 0)
+        if used < deserved > guarantee and deserved - used < self._smallest(queue, column):
+            return max(used, guarantee)
+        return deserved
+
+    def _smallest(self, queue: str, column: int) -> int:
+        """Of what waits in a queue, the least that a pod asks for; 0 where none does."""
+        known = self._least.get((queue, column))
+        if known is None:
+            vectors = self._state.vectors
+            asked = [dict(vectors[shape].items).get(column, 0) for shape in self._ledger.kinds.get(queue, ()) if not self._too_large(shape)]
+            known = self._least[queue, column] = min((amount for amount in asked if amount), default=0)
+        return known
+
+    def _name(self, column: int) -> str:
+        return next(name for name, at in self._state.table.columns.items() if at == column)
+
+    def enqueueable(self, job: Job) -> str | bool:
+        resource = self._admission.lacking(job, (job.queue,), self.capability.get(job.queue, {}))
+        return f"queue {job.queue} has no {resource} left of its capability for the group's minimum" if resource else True
+
+    def preemptive(self, queue: str, pod: PodObserved) -> bool:
+        """Whether with this pod it uses no more than it deserves: only then it may take from others."""
+        items = self._state.vectors[pod.shape].items
+        used = self._session.usage(queue)
+        return beyond(used, items, self.capability.get(queue, {})) is None and beyond(used, items, self.deserved.get(queue, {})) is None
+
+    def reclaimable(self, claimer: PodUid, candidates: Sequence[PodUid]) -> list[PodUid]:
+        """Pods of queues that use more than they deserve of what the claimer asks for, down to what they deserve."""
+        state, session = self._state, self._session
+        mine = session.job_for(claimer).queue
+        asked = [column for column, _ in state.vectors[state.pods[claimer].shape].items]
+        used: dict[str, Amounts] = {}
+        allowed: list[PodUid] = []
+        for uid in candidates:
+            pod = state.pods[uid]
+            queue = state.queue_of(pod)
+            fact = state.queues.get(queue)
+            if not queue or queue == mine or (fact is not None and not fact.reclaimable):
+                continue
+            have = used.setdefault(queue, dict(session.usage(queue)))
+            items = state.vectors[pod.shape].items
+            if may_lose(have, items, self.deserved.get(queue, {}), asked):
+                for column, amount in items:
+                    have[column] = have.get(column, 0) - amount
+                allowed.append(uid)
+        return allowed
+
+
+def _sum(several: dict[str, Amounts]) -> Amounts:
+    total: Amounts = {}
+    for amounts in several.values():
+        for column, amount in amounts.items():
+            total[column] = total.get(column, 0) + amount
+    return total

@@ -1,0 +1,72 @@
+"""What groups were promised when they were admitted (action `enqueue`) and do not use yet: one sum for all plugins that have a
+say in that, made when a group first asks, and kept through the session."""
+
+from collections.abc import Iterable, Mapping
+
+from restow.domain.session.jobs import Job
+from restow.domain.session.run import Session
+from restow.domain.session.sums import inqueue, ledger, still_to_come
+
+Promised = dict[str, int]
+"""Amount by resource."""
+
+
+class Admission:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._queues: dict[str, Promised] | None = None
+        self._all: Promised = {}
+
+    def asks(self, job: Job) -> Promised:
+        """What a group's minimum needs beside what its pods use already; nothing where the job is no group's."""
+        if job.spec is None or job.group is None:
+            return {}
+        return still_to_come(self._session.state, job.spec, ledger(self._session.state).groups.get(job.group))
+
+    def promised(self, queue: str) -> Promised:
+        """To the groups of one queue. O(groups) the first time."""
+        return self._sums().get(queue, {})
+
+    def promised_in_all(self) -> Promised:
+        self._sums()
+        return self._all
+
+    def admitted(self, job: Job) -> None:
+        """Heard at `jobEnqueued`."""
+        if job.spec is not None and job.spec.min_resources:
+            self._add(self._sums(), job.queue, self.asks(job))
+
+    def lacking(self, job: Job, leaves: Iterable[str], limit: Mapping[int, int]) -> str:
+        """The first resource of which these queues together would be promised and use more than the limit (by column) with
+        this group; empty where there is room. Only what the group asks for is compared."""
+        columns = self._session.state.table.columns
+        leaves = tuple(leaves)
+        for resource, amount in self.asks(job).items():
+            most = limit.get(columns.get(resource, -1))
+            if most is None or not amount:
+                continue
+            used = sum(self._session.usage(queue).get(columns[resource], 0) for queue in leaves)
+            if used + sum(self.promised(queue).get(resource, 0) for queue in leaves) + amount > most:
+                return resource
+        return ""
+
+    def _sums(self) -> dict[str, Promised]:
+        if self._queues is None:
+            self._queues = {}
+            for group, amounts in inqueue(self._session.state).items():
+                self._add(self._queues, self._session.state.pod_groups[group].queue or "default", amounts)
+        return self._queues
+
+    def _add(self, sums: dict[str, Promised], queue: str, amounts: Mapping[str, int]) -> None:
+        for kept in (sums.setdefault(queue, {}), self._all):
+            for resource, amount in amounts.items():
+                kept[resource] = kept.get(resource, 0) + amount
+
+
+def admission(session: Session) -> Admission:
+    """The session's; the first plugin that asks makes it."""
+    known: Admission | None = session.shared.get("admission")
+    if known is None:
+        known = session.shared["admission"] = Admission(session)
+        session.extensions.add("jobEnqueued", known.admitted)
+    return known

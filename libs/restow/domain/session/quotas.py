@@ -1,0 +1,44 @@
+"""Shares and quotas in integers: the arithmetic that the plugins of queues have in common."""
+
+from collections.abc import Iterable, Mapping
+
+SCALE = 10**9
+"""One whole in shares."""
+
+Items = Iterable[tuple[int, int]]
+"""(column, amount) pairs."""
+
+
+def share(used: Mapping[int, int], whole: Mapping[int, int]) -> int:
+    """The dominant share of `whole` that is used, in billionths; of nothing, one whole where anything is used."""
+    most = 0
+    for column, amount in whole.items():
+        have = used.get(column, 0)
+        if have > 0:
+            most = max(most, have * SCALE // amount if amount > 0 else SCALE)
+    return most
+
+
+def beyond(used: Mapping[int, int], items: Items, limit: Mapping[int, int]) -> int | None:
+    """The first column in which the limit does not admit these amounts beside what is used; None where it admits them. What
+    has no limit is not limited."""
+    for column, amount in items:
+        most = limit.get(column)
+        if most is not None and used.get(column, 0) + amount > most:
+            return column
+    return None
+
+
+def may_lose(used: Mapping[int, int], items: Items, deserved: Mapping[int, int], asked: Iterable[int]) -> bool:
+    """Whether a queue that uses this may lose these amounts to a claimer of the columns `asked`: of something that the claimer
+    asks for it uses more than it deserves, and of nothing that it is above in is it left with less than it deserves. Where
+    `deserved` names nothing of what is asked for, all of it is borrowed.
+
+    Volcano looks before the loss and lets a queue fall below what it deserves; then that queue claims it back, and so on."""
+    lost = dict(items)
+    useful = [column for column in asked if lost.get(column)]
+    named = [column for column in useful if column in deserved]
+    if not named:
+        return bool(useful)
+    above = [column for column in named if used.get(column, 0) > deserved[column]]
+    return bool(above) and all(used[column] - lost[column] >= deserved[column] for column in above)

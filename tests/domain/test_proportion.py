@@ -1,0 +1,214 @@
+"""Plugin proportion: queues share the cluster by weight, exactly, and lend what they do not want."""
+
+from fractions import Fraction
+
+from domain.build import GIB, NOW, given, in_queue, node, pod, queue, run, shape, then
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.domain import session
+from restow.domain.session.plugins.proportion.plugin import Shares
+from restow.domain.session.plugins.proportion.shares import Claim, fill
+from restow.domain.session.registry import open_session
+
+decider = session.decider
+
+
+def schedule(state, after=0):
+    return run(state, decider, c.Schedule(NOW + after, 1_000))
+
+
+def placed(events):
+    return [event.pod for event in events if isinstance(event, e.PodPlaced)]
+
+
+def settle(state):
+    """Until nothing is placed any more."""
+    got = []
+    while new := placed(schedule(state)):
+        got += new
+    return got
+
+
+def why(state, pod):
+    said = state.waiting[state.parked[pod][0]]
+    return said.reason, said.message
+
+
+# -- water filling ---------------------------------------------------------------------------------------------------
+
+claims = st.dictionaries(
+    st.text("abcdef", min_size=1, max_size=3),
+    st.builds(Claim, st.integers(1, 9), st.integers(0, 20), st.integers(0, 60)),
+    min_size=1,
+    max_size=7,
+)
+
+
+def level_by_brute_force(total: int, several: list[Claim]) -> list[Fraction]:
+    """Raise the water from one bound to the next until it is used up."""
+    levels = sorted({Fraction(bound, c.weight) for c in several for bound in (c.least, c.most)})
+
+    def at(level: Fraction) -> list[Fraction]:
+        return [min(max(level * c.weight, Fraction(c.least)), Fraction(c.most)) for c in several]
+
+    if sum(at(Fraction(0))) >= total:
+        return at(Fraction(0))
+    below = Fraction(0)
+    for level in levels:
+        if sum(at(level)) >= total:
+            # Between two neighbouring bounds the sum grows evenly.
+            low, high = sum(at(below)), sum(at(level))
+            return at(below + (level - below) * (total - low) / (high - low))
+        below = level
+    return at(levels[-1])
+
+
+@settings(max_examples=400, deadline=None)
+@drawn(st.integers(0, 200), claims)
+def test_the_water_stands_where_brute_force_finds_it(total, several):
+    got = fill(total, several)
+    want = level_by_brute_force(total, list(several.values()))
+    assert got == {name: int(amount) for name, amount in zip(several, want, strict=True)}
+
+
+@settings(max_examples=200, deadline=None)
+@drawn(st.integers(0, 10**30), claims)
+def test_nobody_gets_more_than_it_wants_nor_less_than_it_is_guaranteed_and_nothing_is_kept_back(total, several):
+    got = fill(total, several)
+    assert all(c.least <= got[name] <= c.most for name, c in several.items())
+    if sum(c.least for c in several.values()) <= total:
+        wanted = sum(c.most for c in several.values())
+        assert min(total, wanted) - len(several) < sum(got.values()) <= min(total, wanted) or not several
+
+
+@settings(max_examples=200, deadline=None)
+@drawn(st.integers(0, 200), claims, st.randoms())
+def test_it_depends_neither_on_names_nor_on_their_order(total, several, random):
+    items = list(several.items())
+    random.shuffle(items)
+    other = {f"q{i}": claim for i, (_, claim) in enumerate(items)}
+    got = fill(total, several)
+    renamed = fill(total, other)
+    assert [renamed[f"q{i}"] for i in range(len(items))] == [got[name] for name, _ in items]
+
+
+# -- in sessions -----------------------------------------------------------------------------------------------------
+
+
+def test_two_queues_that_want_everything_get_it_by_their_weights():
+    state = given(node("n", cpu=12_000), shape("s"), queue("a", 1), queue("b", 2))
+    then(state, *[in_queue(f"a{i}", "a") for i in range(12)], *[in_queue(f"b{i}", "b") for i in range(12)])
+    got = settle(state)
+    assert sum(name.startswith("a") for name in got) == 4
+    assert sum(name.startswith("b") for name in got) == 8
+    assert why(state, "a11")[0] in ("QueueQuota", "QueueOverused")
+    assert "queue a" in why(state, "a11")[1]
+
+
+def test_a_queue_may_use_what_the_other_does_not_want():
+    state = given(node("n", cpu=12_000), shape("s"), queue("a", 1), queue("b", 9))
+    then(state, *[in_queue(f"a{i}", "a") for i in range(12)], in_queue("b0", "b"))
+    assert len(settle(state)) == 12
+
+
+def test_the_default_queue_is_there_without_an_object_with_weight_one():
+    state = given(node("n", cpu=8_000), shape("s"), queue("b", 3))
+    then(state, *[pod(f"d{i}") for i in range(8)], *[in_queue(f"b{i}", "b") for i in range(8)])
+    got = settle(state)
+    assert sum(name.startswith("d") for name in got) == 2
+
+
+def test_what_is_guaranteed_to_a_queue_is_kept_for_it_although_it_wants_nothing():
+    state = given(node("n", cpu=8_000), shape("s"), queue("a"), queue("b", guarantee={"cpu": 3_000}))
+    then(state, *[in_queue(f"a{i}", "a") for i in range(8)])
+    assert len(settle(state)) == 5
+    assert why(state, "a7") == ("QueueQuota", "queue a has no cpu left of its capability")
+    then(state, *[in_queue(f"b{i}", "b") for i in range(8)])
+    assert len(settle(state)) == 3
+
+
+def test_a_queue_stays_within_its_capability_and_leaves_the_rest_to_others():
+    state = given(node("n", cpu=8_000), shape("s"), queue("a", 9, capability={"cpu": 2_000}), queue("b"))
+    then(state, *[in_queue(f"a{i}", "a") for i in range(8)], *[in_queue(f"b{i}", "b") for i in range(8)])
+    got = settle(state)
+    assert sorted(name[0] for name in got) == ["a"] * 2 + ["b"] * 6
+
+
+def test_a_guarantee_above_the_cluster_keeps_nothing_from_others():
+    state = given(node("n", cpu=8_000), shape("s"), queue("mad", guarantee={"cpu": 10**15}), queue("b"))
+    then(state, *[in_queue(f"b{i}", "b") for i in range(8)])
+    assert len(settle(state)) == 8
+
+
+def test_a_pod_that_no_node_can_ever_take_keeps_nothing_from_another_queue_and_is_told_about_nodes():
+    state = given(node("n", cpu=8_000), shape("s"), shape("huge", cpu=10**9), queue("a"), queue("b"))
+    then(state, in_queue("a0", "a", "huge"), *[in_queue(f"b{i}", "b") for i in range(8)])
+    assert len(settle(state)) == 8
+    assert state.waiting[state.parked["a0"][0]].reasons == {"Insufficient cpu": 1}
+
+
+def test_a_queue_alone_is_told_about_nodes_not_about_quotas():
+    state = given(node("n", cpu=2_000), shape("s"), *[pod(f"p{i}") for i in range(4)])
+    assert len(settle(state)) == 2
+    assert state.waiting[state.parked["p3"][0]].reasons == {"Insufficient cpu": 1}
+
+
+def test_whole_devices_are_not_left_idle_because_they_do_not_divide():
+    state = given(node("n", cpu=80_000, gpus=8), shape("s", cpu=1, memory=1, gpu=(1, 1000)), *[queue(q) for q in "abc"])
+    then(state, *[in_queue(f"{q}{i}", q) for q in "abc" for i in range(8)])
+    assert len(settle(state)) == 8
+    assert {q: sum(name[0] == q for name in state.placed) for q in "abc"} == {"a": 3, "b": 3, "c": 2}
+
+
+def test_who_uses_least_of_what_it_deserves_comes_first():
+    state = given(node("n", cpu=8_000), shape("s"), queue("a"), queue("b"), *[in_queue(f"old{i}", "a", node="n") for i in range(3)])
+    then(state, *[in_queue(f"a{i}", "a") for i in range(4)], *[in_queue(f"b{i}", "b") for i in range(6)])
+    assert settle(state) == ["b0", "b1", "b2", "a0", "b3"]
+
+
+def shares(state):
+    opened = open_session(state, NOW, 1_000)
+    try:
+        return opened, Shares(opened)
+    finally:
+        opened.close()
+
+
+def busy(reclaimable=True):
+    """Queue a uses all eight cores, four of which b deserves."""
+    state = given(node("n", cpu=8_000, memory=64 * GIB), shape("s"), queue("a", reclaimable=reclaimable), queue("b"))
+    then(state, *[in_queue(f"a{i}", "a", node="n") for i in range(8)], *[in_queue(f"b{i}", "b") for i in range(8)])
+    return state
+
+
+def test_pods_are_reclaimed_from_a_queue_above_what_it_deserves_and_never_below_it():
+    state = busy()
+    assert shares(state)[1].reclaimable("b0", [f"a{i}" for i in range(8)]) == ["a0", "a1", "a2", "a3"]
+
+
+def test_a_queue_that_is_not_reclaimable_loses_nothing_and_nobody_reclaims_from_its_own_queue():
+    assert shares(busy(reclaimable=False))[1].reclaimable("b0", ["a0", "a1"]) == []
+    state = busy()
+    then(state, in_queue("a9", "a"))
+    assert shares(state)[1].reclaimable("a9", ["a0", "a1"]) == []
+
+
+def test_a_queue_reclaims_only_as_long_as_it_stays_within_what_it_deserves():
+    state = busy()
+    found = shares(state)[1]
+    assert found.preemptive("b", state.pods["b0"])
+    assert not found.preemptive("a", state.pods["b0"])
+
+
+def test_a_pod_that_was_deleted_or_placed_is_no_longer_wanted():
+    """The sums are kept from one session to the next."""
+    state = given(node("n", cpu=12_000), shape("s"), queue("a", 1), queue("b", 2))
+    then(state, *[in_queue(f"a{i}", "a") for i in range(20)], *[in_queue(f"b{i}", "b") for i in range(20)])
+    settle(state)
+    then(state, *[e.PodGone(f"b{i}") for i in range(20)])
+    assert len(settle(state)) == 8
+    assert shares(state)[1].wanted["a"][state.table.columns["cpu"]] == 8_000
