@@ -32,8 +32,10 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "pods/eviction": {"create"},
         "persistentvolumeclaims": {"get", "patch"},
         "persistentvolumes": {"get", "patch"},
-        "podgroups/status.scheduling.volcano.sh": {"patch"},
-        "queues/status.scheduling.volcano.sh": {"patch"},
+        "podgroups.scheduling.volcano.sh": {"get", "patch"},
+        "podgroups/status.scheduling.volcano.sh": {"get", "patch"},
+        "queues.scheduling.volcano.sh": {"get", "patch"},
+        "queues/status.scheduling.volcano.sh": {"get", "patch"},
         "events.events.k8s.io": {"get", "create", "patch"},
     },
     "reservation-cache": {

@@ -14,7 +14,7 @@ import msgspec
 
 from restow.contracts import commands as c
 from restow.domain.decider import Decider
-from restow.domain.effects import Effect, WriteReservationStatus
+from restow.domain.effects import Effect, WritePodGroupStatus, WriteQueueStatus, WriteReservationStatus
 from restow.domain.state import ClusterState, Touched
 from restow.runtime import logs
 from restow.runtime.commander import Commander
@@ -53,11 +53,13 @@ Execute = Callable[[Any, ClusterState], Awaitable[Answer]]
 
 class Executor(msgspec.Struct, frozen=True):
     """How one kind of effect is carried out: at most `limit` at once. What was done is not done again for `settle`
-    seconds although its fact is not folded yet; then it is, if it is still owed."""
+    seconds although its fact is not folded yet; then it is, if it is still owed. For `gap` seconds after an attempt the next
+    one on the same thing waits: of what changes often the first change is told at once, and many later ones as one."""
 
     execute: Execute
     limit: int = 32
     settle: float = 15.0
+    gap: float = 0.0
 
 
 class _Work(msgspec.Struct, eq=False):
@@ -94,6 +96,8 @@ class Effector:
         self._running: dict[Any, asyncio.Task[None]] = {}
         self._settling: dict[Any, tuple[Effect, float]] = {}
         self._retries: dict[Any, asyncio.TimerHandle] = {}
+        self._resting: dict[Any, float] = {}
+        """Until when (monotonic seconds) no attempt may begin, by key."""
         self._bell = Bell()
         self._acting = self._draining = False
         self._log = logs.get(family=decider.family)
@@ -152,6 +156,7 @@ class Effector:
         self._waiting.clear()
         self._retries.clear()
         self._settling.clear()
+        self._resting.clear()
 
     async def _look(self) -> None:
         """Take in what the fold has touched, or everything when this process has just begun to act."""
@@ -181,7 +186,15 @@ class Effector:
             return
         self._waiting[key] = _Work(effect)
         if running is None:
-            self._lanes[type(effect)].ready.append(key)
+            self._queue(self._lanes[type(effect)], key)
+
+    def _queue(self, lane: _Lane, key: Any) -> None:
+        """Its turn comes when it has rested."""
+        rest = self._resting.get(key, 0.0) - time.monotonic() if self._resting else 0.0
+        if rest > 0:
+            self._retries[key] = asyncio.get_running_loop().call_later(rest, self._again, lane, key)
+        else:
+            lane.ready.append(key)
 
     def _start(self) -> None:
         for lane in self._lanes.values():
@@ -247,8 +260,10 @@ class Effector:
 
     def _after(self, lane: _Lane, key: Any) -> None:
         """The lane has room again; what came for the same key meanwhile is next."""
+        if lane.executor.gap:
+            self._resting[key] = time.monotonic() + lane.executor.gap
         if key in self._waiting:
-            lane.ready.append(key)
+            self._queue(lane, key)
         if self._acting and not self._draining:
             self._start()
 
@@ -262,6 +277,7 @@ class Effector:
         while True:
             await asyncio.sleep(1.0)
             now = time.monotonic()
+            self._resting = {key: until for key, until in self._resting.items() if until > now}
             old: Iterable[tuple[Any, Effect]] = [(k, e) for k, (e, until) in self._settling.items() if until <= now]
             for key, effect in old:
                 del self._settling[key]
@@ -274,8 +290,15 @@ class Effector:
 
 def _key(effect: Effect) -> Any:
     """What at most one attempt is under way for. Of statuses only the newest matters."""
-    return ("status", effect.reservation) if isinstance(effect, WriteReservationStatus) else effect
+    match effect:
+        case WriteReservationStatus(reservation=reservation):
+            return "status", reservation
+        case WritePodGroupStatus(namespace=namespace, group=group):
+            return "status", namespace, group
+        case WriteQueueStatus(queue=queue):
+            return "queue status", queue
+    return effect
 
 
 def _expects_a_fact(effect: Effect) -> bool:
-    return type(effect).__name__ in ("Bind", "Evict", "CreateHold", "DeleteReservation", "AbortEviction")
+    return type(effect).__name__ in ("Bind", "BindClaim", "Evict", "EvictVictim", "CreateHold", "DeleteReservation", "AbortEviction")

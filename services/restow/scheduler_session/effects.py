@@ -1,11 +1,21 @@
-"""The session's effects: bind, and tell why a pod waits (DESIGN 5)."""
+"""The session's effects: bind, evict, and tell why a pod waits (DESIGN 5)."""
 
 from collections.abc import Mapping
 
 from restow.contracts import commands as c
+from restow.contracts.events import PodObserved
 from restow.contracts.times import rfc3339
-from restow.domain.effects import Bind, BindClaim, Effect, TellUnschedulable
-from restow.domain.evolve.reservations import fit_message
+from restow.domain.effects import (
+    Bind,
+    BindClaim,
+    Effect,
+    EvictVictim,
+    TellNominated,
+    TellUnschedulable,
+    WritePodGroupStatus,
+    WriteQueueStatus,
+)
+from restow.domain.session.waits import told
 from restow.domain.state import ClusterState
 from restow.domain.volumes import owed
 from restow.kube import effects as k
@@ -14,17 +24,22 @@ from restow.kube.record import Notice, Regarding
 from restow.kube.retry import Backoff
 from restow.runtime.effector import Answer, Done, Executor, Report, Retry
 from restow.runtime.service import Context
+from restow.scheduler_session.status import StatusEffects
 
 ONCE = Backoff(attempts=1)
 """The effect loop tries again itself: it asks before every attempt whether the effect is still owed."""
 
 
 def executors(context: Context) -> Mapping[type[Effect], Executor]:
-    effects = _SessionEffects(context)
+    effects, statuses = _SessionEffects(context), StatusEffects(context)
     return {
         Bind: Executor(effects.bind, limit=16),
         BindClaim: Executor(effects.bind_claim, limit=16),
         TellUnschedulable: Executor(effects.tell, limit=4, settle=5.0),
+        EvictVictim: Executor(effects.evict, limit=16, settle=10.0),
+        TellNominated: Executor(effects.nominate, limit=4, settle=5.0),
+        WritePodGroupStatus: Executor(statuses.write_group, limit=4, settle=0, gap=0.5),
+        WriteQueueStatus: Executor(statuses.write_queue, limit=2, settle=0, gap=1.0),
     }
 
 
@@ -44,6 +59,9 @@ class _SessionEffects:
                 return Report(c.RefuseBind(self._context.clock.now(), effect.pod, effect.node, reason or message or str(code)))
             case k.Failed(code=code, reason=reason, message=message, retry_after=after):
                 return Retry(f"{code} {reason} {message}".strip(), (after or 0) / 1000)
+            case k.Bound():
+                note = f"Successfully assigned {pod.namespace}/{pod.name} to {effect.node}"
+                self._context.recorder.record(Notice(_regarding(pod), "Scheduled", "Binding", note))
         return Done()
 
     async def bind_claim(self, effect: BindClaim, state: ClusterState) -> Answer:
@@ -67,16 +85,53 @@ class _SessionEffects:
                 return Retry(f"{code} {reason} {message}".strip(), (after or 0) / 1000)
         return Done()
 
+    async def evict(self, effect: EvictVictim, state: ClusterState) -> Answer:
+        """Tried until it is accepted, or the nomination that it is for has ended: a budget may let it go by then. That it
+        terminates, or is gone, is a fact that follows by itself."""
+        victim, chosen = state.pods[effect.pod], state.victims_of[effect.pod]
+        nomination = state.nominations.get(chosen.by)
+        by, node = state.pods.get(chosen.by), state.node_of(effect.pod) or ""
+        ref = k.PodRef(victim.namespace, victim.name, victim.pod)
+        match await self._kube.evict(ref, nomination.deadline if nomination is not None else chosen.since):
+            case k.Accepted():
+                self._say_preempted(victim, by, node, chosen.action)
+            case k.OverBudget(message=message, retry_after=after):
+                return Retry(f"a disruption budget does not allow it: {message}", (after or 0) / 1000)
+            case k.Changed(message=message):
+                return Retry(f"the pod has just changed: {message}")
+            case k.Failed(code=code, reason=reason, message=message, retry_after=after):
+                return Retry(f"{code} {reason} {message}".strip(), (after or 0) / 1000)
+            case k.Refused(code=code, reason=reason, message=message):
+                why = f"{code} {reason} {message}".strip()
+                return Report(c.RefusePreemption(self._context.clock.now(), effect.pod, why))
+        return Done()
+
+    def _say_preempted(self, victim: PodObserved, by: PodObserved | None, node: str, action: str) -> None:
+        """With the reason that people know from kube-scheduler."""
+        whom = f"pod {by.namespace}/{by.name}" if by is not None else "another pod"
+        note = f"Preempted by {whom} on node {node} (action {action})"
+        self._context.recorder.record(Notice(_regarding(victim), "Preempted", "Preempting", note))
+
+    async def nominate(self, effect: TellNominated, state: ClusterState) -> Answer:
+        pod = state.pods[effect.pod]
+        outcome = await self._kube.patch_nominated_node(k.PodRef(pod.namespace, pod.name, pod.pod), effect.node)
+        if isinstance(outcome, k.Failed):
+            return Retry(f"{outcome.code} {outcome.reason} {outcome.message}".strip(), (outcome.retry_after or 0) / 1000)
+        return Done()
+
     async def tell(self, effect: TellUnschedulable, state: ClusterState) -> Answer:
         pod, waiting = state.pods[effect.pod], state.waiting.get(effect.key)
         if waiting is None:
             return Done()
-        message = waiting.message or fit_message(waiting.nodes, waiting.reasons)
+        message = told(waiting)
         outcome = await self._kube.patch_pod_condition(
             k.PodRef(pod.namespace, pod.name, pod.pod), "False", "Unschedulable", message, rfc3339(waiting.at)
         )
         if isinstance(outcome, k.Failed):
             return Retry(f"{outcome.code} {outcome.reason} {outcome.message}".strip(), (outcome.retry_after or 0) / 1000)
-        regarding = Regarding("v1", "Pod", pod.namespace, pod.name, pod.pod)
-        self._context.recorder.record(Notice(regarding, "FailedScheduling", "Scheduling", message, "Warning"))
+        self._context.recorder.record(Notice(_regarding(pod), "FailedScheduling", "Scheduling", message, "Warning"))
         return Done()
+
+
+def _regarding(pod: PodObserved) -> Regarding:
+    return Regarding("v1", "Pod", pod.namespace, pod.name, pod.pod)

@@ -1,15 +1,16 @@
 """The session: what a command leads to, and which effects are owed for what was decided."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.ids import Family, Millis
-from restow.domain.effects import Bind, Effect, TellUnschedulable
-from restow.domain.session import closing, opening
-from restow.domain.session.nominations import settle_nominations
+from restow.contracts.ids import Family, Millis, PodUid
+from restow.domain import volumes
+from restow.domain.effects import Bind, BindClaim, Effect, EvictVictim, TellNominated, TellUnschedulable
+from restow.domain.session import closing, opening, statuses
+from restow.domain.session.nominations import refuse, settle_nominations
 from restow.domain.session.registry import open_session, run_actions
-from restow.domain.session.releases import releases
+from restow.domain.session.releases import rejections, releases
 from restow.domain.state import ClusterState, Touched
 
 LIMIT = 1_000
@@ -31,11 +32,11 @@ class SessionDecider:
                     return ()
                 return (e.PodReleased(pod, reason),)
             case c.RefusePreemption(pod=pod, reason=reason):
-                return (e.PreemptionEnded(pod, reason),) if pod in state.victims_of else ()
+                return refuse(state, pod, reason)
         raise TypeError(f"{self.family} does not decide {type(command).__name__}")
 
     def due(self, state: ClusterState, now: Millis) -> c.Command | None:
-        if state.to_release or state.queue or state.stranded() or state.settled_nominations(now):
+        if state.to_release or state.queue or state.stranded() or rejections(state) or state.settled_nominations(now):
             return c.Schedule(now, LIMIT)
         # Only a hint when to run: what a session decides never depends on it.
         waiting = state.slot_queue or state.parked or state.unqueued
@@ -50,25 +51,38 @@ class SessionDecider:
         return opening.deadline(state, Millis(max(state.time, asked)))
 
     def pending(self, state: ClusterState, touched: Touched | None) -> list[Effect]:
-        pods = state.placed.keys() | state.parked.keys() if touched is None else touched.pods
+        pods: Iterable[PodUid] = touched.pods if touched is not None else (
+            state.placed.keys() | state.parked.keys() | state.victims_of.keys() | state.nominations.keys()
+        )
         effects: list[Effect] = []
         for pod in pods:
             placement, live = state.placed.get(pod), state.live.get(pod)
             if placement is not None and live is not None and live.node is None:
-                effects.append(Bind(pod, placement.node, placement.devices))
+                effects += volumes.owed(state, pod)
             elif pod in state.parked:
                 effects.append(TellUnschedulable(pod, state.parked[pod][0]))
+            elif pod in state.nominations:
+                effects.append(TellNominated(pod, state.nominations[pod].node))
+            if pod in state.victims_of:
+                effects.append(EvictVictim(pod))
+        effects += statuses.pending(state, touched)
         return effects
 
     def owed(self, state: ClusterState, effect: Effect) -> bool:
         match effect:
-            case Bind(pod=pod, node=node):
-                placement, live = state.placed.get(pod), state.live.get(pod)
-                return placement is not None and placement.node == node and live is not None and live.node is None
+            case Bind(pod=pod):
+                return effect in volumes.owed(state, pod)
+            case BindClaim():
+                return volumes.asks(state, effect)
             case TellUnschedulable(pod=pod, key=key):
                 parked = state.parked.get(pod)
                 return parked is not None and parked[0] == key
-        return False
+            case TellNominated(pod=pod, node=node):
+                nomination = state.nominations.get(pod)
+                return nomination is not None and nomination.node == node
+            case EvictVictim(pod=pod):
+                return pod in state.victims_of
+        return statuses.owed(state, effect)
 
 
 def schedule(state: ClusterState, now: Millis, limit: int) -> list[e.Event]:

@@ -1,9 +1,12 @@
-"""What is asked back, and what was placed on nodes that have vanished since and was not bound there."""
+"""What is asked back, what was placed on nodes that have vanished since and was not bound there, and placements that can never
+be bound, since their volumes are not what was chosen."""
 
 from heapq import nsmallest
 
 from restow.contracts import events as e
+from restow.contracts.ids import PodUid
 from restow.domain.state import NODE_LOST, ClusterState
+from restow.domain.volumes import rejected
 
 
 def releases(state: ClusterState, limit: int) -> list[e.Event]:
@@ -11,5 +14,42 @@ def releases(state: ClusterState, limit: int) -> list[e.Event]:
     events: list[e.Event] = [
         e.HoldReleased(uid, slot, reason) for (uid, slot), reason in nsmallest(limit, state.to_release.items())
     ]
-    events += [e.PodReleased(pod, NODE_LOST) for pod in sorted(state.stranded(), key=state.order.__getitem__)]
+    lost = {**rejections(state), **dict.fromkeys(state.stranded(), NODE_LOST)}
+    events += [e.PodReleased(pod, lost[pod]) for pod in sorted(lost, key=state.order.__getitem__)]
     return events
+
+
+class _Rejections:
+    """Why placements with volumes cannot be bound. After facts about volumes or nodes all of them are asked, otherwise those
+    that have moved: it is looked at after every fold."""
+
+    def __init__(self) -> None:
+        self.found: dict[PodUid, str] = {}
+        self._at = (-1, -1, -1)
+
+    def refresh(self, state: ClusterState) -> None:
+        at = state.objects.position, state.changed_rows.position, state.moved.position
+        if at == self._at:
+            return
+        if not state.binding:
+            self.found.clear()
+            self._at = at
+            return
+        moved = state.moved.since(self._at[2])
+        again = state.binding if moved is None or at[:2] != self._at[:2] else dict.fromkeys(moved)
+        self._at = at
+        for pod in [pod for pod in self.found if pod not in state.binding]:
+            del self.found[pod]
+        for pod in again:
+            self.found.pop(pod, None)  # type: ignore[call-overload]
+            if pod in state.binding and (reason := rejected(state, pod)):  # type: ignore[arg-type]
+                self.found[pod] = reason  # type: ignore[index]
+
+
+def rejections(state: ClusterState) -> dict[PodUid, str]:
+    """Pods that are placed and can never be bound there, and why."""
+    kept: _Rejections | None = state.memo.get("rejections")
+    if kept is None:
+        kept = state.memo["rejections"] = _Rejections()
+    kept.refresh(state)
+    return kept.found

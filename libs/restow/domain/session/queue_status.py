@@ -1,0 +1,107 @@
+"""The status of a Queue: how many PodGroups are in which phase, and what its pods and holds use.
+
+The counts are kept in `state.memo` and follow what was touched: a commit costs O(groups touched) to mark them, and a status
+that is written O(pods of the groups marked since the last one). After a restart once O(all groups).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from restow.domain import resources as r
+from restow.domain.accounts import DEFAULT_QUEUE, Amounts
+from restow.domain.groups import Group
+from restow.domain.quantity import format_resource
+from restow.domain.session.podgroup_status import phase_of
+from restow.domain.state import ClusterState
+
+OPEN = "Open"
+PHASES = ("Pending", "Inqueue", "Running", "Unknown", "Completed")
+
+
+class QueueStatus(msgspec.Struct, frozen=True):
+    """`allocated`: by resource, as Kubernetes writes quantities; with what the queues below it use."""
+
+    pending: int = 0
+    inqueue: int = 0
+    running: int = 0
+    unknown: int = 0
+    completed: int = 0
+    allocated: dict[str, str] = {}
+
+
+class Tally:
+    """PodGroups by queue and phase."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._marked: dict[Group, None] = dict.fromkeys(state.pod_groups)
+        self._known: dict[Group, tuple[str, str]] = {}
+        self._counts: dict[str, Counter[str]] = {}
+
+    def mark(self, groups: Iterable[Group]) -> None:
+        """Something about these has changed."""
+        self._marked.update(dict.fromkeys(groups))
+
+    def queue_of(self, group: Group) -> str:
+        """The queue that it was last counted in; empty where it was not."""
+        return self._known.get(group, ("", ""))[0]
+
+    def counts(self, state: ClusterState, queue: str) -> Counter[str]:
+        """By phase."""
+        marked, self._marked = self._marked, {}
+        for group in marked:
+            known = self._known.pop(group, None)
+            if known is not None:
+                self._counts[known[0]][known[1]] -= 1
+            if group in state.pod_groups:
+                now = self._known[group] = group_queue(state, group), phase_of(state, group)
+                self._counts.setdefault(now[0], Counter())[now[1]] += 1
+        return self._counts.get(queue, Counter())
+
+
+def tally(state: ClusterState, anew: bool = False) -> Tally:
+    """The state's own; `anew` where nobody has marked what changed since."""
+    kept: Tally | None = state.memo.get("queue-tally")
+    if kept is None or anew:
+        kept = state.memo["queue-tally"] = Tally(state)
+    return kept
+
+
+def group_queue(state: ClusterState, group: Group) -> str:
+    return state.pod_groups[group].queue or DEFAULT_QUEUE
+
+
+def status(state: ClusterState, queue: str, counted: Tally) -> QueueStatus:
+    counts = counted.counts(state, queue)
+    return QueueStatus(*(counts[phase] for phase in PHASES), allocated=quantities(state, used(state, queue)))
+
+
+def used(state: ClusterState, queue: str) -> Amounts:
+    """By column: what is accounted to the queue and to those below it. O(queues)."""
+    total = dict(state.accounts.of(queue))
+    for name in state.queues:
+        if name != queue and queue in above(state, name):
+            for column, amount in state.accounts.of(name).items():
+                total[column] = total.get(column, 0) + amount
+    return total
+
+
+def above(state: ClusterState, queue: str) -> Iterator[str]:
+    """Its parent, that one's, and so on; each once, whatever the user has tied together."""
+    seen = {queue}
+    while (known := state.queues.get(queue)) is not None and known.parent and known.parent not in seen:
+        queue = known.parent
+        seen.add(queue)
+        yield queue
+
+
+def quantities(state: ClusterState, amounts: Amounts) -> dict[str, str]:
+    """By name of the resource, as Kubernetes writes them."""
+    names = {column: name for name, column in state.table.columns.items()}
+    by_name = {names[column]: amount for column, amount in amounts.items() if amount}
+    return {_shown(name): format_resource(name, by_name[name]) for name in r.ordered(by_name)}
+
+
+def _shown(name: str) -> str:
+    return r.ALIBABA_GPU_MILLI if name == r.GPU_MILLI else name
