@@ -1,0 +1,96 @@
+"""Plugin drf: the job with the least dominant share comes first; a job takes only from those that keep as large a share."""
+
+import pytest
+from domain.build import (
+    GIB,
+    NOW,
+    configured,
+    given,
+    in_queue,
+    member,
+    node,
+    pod,
+    pod_group,
+    queue,
+    run,
+    shape,
+    then,
+)
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.domain import session
+from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
+from restow.domain.session import conf
+from restow.domain.session.plugins.drf.plugin import Shares
+from restow.domain.session.registry import open_session
+
+decider = session.decider
+DRF = configured(
+    "session",
+    SessionConfig(
+        actions=(ActionConfig("allocate"),), tiers=((PluginConfig("drf"), PluginConfig("gang"), PluginConfig("predicates"), PluginConfig("nodeorder")),)
+    ),
+)
+
+
+def placed(state):
+    events = run(state, decider, c.Schedule(NOW, 1_000))
+    return [event.pod for event in events if isinstance(event, e.PodPlaced)]
+
+
+def shares(state):
+    opened = open_session(state, NOW, 1_000)
+    opened.close()
+    return opened, Shares(opened)
+
+
+def cluster(*more, cpu=10_000):
+    return given(DRF, node("n", cpu=cpu, memory=100 * GIB), shape("s"), shape("fat", cpu=100, memory=30 * GIB), *more)
+
+
+def test_the_job_with_the_smaller_share_comes_first_and_they_take_turns():
+    state = cluster(pod_group("a"), pod_group("b"), *[member(f"a{i}", "a", node="n") for i in range(2)], cpu=8_000)
+    then(state, *[member(f"a{i}", "a") for i in range(2, 6)], *[member(f"b{i}", "b") for i in range(6)])
+    assert placed(state) == ["b0", "b1", "a2", "b2", "a3", "b3"]
+
+
+def test_the_dominant_resource_counts():
+    """One fat pod is 30 % of the memory, two of one core are 20 % of the cores."""
+    state = cluster(pod_group("a"), pod_group("b"), member("a0", "a", "fat", node="n"), *[member(f"b{i}", "b", node="n") for i in range(2)])
+    opened, found = shares(state)
+    a, b = (found.order(opened.job_for(uid)) for uid in ("a0", "b0"))
+    assert (a, b) == (300_000_000, 200_000_000)
+
+
+def test_terminating_pods_do_not_count():
+    state = cluster(pod_group("a"), member("a0", "a", node="n"), member("a1", "a", node="n"))
+    then(state, e.PodChanged("a1", node="n", phase="Running", deleting=NOW))
+    opened, found = shares(state)
+    assert found.order(opened.job_for("a0")) == 100_000_000
+
+
+def test_a_job_takes_from_another_only_while_that_keeps_as_large_a_share():
+    state = cluster(pod_group("a"), pod_group("b"), *[member(f"a{i}", "a", node="n") for i in range(5)], member("b0", "b", node="n"))
+    then(state, member("b1", "b"), pod("alone", node="n"))
+    found = shares(state)[1]
+    assert found.preemptable("b1", [f"a{i}" for i in range(5)]) == ["a0", "a1", "a2"]
+    assert found.preemptable("b1", ["alone"]) == []
+
+
+def test_a_pod_that_is_passed_over_costs_its_job_nothing():
+    """Losing the fat pod would leave the job less than the claimer has; losing a small one does not."""
+    state = cluster(pod_group("a"), member("a0", "a", "fat", node="n"), *[member(f"a{i}", "a", node="n") for i in (1, 2)], pod("p"))
+    assert shares(state)[1].preemptable("p", ["a0", "a1", "a2"]) == ["a0", "a1"]
+    state = cluster(pod_group("a"), member("a0", "a", "fat", node="n"), member("a1", "a", node="n"), shape("two", cpu=2_000), pod("p", "two"))
+    assert shares(state)[1].preemptable("p", ["a0", "a1"]) == ["a1"]
+
+
+def test_hierarchical_drf_is_refused_with_a_reason():
+    said = {"tiers": [{"plugins": [{"name": "drf", "enableHierarchy": True}]}]}
+    with pytest.raises(conf.ConfError, match=r"enableHierarchy: true; allowed: false \(for queues below queues use the plugin capacity\)"):
+        conf.read_conf(said)
+
+
+def test_it_does_not_matter_whether_the_cluster_has_nodes():
+    assert placed(given(DRF, shape("s"), queue("q"), pod_group("a"), member("a0", "a"), in_queue("p", "q"))) == []
