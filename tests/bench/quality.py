@@ -7,6 +7,8 @@ arrive, none leaves. The published runs drew with Go's generator, these draw wit
 wait when the first session opens, so the typical pods, which follow from the state's pods, are those of the arrivals.
 """
 
+from __future__ import annotations
+
 import argparse
 import csv
 import random
@@ -33,14 +35,14 @@ from .table import Row, Size, progress
 from .world import MIB, START, Scribe
 
 TITLE = "packing on openb: GPUs allocated when 130 % have been asked for, percent"
-BASELINE = "the paper's own simulator: its FGD beside fragmentation, its BestFit beside the others (known, other orders)"
+BASELINE = "none can be run here; known: the paper's own simulator, its FGD beside fragmentation, its BestFit beside best-fit (our binpack)"
 
 TRACE = Path(__file__).parents[3] / "shared" / "data" / "openb"
 LISTS = ("default", "cpu250", "gpushare100", "gpuspec33", "multigpu50")
 SEEDS = range(42, 52)
 PERCENT = 130
 RUNS = {
-    Size.FULL: {"default": 10, **dict.fromkeys(LISTS[1:], 1)},
+    Size.FULL: {"default": 10, **dict.fromkeys(LISTS[1:], 2)},
     Size.QUICK: {"default": 1},
     Size.SMOKE: {"default": 1},
 }
@@ -185,13 +187,16 @@ async def measure(size: Size) -> list[Row]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.quality", description="The whole table.")
-    parser.add_argument("lists", nargs="*", default=LISTS, choices=[*LISTS, []], metavar="list", help=f"of {', '.join(LISTS)}")
+    parser.add_argument("lists", nargs="*", metavar="list", help=f"of {', '.join(LISTS)}")
     parser.add_argument("--seeds", type=int, default=len(SEEDS), metavar="N", help="the first N of 42 to 51")
     parser.add_argument("--policies", default=",".join(POLICIES), help="separated by commas")
     given = parser.parse_args()
+    policies = given.policies.split(",")
+    if unknown := [name for name in given.lists if name not in LISTS] + [name for name in policies if name not in POLICIES]:
+        parser.error(f"no {', '.join(unknown)}; lists are {', '.join(LISTS)}, policies {', '.join(POLICIES)}")
     print(f"{'list':<13}{'policy':<17}{'ours':>8}{'sd':>7}{'published':>11}  seconds")
     for name in given.lists or LISTS:
-        for policy in given.policies.split(","):
+        for policy in policies:
             started = time.perf_counter()
             got, spread = mean(name, policy, SEEDS[: given.seeds])
             known = published(name, policy)

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 WIDTH = 100
-LESS_IS_BETTER = ("ms", "s", "GB", "MB")
+LESS_IS_BETTER = ("µs", "ms", "s", "GB", "MB", "times")
 
 
 class Size(StrEnum):
@@ -133,8 +133,8 @@ def _nats() -> str:
 
 
 def number(value: float, unit: str) -> str:
-    """Three significant figures, thousands apart."""
-    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    """Three significant figures, thousands apart; of percentages four."""
+    digits = 2 if unit == "%" else 0 if value >= 100 else 1 if value >= 10 else 2
     return f"{value:,.{digits}f} {unit}"
 
 
@@ -175,7 +175,10 @@ def _row(row: Row) -> str:
         other = f"{number(row.known, row.unit)} *"
     ratio = row.ratio
     sign = "≤" if row.unit in LESS_IS_BETTER else "≥"
-    goal = f"{sign} {f'{row.goal:,.1f}'.removesuffix('.0')} {row.unit.partition('/')[0]}" if row.goal is not None else ""
+    digits = 2 if row.unit == "%" else 1
+    goal = ""
+    if row.goal is not None:
+        goal = f"{sign} {f'{row.goal:,.{digits}f}'.removesuffix('.0')} {row.unit.partition('/')[0]}"
     met = {None: "", True: "yes", False: "NO"}[row.met]
     return _line("  " + row.what, number(row.ours, row.unit), other, "" if ratio is None else f"{ratio:,.3g}x", goal, met)
 

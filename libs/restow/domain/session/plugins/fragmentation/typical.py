@@ -48,7 +48,8 @@ class Census:
 
     def __init__(self, state: ClusterState) -> None:
         self._seen = state.moved.position
-        self._asks: dict[PodUid, tuple[bytes, ShapeId]] = {}
+        self._asks: dict[PodUid, ShapeId] = {}
+        self._keys: dict[ShapeId, bytes] = state.memo.setdefault("demand_of", {})
         self._counts: Counter[bytes] = Counter()
         self._shapes: dict[bytes, ShapeId] = {}
         self._total = self._looked_at = 0
@@ -78,21 +79,22 @@ class Census:
         return 4 * PARTS * count >= self._looked_at
 
     def _count(self, state: ClusterState, pods: Iterable[PodUid]) -> None:
-        keys: dict[ShapeId, bytes] = state.memo.setdefault("demand_of", {})
+        asks = self._asks
         for uid in pods:
-            asks = _asks(state, uid, keys)
-            before = self._asks.get(uid)
-            if asks == before:
+            before, now = asks.get(uid), _asks(state, uid)
+            if now == before:
                 continue
             if before is not None:
-                self._change(before, -1)
-                del self._asks[uid]
-            if asks is not None:
-                self._change(asks, 1)
-                self._asks[uid] = asks
+                self._change(state, before, -1)
+                del asks[uid]
+            if now is not None:
+                self._change(state, now, 1)
+                asks[uid] = now
 
-    def _change(self, asks: tuple[bytes, ShapeId], by: int) -> None:
-        key, shape = asks
+    def _change(self, state: ClusterState, shape: ShapeId, by: int) -> None:
+        key = self._keys.get(shape)
+        if key is None:
+            key = self._keys[shape] = msgspec.json.encode(demand_of(state.shapes[shape]), order="deterministic")
         self._total += by
         self._counts[key] += by
         count = self._counts[key]
@@ -105,16 +107,12 @@ class Census:
             self._likely[key] = None
 
 
-def _asks(state: ClusterState, uid: PodUid, keys: dict[ShapeId, bytes]) -> tuple[bytes, ShapeId] | None:
-    """What a pod that counts asks for, as bytes that are equal for equal demands, and its shape."""
+def _asks(state: ClusterState, uid: PodUid) -> ShapeId | None:
+    """The shape of a pod that counts."""
     live = state.live.get(uid)
     if live is None or uid not in state.pods or live.phase not in _COUNTED or not is_load(state, uid):
         return None
-    shape = state.pods[uid].shape
-    key = keys.get(shape)
-    if key is None:
-        key = keys[shape] = msgspec.json.encode(demand_of(state.shapes[shape]), order="deterministic")
-    return key, shape
+    return state.pods[uid].shape
 
 
 def typical(state: ClusterState) -> Typical:
