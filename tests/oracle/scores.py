@@ -36,6 +36,23 @@ def binpack(world: World, pod: e.PodObserved, node: e.NodeObserved) -> int:
     return free_share(world, pod, node, WEIGHTS, packing=True)
 
 
+def least_requested(world: World, pod: e.PodObserved, node: e.NodeObserved) -> int:
+    """Plugin nodeorder, `leastrequested` alone: all resources weigh the same."""
+    return free_share(world, pod, node, {"cpu": 1, "memory": 1, GPU: 1}, packing=False)
+
+
+def best_fit(world: World, pod: e.PodObserved, node: e.NodeObserved) -> int:
+    """Plugin binpack as it is by default: the mean use of those of cpu and memory that the pod asks for, none where a
+    resource would be overdrawn."""
+    shares = []
+    for resource in ("cpu", "memory"):
+        have, asked = node.allocatable.get(resource, 0), world.shape(pod).requests.get(resource, 0)
+        if have and asked:
+            used = world.used(node.name, resource) + asked
+            shares.append(used * SCALE // have if used <= have else 0)
+    return sum(shares) // max(len(shares), 1)
+
+
 def weighted(*parts: tuple[int, Score]) -> Score:
     """A sum of scores, each times its weight."""
     return lambda world, pod, node: sum(weight * score(world, pod, node) for weight, score in parts)
