@@ -1,0 +1,259 @@
+"""The maps of the fold, and the only ways in which they change: so that whatever is changed in a draft can be taken back."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+from restow.contracts import events as e
+from restow.contracts.events import (
+    NodeObserved,
+    PodChanged,
+    PodObserved,
+    WorkloadObserved,
+)
+from restow.contracts.ids import (
+    FAMILIES,
+    MigrationId,
+    Millis,
+    NodeName,
+    PlanId,
+    PodUid,
+    ReservationUid,
+    ShapeId,
+    SlotName,
+)
+from restow.contracts.values import DeviceShare, PodShape
+from restow.domain import groups
+from restow.domain.accounts import Accounts
+from restow.domain.changes import Changes
+from restow.domain.config import GcConfig, MigrationConfig, ReservationConfig, SessionConfig
+from restow.domain.records import (
+    Charge,
+    Leader,
+    Migration,
+    Nomination,
+    PhaseSince,
+    Placement,
+    Plan,
+    Reservation,
+    Slot,
+    Tally,
+    Victim,
+    Waiting,
+)
+from restow.domain.table import Kind, NodeTable, Vector
+
+_ABSENT: Any = object()
+
+Under = tuple[str, str]
+"""What pods wait for that wait for the same: ("shape", shape and pinned node), or ("group", ...), ("reason", ...)."""
+Parked = tuple[str, Under]
+"""The key in `waiting` that says why a pod waits, and what it waits under."""
+OVER = ("Succeeded", "Failed")
+"""Pod phases that use no capacity."""
+NODE_LOST = "NodeLost"
+"""Why a hold, or a placement that is no fact yet, ends with its node."""
+
+
+class Touched:
+    """What changed since somebody last looked: the incremental form of `pending` (effects still owed)."""
+
+    __slots__ = ("groups", "migrations", "pods", "queues", "reservations", "shapes")
+
+    def __init__(self) -> None:
+        self.pods: dict[PodUid, None] = {}
+        self.reservations: dict[ReservationUid, None] = {}
+        self.migrations: dict[MigrationId, None] = {}
+        self.shapes: dict[ShapeId, None] = {}
+        self.groups: dict[groups.Group, None] = {}
+        self.queues: dict[str, None] = {}
+
+
+class Maps:
+    """Changed only through `put` and `drop`, and what is charged only through `_charge` and `_account`: a draft (DESIGN 4:
+    decide on the state that includes the earlier decisions, then take it back) is a journal of inverses.
+
+    `timed_from` is the last plan's or configuration's time, from which timed triggers count. `capacity_epoch` grows when
+    something that did not fit might fit now, or something new asks for room. `changed_rows`, `moved` and `objects` say what
+    changed: rows whose node did, pods and holds, objects that pods refer to. `memo` holds what deciders have computed and
+    would compute again: never a part of the state."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.time = Millis(0)
+        self.last: dict[str, int] = dict.fromkeys(FAMILIES, 0)
+        self.leaders: dict[str, Leader] = {family: Leader() for family in FAMILIES}
+        self.configured: dict[str, str] = {}
+        self.session_config = SessionConfig()
+        self.reservation_config = ReservationConfig()
+        self.migration_config = MigrationConfig()
+        self.gc_config = GcConfig()
+        self.synced: dict[str, str] = {}
+
+        self.table = NodeTable()
+        self.nodes: dict[NodeName, NodeObserved] = {}
+        self.shapes: dict[ShapeId, PodShape] = {}
+        self.vectors: dict[ShapeId, Vector] = {}
+        self.pods: dict[PodUid, PodObserved] = {}
+        self.live: dict[PodUid, PodChanged] = {}
+        self.order: dict[PodUid, int] = {}
+        self.clock = 0
+        self.workloads: dict[str, WorkloadObserved] = {}
+        self.pod_groups: dict[groups.Group, e.PodGroupObserved] = {}
+        self.group_order: dict[groups.Group, int] = {}
+        self.enqueued: dict[groups.Group, None] = {}
+        self.unqueued: dict[groups.Group, None] = {}
+        self.queues: dict[str, e.QueueObserved] = {}
+        self.priority_classes: dict[str, e.PriorityClassObserved] = {}
+        self.namespaces: dict[str, e.NamespaceObserved] = {}
+        self.claims: dict[str, e.ClaimObserved] = {}
+        self.volumes: dict[str, e.VolumeObserved] = {}
+        self.storage_classes: dict[str, e.StorageClassObserved] = {}
+        self.csi_nodes: dict[NodeName, e.CsiNodeObserved] = {}
+        self.numa: dict[NodeName, e.NumaObserved] = {}
+        self.unselected: dict[str, NodeName] = {}
+        """Claim (`namespace/name`) → the node that its provisioner gave back since it was last chosen."""
+        self.binding: dict[PodUid, None] = {}
+        """Pods that are placed, not bound, and have chosen volumes: facts about claims and volumes concern them."""
+
+        self.placed: dict[PodUid, Placement] = {}
+        self.charges: dict[PodUid, Charge] = {}
+        self.on_node: dict[NodeName, dict[PodUid, None]] = {}
+        self.homeless: dict[PodUid, NodeName] = {}
+        self.queue: dict[PodUid, int] = {}
+        self.groups: dict[groups.Group, dict[PodUid, None]] = {}
+        self.waiting: dict[str, Waiting] = {}
+        self.parked: dict[PodUid, Parked] = {}
+        self.parked_under: dict[Under, dict[PodUid, None]] = {}
+        self.waiters: dict[str, int] = {}
+        self.sociable: dict[PodUid, None] = {}
+        self.accounts = Accounts()
+        self.nominations: dict[PodUid, Nomination] = {}
+        self.nominated_on: dict[NodeName, dict[PodUid, None]] = {}
+        self.victims_of: dict[PodUid, Victim] = {}
+        self.stuck: dict[PodUid, Millis] = {}
+        """Pods whose eviction was refused or did not come about: until when they are not chosen as victims again."""
+        self.reserved_tasks: dict[PodUid, NodeName] = {}
+        self.reserved_on: dict[NodeName, dict[PodUid, None]] = {}
+
+        self.reservations: dict[ReservationUid, Reservation] = {}
+        self.slots: dict[ReservationUid, dict[SlotName, Slot]] = {}
+        self.phases: dict[ReservationUid, PhaseSince] = {}
+        self.available: dict[ReservationUid, None] = {}
+        self.held_on: dict[NodeName, dict[tuple[ReservationUid, SlotName], None]] = {}
+        self.slot_queue: dict[tuple[ReservationUid, SlotName], None] = {}
+        self.tallies: dict[ReservationUid, Tally] = {}
+        self.unfit_slots: dict[ReservationUid, dict[SlotName, None]] = {}
+        self.unreviewed: dict[ReservationUid, None] = {}
+        self.to_release: dict[tuple[ReservationUid, SlotName], str] = {}
+
+        self.plans: dict[PlanId, Plan] = {}
+        self.migrations: dict[MigrationId, Migration] = {}
+        self.backlog: dict[MigrationId, None] = {}
+        self.active: dict[MigrationId, None] = {}
+        self.victims: dict[PodUid, MigrationId] = {}
+        self.successors: dict[PodUid, MigrationId] = {}
+        self.expecting: dict[str, dict[MigrationId, None]] = {}
+        self.armed: dict[str, dict[MigrationId, None]] = {}
+        self.cooling: dict[NodeName, int] = {}
+        self.timed_from = Millis(0)
+
+        self.snapshot_seq = 0
+        self.archived = 0
+        self.truncated = 0
+
+        self.capacity_epoch = 0
+        self.changed_rows: Changes[int] = Changes()
+        self.moved: Changes[PodUid | tuple[ReservationUid, SlotName]] = Changes()
+        self.objects: Changes[tuple[str, str]] = Changes()
+        """Of the objects that pods refer to: the name of their map here, and the key."""
+        self.memo: dict = {}
+        self.void: Counter[str] = Counter()
+        self.unknown: Counter[str] = Counter()
+        self.events = 0
+        self.touched = Touched()
+        self._journal: list[tuple] | None = None
+
+    # -- maps --------------------------------------------------------------------------------------------------------
+
+    def put(self, mapping: dict, key: Any, value: Any) -> None:
+        if self._journal is not None:
+            self._journal.append((mapping, key, mapping.get(key, _ABSENT)))
+        mapping[key] = value
+
+    def drop(self, mapping: dict, key: Any) -> Any:
+        """Remove and return, or None."""
+        old = mapping.pop(key, _ABSENT)
+        if old is _ABSENT:
+            return None
+        if self._journal is not None:
+            self._journal.append((mapping, key, old))
+        return old
+
+    def put_in(self, index: dict, key: Any, member: Any) -> None:
+        """Add to a set kept as a dict of dicts."""
+        inner = index.get(key)
+        if inner is None:
+            inner = {}
+            self.put(index, key, inner)
+        self.put(inner, member, None)
+
+    def drop_in(self, index: dict, key: Any, member: Any) -> None:
+        inner = index.get(key)
+        if inner is not None:
+            self.drop(inner, member)
+            if not inner:
+                self.drop(index, key)
+
+    # -- drafts ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def draft(self) -> Iterator[Self]:
+        """Changes made inside are taken back at the end. Drafts nest. Facts (`cluster` events) cannot be drafted."""
+        outer, self._journal = self._journal, []
+        scalars = (self.seq, self.time, self.clock, self.capacity_epoch, self.snapshot_seq, self.archived, self.truncated, self.timed_from)
+        moved = self.moved.position
+        events, touched, self.touched = self.events, self.touched, Touched()
+        void, unknown, configs = self.void.copy(), self.unknown.copy(), self._configs()
+        try:
+            yield self
+        finally:
+            for mapping, key, old in reversed(self._journal):
+                if mapping is None:
+                    key(*old)
+                elif old is _ABSENT:
+                    mapping.pop(key, None)
+                else:
+                    mapping[key] = old
+            # What was moved has moved back: whoever has looked meanwhile looks again.
+            back = self.moved.since(moved)
+            if back is None:
+                self.moved.forget()
+            else:
+                self.moved.extend(back)
+            self._journal, self.touched, self.events = outer, touched, events
+            self.void, self.unknown = void, unknown
+            (self.seq, self.time, self.clock, self.capacity_epoch) = scalars[:4]
+            (self.snapshot_seq, self.archived, self.truncated, self.timed_from) = scalars[4:]
+            self.session_config, self.reservation_config, self.migration_config, self.gc_config = configs
+
+    def _configs(self) -> tuple:
+        return self.session_config, self.reservation_config, self.migration_config, self.gc_config
+
+    @property
+    def drafting(self) -> bool:
+        return self._journal is not None
+
+    def _charge(self, row: int, v: Vector, devices: tuple[DeviceShare, ...], sign: int, kind: Kind) -> None:
+        self.table.charge(row, v, devices, sign, kind)
+        if self._journal is not None:
+            self._journal.append((None, self.table.charge, (row, v, devices, -sign, kind)))
+
+    def _account(self, queue: str, v: Vector, sign: int) -> None:
+        if not queue:
+            return
+        self.accounts.add(queue, v, sign)
+        self.touched.queues[queue] = None
+        if self._journal is not None:
+            self._journal.append((None, self.accounts.add, (queue, v, -sign)))
