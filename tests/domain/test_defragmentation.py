@@ -54,6 +54,14 @@ def test_a_pod_on_a_little_used_node_moves_to_a_well_used_one():
     assert (got.before.free_nodes, got.after.free_nodes) == (0, 1)
 
 
+def test_a_node_that_is_reserved_for_a_starving_job_is_no_target():
+    state = given(S, node("a", cpu=10_000), app("p", "a"), *used("b", 7_800), *used("c", 7_500), shape("big", cpu=9_000), pod("w", "big"))
+    then(state, e.TaskReserved("w", "b"))
+    assert moves(state) == [("p", "a", "c")]
+    then(state, e.TaskUnreserved("w", "Discarded"))
+    assert moves(state) == [("p", "a", "b")]
+
+
 def test_bounds_are_strict():
     below = given(S, node("a", cpu=10_000), app("p", "a"), *used("b", 7_001))
     assert moves(below) == [("p", "a", "b")]

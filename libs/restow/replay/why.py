@@ -295,6 +295,8 @@ def verdict_lines(state: ClusterState, verdict: Verdict) -> list[str]:
     match verdict.status:
         case "waiting":
             lines = [f"waits: {fit_message(verdict.nodes, verdict.reasons)}"]
+            if verdict.reserved:
+                lines.append(verdict.reserved)
             if verdict.fits:
                 lines.append(f"it fits on {verdict.fits} nodes now: the next session will place it")
             lines += [f"would fit with {relief.change}: {relief.nodes} nodes" for relief in verdict.reliefs]

@@ -15,6 +15,7 @@ from restow.domain.effects import (
     WritePodGroupStatus,
     WriteQueueStatus,
 )
+from restow.domain.session.starving import sentence
 from restow.domain.session.waits import told
 from restow.domain.state import ClusterState
 from restow.domain.volumes import owed
@@ -123,7 +124,7 @@ class _SessionEffects:
         pod, waiting = state.pods[effect.pod], state.waiting.get(effect.key)
         if waiting is None:
             return Done()
-        message = told(waiting)
+        message = "; ".join(filter(None, (told(waiting), sentence(state, effect.pod))))
         outcome = await self._kube.patch_pod_condition(
             k.PodRef(pod.namespace, pod.name, pod.pod), "False", "Unschedulable", message, rfc3339(waiting.at)
         )

@@ -26,7 +26,7 @@ class Targets:
     def __init__(self, state: ClusterState, nodes: Nodes, room: Room) -> None:
         self._state = state
         self._table = state.table
-        self._rows = nodes.targets
+        self._rows = nodes.targets[~_reserved(state)[nodes.targets]]
         self._column = nodes.column
         self._free = np.ascontiguousarray(room.free[self._rows].T)
         self._devices = room.device_free[self._rows]
@@ -114,6 +114,13 @@ class Targets:
             self._usage[at] += asked[0]
             self._keys[at] = self._key_of(slice(at, at + 1))[0]
         return shares
+
+
+def _reserved(state: ClusterState) -> np.ndarray:
+    """`(nodes,) bool`: rows that tasks of starving jobs wait for: no hold would be placed there (RULES G-8)."""
+    mask = np.zeros(len(state.table.names), bool)
+    mask[[state.table.rows[name] for name in state.reserved_on]] = True
+    return mask
 
 
 def _choose(free: list[int], request: DeviceRequest | None) -> tuple[DeviceShare, ...]:

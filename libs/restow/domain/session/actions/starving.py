@@ -5,7 +5,7 @@ Jobs are walked in their order. Those ahead that this session has not looked at 
 them can be scheduled now, the starving ones wait for the next session. A job gets what makes it condition-ready, or nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from heapq import nsmallest
 
 from restow.contracts import events as e
@@ -13,10 +13,11 @@ from restow.contracts.ids import Millis, PodUid
 from restow.domain.predicates import static_mask
 from restow.domain.session.actions.args import ReserveArgs
 from restow.domain.session.framework import jobs_in_order
+from restow.domain.session.jobs import job_of
 from restow.domain.session.requests import is_best_effort
 from restow.domain.session.run import Kind, Session
 from restow.domain.session.starving.ahead import Ahead
-from restow.domain.session.starving.attempt import Attempt
+from restow.domain.session.starving.attempt import Attempt, possible
 from restow.domain.session.starving.members import Members
 from restow.domain.session.starving.reserved import Reserved, fits_empty, of
 from restow.domain.session.starving.waits import Waits
@@ -30,12 +31,10 @@ MOST = 100
 
 
 def run(session: Session, args: ReserveArgs) -> None:
-    rule = of(session)
-    state = session.state
+    rule, state = of(session), session.state
     _settle(session, rule)
     over = Waits.of(state, args.starving_job_time_threshold * 1000).over(session.now)
-    first = nsmallest(session.limit, over, key=lambda uid: (uid in rule, state.turn(uid)))
-    starving = _jobs(session, rule, first)
+    starving = _jobs(session, rule, _first(session, rule, over))
     untried: set[str] = set()
     if any(not members.condition_ready() for members in starving.values()):
         untried = _walk(session, rule, starving, args.reserved_node_percent)
@@ -45,6 +44,25 @@ def run(session: Session, args: ReserveArgs) -> None:
 def deadline(state: ClusterState, args: ReserveArgs, after: Millis) -> Millis | None:
     """When the next job that waits begins to starve."""
     return Waits.of(state, args.starving_job_time_threshold * 1000).next(after)
+
+
+def _first(session: Session, rule: Reserved, over: Iterable[PodUid]) -> list[PodUid]:
+    """As many as a session looks at, those that have nothing first. Of pods that are alike a few stand for all, and who will
+    never fit anywhere is left out: however many they are, they do not keep others waiting."""
+    state = session.state
+    turn = state.turn
+    alike: dict[Hashable, list[PodUid]] = {}
+    for uid in over:
+        pod = state.pods[uid]
+        group = job_of(state, pod)
+        alike.setdefault(group or (pod.shape, pod.pinned_node, uid in rule), []).append(uid)
+    found: list[PodUid] = []
+    for key, pods in alike.items():
+        group = job_of(state, state.pods[pods[0]])
+        first = nsmallest(1 if group == key else MOST, pods, key=turn)
+        if group == key or possible(session, state.pods[first[0]]).any():
+            found += first
+    return nsmallest(session.limit, found, key=lambda uid: (uid in rule, turn(uid)))
 
 
 def _jobs(session: Session, rule: Reserved, pods: Iterable[PodUid]) -> dict[str, Members]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
 from restow.domain.groups import task_of
+from restow.domain.session import queues
 from restow.domain.session.framework import Refusal
 from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.requests import is_best_effort
@@ -35,8 +36,12 @@ class Members:
         """Of the job of a pod that waits."""
         state = session.state
         group = job_of(state, state.pods[pod])
-        known = group is not None and group in state.pod_groups
-        return Members(session, rule, gang(state, group) if known and group is not None else single(state, state.pods[pod]))
+        if group is not None and group in state.pod_groups:
+            return Members(session, rule, gang(state, group))
+        job = single(state, state.pods[pod])
+        # A PodGroup that does not exist is waited for.
+        job.group = group
+        return Members(session, rule, job)
 
     def ready(self, more: Iterable[PodUid] = ()) -> bool:
         """Whether its tasks may start, with these placed in addition."""
@@ -70,10 +75,13 @@ class Members:
         return self.ready([*self.promised(), *more])
 
     def valid(self) -> bool:
-        """Whether it can be complete at all; `allocate` says what is wrong with it."""
+        """Whether its queue takes it and it can be complete at all; `allocate` says what is wrong with it."""
+        job = self.job
+        if (job.group is not None and job.spec is None) or queues.refused(self._session.state, job.queue) is not None:
+            return False
         for function in self._session.extensions.at("jobValid"):
             try:
-                function(self.job)
+                function(job)
             except Refusal:
                 return False
         return True
