@@ -6,7 +6,7 @@ asked about.
 
 import numpy as np
 
-from restow.contracts.ids import Millis, PodUid
+from restow.contracts.ids import Millis, PodUid, ShapeId
 from restow.domain.groups import group_of
 from restow.domain.state import ClusterState
 
@@ -69,15 +69,36 @@ class Crowd:
         self._moved, self._objects = state.moved.position, state.objects.position
         anew = first or moved is None or objects is None or any(kind == "priority_classes" for kind, _ in objects)
         if anew:
-            self._slots.clear()
-            self._free.clear()
-            self._columns(max(64, len(state.charges)), len(state.table.columns))
-        elif self.amounts.shape[1] < len(state.table.columns):
+            self._build(state)
+            return
+        if self.amounts.shape[1] < len(state.table.columns):
             more = len(state.table.columns) - self.amounts.shape[1]
             self.amounts = np.pad(self.amounts, ((0, 0), (0, more)))
-        for uid in state.charges if anew else dict.fromkeys(moved or ()):
+        for uid in dict.fromkeys(moved or ()):
             if isinstance(uid, str):
                 self._set(state, uid)
+
+    def _build(self, state: ClusterState) -> None:
+        """Of everybody, column by column: after a restart there may be very many."""
+        uids = [uid for uid in state.charges if may_go(state, uid)]
+        self._slots = {uid: slot for slot, uid in enumerate(uids)}
+        self._free = []
+        self._columns(max(64, len(uids)), len(state.table.columns))
+        charges = [state.charges[uid] for uid in uids]
+        rows = state.table.rows
+        n = len(uids)
+        self.row[:n] = [rows[charge.node] for charge in charges]
+        self.queue[:n] = [self.number(charge.queue) for charge in charges]
+        self.priority[:n] = [state.shapes[state.pods[uid].shape].priority for uid in uids]
+        self.least[:n] = [_least(state, uid) for uid in uids]
+        self.since[:n] = [since(state, uid) for uid in uids]
+        self.order[:n] = [state.order[uid] for uid in uids]
+        by_shape: dict[ShapeId, list[int]] = {}
+        for slot, charge in enumerate(charges):
+            by_shape.setdefault(charge.shape, []).append(slot)
+        for shape, slots in by_shape.items():
+            v = state.vectors[shape]
+            self.amounts[np.array(slots)[:, None], v.columns] = v.amounts
 
     def _set(self, state: ClusterState, uid: PodUid) -> None:
         slot = self._slots.get(uid)

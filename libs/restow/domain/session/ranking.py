@@ -25,7 +25,9 @@ class Line:
 
     def __init__(self, crowd: Crowd, chosen: np.ndarray) -> None:
         at = np.flatnonzero(chosen)
-        at = at[np.lexsort((crowd.order[at], crowd.since[at], -crowd.priority[at], crowd.row[at]))]
+        # A priority has 32 bits: row and priority are one key.
+        place = (crowd.row[at] << 33) + (1 << 32) - crowd.priority[at]
+        at = at[np.lexsort((crowd.order[at], crowd.since[at], place))]
         self.priority, self.since, self.amounts = crowd.priority[at], crowd.since[at], crowd.amounts[at]
         self.rows, self.first, self.count = np.unique(crowd.row[at], return_index=True, return_counts=True)
 
