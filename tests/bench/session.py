@@ -1,97 +1,234 @@
-"""The scheduler session alone: decide, encode, append durably, fold, until every pod of a burst has its node."""
+"""The scheduler session alone: decide, encode, append durably, fold, until every pod of a burst has its node.
 
+All with the default configuration: the cost of every default plugin counts. Each workload's nodes are compared with those of a
+plain scan (`session_scan`), the first pods of the first workload also with the oracle of `tests/oracle`.
+"""
+
+import gc
+import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
-import numpy as np
-
-from restow.contracts.codec import decode, encode
-from restow.contracts.ids import NodeName, PodUid
+from restow.contracts import events as e
+from restow.contracts.codec import Decision, decode, encode
 from restow.domain.decider import decide_all
 from restow.domain.fold import fold
-from restow.domain.predicates import static_mask
 from restow.domain.session import decider
-from restow.domain.session.plugins.nodeorder.score import Resources
 from restow.domain.state import ClusterState
 from restow.eventlog.jetstream import JetStreamLog, connect
 from restow.eventlog.server import NatsServer
+from restow.runtime.service import GC_THRESHOLD
 
+from . import session_worlds as worlds
+from .session_scan import Scan, in_turn
+from .session_worlds import GANGS, SHAPES, Workload
 from .table import Row, Size, median
-from .world import START, Scribe, envelope, node_facts, pod_fact, shape_facts
+from .world import START, Scribe, app_pod, envelope
 
-TITLE = "session: decide, append with fsync, fold"
+TITLE = "session: decide, append with fsync, fold; default plugins"
 BASELINE = "a plain NumPy scan of all nodes for each pod, decided only (neither logged nor folded); same nodes chosen"
 
-SIZES = {Size.FULL: (5_000, 10_000, 3), Size.QUICK: (2_000, 4_000, 1), Size.SMOKE: (50, 200, 1)}
-SHAPES = 8
+SESSIONS = 60
+"""For the cost of one session."""
+BY_ORACLE = 10
+"""Pods: it takes a third of a second for each."""
 
 
-def burst(nodes: int, pods: int) -> ClusterState:
-    scribe = Scribe()
-    scribe.facts([*node_facts(nodes), *shape_facts(SHAPES)])
-    scribe.facts([pod_fact(i, i % SHAPES) for i in range(pods)])
-    config = scribe.state.session_config
-    assert "restow" in config.scheduler_names
-    return scribe.state
+class Sizes:
+    def __init__(self, size: Size) -> None:
+        full = size is Size.FULL
+        self.full = full
+        self.repeats = 3 if full else 1
+        self.nodes, self.pods, self.few = {Size.FULL: (5_000, 10_000, 3_000), Size.QUICK: (2_000, 4_000, 1_200), Size.SMOKE: (50, 200, 60)}[size]
+        self.holders = {Size.FULL: 1_000, Size.QUICK: 400, Size.SMOKE: 50}[size]
+        self.growth = {Size.FULL: (1_000, 5_000, 20_000), Size.QUICK: (500, 1_000, 4_000), Size.SMOKE: (10, 20, 40)}[size]
+        self.scanned = 2_000 if full else 200
+
+    def workloads(self) -> list[Workload]:
+        n, p, few = self.nodes, self.pods, self.few
+        return [
+            Workload(f"{p:,} pods of {SHAPES} shapes, {n:,} nodes", worlds.few_shapes, n, p, 50_000),
+            Workload("the same, nodes and pods of openb", worlds.trace_mix, n, p),
+            Workload(f"{p:,} pods, each its own shape", worlds.all_distinct, n, p, 5_000),
+            Workload(f"{GANGS} gangs of {few // GANGS:,}, all or nothing", worlds.gangs, n, few, 30_000),
+            Workload(f"{few:,} pods, anti-affinity, hostname", worlds.apart, n, few, 5_000),
+            Workload(f"{few:,} pods, hard spread over zones", worlds.spread, n, few, 5_000),
+            Workload(f"{self.holders:,} pods, {self.holders // 10 * 3} holds of their apps", worlds.own_holds, n, self.holders, 5_000),
+            Workload("  the same, each owns every hold", worlds.shared_holds, n, self.holders, 5_000),
+        ]
 
 
 async def measure(size: Size) -> list[Row]:
-    nodes, pods, repeats = SIZES[size]
-    ours: list[float] = []
-    decided: list[float] = []
+    sizes = Sizes(size)
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder, NatsServer(Path(folder) / "nats") as server:
-        for i in range(repeats):
-            state = burst(nodes, pods)
-            log = await connect(server.url, f"burst-{i}")
-            whole, deciding = await _play(state, log)
-            await log.close()
-            ours.append(whole)
-            decided.append(deciding)
-    plain, chosen = scan(burst(nodes, pods), nodes)
-    same = {pod: placement.node for pod, placement in state.placed.items()}
-    if same != chosen:
-        raise AssertionError(f"{sum(same.get(p) != n for p, n in chosen.items())} pods are elsewhere than by the full scan")
-    placed = len(same)
-    what = f"{pods:,} pods of {SHAPES} shapes, {nodes:,} nodes"
-    return [
-        Row(what, placed / median(ours), "pods/s", baseline=placed / plain, goal=50_000 if size is Size.FULL else None),
-        Row("  of which deciding alone", placed / median(decided), "pods/s", baseline=placed / plain),
-    ]
+        for number, workload in enumerate(sizes.workloads()):
+            rows += await _workload(workload, sizes, server.url, number)
+        rows += await _growth(sizes, server.url)
+    return rows
 
 
-async def _play(state: ClusterState, log: JetStreamLog) -> tuple[float, float]:
-    """Seconds in all, and of them in `decide`."""
-    deciding, last = 0.0, 0
-    seq = state.seq
+# -- a burst, until all is placed ------------------------------------------------------------------------------------
+
+
+class Played:
+    """Seconds in all, and of them in `decide`; what was decided, session by session."""
+
+    def __init__(self) -> None:
+        self.seconds = self.deciding = 0.0
+        self.decisions: list[list[Decision]] = []
+
+
+async def play(state: ClusterState, url: str, stream: str) -> Played:
+    played, last, seq = Played(), 0, state.seq
+    log: JetStreamLog = await connect(url, stream)
+    settle()
     started = time.perf_counter()
     while (command := decider.due(state, START)) is not None:
         before = time.perf_counter()
         decisions = decide_all(state, decider, [command])
-        deciding += time.perf_counter() - before
+        played.deciding += time.perf_counter() - before
         if not decisions:
             break
         body = encode(decisions)
         last = await log.append("session", body, envelope(last + 1, "session"), expected_last=last)
         fold(state, seq + last, "session", START, decode(body))
-    return time.perf_counter() - started, deciding
+        played.decisions.append(decisions)
+    played.seconds = time.perf_counter() - started
+    await log.close()
+    gc.unfreeze()
+    return played
 
 
-def scan(state: ClusterState, nodes: int) -> tuple[float, dict[PodUid, NodeName]]:
-    """What a straightforward scheduler does: for each pod look at every node, take the best, charge it."""
-    table = state.table
-    chosen: dict[PodUid, NodeName] = {}
-    every = slice(None)
-    scorer = Resources(1, 0, 1)
+def settle() -> None:
+    """The collector as a service has it once it has caught up."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLD)
+
+
+async def _workload(workload: Workload, sizes: Sizes, url: str, number: int) -> list[Row]:
+    runs: list[Played] = []
+    for i in range(sizes.repeats):
+        state = workload.build(workload.nodes, workload.pods)
+        uids = list(state.queue) or _members(state)
+        runs.append(await play(state, url, f"burst-{number}-{i}"))
+        check_gangs(state, runs[-1])
+    fresh = workload.build(workload.nodes, workload.pods)
+    plain, chosen = Scan(fresh).all(in_turn(fresh, uids))
+    check_same({uid: placement.node for uid, placement in state.placed.items()}, chosen)
+    rate = workload.pods / median(run.seconds for run in runs)
+    scanned = workload.pods / plain
+    rows = [Row(workload.what, rate, "pods/s", baseline=scanned, goal=workload.goal if sizes.full else None)]
+    if workload.build is worlds.few_shapes:
+        rows.append(Row("  of which deciding alone", workload.pods / median(run.deciding for run in runs), "pods/s", baseline=scanned))
+        slow = _by_oracle(fresh, chosen)
+        rows.append(Row(f"  beside tests/oracle, {BY_ORACLE} pods", rate, "pods/s", baseline=slow))
+    return rows
+
+
+def _members(state: ClusterState) -> list[str]:
+    """Of gangs, which wait for their turn apart from other pods."""
+    return [uid for uid in state.pods if state.awaits_placement(uid)]
+
+
+def check_same(ours: dict[str, str], plain: dict[str, str]) -> None:
+    if ours != plain:
+        wrong = [uid for uid in sorted({*ours, *plain}) if ours.get(uid) != plain.get(uid)]
+        first = f"{wrong[0]}: {ours.get(wrong[0])}, by the scan {plain.get(wrong[0])}"
+        raise AssertionError(f"{len(wrong)} of {len(plain)} pods are elsewhere than by the full scan; {first}")
+
+
+def check_gangs(state: ClusterState, played: Played) -> None:
+    """Whatever a session commits, it commits whole gangs."""
+    for decisions in played.decisions:
+        placed = [x.pod for decision in decisions for x in decision.events if isinstance(x, e.PodPlaced)]
+        in_group = Counter(state.pods[uid].annotations.get("scheduling.k8s.io/group-name", "") for uid in placed)
+        for (_, name), group in state.pod_groups.items():
+            if in_group[name] not in (0, group.min_member):
+                raise AssertionError(f"{name}: {in_group[name]} of {group.min_member} pods placed in one session")
+
+
+def _by_oracle(state: ClusterState, chosen: dict[str, str]) -> float:
+    """Pods a second of the brute-force oracle, which asks every node about every pod that runs: on an empty cluster, where
+    it is fastest, and only a few of them."""
+    if (folder := str(Path(__file__).parents[1])) not in sys.path:
+        sys.path.append(folder)
+    from oracle.schedule import Rules, run
+    from oracle.scores import SCALE
+    from oracle.world import World
+
+    def score(world: World, pod: e.PodObserved, node: e.NodeObserved) -> int:
+        parts = [
+            max(world.free(node.name, r) - world.shape(pod).requests[r], 0) * SCALE // node.allocatable[r] for r in ("cpu", "memory")
+        ]
+        return sum(parts) // 2 + SCALE - (max(parts) - min(parts)) // 2
+
+    first = list(state.pods.values())[:BY_ORACLE]
+    shapes = [e.ShapeDeclared(id, spec) for id, spec in state.shapes.items()]
+    world = World.of([*state.nodes.values(), *shapes, *first])
     started = time.perf_counter()
-    for pod in sorted(state.queue, key=lambda p: (-state.shapes[state.pods[p].shape].priority, state.order[p])):
-        shape = state.pods[pod].shape
-        v = state.vectors[shape]
-        room = static_mask(state, shape) & table.fits(v)
-        keys = np.where(room, scorer.many(state, shape)(every) * (nodes + 1) + (nodes - table.rank), -1)
-        row = int(keys.argmax())
-        if keys[row] < 0:
-            continue
-        table.charge(row, v, table.choose_devices(row, v.devices) or (), 1)
-        chosen[pod] = NodeName(table.names[row])
-    return time.perf_counter() - started, chosen
+    found = run(world, Rules(score))
+    seconds = time.perf_counter() - started
+    check_same({uid: placement.node for uid, placement in found.placed.items()}, {pod.pod: chosen[pod.pod] for pod in first})
+    return len(first) / seconds
+
+
+# -- how cost grows with the cluster ---------------------------------------------------------------------------------
+
+
+async def _growth(sizes: Sizes, url: str) -> list[Row]:
+    """One session for one new pod on clusters of three sizes, ten pods running on each node; then the first workload on the
+    largest."""
+    rows: list[Row] = []
+    costs: list[float] = []
+    plains: list[float] = []
+    for nodes in sizes.growth:
+        scribe = worlds.busy(nodes, nodes * 10)
+        cost, plain = _open(scribe, nodes * 10)
+        costs.append(cost)
+        plains.append(plain)
+        rows.append(Row(f"session for one pod, {nodes:,} nodes", cost, "µs", baseline=plain))
+    few, many = sizes.growth[0], sizes.growth[-1]
+    growth = costs[-1] / costs[0], plains[-1] / plains[0]
+    rows.append(Row(f"  {many:,} nodes against {few:,}", growth[0], "times", baseline=growth[1], goal=1.5 if sizes.full else None))
+    return [*rows, await _again(scribe, sizes, url)]
+
+
+def _open(scribe: Scribe, made: int) -> tuple[float, float]:
+    """Microseconds, medians: of ours, of the scan's one pass."""
+    state = scribe.state
+    scan = Scan(state)
+    ours: list[float] = []
+    plain: list[float] = []
+    settle()
+    for i in range(made, made + SESSIONS):
+        pod = app_pod(i, i % SHAPES, f"job-{i // 10}")
+        scribe.facts([pod])
+        started = time.perf_counter()
+        command = decider.due(state, START)
+        assert command is not None
+        decisions = decide_all(state, decider, [command])
+        ours.append((time.perf_counter() - started) * 1e6)
+        fold(state, state.seq + 1, "session", START, decisions)
+        started = time.perf_counter()
+        row = scan.place(pod)
+        plain.append((time.perf_counter() - started) * 1e6)
+        check_same({pod.pod: state.placed[pod.pod].node}, {pod.pod: scan.names[row]})
+    gc.unfreeze()
+    return median(ours), median(plain)
+
+
+async def _again(scribe: Scribe, sizes: Sizes, url: str) -> Row:
+    state, nodes, running = scribe.state, sizes.growth[-1], sizes.growth[-1] * 10
+    new = worlds.few_shaped(sizes.pods, first=running + SESSIONS)
+    scribe.facts(new)
+    scan = Scan(state)
+    played = await play(state, url, "growth")
+    few = new[: sizes.scanned]
+    plain, chosen = scan.all(few)
+    check_same({pod.pod: state.placed[pod.pod].node for pod in few}, chosen)
+    what = f"the first, {nodes:,} nodes, {running:,} run"
+    return Row(what, sizes.pods / played.seconds, "pods/s", baseline=len(few) / plain)

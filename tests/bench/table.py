@@ -14,6 +14,8 @@ from pathlib import Path
 import msgspec
 
 WIDTH = 100
+LABEL, INDENT = 39, "  "
+"""Columns of a row's name, and what stands before it: what is longer is cut."""
 LESS_IS_BETTER = ("µs", "ms", "s", "GB", "MB", "times")
 
 
@@ -180,11 +182,15 @@ def _row(row: Row) -> str:
     if row.goal is not None:
         goal = f"{sign} {f'{row.goal:,.{digits}f}'.removesuffix('.0')} {row.unit.partition('/')[0]}"
     met = {None: "", True: "yes", False: "NO"}[row.met]
-    return _line("  " + row.what, number(row.ours, row.unit), other, "" if ratio is None else f"{ratio:,.3g}x", goal, met)
+    return _line(INDENT + row.what, number(row.ours, row.unit), other, "" if ratio is None else _times(ratio), goal, met)
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}x" if ratio >= 1_000 else f"{ratio:.3g}x"
 
 
 def _line(what: str, ours: str, baseline: str, ratio: str, goal: str, met: str) -> str:
-    return f"{what:<39.39}{ours:>17}{baseline:>18}{ratio:>8}{goal:>14}{met:>4}".rstrip()
+    return f"{what:<{LABEL}.{LABEL}}{ours:>17}{baseline:>18}{ratio:>8}{goal:>14}{met:>4}".rstrip()
 
 
 def _wrapped(text: str) -> list[str]:

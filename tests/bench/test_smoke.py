@@ -1,12 +1,20 @@
 """Every benchmark runs, at a size that measures nothing; the table holds what they give."""
 
 import importlib
+from collections import Counter
 
 import pytest
 
+from restow.contracts import events as e
+from restow.contracts.codec import Decision
+from restow.contracts.commands import Schedule
+
+from . import session, session_worlds
 from .__main__ import NAMES, parser
 from .quality import TRACE
+from .session_scan import Scan, in_turn
 from .table import WIDTH, Machine, Result, Row, Size, machine, render
+from .world import START
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -19,6 +27,7 @@ async def test_runs(name):
     assert all(row.ours > 0 for row in rows)
     text = render([Result(name, module.TITLE, module.BASELINE, rows)], Machine("cpu", 2, "1 GiB", "os", "3", "2"), "x", "now")
     assert max(map(len, text.splitlines())) <= WIDTH
+    assert [row.what for row in rows if row.what not in text] == [], "cut"
 
 
 def test_ratio_and_goal():
@@ -42,3 +51,38 @@ def test_a_failed_benchmark_is_told():
 
 def test_names():
     assert parser().parse_args(["burst", "--quick"]).names == ["burst"]
+
+
+def test_large_ratios_are_told_in_full():
+    text = render([Result("x", "title", "", [Row("what", 30_000, "pods/s", baseline=7.5)])], machine(), "x", "now")
+    assert "4,000x" in text
+
+
+# -- the session's own checks ----------------------------------------------------------------------------------------
+
+
+def test_another_node_than_the_scans_fails_the_benchmark():
+    with pytest.raises(AssertionError, match=r"1 of 2 pods are elsewhere.*b: n2, by the scan n3"):
+        session.check_same({"a": "n1", "b": "n2"}, {"a": "n1", "b": "n3"})
+
+
+def test_half_a_gang_fails_the_benchmark():
+    state = session_worlds.gangs(20, 60)
+    events = tuple(e.PodPlaced(uid, "node-00000") for uid in list(state.pods)[:4])
+    played = session.Played()
+    played.decisions.append([Decision(Schedule(START), events)])
+    with pytest.raises(AssertionError, match="gang-0: 2 of 20 pods"):
+        session.check_gangs(state, played)
+
+
+def test_the_scan_heeds_apps_zones_and_holds():
+    for build, key in ((session_worlds.apart, "kubernetes.io/hostname"), (session_worlds.spread, "topology.kubernetes.io/zone")):
+        state = build(30, 200)
+        _, chosen = Scan(state).all(in_turn(state, state.pods))
+        per_app = Counter((state.pods[uid].labels["app"], state.nodes[name].labels[key]) for uid, name in chosen.items())
+        assert len(chosen) == 200
+        assert max(per_app.values()) == (1 if key == "kubernetes.io/hostname" else 7)
+    state = session_worlds.own_holds(30, 50)
+    held = Counter(slot.node for slots in state.slots.values() for slot in slots.values())
+    _, chosen = Scan(state).all(in_turn(state, list(state.pods)[:15]))
+    assert Counter(chosen.values()) == held

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from restow.cli.demo.generate import NODE_SHAPES, POD_SHAPES
 from restow.contracts import commands as c
@@ -11,6 +12,7 @@ from restow.contracts.codec import Decision, encode
 from restow.contracts.envelope import Envelope
 from restow.contracts.ids import Millis
 from restow.contracts.values import DeviceRequest, DeviceShare, OwnerRef, PodShape
+from restow.domain.decider import Decider, decide_all
 from restow.domain.fold import fold
 from restow.domain.resources import GPU_MILLI
 from restow.domain.state import ClusterState
@@ -69,6 +71,35 @@ def pod_fact(i: int, shape: int, node: str | None = None, devices: tuple[DeviceS
     )  # fmt: skip
 
 
+def plain_nodes(count: int, zones: int = 3) -> list[e.NodeObserved]:
+    """The issue's template: 4 CPU, 32Gi, 110 pods each, in `zones` zones."""
+    room = {"cpu": 4_000, "memory": 32 * 1024 * MIB, "pods": 110}
+    facts = []
+    for i in range(count):
+        name = f"node-{i:05d}"
+        labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": f"zone-{i % zones}"}
+        facts.append(e.NodeObserved(name, f"uid-{name}", room, labels))  # type: ignore[arg-type]
+    return facts
+
+
+def plain_shape(i: int, kinds: int = 8, **rules: Any) -> e.ShapeDeclared:
+    """A pod of about 100m and 500Mi: one of `kinds` that differ in both; `rules` are fields of PodShape."""
+    kind = i % kinds
+    memory = (440 * MIB + kind * 16 * MIB) if kinds <= 8 else (500 * MIB + kind * 4096)
+    requests = {"cpu": 80 + kind % 8 * 5, "memory": memory, "pods": 1}
+    return e.ShapeDeclared(shape_id(i), PodShape(requests, scheduler="restow", spec_digest=shape_id(i), **rules))  # type: ignore[arg-type]
+
+
+def app_pod(i: int, shape: int, app: str, group: str = "", node: str | None = None) -> e.PodObserved:
+    """A pod of an app in one namespace: pending, of a PodGroup if one is named, or running on `node`."""
+    running = node is not None
+    return e.PodObserved(
+        f"00000000-0000-4000-8000-{i:012d}", "default", f"{app}-{i:06d}", shape_id(shape), START,  # type: ignore[arg-type]
+        {"app": app, "tier": "bench"}, {"scheduling.k8s.io/group-name": group} if group else {},
+        OwnerRef("ReplicaSet", app, f"uid-{app}"), node=node, phase="Running" if running else "Pending", ready=running,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
 class Scribe:
     """Folds facts into `state` as commits, the way a service does."""
 
@@ -79,6 +110,12 @@ class Scribe:
         for i in range(0, len(events), at_once):
             decision = Decision(c.Observe("pods", "watch"), tuple(events[i : i + at_once]))
             fold(self.state, self.state.seq + 1, "cluster", START, [decision])
+
+    def decide(self, decider: Decider, command: c.Command) -> bool:
+        """Fold what the decider answers; whether it has answered anything."""
+        decisions = decide_all(self.state, decider, [command])
+        fold(self.state, self.state.seq + 1, decider.family, START, decisions)
+        return bool(decisions)
 
 
 def filled(nodes: int, pods: int, shapes: int = 24) -> ClusterState:
