@@ -463,19 +463,23 @@ class TaskReserved(Event, tag="session.task_reserved"):
 
 
 class TaskUnreserved(Event, tag="session.task_unreserved"):
-    """Reasons: Ready, Deleted, NodeLost, Preempted."""
+    """Reasons: Ready, Deleted (too few pods are left), NodeLost, Preempted (by a starving job of higher priority), Discarded
+    (its job cannot become ready with what is reserved, or such jobs are not served any more)."""
 
     pod: PodUid
     reason: str
 
 
 class HoldUnfit(Event, tag="session.hold_unfit"):
-    """Nothing fits this place of a Reservation now."""
+    """Nothing fits this place of a Reservation now; or, with `reason` (one CamelCase word) and `message`, it waits for
+    something that is not a node, such as a queue."""
 
     reservation: ReservationUid
     slot: SlotName
     nodes: int
     reasons: dict[str, int]
+    reason: str = ""
+    message: str = ""
 
 
 # -- reservation: which Reservations are valid -----------------------------------------------------------------------

@@ -75,7 +75,7 @@ class SlotPhase(StrEnum):
 
 class Slot(Record):
     """One place of a Reservation. `node` and `devices` where held or used, `pod` where used, `reason` where failed,
-    `reasons` (nodes per rule) where nothing fits."""
+    `reasons` (nodes per rule) where nothing fits, `reason` and `message` where it waits for something that is no node."""
 
     shape: ShapeId
     task: str
@@ -87,6 +87,7 @@ class Slot(Record):
     nodes: int = 0
     reasons: dict[str, int] = {}
     queue: str = ""
+    message: str = ""
 
 
 class Tally(Record):

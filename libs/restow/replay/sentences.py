@@ -86,7 +86,7 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.TaskReserved: lambda v, n: f"{v.node} is reserved for {_named(n, v.pod)}, whose job starves",
     e.TaskUnreserved: lambda v, n: f"nothing is reserved for {_named(n, v.pod)} any more: {v.reason}",
     e.Unfit: lambda v, n: f"{_wait(v, n)}: {fit_message(v.nodes, v.reasons)}",
-    e.HoldUnfit: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} waits: {fit_message(v.nodes, v.reasons)}",
+    e.HoldUnfit: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} waits: {v.message or fit_message(v.nodes, v.reasons)}",
     e.ReservationAccepted: lambda v, n: f"reservation {_named(n, v.reservation)} is accepted: {v.min_available} needed, expires {rfc3339(v.expires) or 'never'}",
     e.ReservationRefused: lambda v, n: f"reservation {_named(n, v.reservation)} is refused: {v.reason}: {v.message}",
     e.Planned: _planned,

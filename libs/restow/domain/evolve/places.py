@@ -40,7 +40,7 @@ def _index(state: ClusterState, uid: ReservationUid, name: SlotName, old: Slot |
             state.put(state.slot_queue, (uid, name), None)
         elif was is SlotPhase.PENDING:
             state.drop(state.slot_queue, (uid, name))
-    if new is not None and now is SlotPhase.PENDING and new.reasons:
+    if new is not None and now is SlotPhase.PENDING and (new.reasons or new.message):
         state.put_in(state.unfit_slots, uid, name)
     else:
         state.drop_in(state.unfit_slots, uid, name)

@@ -49,6 +49,8 @@ def phase_of(state: ClusterState, record: Reservation) -> tuple[ReservationPhase
     waits = state.unfit_slots.get(uid)
     if waits:
         first = state.slots[uid][min(waits)]
+        if first.message:
+            return ReservationPhase.PENDING, first.reason, first.message
         return ReservationPhase.PENDING, "Unschedulable", fit_message(first.nodes, first.reasons)
     return ReservationPhase.PENDING, "", ""
 
@@ -85,6 +87,7 @@ def rephase(state: ClusterState, uid: ReservationUid) -> None:
 
 def cancel(state: ClusterState, uid: ReservationUid, reason: str) -> None:
     """End what waits and ask the session to release what is held. The session's answer is the truth."""
+    state.capacity_epoch += 1  # jobs that name it wait for another reason now
     slots = state.slots.get(uid, {})
     for name, slot in list(slots.items()):
         if slot.phase is SlotPhase.PENDING:

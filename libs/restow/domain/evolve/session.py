@@ -74,7 +74,7 @@ def hold_placed(state: ClusterState, event: e.HoldPlaced) -> None:
     if slot is None or slot.phase is not SlotPhase.PENDING or not alive(state.reservations.get(event.reservation)):
         return _void(state, event)
     queue = _queue_of(state, event.reservation)
-    held = replace(slot, phase=SlotPhase.HELD, node=event.node, devices=event.devices, nodes=0, reasons={}, queue=queue)
+    held = Slot(slot.shape, slot.task, SlotPhase.HELD, event.node, event.devices, queue=queue)
     put_place(state, event.reservation, event.slot, held)
     state.hold(event.reservation, event.slot, held)
     state.capacity_epoch += 1  # pods that wait may be its owners
@@ -235,12 +235,16 @@ def task_unreserved(state: ClusterState, event: e.TaskUnreserved) -> None:
     state.touched.pods[event.pod] = None
 
 
+def _waiting(slot: Slot, event: e.HoldUnfit) -> Slot:
+    return replace(slot, nodes=event.nodes, reasons=event.reasons, reason=event.reason, message=event.message)
+
+
 def hold_unfit(state: ClusterState, event: e.HoldUnfit) -> None:
     slots = state.slots.get(event.reservation, {})
     slot = slots.get(event.slot)
     if slot is None or slot.phase is not SlotPhase.PENDING:
         return _void(state, event)
-    put_place(state, event.reservation, event.slot, replace(slot, nodes=event.nodes, reasons=event.reasons))
+    put_place(state, event.reservation, event.slot, _waiting(slot, event))
     rephase(state, event.reservation)
 
 

@@ -95,6 +95,10 @@ class DynamicScorer(Protocol):
 class VolumeChooser(Protocol):
     """Registered by the plugin that knows volumes."""
 
+    def waits(self, pod: PodObserved) -> str:
+        """Why no node will do before something else happens; empty where that is not so."""
+        ...
+
     def choose(self, pod: PodObserved, row: int) -> tuple[ClaimChoice, ...]: ...
 
 

@@ -33,7 +33,8 @@ class Offers:
     owners has, so that a pod is compared only with Reservations that it may well own. Truthy where there are any.
 
     Within a session room only shrinks (but for hand-overs to smaller pods, which make another session due), so what did not
-    admit a shape once is not asked again."""
+    admit a shape once is not asked again. `target`, where a plugin sets it, says which Reservation alone a pod may take (an
+    empty uid: none that there is), or None where any that it owns will do."""
 
     def __init__(self, state: ClusterState, admits: Admits = lambda pod, row, hold, equal: True) -> None:
         self._state = state
@@ -45,6 +46,7 @@ class Offers:
         self._places: dict[ReservationUid, dict[str, list[SlotName]]] = {}
         self._refused: dict[ReservationUid, set[tuple]] = {}
         self._groups: dict[tuple[ReservationUid, Group], bool] = {}
+        self.target: Callable[[PodObserved], ReservationUid | None] = lambda pod: None
         armed = [_since(state.migrations[id]) for ids in state.armed.values() for id in ids]
         self._armed_since = min(armed, default=None)
         for uid in state.available:
@@ -82,6 +84,8 @@ class Offers:
         key = handed.reservation, handed.slot
         slot = self._now[key] = replace(self._now[key], phase=SlotPhase.HELD, pod=PodUid(""))
         self._places.pop(handed.reservation, None)
+        # Whoever found nothing left finds this again.
+        self._refused.pop(handed.reservation, None)
         return slot
 
     def is_held(self, uid: ReservationUid, name: SlotName) -> bool:
@@ -96,6 +100,7 @@ class Offers:
     def held_again(self, uid: ReservationUid, name: SlotName) -> None:
         self._now[uid, name] = replace(self._slot(uid, name), phase=SlotPhase.HELD)
         self._places.pop(uid, None)
+        self._refused.pop(uid, None)
 
     def _slot(self, uid: ReservationUid, name: SlotName) -> Slot:
         return self._now.get((uid, name)) or self._state.slots[uid][name]
@@ -122,12 +127,22 @@ class Offers:
             tried = (pod.shape, pod.pinned_node)
             if tried in self._refused.get(uid, ()) or not self._counts_match(record, pod):
                 continue
+            personal = False
             for name, slot in self._held(uid, record, pod):
                 devices = _admit(state, pod, slot, record)
-                if devices is not None and self._admits(pod, state.table.rows[slot.node], (uid, name), by_spec(record)):
+                if devices is None:
+                    continue
+                if self._admits(pod, state.table.rows[slot.node], (uid, name), by_spec(record)):
                     return HandedOver(uid, name, pod.pod, slot.node, devices)
-            self._refused.setdefault(uid, set()).add(tried)
+                # Labels, claims and the like are a pod's own: another one of its shape may be admitted.
+                personal = True
+            if not personal:
+                self._refused.setdefault(uid, set()).add(tried)
         return None
+
+    def left_to(self, pod: PodObserved) -> bool:
+        """Whether a pod of its lineage that was moved has left it a hold."""
+        return bool(self._left(pod))
 
     def _left(self, pod: PodObserved) -> list[ReservationUid]:
         """Holds that a pod of the same lineage leaves, or has left, to the first that the log sees later: the earliest
@@ -141,15 +156,17 @@ class Offers:
         return [m.reservation for m in sorted(armed, key=lambda m: (m.armed, m.id))]
 
     def _matching(self, pod: PodObserved) -> list[ReservationUid]:
-        """Those that this pod owns: of its own namespace first, the earliest created first."""
+        """Those that this pod owns: of its own namespace first, the earliest created first; the one that it names, where it
+        names one."""
         if not self._index:
             return []
         state = self._state
+        target = self.target(pod)
         found: set[ReservationUid] = set()
         for key in _has(state, pod):
             for namespace in (pod.namespace, ""):
                 found.update(self._index.get((namespace, *key), ()))
-        records = [state.reservations[uid] for uid in found if self._is_available(uid)]
+        records = [state.reservations[uid] for uid in found if target in (None, uid) and self._is_available(uid)]
         mine = [record for record in records if owned(state, record, pod)]
         mine.sort(key=lambda r: (not r.fact.namespace, r.fact.created, r.order))
         return [record.fact.reservation for record in mine]

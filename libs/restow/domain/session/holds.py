@@ -1,6 +1,6 @@
 """Placing the places of a Reservation: as a gang, like a job of pods that skip the bind (seed 000, RULES 000-1, 000-3)."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid, ReservationUid, SlotName
@@ -8,6 +8,7 @@ from restow.contracts.values import DeviceShare, ReservationTask
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.evolve.reservations import alive
 from restow.domain.records import FINAL, Reservation, Slot, SlotPhase
+from restow.domain.session import queues
 from restow.domain.session.handover import is_migration_hold, slot_order
 from restow.domain.session.jobs import HOLD, MIGRATION, Job
 from restow.domain.session.run import Fit, Session
@@ -37,15 +38,31 @@ def jobs(session: Session) -> Iterator[Job]:
         yield job
 
 
+def withhold(session: Session, job: Job, reason: str, message: str, held: Collection[SlotName] = ()) -> None:
+    """Its places, but for those that this session has `held`, wait for something that is not a node; said of one of them,
+    and once."""
+    assert job.hold is not None, "a Reservation's job"
+    slots = session.state.slots[job.hold]
+    waiting = [name for name, slot in slots.items() if slot.phase is SlotPhase.PENDING and name not in held]
+    name = min(session.state.unfit_slots.get(job.hold, {}).keys() & waiting or waiting)
+    if (slots[name].reason, slots[name].message) != (reason, message):
+        session.events.append(e.HoldUnfit(job.hold, name, 0, {}, reason, message))
+
+
 def place_gang(session: Session, job: Job) -> None:
     """Hold at least `min_available` places of this Reservation in all, or none of those that wait."""
     assert job.hold is not None, "a Reservation's job"
     state, uid = session.state, job.hold
+    if (shut := queues.refused(state, job.queue)) is not None:
+        withhold(session, job, shut.reason, shut.message)
+        return
     record = state.reservations[uid]
     slots = sorted(state.slots[uid].items(), key=lambda item: slot_order(item[0]))
     have = sum(slot.phase in (SlotPhase.HELD, SlotPhase.USED) for _, slot in slots)
     left = sum(slot.phase is SlotPhase.PENDING for _, slot in slots)
     unfit: e.HoldUnfit | None = None
+    quota = ""
+    committed: Collection[SlotName] = ()
     statement = Statement(session, job)
     held: dict[PodUid, SlotName] = {}
     for name, slot in slots:
@@ -53,22 +70,28 @@ def place_gang(session: Session, job: Job) -> None:
             continue
         left -= 1
         place = as_pod(record, name, slot, _task(record, slot))
-        fit = _fit(session, record, slot, place)
+        over = session.extensions.first("allocatable", job, place)
+        fit = None if over else _fit(session, record, slot, place)
         if fit is not None:
             statement.place(place, fit)
             held[place.pod] = name
             continue
-        # Counted with the rest of the gang in place: that is what it does not fit beside.
-        unfit = unfit or e.HoldUnfit(uid, name, *session.reasons(place))
+        quota = quota or over or ""
+        if unfit is None and not over:
+            # Counted with the rest of the gang in place: that is what it does not fit beside.
+            unfit = e.HoldUnfit(uid, name, *session.reasons(place))
         if have + len(held) + left < record.min_available:
             break
     if held and have + len(held) >= record.min_available:
         _commit(session, job, statement, held)
+        committed = held.values()
     else:
         statement.discard()
-    if unfit is not None:
+    if quota:
+        withhold(session, job, "QueueQuota", quota, committed)
+    elif unfit is not None:
         said = state.slots[uid][unfit.slot]
-        if (unfit.nodes, unfit.reasons) != (said.nodes, said.reasons):
+        if (unfit.nodes, unfit.reasons, "") != (said.nodes, said.reasons, said.message):
             session.events.append(unfit)
 
 

@@ -250,7 +250,8 @@ class Session:
     def admits(self, pod: e.PodObserved, row: int, hold: tuple[ReservationUid, SlotName], equal: bool) -> bool:
         """Whether rules that depend on what runs let the pod run there in place of the hold. Where specs are `equal` only
         volumes count: a pod cannot start without them."""
-        if pod.claims and self.extensions.first("podWaits", pod):
+        volumes = self.extensions.volumes
+        if pod.claims and volumes is not None and volumes.waits(pod):
             return False
         concerned = self.concerned(pod)
         if equal:

@@ -23,7 +23,10 @@ def run(session: Session, args: Any) -> None:
         name = min(heaps, key=lambda q: (*extensions.key("queueOrder", q), q)) if len(heaps) > 1 else next(iter(heaps))
         if reason := extensions.first("overused", name) if name else None:
             for _, job in sorted(heaps.pop(name), key=lambda item: item[0]):
-                session.withhold(job, "QueueOverused", reason)
+                if job.hold is None:
+                    session.withhold(job, "QueueOverused", reason)
+                else:
+                    holds.withhold(session, job, "QueueOverused", reason)
             continue
         heap = heaps[name]
         _, job = heappop(heap)
@@ -121,20 +124,22 @@ def _place_gang(session: Session, job: Job) -> None:
     state, extensions = session.state, session.extensions
     statement = Statement(session, job)
     first_unfit: tuple[int, dict[str, int]] | None = None
-    quota = ""
+    said: tuple[str, str] | None = None
     left = list(job.tasks)
     while left and incomplete(session, job, len(statement), statement.by_task):
         uid = left.pop(0)
         pod = state.pods[uid]
         if session.handing_over and session.offers and statement.hand_over(pod):
             continue
-        reason = extensions.first("allocatable", job, pod) or extensions.first("podWaits", pod)
+        quota = extensions.first("allocatable", job, pod)
+        reason = quota or extensions.first("podWaits", pod)
         fit = None if reason else session.find(pod)
         if fit is not None:
             statement.place(pod, fit)
             continue
-        quota = quota or reason or ""
-        if first_unfit is None and not reason:
+        if reason:
+            said = said or ("QueueQuota" if quota else UNSCHEDULABLE, reason)
+        elif first_unfit is None:
             # Counted with the rest of the gang in place: that is what it does not fit beside.
             first_unfit = session.reasons(pod)
         if job.ready + len(statement) + len(left) < job.need:
@@ -144,7 +149,7 @@ def _place_gang(session: Session, job: Job) -> None:
         return
     statement.discard()
     nodes, reasons = first_unfit or (0, {})
-    session.withhold(job, "QueueQuota" if quota else UNSCHEDULABLE, quota or _message(job), nodes, reasons)
+    session.withhold(job, *(said or (UNSCHEDULABLE, _message(job))), nodes, reasons)
     job.tasks = []
 
 

@@ -1,7 +1,125 @@
-"""Plugin `reservation`."""
+"""Plugin `reservation`: jobs that name the Reservation which they are to use (seed 000, `validJobFn`; RULES 000-2).
 
-from typing import Any
+Such a job takes places of that Reservation and nothing else. Until it can, it waits and says why, in the seed's order: the
+Reservation is not Available, the job does not own it, or the job's pods are not those that it was made for. A job that names
+none, and matches as an owner, takes what it can get and otherwise goes the normal way.
+
+Holds are placed by `allocate` and handed over by the action `reserve`, with this plugin or without: migrations rely on both.
+Without it nobody reads the annotation, and who owns a hold takes it as if nothing was named.
+"""
+
+from restow.contracts import events as e
+from restow.contracts.ids import ReservationUid
+from restow.domain.groups import group_of
+from restow.domain.records import Reservation, ReservationPhase
+from restow.domain.reservation.match import counts_match, owned
+from restow.domain.reservation.named import NOBODY, Names, target_of
+from restow.domain.session.framework import Refusal
+from restow.domain.session.handover import by_spec, is_migration_hold
+from restow.domain.session.jobs import Job
+from restow.domain.session.plugins.reservation.args import Args
+from restow.domain.session.run import Session
+from restow.domain.state import ClusterState
+
+INVALID = "InvalidReservation"
+NOT_OWNER = "ReservationOwnerNotMatch"
+OTHER_SPEC = "ReservationSpecNotMatch"
 
 
-def open(session: Any, args: Any) -> None:
-    """Nothing is registered yet."""
+def open(session: Session, args: Args) -> None:
+    targets = Targets(session)
+    session.offers.target = targets.of
+    session.extensions.add("jobValid", targets.check)
+    session.extensions.add("podWaits", targets.waits)
+
+
+class Targets:
+    """For one session: what pods name, and whether they may use it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._state = session.state
+        self._names = Names(session.state)
+
+    def of(self, pod: e.PodObserved) -> ReservationUid | None:
+        """The Reservation that a pod names; NOBODY where there is none of that name, None where it names none."""
+        target = target_of(self._state, pod)
+        return self._names.find(pod, target) if target else None
+
+    def check(self, job: Job) -> None:
+        """Raises Refusal where the job names a Reservation that it cannot use, now or ever."""
+        pods = [pod for pod in (self._state.pods[uid] for uid in job.tasks) if self._bound(pod)]
+        records = [(pod, self._available(pod)) for pod in pods]
+        for pod, record in records:
+            if not owned(self._state, record, pod):
+                raise Refusal(NOT_OWNER, f"pod {pod.name} matches no owner of Reservation {_path(record)}")
+        counted: set[ReservationUid] = set()
+        for pod, record in records:
+            if by_spec(record):
+                _compare(self._state, pod, record, counted)
+
+    def waits(self, pod: e.PodObserved) -> str:
+        """Why a pod that was offered no place goes nowhere else."""
+        if not self._bound(pod):
+            return ""
+        target = target_of(self._state, pod)
+        if not self._session.handing_over:
+            return f"Reservation {target} is named, and no action reserve before allocate hands it over"
+        return f"Reservation {target} has no place left that this pod can take"
+
+    def _bound(self, pod: e.PodObserved) -> bool:
+        """Whether it depends on the Reservation that it names: the successor of a pod that was moved has a place already."""
+        return bool(target_of(self._state, pod)) and not self._session.offers.left_to(pod)
+
+    def _available(self, pod: e.PodObserved) -> Reservation:
+        target = target_of(self._state, pod)
+        uid = self._names.find(pod, target)
+        if uid == NOBODY:
+            namespace = target.rpartition("/")[0]
+            if namespace not in ("", pod.namespace):
+                raise Refusal(INVALID, f"Reservation {target} serves only pods of namespace {namespace}")
+            raise Refusal(INVALID, f"there is no Reservation {target} in namespace {pod.namespace}")
+        record = self._state.reservations[uid]
+        if why := self._unusable(record):
+            raise Refusal(INVALID, f"Reservation {_path(record)} {why}")
+        return record
+
+    def _unusable(self, record: Reservation) -> str:
+        """The second half of a sentence; empty where the Reservation is Available. Without counts, which change often."""
+        if is_migration_hold(self._state, record):
+            return "is held for a pod that is being moved"
+        if record.expired:
+            return "has expired"
+        if record.fact.deleting or record.collected:
+            return "is being deleted"
+        known = self._state.phases.get(record.fact.reservation)
+        match known.phase if known is not None else ReservationPhase.PENDING:
+            case ReservationPhase.AVAILABLE:
+                return ""
+            case ReservationPhase.SUCCEEDED:
+                return "is used up: it hands over nothing more"
+            case ReservationPhase.WAITING:
+                return "is not Available: it has lost a part of what it held"
+            case ReservationPhase.FAILED:
+                return f"has failed: {known.reason}" if known is not None else "has failed"
+        return "is not Available yet"
+
+
+def _compare(state: ClusterState, pod: e.PodObserved, record: Reservation, counted: set[ReservationUid]) -> None:
+    """`CheckReservationMatch`: the pod's spec is that of a task, and its group has as many of each as there are places."""
+    spec, uid = record.spec, record.fact.reservation
+    assert spec is not None, "an Available Reservation has a spec"
+    digest = state.shapes[pod.shape].spec_digest
+    if all(state.shapes[task.shape].spec_digest != digest for task in spec.tasks):
+        raise Refusal(OTHER_SPEC, f"pod {pod.name} has not the spec of any task of Reservation {_path(record)}")
+    group = group_of(pod)
+    if group is None or uid in counted:
+        return
+    counted.add(uid)
+    if not counts_match(state, spec, group):
+        raise Refusal(OTHER_SPEC, f"group {'/'.join(group)} has not as many pods of each spec as Reservation {_path(record)} has places")
+
+
+def _path(record: Reservation) -> str:
+    fact = record.fact
+    return f"{fact.namespace}/{fact.name}" if fact.namespace else fact.name
