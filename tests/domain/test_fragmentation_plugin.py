@@ -18,6 +18,7 @@ from restow.domain.predicates import static_mask
 from restow.domain.session import decider
 from restow.domain.session.board import Board
 from restow.domain.session.placer import Placer
+from restow.domain.session.plugins.fragmentation import model
 from restow.domain.session.plugins.fragmentation.model import Model
 from restow.domain.session.plugins.fragmentation.score import (
     CURVE,
@@ -222,7 +223,7 @@ MIX = st.lists(st.sampled_from(list(SHAPES)), max_size=30)
 
 
 def cluster(nodes, mix):
-    machines = [node(f"n{i:02}", cpu=cpu, gpus=gpus, labels={"model": MODELS[model]}) for i, (cpu, gpus, model) in enumerate(nodes)]
+    machines = [node(f"n{i:02}", cpu=cpu, gpus=gpus, labels={"model": MODELS[kind]}) for i, (cpu, gpus, kind) in enumerate(nodes)]
     return given(*machines, *[shape(name, **what) for name, what in SHAPES.items()], *[pod(f"p{i}", name) for i, name in enumerate(mix)])
 
 
@@ -312,6 +313,25 @@ def test_kept_rankings_know_the_kinds_of_nodes(nodes, mix, charges):
         np.testing.assert_array_equal(kept, Placer(state, Board(state.table), scorers).keys(name))
         state.memo["rankings"] = memo
     board.close()
+
+
+def test_many_resources_are_numbered_without_overflow(monkeypatch):
+    state = cluster([(500 * i, i % 4, i % 2) for i in range(1, 40)], [*SHAPES])
+    scorer = Gradient(1, typical(state), packed(state))
+    before = {name: scorer.many(state, name)(slice(None)) for name in SHAPES}
+    monkeypatch.setattr(model, "MAX_CODE", 1)
+    for name in SHAPES:
+        np.testing.assert_array_equal(scorer.many(state, name)(slice(None)), before[name])
+
+
+def test_tables_that_are_forgotten_are_made_again(monkeypatch):
+    state = cluster([(500 * i, i % 4, i % 2) for i in range(1, 40)], [*SHAPES])
+    scorer = Gradient(1, typical(state), packed(state))
+    before = {name: scorer.many(state, name)(slice(None)) for name in SHAPES}
+    state.memo.pop("fragmentation-model")
+    monkeypatch.setattr(model, "MAX_OPEN", 1)
+    for name in SHAPES:
+        np.testing.assert_array_equal(scorer.many(state, name)(slice(None)), before[name])
 
 
 def test_shapes_with_equal_rules_are_one_rule():

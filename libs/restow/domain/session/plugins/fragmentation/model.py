@@ -22,15 +22,18 @@ MOST_SHARE = 1 << 60
 MAX_OPEN = 1 << 12
 """Sets of typical pods that tables are kept for, each 8 KiB in either form."""
 
+MAX_CODE = 1 << 40
+"""Before numbers for rows grow beyond int64 they are counted anew."""
+
 Asked = tuple[tuple[int, int], ...]
 """What a pod asks for of each column that typical pods ask for: (column, amount)."""
 
 
 class Open:
-    """Of a node that is open to these typical pods: `table[share]` is what is unusable of a device's idle share, times the
+    """Of a node that is open to these typical pods: `table[share]` (and `array`) is what is unusable of a device's idle share, times the
     sum of all weights, pods of several devices apart. Those are `several`: (count, milli, weight)."""
 
-    __slots__ = ("several", "table")
+    __slots__ = ("array", "several", "table")
 
     def __init__(self, typical: Typical, bits: int) -> None:
         usable = np.zeros(WHOLE + 1, np.int64)
@@ -43,7 +46,8 @@ class Open:
             elif demand.count:
                 asks = demand.count, demand.milli
                 several[asks] = several.get(asks, 0) + demand.weight
-        self.table: list[int] = (np.arange(WHOLE + 1) * (typical.weights - usable)).tolist()
+        self.array = np.arange(WHOLE + 1) * (typical.weights - usable)
+        self.table: list[int] = self.array.tolist()
         self.several = tuple((count, milli, weight) for (count, milli), weight in sorted(several.items()))
 
     def unusable(self, shares: Sequence[int]) -> int:
@@ -93,7 +97,7 @@ class OpenMany:
     """`Open` for many nodes: `tables` `(sets, shares)`, and for each row the index of its set."""
 
     def __init__(self, sets: Sequence[Open], of: np.ndarray) -> None:
-        self._tables = np.array([each.table for each in sets], np.int64)
+        self._tables = np.stack([each.array for each in sets])
         self._of = of
         asks = sorted({(count, milli) for each in sets for count, milli, _ in each.several})
         weights = [{(count, milli): weight for count, milli, weight in each.several} for each in sets]
@@ -114,21 +118,25 @@ class OpenMany:
             return self.unusable(shares)
         count, milli = request.count, request.milli
         able = shares >= milli
-        least = np.full(len(shares), MOST_SHARE, np.int64)
         if count > 1:
             order = np.argsort(np.where(able, shares, WHOLE + 1), axis=1, kind="stable")[:, :count]
             left = shares.copy()
             np.put_along_axis(left, order, np.take_along_axis(shares, order, axis=1) - milli, axis=1)
-            enough = able.sum(axis=1) >= count
-            return np.where(enough, self.unusable(np.maximum(left, 0)), least)
-        for device in range(shares.shape[1]):
-            if not able[:, device].any():
-                continue
-            left = shares.copy()
-            left[:, device] -= milli
-            found = self.unusable(np.maximum(left, 0))
-            least = np.where(able[:, device], np.minimum(least, found), least)
-        return least
+            return np.where(able.sum(axis=1) >= count, self.unusable(np.maximum(left, 0)), MOST_SHARE)
+        return np.where(able, self._each(shares, np.maximum(shares - milli, 0)), MOST_SHARE).min(axis=1, initial=MOST_SHARE)
+
+    def _each(self, shares: np.ndarray, left: np.ndarray) -> np.ndarray:
+        """`(rows, devices)`: what is unusable of the row when this device has `left`, the others their shares."""
+        of = self._of[:, None]
+        was = self._tables[of, shares]
+        found = was.sum(axis=1, keepdims=True) - was + self._tables[of, left]
+        for count, milli, weight in self._several:
+            before, after = shares >= milli, left >= milli
+            able = before.sum(axis=1, keepdims=True) - before + after
+            was = np.where(before, shares, 0)
+            usable = was.sum(axis=1, keepdims=True) - was + np.where(after, left, 0)
+            found -= np.where(able >= count, usable, 0) * weight[:, None]
+        return found
 
 
 class Model:
@@ -199,17 +207,24 @@ class Model:
         """`open` for rows: `free` `(rows, columns)`, `kinds` `(rows,)`."""
         found = []
         for taken in (False, True):
-            at = [kinds]
+            # One number for a row's kind and how much of each column is there: equal numbers, equal sets.
+            code, radix = kinds, len(self._admitted)
+            indexes = [kinds]
             for (column, steps, _), (_, amount) in zip(self._columns, asked, strict=True):
                 there = free[:, column] - amount if taken else free[:, column]
-                at.append(np.searchsorted(np.array(steps, np.int64), there, side="right"))
-            unique, of = np.unique(np.stack(at, axis=1), axis=0, return_inverse=True)
+                indexes.append(np.searchsorted(np.array(steps, np.int64), there, side="right"))
+                if radix > MAX_CODE:
+                    code = np.unique(code, return_inverse=True)[1]
+                    radix = len(code)
+                code, radix = code * (len(steps) + 1) + indexes[-1], radix * (len(steps) + 1)
+            _, first, of = np.unique(code, return_index=True, return_inverse=True)
             sets: dict[int, int] = {}
-            where = [sets.setdefault(self._bits(indexes), len(sets)) for indexes in unique.tolist()]
-            found.append(OpenMany([self._table(bits) for bits in sets], np.array(where, np.int64)[of.reshape(-1)]))
+            where = [sets.setdefault(self._bits(each), len(sets)) for each in np.stack(indexes, axis=1)[first].tolist()]
+            found.append(OpenMany([self._table(bits) for bits in sets], np.array(where, np.int64)[of]))
         return found[0], found[1]
 
     def _bits(self, indexes: Sequence[int]) -> int:
+        """Of a kind, and for each column of how many steps there is enough."""
         bits = self._admitted[indexes[0]]
         for (_, _, masks), index in zip(self._columns, indexes[1:], strict=True):
             bits &= masks[index]
