@@ -1,10 +1,11 @@
 """Placements whose volumes are not what was chosen can never be bound: they are given up, and their pods are placed anew."""
 
-from domain.build import NOW, given, node, pod, run, shape, then, when
+from domain.build import NOW, given, node, pod, reservation, run, shape, then, when
 from domain.storage import CLASSES, HOST, WAITING, claim, on, volume
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.domain import reservation as reservations
 from restow.domain import session
 from restow.domain.effects import Bind, BindClaim
 
@@ -71,3 +72,20 @@ def test_a_placement_that_is_bound_meanwhile_is_nobody_s_to_give_up():
     assert session.decider.due(state, NOW) == DUE
     then(state, e.PodChanged("p", node="n1", phase="Running"))
     assert session.decider.due(state, NOW) is None
+
+
+def test_a_claim_that_vanishes_while_its_pod_waits_for_room_stops_nobody():
+    state = world(claim("c"), volume("v", affinity=on("n1")), shape("wide", cpu=99_000), pod("p", "wide", claims=("c",)))
+    run(state, session.decider, DUE)
+    then(state, e.ClaimGone("default", "c"), node("n9", cpu=100), pod("q"))
+    told = run(state, session.decider, c.Schedule(NOW + 60_000, 1_000))
+    assert e.PodPlaced in [type(event) for event in told]
+
+
+def test_an_owner_whose_claim_does_not_exist_waits_for_that_and_not_for_its_hold():
+    state = world(claim("c"), reservation("r", ("t", 1, "s")))
+    run(state, reservations.decider, c.Review(NOW))
+    run(state, session.decider, DUE)
+    then(state, pod("p", claims=("none",), labels={"app": "owner"}))
+    run(state, session.decider, DUE)
+    assert "none" in state.waiting[state.parked["p"][0]].message

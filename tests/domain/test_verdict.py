@@ -48,7 +48,7 @@ def test_a_pod_that_nobody_knows_is_an_error():
 def test_the_greatest_request_that_would_fit_is_named_per_resource():
     verdict = waiting(node("a", cpu=700), node("b", cpu=900), shape("s"))
     assert (verdict.fits, verdict.reasons) == (0, {"Insufficient cpu": 2})
-    assert verdict.reliefs == (Relief("a cpu request of at most 900", 2),)
+    assert verdict.reliefs == (Relief("a cpu request of at most 900m", 2),)
 
 
 def test_what_lacks_two_resources_is_not_relieved_by_one():
@@ -91,7 +91,7 @@ def test_of_a_pinned_pod_only_its_node_counts():
     verdict = explain(state, "p")
     assert verdict.fits == 0
     assert verdict.reasons == {"Insufficient cpu": 1, "node(s) didn't match the requested node name": 2}
-    assert verdict.reliefs == (Relief("a cpu request of at most 100", 1),)
+    assert verdict.reliefs == (Relief("a cpu request of at most 100m", 1),)
 
 
 def test_a_pod_pinned_to_a_node_that_is_gone_says_so():

@@ -150,6 +150,7 @@ class VolumeRules:
     stage, shrinks = "volumes", True
 
     def __init__(self, state: ClusterState, limits: bool, zones: bool, binding: bool) -> None:
+        self._state = state
         self._volumes = Volumes.of(state)
         self._off = frozenset(
             reason
@@ -173,6 +174,9 @@ class VolumeRules:
         return self._volumes.waits(pod) if pod.claims else ""
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
+        if reason := self.waits(pod):
+            # Who takes holds, or looks again at what was said, has not asked before.
+            return [(reason, self._state.table.alive)]
         return [(reason, rows) for reason, rows in self._volumes.filters(pod) if reason not in self._off]
 
     def never(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:

@@ -1,0 +1,155 @@
+"""How many members of a gang fit at the same time, and what would let it be complete."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from restow.contracts.ids import NodeName, PodUid
+from restow.domain.groups import task_of
+from restow.domain.predicates import static_mask
+from restow.domain.quantity import format_resource
+from restow.domain.session.actions.allocate import incomplete
+from restow.domain.session.jobs import Job
+from restow.domain.session.run import Session
+from restow.domain.session.statement import Statement
+from restow.domain.session.verdict.values import GangFit, Relief
+from restow.domain.table import NO_DEVICE, Vector
+
+MOST = 1_000
+"""Members for whom more nodes are counted: beyond that the answer would take longer than anybody waits for it."""
+
+
+@contextmanager
+def placed(session: Session, job: Job, unfit: list[PodUid]) -> Iterator[GangFit]:
+    """All of its pods that fit beside each other are placed, in task order, and taken back at the end. `unfit` gets the
+    others."""
+    state, extensions = session.state, session.extensions
+    statement = Statement(session, job)
+    first, nodes, reasons, quota = "", 0, {}, ""
+    for uid in job.tasks:
+        pod = state.pods[uid]
+        if session.handing_over and session.offers and statement.hand_over(pod):
+            continue
+        said = extensions.first("allocatable", job, pod) or extensions.first("podWaits", pod)
+        fit = None if said else session.find(pod)
+        if fit is not None:
+            statement.place(pod, fit)
+            continue
+        unfit.append(uid)
+        quota = quota or said or ""
+        if not first and not said:
+            first, (nodes, reasons) = f"{pod.namespace}/{pod.name}", session.reasons(pod)
+    complete = not incomplete(session, job, len(statement), statement.by_task)
+    try:
+        yield GangFit(job.key, job.need, job.ready, len(job.tasks), len(statement), complete, first, nodes, reasons, quota)
+    finally:
+        statement.discard()
+
+
+def more_nodes(session: Session, job: Job, fit: GangFit, unfit: Sequence[PodUid]) -> Iterator[Relief]:
+    """How many empty nodes, like one that is there, would take what is missing; with the others in place. The fewest that
+    one kind of node allows, ties to the first name."""
+    missing = _missing(session, job, fit, unfit)
+    if not missing or len(missing) > MOST or fit.quota:
+        return
+    state, table = session.state, session.state.table
+    asked = [state.vectors[state.pods[uid].shape] for uid in missing]
+    able = table.alive.copy()
+    for shape in {state.pods[uid].shape for uid in missing}:
+        able &= static_mask(state, shape)
+    best: tuple[int, NodeName] | None = None
+    seen: set[tuple[bytes, int]] = set()
+    for row in sorted(np.flatnonzero(able).tolist(), key=lambda r: int(table.rank[r])):
+        devices = int((table.device_free[row] > NO_DEVICE // 2).sum())
+        kind = (table.allocatable[row].tobytes(), devices)
+        if kind in seen:
+            continue
+        seen.add(kind)
+        count = _bins(table.allocatable[row].tolist(), devices, asked)
+        if count is not None and (best is None or count < best[0]):
+            best = count, session.name(row)
+    if best is not None:
+        yield Relief(f"{best[0]} more empty node{'s' * (best[0] != 1)} like {best[1]}")
+
+
+def _missing(session: Session, job: Job, fit: GangFit, unfit: Sequence[PodUid]) -> list[PodUid]:
+    """Which of those that do not fit would make it complete, first ones first; empty where not even all of them would."""
+    state = session.state
+    chosen: list[PodUid] = []
+    by_task = Counter(task_of(state.pods[uid]) for uid in job.tasks) - Counter(task_of(state.pods[uid]) for uid in unfit)
+    for uid in unfit:
+        if not job.short(fit.fit + len(chosen), by_task):
+            break
+        chosen.append(uid)
+        by_task[task_of(state.pods[uid])] += 1
+    return [] if job.short(fit.fit + len(chosen), by_task) else chosen
+
+
+def _bins(room: list[int], devices: int, asked: Sequence[Vector]) -> int | None:
+    """How many such nodes take all of these, each put where it fits first; None where one of them fits on none."""
+    bins: list[tuple[list[int], list[int]]] = []
+    for v in asked:
+        for there in bins:
+            if _take(there, v):
+                break
+        else:
+            fresh = (list(room), [1_000] * devices)
+            if not _take(fresh, v):
+                return None
+            bins.append(fresh)
+    return len(bins)
+
+
+def _take(there: tuple[list[int], list[int]], v: Vector) -> bool:
+    free, shares = there
+    if any(free[column] < amount for column, amount in v.items):
+        return False
+    if v.devices is not None:
+        able = [i for i, share in enumerate(shares) if share >= v.devices.milli]
+        if len(able) < v.devices.count:
+            return False
+        for i in sorted(able, key=shares.__getitem__)[: v.devices.count]:
+            shares[i] -= v.devices.milli
+    for column, amount in v.items:
+        free[column] -= amount
+    return True
+
+
+def smaller(session: Session, job: Job, fit: GangFit) -> Iterator[Relief]:
+    """A smaller gang, or smaller pods: the greatest that would do."""
+    if 0 < job.ready + fit.fit < job.need and not job.need_by_task:
+        yield Relief(f"a minMember of at most {job.ready + fit.fit}")
+    state = session.state
+    shapes = {state.pods[uid].shape for uid in job.tasks}
+    if len(shapes) != 1 or fit.quota or job.need_by_task or job.ready + len(job.tasks) < job.need:
+        return
+    pod = state.pods[job.tasks[0]]
+    v = state.vectors[pod.shape]
+    if v.devices is not None or session.concerned(pod):
+        return
+    names = {column: name for name, column in state.table.columns.items()}
+    free = state.table.free[static_mask(state, pod.shape) & state.table.alive]
+    for column, amount in v.items:
+        most = _greatest(free, v, column, amount, job.need - job.ready)
+        if most and names[column] != "pods":
+            yield Relief(f"a {names[column]} request of at most {format_resource(names[column], most)} each")
+
+
+def _greatest(free: np.ndarray, v: Vector, column: int, amount: int, wanted: int) -> int:
+    """The greatest request below `amount` with which `wanted` pods fit; 0 where none is small enough."""
+    others = np.full(len(free), wanted, np.int64)
+    for other, asked in v.items:
+        if other != column:
+            np.minimum(others, np.maximum(free[:, other], 0) // asked, out=others)
+    mine = np.maximum(free[:, column], 0)
+
+    def enough(request: int) -> bool:
+        return int(np.minimum(others, mine // request).sum()) >= wanted
+
+    low, high = 0, amount
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if enough(middle) else (low, middle)
+    return low

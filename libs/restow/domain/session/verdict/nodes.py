@@ -1,0 +1,99 @@
+"""Which rules keep a pod off which nodes, and which of them alone."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from restow.contracts.events import NodeObserved, PodObserved
+from restow.contracts.values import DeviceRequest, PodShape
+from restow.domain import predicates as p
+from restow.domain.quantity import format_resource
+from restow.domain.session.run import Session
+from restow.domain.session.verdict.values import Relief
+
+_LIFECYCLE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Taints that go with a node's readiness."""
+
+
+class Masks:
+    """All that keeps a pod off nodes now, each rule for itself: `room` and `rules` are (reason, `(nodes,) bool` that fail);
+    `failing` `(nodes,) int64` counts those, `static` are rows that rules about the node itself leave. Of a pinned pod only
+    its node is looked at."""
+
+    def __init__(self, session: Session, pod: PodObserved) -> None:
+        state = session.state
+        table = state.table
+        self.shape = state.shapes[pod.shape]
+        self.looked_at = table.alive.copy()
+        if pod.pinned_node:
+            only = table.rows.get(pod.pinned_node)
+            self.looked_at &= np.arange(len(self.looked_at)) == (-1 if only is None else only)
+        self.static = p.static_mask(state, pod.shape)
+        self.room = p.room_reasons(state, state.vectors[pod.shape])
+        self.rules = [found for rule in session.concerned(pod) for found in rule.failing(pod)]
+        self.failing = np.zeros(len(self.looked_at), np.int64)
+        for _, rows in (*self.room, *self.rules):
+            self.failing += rows
+        self.fits = int((self.looked_at & self.static & (self.failing == 0)).sum())
+
+
+def reliefs(session: Session, pod: PodObserved, masks: Masks) -> Iterator[Relief]:
+    """Rules that, lifted alone, would let it fit; then the greatest request that would, per resource that is short."""
+    state = session.state
+    lifted: dict[str, int] = {}
+    for row in np.flatnonzero(masks.looked_at & ~masks.static & (masks.failing == 0)):
+        found = every_rule(masks.shape, state.nodes[session.name(int(row))])
+        if len(found) == 1:
+            lifted[found[0]] = lifted.get(found[0], 0) + 1
+    alone = masks.looked_at & masks.static & (masks.failing == 1)
+    for reason, rows in masks.rules:
+        if count := int((rows & alone).sum()):
+            lifted[reason] = lifted.get(reason, 0) + count
+    for reason, count in sorted(lifted.items()):
+        yield Relief("a node that becomes ready" if reason == p.NOT_READY else f"without the rule: {reason}", count)
+    for reason, lacking in masks.room:
+        rows = np.flatnonzero(lacking & alone)
+        if len(rows):
+            yield from _less(session, pod, reason, rows)
+
+
+def _less(session: Session, pod: PodObserved, reason: str, rows: np.ndarray) -> Iterator[Relief]:
+    table = session.state.table
+    if reason == p.TOO_MANY_PODS:
+        yield Relief("one pod fewer on a node", len(rows))
+    elif reason == "Insufficient gpu":
+        if said := _less_gpu(table.device_free[rows], session.state.vectors[pod.shape].devices):
+            yield Relief(said, len(rows))
+    else:
+        resource = reason.removeprefix("Insufficient ")
+        best = int(table.free[rows, table.columns[resource]].max())
+        if best > 0:
+            yield Relief(f"a {resource} request of at most {format_resource(resource, best)}", len(rows))
+
+
+def _less_gpu(free: np.ndarray, asked: DeviceRequest | None) -> str:
+    """Empty where nothing at all is left."""
+    if asked is not None and asked.count > 1:
+        most = int((free >= asked.milli).sum(axis=1).max())
+        return f"a request of at most {most} GPUs" if most else ""
+    share = int(free.max())
+    return f"a GPU share of at most {share} thousandths of one device" if share > 0 else ""
+
+
+def every_rule(shape: PodShape, node: NodeObserved) -> list[str]:
+    """All rules about the node that keep the shape off it, where `why_not` names the first."""
+    found: dict[str, None] = {}
+    if not node.ready and not p.tolerates(shape.tolerations, p.UNREADY):
+        found[p.NOT_READY] = None
+    if node.unschedulable and not p.tolerates(shape.tolerations, p.UNSCHEDULABLE):
+        found[p.CORDONED] = None
+    for taint in node.taints:
+        if taint.effect not in ("NoSchedule", "NoExecute") or p.tolerates(shape.tolerations, taint):
+            continue
+        if taint.key == p.UNSCHEDULABLE.key:
+            found[p.CORDONED] = None
+        elif node.ready or taint.key not in _LIFECYCLE:
+            found[f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"] = None
+    if not p.selected(shape, node):
+        found[p.AFFINITY] = None
+    return list(found)

@@ -1,0 +1,98 @@
+"""What would have to change about a group or a queue: supposed in a draft, and decided again, so that only what really helps
+is named."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from msgspec.structs import replace
+
+from restow.contracts.events import PodObserved
+from restow.domain.accounts import Amounts
+from restow.domain.quantity import format_resource
+from restow.domain.resources import total_columns
+from restow.domain.session import queues
+from restow.domain.session.actions.enqueue import NOT_ENQUEUED
+from restow.domain.session.jobs import Job
+from restow.domain.session.plugins.gang.plugin import MISSING, NOT_ENOUGH
+from restow.domain.session.queue_status import above, used
+from restow.domain.session.registry import open_session
+from restow.domain.session.run import Session
+from restow.domain.session.verdict.blocks import OVERUSED, QUOTA, blocks
+from restow.domain.session.verdict.values import Block, Relief
+from restow.domain.state import ClusterState
+
+_OF_QUEUES = (OVERUSED, QUOTA, NOT_ENQUEUED)
+
+
+def reliefs(session: Session, job: Job, pod: PodObserved, found: Sequence[Block]) -> Iterator[Relief]:
+    """For what is not about nodes."""
+    reasons = {block.reason for block in found}
+    if queues.NOT_FOUND in reasons:
+        yield Relief(f"a queue named {job.queue}")
+    if queues.CLOSED in reasons:
+        yield Relief(f"queue {job.queue}: state Open")
+    if MISSING in reasons:
+        yield Relief(f"a PodGroup named {job.key.partition('/')[2]} in namespace {pod.namespace}")
+    if NOT_ENOUGH in reasons:
+        have = job.ready + len(job.tasks)
+        yield Relief(f"{job.need - have} more pod{'s' * (job.need - have != 1)} of the gang")
+        if have:
+            yield Relief(f"a minMember of at most {have}")
+    for reason in _OF_QUEUES:
+        if reason in reasons:
+            yield from _capability(session, job, pod, reason)
+
+
+def _capability(session: Session, job: Job, pod: PodObserved, reason: str) -> Iterator[Relief]:
+    """Of its queue, or of one above it: so much more, alone, and it is not refused for this reason."""
+    state = session.state
+    wanted = _wanted(session, job, pod, reason)
+    names = {column: name for name, column in state.table.columns.items()}
+    for name in (job.queue, *above(state, job.queue)):
+        fact = state.queues.get(name)
+        if fact is None or not fact.capability:
+            continue
+        have, more = used(state, name), {}
+        for column, amount in wanted.items():
+            most = fact.capability.get(names[column])
+            if most is not None and have.get(column, 0) + amount > most:
+                more[names[column]] = have.get(column, 0) + amount - most
+        if not more:
+            continue
+        raised = replace(fact, capability={r: amount + more.get(r, 0) for r, amount in fact.capability.items()})
+        with supposed(state, (state.queues, name, raised)) as what_if:
+            if all(block.reason != reason for block in blocks(what_if, job, pod)):
+                said = " and ".join(f"{r} {format_resource(r, amount)} more" for r, amount in more.items())
+                yield Relief(f"queue {name}: capability {said}")
+
+
+def _wanted(session: Session, job: Job, pod: PodObserved, reason: str) -> Amounts:
+    """What is to be let in: what its group asks for at least, or as many pods as complete it, or the pod itself."""
+    state = session.state
+    columns = state.table.columns
+    if reason == NOT_ENQUEUED and job.spec is not None:
+        return {columns[r]: amount for r, amount in total_columns(job.spec.min_resources).items() if r in columns}
+    tasks = [state.pods[uid] for uid in job.tasks[: max(job.need - job.ready, 1)]] or [pod]
+    total: Amounts = {}
+    for task in tasks:
+        for column, amount in state.vectors[task.shape].items:
+            total[column] = total.get(column, 0) + amount
+    return total
+
+
+@contextmanager
+def supposed(state: ClusterState, *changes: tuple[dict, Any, Any]) -> Iterator[Session]:
+    """A session in a state where (map, key, value) are so. What is kept about the real state is put aside meanwhile."""
+    kept, state.memo = state.memo, {}
+    try:
+        with state.draft():
+            for mapping, key, value in changes:
+                state.put(mapping, key, value)
+            session = open_session(state, state.time, 1)
+            try:
+                yield session
+            finally:
+                session.close()
+    finally:
+        state.memo = kept
