@@ -175,6 +175,7 @@ def place_gang(world: World, job: Job, rules: Rules, result: Result) -> Job | No
     if group is None or group.invalid or group.deleting or not enough(group, [*members(world, job.group), *job.pods]):
         result.withheld.update((pod.pod, "group") for pod in job.pods)
         return None
+    was_ready = enough(group, members(world, job.group))
     mark, trial, left = world.mark(), Result(), list(job.pods)
     while left and not (trial.placed and enough(group, members(world, job.group))):
         place(world, left.pop(0), rules, trial)
@@ -182,6 +183,9 @@ def place_gang(world: World, job: Job, rules: Rules, result: Result) -> Job | No
         world.back_to(mark)
         trial.withheld.update((pod, "group") for pod in trial.placed)
         trial.placed.clear()
+    elif not was_ready:  # who did not fit while the gang was still coming together is tried once more
+        left = [pod for pod in job.pods if pod.pod not in trial.placed]
+        trial = Result(trial.placed)
     for kept, found in zip(astuple(result), astuple(trial), strict=True):
         kept.update(found)
     return Job(job.priority, job.arrival, tuple(left), job.group) if left else None
