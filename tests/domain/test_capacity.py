@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.domain import reservation as reservations
 from restow.domain import session
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
 from restow.domain.session.plugins.capacity.claims import Claims
@@ -330,3 +331,10 @@ def test_whatever_others_take_each_can_have_what_it_is_guaranteed_and_no_limit_i
     kept = [p for p in places.values() if p.name != "root" and not p.wrong and p.guarantee.get("cpu")]
     if kept and sum(places[n].guarantee.get("cpu", 0) for n in places["root"].below if not places[n].wrong) <= total:
         assert claim_by_brute_force(places, used, "root") <= total
+
+
+def test_a_hold_in_a_wrong_queue_waits_and_says_why():
+    state = cluster(queue("p"), queue("a", parent="p"), reservation("r", ("t", 1, "s"), queue="p"))
+    run(state, reservations.decider, c.Review(NOW))
+    schedule(state)
+    assert state.phases["r"].message == "queue p has queues below it; only those take jobs"

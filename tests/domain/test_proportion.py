@@ -2,7 +2,8 @@
 
 from fractions import Fraction
 
-from domain.build import GIB, NOW, given, in_queue, node, pod, queue, run, shape, then
+import pytest
+from domain.build import GIB, NOW, given, in_queue, member, node, pod, pod_group, queue, run, shape, then
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -149,6 +150,22 @@ def test_a_pod_that_no_node_can_ever_take_keeps_nothing_from_another_queue_and_i
     then(state, in_queue("a0", "a", "huge"), *[in_queue(f"b{i}", "b") for i in range(8)])
     assert len(settle(state)) == 8
     assert state.waiting[state.parked["a0"][0]].reasons == {"Insufficient cpu": 1}
+
+
+@pytest.mark.parametrize(
+    "group", [pod_group("g", "a", need=9), pod_group("g", "a", need=5), pod_group("g", "a", invalid="bad"), pod_group("other", "a")],
+    ids=["more than the cluster has", "too few pods", "unreadable", "missing"],
+)  # fmt: skip
+def test_a_gang_that_cannot_be_complete_keeps_nothing_from_another_queue(group):
+    state = given(e.Synced("podgroups.scheduling.volcano.sh", "1"), node("n", cpu=8_000), shape("s"), queue("a"), queue("b"), group)
+    then(state, *[member(f"a{i}", "g") for i in range(9 if group.min_member == 9 else 4)], *[in_queue(f"b{i}", "b") for i in range(8)])
+    assert len(settle(state)) == 8
+
+
+def test_a_gang_that_can_be_complete_is_waited_for():
+    state = given(node("n", cpu=8_000), shape("s"), queue("a"), queue("b"), pod_group("g", "a", need=4))
+    then(state, *[member(f"a{i}", "g") for i in range(4)], *[in_queue(f"b{i}", "b") for i in range(8)])
+    assert sorted(name[0] for name in settle(state)) == ["a"] * 4 + ["b"] * 4
 
 
 def test_a_queue_alone_is_told_about_nodes_not_about_quotas():

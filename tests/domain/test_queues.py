@@ -102,7 +102,7 @@ def test_a_queue_loses_only_what_it_is_above_in_and_what_helps():
 
 def slow_sums(state):
     """Everything added up anew."""
-    waiting, kinds, groups = {}, {}, {}
+    waiting, kinds, groups, incoming = {}, {}, {}, {}
     for uid, pod_ in state.pods.items():
         items = state.vectors[pod_.shape].items
         if state.awaits_placement(uid):
@@ -112,6 +112,9 @@ def slow_sums(state):
                 amounts[column] = amounts.get(column, 0) + amount
             counts = kinds.setdefault(name, {})
             counts[pod_.shape] = counts.get(pod_.shape, 0) + 1
+            if group_of(pod_) is not None:
+                counts = incoming.setdefault(name, {}).setdefault(group_of(pod_), {})
+                counts[pod_.shape] = counts.get(pod_.shape, 0) + 1
         group = group_of(pod_)
         live = state.live[uid]
         ready = live.phase == "Succeeded" or (live.phase != "Failed" and not live.deleting and state.node_of(uid) is not None)
@@ -124,7 +127,7 @@ def slow_sums(state):
                 use[1][column] = use[1].get(column, 0) + amount
     table = state.table
     return {
-        "waiting": waiting, "kinds": kinds, "groups": groups,
+        "waiting": waiting, "kinds": kinds, "groups": groups, "incoming": incoming,
         "allocatable": [sum(map(int, table.allocatable[:, at])) for at in range(len(table.columns))],
         "charged": [sum(map(int, table.used[:, at])) + sum(map(int, table.reserved[:, at])) for at in range(len(table.columns))],
     }
@@ -133,7 +136,7 @@ def slow_sums(state):
 def kept_sums(state):
     known, nodes = sums.ledger(state), sums.totals(state)
     return {
-        "waiting": known.waiting, "kinds": known.kinds, "groups": {g: [u.ready, u.used] for g, u in known.groups.items()},
+        "waiting": known.waiting, "kinds": known.kinds, "incoming": known.incoming, "groups": {g: [u.ready, u.used] for g, u in known.groups.items()},
         "allocatable": nodes.allocatable, "charged": nodes.charged,
     }
 

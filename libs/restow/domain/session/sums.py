@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from restow.contracts.events import PodGroupObserved
+from restow.contracts.events import PodGroupObserved, PodObserved
 from restow.contracts.ids import PodUid, ShapeId
 from restow.domain.accounts import Amounts
 from restow.domain.groups import Group, group_of
+from restow.domain.session.jobs import POD_GROUPS
 from restow.domain.state import OVER, ClusterState
 
 _LOW = (1 << 32) - 1
@@ -87,50 +88,76 @@ class GroupUse:
         self.used: Amounts = {}
 
 
-_Entry = tuple[str, ShapeId, Group | None, bool, ShapeId | None]
-"""Queue where the pod waits (else empty), its shape, its group, whether it is ready there, the shape it is charged with."""
-_NOTHING: _Entry = ("", ShapeId(""), None, False, None)
+_Wish = tuple[str, ShapeId, Group | None]
+"""The queue that a pod waits in, its shape and its group."""
+_Part = tuple[Group, bool, ShapeId | None]
+"""A pod's group, whether it is ready there, and the shape that it is charged with."""
 
 
 class Ledger:
-    """`waiting[queue][column]`: what pods ask for that wait for a place. `kinds[queue][shape]`: how many such pods.
-    `groups`: of each group with pods in any of these ways."""
+    """`waiting[queue][column]`: what pods ask for that wait for a place. `kinds[queue][shape]`: how many such pods;
+    `incoming[queue][group][shape]` how many of each group. `groups`: of each group with pods that are ready or charged."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, Amounts] = {}
         self.kinds: dict[str, dict[ShapeId, int]] = {}
+        self.incoming: dict[str, dict[Group, dict[ShapeId, int]]] = {}
         self.groups: dict[Group, GroupUse] = {}
-        self._pods: dict[PodUid, _Entry] = {}
+        self._wishes: dict[PodUid, _Wish] = {}
+        self._parts: dict[PodUid, _Part] = {}
         self._at = -1
 
     def refresh(self, state: ClusterState) -> None:
         moved = state.moved.since(self._at)
         self._at = state.moved.position
-        for uid in dict.fromkeys([*self._pods, *_anyone(state)] if moved is None else moved):
+        pods, wishes, parts = state.pods, self._wishes, self._parts
+        changed: dict[_Wish, int] = {}
+        for uid in dict.fromkeys([*wishes, *parts, *_anyone(state)] if moved is None else moved):
             if isinstance(uid, tuple):
                 continue  # a place of a Reservation
-            entry = _entry(state, uid)
-            before = self._pods.get(uid, _NOTHING)
-            if entry == before:
-                continue
-            self._count(state, before, -1)
-            self._count(state, entry, 1)
-            if entry == _NOTHING:
-                self._pods.pop(uid, None)
-            else:
-                self._pods[uid] = entry
+            pod = pods.get(uid)
+            wish: _Wish | None = None
+            if pod is not None and state.awaits_placement(uid):
+                wish = state.queue_of(pod), pod.shape, group_of(pod) if pod.annotations else None
+            before = wishes.get(uid)
+            if wish != before:
+                if before is not None:
+                    changed[before] = changed.get(before, 0) - 1
+                    del wishes[uid]
+                if wish is not None:
+                    changed[wish] = changed.get(wish, 0) + 1
+                    wishes[uid] = wish
+            if uid in parts or (pod is not None and pod.annotations):
+                self._regroup(state, uid, pod)
+        for wish, times in changed.items():
+            if times:
+                self._count(state, wish, times)
 
-    def _count(self, state: ClusterState, entry: _Entry, sign: int) -> None:
-        queue, shape, group, ready, charged = entry
-        if queue:
-            _charge(self.waiting.setdefault(queue, {}), state.vectors[shape].items, sign)
-            kinds = self.kinds.setdefault(queue, {})
-            kinds[shape] = kinds.get(shape, 0) + sign
-            if not kinds[shape]:
-                del kinds[shape]
-            if not kinds:
-                del self.kinds[queue], self.waiting[queue]
-        if group is not None and (ready or charged is not None):
+    def _count(self, state: ClusterState, wish: _Wish, times: int) -> None:
+        queue, shape, group = wish
+        _charge(self.waiting.setdefault(queue, {}), state.vectors[shape].items, times)
+        _tally(self.kinds.setdefault(queue, {}), shape, times)
+        if not self.kinds[queue]:
+            del self.kinds[queue], self.waiting[queue]
+        if group is not None:
+            groups = self.incoming.setdefault(queue, {})
+            _tally(groups.setdefault(group, {}), shape, times)
+            if not groups[group]:
+                del groups[group]
+            if not groups:
+                del self.incoming[queue]
+
+    def _regroup(self, state: ClusterState, uid: PodUid, pod: PodObserved | None) -> None:
+        part = _part(state, uid, pod) if pod is not None else None
+        before = self._parts.pop(uid, None)
+        if part is not None:
+            self._parts[uid] = part
+        if part == before:
+            return
+        for entry, sign in ((before, -1), (part, 1)):
+            if entry is None:
+                continue
+            group, ready, charged = entry
             use = self.groups.setdefault(group, GroupUse())
             use.ready += sign * ready
             if charged is not None:
@@ -139,9 +166,15 @@ class Ledger:
                 del self.groups[group]
 
 
-def _charge(amounts: Amounts, items: Sequence[tuple[int, int]], sign: int) -> None:
+def _tally(counts: dict[ShapeId, int], shape: ShapeId, times: int) -> None:
+    counts[shape] = counts.get(shape, 0) + times
+    if not counts[shape]:
+        del counts[shape]
+
+
+def _charge(amounts: Amounts, items: Sequence[tuple[int, int]], times: int) -> None:
     for column, amount in items:
-        left = amounts.get(column, 0) + amount * sign
+        left = amounts.get(column, 0) + amount * times
         if left:
             amounts[column] = left
         else:
@@ -155,18 +188,15 @@ def _anyone(state: ClusterState) -> Iterator[PodUid]:
         yield from members
 
 
-def _entry(state: ClusterState, uid: PodUid) -> _Entry:
-    pod = state.pods.get(uid)
-    if pod is None:
-        return _NOTHING
-    waits = state.awaits_placement(uid)
-    group = group_of(pod) if pod.annotations else None
+def _part(state: ClusterState, uid: PodUid, pod: PodObserved) -> _Part | None:
+    group = group_of(pod)
     if group is None:
-        return (state.queue_of(pod), pod.shape, None, False, None) if waits else _NOTHING
+        return None
     live, charge = state.live[uid], state.charges.get(uid)
     charged = charge.shape if charge is not None and not charge.releasing else None
     placed = live.phase not in OVER and not live.deleting and (live.node is not None or uid in state.placed)
-    return state.queue_of(pod) if waits else "", pod.shape, group, placed or live.phase == "Succeeded", charged
+    ready = placed or live.phase == "Succeeded"
+    return (group, ready, charged) if ready or charged is not None else None
 
 
 def ledger(state: ClusterState) -> Ledger:
@@ -208,3 +238,26 @@ def still_to_come(state: ClusterState, spec: PodGroupObserved, use: GroupUse | N
 def too_large(state: ClusterState, known: Totals, shape: ShapeId) -> bool:
     """Whether the shape asks for more of something than any node has, so that no node will ever take it as it is."""
     return any(amount > known.largest[column] for column, amount in state.vectors[shape].items)
+
+
+def hopeless(state: ClusterState, nodes: Totals, group: Group, incoming: dict[ShapeId, int], ready: int) -> bool:
+    """Whether a gang with these pods waiting and so many ready cannot be complete: it is not there, cannot be read, has too few
+    pods, or the least that it needs is more than all nodes together have."""
+    spec = state.pod_groups.get(group)
+    if spec is None:
+        return POD_GROUPS in state.synced
+    missing = spec.min_member - ready
+    if spec.invalid or missing > sum(incoming.values()):
+        return True
+    if missing <= 0:
+        return False
+    columns = {column for shape in incoming for column, _ in state.vectors[shape].items}
+    for column in columns:
+        amounts = sorted((dict(state.vectors[shape].items).get(column, 0), count) for shape, count in incoming.items())
+        need, left = 0, missing
+        for amount, count in amounts:
+            need += amount * min(count, left)
+            left -= min(count, left)
+        if need > nodes.allocatable[column]:
+            return True
+    return False

@@ -149,6 +149,11 @@ class Tree:
     def allocatable(self, job: Job, pod: PodObserved) -> str:
         if not job.queue:
             return ""
+        if job.hold is not None:
+            try:
+                self.valid(job)
+            except Refusal as why:
+                return why.message
         full = self._claims.refuses(job.queue, self._state.vectors[pod.shape].items)
         if full is None:
             return ""
@@ -163,7 +168,7 @@ class Tree:
         try:
             self.valid(job)
         except Refusal as why:
-            return str(why)
+            return why.message
         for name in self._chain(job.queue):
             real = self._of(name, "real")
             if real and (resource := self._admission.lacking(job, self._leaves(name), real)):

@@ -1,7 +1,7 @@
 """Plugin `proportion`: queues share the cluster by their weights, and lend what they do not want.
 
-A queue's request is what it uses and what waits in it; pods that no node can ever take do not count, nor does what waits in a
-queue that takes no jobs: neither may keep capacity from others. What a queue deserves limits it only as far as others deserve
+A queue's request is what it uses and what waits in it; pods that no node can ever take do not count, nor gangs that cannot be
+complete, nor what waits in a queue that takes no jobs: none of them may keep capacity from others. What a queue deserves limits it only as far as others deserve
 something: a queue may use all that nobody else deserves, so that a pod which fits nowhere anyway is told about nodes, not
 about quotas.
 """
@@ -18,7 +18,7 @@ from restow.domain.session.plugins.proportion.args import Args
 from restow.domain.session.plugins.proportion.shares import Claim, fill
 from restow.domain.session.quotas import beyond, may_lose, share
 from restow.domain.session.run import Session
-from restow.domain.session.sums import ledger, too_large, totals
+from restow.domain.session.sums import hopeless, ledger, too_large, totals
 
 
 def open(session: Session, args: Args) -> None:
@@ -43,6 +43,7 @@ class Shares:
         self._admission = admission(session)
         self._totals = totals(session.state)
         self._ledger = ledger(session.state)
+        self._gangs = any(plugin.name == "gang" for tier in session.config.tiers for plugin in tier)
         self._orders: dict[str, int] = {}
         self._large: dict[ShapeId, bool] = {}
         self._least: dict[tuple[str, int], int] = {}
@@ -107,14 +108,20 @@ class Shares:
         return real
 
     def _wants(self, name: str) -> Amounts:
-        """What waits in it and may start one day."""
-        if queues.refused(self._state, name) is not None:
+        """What waits in it and may start one day. O(kinds of pods and groups that wait)."""
+        state, known = self._state, self._ledger
+        if queues.refused(state, name) is not None:
             return {}
-        wanted = dict(self._ledger.waiting.get(name, {}))
-        for shape, count in self._ledger.kinds.get(name, {}).items():
+        wanted = dict(known.waiting.get(name, {}))
+        for shape, count in known.kinds.get(name, {}).items():
             if self._too_large(shape):
-                for column, amount in self._state.vectors[shape].items:
-                    wanted[column] -= amount * count
+                _take(wanted, state.vectors[shape].items, count)
+        for group, shapes in known.incoming.get(name, {}).items() if self._gangs else ():
+            use = known.groups.get(group)
+            if hopeless(state, self._totals, group, shapes, use.ready if use is not None else 0):
+                for shape, count in shapes.items():
+                    if not self._too_large(shape):
+                        _take(wanted, state.vectors[shape].items, count)
         return wanted
 
     def _too_large(self, shape: ShapeId) -> bool:
@@ -227,6 +234,11 @@ class Shares:
                     have[column] = have.get(column, 0) - amount
                 allowed.append(uid)
         return allowed
+
+
+def _take(amounts: Amounts, items: Sequence[tuple[int, int]], times: int) -> None:
+    for column, amount in items:
+        amounts[column] -= amount * times
 
 
 def _sum(several: dict[str, Amounts]) -> Amounts:
