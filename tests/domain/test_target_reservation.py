@@ -8,7 +8,6 @@ from domain.build import (
     given,
     member,
     node,
-    owner,
     pod,
     pod_group,
     replica_of,

@@ -7,6 +7,7 @@ Rules that depend only on node and shape (everything but room) are evaluated onc
 import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,33 @@ CORDONED = "node(s) were unschedulable"
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 PINNED = "node(s) didn't match the requested node name"
 TOO_MANY_PODS = "Too many pods"
+
+
+class Switches(NamedTuple):
+    """Which rules about nodes the session's plugin `predicates` has on; whoever predicts what it will do asks with these."""
+
+    affinity: bool = True
+    taints: bool = True
+
+
+ALL = Switches()
+
+
+def switches(state: ClusterState) -> Switches:
+    """Those of the configuration as it is now; all are on where it has no such plugin. The one place that reads them."""
+    config = state.session_config
+    kept = state.memo.get("predicate-switches")
+    if kept is None or kept[0] is not config:
+        plugin = next((one for tier in config.tiers for one in tier if one.name == "predicates"), None)
+        read = ALL
+        if plugin is not None:
+            on, said = plugin.on("enablePredicate"), plugin.arguments
+            read = Switches(
+                on and said.get("predicate.NodeAffinityEnable", True), on and said.get("predicate.TaintTolerationEnable", True)
+            )
+        kept = state.memo["predicate-switches"] = config, read
+    found: Switches = kept[1]
+    return found
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
@@ -79,11 +107,11 @@ def unsupported(shape: PodShape) -> str:
     return ""
 
 
-def repelled(shape: PodShape, node: NodeObserved) -> str:
-    """The cordon or taint that the shape does not tolerate; empty where there is none."""
+def repelled(shape: PodShape, node: NodeObserved, on: Switches = ALL) -> str:
+    """The cordon or taint that the shape does not tolerate; empty where there is none. A cordon always counts."""
     if node.unschedulable and not tolerates(shape.tolerations, UNSCHEDULABLE):
         return CORDONED
-    for taint in node.taints:
+    for taint in node.taints if on.taints else ():
         if taint.effect in ("NoSchedule", "NoExecute") and not tolerates(shape.tolerations, taint):
             if taint.key == UNSCHEDULABLE.key:
                 return CORDONED
@@ -104,13 +132,13 @@ def selected(shape: PodShape, node: NodeObserved) -> bool:
     return shape.node_affinity is None or any(term_matches(t, node) for t in shape.node_affinity)
 
 
-def why_not(shape: PodShape, node: NodeObserved) -> str:
+def why_not(shape: PodShape, node: NodeObserved, on: Switches = ALL) -> str:
     """The first rule about the node that keeps a supported shape off it, room aside; empty where none does."""
     if not node.ready and not tolerates(shape.tolerations, UNREADY):
         return NOT_READY
-    if reason := repelled(shape, node):
+    if reason := repelled(shape, node, on):
         return reason
-    return "" if selected(shape, node) else AFFINITY
+    return "" if not on.affinity or selected(shape, node) else AFFINITY
 
 
 class _Static:
@@ -127,13 +155,21 @@ def node_rules(shape: PodShape) -> Hashable:
     return tuple(sorted(shape.node_selector.items())), shape.node_affinity, shape.tolerations
 
 
+def _masks(state: ClusterState) -> tuple[dict[ShapeId, _Static], dict[Hashable, _Static], Switches]:
+    """What is known by shape and by what shapes say of nodes, with the switches that it was made with."""
+    on = switches(state)
+    kept: tuple[dict[ShapeId, _Static], dict[Hashable, _Static], Switches] | None = state.memo.get("static")
+    if kept is None or kept[2] != on:
+        kept = state.memo["static"] = {}, {}, on
+    return kept
+
+
 def _static(state: ClusterState, shape_id: ShapeId) -> _Static:
-    cache: dict[ShapeId, _Static] = state.memo.setdefault("static", {})
+    cache, alike, on = _masks(state)
     kept = cache.get(shape_id)
     shape = state.shapes[shape_id]
     if kept is None:
         # One for all shapes with equal rules about nodes: they are few, even where every pod has its own shape.
-        alike: dict[Hashable, _Static] = state.memo.setdefault("static-alike", {})
         kept = cache[shape_id] = alike.setdefault(node_rules(shape), _Static())
     if kept.seen == state.changed_rows.position:
         return kept
@@ -146,7 +182,7 @@ def _static(state: ClusterState, shape_id: ShapeId) -> _Static:
     kept.seen = state.changed_rows.position
     for row in rows:
         node = state.nodes.get(state.table.names[row])  # type: ignore[call-overload]
-        kept.reasons[row] = reason = "" if node is None else why_not(shape, node)
+        kept.reasons[row] = reason = "" if node is None else why_not(shape, node, on)
         kept.mask[row] = node is not None and not reason
     return kept
 

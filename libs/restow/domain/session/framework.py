@@ -102,7 +102,7 @@ class VolumeChooser(Protocol):
     def choose(self, pod: PodObserved, row: int) -> tuple[ClaimChoice, ...]: ...
 
 
-STAGES = ("reserved", "window", "ports", "room", "numa", "volumes", "spread", "affinity")
+STAGES = ("reserved", "window", "ports", "room", "proportional", "numa", "volumes", "spread", "affinity")
 """The order in which rules are asked and reasons are counted: a node counts for the first that removes it."""
 
 

@@ -9,7 +9,7 @@ from restow.contracts.events import HandedOver, PodObserved
 from restow.contracts.ids import PodUid, ReservationUid, SlotName
 from restow.contracts.values import DeviceShare, OwnerRule
 from restow.domain.groups import Group, group_of
-from restow.domain.predicates import repelled, static_mask
+from restow.domain.predicates import repelled, static_mask, switches
 from restow.domain.records import Migration, Reservation, Slot, SlotPhase
 from restow.domain.reservation.match import counts_match, owned
 from restow.domain.state import ClusterState
@@ -266,7 +266,7 @@ def _admit(state: ClusterState, pod: PodObserved, slot: Slot, record: Reservatio
         return None
     equal = by_spec(record)
     if equal:
-        if not node.ready or repelled(state.shapes[pod.shape], node):
+        if not node.ready or repelled(state.shapes[pod.shape], node, switches(state)):
             return None
     elif not static_mask(state, pod.shape)[row]:
         return None

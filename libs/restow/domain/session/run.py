@@ -24,8 +24,8 @@ Kind = Hashable
 """What pods have in common that every rule treats alike: they fit on the same nodes."""
 
 
-HELD_ROOM = frozenset({"reserved", "window"})
-"""Rules that hand-overs of existing holds are exempt from (RULES G-8)."""
+HELD_ROOM = frozenset({"reserved", "window", "proportional"})
+"""Rules that hand-overs of existing holds are exempt from (RULES G-8): what is held already takes no more room."""
 
 
 class Fit:

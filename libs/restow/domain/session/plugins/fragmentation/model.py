@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from restow.contracts.values import DeviceRequest
-from restow.domain.predicates import static_mask
+from restow.domain.predicates import Switches, static_mask, switches
 from restow.domain.session.plugins.fragmentation.typical import Typical
 from restow.domain.state import ClusterState
 from restow.domain.table import WHOLE
@@ -147,7 +147,7 @@ class Model:
         self._all = (1 << len(typical.demands)) - 1
         self._columns = [self._column(column) for column in sorted({c for d in typical.demands for c, _ in d.needs})]
         self._open: dict[int, Open] = {}
-        self._kinds: tuple[tuple[int, int], np.ndarray] | None = None
+        self._kinds: tuple[tuple[int, int, Switches], np.ndarray] | None = None
         self._numbers: dict[bytes, int] = {}
         self._admitted: list[int] = []
 
@@ -169,7 +169,7 @@ class Model:
 
     def kinds(self, state: ClusterState) -> np.ndarray:
         """`(nodes,) int64`; numbers stay the same while the model does."""
-        key = (state.table.structure, state.changed_rows.position)
+        key = (state.table.structure, state.changed_rows.position, switches(state))
         if self._kinds is None or self._kinds[0] != key:
             rules, nodes = self.typical.rules, len(state.table.names)
             masks = np.zeros((nodes, len(rules)), bool)

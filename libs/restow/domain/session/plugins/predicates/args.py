@@ -15,7 +15,7 @@ def _switch(name: str, default: bool = True) -> Any:
 
 
 class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one unit of the resource keeps of cpu (cores) and memory (GiB), as text such as `1.5`."""
+    """What one unit of the resource keeps of cpu (cores) and memory (10⁹ bytes, as Volcano has it), as text such as `1.5`."""
 
     cpu: str = "1"
     memory: str = "1"
@@ -26,7 +26,7 @@ class Args(args.Args, frozen=True):
     change nothing: what was computed is always kept, GPU shares are always scheduled (RULES 004-5).
 
     With `ProportionalEnable`, pods that do not ask for a resource of `predicate.resources` leave cpu and memory for it:
-    `predicate.resources.<resource>.cpu` cores and `.memory` GiB for each unit that is idle."""
+    `predicate.resources.<resource>.cpu` cores and `.memory` gigabytes (10⁹ bytes) for each unit that is idle."""
 
     node_affinity: bool = _switch("NodeAffinityEnable")
     node_ports: bool = _switch("NodePortsEnable")

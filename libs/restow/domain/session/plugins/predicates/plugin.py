@@ -1,8 +1,11 @@
 """Plugin `predicates`: which nodes a pod may run on, as kube-scheduler decides it. Rules about the node itself (readiness,
-taints, selectors) are in `restow.domain.predicates`, because other services ask them, too; here are those that depend on what
-runs."""
+taints, selectors) are in `restow.domain.predicates`, because other services ask them, too, and follow the switches here; here
+are those that depend on what runs."""
+
+from collections.abc import Hashable
 
 from restow.contracts.events import PodObserved
+from restow.domain.predicates import switches
 from restow.domain.session.plugins.predicates.args import Args
 from restow.domain.session.plugins.predicates.filters import (
     Company,
@@ -13,7 +16,14 @@ from restow.domain.session.plugins.predicates.filters import (
     TopologySpread,
     VolumeRules,
 )
+from restow.domain.session.plugins.predicates.proportional import Proportional
 from restow.domain.session.run import Session
+from restow.domain.state import ClusterState
+
+
+def version(state: ClusterState, args: Args) -> Hashable:
+    """Which nodes a shape may run on, kept with its ranking, depends on the switches."""
+    return switches(state)
 
 
 def open(session: Session, args: Args) -> None:
@@ -27,6 +37,8 @@ def open(session: Session, args: Args) -> None:
     ):
         if on:
             extensions.add_filter(rule(company))
+    if args.proportional and args.resources:
+        extensions.add_filter(Proportional(state, args))
     extensions.add_filter(NumaZones(state))
     volumes = VolumeRules(state, args.node_volume_limits, args.volume_zone, args.volume_binding)
     extensions.add_filter(volumes)
