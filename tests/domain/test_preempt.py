@@ -18,7 +18,7 @@ from domain.build import (
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.values import DeviceShare, HostPort
+from restow.contracts.values import DeviceShare, HostPort, LabelSelector, PodTerm
 from restow.domain import config, session
 from restow.domain import reservation as reservations
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
@@ -353,3 +353,71 @@ def test_a_decision_leaves_no_trace_and_is_the_same_again():
     first = when(state, decider, c.Schedule(NOW))
     assert (state.table.free == before).all()
     assert when(state, decider, c.Schedule(NOW)) == first
+
+
+def test_whoever_stands_in_the_way_of_a_rule_goes_although_there_is_room():
+    apart = (PodTerm("kubernetes.io/hostname", LabelSelector({"app": "x"})),)
+    state = given(
+        conf(), node("a", labels={"kubernetes.io/hostname": "a"}), LOW, shape("apart", priority=10, pod_anti_affinity=apart),
+        pod("bystander", "low", "a"), pod("x", "low", "a", labels={"app": "x"}), pod("h", "apart", labels={"app": "x"}),
+    )  # fmt: skip
+    assert victims(schedule(state)) == ["x"]
+    then(state, changed("x", node="a", phase="Running", deleting=NOW))
+    assert schedule(state) == []  # it is still there
+    then(state, e.PodGone("x"))
+    assert schedule(state) == [e.PodPlaced("h", "a")]
+
+
+def test_nobody_goes_where_a_rule_would_keep_the_pod_off_all_the_same():
+    apart = (PodTerm("kubernetes.io/hostname", LabelSelector({"app": "x"})),)
+    state = given(
+        conf(), node("a", cpu=2_000, labels={"kubernetes.io/hostname": "a"}), LOW, shape("apart", priority=10, pod_anti_affinity=apart),
+        pod("low", "low", "a"), pod("x", "apart", "a", labels={"app": "x"}), pod("h", "apart", labels={"app": "x"}),
+    )  # fmt: skip
+    assert victims(schedule(state)) == []
+
+
+def test_a_node_that_is_reserved_for_a_starving_job_is_refused():
+    state = full(shape("starving", priority=20, cpu=2_000, preemption="Never"), pod("s", "starving"), pod("h", "high"))
+    then(state, [e.TaskReserved("s", "a")])
+    assert victims(schedule(state)) == []
+
+
+def test_a_node_that_the_pod_may_not_run_on_is_not_freed():
+    state = given(conf(), node("a", cpu=1_000, unschedulable=True), LOW, HIGH, pod("l", "low", "a"), pod("h", "high"))
+    assert victims(schedule(state)) == []
+
+
+def test_a_nomination_whose_node_is_cordoned_meanwhile_is_given_up():
+    state = full(pod("h", "high"))
+    schedule(state)
+    then(state, changed("l1", node="a", phase="Running", deleting=NOW), node("a", cpu=2_000, unschedulable=True), e.PodGone("l1"))
+    assert schedule(state)[0] == e.NominationEnded("h", "NoLongerFits")
+
+
+def test_a_pod_that_is_being_migrated_is_no_victim():
+    state = full(pod("h", "high"))
+    state.victims["l1"] = "m"  # as a plan does
+    assert victims(schedule(state)) == ["l0"]
+
+
+def test_the_session_is_due_again_when_a_victim_may_be_tried_again():
+    state = full(pod("h", "high"))
+    schedule(state)
+    late = NOW + PATIENCE
+    schedule(state, late)
+    assert victims(schedule(state, late)) == ["l0"]
+    run(state, decider, c.RefusePreemption(late, "l0", "403"))
+    assert victims(schedule(state, late)) == []
+    again = late + 600_000
+    assert decider.deadline(state) == again
+    assert victims(schedule(state, again)) == ["l1"]
+
+
+def test_a_decision_about_what_has_vanished_meanwhile_evicts_nobody():
+    state = full(pod("h", "high"))
+    decided = when(state, decider, c.Schedule(NOW))
+    then(state, e.PodGone("h"))
+    then(state, decided)
+    assert not state.victims_of
+    assert not state.nominations

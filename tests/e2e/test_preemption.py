@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 from e2e.world import World, node_of, uid_of
 
 SCHEDULER = """\
@@ -92,3 +93,57 @@ async def test_without_a_lower_priority_nobody_goes(world: World) -> None:
         after = await world.get("first")
         assert after is not None
         assert uid_of(after) == uid_of(before)
+
+
+@pytest.mark.simulated("an eviction that is forbidden for good")
+async def test_when_a_victim_may_never_be_evicted_another_one_goes(world: World) -> None:
+    async with priorities(world) as (low, high):
+        await world.node("a", cpu="1")
+        await world.pod("first", "400m", **low)
+        await world.running("first")
+        await world.pod("second", "400m", **low)
+        await world.running("second")
+        before = await world.get("second")
+        await world.fault("status", verb="create", resource="pods/eviction", name="second", count=-1, code=403)
+        await world.pod("high", "400m", **high)
+        await world.running("high")
+        assert await world.get("first") is None
+        after = await world.get("second")
+        assert before is not None
+        assert after is not None
+        assert uid_of(after) == uid_of(before)
+
+
+async def test_a_gang_takes_room_for_all_of_it_or_for_none(world: World) -> None:
+    async with priorities(world) as (low, high):
+        await world.node("a", cpu="2")
+        await world.replicaset("low", 2, "900m", **low)
+        await world.replicas("low", 2)
+        await gang(world, "three", 3, high)
+
+        async def waits() -> bool:
+            pods = [await world.get(f"three-{i}") for i in range(3)]
+            return all(any(c["type"] == "PodScheduled" for c in (pod or {}).get("status", {}).get("conditions") or ()) for pod in pods)
+
+        await world.until("the gang that is too large is told so", waits)
+        assert len(await world.replicas("low", 2)) == 2
+        for i in range(3):
+            await world.remove(f"/api/v1/namespaces/{world.ns}/pods/three-{i}", grace=0)
+        await gang(world, "two", 2, high)
+        await world.running("two-0", "two-1")
+
+
+async def gang(world: World, name: str, size: int, spec: dict[str, Any]) -> None:
+    path = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{world.ns}/podgroups"
+    group = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": name},
+        "spec": {"minMember": size, "queue": "default"},
+    }  # fmt: skip
+    await world.api.ok("POST", path, group)
+    for i in range(size):
+        body = {
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": f"{name}-{i}", "annotations": {"scheduling.k8s.io/group-name": name}},
+            "spec": world.spec("900m", **spec),
+        }  # fmt: skip
+        await world.api.ok("POST", f"/api/v1/namespaces/{world.ns}/pods", body)

@@ -8,17 +8,19 @@ from collections.abc import Iterable, Iterator
 from heapq import nsmallest
 
 from restow.contracts import events as e
-from restow.contracts.ids import PodUid
+from restow.contracts.ids import Millis, PodUid
+from restow.domain.evolve.session import NEVER
 from restow.domain.session.framework import Refusal, jobs_in_order
 from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.run import Session
+from restow.domain.state import ClusterState
 
 JOBS = 64
 """Jobs looked at in one run of an action."""
 ALIKE = 16
-"""Of pods that wait for the same, so many."""
+"""Of pods that wait for the same, so many, those of the highest priority first."""
 
-NEVER = "Never"
+MEEK = "Never"
 """The preemption policy of a pod that takes from nobody."""
 
 
@@ -51,7 +53,7 @@ def starves(session: Session, job: Job) -> bool:
 
 def may_take(session: Session, pod: e.PodObserved) -> bool:
     """Its policy lets it, and nothing but a node is missing."""
-    if session.state.shapes[pod.shape].preemption == NEVER:
+    if session.state.shapes[pod.shape].preemption == MEEK:
         return False
     return not session.extensions.first("podWaits", pod) and not session.offers.awaited(pod)
 
@@ -64,13 +66,13 @@ def _open(session: Session, uid: PodUid) -> bool:
 
 def _waiting(session: Session) -> Iterator[PodUid]:
     state = session.state
-    order = state.order.__getitem__
+    turn = state.turn
     for under in sorted(state.parked_under):
-        yield from nsmallest(1 if under[0] == "group" else ALIKE, state.parked_under[under], key=order)
+        yield from nsmallest(1 if under[0] == "group" else ALIKE, state.parked_under[under], key=turn)
     said: list[Iterable[PodUid]] = [u.pods for u in session.unfit.values()]
     said += [w.pods for w in session.withheld.values()]
     for pods in said:
-        yield from nsmallest(ALIKE, pods, key=order)
+        yield from nsmallest(ALIKE, pods, key=turn)
 
 
 def _valid(session: Session, job: Job) -> bool:
@@ -90,3 +92,8 @@ def _turns(session: Session, jobs: list[Job]) -> list[Job]:
     first, rest = jobs[: JOBS // 2], jobs[JOBS // 2 :]
     at = session.state.seq % len(rest)
     return first + (rest[at:] + rest[:at])[: JOBS // 2]
+
+
+def next_try(state: ClusterState, after: Millis) -> Millis | None:
+    """When the next pod may be chosen again whose eviction did not come about."""
+    return min((until for until in state.stuck.values() if after < until < NEVER), default=None)

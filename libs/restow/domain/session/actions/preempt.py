@@ -8,14 +8,19 @@ at closely and `claimers.JOBS` jobs in a session.
 from typing import Any
 
 from restow.contracts import events as e
-from restow.contracts.ids import ShapeId
+from restow.contracts.ids import Millis, ShapeId
 from restow.domain.session.claim import Claim
-from restow.domain.session.claimers import claimers, may_take, starves
+from restow.domain.session.claimers import claimers, may_take, next_try, starves
 from restow.domain.session.jobs import Job
 from restow.domain.session.run import Session
 from restow.domain.session.victims import Choice, Hunt, Scope
+from restow.domain.state import ClusterState
 
 NAME = "preempt"
+
+
+def deadline(state: ClusterState, args: Any, after: Millis) -> Millis | None:
+    return next_try(state, after)
 
 
 def run(session: Session, args: Any) -> None:

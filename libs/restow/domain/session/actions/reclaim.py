@@ -5,13 +5,19 @@ held for whom it was taken (RULES 004-6). It is bounded as `preempt` is.
 
 from typing import Any
 
+from restow.contracts.ids import Millis
 from restow.domain.session.actions.preempt import take_for
-from restow.domain.session.claimers import claimers
+from restow.domain.session.claimers import claimers, next_try
 from restow.domain.session.jobs import Job
 from restow.domain.session.run import Session
 from restow.domain.session.victims import Hunt, Scope
+from restow.domain.state import ClusterState
 
 NAME = "reclaim"
+
+
+def deadline(state: ClusterState, args: Any, after: Millis) -> Millis | None:
+    return next_try(state, after)
 
 
 def run(session: Session, args: Any) -> None:
