@@ -639,7 +639,7 @@ def test_numa_zones_count_as_they_are_without_what_runs_there():
 def test_the_sentence_says_where_it_waits_and_for_what():
     state = given(conf(), *full("a", part=3_000), pod("w", "big"), pod("other", "part"))
     until_quiet(state)
-    assert sentence(state, "w") == "reserved on node a (its job starves); waits there for cpu: asks for 4, 1 is free"
+    assert sentence(state, "w") == "reserved on node a (its job starves); waits there for cpu (asks for 4, 1 free)"
     assert sentence(state, "other") == ""
     gang = given(conf(), *full("a"), node("b", cpu=4_000), group("g", 2), member("m0", "g", "big"), member("m1", "g", "big"))
     until_quiet(gang)

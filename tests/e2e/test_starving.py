@@ -85,7 +85,7 @@ async def test_with_the_action_the_node_is_reserved_for_the_large_pod(world: Wor
         node = await seven_pods(world)
         await complete(world, "pod-1")
         await world.running("pod-5")
-        assert f"reserved on node {node} (its job starves); waits there for cpu: asks for 3, 0 is free" in await said(world, "pod-4", "reserved")
+        assert f"reserved on node {node} (its job starves); waits there for cpu (asks for 3, 0 free)" in await said(world, "pod-4", "reserved")
         await complete(world, "pod-2", "pod-3")
         for name in ("pod-6", "pod-7"):
             assert "node(s) resource was(were) reserved" in await said(world, name, "was(were) reserved")

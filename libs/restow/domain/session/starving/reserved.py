@@ -153,8 +153,8 @@ def _share(shares: list[int], requests: Iterable[DeviceRequest | None]) -> bool:
 
 
 def sentence(state: ClusterState, pod: PodUid) -> str:
-    """What a reserved task waits for, for people: `reserved on node a (its job starves); waits there for cpu: asks for 3,
-    1 is free`. Empty for any other pod."""
+    """What a reserved task waits for, for people: `reserved on node a (its job starves); waits there for cpu (asks for 3,
+    1 free)`. Empty for any other pod."""
     node = state.reserved_tasks.get(pod)
     if node is None:
         return ""
@@ -184,5 +184,5 @@ def _short(state: ClusterState, node: NodeName, earlier: Sequence[Vector], v: Ve
 def _shortage(resource: str, asked: int, free: int) -> str:
     if resource == resources.GPU_MILLI:
         # Thousandths, as those of cpu are.
-        return f"gpu: asks for {format_resource(CPU, asked)}, {format_resource(CPU, free)} is free"
-    return f"{resource}: asks for {format_resource(resource, asked)}, {format_resource(resource, free)} is free"
+        return f"gpu (asks for {format_resource(CPU, asked)}, {format_resource(CPU, free)} free)"
+    return f"{resource} (asks for {format_resource(resource, asked)}, {format_resource(resource, free)} free)"
