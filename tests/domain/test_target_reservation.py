@@ -10,6 +10,7 @@ from domain.build import (
     node,
     pod,
     pod_group,
+    queue,
     replica_of,
     reservation,
     run,
@@ -317,3 +318,50 @@ def test_a_taint_that_the_pod_does_not_tolerate_keeps_it_from_its_hold():
     state = world(reservation("r", ("t", 1, "s")))
     then(state, node("a", cpu=64_000, memory=256 * GIB, taints=(Taint("k", "NoSchedule"),)))
     assert takes(state, naming("p", "r")) == {}
+
+
+# -- action enqueue --------------------------------------------------------------------------------------------------
+
+
+def asking(name: str, **more) -> e.PodGroupObserved:
+    """A group that is to be let in, of two pods with a core each."""
+    return pod_group(name, need=2, phase="Pending", min_resources={"cpu": 2_000}, **more)
+
+
+def admitted(state) -> list[str]:
+    return [event.group for event in schedule(state) if isinstance(event, e.Enqueued)]
+
+
+def test_a_group_is_let_in_on_what_is_held_for_it_where_nothing_else_is_free():
+    """Its Reservation has taken the room that `enqueue` looks for."""
+    state = world(reservation("r", ("t", 2, "s")), cpu=2_000)
+    then(state, asking("named", annotations={TARGET: "r"}), asking("other"))
+    assert admitted(state) == ["named"]
+    pods = [member(n, "named", labels=MINE) for n in ("p", "q")]
+    assert takes(state, pods) == {"p": "r/t-0", "q": "r/t-1"}
+
+
+def test_a_group_whose_pods_own_enough_holds_is_let_in_too():
+    state = world(reservation("r", ("t", 2, "s")), cpu=2_000)
+    then(state, asking("g"), [member(n, "g", labels=MINE) for n in ("p", "q")])
+    schedule(state)
+    assert {uid: placement.hold for uid, placement in state.placed.items()} == {"p": ("r", "t-0"), "q": ("r", "t-1")}
+
+
+def test_holds_that_do_not_suffice_or_are_of_another_queue_let_nobody_in():
+    few = world(reservation("r", ("t", 1, "s")), cpu=1_000)
+    then(few, asking("g", annotations={TARGET: "r"}))
+    assert admitted(few) == []
+    other = world(queue("batch"), reservation("r", ("t", 2, "s"), queue="batch"), cpu=2_000)
+    then(other, asking("g", annotations={TARGET: "r"}))
+    assert admitted(other) == []
+
+
+def test_a_group_that_names_a_reservation_is_not_let_in_before_that_is_available():
+    state = world(asking("g", annotations={TARGET: "r"}), [member(n, "g", labels=MINE) for n in ("p", "q")])
+    assert why(state, "p") == ("InvalidReservation", "there is no Reservation r in namespace default")
+    assert ("default", "g") in state.unqueued
+    then(state, reservation("r", ("t", 2, "s")))
+    review(state)
+    schedule(state)
+    assert sorted(state.placed) == ["p", "q"]

@@ -24,14 +24,14 @@ class Names:
         self._state = state
         self._known: dict[tuple[str, str], ReservationUid] | None = None
 
-    def find(self, pod: PodObserved, target: str) -> ReservationUid:
-        """One of the pod's own namespace, else one of the cluster; NOBODY where there is none. `namespace/name` may be
-        said; a namespaced one serves only its own (RULES G-3)."""
-        namespace, _, name = target.rpartition("/")
-        if namespace not in ("", pod.namespace):
+    def find(self, namespace: str, target: str) -> ReservationUid:
+        """What a job in this namespace calls so: one of its own namespace, else one of the cluster; NOBODY where there is
+        none. `namespace/name` may be said; a namespaced one serves only its own (RULES G-3)."""
+        said, _, name = target.rpartition("/")
+        if said not in ("", namespace):
             return NOBODY
         known = self._by_name()
-        return known.get((pod.namespace, name)) or known.get(("", name), NOBODY)
+        return known.get((namespace, name)) or known.get(("", name), NOBODY)
 
     def _by_name(self) -> dict[tuple[str, str], ReservationUid]:
         if self._known is None:

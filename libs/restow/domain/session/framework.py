@@ -22,6 +22,7 @@ POINTS = {
     "jobValid": "",
     "jobReady": "enableJobReady",
     "jobPipelined": "enableJobPipelined",
+    "jobHeld": "enableJobEnqueued",
     "jobEnqueueable": "enableJobEnqueued",
     "jobEnqueued": "",
     "jobStarving": "enableJobStarving",

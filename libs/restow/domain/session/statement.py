@@ -25,12 +25,12 @@ class Statement:
         self._session.place(self._job, pod, fit)
         self._note(pod, None)
 
-    def hand_over(self, pod: e.PodObserved) -> bool:
+    def hand_over(self, pod: e.PodObserved) -> e.HandedOver | None:
         """Give the pod the hold that it owns, if there is one."""
         handed = self._session.hand_over(self._job, pod)
         if handed is not None:
             self._note(pod, handed)
-        return handed is not None
+        return handed
 
     def _note(self, pod: e.PodObserved, handed: e.HandedOver | None) -> None:
         self._placed.append((pod, handed))

@@ -1,12 +1,13 @@
 """Action `enqueue`: a PodGroup that is Pending becomes Inqueue where its queue and the cluster have room for its
-`minResources`; only then its pods are looked at. What asks for nothing is let in at once."""
+`minResources`; only then its pods are looked at. What asks for nothing is let in at once, and so is what is held already for
+the group (seed 000)."""
 
 from typing import Any
 
 from restow.contracts import events as e
 from restow.domain.groups import Group
 from restow.domain.session import queues
-from restow.domain.session.framework import jobs_in_order
+from restow.domain.session.framework import Refusal, jobs_in_order
 from restow.domain.session.jobs import Job, gang
 from restow.domain.session.run import Session
 
@@ -20,12 +21,16 @@ def run(session: Session, args: Any) -> None:
     refused: set[Group] = set()
     for _, job in jobs_in_order(session.extensions, jobs):
         assert job.group is not None and job.spec is not None, "a PodGroup's job"
-        if (shut := queues.refused(state, job.queue)) is not None:
+        try:
+            queues.check(state, job.queue)
+            held = any([function(job) for function in session.extensions.at("jobHeld")])
+        except Refusal as why:
             refused.add(job.group)
             if job.group in waiting:
-                session.withhold(job, shut.reason, shut.message)
+                session.withhold(job, why.reason, why.message)
             continue
-        veto = _wrong(job) or (session.extensions.vote("jobEnqueueable", job) if job.spec.min_resources else "")
+        asks = bool(job.spec.min_resources) and not held
+        veto = _wrong(job) or (session.extensions.vote("jobEnqueueable", job) if asks else "")
         if veto:
             refused.add(job.group)
             if job.group in waiting:

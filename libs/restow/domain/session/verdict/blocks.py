@@ -44,7 +44,11 @@ def not_enqueued(session: Session, job: Job) -> str:
         return ""
     if job.spec.invalid:
         return job.spec.invalid
-    return session.extensions.vote("jobEnqueueable", job) if job.spec.min_resources else ""
+    try:
+        held = any([function(job) for function in session.extensions.at("jobHeld")])
+    except Refusal as why:
+        return str(why)
+    return session.extensions.vote("jobEnqueueable", job) if job.spec.min_resources and not held else ""
 
 
 def refusals(session: Session, job: Job) -> Iterator[Refusal]:

@@ -8,17 +8,21 @@ Holds are placed by `allocate` and handed over by the action `reserve`, with thi
 Without it nobody reads the annotation, and who owns a hold takes it as if nothing was named.
 """
 
+from collections import Counter
+
 from restow.contracts import events as e
 from restow.contracts.ids import ReservationUid
 from restow.domain.groups import group_of
-from restow.domain.records import Reservation, ReservationPhase
+from restow.domain.records import Reservation, ReservationPhase, SlotPhase
 from restow.domain.reservation.match import counts_match, owned
-from restow.domain.reservation.named import NOBODY, Names, target_of
+from restow.domain.reservation.named import NOBODY, TARGET, Names, target_of
+from restow.domain.session.admission import admission
 from restow.domain.session.framework import Refusal
 from restow.domain.session.handover import by_spec, is_migration_hold
 from restow.domain.session.jobs import Job
 from restow.domain.session.plugins.reservation.args import Args
 from restow.domain.session.run import Session
+from restow.domain.session.statement import Statement
 from restow.domain.state import ClusterState
 
 INVALID = "InvalidReservation"
@@ -29,6 +33,7 @@ OTHER_SPEC = "ReservationSpecNotMatch"
 def open(session: Session, args: Args) -> None:
     targets = Targets(session)
     session.offers.target = targets.of
+    session.extensions.add("jobHeld", targets.held)
     session.extensions.add("jobValid", targets.check)
     session.extensions.add("podWaits", targets.waits)
 
@@ -44,12 +49,12 @@ class Targets:
     def of(self, pod: e.PodObserved) -> ReservationUid | None:
         """The Reservation that a pod names; NOBODY where there is none of that name, None where it names none."""
         target = target_of(self._state, pod)
-        return self._names.find(pod, target) if target else None
+        return self._names.find(pod.namespace, target) if target else None
 
     def check(self, job: Job) -> None:
         """Raises Refusal where the job names a Reservation that it cannot use, now or ever."""
         pods = [pod for pod in (self._state.pods[uid] for uid in job.tasks) if self._bound(pod)]
-        records = [(pod, self._available(pod)) for pod in pods]
+        records = [(pod, self._available(pod.namespace, target_of(self._state, pod))) for pod in pods]
         for pod, record in records:
             if not owned(self._state, record, pod):
                 raise Refusal(NOT_OWNER, f"pod {pod.name} matches no owner of Reservation {_path(record)}")
@@ -71,14 +76,41 @@ class Targets:
         """Whether it depends on the Reservation that it names: the successor of a pod that was moved has a place already."""
         return bool(target_of(self._state, pod)) and not self._session.offers.left_to(pod)
 
-    def _available(self, pod: e.PodObserved) -> Reservation:
-        target = target_of(self._state, pod)
-        uid = self._names.find(pod, target)
+    def held(self, job: Job) -> bool:
+        """Whether what a PodGroup needs is held for it already, in its own queue: then nothing more must be free to let it
+        in. Raises Refusal where the group names a Reservation that is not Available; its pods may not exist yet."""
+        assert job.group is not None and job.spec is not None, "a PodGroup's job"
+        target = job.spec.annotations.get(TARGET, "")
+        if not target:
+            return bool(self._session.offers) and self._own_enough(job)
+        record = self._available(job.group[0], target)
+        uid, table = record.fact.reservation, self._state.table
+        places = [s for s in self._state.slots[uid].values() if s.phase is SlotPhase.HELD and s.queue == job.queue]
+        have: Counter[int] = Counter()
+        for place in places:
+            for column, amount in self._state.vectors[place.shape].items:
+                have[column] += amount
+        asked = admission(self._session).asks(job)
+        return all(amount <= have[table.columns.get(resource, -1)] for resource, amount in asked.items())
+
+    def _own_enough(self, job: Job) -> bool:
+        """Whether the pods that there are make the gang complete with holds that they own; tried, and taken back."""
+        statement, queues = Statement(self._session, job), set()
+        for uid in job.tasks:
+            handed = statement.hand_over(self._state.pods[uid])
+            if handed:
+                queues.add(self._state.slots[handed.reservation][handed.slot].queue)
+        enough = len(statement) > 0 and not job.short(len(statement), statement.by_task)
+        statement.discard()
+        return enough and queues == {job.queue}
+
+    def _available(self, namespace: str, target: str) -> Reservation:
+        uid = self._names.find(namespace, target)
         if uid == NOBODY:
-            namespace = target.rpartition("/")[0]
-            if namespace not in ("", pod.namespace):
-                raise Refusal(INVALID, f"Reservation {target} serves only pods of namespace {namespace}")
-            raise Refusal(INVALID, f"there is no Reservation {target} in namespace {pod.namespace}")
+            said = target.rpartition("/")[0]
+            if said not in ("", namespace):
+                raise Refusal(INVALID, f"Reservation {target} serves only pods of namespace {said}")
+            raise Refusal(INVALID, f"there is no Reservation {target} in namespace {namespace}")
         record = self._state.reservations[uid]
         if why := self._unusable(record):
             raise Refusal(INVALID, f"Reservation {_path(record)} {why}")
