@@ -23,7 +23,7 @@ def run(session: Session, args: Any) -> None:
         assert job.group is not None and job.spec is not None, "a PodGroup's job"
         try:
             queues.check(state, job.queue)
-            held = any([function(job) for function in session.extensions.at("jobHeld")])
+            held = any(function(job) for function in session.extensions.at("jobHeld"))
         except Refusal as why:
             refused.add(job.group)
             if job.group in waiting:

@@ -45,7 +45,7 @@ def not_enqueued(session: Session, job: Job) -> str:
     if job.spec.invalid:
         return job.spec.invalid
     try:
-        held = any([function(job) for function in session.extensions.at("jobHeld")])
+        held = any(function(job) for function in session.extensions.at("jobHeld"))
     except Refusal as why:
         return str(why)
     return session.extensions.vote("jobEnqueueable", job) if job.spec.min_resources and not held else ""

@@ -64,11 +64,12 @@ class Targets:
                 _compare(self._state, pod, record, counted)
 
     def waits(self, pod: e.PodObserved) -> str:
-        """Why a pod that was offered no place goes nowhere else."""
-        if not self._bound(pod):
+        """Why a pod that can take no place goes nowhere else."""
+        handing_over, offers = self._session.handing_over, self._session.offers
+        if not self._bound(pod) or (handing_over and offers.hand_over(pod) is not None):
             return ""
         target = target_of(self._state, pod)
-        if not self._session.handing_over:
+        if not handing_over:
             return f"Reservation {target} is named, and no action reserve before allocate hands it over"
         return f"Reservation {target} has no place left that this pod can take"
 
@@ -79,7 +80,8 @@ class Targets:
     def held(self, job: Job) -> bool:
         """Whether what a PodGroup needs is held for it already, in its own queue: then nothing more must be free to let it
         in. Raises Refusal where the group names a Reservation that is not Available; its pods may not exist yet."""
-        assert job.group is not None and job.spec is not None, "a PodGroup's job"
+        assert job.group is not None, "a PodGroup's job"
+        assert job.spec is not None, "a PodGroup's job"
         target = job.spec.annotations.get(TARGET, "")
         if not target:
             return bool(self._session.offers) and self._own_enough(job)
