@@ -8,6 +8,7 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain.decider import decide
 from restow.domain.migration import decider as migration_decider
+from restow.domain.session import decider as session_decider
 from restow.replay.at import state_at
 from restow.replay.find import Ambiguous, NotFound, find
 from restow.replay.why import why
@@ -25,7 +26,8 @@ def test_a_placed_pod_leads_back_to_the_fact_that_it_was_seen():
     answer = why(placements().source(), "pod/shop/web-1")
     assert told(answer) == [(3, "cluster.pod_observed"), (4, "session.pod_placed"), (6, "cluster.pod_changed")]
     assert [link.text for link in answer.chain] == ["shop/web-1 is placed on a", "pod shop/web-1 is seen: Pending"]
-    assert answer.verdict == ["Running, ready, on a"]
+    assert answer.verdict[0] == "Running, ready, on a"
+    assert answer.verdict[1].startswith("a was chosen out of 2 nodes with a score of ")
 
 
 def test_a_successor_leads_back_through_hold_and_plan_to_the_trigger():
@@ -77,7 +79,96 @@ def test_a_waiting_pod_has_the_verdict_at_the_read_of_what_was_told():
     assert answer.decided_at == 4
     assert answer.unfit.reasons == answer.story[-1].detail.reasons
     assert answer.verdict[0].startswith("waits: 0/3 nodes are available: 1 Insufficient cpu")
-    assert "would fit with a cpu request of at most 4000: 1 nodes" in answer.verdict
+    assert "would fit with a cpu request of at most 4: 1 node" in answer.verdict
+
+
+GANG = e.PodGroupObserved("shop", "g", "uid-g", time_at(2), min_member=3, phase="Inqueue")
+
+
+def member(name):
+    return replace(pod(name), annotations={"scheduling.k8s.io/group-name": "g"})
+
+
+def gang():
+    """Three pods of two cores that go together, on nodes of four and two; then one core more than they need."""
+    log = Handmade()
+    log.facts(node("a"), node("b", 1000), kind="nodes")
+    log.facts(shape(2000), GANG, member("m-0"), member("m-1"), member("m-2"), pod("lone"))
+    told = decide(state_at(log.source()), session_decider, c.Schedule(time_at(3), 1_000))
+    log.decide("session", c.Schedule(time_at(3), 1_000), *told, cause="2/0")
+    return log
+
+
+def test_a_gang_s_pod_says_how_far_the_gang_gets_and_what_would_help():
+    answer = why(gang().source(), "m-1")
+    assert told(answer) == [(2, "cluster.pod_observed"), (3, "session.withheld")]
+    assert answer.verdict == [
+        "alone it fits on 1 of 2 nodes: 1 Insufficient cpu",
+        "its gang shop/g needs 3 at the same time: 0 ready, 3 wait, 1 of them fit now",
+        "the first that does not fit beside them, shop/m-1: 0/2 nodes are available: 2 Insufficient cpu.",
+        "would fit with 1 more empty node like a",
+        "would fit with a minMember of at most 1",
+        "would fit with a cpu request of at most 1 each",
+    ]
+    assert answer.chain[0].text.startswith("gang shop/g waits: the gang needs 3 pods together")
+
+
+def test_a_podgroup_tells_its_own_story_and_that_of_its_pods_in_few_lines():
+    log = gang()
+    log.facts(node("c"), kind="nodes")
+    placed = decide(state_at(log.source()), session_decider, c.Schedule(time_at(5), 1_000))
+    log.decide("session", c.Schedule(time_at(5), 1_000), *placed, cause="4/0")
+    before = why(gang().source(), "podgroup/shop/g")
+    assert before.verdict[0] == "Inqueue: 3 pods, 0 running, 0 succeeded, 0 failed; minMember 3, queue default"
+    assert "would start with 1 more empty node like a" in before.verdict
+    assert before.gang.fit == 1
+    answer = why(log.source(), "pg/g")
+    assert answer.verdict == ["Running: 3 pods, 0 running, 0 succeeded, 0 failed; minMember 3, queue default"]
+    assert [(entry.seq, entry.event, entry.own) for entry in answer.story] == [
+        (2, "cluster.pod_group_observed", True), (2, "cluster.pod_observed", False), (3, "session.withheld", True),
+        (5, "session.pod_placed", False),
+    ]  # fmt: skip
+    assert answer.story[-1].text.endswith("and 2 more of its pods alike")
+    assert causes(answer)[:2] == [5, 2]
+
+
+def test_a_podgroup_that_is_gone_says_so():
+    log = gang()
+    log.facts(e.PodGroupGone("shop", "g"), kind="podgroups")
+    assert why(log.source(), "podgroup/g").verdict == ["gone since sequence 4, 2026-01-01T00:00:04.000Z"]
+
+
+def test_a_nominated_pod_says_who_goes_for_it_and_the_victim_for_whom():
+    log = Handmade()
+    log.facts(node("a", 1000), kind="nodes")
+    running = replace(pod("low"), node="a", phase="Running", ready=True)
+    log.facts(shape(), running, pod("high"))
+    end = time_at(600)
+    log.decide(
+        "session", c.Schedule(time_at(3)), e.Preempted("uid-low", "uid-high", "preempt", "priority 10 above 1"),
+        e.Nominated("uid-high", "a", end, victims=("uid-low",)),
+    )  # fmt: skip
+    answer = why(log.source(), "high")
+    assert answer.verdict[:2] == [
+        "will run on a: waits for 1 cpu there, until 2026-01-01T00:10:00.000Z",
+        "evicted for it: shop/low",
+    ]
+    assert answer.chain[0].text == "shop/high is to run on a, once shop/low has gone; held until 2026-01-01T00:10:00Z"
+    victim = why(log.source(), "low")
+    assert victim.verdict[-1] == "is to be evicted for shop/high"
+    assert victim.chain[0].text == "shop/low is to be evicted for shop/high (preempt): priority 10 above 1"
+
+
+def test_what_waits_for_its_queue_says_so_first():
+    log = Handmade()
+    log.facts(node("a"), kind="nodes")
+    queued = replace(pod("p"), annotations={"scheduling.volcano.sh/queue-name": "none"})
+    log.facts(shape(), queued)
+    command = c.Schedule(time_at(3), 1_000)
+    log.decide("session", command, *decide(state_at(log.source()), session_decider, command))
+    answer = why(log.source(), "p")
+    assert answer.verdict == ["waits: queue none does not exist", "alone it fits on 1 of 1 node", "would fit with a queue named none"]
+    assert answer.unfit.blocks[0].reason == "QueueNotFound"
 
 
 def test_a_pod_that_stayed_has_the_last_plan_s_verdict():
@@ -124,7 +215,7 @@ def test_an_ambiguous_name_lists_its_candidates():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nobody", "tells of no pod, reservation or migration 'nobody'"),
+        ("nobody", "tells of no pod, podgroup, reservation or migration 'nobody'"),
         ("reservation/web-1", "tells of no reservation 'web-1'"),
         ("elsewhere/web-1", "in namespace elsewhere"),
         ("a/b/c/d", "names nothing"),

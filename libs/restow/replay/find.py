@@ -1,4 +1,4 @@
-"""Which pod, reservation or migration somebody means."""
+"""Which pod, PodGroup, reservation or migration somebody means."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from restow.contracts import events as e
 from restow.replay.at import decode_record
 from restow.replay.source import Source
 
-KINDS = ("pod", "reservation", "migration")
-_ALIASES = {alias: kind for kind in KINDS for alias in (kind, kind + "s")} | {"po": "pod", "rsv": "reservation", "mig": "migration"}
+KINDS = ("pod", "podgroup", "reservation", "migration")
+_SHORT = {"po": "pod", "pg": "podgroup", "rsv": "reservation", "mig": "migration"}
+_ALIASES = {alias: kind for kind in KINDS for alias in (kind, kind + "s")} | _SHORT
 _UID_PREFIX = 8
 """Letters of a uid that suffice to name it."""
 
@@ -60,7 +61,7 @@ def parse(text: str) -> Query:
     if len(parts) > 1 and parts[0].lower() in _ALIASES:
         kind = _ALIASES[parts.pop(0).lower()]
     if not 1 <= len(parts) <= 2 or not all(parts):
-        raise NotFound(f"{text!r} names nothing; allowed: [pod/|reservation/|migration/][namespace/]name, or a uid")
+        raise NotFound(f"{text!r} names nothing; allowed: [pod/|podgroup/|reservation/|migration/][namespace/]name, or a uid")
     return Query(kind, parts[0] if len(parts) == 2 else "", parts[-1])
 
 
@@ -82,8 +83,8 @@ def find(source: Source, text: str) -> Subject:
     if not latest:
         where = f" in namespace {query.namespace}" if query.namespace else ""
         raise NotFound(
-            f"{source.name} tells of no {query.kind or 'pod, reservation or migration'} {query.name!r}{where}. "
-            "`restow get pods|reservations|migrations` lists what there is"
+            f"{source.name} tells of no {query.kind or 'pod, podgroup, reservation or migration'} {query.name!r}{where}. "
+            "`restow get pods|podgroups|reservations|migrations` lists what there is"
         )
     if len(latest) > 1:
         exact = [subject for subject in latest.values() if query.name in (subject.id, subject.name)]
@@ -106,7 +107,9 @@ def _scan(source: Source, query: Query) -> dict[str, Subject]:
             for decision in decode_record(record):
                 for event in decision.events:
                     _meet(event, record.seq, query, found)
-            ends = {id.encode() for id, subject in found.items() if not subject.gone}
+            # The end of a PodGroup is told by its name, all others' by their uid.
+            alive = [subject for subject in found.values() if not subject.gone]
+            ends = {(subject.name if subject.kind == "podgroup" else subject.id).encode() for subject in alive}
     return found
 
 
@@ -116,6 +119,12 @@ def _meet(event: object, seq: int, query: Query, found: dict[str, Subject]) -> N
             _take(found, query, Subject("pod", uid, namespace, name, seq))
         case e.ReservationObserved(reservation=uid, namespace=namespace, name=name):
             _take(found, query, Subject("reservation", uid, namespace, name, seq))
+        case e.PodGroupObserved(uid=uid, namespace=namespace, name=name):
+            _take(found, query, Subject("podgroup", uid, namespace, name, seq))
+        case e.PodGroupGone(namespace=namespace, name=name):
+            for id, subject in found.items():
+                if (subject.kind, subject.namespace, subject.name) == ("podgroup", namespace, name) and not subject.gone:
+                    found[id] = msgspec.structs.replace(subject, gone=seq)
         case e.Planned(moves=moves, plan=plan):
             for move in moves:
                 subject = Subject("migration", move.migration, move.namespace, move.migration, seq)

@@ -66,6 +66,28 @@ def _wait(v: e.Unfit, names: Names) -> str:
     return f"{len(v.pods)} pods wait" if v.pods else "its kind waits on"
 
 
+def _withheld(v: e.Withheld, names: Names) -> str:
+    if v.group:
+        who = f"gang {v.group} waits"
+    elif len(v.pods) == 1:
+        who = f"{_named(names, v.pods[0])} waits"
+    else:
+        who = f"{len(v.pods)} pods wait" if v.pods else "others wait on"
+    return f"{who}: {v.message}" + (f"; {fit_message(v.nodes, v.reasons)}" if v.reasons else "")
+
+
+def _group(v: e.PodGroupObserved, names: Names) -> str:
+    parts = [f"minMember {v.min_member}", f"queue {v.queue or 'default'}"]
+    parts += [v.phase] if v.phase else []
+    parts += [f"cannot be read: {v.invalid}"] if v.invalid else []
+    return f"podgroup {v.namespace}/{v.name} is seen: {', '.join(parts)}"
+
+
+def _nominated(v: e.Nominated, names: Names) -> str:
+    victims = f", once {', '.join(_named(names, uid) for uid in v.victims)} {'has' if len(v.victims) == 1 else 'have'} gone" if v.victims else ""
+    return f"{_named(names, v.pod)} is to run {_on(v.node, v.devices)}{victims}; held until {rfc3339(v.deadline)}"
+
+
 _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.PodObserved: lambda v, n: f"pod {v.namespace}/{v.name} is seen: {_pod_live(v, n)}",
     e.PodChanged: lambda v, n: f"{_named(n, v.pod)} is {_pod_live(v, n)}",
@@ -89,6 +111,30 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.NominationEnded: lambda v, n: f"nothing is held for {_named(n, v.pod)} any more: {v.reason}",
     e.TaskReserved: lambda v, n: f"{v.node} is reserved for {_named(n, v.pod)}, whose job starves",
     e.TaskUnreserved: lambda v, n: f"nothing is reserved for {_named(n, v.pod)} any more: {v.reason}",
+    e.Withheld: _withheld,
+    e.Enqueued: lambda v, n: f"podgroup {v.namespace}/{v.group} is let in: its pods may be scheduled",
+    e.Preempted: lambda v, n: f"{_named(n, v.pod)} is to be evicted for {_named(n, v.by)} ({v.action})" + (f": {v.reason}" if v.reason else ""),
+    e.PreemptionEnded: lambda v, n: f"{_named(n, v.pod)} is not to be evicted any more: {v.reason}",
+    e.Nominated: _nominated,
+    e.NominationEnded: lambda v, n: f"nothing is held for {_named(n, v.pod)} any more: {v.reason}",
+    e.PodGroupObserved: _group,
+    e.PodGroupGone: lambda v, n: f"podgroup {v.namespace}/{v.name} is gone",
+    e.QueueObserved: lambda v, n: f"queue {v.name} is seen: {v.state}, weight {v.weight}" + (f", cannot be read: {v.invalid}" if v.invalid else ""),
+    e.QueueGone: lambda v, n: f"queue {v.name} is gone",
+    e.PriorityClassObserved: lambda v, n: f"priority class {v.name} is seen: {v.value}",
+    e.PriorityClassGone: lambda v, n: f"priority class {v.name} is gone",
+    e.NamespaceObserved: lambda v, n: f"namespace {v.name} is seen",
+    e.NamespaceGone: lambda v, n: f"namespace {v.name} is gone",
+    e.ClaimObserved: lambda v, n: f"claim {v.namespace}/{v.name} is seen: {v.phase or 'Pending'}" + (f", volume {v.volume}" if v.volume else ""),
+    e.ClaimGone: lambda v, n: f"claim {v.namespace}/{v.name} is gone",
+    e.VolumeObserved: lambda v, n: f"volume {v.name} is seen: {v.phase or 'Pending'}" + (f", of claim {v.claim}" if v.claim else ""),
+    e.VolumeGone: lambda v, n: f"volume {v.name} is gone",
+    e.StorageClassObserved: lambda v, n: f"storage class {v.name} is seen",
+    e.StorageClassGone: lambda v, n: f"storage class {v.name} is gone",
+    e.CsiNodeObserved: lambda v, n: f"limits of CSI drivers on {v.node} are seen",
+    e.CsiNodeGone: lambda v, n: f"limits of CSI drivers on {v.node} are gone",
+    e.NumaObserved: lambda v, n: f"NUMA zones of {v.node} are seen",
+    e.NumaGone: lambda v, n: f"NUMA zones of {v.node} are gone",
     e.Unfit: lambda v, n: f"{_wait(v, n)}: {fit_message(v.nodes, v.reasons)}",
     e.HoldUnfit: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} waits: {v.message or fit_message(v.nodes, v.reasons)}",
     e.ReservationAccepted: lambda v, n: f"reservation {_named(n, v.reservation)} is accepted: {v.min_available} needed, expires {rfc3339(v.expires) or 'never'}",

@@ -9,6 +9,7 @@ import msgspec
 from restow.contracts import events as e
 from restow.contracts.codec import Decision, name_of
 from restow.contracts.ids import Millis
+from restow.domain.groups import group_of
 from restow.eventlog.port import Record
 from restow.replay.at import Progress, decode_record, no_progress, time_of
 from restow.replay.find import Subject
@@ -38,7 +39,8 @@ class Entry(msgspec.Struct, frozen=True):
 
 class Story(msgspec.Struct):
     """`pods`, `reservations` and `migrations` are what the subject is tied to, itself included; `nameless` are pods that are
-    mentioned, and whose names are wanted."""
+    mentioned, and whose names are wanted. Of a PodGroup `pods` are its members, and what is told of several of them in one
+    decision is one entry."""
 
     subject: Subject
     entries: list[Entry] = []
@@ -61,7 +63,8 @@ class Story(msgspec.Struct):
 def tell(source: Source, subject: Subject, progress: Progress = no_progress) -> Story:
     """The whole story. Reads the log again whenever it has learnt of something that it is tied to."""
     story = Story(subject, names={subject.id: _label(subject)})
-    getattr(story, subject.kind + "s")[subject.id] = 0
+    if subject.kind != "podgroup":
+        getattr(story, subject.kind + "s")[subject.id] = 0
     for _ in range(_PASSES):
         ties = _ties(story)
         story.entries = []
@@ -83,17 +86,26 @@ def _ties(story: Story) -> tuple:
     return tuple(story.pods), tuple(story.reservations), tuple(story.migrations), tuple(story.nameless)
 
 
+_OF_MEMBERS = (e.PodObserved, e.PodGone, e.PodPlaced, e.PodReleased, e.HandedOver, e.Nominated, e.NominationEnded, e.Preempted,
+               e.TaskReserved, e.TaskUnreserved)  # fmt: skip
+"""What the story of a PodGroup tells of its pods."""
+
+
 class _Teller:
     """One pass. Ties grow while it listens: what came before the tie was known is heard in the next pass."""
 
     def __init__(self, story: Story) -> None:
         self._story, self._subject = story, story.subject
         self._shape, self._waits = "", False
+        self._group = (subject.namespace, subject.name) if (subject := story.subject).kind == "podgroup" else None
+        """The group that is told of, or that the pod belongs to."""
+        self._under = ""
+        """What the pod was told to wait under: what is said of that later is said of it, too."""
         self._needles = self._all_needles()
 
     def _all_needles(self) -> list[bytes]:
         story = self._story
-        ids = [*story.pods, *story.reservations, *story.migrations, *story.nameless, self._shape]
+        ids = [*story.pods, *story.reservations, *story.migrations, *story.nameless, self._shape, self._group[1] if self._group else ""]
         return [id.encode() for id in ids if id]
 
     def hear(self, record: Record) -> None:
@@ -101,11 +113,16 @@ class _Teller:
         if not any(needle in body for needle in self._needles):
             return
         for index, decision in enumerate(decode_record(record)):
+            heard: dict[type, list[Any]] = {}
             for event in decision.events:
                 self._name(event)
                 if self._concerns(event, record.seq):
                     self._learn(event, record.seq)
-                    self._story.entries.append(self._entry(record, index, decision, event))
+                    if self._subject.kind == "podgroup" and isinstance(event, _OF_MEMBERS):
+                        heard.setdefault(type(event), []).append(event)
+                    else:
+                        self._story.entries.append(self._entry(record, index, decision, event))
+            self._story.entries += [self._entry(record, index, decision, *alike) for alike in heard.values()]
         self._needles = self._all_needles()
 
     def _name(self, event: Any) -> None:
@@ -114,9 +131,18 @@ class _Teller:
 
     def _concerns(self, event: Any, seq: int) -> bool:
         story = self._story
+        if self._subject.kind == "podgroup":
+            return self._concerns_group(event)
         match event:
-            case e.Unfit(shape=shape, pods=pods):
-                return any(pod in story.pods for pod in pods) or (shape == self._shape and self._waits)
+            case e.Withheld(group=group, pods=pods):
+                mine = self._group is not None and group == "/".join(self._group)
+                return any(pod in story.pods for pod in pods) or (mine and self._waits)
+            case e.Enqueued(namespace=namespace, group=name):
+                return self._group == (namespace, name)
+            case e.Preempted(by=by) if self._is_me(by):
+                return True
+            case e.Unfit(shape=shape, key=key, pods=pods):
+                return any(pod in story.pods for pod in pods) or (self._waits and (key or shape) == self._under)
             case e.Planned(moves=moves):
                 return any(move.migration in story.migrations or self._is_me(move.pod) for move in moves)
             case e.ReservationObserved(reservation=uid, migration=migration):
@@ -126,6 +152,20 @@ class _Teller:
             return True
         return getattr(event, "reservation", None) in story.reservations or getattr(event, "migration", None) in story.migrations
 
+    def _concerns_group(self, event: Any) -> bool:
+        match event:
+            case e.PodGroupObserved(namespace=namespace, name=name) | e.PodGroupGone(namespace=namespace, name=name):
+                return self._group == (namespace, name)
+            case e.Enqueued(namespace=namespace, group=name):
+                return self._group == (namespace, name)
+            case e.Withheld(group=group, pods=pods):
+                return group == "/".join(self._group or ()) or any(pod in self._story.pods for pod in pods)
+            case e.Unfit(pods=pods):
+                return any(pod in self._story.pods for pod in pods)
+            case e.PodObserved():
+                return group_of(event) == self._group
+        return isinstance(event, _OF_MEMBERS) and event.pod in self._story.pods
+
     def _is_me(self, pod: str) -> bool:
         return self._subject.kind == "pod" and pod == self._subject.id
 
@@ -134,11 +174,23 @@ class _Teller:
         match event:
             case e.HandedOver(pod=pod) | e.Landed(pod=pod) if pod not in story.names:
                 story.nameless[pod] = None
+            case e.Preempted(pod=pod, by=by):
+                story.nameless |= {uid: None for uid in (pod, by) if uid not in story.names}
+            case e.Nominated(victims=victims):
+                story.nameless |= {uid: None for uid in victims if uid not in story.names}
         match event:
             case e.PodObserved(pod=uid, shape=shape, node=node, namespace=namespace, name=name):
                 story.names[uid] = f"{namespace}/{name}"
+                if kind == "podgroup":
+                    story.pods.setdefault(uid, seq)
+                elif self._is_me(uid):
+                    self._group = group_of(event)
                 if self._is_me(uid):
                     self._shape, self._waits = shape, node is None
+            case e.Unfit(shape=shape, key=key, pods=pods) if any(map(self._is_me, pods)):
+                self._under = key or shape
+            case e.Withheld(pods=pods) if any(map(self._is_me, pods)):
+                self._under = ""
             case e.PodPlaced(pod=uid) | e.PodGone(pod=uid) if self._is_me(uid):
                 self._waits = False
             case e.PodReleased(pod=uid) if self._is_me(uid):
@@ -164,12 +216,14 @@ class _Teller:
                         story.names.setdefault(move.pod, f"{move.namespace}/{move.name}")
                         story.pods.setdefault(move.pod, seq)
 
-    def _entry(self, record: Record, index: int, decision: Decision, event: Any) -> Entry:
+    def _entry(self, record: Record, index: int, decision: Decision, event: Any, *more: Any) -> Entry:
         text = sentence(event, self._story.names)
+        if more:
+            text += f", and {len(more)} more of its pods alike"
         if isinstance(event, e.Planned):
             mine = [m for m in event.moves if m.migration in self._story.migrations]
             text += "; " + ", ".join(f"{m.migration} moves {m.namespace}/{m.name} from {m.source} to {m.target}" for m in mine)
-        own = self._subject.id in _ids_of(event)
+        own = self._subject.id in _ids_of(event) or (self._subject.kind == "podgroup" and not isinstance(event, _OF_MEMBERS))
         return Entry(
             record.seq,
             index,
@@ -188,8 +242,10 @@ class _Teller:
 
 def _ids_of(event: Any) -> set[str]:
     ids = {getattr(event, name, "") for name in ("pod", "reservation", "migration")}
-    if isinstance(event, e.Unfit):
+    if isinstance(event, e.Unfit | e.Withheld):
         ids |= set(event.pods)
+    if isinstance(event, e.Preempted):
+        ids.add(event.by)
     if isinstance(event, e.Planned):
         ids |= {move.migration for move in event.moves} | {move.pod for move in event.moves}
     return ids

@@ -12,8 +12,8 @@ from restow.cli.where import Where, log_options
 if TYPE_CHECKING:
     from restow.domain.state import ClusterState
 
-KINDS = ("nodes", "pods", "reservations", "migrations")
-_ALIASES = {"no": "nodes", "po": "pods", "rsv": "reservations", "mig": "migrations"}
+KINDS = ("nodes", "pods", "podgroups", "queues", "reservations", "migrations")
+_ALIASES = {"no": "nodes", "po": "pods", "pg": "podgroups", "q": "queues", "rsv": "reservations", "mig": "migrations"}
 namespace_option = click.option("-n", "--namespace", metavar="NS", help="Only this namespace.")
 
 
@@ -29,7 +29,7 @@ class Kind(click.Choice):
 
 
 @click.command()
-@click.argument("what", type=Kind(KINDS), metavar="nodes|pods|reservations|migrations")
+@click.argument("what", type=Kind(KINDS), metavar="|".join(KINDS))
 @namespace_option
 @log_options
 @output_option
@@ -45,7 +45,7 @@ def get(what: str, namespace: str | None, where: Where, output: str) -> None:
 
 
 @click.command()
-@click.argument("what", type=Kind(("summary", *KINDS)), default="summary", metavar="[summary|nodes|pods|reservations|migrations]")
+@click.argument("what", type=Kind(("summary", *KINDS)), default="summary", metavar=f"[summary|{'|'.join(KINDS)}]")
 @click.option("--at", "at", default="now", show_default=True, metavar="POINT", help="Sequence, time, now, or -5m.")
 @namespace_option
 @log_options
@@ -93,7 +93,7 @@ def _time(folded: ClusterState) -> str:
 
 
 def _summary(s: dict[str, Any]) -> None:
-    from restow.cli.views import amount
+    from restow.cli.amounts import amount
 
     click.echo(f"sequence {s['sequence']}, {s['time'] or 'nothing yet'}, {number(s['events'])} events\n")
 
@@ -113,6 +113,8 @@ def _summary(s: dict[str, Any]) -> None:
             line(title, f"{used} used, {held} held, of {all_} ({percent} %)")
     if s["devices"]:
         line("whole gpus", f"{number(s['devicesFree'])} free of {number(s['devices'])}")
+    if s["podGroupsByPhase"]:
+        line("podgroups", counted(sum(s["podGroupsByPhase"].values()), s["podGroupsByPhase"]) + f"; {number(s['queues'])} queues")
     line("reservations", counted(s["reservations"], s["reservationsByPhase"]) + f"; {number(s['holds'])} places held")
     line("migrations", counted(sum(s["migrationsByStep"].values()), s["migrationsByStep"]) + f"; {s['plans']} plans")
     for family, leader in s["leaders"].items():

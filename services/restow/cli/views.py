@@ -1,4 +1,4 @@
-"""What a state has to show: nodes, pods, reservations, migrations, a summary; each as values with stable keys."""
+"""What a state has to show: nodes, pods, groups, queues, reservations, migrations, a summary; each as values with stable keys."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from restow.cli.amounts import amount, of
+from restow.cli.batch import podgroup_row, podgroups, queue_row, queues
 from restow.contracts.times import rfc3339
 from restow.contracts.values import DeviceShare
-from restow.domain.evolve.reservations import fit_message
 from restow.domain.records import SlotPhase
 from restow.domain.resources import GPU_MILLI
+from restow.domain.session.waits import told
 from restow.domain.state import ClusterState
 from restow.domain.table import NO_DEVICE
 from restow.replay.sentences import devices_text
@@ -58,12 +60,14 @@ def _pod_status(state: ClusterState, uid: Any) -> str:
     if live.phase == "Pending" and live.node is None:
         if uid in state.placed:
             return "Placed"
+        if uid in state.nominations:
+            return "Nominated"
         return "Waiting" if uid in state.parked else "Gated" if state.pods[uid].gated else "Pending"
     return live.phase
 
 
 def pods(state: ClusterState, namespace: str | None = None) -> Rows:
-    """By namespace and name. `status` is the phase, or Placed, Waiting, Gated, Terminating where that says more."""
+    """By namespace and name. `status` is the phase, or Placed, Nominated, Waiting, Gated, Terminating where that says more."""
     found = []
     for uid, pod in sorted(state.pods.items(), key=lambda item: (item[1].namespace, item[1].name, item[0])):
         if namespace is not None and pod.namespace != namespace:
@@ -163,12 +167,18 @@ def _number(id: str) -> tuple[int, str]:
 
 
 def troubled(state: ClusterState, kind: str) -> list[dict[str, str]]:
-    """Pods that wait, Reservations without their places, migrations that have not landed: name, status, why."""
+    """Pods and gangs that wait, Reservations without their places, migrations that have not landed: name, status, why."""
     if kind == "pod":
         return [
-            {"name": f"{p['namespace']}/{p['name']}", "status": p["status"], "why": _waits(state, p["shape"])}
+            {"name": f"{p['namespace']}/{p['name']}", "status": p["status"], "why": _waits(state, p["uid"])}
             for p in pods(state)
-            if p["status"] in ("Waiting", "Pending", "Gated") and p["ours"]
+            if p["status"] in ("Waiting", "Pending", "Gated", "Nominated") and p["ours"]
+        ]
+    if kind == "podgroup":
+        return [
+            {"name": f"{g['namespace']}/{g['name']}", "status": g["phase"], "why": g["message"] or "no session has looked at it yet"}
+            for g in podgroups(state)
+            if g["phase"] in ("Pending", "Inqueue", "Unknown")
         ]
     if kind == "reservation":
         return [
@@ -183,9 +193,12 @@ def troubled(state: ClusterState, kind: str) -> list[dict[str, str]]:
     ]
 
 
-def _waits(state: ClusterState, shape: Any) -> str:
-    told = state.waiting.get(shape)
-    return fit_message(told.nodes, told.reasons) if told else "no session has looked at it yet"
+def _waits(state: ClusterState, uid: Any) -> str:
+    nomination = state.nominations.get(uid)
+    if nomination is not None:
+        return f"runs on {nomination.node} next, until {rfc3339(nomination.deadline)}"
+    parked = state.parked.get(uid)
+    return told(state.waiting[parked[0]]) if parked is not None else "no session has looked at it yet"
 
 
 def summary(state: ClusterState, namespace: str | None = None) -> dict[str, Any]:
@@ -211,6 +224,8 @@ def summary(state: ClusterState, namespace: str | None = None) -> dict[str, Any]
         "resources": totals,
         "devices": int((free != NO_DEVICE).sum()),
         "devicesFree": int((free == 1000).sum()),
+        "podGroupsByPhase": dict(sorted(Counter(group["phase"] for group in podgroups(state)).items())),
+        "queues": len(state.queues),
         "reservations": len(state.reservations),
         "reservationsByPhase": dict(sorted(Counter(str(p.phase) for p in state.phases.values()).items())),
         "holds": sum(len(held) for held in state.held_on.values()),
@@ -228,32 +243,14 @@ VIEWS: dict[str, Callable[[ClusterState, str | None], Any]] = {
     "summary": summary,
     "nodes": nodes,
     "pods": pods,
+    "podgroups": podgroups,
+    "queues": queues,
     "reservations": reservations,
     "migrations": migrations,
 }
 
 
 # -- as tables -------------------------------------------------------------------------------------------------------
-
-
-def amount(resource: str, value: int) -> str:
-    """For people: cores with at most two digits after the point, memory in binary units, others as they are."""
-    if resource == "cpu" or resource == GPU_MILLI:
-        return f"{value / 1000:.2f}".rstrip("0").rstrip(".")
-    if resource == "memory" or "storage" in resource or resource.startswith("hugepages"):
-        for unit in ("", "Ki", "Mi", "Gi"):
-            if abs(value) < 1024:
-                return f"{value:.0f}{unit}"
-            value /= 1024  # type: ignore[assignment]
-        return f"{value:.0f}Ti" if value >= 100 else f"{value:.1f}Ti"
-    return str(value)
-
-
-def of(used: dict[str, int], total: dict[str, int], resource: str) -> str:
-    """`12/64`."""
-    if not total.get(resource):
-        return "-"
-    return f"{amount(resource, used.get(resource, 0))}/{amount(resource, total[resource])}"
 
 
 def _node_row(n: dict[str, Any]) -> tuple:
@@ -297,6 +294,18 @@ COLUMNS: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], tuple], tup
         _pod_row,
         ("CPU", "MEMORY", "GPU"),
         ("NAME", "NODE", "NAMESPACE", "DEVICES"),
+    ),
+    "podgroups": (
+        ("NAMESPACE", "NAME", "PHASE", "MIN", "READY", "WAIT", "QUEUE", "WHY"),
+        podgroup_row,
+        ("MIN", "READY", "WAIT"),
+        ("WHY", "NAME", "NAMESPACE", "QUEUE"),
+    ),
+    "queues": (
+        ("NAME", "STATE", "PODGROUPS", "CPU USED/DESERVED/CAP", "MEMORY", "GPU"),
+        queue_row,
+        ("CPU USED/DESERVED/CAP", "MEMORY", "GPU"),
+        ("NAME", "PODGROUPS"),
     ),
     "reservations": (
         ("NAMESPACE", "NAME", "PHASE", "HELD/USED/ALL", "NODES", "MIGRATION", "EXPIRES"),

@@ -16,23 +16,25 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("what", nargs=-1, required=True, metavar="[pod|reservation|migration]/[NAMESPACE/]NAME")
+@click.argument("what", nargs=-1, required=True, metavar="[pod|podgroup|reservation|migration]/[NAMESPACE/]NAME")
 @click.option("--own", is_flag=True, help="Only events about the thing itself, not about what it is tied to.")
 @log_options
 @output_option
 def why(what: tuple[str, ...], own: bool, where: Where, output: str) -> None:
-    """Why a pod, reservation or migration is as it is.
+    """Why a pod, PodGroup, reservation or migration is as it is.
 
     Three parts: the verdict now; the chain of causes, from the latest step back to what started it; the story, every event
-    that concerns it. For a pod that waits, the rules that removed nodes and what would let it fit; for one that stayed
-    where it was, what the last plan thought of it. Verdicts are decided again from the log, not remembered.
+    that concerns it. For a pod that waits, the rules that removed nodes, its gang, its queue, and which single change would
+    let it fit; for one that was placed, how the node compared with the next best; for one that stayed where it was, what the
+    last plan thought of it. Verdicts are decided again from the log, not remembered.
 
     \b
     Examples:
       restow why web-1                    whatever has that name
       restow why pod/shop/web-1           a pod in a namespace; a uid, or its first 8 letters, will do
+      restow why podgroup/shop/train      how far a gang gets, and what it lacks
       restow why migration/p7k2m9-3
-      restow why pod                      every pod that waits, and why; also reservation, migration
+      restow why pod                      every pod that waits, and why; also podgroup, and so on
       restow why web-1 --log incident.jsonl.zst
     """
     import msgspec
@@ -61,12 +63,12 @@ def _show(answer: Why) -> None:
     click.echo(f"{heading(subject.label)}{faint(uid)}")
     for line in answer.verdict:
         _wrapped(line, "  ")
-    if answer.unfit is not None and answer.unfit != answer.present:
-        from restow.domain.evolve.reservations import fit_message
+    if answer.unfit is not None and answer.unfit.status == "waiting" and answer.unfit != answer.present:
+        from restow.replay.verdicts import waiting_lines
 
-        _wrapped(f"decided again at sequence {answer.decided_at}: {fit_message(answer.unfit.nodes, answer.unfit.reasons)}", "  ")
-        for relief in answer.unfit.reliefs:
-            _wrapped(f"would have fitted with {relief.change}: {relief.nodes} nodes", "    ")
+        _wrapped(f"decided again at sequence {answer.decided_at}:", "  ")
+        for line in waiting_lines(answer.unfit, "would have fitted with"):
+            _wrapped(line, "    ")
     if answer.stays is not None and answer.stays.removed:
         removed = ", ".join(f"{count} {rule}" for rule, count in answer.stays.removed.items())
         _wrapped(f"targets removed: {removed}", "    ")
@@ -89,7 +91,8 @@ def _by(entry: Entry) -> str:
 
 
 def _list(kind: str, where: Where, output: str) -> None:
-    """What of this kind needs an explanation: pods that wait, Reservations without their places, migrations not landed."""
+    """What of this kind needs an explanation: pods and gangs that wait, Reservations without their places, migrations not
+    landed."""
     from restow.cli.views import troubled
     from restow.replay.at import state_at
 

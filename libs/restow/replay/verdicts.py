@@ -1,0 +1,200 @@
+"""The verdict on a thing at the end of the log, in sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from restow.contracts import events as e
+from restow.contracts.times import rfc3339
+from restow.domain.evolve.reservations import fit_message
+from restow.domain.quantity import format_resource
+from restow.domain.records import FINAL, SlotPhase
+from restow.domain.session import podgroup_status
+from restow.domain.session.verdict import Choice, GangFit, Relief, Verdict, explain, explain_group
+from restow.domain.state import ClusterState
+from restow.replay.sentences import devices_text
+from restow.replay.story import Story
+
+
+def _pod_verdict(state: ClusterState, story: Story, answer: Any) -> None:
+    uid, say = story.subject.id, answer.verdict.append
+    observed = state.pods.get(uid)  # type: ignore[call-overload]
+    if observed is None:
+        gone = story.last(e.PodGone, pod=uid)
+        say(f"gone since sequence {gone.seq}, {rfc3339(gone.time)}" if gone else "gone")
+    else:
+        answer.present = explain(state, uid)  # type: ignore[arg-type]
+        for line in verdict_lines(state, answer.present):
+            say(line)
+    if answer.choice is not None:
+        say(choice_line(answer.choice))
+    for id in story.migrations:
+        record = state.migrations.get(id)  # type: ignore[call-overload]
+        if record is not None:
+            role = "it is moved by" if record.move.pod == uid else "it is the successor in"
+            say(f"{role} migration {id}, which is {record.step}{f' ({record.reason})' if record.reason else ''}")
+    if answer.stays is not None and observed is not None:
+        say(f"plan {answer.stays.plan} ({answer.stays.seq}) {'moves it' if answer.stays.moves else 'leaves it there'}: {answer.stays.message}")
+    if story.subject.earlier:
+        say(f"{len(story.subject.earlier)} former pods had this name: {', '.join(story.subject.earlier)}")
+
+
+def verdict_lines(state: ClusterState, verdict: Verdict) -> list[str]:
+    """A verdict in sentences."""
+    live = state.live[verdict.pod]
+    victim = [f"is to be evicted for {verdict.evicted_for}"] if verdict.evicted_for else []
+    match verdict.status:
+        case "waiting":
+            return waiting_lines(verdict)
+        case "bound":
+            devices = f", {devices_text(live.devices)}" if live.devices else ""
+            return [f"{live.phase}{', ready' if live.ready else ''}, on {verdict.node}{devices}", *victim]
+        case "placed":
+            return [f"placed on {verdict.node}" + (f", out of hold {verdict.hold}" if verdict.hold else "") + ", not bound yet"]
+        case "nominated":
+            return _nominee_lines(state, verdict)
+        case "terminating":
+            return [f"terminating since {rfc3339(live.deleting)}" + (f", on {verdict.node}" if verdict.node else "")]
+        case "finished":
+            return [live.phase + (f": {live.reason}" if live.reason else "")]
+        case "gated":
+            return ["waits for its scheduling gates to be removed"]
+        case "foreign":
+            return [f"another scheduler's ({state.shapes[state.pods[verdict.pod].shape].scheduler}): Restow never touches it"]
+    return [verdict.status]
+
+
+def waiting_lines(verdict: Verdict, ending: str = "would fit with") -> list[str]:
+    """What it waits for, first things first, and what would help."""
+    lines = [f"{'also ' if i else ''}waits: {block.message}" for i, block in enumerate(verdict.blocks)]
+    if not verdict.fits:
+        lines.append(f"{'also ' if lines else ''}waits: {fit_message(verdict.nodes, verdict.reasons)}")
+    elif verdict.blocks or (verdict.gang is not None and not verdict.gang.complete):
+        removed = ", ".join(f"{count} {reason}" for reason, count in verdict.reasons.items())
+        lines.append(f"alone it fits on {verdict.fits} of {counted(verdict.nodes, 'node')}" + (f": {removed}" if removed else ""))
+    else:
+        lines.append(f"waits for the next session, which will place it: it fits on {counted(verdict.fits, 'node')} now")
+    if verdict.gang is not None:
+        lines += gang_lines(verdict.gang)
+    if verdict.reserved:
+        lines.append(verdict.reserved)
+    if verdict.takes:
+        lines.append(f"may take {verdict.takes}")
+    return lines + [relief_line(relief, ending) for relief in verdict.reliefs]
+
+
+def gang_lines(gang: GangFit) -> list[str]:
+    lines = [f"its gang {gang.group} needs {gang.need} at the same time: {gang.ready} ready, {gang.waiting} wait, {gang.fit} of them fit now"]
+    if gang.quota:
+        lines.append(f"then: {gang.quota}")
+    if gang.first:
+        lines.append(f"the first that does not fit beside them, {gang.first}: {fit_message(gang.nodes, gang.reasons)}")
+    return lines
+
+
+def relief_line(relief: Relief, ending: str = "would fit with") -> str:
+    return f"{ending} {relief.change}" + (f": {counted(relief.nodes, 'node')}" if relief.nodes else "")
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def choice_line(choice: Choice) -> str:
+    """How the node was chosen, as of the read of the commit."""
+    if not choice.next:
+        return f"{choice.node} was the only node that it fitted on"
+    over = f"{choice.node} was chosen out of {counted(choice.fits, 'node')} with a score of {choice.score}"
+    rest = f"{choice.next} had {choice.next_score}"
+    if choice.score < choice.next_score:
+        return f"{over}; {rest} before the same commit placed others there"
+    return f"{over}; the next best, {rest}" + (", and comes later by name" if choice.score == choice.next_score else "")
+
+
+def _nominee_lines(state: ClusterState, verdict: Verdict) -> list[str]:
+    nominee = verdict.nominee
+    assert nominee is not None, "of a nominated pod"
+    missing = " and ".join(f"{format_resource(name, amount)} {name}" for name, amount in nominee.missing.items())
+    what = f"waits for {missing or 'devices'} there" if missing or nominee.victims else "all of it is held"
+    lines = [f"will run on {nominee.node}: {what}, until {rfc3339(nominee.deadline)}"]
+    if nominee.victims:
+        lines.append(f"evicted for it: {', '.join(_pod_name(state, uid) for uid in nominee.victims)}")
+    return lines
+
+
+def _group_verdict(state: ClusterState, story: Story, answer: Any) -> None:
+    group, say = (story.subject.namespace, story.subject.name), answer.verdict.append
+    fact = state.pod_groups.get(group)
+    if fact is None or fact.uid != story.subject.id:
+        gone = story.last(e.PodGroupGone)
+        say(f"gone since sequence {gone.seq}, {rfc3339(gone.time)}" if gone else "gone")
+        return
+    status = podgroup_status.status(state, group)
+    say(
+        f"{status.phase}: {counted(len(state.groups.get(group, ())), 'pod')}, {status.running} running, {status.succeeded} succeeded, "
+        f"{status.failed} failed; minMember {fact.min_member}, queue {fact.queue or 'default'}"
+    )
+    answer.gang, blocks, answer.reliefs = explain_group(state, group)
+    for i, block in enumerate(blocks):
+        say(f"{'also ' if i else ''}waits: {block.message}")
+    if answer.gang is None:
+        if status.holds is not None and status.holds.type == podgroup_status.UNSCHEDULABLE:
+            say(f"waits: {status.holds.message}")
+        return
+    for line in gang_lines(answer.gang):
+        say(line)
+    if answer.gang.complete and not blocks:
+        say("the next session will place it")
+    for relief in answer.reliefs:
+        say(relief_line(relief, "would start with"))
+
+
+def _reservation_verdict(state: ClusterState, story: Story, answer: Any) -> None:
+    uid, say = story.subject.id, answer.verdict.append
+    phase = state.phases.get(uid)  # type: ignore[call-overload]
+    if phase is None:
+        gone = story.last(e.ReservationGone, reservation=uid)
+        say(f"gone since sequence {gone.seq}, {rfc3339(gone.time)}" if gone else "gone")
+        return
+    why = f" ({phase.reason})" if phase.reason else ""
+    say(f"{phase.phase}{why} since {rfc3339(phase.since)}{': ' if phase.message else ''}{phase.message}")
+    record = state.reservations[uid]  # type: ignore[index]
+    if not record.accepted and not record.refused:
+        say("not reviewed yet")
+    if record.expires and not record.expired:
+        say(f"expires {rfc3339(record.expires)}")
+    for name, slot in sorted(state.slots[uid].items()):  # type: ignore[index]
+        match slot.phase:
+            case SlotPhase.HELD:
+                say(f"place {name}: held on {slot.node} {devices_text(slot.devices)}".rstrip())
+            case SlotPhase.USED:
+                say(f"place {name}: used by {story.names.get(slot.pod) or _pod_name(state, slot.pod)} on {slot.node}")
+            case SlotPhase.FAILED:
+                say(f"place {name}: ended: {slot.reason}")
+            case SlotPhase.PENDING:
+                say(f"place {name}: waits" + (f": {fit_message(slot.nodes, slot.reasons)}" if slot.reasons else ""))
+
+
+def _pod_name(state: ClusterState, uid: Any) -> str:
+    pod = state.pods.get(uid)
+    return f"{pod.namespace}/{pod.name}" if pod else uid
+
+
+def _migration_verdict(state: ClusterState, story: Story, answer: Any) -> None:
+    say = answer.verdict.append
+    record = state.migrations.get(story.subject.id)  # type: ignore[call-overload]
+    if record is None:
+        say("planned, but void: its pod was gone, or already in another migration")
+        return
+    move = record.move
+    say(f"{record.step} since {rfc3339(record.since)}: {move.namespace}/{move.name} from {move.source} to {move.target}")
+    if record.reason:
+        say(f"{record.reason}{': ' if record.message else ''}{record.message}")
+    if record.step not in FINAL and record.deadline:
+        say(f"has until {rfc3339(record.deadline)}")
+    if record.successor:
+        say(f"its successor is {_pod_name(state, record.successor)}")
+
+
+VERDICTS = {"pod": _pod_verdict, "reservation": _reservation_verdict, "migration": _migration_verdict, "podgroup": _group_verdict}
+"""Kind → what fills the answer of `why` in."""
