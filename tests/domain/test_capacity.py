@@ -11,6 +11,7 @@ from domain.build import (
     pod,
     pod_group,
     queue,
+    reservation,
     run,
     shape,
     then,

@@ -141,8 +141,10 @@ def test_a_queue_stays_within_its_capability_and_leaves_the_rest_to_others():
 
 def test_a_guarantee_above_the_cluster_keeps_nothing_from_others():
     state = given(node("n", cpu=8_000), shape("s"), queue("mad", guarantee={"cpu": 10**15}), queue("b"))
-    then(state, *[in_queue(f"b{i}", "b") for i in range(8)])
+    then(state, in_queue("m", "mad"), *[in_queue(f"b{i}", "b") for i in range(8)])
     assert len(settle(state)) == 8
+    message = "queue mad: guarantee of cpu 1000000000000000 is above what the cluster has, 8000"
+    assert why(state, "m") == ("InvalidQueue", message)
 
 
 def test_a_pod_that_no_node_can_ever_take_keeps_nothing_from_another_queue_and_is_told_about_nodes():
@@ -229,3 +231,34 @@ def test_a_pod_that_was_deleted_or_placed_is_no_longer_wanted():
     then(state, *[e.PodGone(f"b{i}") for i in range(20)])
     assert len(settle(state)) == 8
     assert shares(state)[1].wanted["a"][state.table.columns["cpu"]] == 8_000
+
+
+queue_specs = st.dictionaries(
+    st.sampled_from("abcd"),
+    st.tuples(st.integers(1, 5), st.one_of(st.none(), st.integers(0, 9)), st.integers(0, 6), st.integers(0, 12)),
+    min_size=1,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@drawn(st.integers(1, 16), queue_specs)
+def test_no_queue_is_above_its_capability_and_none_waits_for_room_that_is_nobodys(cores, specs):
+    """Weight, capability, guarantee (cores) and pods of one core each."""
+    state = given(node("n", cpu=cores * 1_000, memory=1 << 50), shape("s"))
+    for name, (weight, capability, guarantee, _) in specs.items():
+        kept = min(guarantee, capability if capability is not None else guarantee)
+        amounts = {"capability": {"cpu": capability * 1_000}} if capability is not None else {}
+        then(state, queue(name, weight, guarantee={"cpu": kept * 1_000}, **amounts))
+    then(state, *[in_queue(f"{name}{i}", name) for name, spec in sorted(specs.items()) for i in range(spec[3])])
+    settle(state)
+    cpu = state.table.columns["cpu"]
+    used = {name: state.accounts.of(name).get(cpu, 0) for name in specs}
+    free = cores * 1_000 - sum(used.values())
+    right = {n: f for n, f in state.queues.items() if f.guarantee.get("cpu", 0) <= cores * 1_000}
+    kept = {name: max(fact.guarantee.get("cpu", 0) - used[name], 0) for name, fact in right.items()}
+    for name, (_, capability, _, pods) in specs.items():
+        assert capability is None or used[name] <= capability * 1_000
+        waits = pods * 1_000 - used[name]
+        full = capability is not None and used[name] + 1_000 > capability * 1_000
+        if waits and not full and name in right:
+            assert free - sum(amount for other, amount in kept.items() if other != name) < 1_000

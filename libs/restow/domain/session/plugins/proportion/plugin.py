@@ -13,6 +13,7 @@ from restow.contracts.ids import PodUid, ShapeId
 from restow.domain.accounts import DEFAULT_QUEUE, Amounts
 from restow.domain.session import queues
 from restow.domain.session.admission import admission
+from restow.domain.session.framework import Refusal
 from restow.domain.session.jobs import Job
 from restow.domain.session.plugins.proportion.args import Args
 from restow.domain.session.plugins.proportion.shares import Claim, fill
@@ -24,6 +25,7 @@ from restow.domain.session.sums import hopeless, ledger, too_large, totals
 def open(session: Session, args: Args) -> None:
     shares = Shares(session)
     add = session.extensions.add
+    add("jobValid", shares.valid)
     add("queueOrder", shares.order)
     add("overused", shares.overused)
     add("allocatable", shares.allocatable)
@@ -46,6 +48,7 @@ class Shares:
         self._gangs = any(plugin.name == "gang" for tier in session.config.tiers for plugin in tier)
         self._orders: dict[str, int] = {}
         self._large: dict[ShapeId, bool] = {}
+        self._refusals: dict[str, Refusal | None] = {}
         self._least: dict[tuple[str, int], int] = {}
         self._lending: dict[tuple[str, int], int] = {}
         self.deserved: dict[str, Amounts] = {}
@@ -86,16 +89,26 @@ class Shares:
         queue = self._state.queues.get(name)
         return max(queue.weight, 1) if queue is not None else 1
 
+    def _wrong(self, name: str) -> Refusal | None:
+        """Why the queue takes no jobs. One that is guaranteed more than the cluster has would keep all from the others."""
+        if name not in self._refusals:
+            why = queues.refused(self._state, name)
+            queue, columns = self._state.queues.get(name), self._state.table.columns
+            for resource, amount in queue.guarantee.items() if queue is not None else ():
+                there = self._totals.allocatable[columns[resource]] if resource in columns else 0
+                if amount > there and why is None:
+                    said = f"guarantee of {resource} {amount} is above what the cluster has, {there}"
+                    why = Refusal(queues.INVALID, f"queue {name}: {said}")
+            self._refusals[name] = why
+        return self._refusals[name]
+
     def _amounts(self, name: str, what: str) -> Amounts:
-        """Of a queue that is there and right, by column; a guarantee above what the cluster has is none (it is refused)."""
+        """Of a queue that is there and right, by column."""
         queue = self._state.queues.get(name)
-        if queue is None or queues.refused(self._state, name) is not None:
+        if queue is None or self._wrong(name) is not None:
             return {}
         columns = self._state.table.columns
-        amounts = {columns[r]: a for r, a in getattr(queue, what).items() if r in columns}
-        if what == "guarantee" and any(amount > self._totals.allocatable[c] for c, amount in amounts.items()):
-            return {}
-        return amounts
+        return {columns[r]: a for r, a in getattr(queue, what).items() if r in columns}
 
     def _real(self, name: str, guarantee: Amounts, promised: Amounts) -> Amounts:
         """Capability, and what is not guaranteed to others."""
@@ -110,7 +123,7 @@ class Shares:
     def _wants(self, name: str) -> Amounts:
         """What waits in it and may start one day. O(kinds of pods and groups that wait)."""
         state, known = self._state, self._ledger
-        if queues.refused(state, name) is not None:
+        if self._wrong(name) is not None:
             return {}
         wanted = dict(known.waiting.get(name, {}))
         for shape, count in known.kinds.get(name, {}).items():
@@ -129,6 +142,11 @@ class Shares:
         if known is None:
             known = self._large[shape] = too_large(self._state, self._totals, shape)
         return known
+
+    def valid(self, job: Job) -> None:
+        """Raises Refusal."""
+        if (why := self._wrong(job.queue)) is not None:
+            raise Refusal(why.reason, why.message)
 
     # -- what follows ------------------------------------------------------------------------------------------------
 
@@ -162,6 +180,8 @@ class Shares:
         queue, items = job.queue, self._state.vectors[pod.shape].items
         if not queue:
             return ""
+        if job.hold is not None and (why := self._wrong(queue)) is not None:
+            return why.message
         limit, capability = self.limit.get(queue), self.capability.get(queue)
         if not limit and not capability:
             return ""
@@ -205,6 +225,8 @@ class Shares:
         return next(name for name, at in self._state.table.columns.items() if at == column)
 
     def enqueueable(self, job: Job) -> str | bool:
+        if (why := self._wrong(job.queue)) is not None:
+            return why.message
         resource = self._admission.lacking(job, (job.queue,), self.capability.get(job.queue, {}))
         return f"queue {job.queue} has no {resource} left of its capability for the group's minimum" if resource else True
 
