@@ -34,9 +34,9 @@ def test_the_other_kinds(restow, moved):
 def test_kinds_are_understood_in_the_singular_and_short(restow, moved):
     for name in ("pods", "pod", "po", "PODS"):
         assert restow("get", name, "--log", moved).exit_code == 0
-    refused = restow("get", "queues", "--log", moved)
+    refused = restow("get", "weather", "--log", moved)
     assert refused.exit_code == 2
-    assert "'nodes', 'pods', 'reservations', 'migrations'" in refused.output
+    assert "'nodes', 'pods', 'podgroups', 'queues', 'reservations', 'migrations'" in refused.output
 
 
 def test_a_namespace_filters(restow, as_json, moved):
@@ -96,7 +96,7 @@ def test_why_of_a_kind_lists_what_waits(restow, as_json, tmp_path):
     ]
     assert "shop/big  Waiting  0/1 nodes" in restow("why", "pods", "--log", file).output
     text = restow("why", "big", "--log", file).output
-    assert "would fit with a cpu request of at most 4000: 1 nodes" in text
+    assert "would fit with a cpu request of at most 4: 1 node" in text
     assert "no migration needs an explanation" in restow("why", "migration", "--log", file).output
 
 

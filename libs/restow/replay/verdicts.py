@@ -83,8 +83,9 @@ def waiting_lines(verdict: Verdict, ending: str = "would fit with") -> list[str]
     return lines + [relief_line(relief, ending) for relief in verdict.reliefs]
 
 
-def gang_lines(gang: GangFit) -> list[str]:
-    lines = [f"its gang {gang.group} needs {gang.need} at the same time: {gang.ready} ready, {gang.waiting} wait, {gang.fit} of them fit now"]
+def gang_lines(gang: GangFit, who: str = "") -> list[str]:
+    who = who or f"its gang {gang.group}"
+    lines = [f"{who} needs {gang.need} at the same time: {gang.ready} ready, {gang.waiting} wait, {gang.fit} of them fit now"]
     if gang.quota:
         lines.append(f"then: {gang.quota}")
     if gang.first:
@@ -141,7 +142,7 @@ def _group_verdict(state: ClusterState, story: Story, answer: Any) -> None:
         if status.holds is not None and status.holds.type == podgroup_status.UNSCHEDULABLE:
             say(f"waits: {status.holds.message}")
         return
-    for line in gang_lines(answer.gang):
+    for line in gang_lines(answer.gang, "it"):
         say(line)
     if answer.gang.complete and not blocks:
         say("the next session will place it")
