@@ -421,3 +421,18 @@ def test_a_decision_about_what_has_vanished_meanwhile_evicts_nobody():
     then(state, decided)
     assert not state.victims_of
     assert not state.nominations
+
+
+def test_nobody_counts_on_a_place_beside_a_nominated_pod_that_the_two_could_not_share():
+    apart = (PodTerm("kubernetes.io/hostname", LabelSelector({"app": "x"})),)
+    labels = {"app": "x"}
+    state = given(
+        conf(), node("a", labels={"kubernetes.io/hostname": "a"}), shape("x1", priority=1, pod_anti_affinity=apart),
+        shape("x5", priority=5, pod_anti_affinity=apart), shape("x9", priority=9, pod_anti_affinity=apart),
+        pod("old", "x1", "a", labels=labels), pod("new", "x9", labels=labels),
+    )  # fmt: skip
+    assert victims(schedule(state)) == ["old"]
+    then(state, pod("late", "x5", labels=labels))
+    assert [event for event in schedule(state) if not isinstance(event, e.Unfit)] == []
+    then(state, changed("old", node="a", phase="Running", deleting=NOW), e.PodGone("old"))
+    assert schedule(state) == [e.PodPlaced("new", "a")]

@@ -159,3 +159,29 @@ def test_the_plugins_that_share_out_the_cluster_say_who_has_more_than_it_deserve
         schedule(state)
     running = [uid for uid in ("g0", "g1", "g2", "g3") if uid in state.live]
     assert len(running) >= 2
+
+
+def test_with_volcanos_default_tiers_too_a_queue_keeps_what_it_deserves():
+    """The first tier has plugins that vote on victims; those that share out the cluster are in the second one."""
+    actions = tuple(map(ActionConfig, ("enqueue", "allocate", "reclaim")))
+    conf = configured("session", SessionConfig(actions=actions))
+    group = e.PodGroupObserved("default", "m", "uid-m", NOW, "poor", 1, phase="Inqueue")
+    mine = [pod(f"p{i}", "s", annotations={"scheduling.k8s.io/group-name": "m"}) for i in range(4)]
+    theirs = [of_queue(f"g{i}", "greedy", "a") for i in range(2)]
+    others = [of_queue(f"o{i}", "other", "a") for i in range(2)]
+    state = given(conf, node("a", cpu=4_000), S, queue("greedy"), queue("poor"), queue("other", weight=2), *theirs, *others, group, *mine)
+    assert set(victims(schedule(state))) <= {"g0", "g1"}
+    for _ in range(4):
+        going = sorted({*state.victims_of, *(uid for uid, live in state.live.items() if live.deleting)})
+        then(state, *(changed(uid, node="a", phase="Running", deleting=NOW) for uid in going), *map(e.PodGone, going))
+        schedule(state)
+    assert {"o0", "o1"} <= state.live.keys()
+
+
+def test_of_a_queue_that_has_more_the_least_important_pods_go():
+    tiers = ((PluginConfig("proportion"), PluginConfig("predicates"), PluginConfig("priority")),)
+    conf = configured("session", SessionConfig(actions=tuple(map(ActionConfig, ("allocate", "reclaim"))), tiers=tiers))
+    proud = shape("proud", priority=7)
+    theirs = [of_queue(f"g{i}", "greedy", "a", shape="proud" if i < 2 else "s") for i in range(4)]
+    state = given(conf, node("a", cpu=4_000), S, proud, queue("greedy"), queue("poor"), *theirs, *(of_queue(f"p{i}", "poor") for i in range(2)))
+    assert sorted(victims(schedule(state))) == ["g2", "g3"]

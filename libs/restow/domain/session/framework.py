@@ -39,7 +39,8 @@ POINTS = {
     "deallocated": "",
     "charged": "",
 }
-"""Extension point → the switch that turns a plugin off there; events have none."""
+"""Extension point → the switch that turns a plugin off there; events have none. `charged` hears (queue, amounts by column, sign)
+whatever changes what a queue uses; what is said at `queueOrder` must not fall when a queue is charged (`turns.py`)."""
 
 
 Who = PodUid | tuple[ReservationUid, SlotName]
@@ -204,6 +205,11 @@ class Extensions:
     def every_tier(self, point: str, plugin: str) -> bool:
         """Whether this plugin is heard in every tier that has anything to say."""
         return all(any(name == plugin for name, _ in tier) for tier in self._tiers[point] if tier)
+
+    def who_knows(self, point: str, other: str) -> list[Callable[..., Any]]:
+        """The functions at a point of those plugins that have something to say at another one, too."""
+        names = {name for tier in self._tiers[other] for name, _ in tier}
+        return [function for tier in self._tiers[point] for name, function in tier if name in names]
 
     def first(self, point: str, *args: Any) -> Any:
         """The first answer that is not empty: a reason why not."""

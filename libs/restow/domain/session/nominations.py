@@ -92,11 +92,15 @@ def _settle_gang(session: Session, job: Job, pods: list[PodUid]) -> None:
 
 
 def _promise(session: Session) -> None:
-    """Queues are charged for what is held for their pods, and no longer for those that were chosen to go."""
+    """Queues are charged for what is held for their pods, and no longer for those that were chosen to go; to rules the pods
+    are where their room is, so that nobody comes there who could not stay beside them."""
     state = session.state
-    for uid in state.nominations:
+    for uid, nomination in state.nominations.items():
         if uid not in session.placements and uid not in session.ended:
-            session.charge_queue(session.job_for(uid).queue, state.pods[uid].shape, 1)
+            pod = state.pods[uid]
+            session.charge_queue(session.job_for(uid).queue, pod.shape, 1)
+            for rule in session.extensions.filters:
+                rule.placed(pod, state.table.rows[nomination.node], ())
     for uid, victim in state.victims_of.items():
         if victim.by not in session.ended and victim.by not in session.placements:
             charge = state.charges[uid]

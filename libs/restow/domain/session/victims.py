@@ -267,8 +267,16 @@ class Hunt:
 
     def _allowed(self, pod: e.PodObserved, scope: Scope, units: list[Unit]) -> list[Unit]:
         point = "reclaimable" if scope is Scope.OTHERS else "preemptable"
-        pods = [PodUid(unit.who) for unit in units if isinstance(unit.who, str)]
-        allowed = set(self.session.extensions.victims(point, pod.pod, pods)) if pods else set()
+        # A plugin that lets only so many go takes them as they come: the least important first.
+        pods = [PodUid(unit.who) for unit in reversed(units) if isinstance(unit.who, str)]
+        left = self.session.extensions.victims(point, pod.pod, pods) if pods else []
+        if scope is Scope.OTHERS:
+            # In Volcano's default tiers `gang` and `conformance` decide, and those that know what a queue deserves are never
+            # asked. They are here, in whatever tier: no queue is to lose what it deserves.
+            for knows in self.session.extensions.who_knows(point, "overused"):
+                agreed = set(knows(pod.pod, left))
+                left = [uid for uid in left if uid in agreed]
+        allowed = set(left)
         return [unit for unit in units if not isinstance(unit.who, str) or unit.who in allowed]
 
     # -- does it fit -------------------------------------------------------------------------------------------------
