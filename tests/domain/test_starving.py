@@ -311,7 +311,7 @@ def test_the_score_is_exact_for_amounts_of_any_size_and_over_committed_nodes(nod
     for i, idle in enumerate(nodes):
         parts = []
         for at in range(3):
-            free, req = idle[at] - (used if at == 0 and i == 0 else 0), asked[at]
+            free, req = max(idle[at] - (used if at == 0 and i == 0 else 0), 0), asked[at]
             parts.append(0 if not req else 100 - 100 * req // free if req <= free else 100 * free // req - 100)
         found.append(((parts[0] + parts[1]) // 2 + 2 * parts[2]) // 3)
     assert resource_scores(state.table, state.vectors["s"]).tolist() == found

@@ -5,7 +5,7 @@ Jobs are walked in their order. Those ahead that this session has not looked at 
 them can be scheduled now, the starving ones wait for the next session. A job gets what makes it condition-ready, or nothing.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from heapq import nsmallest
 
 from restow.contracts import events as e
@@ -26,15 +26,15 @@ from restow.domain.state import NODE_LOST, ClusterState
 READY, DELETED, DISCARDED = "Ready", "Deleted", "Discarded"
 """Why reservations end: the job is ready without them; it is gone, or too few of its pods are left; it can no longer become
 ready with them."""
-MOST = 100
+MOST = 32
 """Jobs that are looked at closely in one session, so that a decision stays short. What is reserved makes another one due."""
 
 
 def run(session: Session, args: ReserveArgs) -> None:
-    rule, state = of(session), session.state
+    rule = of(session)
     _settle(session, rule)
-    over = Waits.of(state, args.starving_job_time_threshold * 1000).over(session.now)
-    starving = _jobs(session, rule, _first(session, rule, over))
+    waits = Waits.of(session.state, args.starving_job_time_threshold * 1000)
+    starving = _jobs(session, rule, _first(session, rule, waits))
     untried: set[str] = set()
     if any(not members.condition_ready() for members in starving.values()):
         untried = _walk(session, rule, starving, args.reserved_node_percent)
@@ -46,23 +46,16 @@ def deadline(state: ClusterState, args: ReserveArgs, after: Millis) -> Millis | 
     return Waits.of(state, args.starving_job_time_threshold * 1000).next(after)
 
 
-def _first(session: Session, rule: Reserved, over: Iterable[PodUid]) -> list[PodUid]:
+def _first(session: Session, rule: Reserved, waits: Waits) -> list[PodUid]:
     """As many as a session looks at, those that have nothing first. Of pods that are alike a few stand for all, and who will
     never fit anywhere is left out: however many they are, they do not keep others waiting."""
     state = session.state
-    turn = state.turn
-    alike: dict[Hashable, list[PodUid]] = {}
-    for uid in over:
-        pod = state.pods[uid]
-        group = job_of(state, pod)
-        alike.setdefault(group or (pod.shape, pod.pinned_node, uid in rule), []).append(uid)
     found: list[PodUid] = []
-    for key, pods in alike.items():
-        group = job_of(state, state.pods[pods[0]])
-        first = nsmallest(1 if group == key else MOST, pods, key=turn)
-        if group == key or possible(session, state.pods[first[0]]).any():
-            found += first
-    return nsmallest(session.limit, found, key=lambda uid: (uid in rule, turn(uid)))
+    for pods in waits.first(session.now, MOST, rule):
+        pod = state.pods[pods[0]]
+        if job_of(state, pod) is not None or possible(session, pod).any():
+            found += pods
+    return nsmallest(session.limit, found, key=lambda uid: (uid in rule, state.turn(uid)))
 
 
 def _jobs(session: Session, rule: Reserved, pods: Iterable[PodUid]) -> dict[str, Members]:

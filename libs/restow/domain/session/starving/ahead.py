@@ -4,7 +4,7 @@ Everything else that waits was found unfit here, or is withheld (quota, gang, qu
 nowhere cannot be scheduled, whoever it is. So the question costs little unless the limits have cut something off.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 
 from restow.contracts.ids import PodUid
 from restow.domain.session.chances import may_fit
@@ -22,7 +22,7 @@ class Ahead:
         self._session, self._rule = session, rule
         self._known: dict[Hashable, bool] = {}
 
-    def jobs(self, besides: set[str]) -> Iterator[Members]:
+    def jobs(self, besides: Iterable[str]) -> Iterator[Members]:
         """Jobs with pods that were not looked at, BestEffort ones aside; not those with these keys."""
         found: dict[str, None] = dict.fromkeys(besides)
         for uid in self._unseen():
@@ -43,9 +43,8 @@ class Ahead:
                 yield uid
         for under in sorted(state.parked_under):
             pods = state.parked_under[under]
-            left = [uid for uid in pods if uid not in seen and not is_best_effort(state.shapes[state.pods[uid].shape])]
-            if left and may_fit(session, under, pods):
-                yield from left
+            if may_fit(session, under, pods):
+                yield from (uid for uid in pods if uid not in seen and not is_best_effort(state.shapes[state.pods[uid].shape]))
 
     def schedulable(self, members: Members) -> bool:
         """Whether the session could place what makes the job ready, or one more of a job that is. Nothing stays placed."""
@@ -71,7 +70,8 @@ class Ahead:
 
     def _gang(self, members: Members) -> bool:
         session = self._session
-        statement, placed = Statement(session, members.job), []
+        statement = Statement(session, members.job)
+        placed: list[PodUid] = []
         for uid in members.waiting:
             if members.ready(placed):
                 break

@@ -5,6 +5,8 @@ instead of what is idle. They are taken by the score of `resourceNodeOrder`, tie
 take part (rounded up), those with reserved tasks before others, so that no more nodes than that are kept from other jobs.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from restow.contracts import events as e
@@ -73,14 +75,16 @@ class Attempt:
         pod = session.state.pods[uid]
         if is_best_effort(session.state.shapes[pod.shape]) or not self._members.may_place(pod):
             return
-        rows = ranked(session, self._rule, pod, self._percent)
-        for row in rows:
+        rows, keys = taking_part(session, self._rule, pod, self._percent)
+        room = self._rule.leaves_room(session.state.vectors[pod.shape], rows)
+        for row in in_order(rows[room], keys):
             if self._goes(pod, row, self._promised_on(row)):
                 return
-        for row in rows:
-            lower = self._lower(row)
-            if lower and self._goes_instead(pod, row, lower):
-                return
+        if min(map(session.job_priority, self._rule.tasks()), default=self._members.job.priority) < self._members.job.priority:
+            for row in in_order(rows[self._rule.mask[rows]], keys):
+                lower = self._lower(row)
+                if lower and self._goes_instead(pod, row, lower):
+                    return
 
     def _promised_on(self, row: int) -> list[Vector]:
         state = self._session.state
@@ -131,21 +135,27 @@ class Attempt:
         return False
 
 
-def ranked(session: Session, rule: Reserved, pod: e.PodObserved, percent: int) -> list[int]:
-    """The rows that take part for this task, the best first."""
+def taking_part(session: Session, rule: Reserved, pod: e.PodObserved, percent: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows that take part for this task, and the keys of all rows `(nodes,) int64`: the best one has the greatest, and no
+    two are equal."""
     rows = np.flatnonzero(possible(session, pod))
-    if not len(rows):
-        return []
     table = session.state.table
-    scores = np.zeros(len(table.names), np.int64)
+    keys = np.zeros(len(table.names), np.int64)
     for score in session.extensions.at("resourceNodeOrder"):
-        scores = scores + score(pod)
-    rows = rows[np.lexsort((table.rank[rows], -scores[rows]))]
+        keys = keys + score(pod)
+    keys = keys * (len(keys) + 1) + (len(keys) - table.rank)
     most = -(-len(rows) * percent // 100)
     if most < len(rows):
-        first = rows[np.argsort(~rule.mask[rows], kind="stable")][:most]
-        rows = rows[np.isin(rows, first)]
-    return rows.tolist()
+        rows = rows[np.lexsort((-keys[rows], ~rule.mask[rows]))][:most]
+    return rows, keys
+
+
+def in_order(rows: np.ndarray, keys: np.ndarray) -> Iterator[int]:
+    """The best first; the others are sorted only for who asks for them."""
+    if len(rows):
+        best = int(rows[keys[rows].argmax()])
+        yield best
+        yield from (row for row in rows[np.argsort(-keys[rows])].tolist() if row != best)
 
 
 def possible(session: Session, pod: e.PodObserved) -> np.ndarray:

@@ -35,6 +35,7 @@ class Reserved:
         self._at: dict[PodUid, int] = {}
         self._on: dict[int, dict[PodUid, None]] = {}
         self._placed: set[PodUid] = set()
+        self._asked = np.zeros(state.table.free.shape, np.int64)
         self.mask = np.zeros(len(state.table.names), bool)
         """`(nodes,) bool`: rows with reserved tasks."""
         for pod, node in state.reserved_tasks.items():
@@ -42,7 +43,7 @@ class Reserved:
 
     # -- who is reserved where ---------------------------------------------------------------------------------------
 
-    def __contains__(self, pod: PodUid) -> bool:
+    def __contains__(self, pod: object) -> bool:
         return pod in self._at
 
     def tasks(self) -> list[PodUid]:
@@ -51,6 +52,11 @@ class Reserved:
 
     def row(self, pod: PodUid) -> int:
         return self._at[pod]
+
+    def leaves_room(self, v: Vector, rows: np.ndarray) -> np.ndarray:
+        """`(rows,) bool`: where what is reserved and this request are no more than the node has; devices are not looked at."""
+        left = self._state.table.allocatable[rows[:, None], v.columns] - self._asked[rows[:, None], v.columns]
+        return np.asarray((left >= v.amounts).all(axis=1))
 
     def on(self, row: int) -> list[PodUid]:
         """The tasks reserved on a row that are not placed in this session, in their turns: by priority, then as the log saw
@@ -61,13 +67,21 @@ class Reserved:
         self._at[pod] = row
         self._on.setdefault(row, {})[pod] = None
         self.mask[row] = True
+        self._ask(pod, 1)
 
     def release(self, pod: PodUid) -> None:
+        self._ask(pod, -1)
+        self._placed.discard(pod)
         row = self._at.pop(pod)
         del self._on[row][pod]
         if not self._on[row]:
             del self._on[row]
             self.mask[row] = False
+
+    def _ask(self, pod: PodUid, sign: int) -> None:
+        if pod not in self._placed:
+            v = self._state.vectors[self._state.pods[pod].shape]
+            self._asked[self._at[pod], v.columns] += v.amounts * sign
 
     # -- the filter --------------------------------------------------------------------------------------------------
 
@@ -96,10 +110,13 @@ class Reserved:
 
     def placed(self, pod: PodObserved, row: int, volumes: Any) -> None:
         if pod.pod in self._at:
+            self._ask(pod.pod, -1)
             self._placed.add(pod.pod)
 
     def removed(self, pod: PodObserved, row: int) -> None:
-        self._placed.discard(pod.pod)
+        if pod.pod in self._placed:
+            self._placed.discard(pod.pod)
+            self._ask(pod.pod, 1)
 
     def vacated(self, who: Any) -> None: ...
     def restored(self, who: Any) -> None: ...

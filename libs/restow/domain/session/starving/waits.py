@@ -1,10 +1,13 @@
 """Who waits since when: the pods whose jobs were created longer ago than a threshold, and when the next one joins them.
 
-Kept in `state.memo` and refreshed by what has moved, so that asking costs nothing for what waits for less long. Only an
-index: it may name too many, never too few, and who asks looks at each again.
+Kept in `state.memo` and refreshed by what has moved, so that neither those that wait for less long nor the many that are
+alike cost anything when it is asked. It never names too few; who asks looks at each again.
 """
 
+from bisect import insort
+from collections.abc import Container, Hashable
 from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 from restow.contracts.ids import Millis, PodUid
 from restow.domain.session.jobs import job_of
@@ -14,15 +17,17 @@ SLACK = 1_000
 """Entries of pods that wait no longer which may be kept beyond as many as there are others."""
 
 
-def created(state: ClusterState, pod: PodUid) -> Millis:
-    """When its job was created: its PodGroup, or itself."""
-    group = job_of(state, state.pods[pod])
-    known = state.pod_groups.get(group) if group is not None else None
-    return state.pods[pod].created if known is None else known.created
+class Entry(NamedTuple):
+    """`since`: when the job was created, a PodGroup or the pod itself. `turn` and `kind`: as the state had them."""
+
+    since: Millis
+    turn: int
+    kind: Hashable
 
 
 class Waits:
-    """`threshold` in milliseconds. A job is over it strictly after `created + threshold`."""
+    """`threshold` in milliseconds. A job is over it strictly after `since + threshold`. `_over` has the pods that are, by kind,
+    in their turns."""
 
     def __init__(self, state: ClusterState, threshold: int) -> None:
         self._state, self.threshold = state, threshold
@@ -38,38 +43,66 @@ class Waits:
             known._refresh()
         return known
 
-    def over(self, now: Millis) -> list[PodUid]:
-        """Pods of jobs that have waited for longer."""
+    def first(self, now: Millis, most: int, besides: Container[PodUid]) -> list[list[PodUid]]:
+        """Of each kind of pods over the threshold, one for a gang, else as many as are named besides and `most` more."""
         self._pass(now)
-        waits = self._state.awaits_placement
-        for pod in [pod for pod in self._over if not waits(pod)]:
-            del self._over[pod], self._since[pod]
-        return [pod for pod in self._over if self._since[pod] + self.threshold < now]
+        found: list[list[PodUid]] = []
+        for kind, several in list(self._over.items()):
+            pods: list[PodUid] = []
+            left, at = most, 0
+            while at < len(several) and left:
+                turn, pod = several[at]
+                entry = self._entries.get(pod)
+                if entry is None or (entry.turn, entry.kind) != (turn, kind) or not self._state.awaits_placement(pod):
+                    del several[at]
+                    if entry is not None and (entry.turn, entry.kind) == (turn, kind):
+                        del self._entries[pod]
+                    continue
+                at += 1
+                if entry.since + self.threshold < now:
+                    pods.append(pod)
+                    left -= pod not in besides
+                    if not _is_single(kind):
+                        break
+            if pods:
+                found.append(pods)
+            if not several:
+                del self._over[kind]
+        return found
 
     def next(self, after: Millis) -> Millis | None:
         """When the first one that is not over the threshold at `after` will be; None where nothing waits."""
         self._pass(after)
         return Millis(self._heap[0][0] + self.threshold + 1) if self._heap else None
 
+    def _entry(self, pod: PodUid) -> Entry:
+        state, fact = self._state, self._state.pods[pod]
+        group = job_of(state, fact)
+        known = state.pod_groups.get(group) if group is not None else None
+        return Entry(
+            fact.created if known is None else known.created, state.turn(pod), group or (fact.shape, fact.pinned_node, "")
+        )
+
     def _pass(self, now: Millis) -> None:
         """Those at the top of the heap that are over the threshold, or do not wait any more, leave it."""
         while self._heap:
-            since, pod = self._heap[0]
-            current = self._since.get(pod) == since and pod not in self._over
-            if current and not self._state.awaits_placement(pod):
-                del self._since[pod]
-            elif current and since + self.threshold < now:
-                self._over[pod] = None
-            elif current:
-                return
+            since, turn, pod = self._heap[0]
+            entry = self._entries.get(pod)
+            if entry is not None and entry[:2] == (since, turn):
+                if not self._state.awaits_placement(pod):
+                    del self._entries[pod]
+                elif since + self.threshold < now:
+                    insort(self._over.setdefault(entry.kind, []), (turn, pod))
+                else:
+                    return
             heappop(self._heap)
 
     def _rebuild(self) -> None:
         state = self._state
         self._position = state.moved.position
-        self._over: dict[PodUid, None] = {}
-        self._since = {pod: created(state, pod) for pod in (*state.queue, *state.parked, *state.nominations)}
-        self._heap = [(since, pod) for pod, since in self._since.items()]
+        self._over: dict[Hashable, list[tuple[int, PodUid]]] = {}
+        self._entries = {pod: self._entry(pod) for pod in (*state.queue, *state.parked, *state.nominations)}
+        self._heap = [(entry.since, entry.turn, pod) for pod, entry in self._entries.items()]
         heapify(self._heap)
 
     def _refresh(self) -> None:
@@ -82,9 +115,13 @@ class Waits:
         for pod in moved:
             if isinstance(pod, tuple) or not state.awaits_placement(pod):
                 continue
-            since = created(state, pod)
-            if self._since.get(pod) != since:
-                self._over.pop(pod, None)
-                self._since[pod] = since
-                heappush(self._heap, (since, pod))
+            entry = self._entry(pod)
+            if self._entries.get(pod) != entry:
+                self._entries[pod] = entry
+                heappush(self._heap, (entry.since, entry.turn, pod))
         return None
+
+
+def _is_single(kind: Hashable) -> bool:
+    """Of pods on their own; a gang's kind is its group, of two parts."""
+    return isinstance(kind, tuple) and len(kind) == 3

@@ -34,8 +34,9 @@ def resource_scores(table: NodeTable, v: Vector) -> np.ndarray:
 
 
 def _score(idle: np.ndarray, asked: int) -> np.ndarray:
-    """Of one resource. Facts may over-commit a node: idle may be below zero."""
-    if asked >= _FITS or (idle.size and int(np.abs(idle).max()) >= _FITS):
+    """Of one resource: -100 to 100. Facts may over-commit a node: then nothing is idle."""
+    idle = np.maximum(idle, 0)
+    if asked >= _FITS or (idle.size and int(idle.max()) >= _FITS):
         idle = idle.astype(object)
     fits = 100 - 100 * asked // np.maximum(idle, 1)
     return np.where(idle >= asked, fits, 100 * idle // asked - 100).astype(np.int64)
