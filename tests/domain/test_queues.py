@@ -27,6 +27,8 @@ from restow.domain import session
 from restow.domain.config import PluginConfig, SessionConfig
 from restow.domain.groups import group_of
 from restow.domain.session import quotas, sums
+from restow.domain.session.registry import open_session
+from restow.domain.session.turns import Turns
 
 decider = session.decider
 
@@ -95,6 +97,28 @@ def test_a_queue_loses_only_what_it_is_above_in_and_what_helps():
     assert not quotas.may_lose({0: 5}, ((0, 2),), {0: 4}, [0])
     assert not quotas.may_lose({0: 5, 1: 1}, ((0, 1),), {0: 4, 1: 4}, [1])
     assert quotas.may_lose({0: 5, 1: 1}, ((0, 1), (1, 1)), {0: 4, 1: 4}, [0, 1])
+
+
+# -- turns -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plugin", ["proportion", "capacity"])
+@settings(max_examples=60, deadline=None)
+@drawn(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([1, 1, 1, -1]), st.booleans()), max_size=25))
+def test_whose_turn_it_is_is_found_as_if_all_were_asked(plugin, happened):
+    conf = configured("session", SessionConfig(tiers=((PluginConfig(plugin),),)))
+    tree = {"c": "p", "d": "p"} if plugin == "capacity" else {}
+    facts = [queue(name, at + 1, deserved={"cpu": 1_000 * at}, parent=tree.get(name, "")) for at, name in enumerate("abcdp")]
+    state = given(conf, node("n", cpu=12_000), shape("s"), *facts, *[in_queue(f"{name}{i}", name) for name in "abcd" for i in range(9)])
+    opened = open_session(state, NOW, 1_000)
+    left = dict.fromkeys("abcd")
+    turns = Turns(opened, left)
+    for name, sign, goes in happened:
+        opened.charge_queue(name, "s", sign)
+        if goes and len(left) > 1:
+            left.pop(name, None)
+        assert turns.first() == min(left, key=lambda q: (*opened.extensions.key("queueOrder", q), q))
+    opened.close()
 
 
 # -- sums ------------------------------------------------------------------------------------------------------------

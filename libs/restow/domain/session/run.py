@@ -86,11 +86,15 @@ class Session:
         """Pods whose nomination this session has ended."""
         self.coming: Any = None
         """What rows will have free besides, once somebody has asked (`coming.of`)."""
+        self.lowered = 0
+        """How often something was taken back from what a queue uses."""
         self.shared: dict[str, Any] = {}
         """What several plugins of this session use."""
         self._jobs: dict[PodUid, Job] = {}
         self.handing_over = False
         """Whether the action `reserve` has come before `allocate`."""
+        self.admitting = False
+        """Whether the action `enqueue` has come."""
         self.extensions = Extensions()
         self._reasons: dict[Kind, tuple[int, tuple[int, dict[str, int]]]] = {}
         self.offers = Offers(state, self.admits)
@@ -282,6 +286,8 @@ class Session:
         used = self.usage(queue)
         for column, amount in items:
             used[column] = used.get(column, 0) + amount * sign
+        if sign < 0:
+            self.lowered += 1
         for heard in self.extensions.at("charged"):
             heard(queue, items, sign)
 

@@ -12,16 +12,17 @@ from restow.domain.session.jobs import UNSCHEDULABLE, Job
 from restow.domain.session.requests import is_best_effort
 from restow.domain.session.run import Session
 from restow.domain.session.statement import Statement
+from restow.domain.session.turns import Turns
 
 Heap = list[tuple[tuple, Job]]
 
 
 def run(session: Session, args: Any) -> None:
     heaps = _by_queue(session)
-    extensions = session.extensions
+    turns = Turns(session, heaps)
     while heaps and len(session.events) < session.limit:
-        name = min(heaps, key=lambda q: (*extensions.key("queueOrder", q), q)) if len(heaps) > 1 else next(iter(heaps))
-        if reason := extensions.first("overused", name) if name else None:
+        name = turns.first()
+        if reason := session.extensions.first("overused", name) if name else None:
             for _, job in sorted(heaps.pop(name), key=lambda item: item[0]):
                 if job.hold is None:
                     session.withhold(job, "QueueOverused", reason)
@@ -45,11 +46,18 @@ def _by_queue(session: Session) -> dict[str, Heap]:
     """Migration holds are in no queue (DESIGN 5); their heap is the first to be served."""
     heaps: dict[str, Heap] = {}
     for job in (*holds.jobs(session), *session.jobs):
-        if job.hold is not None or (job.tasks and valid(session, job)):
+        if job.hold is not None or (job.tasks and admitted(session, job) and valid(session, job)):
             heaps.setdefault(job.queue, []).append((_key(session, job), job))
     for heap in heaps.values():
         heapify(heap)
     return dict(sorted(heaps.items()))
+
+
+def admitted(session: Session, job: Job) -> bool:
+    """Whether the job does not wait for an action `enqueue` that comes later: it says why the job waits, if it does."""
+    if session.admitting or job.group not in session.state.unqueued:
+        return True
+    return all(action.name != "enqueue" for action in session.config.actions)
 
 
 def valid(session: Session, job: Job) -> bool:
