@@ -143,6 +143,15 @@ def test_a_group_that_is_not_let_in_says_why():
     assert "queue q: capability cpu 2 more" in reliefs(verdict)
 
 
+def test_a_gang_that_its_quota_has_no_room_for_as_a_whole_says_how_much_is_missing():
+    state = given(conf(), node("a"), shape("s", cpu=800), queue("q", capability={"cpu": 2_000}), in_queue("old", "q", node="a"))
+    then(state, pod_group("g", "q", need=2), member("m0", "g"), member("m1", "g"))
+    verdict = explain(state, "m0")
+    assert verdict.blocks == ()
+    assert (verdict.gang.fit, "queue q" in verdict.gang.quota) == (1, True)
+    assert "queue q: capability cpu 400m more" in reliefs(verdict)
+
+
 # -- rules about what runs -----------------------------------------------------------------------------------------------
 
 

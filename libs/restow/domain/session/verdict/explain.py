@@ -13,7 +13,8 @@ from restow.domain.session.jobs import UNSCHEDULABLE, Job, gang, job_of, single
 from restow.domain.session.registry import acting, open_session
 from restow.domain.session.run import Session
 from restow.domain.session.verdict import gangs, nodes
-from restow.domain.session.verdict.blocks import blocks
+from restow.domain.session.verdict.blocks import QUOTA, blocks
+from restow.domain.session.verdict.quota import for_gang
 from restow.domain.session.verdict.quota import reliefs as quota_reliefs
 from restow.domain.session.verdict.values import Block, GangFit, Nominee, Relief, Verdict
 from restow.domain.state import OVER, ClusterState
@@ -92,6 +93,8 @@ def _waiting(session: Session, pod: e.PodObserved) -> Verdict:
             if not fit.complete:
                 reliefs += gangs.more_nodes(session, job, fit, unfit)
         if not fit.complete:
+            if fit.quota and all(block.reason != QUOTA for block in found):
+                reliefs += for_gang(session, job)
             reliefs += gangs.smaller(session, job, fit)
     return Verdict(
         pod.pod,

@@ -1,7 +1,7 @@
 """What would have to change about a group or a queue: supposed in a draft, and decided again, so that only what really helps
 is named."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from restow.domain.session.plugins.gang.plugin import MISSING, NOT_ENOUGH
 from restow.domain.session.queue_status import above, used
 from restow.domain.session.registry import open_session
 from restow.domain.session.run import Session
+from restow.domain.session.verdict import gangs
 from restow.domain.session.verdict.blocks import OVERUSED, QUOTA, blocks
 from restow.domain.session.verdict.values import Block, Relief
 from restow.domain.state import ClusterState
@@ -41,13 +42,33 @@ def reliefs(session: Session, job: Job, pod: PodObserved, found: Sequence[Block]
             yield Relief(f"a minMember of at most {have}")
     for reason in _OF_QUEUES:
         if reason in reasons:
-            yield from _capability(session, job, pod, reason)
+            helps = _Unblocked(job, pod, reason)
+            yield from _capability(session, job, _wanted(session, job, pod, reason), helps)
 
 
-def _capability(session: Session, job: Job, pod: PodObserved, reason: str) -> Iterator[Relief]:
-    """Of its queue, or of one above it: so much more, alone, and it is not refused for this reason."""
+def for_gang(session: Session, job: Job) -> Iterator[Relief]:
+    """Where each of its pods has its quota and all of them together have not."""
+
+    def helps(what_if: Session) -> bool:
+        with gangs.placed(what_if, job, []) as fit:
+            return not fit.quota
+
+    yield from _capability(session, job, _wanted(session, job, session.state.pods[job.tasks[0]], QUOTA), helps)
+
+
+class _Unblocked:
+    """Whether a reason is not given any more."""
+
+    def __init__(self, job: Job, pod: PodObserved, reason: str) -> None:
+        self._job, self._pod, self._reason = job, pod, reason
+
+    def __call__(self, what_if: Session) -> bool:
+        return all(block.reason != self._reason for block in blocks(what_if, self._job, self._pod))
+
+
+def _capability(session: Session, job: Job, wanted: Amounts, helps: Callable[[Session], bool]) -> Iterator[Relief]:
+    """Of its queue, or of one above it: so much more, alone, and it helps."""
     state = session.state
-    wanted = _wanted(session, job, pod, reason)
     names = {column: name for name, column in state.table.columns.items()}
     for name in (job.queue, *above(state, job.queue)):
         fact = state.queues.get(name)
@@ -62,7 +83,7 @@ def _capability(session: Session, job: Job, pod: PodObserved, reason: str) -> It
             continue
         raised = replace(fact, capability={r: amount + more.get(r, 0) for r, amount in fact.capability.items()})
         with supposed(state, (state.queues, name, raised)) as what_if:
-            if all(block.reason != reason for block in blocks(what_if, job, pod)):
+            if helps(what_if):
                 said = " and ".join(f"{r} {format_resource(r, amount)} more" for r, amount in more.items())
                 yield Relief(f"queue {name}: capability {said}")
 
