@@ -124,10 +124,22 @@ def test_the_reason_is_volcanos_and_counts_after_room():
 def test_who_asks_for_a_gpu_takes_what_it_needs_and_so_makes_room_for_others():
     state = given(keeping(), gpu_node(8_000, 2), shape("s"), shape("g", gpu=(1, 1000)), pod("p"))
     assert placed(state) == {}
+    settle(state)
     then(state, pod("worker", "g"))
     assert placed(state) == {"worker": "a"}
     assert session.decider.due(state, NOW + 1) is not None
     assert placed(state) == {"worker": "a", "p": "a"}
+    settle(state)
+
+
+def settle(state) -> None:
+    """Sessions until none is due."""
+    for now in range(NOW + 1, NOW + 5):
+        command = session.decider.due(state, now)
+        if command is None:
+            return
+        run(state, session.decider, command)
+    raise AssertionError("a session is due again and again")
 
 
 def test_nodes_without_the_resource_are_for_everybody():

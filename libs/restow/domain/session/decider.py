@@ -8,6 +8,7 @@ from restow.contracts.ids import Family, Millis, PodUid
 from restow.domain import volumes
 from restow.domain.effects import Bind, BindClaim, Effect, EvictVictim, TellNominated, TellUnschedulable
 from restow.domain.session import closing, opening, statuses
+from restow.domain.session.framework import LOOSENED
 from restow.domain.session.nominations import refuse, settle_nominations
 from restow.domain.session.registry import open_session, run_actions
 from restow.domain.session.releases import rejections, releases
@@ -98,6 +99,9 @@ def schedule(state: ClusterState, now: Millis, limit: int) -> list[e.Event]:
         closing.say(session)
     finally:
         session.close()
+    if session.placements and any(rule.stage in LOOSENED for rule in session.extensions.filters):
+        # Who waits for that is looked at once more, although no room has come.
+        state.memo.pop("session-epoch", None)
     if not session.events and state.memo.get("session-asked", (None, 0))[0] == epoch:
         state.memo["session-epoch"] = epoch
     return session.events

@@ -106,6 +106,8 @@ class VolumeChooser(Protocol):
 
 STAGES = ("reserved", "window", "ports", "room", "proportional", "numa", "volumes", "spread", "affinity")
 """The order in which rules are asked and reasons are counted: a node counts for the first that removes it."""
+LOOSENED = frozenset({"window", "proportional"})
+"""Rules that a placement may loosen for others: the last reserve task of a window, a pod that takes an idle GPU."""
 
 
 class Refusal(Exception):
