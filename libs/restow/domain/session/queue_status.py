@@ -74,7 +74,14 @@ def group_queue(state: ClusterState, group: Group) -> str:
 
 def status(state: ClusterState, queue: str, counted: Tally) -> QueueStatus:
     counts = counted.counts(state, queue)
-    return QueueStatus(*(counts[phase] for phase in PHASES), allocated=quantities(state, used(state, queue)))
+    return QueueStatus(
+        pending=counts["Pending"],
+        inqueue=counts["Inqueue"],
+        running=counts["Running"],
+        unknown=counts["Unknown"],
+        completed=counts["Completed"],
+        allocated=quantities(state, used(state, queue)),
+    )
 
 
 def used(state: ClusterState, queue: str) -> Amounts:

@@ -2,6 +2,7 @@
 be bound, since their volumes are not what was chosen."""
 
 from heapq import nsmallest
+from typing import cast
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
@@ -36,14 +37,12 @@ class _Rejections:
             self._at = at
             return
         moved = state.moved.since(self._at[2])
-        again = state.binding if moved is None or at[:2] != self._at[:2] else dict.fromkeys(moved)
+        again: dict = state.binding if moved is None or at[:2] != self._at[:2] else dict.fromkeys(moved)
         self._at = at
-        for pod in [pod for pod in self.found if pod not in state.binding]:
-            del self.found[pod]
-        for pod in again:
-            self.found.pop(pod, None)  # type: ignore[call-overload]
-            if pod in state.binding and (reason := rejected(state, pod)):  # type: ignore[arg-type]
-                self.found[pod] = reason  # type: ignore[index]
+        self.found = {pod: reason for pod, reason in self.found.items() if pod in state.binding and pod not in again}
+        for who in again:
+            if who in state.binding and (reason := rejected(state, pod := cast(PodUid, who))):
+                self.found[pod] = reason
 
 
 def rejections(state: ClusterState) -> dict[PodUid, str]:

@@ -27,7 +27,8 @@ def placed(session: Session, job: Job, unfit: list[PodUid]) -> Iterator[GangFit]
     others."""
     state, extensions = session.state, session.extensions
     statement = Statement(session, job)
-    first, nodes, reasons, quota = "", 0, {}, ""
+    first, nodes, quota = "", 0, ""
+    reasons: dict[str, int] = {}
     for uid in job.tasks:
         pod = state.pods[uid]
         if session.handing_over and session.offers and statement.hand_over(pod):
