@@ -109,12 +109,12 @@ def test_a_volume_with_zones_is_used_in_these_zones(zones, excluded):
     assert fails(state) == ({v.ZONE: excluded} if excluded else {})
 
 
-def test_a_node_without_zone_labels_is_in_every_zone_and_an_old_one_has_the_old_label():
-    state = given(
-        [node("bare"), node("old", labels={"failure-domain.beta.kubernetes.io/zone": "a"}), node("new", labels={ZONE: "b"})],
-        [*CLASSES, shape("s"), claim("c", volume="v"), volume("v", claim="c", zones={ZONE: "a"}), user("c")],
-    )
-    assert fails(state) == {v.ZONE: ["new"]}
+def test_a_node_without_zone_labels_is_in_every_zone_and_a_volumes_old_label_means_a_nodes_new_one():
+    old = "failure-domain.beta.kubernetes.io/zone"
+    nodes = [node("bare"), node("old", labels={old: "a"}), node("new", labels={ZONE: "a"}), node("other", labels={ZONE: "b"})]
+    for label, excluded in ((old, ["other"]), (ZONE, ["old", "other"])):
+        facts = [*CLASSES, shape("s"), claim("c", volume="v"), volume("v", claim="c", zones={label: "a"}), user("c")]
+        assert fails(given(nodes, facts)) == {v.ZONE: excluded}
 
 
 def test_a_read_write_once_pod_claim_is_one_pods_alone():

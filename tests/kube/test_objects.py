@@ -278,15 +278,13 @@ def test_a_csi_volume_in_full():
     [
         ({"other": "x"}, {}),
         ({"topology.kubernetes.io/zone": "a", "x": "y"}, {"topology.kubernetes.io/zone": "a"}),
-        ({"failure-domain.beta.kubernetes.io/zone": "a__b"}, {"topology.kubernetes.io/zone": "a__b"}),
-        ({"failure-domain.beta.kubernetes.io/region": "eu"}, {"topology.kubernetes.io/region": "eu"}),
         (
-            {"topology.kubernetes.io/zone": "new", "failure-domain.beta.kubernetes.io/zone": "old"},
-            {"topology.kubernetes.io/zone": "new"},
+            {"failure-domain.beta.kubernetes.io/zone": "a__b", "failure-domain.beta.kubernetes.io/region": ""},
+            {"failure-domain.beta.kubernetes.io/zone": "a__b"},
         ),
     ],
 )
-def test_zones_of_a_volume_have_todays_names(labels, zones):
+def test_zones_of_a_volume_are_its_labels_old_and_new(labels, zones):
     assert fact(d.VOLUMES, meta={"labels": labels}, spec={}).zones == zones
 
 

@@ -196,10 +196,10 @@ def astuple(result: Result) -> tuple[dict, dict, dict]:
 
 
 def unready_first(world: World, job: Job) -> tuple:
-    """Plugin gang: among equal priorities, gangs that are not ready yet come before those that are, and before lone pods,
-    which are never short of members."""
+    """Plugin gang: among equal priorities, what is not complete (a lone pod that waits is a gang of one) comes before more
+    pods of gangs that are."""
     group = world.groups.get(job.group)
-    unready = group is not None and not enough(group, members(world, job.group))
+    unready = group is None or not enough(group, members(world, job.group))
     return -job.priority, not unready, job.arrival
 
 

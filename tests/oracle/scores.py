@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from oracle.matching import node_term, tolerated
 from oracle.world import GPU, World
 from restow.contracts import events as e
 
@@ -36,9 +37,46 @@ def binpack(world: World, pod: e.PodObserved, node: e.NodeObserved) -> int:
     return free_share(world, pod, node, WEIGHTS, packing=True)
 
 
-def least_requested(world: World, pod: e.PodObserved, node: e.NodeObserved) -> int:
-    """Plugin nodeorder, `leastrequested` alone: all resources weigh the same."""
-    return free_share(world, pod, node, {"cpu": 1, "memory": 1, GPU: 1}, packing=False)
+def nodeorder(least: int, most: int, balanced: int) -> Score:
+    """Plugin nodeorder's three scores by what is left: the mean share free (least), used (most), and full marks less half the
+    distance between the emptiest and the fullest resource (balanced). Resources are cpu, memory and, for pods that want
+    some, devices."""
+
+    def score(world: World, pod: e.PodObserved, node: e.NodeObserved) -> int:
+        shape = world.shape(pod)
+        left = []
+        for resource in ("cpu", "memory", GPU):
+            have = node.allocatable.get(resource, 0)
+            if have and (resource != GPU or shape.devices):
+                left.append(max(world.free(node.name, resource) - shape.requests.get(resource, 0), 0) * SCALE // have)
+        if not left:
+            return 0
+        mean = sum(left) // len(left)
+        return least * mean + most * (SCALE - mean) + balanced * (SCALE - (max(left) - min(left)) // 2)
+
+    return score
+
+
+def preferred(weight: int) -> Score:
+    """Plugin nodeorder: the weights of the preferred terms that match, of all."""
+
+    def score(world: World, pod: e.PodObserved, node: e.NodeObserved) -> int:
+        terms = [t for t in world.shape(pod).node_preferences if t.weight > 0]
+        liked = sum(t.weight for t in terms if node_term(t.term, node))
+        return liked * SCALE // sum(t.weight for t in terms) * weight if terms else 0
+
+    return score
+
+
+def untainted(weight: int) -> Score:
+    """Plugin nodeorder: full marks without a soft taint that the pod does not tolerate, half with one, a third with two."""
+
+    def score(world: World, pod: e.PodObserved, node: e.NodeObserved) -> int:
+        soft = [t for t in node.taints if t.effect == "PreferNoSchedule"]
+        bad = sum(not tolerated(world.shape(pod).tolerations, t) for t in soft)
+        return SCALE // (1 + bad) * weight
+
+    return score
 
 
 def best_fit(world: World, pod: e.PodObserved, node: e.NodeObserved) -> int:

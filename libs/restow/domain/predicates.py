@@ -233,6 +233,9 @@ def room_reasons(state: ClusterState, v: Vector) -> list[tuple[str, np.ndarray]]
     return short
 
 
+AND = "\n"
+"""Between reasons that a node fails by at once, each of which counts it."""
+
 Found = Sequence[tuple[str, Sequence[tuple[str, np.ndarray]]]]
 """(stage, its (reason, rows that fail)) of rules that depend on what runs, in the order in which they are asked."""
 BEFORE_ROOM = frozenset({"reserved", "window", "ports"})
@@ -272,6 +275,8 @@ def reasons(
 def _count(counts: Counter[str], left: np.ndarray, failing: Sequence[tuple[str, np.ndarray]]) -> np.ndarray:
     """The rows that pass, with those that do not counted for the first that fails."""
     for reason, rows in failing:
-        counts[reason] += int((left & rows).sum())
-        left = left & ~rows
+        if count := int((left & rows).sum()):
+            for one in reason.split(AND):
+                counts[one] += count
+            left = left & ~rows
     return left

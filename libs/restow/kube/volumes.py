@@ -19,10 +19,11 @@ OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
 """Older than the field, and stronger than it (`component-helpers/storage/volume`)."""
 _DEFAULT_CLASS = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
 _ZONES = (
-    ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
-    ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"),
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
 )
-"""The label as it is now, and its name before 1.17."""
 
 
 def claim_fact(claim: w.Claim) -> e.ClaimObserved:
@@ -111,9 +112,4 @@ def _storage(amounts: Mapping[str, wire.Quantity] | None, path: str) -> int:
 
 
 def _zones(labels: Mapping[str, str]) -> dict[str, str]:
-    found = {}
-    for now, before in _ZONES:
-        value = labels.get(now) or labels.get(before)
-        if value:
-            found[now] = value
-    return found
+    return {label: labels[label] for label in _ZONES if labels.get(label)}

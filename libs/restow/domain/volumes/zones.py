@@ -7,11 +7,12 @@ import numpy as np
 from restow.contracts.events import VolumeObserved
 from restow.domain.volumes.nodes import Nodes
 
-_BEFORE = {
-    "topology.kubernetes.io/zone": "failure-domain.beta.kubernetes.io/zone",
-    "topology.kubernetes.io/region": "failure-domain.beta.kubernetes.io/region",
+_NOW = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
 }
-"""The label as it is now, which facts about volumes use, and its name before 1.17, which an old node may have."""
+"""The label's name before 1.17, which an old volume may have, and as nodes have it now: without the old one, a node is asked
+for the present one. Never the other way round."""
 _BETWEEN = "__"
 """Between the zones of a volume that is in several."""
 
@@ -24,16 +25,16 @@ def zone_conflicts(nodes: Nodes, volumes: Sequence[VolumeObserved]) -> np.ndarra
     if not wanted:
         return failing
     somewhere = np.zeros(len(nodes), bool)
-    for key in (*_BEFORE, *_BEFORE.values()):
+    for key in (*_NOW, *_NOW.values()):
         for rows in nodes.having(key).values():
             somewhere[list(rows)] = True
     for key, value in sorted(wanted):
         accepted = {zone.strip() for zone in value.split(_BETWEEN)}
         there = np.zeros(len(nodes), bool)
-        for label in (_BEFORE.get(key), key):
+        for label in (_NOW.get(key), key):
             having = nodes.having(label) if label else {}
             for zone, rows in having.items():
-                # The present name of the label wins where a node has both.
+                # The volume's own label wins where a node has both.
                 there[list(rows)] = zone in accepted
         failing |= ~there
     return failing & somewhere

@@ -1,7 +1,7 @@
 """Plugin `gang`: a PodGroup's pods start together. At least `minMember`, and of each task `minTaskMember`, or none.
 
-Gangs that are not complete come first, so that what is started is finished; a complete gang may lose to preemption only
-what it has beyond its minimum.
+What is not complete comes first (a lone pod that waits is a gang of one): more pods of a gang that runs already can wait. A
+complete gang may lose to preemption only what it has beyond its minimum.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ def open(session: Session, args: Args) -> None:
     add("jobValid", valid)
     add("jobReady", ready)
     add("jobPipelined", ready)
-    add("jobOrder", lambda job: 0 if job.group is not None and job.short() else 1)
+    add("jobOrder", lambda job: 0 if job.group is None or job.short() else 1)
     add("jobStarving", lambda job: job.short())
     spare = _Spare(session)
     add("preemptable", spare.of)

@@ -7,6 +7,7 @@ from typing import Any
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid
 from restow.domain.numa import EmptyNuma, Numa
+from restow.domain.predicates import AND
 from restow.domain.session.framework import Who
 from restow.domain.state import ClusterState
 from restow.domain.topology import Subject, Topology
@@ -177,10 +178,15 @@ class VolumeRules:
         if reason := self.waits(pod):
             # Who takes holds, or looks again at what was said, has not asked before.
             return [(reason, self._state.table.alive)]
-        return [(reason, rows) for reason, rows in self._volumes.filters(pod) if reason not in self._off]
-
-    def never(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
-        return [(reason, rows) for reason, rows in self.failing(pod) if reason != LIMIT]
+        found: list[tuple[str, Any]] = []
+        for reason, rows in self._volumes.filters(pod):
+            if reason in self._off:
+                continue
+            if reason == NO_VOLUME and found and found[-1][0] == NODE_AFFINITY:
+                # kube-scheduler's binder gives both reasons of a node that fails by both.
+                found.insert(-1, (f"{NODE_AFFINITY}{AND}{NO_VOLUME}", found[-1][1] & rows))
+            found.append((reason, rows))
+        return found
 
     def choose(self, pod: PodObserved, row: int) -> tuple[Any, ...]:
         return self._volumes.choose(pod, row)
