@@ -31,6 +31,7 @@ from restow.contracts.values import (
 )
 from restow.domain import migration, session
 from restow.domain import reservation as reservations
+from restow.domain.session.handover import Offers
 
 MINE = {"app": "owner"}
 WEB = e.WorkloadObserved("uid-web-1", "ReplicaSet", "default", "web-1", replica_of("web", "Deployment"))
@@ -141,6 +142,28 @@ def test_the_earliest_created_reservation_is_taken_first_and_its_own_namespace_b
     then(state, *[pod(f"p{i}", labels=MINE) for i in range(3)])
     taken = [event.reservation for event in schedule(state) if isinstance(event, e.HandedOver)]
     assert taken == ["early", "late", "wide"]
+
+
+def test_a_place_that_is_given_back_is_offered_again_in_its_turn():
+    state = held(*[reservation(f"r{i}", ("t", 1, "s"), created=NOW + i) for i in range(3)])
+    pods = [pod(f"p{i}", labels=MINE) for i in range(4)]
+    then(state, *pods)
+    offers = Offers(state)
+    taken = []
+    for one in pods[:3]:
+        taken.append(offers.hand_over(one))
+        offers.take(taken[-1])
+    assert [handed.reservation for handed in taken] == ["r0", "r1", "r2"]
+    assert offers.hand_over(pods[3]) is None
+    for n in (2, 0):
+        offers.give_back(taken[n])
+        assert offers.hand_over(pods[3]).reservation == f"r{n}"
+
+
+def test_those_with_equal_owners_are_told_apart_by_namespace_and_by_what_they_hold():
+    state = held(shape("x"), reservation("r", ("t", 1, "s")), reservation("else", ("t", 1, "s"), namespace="else"), reservation("rx", ("t", 1, "x")))
+    assert takes(state, pod("a", "x", labels=MINE), pod("b", labels=MINE), pod("c", labels=MINE)) == {"a": "t-0", "b": "t-0"}
+    assert [state.placed[p].hold for p in "abc"] == [("rx", "t-0"), ("r", "t-0"), None]
 
 
 def test_places_are_taken_in_the_order_of_their_numbers_and_each_once():

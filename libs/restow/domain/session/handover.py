@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
 from restow.contracts.events import HandedOver, PodObserved
 from restow.contracts.ids import PodUid, ReservationUid, SlotName
-from restow.contracts.values import DeviceShare, OwnerRule
+from restow.contracts.values import DeviceShare, OwnerRule, ReservationSpec
 from restow.domain.groups import Group, group_of
 from restow.domain.predicates import repelled, static_mask, switches
 from restow.domain.records import Migration, Reservation, Slot, SlotPhase
@@ -22,6 +23,9 @@ equal, and most rules are skipped."""
 Key = tuple[str, str, str]
 """Namespace of the Reservation (empty for all), and something that a pod must have to be its owner: a label and its value,
 `uid` or `name` of itself or of what controls it, or nothing."""
+
+SPARE = 1_000
+"""Reservations that are gone, and whose wording is kept until it is too many."""
 
 _ANY = ("", "")
 _UID, _NAME = "uid of", "name of"
@@ -42,7 +46,10 @@ class Offers:
         self._now: dict[tuple[ReservationUid, SlotName], Slot] = {}
         """Places that this session has held or handed over, as they are now."""
         self._added: set[ReservationUid] = set()
-        self._index: dict[Key, list[ReservationUid]] = {}
+        self._index: dict[Key, list[_Owned]] = {}
+        self._kinds: dict[int, _Owned] = {}
+        self._wordings = Wordings.of_state(state)
+        self._kind_of: dict[ReservationUid, _Owned] = {}
         self._places: dict[ReservationUid, dict[str, list[SlotName]]] = {}
         self._refused: dict[ReservationUid, set[tuple]] = {}
         self._groups: dict[tuple[ReservationUid, Group], bool] = {}
@@ -59,14 +66,28 @@ class Offers:
         """It became available, or has more places now."""
         record = self._state.reservations[uid]
         self._added.add(uid)
+        if record.spec is not None and uid not in self._kind_of and not is_migration_hold(self._state, record):
+            self._classify(uid, record)
+        self._reopen(uid)
+
+    def _classify(self, uid: ReservationUid, record: Reservation) -> None:
+        number, keys = self._wordings.of(uid, record)
+        kind = self._kinds.get(number)
+        if kind is None:
+            kind = self._kinds[number] = _Owned(record)
+            for key in keys:
+                self._index.setdefault(key, []).append(kind)
+        self._kind_of[uid] = kind
+
+    def _reopen(self, uid: ReservationUid) -> None:
+        """It may have places again that it had not, or for other pods."""
         self._places.pop(uid, None)
         self._refused.pop(uid, None)
-        if record.spec is None or is_migration_hold(self._state, record):
-            return
-        for rule in record.spec.owners:
-            uids = self._index.setdefault((record.fact.namespace, *_needed(rule)), [])
-            if uid not in uids:
-                uids.append(uid)
+        kind = self._kind_of.get(uid)
+        if kind is not None:
+            kind.refused.clear()
+            if uid not in kind.open:
+                kind.open[uid], kind.ordered = None, not kind.open
 
     def placed(self, uid: ReservationUid, name: SlotName, slot: Slot) -> None:
         """The session holds this place now; `add` says that the Reservation has become available."""
@@ -83,9 +104,7 @@ class Offers:
         """Undo `take`; returns what is held again."""
         key = handed.reservation, handed.slot
         slot = self._now[key] = replace(self._now[key], phase=SlotPhase.HELD, pod=PodUid(""))
-        self._places.pop(handed.reservation, None)
-        # Whoever found nothing left finds this again.
-        self._refused.pop(handed.reservation, None)
+        self._reopen(handed.reservation)
         return slot
 
     def is_held(self, uid: ReservationUid, name: SlotName) -> bool:
@@ -99,8 +118,7 @@ class Offers:
 
     def held_again(self, uid: ReservationUid, name: SlotName) -> None:
         self._now[uid, name] = replace(self._slot(uid, name), phase=SlotPhase.HELD)
-        self._places.pop(uid, None)
-        self._refused.pop(uid, None)
+        self._reopen(uid)
 
     def _slot(self, uid: ReservationUid, name: SlotName) -> Slot:
         return self._now.get((uid, name)) or self._state.slots[uid][name]
@@ -121,23 +139,39 @@ class Offers:
     def hand_over(self, pod: PodObserved) -> HandedOver | None:
         """The hand-over for this pod, or None where it goes the normal way: migration holds that its predecessor left
         first, then Reservations whose owners it matches; inside one, places in the order of their names."""
+        tried = (pod.shape, pod.pinned_node)
+        for uid in self._left(pod):
+            if (handed := self._from(uid, pod, tried)) is not None:
+                return handed
+        kinds = [kind for kind in self._matching(pod) if tried not in kind.refused]
+        if not kinds:
+            return None
+        target = self.target(pod)
+        for uid in self._in_turn(kinds):
+            if target in (None, uid) and (handed := self._from(uid, pod, tried)) is not None:
+                return handed
+        for kind in kinds:
+            if all(tried in self._refused.get(uid, ()) for uid in kind.open):
+                kind.refused.add(tried)
+        return None
+
+    def _from(self, uid: ReservationUid, pod: PodObserved, tried: tuple) -> HandedOver | None:
+        """A place of this Reservation. What refuses every pod of this shape is kept."""
         state = self._state
-        for uid in (*self._left(pod), *self._matching(pod)):
-            record = state.reservations[uid]
-            tried = (pod.shape, pod.pinned_node)
-            if tried in self._refused.get(uid, ()) or not self._counts_match(record, pod):
+        record = state.reservations[uid]
+        if tried in self._refused.get(uid, ()) or not self._counts_match(record, pod):
+            return None
+        personal = False
+        for name, slot in self._held(uid, record, pod):
+            devices = _admit(state, pod, slot, record)
+            if devices is None:
                 continue
-            personal = False
-            for name, slot in self._held(uid, record, pod):
-                devices = _admit(state, pod, slot, record)
-                if devices is None:
-                    continue
-                if self._admits(pod, state.table.rows[slot.node], (uid, name), by_spec(record)):
-                    return HandedOver(uid, name, pod.pod, slot.node, devices)
-                # Labels, claims and the like are a pod's own: another one of its shape may be admitted.
-                personal = True
-            if not personal:
-                self._refused.setdefault(uid, set()).add(tried)
+            if self._admits(pod, state.table.rows[slot.node], (uid, name), by_spec(record)):
+                return HandedOver(uid, name, pod.pod, slot.node, devices)
+            # Labels, claims and the like are a pod's own: another one of its shape may be admitted.
+            personal = True
+        if not personal:
+            self._refused.setdefault(uid, set()).add(tried)
         return None
 
     def left_to(self, pod: PodObserved) -> bool:
@@ -155,28 +189,39 @@ class Offers:
         armed = [m for m in armed if state.order[pod.pod] > _since(m) and self._is_available(m.reservation)]
         return [m.reservation for m in sorted(armed, key=lambda m: (m.armed, m.id))]
 
-    def _matching(self, pod: PodObserved) -> list[ReservationUid]:
-        """Those that this pod owns: of its own namespace first, the earliest created first; the one that it names, where it
-        names one."""
+    def _matching(self, pod: PodObserved) -> list["_Owned"]:
+        """Kinds of Reservations that this pod owns."""
         if not self._index:
             return []
-        state = self._state
-        target = self.target(pod)
-        found: set[ReservationUid] = set()
-        for key in _has(state, pod):
+        found: dict[int, _Owned] = {}
+        for key in _has(self._state, pod):
             for namespace in (pod.namespace, ""):
-                found.update(self._index.get((namespace, *key), ()))
-        records = [state.reservations[uid] for uid in found if target in (None, uid) and self._is_available(uid)]
-        mine = [record for record in records if owned(state, record, pod)]
-        mine.sort(key=lambda r: (not r.fact.namespace, r.fact.created, r.order))
-        return [record.fact.reservation for record in mine]
+                for kind in self._index.get((namespace, *key), ()):
+                    if kind.open:
+                        found[id(kind)] = kind
+        return [kind for kind in found.values() if owned(self._state, kind.record, pod)]
+
+    def _in_turn(self, kinds: list["_Owned"]) -> list[ReservationUid]:
+        """Of the pod's own namespace first, the earliest created first."""
+        reservations = self._state.reservations
+
+        def turn(uid: ReservationUid) -> tuple[bool, int, int]:
+            record = reservations[uid]
+            return not record.fact.namespace, record.fact.created, record.order
+
+        for kind in kinds:
+            if not kind.ordered:
+                kind.open, kind.ordered = dict.fromkeys(sorted(kind.open, key=turn)), True
+        if len(kinds) == 1:
+            return list(kinds[0].open)
+        return sorted((uid for kind in kinds for uid in kind.open), key=turn)
 
     def _is_available(self, uid: ReservationUid) -> bool:
         return uid in self._state.available or uid in self._added
 
     def _counts_match(self, record: Reservation, pod: PodObserved) -> bool:
         group = group_of(pod)
-        if group is None or not by_spec(record):
+        if group is None or record.spec is None or not by_spec(record):
             return True
         key = (record.fact.reservation, group)
         known = self._groups.get(key)
@@ -193,13 +238,59 @@ class Offers:
                 slot = self._slot(uid, name)
                 if slot.phase is SlotPhase.HELD:
                     by_digest.setdefault(_digest(state, record, slot.shape), []).append(name)
-        names = self._places[uid].get(_digest(state, record, pod.shape), [])
+        by_digest, digest = self._places[uid], _digest(state, record, pod.shape)
+        names = by_digest.get(digest, [])
         while names and self._slot(uid, names[-1]).phase is not SlotPhase.HELD:
             names.pop()
+        if not names:
+            by_digest.pop(digest, None)
+            if not by_digest and uid in self._kind_of:
+                # Nothing is left of it, whoever asks.
+                self._kind_of[uid].open.pop(uid, None)
         for name in reversed(names):
             slot = self._slot(uid, name)
             if slot.phase is SlotPhase.HELD and (uid, name) not in state.to_release:
                 yield name, slot
+
+
+class Wordings:
+    """Numbers for what Reservations say of their owners, and the keys to look them up by; kept in `state.memo`, so that a
+    session does not read all of them again."""
+
+    def __init__(self) -> None:
+        self._known: dict[ReservationUid, tuple[ReservationSpec, int, tuple[Key, ...]]] = {}
+        self._numbers: dict[tuple[str, bytes], int] = {}
+
+    @staticmethod
+    def of_state(state: ClusterState) -> "Wordings":
+        known: Wordings | None = state.memo.get("wordings")
+        if known is None or len(known._known) > 2 * len(state.available) + SPARE:
+            known = state.memo["wordings"] = Wordings()
+        return known
+
+    def of(self, uid: ReservationUid, record: Reservation) -> tuple[int, tuple[Key, ...]]:
+        """Equal numbers, equal owners of one namespace."""
+        spec, namespace = record.spec, record.fact.namespace
+        assert spec is not None
+        known = self._known.get(uid)
+        if known is None or known[0] is not spec:
+            said = namespace, msgspec.msgpack.encode(spec.owners)
+            keys = tuple(dict.fromkeys((namespace, *_needed(rule)) for rule in spec.owners))
+            known = self._known[uid] = spec, self._numbers.setdefault(said, len(self._numbers)), keys
+        return known[1], known[2]
+
+
+class _Owned:
+    """Reservations with equal owners in one namespace: a pod owns all of them or none. `record` is any of them, `open` those
+    that may have a place left, in their turn where `ordered`; `refused` what none of them takes."""
+
+    __slots__ = ("open", "ordered", "record", "refused")
+
+    def __init__(self, record: Reservation) -> None:
+        self.record = record
+        self.open: dict[ReservationUid, None] = {}
+        self.ordered = True
+        self.refused: set[tuple] = set()
 
 
 def _since(migration: Migration) -> int:
