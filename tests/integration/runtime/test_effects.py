@@ -190,6 +190,36 @@ async def test_of_the_statuses_of_one_reservation_only_the_newest_is_written():
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def test_what_changes_often_is_told_at_once_and_then_once_for_many_changes():
+    """`gap`: the first is not delayed; those that follow become one."""
+    log, written = memory(), []
+
+    async def write(effect, state):
+        written.append(effect.version)
+        return Done()
+
+    follower, leadership, metrics = Follower(log, "reservation", Rig(log).state), Leadership("reservation", "one"), Metrics("reservation")
+    decider = ReservationDecider()
+    commander = Commander(log, follower, decider, leadership, ManualClock(), metrics, service="reservation_cache")
+    executor = Executor(write, settle=0, gap=0.3)
+    effector = Effector(follower, decider, leadership, commander, {WriteReservationStatus: executor}, metrics)
+    tasks = [asyncio.create_task(loop.run()) for loop in (follower, commander, effector)]
+    leadership.claim()
+    await facts(log, configured("reservation", ReservationConfig()), family="reservation")
+    await facts(log, node("n0"), shape("s"), reservation("r", ("t", 5, "s")))
+    await until(lambda: len(written) == 1, follower)
+    for i in range(5):
+        seq = await facts(log, e.HoldPlaced("r", f"t-{i}", "n0"), family="session")
+        await soon(follower.folded.reached(seq))
+        await idle()
+    assert (len(written), effector.owed) == (1, 1)
+    await until(lambda: len(written) == 2, follower)
+    assert written[1] == seq
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def test_a_drain_finishes_what_is_under_way_and_starts_nothing():
     log, go, begun, finished = memory(), asyncio.Event(), asyncio.Event(), []
 
