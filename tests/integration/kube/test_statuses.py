@@ -1,5 +1,6 @@
 """The status of PodGroups and Queues: our fields are made right, those of others stay, and nothing is written for nothing."""
 
+import contextlib
 import json
 
 import pytest
@@ -8,6 +9,7 @@ import yaml
 from restow.domain.session.podgroup_status import READY, Condition, GroupStatus
 from restow.domain.session.queue_status import QueueStatus
 from restow.kube import decode as d
+from restow.kube.client import ApiStatus
 from restow.kube.effects import Done, Failed, Gone
 from restow.kube.retry import Backoff
 from restow.kube.statuses import Statuses
@@ -63,10 +65,8 @@ async def test_the_fields_of_others_stay(api, group):
     """Seed 003's migrationState beside, and migrationInfo in the spec."""
     moved = {"spec": {"migrationInfo": [{"sourceNode": "a", "targetNode": "b"}]}, "status": {"migrationState": {"phase": "Running"}}}
     for path in (PATH, f"{PATH}/status"):
-        try:
+        with contextlib.suppress(ApiStatus):  # one of them is not served
             await api.client.patch(path, moved)
-        except Exception as error:
-            assert "404" in str(error) or getattr(error, "code", 0) == 404
     await write(api, group, GroupStatus("Unknown", 1, 0, 1, Condition("Unschedulable", "True", reason="NotEnoughTasks", message="m")))
     await write(api, group, GroupStatus("Running", 2, holds=HOLDS))
     now = await there(api)
