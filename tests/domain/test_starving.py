@@ -468,6 +468,20 @@ def test_a_gang_gets_all_its_nodes_or_none():
     assert state.reserved_tasks == {}
 
 
+def test_a_gang_of_several_shapes_has_its_nodes_counted_together():
+    facts = [*full("a", "b", "c"), shape("half", cpu=2_000), group("g", 4)]
+    state = given(conf(), *facts, *[member(f"m{i}", "g", "big" if i < 2 else "half") for i in range(4)])
+    until_quiet(state)
+    assert sorted(state.reserved_tasks.items()) == [("m0", "a"), ("m1", "b"), ("m2", "c"), ("m3", "c")]
+
+
+def test_of_a_gang_the_tasks_that_have_a_node_make_up_for_those_that_have_none():
+    gang = [group("g", 2), member("m0", "g", "huge"), member("m1", "g", "big"), member("m2", "g", "big")]
+    state = given(conf(), *full("a", "b"), shape("huge", cpu=64_000), *gang)
+    until_quiet(state)
+    assert state.reserved_tasks == {"m1": "a", "m2": "b"}, "tasks without a feasible node are skipped"
+
+
 def test_what_of_a_gang_fits_now_is_kept_for_it_too():
     """Only the whole gang starts: the node that has room already must not fill up meanwhile."""
     state = given(conf(), *full("a"), node("b", cpu=4_000), group("g", 2), member("m0", "g", "big"), member("m1", "g", "big"))

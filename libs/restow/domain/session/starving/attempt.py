@@ -13,7 +13,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import PodUid
 from restow.domain.predicates import static_mask
 from restow.domain.session.requests import is_best_effort
-from restow.domain.session.run import Session
+from restow.domain.session.run import Kind, Session
 from restow.domain.session.starving.members import Members
 from restow.domain.session.starving.reserved import Reserved, fits_empty
 from restow.domain.session.statement import Statement
@@ -35,12 +35,17 @@ class Attempt:
 
     def run(self) -> bool:
         """Whether the job is ready, or condition-ready, now; the session has the events then."""
-        members = self._members
-        for uid in members.waiting:
-            if members.condition_ready(self._allocated):
+        members, job = self._members, self._members.job
+        promised = set(members.promised())
+        missing = job.need - job.ready - len(members.placed) - len(promised)
+        left = [uid for uid in members.waiting if uid not in promised]
+        if job.group is not None and not self._may_suffice(left, missing):
+            return False
+        for at, uid in enumerate(left):
+            got = len(self._allocated) + len(self._reserved)
+            if got + len(left) - at < missing or (got >= missing and members.condition_ready(self._allocated)):
                 break
-            if uid not in members.promised():
-                self._try(uid)
+            self._try(uid)
         if self._allocated and members.ready(self._allocated):
             self._take_back_reservations()
             self._statement.commit()
@@ -51,6 +56,25 @@ class Attempt:
             return False
         self._commit()
         return True
+
+    def _may_suffice(self, left: list[PodUid], missing: int) -> bool:
+        """A cheap necessary condition for a gang: as many places on nodes as it lacks tasks, kind by kind. A gang that cannot
+        be served is asked for again in every session."""
+        session, state = self._session, self._session.state
+        alike: dict[Kind, list[e.PodObserved]] = {}
+        for uid in left:
+            pod = state.pods[uid]
+            alike.setdefault(session.kind(pod, session.concerned(pod)), []).append(pod)
+        places = 0
+        for pods in alike.values():
+            rows, _ = taking_part(session, self._rule, pods[0], self._percent)
+            places += self._rule.places(state.vectors[pods[0].shape], rows, len(pods), besides=not self._others_are_lower())
+        return places >= missing
+
+    def _others_are_lower(self) -> bool:
+        """Whether something is reserved that could be taken away."""
+        session, mine = self._session, self._members.job.priority
+        return any(session.job_priority(uid) < mine for uid in self._rule.tasks())
 
     def _commit(self) -> None:
         """A gang starts as a whole: what would fit now is reserved with the rest of it."""
@@ -80,7 +104,7 @@ class Attempt:
         for row in in_order(rows[room], keys):
             if self._goes(pod, row, self._promised_on(row)):
                 return
-        if min(map(session.job_priority, self._rule.tasks()), default=self._members.job.priority) < self._members.job.priority:
+        if self._others_are_lower():
             for row in in_order(rows[self._rule.mask[rows]], keys):
                 lower = self._lower(row)
                 if lower and self._goes_instead(pod, row, lower):

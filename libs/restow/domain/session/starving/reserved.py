@@ -78,6 +78,14 @@ class Reserved:
             del self._on[row]
             self.mask[row] = False
 
+    def places(self, v: Vector, rows: np.ndarray, most: int, besides: bool) -> int:
+        """At most how many such requests, of `most`, these rows have room for in all, `besides` what is reserved."""
+        left = self._state.table.allocatable[rows[:, None], v.columns]
+        if besides:
+            left = left - self._asked[rows[:, None], v.columns]
+        times = np.clip((left // v.amounts).min(axis=1), 0, most) if len(v.columns) else np.full(len(rows), most)
+        return min(int(times.sum()), most)
+
     def _ask(self, pod: PodUid, sign: int) -> None:
         if pod not in self._placed:
             v = self._state.vectors[self._state.pods[pod].shape]
