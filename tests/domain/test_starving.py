@@ -421,6 +421,25 @@ def test_nobody_is_evicted_on_a_reserved_node_for_others(action):
     assert [victim[:2] for victim in victims] == ["rb"], "of two equal nodes the first would be chosen otherwise"
 
 
+def test_a_pod_that_room_was_freed_for_before_still_gets_it():
+    """Somebody was evicted for it: that was not in vain."""
+    state = given(conf(), *full("a", part=2_000), pod("victim", "part", node="a"), shape("high", cpu=2_000, priority=9), pod("x", "high"))
+    then(state, [e.Preempted("victim", "x", "preempt"), e.Nominated("x", "a", NOW + 9 * HOUR, victims=("victim",))])
+    then(state, pod("w", "big"), [e.TaskReserved("w", "a")], pod("other", "part"), e.PodGone("victim"))
+    assert [x.pod for x in of(e.PodPlaced, until_quiet(state))] == ["x"]
+
+
+def test_no_node_is_reserved_that_a_window_is_kept_free_on():
+    """Seed 001's rule is a rule like any other here: waiting for room would not help."""
+    label = {"nodeSelector": {"night": "yes"}, "resources": {"cpu": 4}, "podNumToReserve": 1, "cron": "* 23 * * *"}
+    plugins = [{"name": "predicates"}, {"name": "nodeorder"}, {"name": "reserve", "arguments": {"reservelabels": [label]}}]
+    nodes = [node("a", cpu=4_000, labels={"night": "yes"}), node("b", cpu=4_000)]
+    state = given(conf(tiers=[{"plugins": plugins}]), shape("part"), shape("big", cpu=4_000), *nodes)
+    then(state, *[pod(f"r{n}{i}", "part", node=n) for n, times in (("a", 1), ("b", 2)) for i in range(times)], pod("w", "big"))
+    until_quiet(state)
+    assert state.reserved_tasks == {"w": "b"}, "a has more idle, and is kept free"
+
+
 def test_tasks_on_one_node_get_its_room_in_their_order():
     state = given(conf(), *full("a", part=3_000), shape("half", cpu=2_000, priority=0), shape("high", cpu=2_000, priority=5))
     then(state, pod("early", "half"), pod("urgent", "high"))
