@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from restow.contracts.events import NumaObserved, PodObserved
-from restow.contracts.ids import NodeName, ShapeId
+from restow.contracts.ids import NodeName, ReservationUid, ShapeId, SlotName
 from restow.contracts.values import PodShape
 from restow.domain import resources as r
 from restow.domain.changes import Changes
@@ -95,6 +95,11 @@ class Numa:
         return known
 
     # -- questions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def idle(self) -> bool:
+        """Whether no node's kubelet insists on anything."""
+        return not self._single
 
     def concerns(self, shape: ShapeId) -> bool:
         """Whether any of this matters for pods of the shape."""
@@ -297,9 +302,14 @@ class Numa:
 
     def _turn(self, key: Key) -> tuple[int, str]:
         """In the order in which the log saw them; the places of a Reservation by name."""
-        if isinstance(key, tuple):
-            return self._state.reservations[key[0]].order, key[1]
-        return self._state.order[key], ""
+        if not isinstance(key, tuple):
+            order = self._state.order.get(key)
+            if order is not None:
+                return order, ""
+            # A place that this session holds comes as a pod (`holds.as_pod`).
+            uid, _, slot = key.rpartition("/")
+            key = ReservationUid(uid), SlotName(slot)
+        return self._state.reservations[key[0]].order, key[1]
 
     def _widen(self, zones: Sequence[tuple[int, NumaObserved, list[Amounts]]]) -> None:
         """Room in the arrays for these, and for every row."""

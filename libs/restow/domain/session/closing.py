@@ -1,5 +1,5 @@
 """What a session says of pods that it could not place: one event where pods begin to wait, a few refreshed where what was
-said is old."""
+said is old. A pod has one answer a session: the first of what several actions say."""
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
@@ -12,9 +12,19 @@ REFRESH = 10_000
 REFRESHES = 8
 """At most so many of those a session."""
 
+NO_ACTION = "NoAction"
+"""Why a pod waits that the configuration has no action for."""
+
 
 def say(session: Session) -> None:
+    _unheard(session)
     refreshed = 0
+    told: set[PodUid] = set()
+    for said in (*session.unfit.values(), *session.withheld.values()):
+        # Two answers would take turns for ever, each news to a pod that waits for the other; and pods of a gang that
+        # something is held for wait already.
+        said.pods = [uid for uid in said.pods if uid not in told and _waits(session, uid)]
+        told.update(said.pods)
     for unfit in session.unfit.values():
         event, again = _unfit(session, unfit, refreshed < REFRESHES)
         refreshed += again
@@ -25,6 +35,19 @@ def say(session: Session) -> None:
         refreshed += again
         if event is not None:
             session.events.append(event)
+
+
+def _waits(session: Session, uid: PodUid) -> bool:
+    return uid not in session.state.nominations or uid in session.ended
+
+
+def _unheard(session: Session) -> None:
+    """Pods that no action of the configuration looks at."""
+    for job, uid in session.best_effort:
+        session.withhold_pod(job, uid, NO_ACTION, "it asks for nothing, and the configuration has no backfill after allocate")
+    if all(action.name != "allocate" for action in session.config.actions):
+        for job in session.jobs:
+            session.withhold(job, NO_ACTION, "the configuration has no action allocate")
 
 
 def _unfit(session: Session, unfit: Unfit, may_refresh: bool) -> tuple[e.Event | None, bool]:

@@ -7,7 +7,8 @@ from typing import Any
 from restow.contracts import events as e
 from restow.domain.groups import Group
 from restow.domain.session import queues
-from restow.domain.session.framework import Refusal, jobs_in_order
+from restow.domain.session.extensions import jobs_in_order
+from restow.domain.session.framework import Refusal
 from restow.domain.session.jobs import Job, gang
 from restow.domain.session.run import Session
 
@@ -16,6 +17,7 @@ NOT_ENQUEUED = "NotEnqueued"
 
 def run(session: Session, args: Any) -> None:
     state = session.state
+    session.admitting = True
     waiting = {job.group: job for job in session.jobs if job.group in state.unqueued}
     jobs: list[Job] = [waiting.get(group) or gang(state, group) for group in state.unqueued]
     refused: set[Group] = set()

@@ -4,8 +4,8 @@ score as RULES G-5 says; all others go the normal way. A gang takes holds only i
 
 from typing import Any
 
-from restow.domain.session.actions.allocate import incomplete, valid
-from restow.domain.session.framework import jobs_in_order
+from restow.domain.session.actions.allocate import admitted, incomplete, valid
+from restow.domain.session.extensions import jobs_in_order
 from restow.domain.session.run import Session
 from restow.domain.session.statement import Statement
 
@@ -15,6 +15,8 @@ def run(session: Session, args: Any) -> None:
     if not session.offers:
         return
     for _, job in jobs_in_order(session.extensions, session.jobs):
+        if not admitted(session, job):
+            continue
         if not valid(session, job):
             job.tasks = []
             continue
