@@ -436,3 +436,14 @@ def test_nobody_counts_on_a_place_beside_a_nominated_pod_that_the_two_could_not_
     assert [event for event in schedule(state) if not isinstance(event, e.Unfit)] == []
     then(state, changed("old", node="a", phase="Running", deleting=NOW), e.PodGone("old"))
     assert schedule(state) == [e.PodPlaced("new", "a")]
+
+
+def test_within_a_queue_that_is_full_somebody_of_it_goes_although_nodes_have_room():
+    """Volcano: preemption is for what `allocate` refuses, the queue's limit included."""
+    queue = e.QueueObserved("default", "q", NOW, capability={"cpu": 2_000})
+    tiers = (tuple(map(PluginConfig, ("priority", "conformance"))), (PluginConfig("predicates"), PluginConfig("capacity")))
+    state = given(conf("allocate", "preempt", tiers=tiers), queue, node("a"), node("b"), LOW, HIGH, *lows(2), pod("h", "high"))
+    assert victims(schedule(state)) == ["l1"]
+    assert schedule(state) == []  # its limit is reached until the victim goes
+    then(state, changed("l1", node="a", phase="Running", deleting=NOW))
+    assert schedule(state) == [e.PodPlaced("h", "a")]

@@ -194,6 +194,14 @@ def test_nothing_is_given_out_twice_and_only_lower_priorities_go(story):
 
 
 def _scheduled(state, now: int) -> None:
+    """One session after the other, until there is nothing left to decide."""
+    for _ in range(20):
+        if not _session(state, now):
+            return
+    raise AssertionError("sessions do not come to an end")
+
+
+def _session(state, now: int) -> list[e.Event]:
     before = state.table.free.copy(), state.table.device_free.copy()
     events = when(state, decider, c.Schedule(now))
     assert (state.table.free == before[0]).all()
@@ -207,6 +215,7 @@ def _scheduled(state, now: int) -> None:
         # No half gang: two or more of it have a place, or none.
         members = sum(uid in state.placed for uid in state.groups.get(group, ()))
         assert members == 0 or members >= min(spec.min_member, 2)
+    return events
 
 
 def _priority(state, uid: str) -> int:

@@ -16,6 +16,8 @@ from restow.domain.state import ClusterState
 from restow.domain.table import vector_of
 
 NO_LONGER_FITS = "NoLongerFits"
+NOT_THERE = "NotThere"
+"""Its room is still to come; never a reason for an end."""
 GANG_BROKEN = "GangNotComplete"
 """Why what is held for other members of a gang ends with one of them."""
 
@@ -28,34 +30,42 @@ def settle_nominations(session: Session) -> None:
         group = job_of(state, state.pods[pod])
         if group is not None and group in state.pod_groups:
             gangs.setdefault(group, []).append(pod)
-        elif not (nomination.complete and _take(session, pod, nomination)):
-            _may_wait(session, pod, nomination)
+        elif nomination.complete:
+            why = _take(session, pod, nomination)
+            if why:
+                _may_wait(session, pod, nomination, why)
+        else:
+            _may_wait(session, pod, nomination, NOT_THERE)
     for group, pods in gangs.items():
         _settle_gang(session, gang(state, group), pods)
     _promise(session)
 
 
-def _take(session: Session, uid: PodUid, nomination: Nomination) -> bool:
-    """Its room is there; every rule about the node, and its queue, are asked once more."""
+def _take(session: Session, uid: PodUid, nomination: Nomination) -> str:
+    """Its room is there; every rule about the node, and its queue, are asked once more. Returns why not, or nothing."""
     state = session.state
     pod = state.pods[uid]
     row = state.table.rows[nomination.node]
     session.board.give(row, vector_of(nomination.held), nomination.held_devices)
     fits = session.fits_at(pod, row, session.concerned(pod))
-    if not fits or session.extensions.first("allocatable", session.job_for(uid), pod):
+    # Victims elsewhere, too, make room in a queue: that is waited for.
+    why = "" if fits else NO_LONGER_FITS
+    if not why and session.extensions.first("allocatable", session.job_for(uid), pod):
+        why = NOT_THERE
+    if why:
         session.board.take(row, vector_of(nomination.held), nomination.held_devices)
-        return False
+        return why
     fit = Fit(row, nomination.devices, session.fit_at(pod, row).volumes)
     session.place(session.job_for(uid), pod, fit)
     session.events.append(session.placed_event(pod, fit))
-    return True
+    return ""
 
 
-def _may_wait(session: Session, uid: PodUid, nomination: Nomination) -> None:
-    """Until its deadline, while somebody is still to go from its node."""
+def _may_wait(session: Session, uid: PodUid, nomination: Nomination, why: str) -> None:
+    """Until its deadline, for its room; where a rule is against it, only while somebody is still to go from its node."""
     if nomination.deadline <= session.now:
         give_up(session, uid, DEADLINE)
-    elif nomination.complete and not _leaving(session.state, nomination):
+    elif why == NO_LONGER_FITS and not _leaving(session.state, nomination):
         give_up(session, uid, NO_LONGER_FITS)
 
 
@@ -66,29 +76,21 @@ def _leaving(state: ClusterState, nomination: Nomination) -> bool:
 def _settle_gang(session: Session, job: Job, pods: list[PodUid]) -> None:
     """All that are held for an incomplete gang are placed with the one that completes it."""
     state = session.state
-    events, taken = len(session.events), []
+    events = len(session.events)
     by_task: Counter[str] = Counter()
-    for uid in pods:
-        if state.nominations[uid].complete and _take(session, uid, state.nominations[uid]):
-            taken.append(uid)
-            by_task[task_of(state.pods[uid])] += 1
+    why = {uid: _take(session, uid, n) if (n := state.nominations[uid]).complete else NOT_THERE for uid in pods}
+    taken = [uid for uid in pods if not why[uid]]
+    by_task.update(task_of(state.pods[uid]) for uid in taken)
     if any(not ready(job, len(taken), by_task) for ready in session.extensions.at("jobReady")):
         for uid in reversed(taken):
             nomination = state.nominations[uid]
             session.unplace(session.job_for(uid), state.pods[uid])
             session.board.take(state.table.rows[nomination.node], vector_of(nomination.held), nomination.held_devices)
         del session.events[events:]
-        # Those that fit wait for the others.
-        fitting, taken = taken, []
-    else:
-        fitting = []
+        why.update(dict.fromkeys(taken, NOT_THERE))  # these wait for the others
     for uid in pods:
-        if uid in session.ended or uid in taken:
-            continue
-        if uid not in fitting:
-            _may_wait(session, uid, state.nominations[uid])
-        elif state.nominations[uid].deadline <= session.now:
-            give_up(session, uid, DEADLINE)
+        if why[uid] and uid not in session.ended:
+            _may_wait(session, uid, state.nominations[uid], why[uid])
 
 
 def _promise(session: Session) -> None:
