@@ -59,7 +59,7 @@ class SessionDecider:
         for pod in pods:
             placement, live = state.placed.get(pod), state.live.get(pod)
             if placement is not None and live is not None and live.node is None:
-                effects += volumes.owed(state, pod)
+                effects += volumes.owed(state, pod) if placement.volumes else (Bind(pod, placement.node, placement.devices),)
             elif pod in state.parked:
                 effects.append(TellUnschedulable(pod, state.parked[pod][0]))
             elif pod in state.nominations:
