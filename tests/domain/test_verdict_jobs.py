@@ -16,6 +16,9 @@ from domain.build import (
     then,
 )
 from domain.storage import CLASSES, claim, on, volume
+from domain.test_numa import cores, topology
+from domain.test_reserve import EBOOK, at, label
+from domain.test_reserve import conf as window
 from domain.topology_words import AFFINITY, ANTI, PORTS, SKEWED, ZONE, sel, zoned
 
 from restow.contracts import commands as c
@@ -23,6 +26,8 @@ from restow.contracts import events as e
 from restow.contracts.values import HostPort, PodTerm, Spread, Taint
 from restow.domain import session
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
+from restow.domain.numa import CONTAINER
+from restow.domain.session.plugins.reserve.plugin import KEPT_FREE
 from restow.domain.session.starving import RESERVED
 from restow.domain.session.verdict import Block, Choice, Relief, choice, explain, explain_group
 
@@ -193,6 +198,21 @@ def test_nodes_that_starving_tasks_wait_for_are_counted():
     assert verdict.reasons == {RESERVED: 1}
     assert verdict.reliefs == (Relief(f"without the rule: {RESERVED}", 1),)
     assert explain(state, "old").reserved.startswith("reserved on node a")
+
+
+def test_a_window_that_keeps_nodes_free_is_a_rule_as_any_other():
+    state = given(window(label(resources={"cpu": "8"})), node("a", labels=EBOOK), node("full", cpu=100), shape("s"), time=at("03:00"))
+    then(state, pod("p"), time=at("03:00"))
+    verdict = explain(state, "p")
+    assert verdict.reasons == {KEPT_FREE: 1, "Insufficient cpu": 1}
+    assert Relief(f"without the rule: {KEPT_FREE}", 1) in verdict.reliefs
+
+
+def test_numa_zones_that_are_too_small_are_a_rule_as_any_other():
+    zones = [topology("a", {"cpu": 4_000}, {"cpu": 4_000})]
+    verdict = explain(given(conf(), node("a"), *zones, cores(5), pod("p")), "p")
+    assert verdict.reasons == {CONTAINER: 1}
+    assert verdict.reliefs == (Relief(f"without the rule: {CONTAINER}", 1),)
 
 
 def test_two_taints_are_not_relieved_by_lifting_one():
