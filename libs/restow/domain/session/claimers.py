@@ -10,7 +10,8 @@ from heapq import nsmallest
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PodUid
 from restow.domain.evolve.session import NEVER
-from restow.domain.session.framework import Refusal, jobs_in_order
+from restow.domain.session.extensions import jobs_in_order
+from restow.domain.session.framework import Refusal
 from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.run import Session
 from restow.domain.state import ClusterState

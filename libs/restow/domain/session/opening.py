@@ -12,8 +12,8 @@ from restow.domain.groups import Group
 from restow.domain.session import closing
 from restow.domain.session.chances import may_fit
 from restow.domain.session.jobs import Job, gang, job_of, single
-from restow.domain.session.run import Session
 from restow.domain.session.registry import due_times
+from restow.domain.session.run import Session
 from restow.domain.state import ClusterState, Under
 
 

@@ -133,10 +133,7 @@ class Placer:
         known = self._kept.by_shape.get(shape)
         if known is not None and shape in self._fresh:
             return known
-        if known is None:
-            known = self._new(shape)
-        else:
-            known = self._refresh(shape, known)
+        known = self._new(shape) if known is None else self._refresh(shape, known)
         self._fresh.add(shape)
         # The board may have charged rows already: those are in the table's arrays, too.
         known.told = len(self._board.changes)

@@ -13,7 +13,8 @@ from restow.domain import predicates
 from restow.domain.groups import Group
 from restow.domain.records import Slot
 from restow.domain.session.board import Board
-from restow.domain.session.framework import Extensions, Filter
+from restow.domain.session.extensions import Extensions
+from restow.domain.session.framework import Filter
 from restow.domain.session.handover import Offers
 from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.placer import Placer
@@ -101,6 +102,8 @@ class Session:
 
     def ready(self, version: Hashable = ()) -> None:
         """All plugins have registered. `version` names what their static scores depend on besides nodes and shapes."""
+        self.extensions.filters = [rule for rule in self.extensions.filters if rule.active]
+        self.extensions.dynamic = [scorer for scorer in self.extensions.dynamic if scorer.active]
         scorers = tuple(self.extensions.content), tuple(self.extensions.static)
         self.placer = Placer(self.state, self.board, scorers, version)
 

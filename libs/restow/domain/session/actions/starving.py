@@ -12,7 +12,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import Millis, PodUid
 from restow.domain.predicates import static_mask
 from restow.domain.session.actions.args import ReserveArgs
-from restow.domain.session.framework import jobs_in_order
+from restow.domain.session.extensions import jobs_in_order
 from restow.domain.session.jobs import job_of
 from restow.domain.session.requests import is_best_effort
 from restow.domain.session.run import Kind, Session

@@ -29,6 +29,7 @@ class Reserved:
 
     stage = "reserved"
     shrinks = True
+    active = True
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state

@@ -11,6 +11,7 @@ class Neighbours:
 
     def __init__(self, company: Company, affinity: int, spread: int) -> None:
         self._company, self._affinity, self._spread = company, affinity, spread
+        self.active = not company.topology.idle
 
     def concerns(self, pod: PodObserved) -> bool:
         topology = self._company.topology

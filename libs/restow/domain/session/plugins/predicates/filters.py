@@ -40,6 +40,7 @@ class _OfCompany:
     def __init__(self, company: Company) -> None:
         self._company = company
         self._topology = company.topology
+        self.active = not self._topology.idle
 
     def key(self, pod: PodObserved) -> Hashable:
         return self._topology.key(self._company.subject(pod))
@@ -114,6 +115,7 @@ class NumaZones:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._numa = Numa.of(state)
+        self.active = not self._numa.idle
 
     def concerns(self, pod: PodObserved) -> bool:
         return self._numa.concerns(pod.shape)
@@ -148,7 +150,7 @@ class NumaZones:
 class VolumeRules:
     """Claims and disks: restrictions, limits, binding, zones, and what a placement gives to unbound claims."""
 
-    stage, shrinks = "volumes", True
+    stage, shrinks, active = "volumes", True, True
 
     def __init__(self, state: ClusterState, limits: bool, zones: bool, binding: bool) -> None:
         self._state = state

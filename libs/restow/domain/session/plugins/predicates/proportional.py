@@ -21,7 +21,7 @@ _MOST = 1 << 62
 class Proportional:
     """For each unit of a resource that is idle on a node, its rate of cpu and memory stays idle, too."""
 
-    stage, shrinks = "proportional", False
+    stage, shrinks, active = "proportional", False, True
 
     def __init__(self, state: ClusterState, args: Args) -> None:
         self._table = state.table

@@ -45,6 +45,7 @@ class WindowFilter:
 
     stage = "window"
     shrinks = False
+    active = True
     """A reserve task that is placed may be the last that a window waits for."""
 
     def __init__(self, state: ClusterState, kept: list[Kept]) -> None:
