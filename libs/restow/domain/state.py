@@ -5,10 +5,7 @@ module knows who waits. `evolve` holds the rules of the fold.
 """
 
 from restow.contracts.events import PodObserved
-from restow.contracts.ids import (
-    Millis,
-    PodUid,
-)
+from restow.contracts.ids import Millis, NodeName, PodUid, ReservationUid, SlotName
 from restow.contracts.values import PodShape
 from restow.domain import groups
 from restow.domain.charges import Charges
@@ -60,6 +57,35 @@ class ClusterState(Charges):
                 self.denominate(pod)
             if pod in self.reserved_tasks:
                 self.unreserve(pod)
+
+    def forget_node(self, name: NodeName) -> None:
+        """The node is gone, and with it what was charged to it: pods wait for their own end, holds are lost."""
+        for pod in list(self.on_node.get(name, ())):
+            charge = self.charges[pod]
+            self._account(charge.queue, self.vectors[charge.shape], -1)
+            self.moved.append(pod)
+            self.drop(self.charges, pod)
+            self.drop_in(self.on_node, name, pod)
+            self.put(self.homeless, pod, name)
+        for key in list(self.held_on.get(name, ())):
+            self._lose(name, key)
+        for pod in list(self.nominated_on.get(name, ())):
+            self.denominate(pod, placing=True)
+            self.requeue(pod)
+        for pod in list(self.reserved_on.get(name, ())):
+            self.unreserve(pod)
+        self.changed_rows.append(self.table.rows[name])
+        self.table.remove_node(name)
+        self.drop(self.nodes, name)
+        self.capacity_epoch += 1
+
+    def _lose(self, name: NodeName, key: tuple[ReservationUid, SlotName]) -> None:
+        uid, slot = key
+        held = self.slots[uid][slot]
+        self._account(held.queue, self.vectors[held.shape], -1)
+        self.moved.append(key)
+        self.drop_in(self.held_on, name, key)
+        self.put(self.to_release, key, NODE_LOST)
 
     def turn(self, pod: PodUid) -> int:
         return turn(self.shapes[self.pods[pod].shape].priority, self.order[pod])

@@ -20,7 +20,8 @@ def say(session: Session) -> None:
     _unheard(session)
     refreshed = 0
     told: set[PodUid] = set()
-    for said in (*session.unfit.values(), *session.withheld.values()):
+    everything: list[Unfit | Withheld] = [*session.unfit.values(), *session.withheld.values()]
+    for said in everything:
         # Two answers would take turns for ever, each news to a pod that waits for the other; and pods of a gang that
         # something is held for wait already.
         said.pods = [uid for uid in said.pods if uid not in told and _waits(session, uid)]
