@@ -1,12 +1,13 @@
 """Queues of Reservations: holds are jobs, so a queue that takes no jobs takes no holds, and its quota counts (RULES G-6)."""
 
 import pytest
-from domain.build import GIB, NOW, given, node, pod, queue, reservation, run, shape, then
+from domain.build import GIB, NOW, configured, given, node, pod, queue, reservation, run, shape, then
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import reservation as reservations
 from restow.domain import session
+from restow.domain.config import PluginConfig, SessionConfig
 from restow.domain.records import ReservationPhase
 
 
@@ -84,3 +85,14 @@ def test_a_reason_that_has_changed_is_said_anew_and_no_other_twice():
     then(state, queue("batch"), e.NodeGone("a"), node("b", cpu=500))
     assert schedule(state) == [e.HoldUnfit("r", "t-0", 1, {"Insufficient cpu": 1})]
     assert said(state)[1] == "Unschedulable"
+
+
+def test_with_capacity_only_leaves_of_the_tree_take_holds():
+    tiers = ((PluginConfig("gang"),), (PluginConfig("predicates"), PluginConfig("capacity"), PluginConfig("sla"), PluginConfig("reservation")))
+    conf = configured("session", SessionConfig(tiers=tiers))
+    state = asked(conf, queue("batch"), queue("night", parent="batch"), reservation("r", ("t", 1, "s"), queue="batch"))
+    assert said(state)[:2] == (ReservationPhase.PENDING, "QueueNotLeaf")
+    then(state, reservation("q", ("t", 1, "s"), queue="night"))
+    run(state, reservations.decider, c.Review(NOW))
+    schedule(state)
+    assert said(state, "q")[0] == ReservationPhase.AVAILABLE

@@ -57,7 +57,8 @@ class _Status:
             return
         fact = record.fact
         regarding = Regarding(API[fact.door], "Reservation", fact.namespace, fact.name, fact.reservation)
-        bad = since.phase in (ReservationPhase.FAILED, ReservationPhase.WAITING) or since.reason == "Unschedulable"
+        pending = since.phase is ReservationPhase.PENDING and since.reason
+        bad = since.phase in (ReservationPhase.FAILED, ReservationPhase.WAITING) or pending
         note = since.message or f"the Reservation is {since.phase}"
         reason = str(since.reason or since.phase)
         self._context.recorder.record(Notice(regarding, reason, "Reserve", note, "Warning" if bad else "Normal"))

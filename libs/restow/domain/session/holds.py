@@ -9,6 +9,7 @@ from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.evolve.reservations import alive
 from restow.domain.records import FINAL, Reservation, Slot, SlotPhase
 from restow.domain.session import queues
+from restow.domain.session.framework import Refusal
 from restow.domain.session.handover import is_migration_hold, slot_order
 from restow.domain.session.jobs import HOLD, MIGRATION, Job
 from restow.domain.session.run import Fit, Session
@@ -53,8 +54,12 @@ def place_gang(session: Session, job: Job) -> None:
     """Hold at least `min_available` places of this Reservation in all, or none of those that wait."""
     assert job.hold is not None, "a Reservation's job"
     state, uid = session.state, job.hold
-    if (shut := queues.refused(state, job.queue)) is not None:
-        withhold(session, job, shut.reason, shut.message)
+    try:
+        queues.check(state, job.queue)
+        for function in session.extensions.at("jobValid"):
+            function(job)
+    except Refusal as why:
+        withhold(session, job, why.reason, why.message)
         return
     record = state.reservations[uid]
     slots = sorted(state.slots[uid].items(), key=lambda item: slot_order(item[0]))
