@@ -3,12 +3,26 @@
 import random
 from typing import Any
 
-from domain.build import GIB, NOW, configured, given, member, node, pod, pod_group, queue, replica_of, reservation, shape, then
+from domain.build import (
+    GIB,
+    NOW,
+    configured,
+    given,
+    member,
+    node,
+    pod,
+    pod_group,
+    queue,
+    replica_of,
+    reservation,
+    shape,
+    then,
+)
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
-
 from property.test_fold import HOLDS, NODES, PODS, SHAPES, facts
+
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import DeviceShare, HostPort, LabelSelector, NumaZone, PodTerm, Spread, Taint

@@ -20,6 +20,7 @@ NOT_THERE = "NotThere"
 """Its room is still to come; never a reason for an end."""
 GANG_BROKEN = "GangNotComplete"
 """Why what is held for other members of a gang ends with one of them."""
+GROUP_GONE = "PodGroupGone"
 
 
 def settle_nominations(session: Session) -> None:
@@ -28,7 +29,9 @@ def settle_nominations(session: Session) -> None:
     gangs: dict[Group, list[PodUid]] = {}
     for pod, nomination in list(state.nominations.items()):
         group = job_of(state, state.pods[pod])
-        if group is not None and group in state.pod_groups:
+        if group is not None and group not in state.pod_groups:
+            give_up(session, pod, GROUP_GONE)
+        elif group is not None:
             gangs.setdefault(group, []).append(pod)
         elif nomination.complete:
             why = _take(session, pod, nomination)

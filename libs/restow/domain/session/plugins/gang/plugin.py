@@ -21,7 +21,7 @@ INVALID = "InvalidPodGroup"
 
 def open(session: Session, args: Args) -> None:
     add = session.extensions.add
-    add("jobValid", valid)
+    add("jobValid", lambda job: valid(session, job))
     add("jobReady", ready)
     add("jobPipelined", ready)
     add("jobOrder", lambda job: 0 if job.group is None or job.short() else 1)
@@ -31,7 +31,7 @@ def open(session: Session, args: Args) -> None:
     add("reclaimable", spare.of)
 
 
-def valid(job: Job) -> None:
+def valid(session: Session, job: Job) -> None:
     """Raises Refusal where the gang can never be complete with the pods that there are."""
     if job.group is None:
         return
@@ -41,6 +41,13 @@ def valid(job: Job) -> None:
         raise Refusal(INVALID, job.spec.invalid)
     if job.ready + len(job.tasks) < job.need:
         raise Refusal(NOT_ENOUGH, f"the gang needs {job.need} pods; {job.ready} run and {len(job.tasks)} wait")
+    if job.need_by_task:
+        pods = session.state.pods
+        waiting = Counter(task_of(pods[uid]) for uid in job.tasks)
+        for task, need in sorted(job.need_by_task.items()):
+            ready = job.ready_by_task[task]
+            if ready + waiting[task] < need:
+                raise Refusal(NOT_ENOUGH, f"the gang needs {need} pods of task {task}; {ready} run and {waiting[task]} wait")
 
 
 def ready(job: Job, placed: int = 0, by_task: Counter[str] | None = None) -> bool:
