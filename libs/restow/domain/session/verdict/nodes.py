@@ -42,7 +42,7 @@ def reliefs(session: Session, pod: PodObserved, masks: Masks) -> Iterator[Relief
     state = session.state
     lifted: dict[str, int] = {}
     for row in np.flatnonzero(masks.looked_at & ~masks.static & (masks.failing == 0)):
-        found = every_rule(masks.shape, state.nodes[session.name(int(row))])
+        found = every_rule(masks.shape, state.nodes[session.name(int(row))], p.switches(state))
         if len(found) == 1:
             lifted[found[0]] = lifted.get(found[0], 0) + 1
     alone = masks.looked_at & masks.static & (masks.failing == 1)
@@ -80,20 +80,20 @@ def _less_gpu(free: np.ndarray, asked: DeviceRequest | None) -> str:
     return f"a GPU share of at most {share} thousandths of one device" if share > 0 else ""
 
 
-def every_rule(shape: PodShape, node: NodeObserved) -> list[str]:
+def every_rule(shape: PodShape, node: NodeObserved, on: p.Switches = p.ALL) -> list[str]:
     """All rules about the node that keep the shape off it, where `why_not` names the first."""
     found: dict[str, None] = {}
     if not node.ready and not p.tolerates(shape.tolerations, p.UNREADY):
         found[p.NOT_READY] = None
     if node.unschedulable and not p.tolerates(shape.tolerations, p.UNSCHEDULABLE):
         found[p.CORDONED] = None
-    for taint in node.taints:
+    for taint in node.taints if on.taints else ():
         if taint.effect not in ("NoSchedule", "NoExecute") or p.tolerates(shape.tolerations, taint):
             continue
         if taint.key == p.UNSCHEDULABLE.key:
             found[p.CORDONED] = None
         elif node.ready or taint.key not in _LIFECYCLE:
             found[f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"] = None
-    if not p.selected(shape, node):
+    if on.affinity and not p.selected(shape, node):
         found[p.AFFINITY] = None
     return list(found)
