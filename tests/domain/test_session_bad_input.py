@@ -142,14 +142,14 @@ def test_a_group_whose_minimum_the_cluster_does_not_have_is_not_admitted_and_say
 
 def test_a_group_that_asks_for_a_task_nobody_has_names_the_task():
     state = beside(pod_group("g", need=1, min_task_member={"ghost": 1}), member("m", "g"))
-    assert why(state, "m") == ("NotEnoughPods", "the gang needs 1 pods of task ghost; 0 run and 0 wait")
+    assert why(state, "m") == ("NotEnoughPodsOfTask", "the gang needs 1 pods of task ghost; 0 run and 0 wait")
 
 
 def test_tasks_that_need_more_together_than_the_group_are_all_waited_for():
     facts = [pod_group("g", need=1, min_task_member={"a": 1, "b": 2})]
     facts += [member(name, "g", annotations={"volcano.sh/task-spec": name[0]}) for name in ("a1", "b1")]
     state = beside(*facts)
-    assert why(state, "a1") == ("NotEnoughPods", "the gang needs 2 pods of task b; 0 run and 1 wait")
+    assert why(state, "a1") == ("NotEnoughPodsOfTask", "the gang needs 2 pods of task b; 0 run and 1 wait")
     then(state, member("b2", "g", annotations={"volcano.sh/task-spec": "b"}))
     assert placed(schedule(state, after=1)) == ["a1", "b1", "b2"]
 

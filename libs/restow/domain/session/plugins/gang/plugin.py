@@ -15,6 +15,7 @@ from restow.domain.session.plugins.gang.args import Args
 from restow.domain.session.run import Session
 
 NOT_ENOUGH = "NotEnoughPods"
+NOT_ENOUGH_OF_TASK = "NotEnoughPodsOfTask"
 MISSING = "PodGroupNotFound"
 INVALID = "InvalidPodGroup"
 
@@ -47,7 +48,7 @@ def valid(session: Session, job: Job) -> None:
         for task, need in sorted(job.need_by_task.items()):
             ready = job.ready_by_task[task]
             if ready + waiting[task] < need:
-                raise Refusal(NOT_ENOUGH, f"the gang needs {need} pods of task {task}; {ready} run and {waiting[task]} wait")
+                raise Refusal(NOT_ENOUGH_OF_TASK, f"the gang needs {need} pods of task {task}; {ready} run and {waiting[task]} wait")
 
 
 def ready(job: Job, placed: int = 0, by_task: Counter[str] | None = None) -> bool:
@@ -77,7 +78,7 @@ class _Spare:
                 left[job.key] = job.ready - job.need - len(going)
                 for name, need in job.need_by_task.items():
                     gone = sum(task_of(state.pods[p]) == name for p in going)
-                    tasks[job.key, name] = job.ready_by_task[name] - need - gone
+                    tasks[job.key, name] = job.ready_by_task.get(name, 0) - need - gone
             task = (job.key, task_of(pod))
             if left[job.key] > 0 and tasks.get(task, 1) > 0:
                 left[job.key] -= 1
