@@ -14,7 +14,7 @@ def batch(tmp_path):
     log = gang()
     limits = e.QueueObserved("batch", "uid-batch", time_at(1), 4, {"cpu": 8_000, "memory": 1 << 34})
     log.facts(limits, e.QueueObserved("shut", "uid-shut", time_at(1), state="Closed"), kind="queues")
-    log.facts(e.PodGroupObserved("shop", "h", "uid-h", time_at(2), queue="batch", phase="Inqueue"), replace(node("c"), unschedulable=True))
+    log.facts(e.PodGroupObserved("shop", "h", "uid-h", time_at(2), queue="batch", phase="Inqueue"), replace(node("c", 6_000), unschedulable=True))
     running = replace(pod("h-0"), annotations={"scheduling.k8s.io/group-name": "h"}, node="c", phase="Running", ready=True)
     log.facts(running)
     return export(tmp_path / "batch.jsonl.zst", log)

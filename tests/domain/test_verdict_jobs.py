@@ -78,6 +78,24 @@ def test_a_member_that_no_node_can_take_is_not_relieved_by_more_of_them():
     assert "a cpu request of at most 166m each" in reliefs(verdict)
 
 
+def test_only_changes_that_are_enough_by_themselves_are_named():
+    """Two fit, and with smaller pods three would, but the queue has room for two and a half."""
+    state = gang(node("a", cpu=2_900), queue="q")
+    then(state, queue("q", capability={"cpu": 2_500}))
+    assert reliefs(explain(state, "m0")) == ["a minMember of at most 2"]
+    then(state, node("b"))
+    assert reliefs(explain(state, "m0")) == ["queue q: capability cpu 500m more", "a minMember of at most 2"]
+
+
+def test_a_gang_that_must_spread_is_not_promised_that_more_nodes_help():
+    apart = (Spread(1, ZONE, "DoNotSchedule", sel(app="x")),)
+    members = [member(f"m{i}", "g", labels={"app": "x"}) for i in range(4)]
+    state = given(conf(), zoned("a", "z1", cpu=8_000), zoned("b", "z2", cpu=1_000), shape("s", spread=apart), pod_group("g", need=4), *members)
+    verdict = explain(state, "m0")
+    assert verdict.gang.fit == 2 or verdict.gang.fit == 3
+    assert not [change for change in reliefs(verdict) if "more empty" in change]
+
+
 def test_a_gang_that_fits_is_said_to_be_complete():
     verdict = explain(gang(node("a")), "m1")
     assert verdict.gang.complete

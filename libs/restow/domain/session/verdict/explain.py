@@ -1,6 +1,6 @@
 """The verdict itself: what a session would find if it opened now."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from restow.contracts import events as e
@@ -9,11 +9,11 @@ from restow.domain.groups import Group
 from restow.domain.records import Nomination
 from restow.domain.session import starving
 from restow.domain.session.actions import handover
-from restow.domain.session.jobs import UNSCHEDULABLE, Job, gang, job_of, single
+from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.registry import acting, open_session
 from restow.domain.session.run import Session
 from restow.domain.session.verdict import gangs, nodes
-from restow.domain.session.verdict.blocks import QUOTA, blocks
+from restow.domain.session.verdict.blocks import blocks
 from restow.domain.session.verdict.quota import for_gang
 from restow.domain.session.verdict.quota import reliefs as quota_reliefs
 from restow.domain.session.verdict.values import Block, GangFit, Nominee, Relief, Verdict
@@ -83,19 +83,13 @@ def _waiting(session: Session, pod: e.PodObserved) -> Verdict:
     total, reasons = session.reasons(pod)
     masks = nodes.Masks(session, pod)
     handed = session.offers.hand_over(pod) if session.handing_over and session.offers else None
-    fit = None
-    reliefs: list[Relief] = list(quota_reliefs(session, job, pod, found))
-    if not masks.fits and all(block.reason != UNSCHEDULABLE for block in found):
-        reliefs += nodes.reliefs(session, pod, masks)
+    fit, reliefs = None, []
     if job.group is not None and job.spec is not None:
-        unfit: list[PodUid] = []
-        with gangs.placed(session, job, unfit) as fit:
-            if not fit.complete:
-                reliefs += gangs.more_nodes(session, job, fit, unfit)
-        if not fit.complete:
-            if fit.quota and all(block.reason != QUOTA for block in found):
-                reliefs += for_gang(session, job)
-            reliefs += gangs.smaller(session, job, fit)
+        fit, reliefs = _of_gang(session, job, found)
+    if masks.fits and (fit is None or not fit.first):
+        reliefs = [*quota_reliefs(session, job, pod, found), *reliefs]
+    elif not masks.fits and not found:
+        reliefs = [*nodes.reliefs(session, pod, masks), *reliefs]
     return Verdict(
         pod.pod,
         "waiting",
@@ -108,6 +102,20 @@ def _waiting(session: Session, pod: e.PodObserved) -> Verdict:
         reserved=starving.sentence(state, pod.pod),
         takes=f"place {handed.slot} of {_reservation(state, handed.reservation)} on {handed.node}" if handed is not None else "",
     )
+
+
+def _of_gang(session: Session, job: Job, found: Sequence[Block]) -> tuple[GangFit, list[Relief]]:
+    """How far it gets, and, where only room or quota are between it and its start, what would help."""
+    reliefs: list[Relief] = []
+    unfit: list[PodUid] = []
+    with gangs.placed(session, job, unfit) as fit:
+        if not fit.complete and not found:
+            reliefs += gangs.more_nodes(session, job, fit, unfit)
+    if not fit.complete and not found:
+        if fit.quota:
+            reliefs += for_gang(session, job)
+        reliefs += gangs.smaller(session, job, fit)
+    return fit, reliefs
 
 
 def job_for(session: Session, pod: e.PodObserved) -> Job:

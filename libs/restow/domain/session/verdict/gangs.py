@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
+from msgspec.structs import replace
 
 from restow.contracts.ids import NodeName, PodUid
 from restow.domain.groups import task_of
@@ -12,8 +13,9 @@ from restow.domain.predicates import static_mask
 from restow.domain.quantity import format_resource
 from restow.domain.session.actions.allocate import incomplete
 from restow.domain.session.jobs import Job
-from restow.domain.session.run import Session
+from restow.domain.session.run import HELD_ROOM, Session
 from restow.domain.session.statement import Statement
+from restow.domain.session.verdict.suppose import supposed
 from restow.domain.session.verdict.values import GangFit, Relief
 from restow.domain.table import NO_DEVICE, Vector
 
@@ -53,7 +55,7 @@ def more_nodes(session: Session, job: Job, fit: GangFit, unfit: Sequence[PodUid]
     """How many empty nodes, like one that is there, would take what is missing; with the others in place. The fewest that
     one kind of node allows, ties to the first name."""
     missing = _missing(session, job, fit, unfit)
-    if not missing or len(missing) > MOST or fit.quota:
+    if not missing or len(missing) > MOST or fit.quota or not _free_to_go(session, job, missing):
         return
     state, table = session.state, session.state.table
     asked = [state.vectors[state.pods[uid].shape] for uid in missing]
@@ -73,6 +75,23 @@ def more_nodes(session: Session, job: Job, fit: GangFit, unfit: Sequence[PodUid]
             best = count, session.name(row)
     if best is not None:
         yield Relief(f"{best[0]} more empty node{'s' * (best[0] != 1)} like {best[1]}")
+
+
+def _free_to_go(session: Session, job: Job, missing: Sequence[PodUid]) -> bool:
+    """Whether nothing but room is between these pods and new nodes: no rule about what runs, and their queue lets all of them
+    in."""
+    pods = [session.state.pods[uid] for uid in missing]
+    if any(rule.stage not in HELD_ROOM for pod in pods for rule in session.concerned(pod)):
+        return False
+    charged = 0
+    for pod in pods:
+        if session.extensions.first("allocatable", job, pod):
+            break
+        session.charge_queue(job.queue, pod.shape, 1)
+        charged += 1
+    for pod in pods[:charged]:
+        session.charge_queue(job.queue, pod.shape, -1)
+    return charged == len(pods)
 
 
 def _missing(session: Session, job: Job, fit: GangFit, unfit: Sequence[PodUid]) -> list[PodUid]:
@@ -128,14 +147,25 @@ def smaller(session: Session, job: Job, fit: GangFit) -> Iterator[Relief]:
         return
     pod = state.pods[job.tasks[0]]
     v = state.vectors[pod.shape]
-    if v.devices is not None or session.concerned(pod):
+    if v.devices is not None:
         return
     names = {column: name for name, column in state.table.columns.items()}
     free = state.table.free[static_mask(state, pod.shape) & state.table.alive]
     for column, amount in v.items:
         most = _greatest(free, v, column, amount, job.need - job.ready)
-        if most and names[column] != "pods":
+        if most and names[column] != "pods" and _complete_with(session, job, names[column], most):
             yield Relief(f"a {names[column]} request of at most {format_resource(names[column], most)} each")
+
+
+def _complete_with(session: Session, job: Job, resource: str, amount: int) -> bool:
+    """Whether the gang would be complete if its pods asked for so much of a resource: decided again, with every rule."""
+    state = session.state
+    shape = state.pods[job.tasks[0]].shape
+    spec = state.shapes[shape]
+    less = replace(spec, requests=spec.requests | {resource: amount})
+    vector = state.table.vector(less.requests, less.devices)
+    with supposed(state, (state.shapes, shape, less), (state.vectors, shape, vector)) as what_if, placed(what_if, job, []) as fit:
+        return fit.complete
 
 
 def _greatest(free: np.ndarray, v: Vector, column: int, amount: int, wanted: int) -> int:

@@ -1,9 +1,6 @@
-"""What would have to change about a group or a queue: supposed in a draft, and decided again, so that only what really helps
-is named."""
+"""What would have to change about a group or a queue: supposed, and decided again, so that only what really helps is named."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -16,34 +13,33 @@ from restow.domain.session.actions.enqueue import NOT_ENQUEUED
 from restow.domain.session.jobs import Job
 from restow.domain.session.plugins.gang.plugin import MISSING, NOT_ENOUGH
 from restow.domain.session.queue_status import above, used
-from restow.domain.session.registry import open_session
 from restow.domain.session.run import Session
 from restow.domain.session.verdict import gangs
 from restow.domain.session.verdict.blocks import OVERUSED, QUOTA, blocks
+from restow.domain.session.verdict.suppose import supposed
 from restow.domain.session.verdict.values import Block, Relief
-from restow.domain.state import ClusterState
 
 _OF_QUEUES = (OVERUSED, QUOTA, NOT_ENQUEUED)
 
 
 def reliefs(session: Session, job: Job, pod: PodObserved, found: Sequence[Block]) -> Iterator[Relief]:
-    """For what is not about nodes."""
+    """For what is not about nodes. Where it waits for several such things no change is enough, unless one ends all of them."""
     reasons = {block.reason for block in found}
-    if queues.NOT_FOUND in reasons:
+    if reasons == {queues.NOT_FOUND}:
         yield Relief(f"a queue named {job.queue}")
-    if queues.CLOSED in reasons:
+    if reasons == {queues.CLOSED}:
         yield Relief(f"queue {job.queue}: state Open")
-    if MISSING in reasons:
+    if reasons == {MISSING}:
         yield Relief(f"a PodGroup named {job.key.partition('/')[2]} in namespace {pod.namespace}")
-    if NOT_ENOUGH in reasons:
+    if reasons == {NOT_ENOUGH}:
         have = job.ready + len(job.tasks)
         yield Relief(f"{job.need - have} more pod{'s' * (job.need - have != 1)} of the gang")
         if have:
             yield Relief(f"a minMember of at most {have}")
     for reason in _OF_QUEUES:
         if reason in reasons:
-            helps = _Unblocked(job, pod, reason)
-            yield from _capability(session, job, _wanted(session, job, pod, reason), helps)
+            wanted = _wanted(session, job, pod, reason)
+            yield from _capability(session, job, wanted, lambda what_if: not list(blocks(what_if, job, pod)))
 
 
 def for_gang(session: Session, job: Job) -> Iterator[Relief]:
@@ -51,19 +47,9 @@ def for_gang(session: Session, job: Job) -> Iterator[Relief]:
 
     def helps(what_if: Session) -> bool:
         with gangs.placed(what_if, job, []) as fit:
-            return not fit.quota
+            return fit.complete
 
     yield from _capability(session, job, _wanted(session, job, session.state.pods[job.tasks[0]], QUOTA), helps)
-
-
-class _Unblocked:
-    """Whether a reason is not given any more."""
-
-    def __init__(self, job: Job, pod: PodObserved, reason: str) -> None:
-        self._job, self._pod, self._reason = job, pod, reason
-
-    def __call__(self, what_if: Session) -> bool:
-        return all(block.reason != self._reason for block in blocks(what_if, self._job, self._pod))
 
 
 def _capability(session: Session, job: Job, wanted: Amounts, helps: Callable[[Session], bool]) -> Iterator[Relief]:
@@ -100,20 +86,3 @@ def _wanted(session: Session, job: Job, pod: PodObserved, reason: str) -> Amount
         for column, amount in state.vectors[task.shape].items:
             total[column] = total.get(column, 0) + amount
     return total
-
-
-@contextmanager
-def supposed(state: ClusterState, *changes: tuple[dict, Any, Any]) -> Iterator[Session]:
-    """A session in a state where (map, key, value) are so. What is kept about the real state is put aside meanwhile."""
-    kept, state.memo = state.memo, {}
-    try:
-        with state.draft():
-            for mapping, key, value in changes:
-                state.put(mapping, key, value)
-            session = open_session(state, state.time, 1)
-            try:
-                yield session
-            finally:
-                session.close()
-    finally:
-        state.memo = kept
