@@ -9,6 +9,7 @@ from restow.contracts.values import DeviceShare, HostPort, Move, Taint, Tolerati
 from restow.domain import config, defragmentation
 from restow.domain.config import DefragmentationArgs, Namespaces, Requirement, Selector
 from restow.domain.defragmentation import ArgsError, check, explain
+from restow.domain.session.conf import read_conf
 
 OWNER = replica_of("rs")
 CPU = DefragmentationArgs(
@@ -60,6 +61,17 @@ def test_a_node_that_is_reserved_for_a_starving_job_is_no_target():
     assert moves(state) == [("p", "a", "c")]
     then(state, e.TaskUnreserved("w", "Discarded"))
     assert moves(state) == [("p", "a", "b")]
+
+
+def test_a_node_that_a_window_of_time_closes_is_no_target_until_the_window_is_over():
+    """RULES G-8. The plan is made at 22:13."""
+    label = {"nodeSelector": {"shift": "night"}, "resources": {"cpu": 4}, "cron": "0 22-23 * * *"}
+    plugins = [{"name": "predicates"}, {"name": "reserve", "arguments": {"reservelabels": [label]}}]
+    conf = configured("session", read_conf({"actions": "allocate", "tiers": [{"plugins": plugins}]}))
+    night = {"labels": {"shift": "night"}}
+    state = given(conf, S, node("a", cpu=10_000), app("p", "a"), *used("b", 7_800, **night), *used("c", 7_500))
+    assert moves(state) == [("p", "a", "c")]
+    assert moves(state, time=NOW + 3 * 3_600_000) == [("p", "a", "b")]
 
 
 def test_bounds_are_strict():

@@ -59,7 +59,7 @@ def walk(
             for pod in state.on_node.get(node, ()):
                 kept(pod, node, TOO_FEW_SOURCES, None)
         return []
-    targets = Targets(state, nodes, room)
+    targets = Targets(state, nodes, room, time)
     evictable = Evictable(state, args, canonical_resource(args.resourceType))
     moves: list[Move] = []
     for source in names:

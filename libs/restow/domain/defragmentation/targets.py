@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from restow.contracts.ids import NodeName, ShapeId
+from restow.contracts.ids import Millis, NodeName, ShapeId
 from restow.contracts.values import DeviceRequest, DeviceShare
 from restow.domain.defragmentation.classify import Nodes, exact, scaled
 from restow.domain.fragmentation import Room, alike
 from restow.domain.predicates import static_mask
 from restow.domain.resources import GPU_MILLI
+from restow.domain.session.plugins.reserve.closed import closed
 from restow.domain.state import ClusterState
 from restow.domain.table import Vector
 
@@ -23,10 +24,10 @@ class Targets:
     """Arrays over the targets, resources first, so that a question about one resource reads one line of memory. Room only
     shrinks here, so a shape that once fitted nowhere never fits again: `closed` says why."""
 
-    def __init__(self, state: ClusterState, nodes: Nodes, room: Room) -> None:
+    def __init__(self, state: ClusterState, nodes: Nodes, room: Room, time: Millis) -> None:
         self._state = state
         self._table = state.table
-        self._rows = nodes.targets[~_reserved(state)[nodes.targets]]
+        self._rows = nodes.targets[~(_reserved(state) | closed(state, time))[nodes.targets]]
         self._column = nodes.column
         self._free = np.ascontiguousarray(room.free[self._rows].T)
         self._devices = room.device_free[self._rows]

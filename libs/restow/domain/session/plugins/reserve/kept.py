@@ -89,8 +89,7 @@ class Kept:
     def denies(self, pod: PodObserved) -> bool:
         """Whether a pod that is no reserve task is kept off the forbidden nodes: the rules of PredicateFn from the third on
         (RULES 001-3); within the window is where this exists."""
-        limit = self._label.podNumToReserve
-        if not len(self._at) or not self.configured or (limit and self.scheduled >= limit):
+        if not self.waits:
             return False
         self._refresh()
         tasks = dict(self.allocated)
@@ -98,6 +97,12 @@ class Kept:
             tasks[column] = tasks.get(column, 0) + amount
         request = dict(self._session.state.vectors[pod.shape].items)
         return not enough(self._total, request, tasks, self.configured)
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is anything to keep, and reserve tasks are still to come."""
+        limit = self._label.podNumToReserve
+        return len(self._at) > 0 and bool(self.configured) and not (limit and self.scheduled >= limit)
 
     @property
     def forbidden(self) -> np.ndarray:

@@ -23,7 +23,7 @@ def open(session: Session, args: Args) -> None:
     if args.reservelabels:
         # In windows or not, so that the first session of one does not look at every pod.
         Index.of(session.state)
-    kept = [Kept(session, label, window) for label, window in _active(args, session.now)]
+    kept = [Kept(session, label, window) for label, window in active(args, session.now)]
     if kept:
         session.extensions.add_filter(WindowFilter(session.state, kept))
 
@@ -104,7 +104,8 @@ def next_window(label: ReserveLabel, now: Millis) -> Window | None:
     )
 
 
-def _active(args: Args, now: Millis) -> Iterator[tuple[ReserveLabel, Window]]:
+def active(args: Args, now: Millis) -> Iterator[tuple[ReserveLabel, Window]]:
+    """The windows that are open or in their lead."""
     for label in args.reservelabels:
         for window in windows.active(label.cron, label.timeZone, label.lead, now):
             yield label, window
