@@ -84,6 +84,8 @@ class Charges(Maps):
         """The queue that a pod of ours is accounted to; empty for others."""
         if not self.ours(pod):
             return ""
+        if not pod.annotations:
+            return DEFAULT_QUEUE
         group = groups.group_of(pod)
         known = self.pod_groups.get(group) if group is not None else None
         said = known.queue if known is not None else groups.queue_annotation(pod)

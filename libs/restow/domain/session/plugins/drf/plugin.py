@@ -32,7 +32,6 @@ class Shares:
         self._session = session
         self._state = session.state
         self._whole: Amounts = dict(enumerate(totals(session.state).allocatable))
-        self._groups = ledger(session.state).groups
         self._used: dict[str, Amounts] = {}
         self._orders: dict[str, int] = {}
 
@@ -48,7 +47,7 @@ class Shares:
     def _of(self, job: Job) -> Amounts:
         used = self._used.get(job.key)
         if used is None:
-            use = self._groups.get(job.group) if job.group is not None else None
+            use = ledger(self._state).groups.get(job.group) if job.group is not None else None
             used = self._used[job.key] = dict(use.used) if use is not None else {}
         return used
 

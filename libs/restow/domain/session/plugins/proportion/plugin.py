@@ -19,7 +19,7 @@ from restow.domain.session.plugins.proportion.args import Args
 from restow.domain.session.plugins.proportion.shares import Claim, fill
 from restow.domain.session.quotas import beyond, may_lose, share
 from restow.domain.session.run import Session
-from restow.domain.session.sums import hopeless, ledger, too_large, totals
+from restow.domain.session.sums import Ledger, hopeless, ledger, too_large, totals
 
 
 def open(session: Session, args: Args) -> None:
@@ -44,7 +44,6 @@ class Shares:
         self._state = session.state
         self._admission = admission(session)
         self._totals = totals(session.state)
-        self._ledger = ledger(session.state)
         self._gangs = any(plugin.name == "gang" for tier in session.config.tiers for plugin in tier)
         self._orders: dict[str, int] = {}
         self._large: dict[ShapeId, bool] = {}
@@ -57,11 +56,22 @@ class Shares:
         self.wanted: dict[str, Amounts] = {}
         self._divide()
 
+    @property
+    def _ledger(self) -> Ledger:
+        return ledger(self._state)
+
     # -- what each deserves ------------------------------------------------------------------------------------------
 
     def _divide(self) -> None:
         state = self._state
-        names = {DEFAULT_QUEUE, *state.queues, *state.accounts.queues(), *self._ledger.waiting}
+        names = {DEFAULT_QUEUE, *state.queues, *state.accounts.queues()}
+        if len(names) == 1:
+            # It shares with nobody; what waits in queues that are not there takes nothing from it.
+            guarantees = self._guarantees = {DEFAULT_QUEUE: self._amounts(DEFAULT_QUEUE, "guarantee")}
+            self.capability[DEFAULT_QUEUE] = self._real(DEFAULT_QUEUE, guarantees[DEFAULT_QUEUE], guarantees[DEFAULT_QUEUE])
+            self.deserved[DEFAULT_QUEUE] = dict(enumerate(self._totals.allocatable))
+            return
+        names |= self._ledger.waiting.keys()
         guarantees = self._guarantees = {name: self._amounts(name, "guarantee") for name in names}
         promised = _sum(guarantees)
         for name in names:
