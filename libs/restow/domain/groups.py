@@ -10,9 +10,10 @@ Group = tuple[str, str]
 
 def group_of(pod: PodObserved) -> Group | None:
     """The group of a pod, None for a pod on its own."""
-    for annotation in GROUP_ANNOTATIONS:
-        if name := pod.annotations.get(annotation):
-            return pod.namespace, name
+    if pod.annotations:
+        for annotation in GROUP_ANNOTATIONS:
+            if name := pod.annotations.get(annotation):
+                return pod.namespace, name
     return None
 
 
@@ -21,7 +22,11 @@ QUEUE_ANNOTATIONS = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name"
 
 def queue_annotation(pod: PodObserved) -> str:
     """The queue that a pod without a PodGroup names; empty where it names none."""
-    return next((pod.annotations[a] for a in QUEUE_ANNOTATIONS if a in pod.annotations), "")
+    if pod.annotations:
+        for annotation in QUEUE_ANNOTATIONS:
+            if annotation in pod.annotations:
+                return pod.annotations[annotation]
+    return ""
 
 
 TASK_ANNOTATION = "volcano.sh/task-spec"

@@ -12,7 +12,9 @@ NOBODY = ReservationUid("")
 
 def target_of(state: ClusterState, pod: PodObserved) -> str:
     """The name, empty where the pod names none. A PodGroup's says it for all its pods."""
-    group = group_of(pod) if pod.annotations else None
+    if not pod.annotations:
+        return ""
+    group = group_of(pod)
     known = state.pod_groups.get(group) if group is not None else None
     return (known.annotations.get(TARGET, "") if known is not None else "") or pod.annotations.get(TARGET, "")
 

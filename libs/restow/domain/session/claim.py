@@ -52,7 +52,7 @@ class Claim:
         session.nominated[pod.pod] = choice.fit
         self._taken.append((pod, choice, now, devices))
         self._job.ready += 1
-        self._job.ready_by_task[task_of(pod)] += 1
+        self._job.tell(task_of(pod))
 
     def _evict(self, pod: e.PodObserved, row: int, unit: Unit) -> None:
         """A pod's room is coming; a hold's is there at once."""
@@ -81,7 +81,7 @@ class Claim:
         for pod, choice, now, devices in reversed(self._taken):
             row = choice.fit.row
             self._job.ready -= 1
-            self._job.ready_by_task[task_of(pod)] -= 1
+            self._job.tell(task_of(pod), -1)
             del session.nominated[pod.pod]
             for heard in session.extensions.at("deallocated"):
                 heard(self._job, pod, row)

@@ -5,7 +5,7 @@ A job is a PodGroup's pods, a single pod, or the places of a Reservation (seed 0
 """
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Mapping
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PodUid, ReservationUid
@@ -38,7 +38,7 @@ class Job:
         self.hold: ReservationUid | None = None
         self.tasks: list[PodUid] = []
         self.ready = 0
-        self.ready_by_task: Counter[str] = Counter()
+        self.ready_by_task: dict[str, int] = {}
         self.need = 1
         self.need_by_task: dict[str, int] = {}
 
@@ -46,8 +46,15 @@ class Job:
         """Whether, with so many more members placed, the gang is still not complete."""
         if self.ready + placed < self.need:
             return True
-        more = by_task or Counter()
-        return any(self.ready_by_task[t] + more[t] < n for t, n in self.need_by_task.items())
+        if not self.need_by_task:
+            return False
+        have = self.ready_by_task
+        more: Mapping[str, int] = by_task or {}
+        return any(have.get(t, 0) + more.get(t, 0) < n for t, n in self.need_by_task.items())
+
+    def tell(self, task: str, more: int = 1) -> None:
+        """So many more members of this task are ready."""
+        self.ready_by_task[task] = self.ready_by_task.get(task, 0) + more
 
     def count(self, state: ClusterState, placed: Container[PodUid]) -> None:
         """Those of its tasks that have found a place meanwhile are ready now."""
@@ -55,7 +62,7 @@ class Job:
         for uid in self.tasks:
             if uid in placed:
                 self.ready += 1
-                self.ready_by_task[task_of(state.pods[uid])] += 1
+                self.tell(task_of(state.pods[uid]))
             else:
                 left.append(uid)
         self.tasks = left
@@ -85,7 +92,7 @@ def gang(state: ClusterState, group: Group) -> Job:
             job.tasks.append(uid)
         elif _counts(state, uid, live):
             job.ready += 1
-            job.ready_by_task[task_of(pod)] += 1
+            job.tell(task_of(pod))
     named = state.priority_classes.get(spec.priority_class)
     job.priority = named.value if named is not None else max(priorities)
     return job

@@ -42,7 +42,8 @@ class Statement:
         say = event or session.placed_event
         session.events += [handed or say(pod, session.placements[pod.pod]) for pod, handed in self._placed]
         job.ready += len(self._placed)
-        job.ready_by_task += self.by_task
+        for task, times in self.by_task.items():
+            job.tell(task, times)
         placed = {pod.pod for pod, _ in self._placed}
         job.tasks = [uid for uid in job.tasks if uid not in placed]
         self._forget()

@@ -46,7 +46,7 @@ def valid(session: Session, job: Job) -> None:
         pods = session.state.pods
         waiting = Counter(task_of(pods[uid]) for uid in job.tasks)
         for task, need in sorted(job.need_by_task.items()):
-            ready = job.ready_by_task[task]
+            ready = job.ready_by_task.get(task, 0)
             if ready + waiting[task] < need:
                 raise Refusal(NOT_ENOUGH_OF_TASK, f"the gang needs {need} pods of task {task}; {ready} run and {waiting[task]} wait")
 

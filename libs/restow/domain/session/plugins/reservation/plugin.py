@@ -53,7 +53,9 @@ class Targets:
 
     def check(self, job: Job) -> None:
         """Raises Refusal where the job names a Reservation that it cannot use, now or ever."""
-        pods = [pod for pod in (self._state.pods[uid] for uid in job.tasks) if self._bound(pod)]
+        pods = [pod for pod in map(self._state.pods.__getitem__, job.tasks) if pod.annotations and self._bound(pod)]
+        if not pods:
+            return
         records = [(pod, self._available(pod.namespace, target_of(self._state, pod))) for pod in pods]
         for pod, record in records:
             if not owned(self._state, record, pod):
