@@ -83,7 +83,8 @@ def _waiting(session: Session, pod: e.PodObserved) -> Verdict:
     total, reasons = session.reasons(pod)
     masks = nodes.Masks(session, pod)
     handed = session.offers.hand_over(pod) if session.handing_over and session.offers else None
-    fit, reliefs = None, []
+    fit: GangFit | None = None
+    reliefs: list[Relief] = []
     if job.group is not None and job.spec is not None:
         fit, reliefs = _of_gang(session, job, found)
     if masks.fits and (fit is None or not fit.first):
