@@ -34,6 +34,9 @@ def _scores(session: Session, uid: PodUid) -> tuple[np.ndarray, np.ndarray]:
     pod = session.state.pods[uid]
     keys = session.placer.keys(pod.shape)
     fits = keys >= 0
+    if pod.pinned_node:
+        only = session.state.table.rows.get(pod.pinned_node)
+        fits &= np.arange(len(fits)) == (-1 if only is None else only)
     for rule in session.concerned(pod):
         for _, failing in rule.failing(pod):
             fits = fits & ~failing
