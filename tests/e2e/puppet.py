@@ -1,7 +1,7 @@
-"""What a bare API server lacks, over HTTP and no larger than the tests need: ReplicaSets, Deployments and kubelets.
+"""What a bare API server lacks, over HTTP and no larger than the tests need: ReplicaSets, Deployments, kubelets, volumes.
 
     Puppet(target, controllers=True)    for an API server alone (envtest, kubesim --no-controllers)
-    Puppet(target, controllers=False)   kubelets only: for the tests' nodes in a cluster whose controllers are real
+    Puppet(target, controllers=False)   kubelets and a provisioner only: for the tests' nodes in a cluster whose controllers are real
 
 As in a cluster: a replacement is created at the deletionTimestamp of its predecessor, and a bound pod that is being
 deleted goes only when its kubelet says so (delete with grace 0). Nodes whose name does not begin with PREFIX, and their
@@ -12,12 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import json
 import threading
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import aiohttp
+from e2e.puppet_volumes import CLAIMS, CLASSES, PATHS, VOLUMES, VolumePuppet
 from kubesim.conformance.harness import JSON_PATCH, MERGE, Answer, Api, Target
 
 Obj = dict[str, Any]
@@ -33,6 +37,7 @@ AGAIN = 0.1
 
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 REPLICASETS, DEPLOYMENTS = "/apis/apps/v1/replicasets", "/apis/apps/v1/deployments"
+HASH = "pod-template-hash"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
@@ -41,7 +46,9 @@ class Puppet:
 
     def __init__(self, target: Target, *, controllers: bool):
         self._target, self._controllers = target, controllers
-        self._seen: dict[str, dict[str, Obj]] = {PODS: {}, NODES: {}, REPLICASETS: {}, DEPLOYMENTS: {}}
+        self._seen: dict[str, dict[str, Obj]] = {
+            path: {} for path in (PODS, NODES, REPLICASETS, DEPLOYMENTS, *PATHS)
+        }
         self._lists = 0
         """First lists that are complete. Nothing is done before all are: what is not seen yet is not gone."""
         self._busy: dict[str, bool] = {}
@@ -69,7 +76,8 @@ class Puppet:
         connector = aiohttp.TCPConnector(limit=32)
         async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(sock_read=90)) as session:
             self._api = Api(self._target, session)
-            wanted = [PODS, NODES, *((REPLICASETS, DEPLOYMENTS) if self._controllers else ())]
+            self._volumes = VolumePuppet(self._api, self._seen, binds=self._controllers)
+            wanted = [PODS, NODES, *PATHS, *((REPLICASETS, DEPLOYMENTS) if self._controllers else ())]
             tasks = [asyncio.create_task(self._follow(path, len(wanted))) for path in wanted]
             tasks.append(asyncio.create_task(self._heartbeats()))
             await self._stopping.wait()
@@ -123,6 +131,9 @@ class Puppet:
                 owner = _controller(obj)
                 if owner and self._controllers:
                     self._work(f"set {owner}", lambda: self._replicaset(owner))
+                    above = _controller(self._seen[REPLICASETS].get(owner) or {"metadata": {}})
+                    if above:
+                        self._work(f"deployment {above}", lambda: self._deployment(above))
             case "/api/v1/nodes":
                 if not gone:
                     self._work(f"node {uid}", lambda: self._node(uid))
@@ -130,6 +141,24 @@ class Puppet:
                 self._work(f"set {uid}", lambda: self._replicaset(uid))
             case "/apis/apps/v1/deployments":
                 self._work(f"deployment {uid}", lambda: self._deployment(uid))
+            case _:
+                self._look_at_volumes(path, uid, gone)
+
+    def _look_at_volumes(self, path: str, uid: str, gone: bool) -> None:
+        def claims(*uids: str) -> None:
+            for one in uids:
+                self._work(f"claim {one}", partial(self._volumes.claim, one))
+
+        def volumes(*uids: str) -> None:
+            for one in uids:
+                self._work(f"volume {one}", partial(self._volumes.volume, one))
+
+        if path == CLAIMS:
+            (volumes(*self._volumes.orphans(uid)) if gone else claims(uid))
+        elif path == VOLUMES and not gone:
+            volumes(uid)
+        if path in (VOLUMES, CLASSES):
+            claims(*self._volumes.waiting())
 
     def _work(self, key: str, step: Callable[[], Awaitable[bool]]) -> None:
         """At most one step a key at a time; `step` looks at what is there then, and says whether to look again."""
@@ -270,7 +299,8 @@ class Puppet:
             self._seen[PODS][pod["metadata"]["uid"]] = pod
 
     async def _deployment(self, uid: str) -> bool:
-        """One ReplicaSet, scaled as asked; no roll-outs."""
+        """A ReplicaSet per template, scaled as asked; a roll-out is that of `maxSurge: 100%, maxUnavailable: 0`: the old
+        pods go when all of the new ones are ready."""
         found = self._seen[DEPLOYMENTS].get(uid)
         owned = [r for r in self._seen[REPLICASETS].values() if _controller(r) == uid]
         if found is None or found["metadata"].get("deletionTimestamp"):
@@ -278,30 +308,49 @@ class Puppet:
                 meta = one["metadata"]
                 self._expect(await self._api.call("DELETE", f"/apis/apps/v1/namespaces/{meta['namespace']}/replicasets/{meta['name']}"))
             return False
-        meta, spec = found["metadata"], found["spec"]
-        path = f"/apis/apps/v1/namespaces/{meta['namespace']}/replicasets"
-        replicas = spec.get("replicas", 1)
-        if owned:
-            if owned[0]["spec"].get("replicas") != replicas:
-                self._expect(await self._api.call("PATCH", f"{path}/{owned[0]['metadata']['name']}", {"spec": {"replicas": replicas}}, media=MERGE))
+        spec, replicas = found["spec"], found["spec"].get("replicas", 1)
+        path = f"/apis/apps/v1/namespaces/{found['metadata']['namespace']}/replicasets"
+        digest = hashlib.sha256(json.dumps(spec["template"], sort_keys=True).encode()).hexdigest()[:10]
+        new = next((r for r in owned if r["spec"]["selector"]["matchLabels"].get(HASH) == digest), None)
+        if new is None:
+            self._expect(await self._api.call("POST", path, _revision(found, digest)))
             return False
-        hashed = {"pod-template-hash": "puppet"}
-        template = {**spec["template"], "metadata": {**spec["template"].get("metadata", {})}}
-        template["metadata"]["labels"] = {**template["metadata"].get("labels", {}), **hashed}
-        owner = {
-            "apiVersion": "apps/v1", "kind": "Deployment", "name": meta["name"], "uid": uid,
-            "controller": True, "blockOwnerDeletion": True,
-        }  # fmt: skip
-        body = {
-            "apiVersion": "apps/v1", "kind": "ReplicaSet",
-            "metadata": {"name": f"{meta['name']}-puppet", "labels": template["metadata"]["labels"], "ownerReferences": [owner]},
-            "spec": {
-                "replicas": replicas, "template": template,
-                "selector": {"matchLabels": {**spec["selector"]["matchLabels"], **hashed}},
-            },
-        }  # fmt: skip
-        self._expect(await self._api.call("POST", path, body))
+        await self._scale(path, new, replicas)
+        ready = [pod for pod in self._seen[PODS].values() if _controller(pod) == new["metadata"]["uid"] and _is_ready(pod)]
+        if len(ready) >= replicas:
+            for old in owned:
+                if old is not new:
+                    await self._scale(path, old, 0)
         return False
+
+    async def _scale(self, path: str, one: Obj, replicas: int) -> None:
+        if one["spec"].get("replicas") != replicas:
+            patch = {"spec": {"replicas": replicas}}
+            self._expect(await self._api.call("PATCH", f"{path}/{one['metadata']['name']}", patch, media=MERGE))
+
+
+def _revision(deployment: Obj, digest: str) -> Obj:
+    """The ReplicaSet of a Deployment's present template."""
+    meta, spec, hashed = deployment["metadata"], deployment["spec"], {HASH: digest}
+    template = {**spec["template"], "metadata": {**spec["template"].get("metadata", {})}}
+    template["metadata"]["labels"] = {**template["metadata"].get("labels", {}), **hashed}
+    owner = {
+        "apiVersion": "apps/v1", "kind": "Deployment", "name": meta["name"], "uid": meta["uid"],
+        "controller": True, "blockOwnerDeletion": True,
+    }  # fmt: skip
+    return {
+        "apiVersion": "apps/v1", "kind": "ReplicaSet",
+        "metadata": {"name": f"{meta['name']}-{digest}", "labels": template["metadata"]["labels"], "ownerReferences": [owner]},
+        "spec": {
+            "replicas": spec.get("replicas", 1), "template": template,
+            "selector": {"matchLabels": {**spec["selector"]["matchLabels"], **hashed}},
+        },
+    }  # fmt: skip
+
+
+def _is_ready(pod: Obj) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return not pod["metadata"].get("deletionTimestamp") and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def _controller(obj: Obj) -> str:

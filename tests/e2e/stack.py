@@ -33,6 +33,8 @@ from kubesim.conformance.harness import (
 )
 
 from restow.cli.embedded import configs
+from restow.cli.embedded.outside import install
+from restow.cli.embedded.stack import others
 
 UP = 120.0
 """Seconds until a stack must be up: also where several start at once on a busy machine."""
@@ -92,19 +94,23 @@ class Running:
             self._configure(service, before)
 
     def _configure(self, service: str, text: str) -> None:
-        """In the file that `restow up` was given, and in the service's own copy where the stack made one."""
-        given, copy = self.folder / CONFIGS[service], self.folder / ".restow" / "run" / f"{service}.yaml"
-        if given.read_text() == text:
+        """Written, and taken."""
+        if (self.folder / CONFIGS[service]).read_text() == text:
             return
         digest = self.service(service)["configured"]
-        for path in (given, *((copy,) if copy.exists() else ())):
-            part = path.with_suffix(".part")
-            part.write_text(text)
-            part.replace(path)
+        self.write(service, text)
         deadline = time.monotonic() + 30
         while self.service(service)["configured"] == digest:
             assert time.monotonic() < deadline, f"{service} did not take its new configuration: {self.log(service)[-2000:]}"
             time.sleep(0.05)
+
+    def write(self, service: str, text: str) -> None:
+        """In the file that `restow up` was given, and in the service's own copy where the stack made one."""
+        given, copy = self.folder / CONFIGS[service], self.folder / ".restow" / "run" / f"{service}.yaml"
+        for path in (given, *((copy,) if copy.exists() else ())):
+            part = path.with_suffix(".part")
+            part.write_text(text)
+            part.replace(path)
 
 
 def kinds() -> list[str]:
@@ -155,6 +161,9 @@ def stack(kind: str) -> Iterator[Running]:
 
 def _outside(running: Running, kubeconfig: Path) -> list[str]:
     running.kubectl = ("--kubeconfig", str(kubeconfig))
+    if running.kind != "cluster":
+        # `restow up` gives an API of somebody else's only Restow's own definitions.
+        asyncio.run(install(str(kubeconfig), others(), UP))
     return ["--kube", str(kubeconfig)]
 
 

@@ -139,6 +139,11 @@ class World:
         }  # fmt: skip
         return await self.api.ok("POST", f"{VOLCANO}/namespaces/{self.ns}/reservations", body)
 
+    async def make(self, path: str, body: Obj) -> Obj:
+        """An object that is not the test's namespace's, or that its end would not take along: it is removed afterwards."""
+        self._elsewhere.insert(0, f"{path}/{body['metadata']['name']}")
+        return await self.api.ok("POST", path, body)
+
     async def budget(self, name: str, labels: Obj, **spec: Any) -> None:
         body = {
             "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name},
@@ -194,6 +199,29 @@ class World:
             return None
 
         return await self.until(f"{name} is told to be unschedulable", probe)
+
+    async def waits(self, name: str, *reasons: str) -> str:
+        """The message of a pod that waits, once its condition and an Event both say all of this; it has no node."""
+
+        async def probe() -> str | None:
+            message = await self.unschedulable(name)
+            return message if all(reason in message for reason in reasons) else None
+
+        message = await self.until(f"{name} waits with {reasons}", probe)
+        assert not node_of(await self.get(name) or {"spec": {}})
+
+        async def told() -> bool:
+            return any(event["message"] == message and event["type"] == "Warning" for event in await self.events(name, "FailedScheduling"))
+
+        await self.until(f"an Event says {message}", told)
+        return message
+
+    async def lands(self, name: str, node: str) -> Obj:
+        """The pod, once it runs there, and nothing says any more that it waits."""
+        (pod,) = await self.running(name)
+        assert node_of(pod) == node, (name, node_of(pod), node)
+        assert [c["status"] for c in pod["status"]["conditions"] if c["type"] == "PodScheduled"] == ["True"]
+        return pod
 
     async def held(self, name: str, phase: str, ns: str = "") -> Obj:
         """The status of a Volcano Reservation, once it is in this phase."""
