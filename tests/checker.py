@@ -2,7 +2,8 @@
 
 `check(file)` reads every commit of a `.jsonl.zst` export and asserts, after each event: no node, resource or device is
 promised twice; a hold is handed over at most once; nobody is evicted before a landing place was held; what `landed` is
-where the plan said; no pod is placed twice at the same time. At the end no hold may be left, and every migration is over.
+where the plan said; no pod is placed twice at the same time. At the end no hold may be left, and every migration is over. Gangs,
+queues, preemption and starving jobs: `checker_session.py`.
 
 `python tests/checker.py FILE` does it by hand.
 """
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import zstandard
+from checker_session import SessionRules
 
 from restow.contracts.codec import decode
 
@@ -51,11 +53,17 @@ def records(path):
         yield record["seq"], record["family"], int(record["headers"]["restow-read"]), events
 
 
-def check(path, *, deletions_after_plan=False):
-    """`deletions_after_plan`: others delete pods, too, after the first plan."""
-    judge = Judge(strict=not deletions_after_plan)
+def check(path, *, deletions_after_plan=False, nobody_else_deletes=False):
+    """`deletions_after_plan`: others delete pods, too, after the first plan. `nobody_else_deletes`: from the beginning every
+    pod that is deleted is a migration's or somebody's victim."""
+    return check_records(records(path), Judge(strict=not deletions_after_plan, planned=nobody_else_deletes))
+
+
+def check_records(commits, judge=None):
+    """The same of (sequence, family, read, events) from anywhere."""
+    judge = judge or Judge()
     expected = None
-    for seq, family, read, events in records(path):
+    for seq, family, read, events in commits:
         if expected is not None and seq != expected:
             judge.say(seq, f"sequence {expected} is missing")
         expected = seq + 1
@@ -64,8 +72,9 @@ def check(path, *, deletions_after_plan=False):
     return judge.report
 
 
-class Judge:
-    def __init__(self, strict=True):
+class Judge(SessionRules):
+    def __init__(self, strict=True, planned=False):
+        super().__init__()
         self.report, self.strict = Report(), strict
         self.seq = self.read = 0
         self.shapes, self.nodes, self.pods, self.placed = {}, {}, {}, {}
@@ -77,7 +86,7 @@ class Judge:
         """node → sequence of the last fact that took room from it."""
         self.reservations, self.slots, self.migrations = {}, {}, {}
         self.held_before = set()
-        self.planned = False
+        self.planned = planned
 
     def say(self, seq, what):
         self.report.broken.append(f"{seq}: {what}")
@@ -99,6 +108,8 @@ class Judge:
                 self.report.leaders[family] += 1
                 if event["epoch"] != self.report.leaders[family]:
                     self.say(seq, f"epoch {event['epoch']} of {family} follows {self.report.leaders[family] - 1}")
+            self.top_up()
+        self.commit_ends()
 
     # -- who has what ------------------------------------------------------------------------------------------------
 
@@ -118,30 +129,37 @@ class Judge:
             return
         if old is not None:
             self.used[old[0]].subtract(old[1])
+            self.lowered[old[0]] = None
         if new is None:
             del self.charges[key]
             return
         self.charges[key] = new
         self.used[node].update(amounts)
-        more = old is None or old[0] != node or any(v > old[1][k] for k, v in amounts.items())
+        before = old[1] if old is not None and old[0] == node else {}
+        more = [what for what, amount in amounts.items() if amount > before.get(what, 0)]
         if fact and more:
             self.raised[node] = self.seq
         if more:
-            self.judge_node(node, key)
+            self.judge_node(node, key, more)
 
-    def judge_node(self, name, key):
+    def judge_node(self, name, key, only=None):
+        """Of what was raised `only`: others may have been over-committed by facts before."""
         node = self.nodes.get(name)
         if node is None:
             return
-        room = dict(node["allocatable"])
-        room.update(dict.fromkeys(range(node.get("devices", 0)), 1000))
+        room = self.room(node)
         for what, amount in self.used[name].items():
+            if only is not None and what not in only:
+                continue
             if amount > room.get(what, 0) and what != "?":
                 sentence = f"{name} has {room.get(what, 0)} of {what!s}, {amount} are promised (last to {key})"
                 if self.raised.get(name, 0) > self.read:
                     self.report.overtaken.append(f"{self.seq}: {sentence}")
                 else:
                     self.say(self.seq, sentence)
+
+    def room(self, node):
+        return node["allocatable"] | dict.fromkeys(range(node.get("devices", 0)), 1000)
 
     def settle(self, uid, *, fact):
         pod, placement = self.pods.get(uid), self.placed.get(uid)
@@ -160,9 +178,12 @@ class Judge:
         self.nodes[name] = event
         if old is not None and old["allocatable"] != event["allocatable"]:
             self.raised[name] = self.seq
+        self.lowered[name] = None
         self.judge_node(name, "the node itself")
 
     def cluster_node_gone(self, event):
+        self.node_is_gone(event["name"])
+        self.raised[event["name"]] = self.seq
         self.nodes.pop(event["name"], None)
 
     def cluster_shape_declared(self, event):
@@ -174,13 +195,15 @@ class Judge:
     def cluster_pod_changed(self, event):
         if event["pod"] in self.pods:
             before = self.pods[event["pod"]]
-            now = {k: before[k] for k in ("shape", "name", "namespace", "labels", "owner") if k in before} | event
+            kept = ("shape", "name", "namespace", "labels", "annotations", "owner", "gated")
+            now = {k: before[k] for k in kept if k in before} | event
             self.moved(event["pod"], now)
 
     def moved(self, uid, now):
         before = self.pods.get(uid, {})
         if before.get("node") and now.get("node") != before["node"]:
             self.say(self.seq, f"pod {now['name']} went from {before['node']} to {now.get('node')}")
+        self.heard_of(uid, now)
         self.pods[uid] = now
         if now.get("deleting") and not before.get("deleting"):
             self.ended(uid, now["name"])
@@ -190,14 +213,16 @@ class Judge:
         pod = self.pods.get(event["pod"])
         if pod is not None and not pod.get("deleting"):
             self.ended(event["pod"], pod["name"])
+        self.heard_of(event["pod"], None)
         self.pods.pop(event["pod"], None)
         self.placed.pop(event["pod"], None)
         self.settle(event["pod"], fact=True)
 
     def ended(self, uid, name):
-        """Nobody else deletes pods after the first plan, so whatever ends then was evicted by a migration. The fact may come
-        late: after a list, what is gone is known last, and the API's word (`Gone`) was taken before."""
-        if not (self.strict and self.planned):
+        """Nobody else deletes pods after the first plan, so whatever ends then was evicted by a migration, or for somebody who
+        waits for its room. The fact may come late: after a list, what is gone is known last, and the API's word (`Gone`) was
+        taken before."""
+        if not (self.strict and self.planned) or self.goes_for_somebody(uid):
             return
         steps = [m["step"] for m in self.migrations.values() if m["pod"] == uid]
         evicted = any(m.get("evicted") for m in self.migrations.values() if m["pod"] == uid)
@@ -224,10 +249,15 @@ class Judge:
         pod = self.pods.get(uid)
         if pod is None or pod.get("deleting") or pod.get("node") or pod.get("phase", "Pending") != "Pending":
             return False
+        self.denominate(uid)
         self.placed[uid] = (node, devices)
+        self.reserved.pop(uid, None)
+        self.was_placed(uid)
         return True
 
     def session_pod_placed(self, event):
+        if event["pod"] in self.pods:
+            self.comes_to(event["node"], self.pods[event["pod"]]["shape"], f"pod {event['pod']}", event["pod"])
         if self.place(event["pod"], event["node"], event.get("devices", ())):
             self.settle(event["pod"], fact=False)
 
@@ -248,6 +278,7 @@ class Judge:
         if shape is None:
             return
         self.slots[key] = "held"
+        self.comes_to(event["node"], shape, f"hold {key}")
         if (migration := record["fact"].get("migration")) and migration in self.migrations:
             if event["node"] != self.migrations[migration]["target"]:
                 self.say(self.seq, f"migration {migration} is held on {event['node']}, not on its target")

@@ -109,3 +109,128 @@ def test_a_decision_on_something_that_was_not_yet_there_is_said():
     judge.commit(3, "cluster", 3, [NODES[0]])
     judge.commit(4, "session", 1, [NODES[1]])
     assert judge.report.broken == ["3: it was decided at 3, which is not before it", "4: cluster.node_observed in a commit of session"]
+
+
+# -- gangs, queues, preemption, starving jobs ------------------------------------------------------------------------
+
+SMALL = {"type": "cluster.shape_declared", "shape": "cpu", "spec": {"requests": {"cpu": 2, "pods": 1}, "scheduler": "restow"}}
+NOTHING = {"type": "cluster.shape_declared", "shape": "none", "spec": {"requests": {"pods": 1}, "scheduler": "restow"}}
+GROUP = {"type": "cluster.pod_group_observed", "namespace": "d", "name": "g", "min_member": 2, "queue": "q"}
+QUEUE = {"type": "cluster.queue_observed", "name": "q", "capability": {"cpu": 4}}
+CLUSTER = [*NODES, SMALL, NOTHING, GROUP, QUEUE]
+
+
+def small(uid, shape="cpu", **more):
+    return {**pod(uid), "shape": shape, **more}
+
+
+def member(uid, **more):
+    notes = {"scheduling.k8s.io/group-name": "g"} | ({"volcano.sh/task-spec": more.pop("task")} if "task" in more else {})
+    return small(uid, annotations=notes, **more)
+
+
+def on(uid, node="a"):
+    return {"type": "session.pod_placed", "pod": uid, "node": node}
+
+
+def runs(uid, node="a", **more):
+    return {"type": "cluster.pod_changed", "pod": uid, "node": node, "phase": "Running", **more}
+
+
+def nominated(uid, *victims, node="a"):
+    return {"type": "session.nominated", "pod": uid, "node": node, "deadline": 9, "victims": list(victims)}
+
+
+def preempted(uid, by):
+    return {"type": "session.preempted", "pod": uid, "by": by, "action": "preempt"}
+
+
+def ended(uid):
+    return {"type": "session.nomination_ended", "pod": uid, "reason": "Deadline"}
+
+
+def reserved(uid, node="a"):
+    return {"type": "session.task_reserved", "pod": uid, "node": node}
+
+
+def commits(*several, **judge):
+    """Each a list of events that share a commit."""
+    judge = Judge(**judge)
+    for seq, events in enumerate(several, 1):
+        judge.commit(seq, events[0]["type"].partition(".")[0], seq - 1, list(events))
+    judge.end()
+    return judge.report
+
+
+FULL = [*CLUSTER, small("v1"), on("v1"), runs("v1"), small("v2"), on("v2"), runs("v2"), small("p")]
+CLAIM = [preempted("v1", "p"), nominated("p", "v1")]
+GOING = [runs("v1", deleting=1), gone("v1")]
+QUEUED = {"scheduling.volcano.sh/queue-name": "q"}
+
+
+def each(events):
+    return [[event] for event in events]
+
+
+def test_a_whole_story_of_preemption_is_fine():
+    report = commits(*each(FULL), CLAIM, *each(GOING), [on("p")], [runs("p")], planned=True)
+    assert report.ok, report.broken
+
+
+def test_a_gang_that_is_placed_together_and_one_that_gets_more_are_fine():
+    first = [[fact] for fact in (*CLUSTER, member("m1"), member("m2"), member("m3"))]
+    report = commits(*first, [on("m1"), on("m2")], [runs("m1")], [gone("v")], [on("m3", "b")])
+    assert [s for s in report.broken if "gang" in s] == []
+
+
+@pytest.mark.parametrize(
+    ("several", "said"),
+    [
+        ((*each(FULL), CLAIM, *each(GOING), [small("x")], [on("x")]), "a has 4 of cpu, 6 are promised (last to x)"),
+        ((*each(FULL), CLAIM, *each(GOING), [on("p", "b")], [on("p", "b")]), "was placed on b already"),
+        ((*each(FULL), [preempted("v1", "p")]), "pod v1 is to go for p, which nothing is held for"),
+        ((*each(FULL), CLAIM, [ended("p")], *each(GOING)), "pod v1 was ended, but its migrations are none"),
+        ((*each(FULL), *each(GOING)), "pod v1 was ended, but its migrations are none"),
+        ((*each(FULL), CLAIM, [runs("v2", deleting=1)]), "pod v2 was ended, but its migrations are none"),
+        ((*each(FULL), CLAIM, [ended("p")], [ended("p")]), "ends, but nothing is held for it"),
+        ((*each(FULL), [nominated("v1", node="b")]), "room on b is held for pod v1, which does not wait for any"),
+        ((*each(CLUSTER), [member("m1")], [member("m2")], [on("m1")]), "gang d/g needs 2 pods together, and has 1"),
+        ((*each(CLUSTER), [member("m1")], [member("m2", deleting=1)], [on("m1")]), "gang d/g needs 2 pods together, and has 1"),
+        ((*each(CLUSTER), [{**GROUP, "min_task_member": {"t": 1}}], [member("m1")], [member("m2", task="s")], [on("m1"), on("m2")]),
+         "gang d/g needs 1 pods of task t together, and has 0"),
+        ((*each(CLUSTER), [small("p")], [small("x")], [reserved("p")], [on("x")]), "pod x comes to a, which is reserved for pod p"),
+        ((*each(CLUSTER), [small("p")], [RESERVATION | {"migration": "", "spec": {"tasks": [{"name": "hold", "shape": "cpu"}]}}], [ACCEPTED], [reserved("p", "b")], [{**HOLD, "devices": []}]),
+         "comes to b, which is reserved for pod p"),
+        ((*each(CLUSTER), *[[small(f"q{i}", annotations=QUEUED)] for i in range(3)], [on("q0"), on("q1")], [on("q2", "b")]), "queue q may use 4 of cpu, and uses 6"),
+        ((*each(CLUSTER), [{**QUEUE, "name": "below", "parent": "q", "capability": {}}], *[[small(f"q{i}", annotations={"scheduling.volcano.sh/queue-name": "below"})] for i in range(3)], [on("q0"), on("q1")], [on("q2", "b")]),
+         "queue q may use 4 of cpu, and uses 6"),
+    ],
+)  # fmt: skip
+def test_what_breaks_a_rule_of_the_session_is_said(several, said):
+    report = commits(*several, planned=True)
+    assert any(said in sentence for sentence in report.broken), report.broken
+
+
+@pytest.mark.parametrize(
+    "several",
+    [
+        (*each(CLUSTER), [small("p")], [small("x", "none")], [reserved("p")], [on("x")], [on("p")]),
+        (*each(CLUSTER), [small("p")], [reserved("p")], [gone("p")], [small("x")], [on("x")]),
+        (*each(CLUSTER), [small("p")], [reserved("p")], [{"type": "session.task_unreserved", "pod": "p", "reason": "Ready"}], [small("x")], [on("x")]),
+        (*each(FULL), [nominated("p")], [{"type": "cluster.node_gone", "name": "a"}], [ended("x")]),
+        (*each(CLUSTER), [member("m1", node="a", phase="Running")], [member("m2")], [on("m2")]),
+        (*each(CLUSTER), *[[small(f"q{i}", annotations=QUEUED)] for i in range(3)], [on("q0"), on("q1")], [runs("q0", deleting=1)], [on("q2", "b")]),
+        ([{"type": "session.configured", "text": '{"tiers":[[{"name":"predicates"}]]}'}], *each(CLUSTER), [member("m1")], [member("m2")], [on("m1")]),
+    ],
+)  # fmt: skip
+def test_what_breaks_no_rule_of_the_session_is_not_said(several):
+    assert [s for s in commits(*several).broken if "ends, but" not in s] == []
+
+
+def test_facts_between_a_decision_and_its_commit_excuse_a_gang():
+    judge = Judge()
+    for seq, event in enumerate([*CLUSTER, member("m1"), member("m2")], 1):
+        judge.commit(seq, "cluster", seq - 1, [event])
+    judge.commit(seq + 1, "cluster", seq, [gone("m2")])
+    judge.commit(seq + 2, "session", seq, [on("m1"), on("m2")])
+    assert judge.report.ok, judge.report.broken

@@ -13,6 +13,7 @@ from domain.build import (
     pod,
     pod_group,
     queue,
+    reservation,
     run,
     shape,
     then,
@@ -200,6 +201,29 @@ def test_what_is_held_for_a_gang_ends_with_its_group():
     then(state, e.PodGone("v1"), e.PodGone("v2"), pod("ordinary"))
     assert placed(schedule(state, after=2)) == ["ordinary"]
     assert why(state, "m1")[0] == "PodGroupNotFound"
+
+
+def test_a_hold_that_goes_to_a_pod_which_other_room_is_held_for_is_not_given_away_twice():
+    state = given(
+        node("n", cpu=4_000), node("m", cpu=2_000), shape("s", cpu=2_000), pod("v", node="n"), pod("w", node="m"), reservation("r", ("t", 1, "s")),
+        e.ReservationAccepted("r", 1, 1, NOW + DAY), e.HoldPlaced("r", "t-0", "n"), pod("a"), pod("b"), pod("c"),
+        e.Nominated("b", "n", NOW + DAY), e.Nominated("a", "m", NOW + DAY), e.Nominated("c", "m", NOW + DAY),
+    )  # fmt: skip
+    then(state, e.PodGone("w"))
+    assert state.nominations["a"].complete
+    then(state, e.HandedOver("r", "t-0", "a", "n"))
+    assert int(state.table.free.min()) == 0, "what the hold leaves is the pod's"
+    assert state.nominations["c"].complete, "what was held for the pod is the next one's"
+    assert not state.nominations["b"].complete
+
+
+def test_two_who_wait_for_one_node_share_nothing_when_one_is_handed_a_hold_there():
+    state = given(
+        node("n", cpu=4_000), shape("s", cpu=2_000), pod("v", node="n"), reservation("r", ("t", 1, "s")), e.ReservationAccepted("r", 1, 1, NOW + DAY),
+        e.HoldPlaced("r", "t-0", "n"), pod("a"), pod("b"), e.Nominated("b", "n", NOW + DAY), e.Nominated("a", "n", NOW + DAY),
+        e.HandedOver("r", "t-0", "a", "n"),
+    )  # fmt: skip
+    assert int(state.table.free.min()) == 0
 
 
 def test_a_pod_that_changes_its_group_counts_for_the_new_one():

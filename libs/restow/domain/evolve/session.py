@@ -96,12 +96,15 @@ def handed_over(state: ClusterState, event: e.HandedOver) -> None:
         return _void(state, event)
     state.unhold(event.reservation, event.slot, slot)
     put_place(state, event.reservation, event.slot, replace(slot, phase=SlotPhase.USED, pod=event.pod))
-    state.denominate(event.pod)
+    nomination = state.nominations.get(event.pod)
+    state.denominate(event.pod, placing=True)
     hold = (event.reservation, event.slot)
     state.put(state.placed, event.pod, Placement(event.node, event.devices, hold, state.time, event.volumes))
     _choose_anew(state, event.volumes)
     _settled(state, event.pod)
     state.top_up(slot.node)
+    if nomination is not None and nomination.node != slot.node:
+        state.top_up(nomination.node)
     record = state.reservations[event.reservation]
     migration = state.migrations.get(record.fact.migration)  # type: ignore[call-overload]
     if migration is not None and migration.reservation == event.reservation and migration.step not in FINAL:
