@@ -1,0 +1,48 @@
+"""docs/operations.md explains every reason that a waiting pod can be told, and names every metric that there is."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from restow.domain.state import ClusterState
+from restow.runtime.telemetry import Metrics
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "operations.md").read_text()
+DOMAIN = ROOT / "libs" / "restow" / "domain"
+REASON = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)+")
+OTHERS = {"DaemonSet", "NoExecute", "NoSchedule", "PodSpec", "PreferNoSchedule", "NotThere"}
+"""Kubernetes' own words, and a note that the session takes for itself."""
+SKEWED = "node(s) didn't match pod topology spread constraints"
+NODES = re.compile(r"node\(s\) |node has |cannot align |Insufficient |Too many pods|proportional of resource ")
+
+
+def strings(*paths: str) -> Iterator[str]:
+    for path in paths:
+        for file in sorted((DOMAIN / path).rglob("*.py")) if (DOMAIN / path).is_dir() else [DOMAIN / path]:
+            for one in ast.walk(ast.parse(file.read_text())):
+                if isinstance(one, ast.Constant) and isinstance(one.value, str):
+                    yield one.value
+
+
+def test_every_reason_of_the_session_is_in_the_table():
+    reasons = {text for text in strings("session") if REASON.fullmatch(text) and not text.endswith("Enable")} - OTHERS
+    assert {"QueueQuota", "NotEnqueued", "NoLongerFits"} < reasons
+    explained = PAGE.partition("### When pods wait")[2].partition("\n## ")[0]
+    assert {reason for reason in reasons if f"`{reason}`" not in explained} == set()
+
+
+def test_every_rule_about_nodes_is_in_the_table():
+    places = ("predicates.py", "numa.py", "topology", "volumes", "session")
+    rules = {text.rstrip("{ ") for text in strings(*places) if NODES.match(text)} - {f"{SKEWED} (missing required label)"}
+    assert len(rules) > 20
+    first_cells = "\n".join(line.split("|")[1] for line in PAGE.splitlines() if line.startswith("|"))
+    assert {rule for rule in rules if f"`{rule}" not in first_cells} == set()
+
+
+def test_every_metric_is_in_the_table():
+    described = set(re.findall(r"`(restow_[a-z_]+)`", PAGE))
+    metrics = Metrics("session").registry.collect()
+    assert {metric.name + "_total" * (metric.type == "counter") for metric in metrics} <= described
+    assert {f"restow_state_{name}" for name in ClusterState().counts()} <= described
