@@ -55,9 +55,10 @@ class Board:
 
     def close(self) -> None:
         """Everything as it was; who keeps something derived is told which rows to look at again."""
-        for row, (free, shares) in self._saved.items():
-            self.table.free[row] = free
-            self.table.device_free[row] = shares
-        self.table.dirty.extend(self._saved)
+        if self._saved:
+            rows = list(self._saved)
+            self.table.free[rows] = [free for free, _ in self._saved.values()]
+            self.table.device_free[rows] = [shares for _, shares in self._saved.values()]
+            self.table.dirty.extend(rows)
         self._saved.clear()
         self._lists.clear()

@@ -17,6 +17,8 @@ class Extensions:
     def __init__(self) -> None:
         self._tiers: dict[str, list[list[tuple[str, Callable[..., Any]]]]] = {point: [] for point in POINTS}
         self._flat: dict[str, list[Callable[..., Any]]] = {point: [] for point in POINTS}
+        self.allocated, self.charged = self._flat["allocated"], self._flat["charged"]
+        self.allocatable, self.waits = self._flat["allocatable"], self._flat["podWaits"]
         self._tier = -1
         self._plugin = PluginConfig("")
         self.filters: list[Filter] = []

@@ -36,7 +36,8 @@ POINTS = {
     "deallocated": "",
     "charged": "",
 }
-"""Extension point → the switch that turns a plugin off there; events have none. `charged` hears (queue, amounts by column, sign)
+"""Extension point → the switch that turns a plugin off there; events have none. At `jobValid` lone pods without annotations
+that are in the same queue are told apart by nothing. `charged` hears (queue, amounts by column, sign)
 whatever changes what a queue uses; what is said at `queueOrder` must not fall when a queue is charged (`turns.py`)."""
 
 

@@ -21,6 +21,8 @@ MANY = 128
 BYTES = 64 << 20
 """What kept rankings may take; the ones unused for longest go first."""
 MAX_CONTENTS = 1 << 16
+NOWHERE = -1
+"""In place of a score: no room."""
 
 Scorers = tuple[tuple[ContentScorer, ...], tuple[StaticScorer, ...]]
 
@@ -41,7 +43,7 @@ class _Ranking:
     """`keys` `(nodes,) int64`: the rank of each row, -1 where the shape does not fit. `known`: score by content. `seen` and
     `nodes_seen` are positions in the table's and the nodes' changes, `told` in the board's."""
 
-    __slots__ = ("base", "devices", "keys", "known", "nodes_seen", "ones", "seen", "told", "wanted")
+    __slots__ = ("base", "devices", "keys", "known", "nodes_seen", "ones", "plain", "seen", "told", "wanted")
 
     def __init__(self, state: ClusterState, shape: ShapeId, ones: list[One], base: _Base):
         v = state.vectors[shape]
@@ -49,10 +51,12 @@ class _Ranking:
         self.wanted = v.items
         self.devices = v.devices
         self.known: dict[int, int] = {}
+        """In keys: times the unit."""
         self.told = 0
         self.base = base
         self.seen, self.nodes_seen = state.table.dirty.position, state.changed_rows.position
         self.keys = np.empty(0, np.int64)
+        self.plain = self.keys.data
 
 
 class _Contents:
@@ -111,7 +115,7 @@ class Placer:
         if not len(keys):
             return None
         row = int(keys.argmax())
-        return row if keys[row] >= 0 else None
+        return row if self._ranking(shape).plain[row] >= 0 else None
 
     def keys(self, shape: ShapeId) -> np.ndarray:
         """`(nodes,) int64`: the rank of each row as it is now, -1 where the shape does not fit. Must not be written to."""
@@ -145,6 +149,7 @@ class Placer:
             del kept.by_shape[next(iter(kept.by_shape))]
         ranking = _Ranking(state, shape, [s.one(state, shape) for s in kept.scorers[0]], self._base_of(shape))
         ranking.keys = self._keys(shape, ranking, slice(None))
+        ranking.plain = ranking.keys.data
         kept.by_shape[shape] = ranking
         return ranking
 
@@ -188,21 +193,23 @@ class Placer:
             return
         if ranking.base.plain is None:
             ranking.base.plain = ranking.base.keys.tolist()
-        bases, keys, known, unit = ranking.base.plain, ranking.keys, ranking.known, self.unit
+        bases, known, unit = ranking.base.plain, ranking.known, self.unit
         contents, board = self._kept.contents, self._board
         numbers = board.contents
+        plain = ranking.plain
         for row in rows:
             base = bases[row]
             if base < 0:
-                keys[row] = -1
+                plain[row] = -1
                 continue
             number = numbers.get(row)
             if number is None:
                 number = numbers[row] = contents.number(row, board, self._kinds.values())
             score = known.get(number)
             if score is None:
-                score = known[number] = self._score(ranking, row)
-            keys[row] = base + score * unit if score >= 0 else -1
+                score = self._score(ranking, row)
+                score = known[number] = score * unit if score >= 0 else NOWHERE
+            plain[row] = base + score if score >= 0 else -1
 
     def _score(self, ranking: _Ranking, row: int) -> int:
         free, shares = self._board.row(row)

@@ -14,7 +14,7 @@ from restow.domain.groups import Group
 from restow.domain.records import Slot
 from restow.domain.session.board import Board
 from restow.domain.session.extensions import Extensions
-from restow.domain.session.framework import Filter
+from restow.domain.session.framework import Filter, Refusal
 from restow.domain.session.handover import Offers
 from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.placer import Placer
@@ -96,6 +96,8 @@ class Session:
         """Whether the action `reserve` has come before `allocate`."""
         self.admitting = False
         """Whether the action `enqueue` has come."""
+        self.valid_queues: dict[str, Refusal | None] = {}
+        """What was said of lone pods without annotations, by queue."""
         self.extensions = Extensions()
         self._reasons: dict[Kind, tuple[int, tuple[int, dict[str, int]]]] = {}
         self.offers = Offers(state, self.admits)
@@ -131,6 +133,8 @@ class Session:
 
     def fit_at(self, pod: e.PodObserved, row: int) -> Fit:
         """What it gets on a node that it fits on."""
+        if not pod.claims and self.state.shapes[pod.shape].devices is None:
+            return Fit(row)
         devices = self.choose_devices(pod.shape, row)
         volumes = self.extensions.volumes.choose(pod, row) if pod.claims and self.extensions.volumes is not None else ()
         return Fit(row, devices, volumes)
@@ -152,7 +156,7 @@ class Session:
         reserved = self.state.reserved_tasks.get(pod.pod)
         if reserved is not None and self.fits_at(pod, row := self.state.table.rows[reserved], concerned):
             return row
-        dynamic = [scorer for scorer in self.extensions.dynamic if scorer.concerns(pod)]
+        dynamic = [scorer for scorer in self.extensions.dynamic if scorer.concerns(pod)] if self.extensions.dynamic else ()
         if not concerned and not dynamic:
             return self.placer.best(pod.shape)
         keys = self.placer.keys(pod.shape)
@@ -188,15 +192,14 @@ class Session:
 
     def place(self, job: Job, pod: e.PodObserved, fit: Fit) -> None:
         """Charge a pod to its node and its queue."""
-        v = self.state.vectors[pod.shape]
-        self.board.take(fit.row, v, fit.devices)
+        v, row, extensions = self.state.vectors[pod.shape], fit.row, self.extensions
+        self.board.take(row, v, fit.devices)
         self._account(job.queue, v.items, 1)
         self.placements[pod.pod] = fit
-        extensions = self.extensions
         for rule in extensions.filters:
-            rule.placed(pod, fit.row, fit.volumes)
-        for heard in extensions.at("allocated"):
-            heard(job, pod, fit.row)
+            rule.placed(pod, row, fit.volumes)
+        for heard in extensions.allocated:
+            heard(job, pod, row)
 
     def unplace(self, job: Job, pod: e.PodObserved) -> None:
         """Take `place` back."""
@@ -210,7 +213,7 @@ class Session:
             heard(job, pod, fit.row)
 
     def placed_event(self, pod: e.PodObserved, fit: Fit) -> e.PodPlaced:
-        return e.PodPlaced(pod.pod, self.name(fit.row), fit.devices, fit.volumes)
+        return e.PodPlaced(pod.pod, self.state.table.names[fit.row], fit.devices, fit.volumes)
 
     def hand_over(self, job: Job, pod: e.PodObserved) -> e.HandedOver | None:
         """Give the pod the hold that it owns, if there is one: released and allocated in one step (RULES G-5)."""
@@ -286,12 +289,12 @@ class Session:
     def _account(self, queue: str, items: tuple[tuple[int, int], ...], sign: int) -> None:
         if not queue:
             return
-        used = self.usage(queue)
+        used = self.used.get(queue) or self.usage(queue)
         for column, amount in items:
             used[column] = used.get(column, 0) + amount * sign
         if sign < 0:
             self.lowered += 1
-        for heard in self.extensions.at("charged"):
+        for heard in self.extensions.charged:
             heard(queue, items, sign)
 
     def charge_queue(self, queue: str, shape: ShapeId, sign: int) -> None:
@@ -340,7 +343,7 @@ class Session:
 
     def known_unfit(self, pod: e.PodObserved, concerned: list[Filter]) -> bool:
         """Whether its kind was found unfit before, and nothing that a session does can have changed that."""
-        if any(not rule.shrinks for rule in concerned):
+        if not self.unfit or any(not rule.shrinks for rule in concerned):
             return False
         return self.kind(pod, concerned) in self.unfit
 

@@ -61,15 +61,28 @@ def admitted(session: Session, job: Job) -> bool:
 
 
 def valid(session: Session, job: Job) -> bool:
-    """Whether its queue and plugins let the job be looked at; otherwise its pods wait with the reason."""
+    """Whether its queue and plugins let the job be looked at; otherwise its pods wait with the reason. Of lone pods without
+    annotations in one queue it is asked once."""
+    lone = job.group is None and len(job.tasks) == 1 and not session.state.pods[job.tasks[0]].annotations
+    if not lone:
+        why = _refusal(session, job)
+    elif job.queue in session.valid_queues:
+        why = session.valid_queues[job.queue]
+    else:
+        why = session.valid_queues[job.queue] = _refusal(session, job)
+    if why is not None:
+        session.withhold(job, why.reason, why.message)
+    return why is None
+
+
+def _refusal(session: Session, job: Job) -> Refusal | None:
     try:
         queues.check(session.state, job.queue)
         for function in session.extensions.at("jobValid"):
             function(job)
     except Refusal as why:
-        session.withhold(job, why.reason, why.message)
-        return False
-    return True
+        return why
+    return None
 
 
 def _place(session: Session, job: Job) -> bool:
@@ -93,8 +106,9 @@ def _place(session: Session, job: Job) -> bool:
 
 def incomplete(session: Session, job: Job, placed: int = 0, by_task: Counter[str] | None = None) -> bool:
     """Whether, with so many more members placed, the job is a gang that is not ready."""
-    ready = session.extensions.at("jobReady")
-    return job.group is not None and any(not f(job, placed, by_task) for f in ready)
+    if job.group is None:
+        return False
+    return any(not f(job, placed, by_task) for f in session.extensions.at("jobReady"))
 
 
 def place_one(session: Session, job: Job, pod: e.PodObserved) -> bool:
@@ -105,13 +119,14 @@ def place_one(session: Session, job: Job, pod: e.PodObserved) -> bool:
         return True
     if session.offers.awaited(pod):
         return False
-    extensions = session.extensions
-    if reason := extensions.first("allocatable", job, pod):
-        session.withhold_pod(job, pod.pod, "QueueQuota", reason)
-        return False
-    if reason := extensions.first("podWaits", pod):
-        session.withhold_pod(job, pod.pod, UNSCHEDULABLE, reason)
-        return False
+    for asked in session.extensions.allocatable:
+        if reason := asked(job, pod):
+            session.withhold_pod(job, pod.pod, "QueueQuota", reason)
+            return False
+    for waits in session.extensions.waits:
+        if reason := waits(pod):
+            session.withhold_pod(job, pod.pod, UNSCHEDULABLE, reason)
+            return False
     concerned = session.concerned(pod)
     if session.known_unfit(pod, concerned):
         session.say_unfit(pod, concerned)

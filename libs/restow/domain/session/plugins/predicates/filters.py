@@ -155,6 +155,7 @@ class VolumeRules:
     def __init__(self, state: ClusterState, limits: bool, zones: bool, binding: bool) -> None:
         self._state = state
         self._volumes = Volumes.of(state)
+        self._shapes = state.shapes
         self._off = frozenset(
             reason
             for on, reasons in (
@@ -167,7 +168,7 @@ class VolumeRules:
         )
 
     def concerns(self, pod: PodObserved) -> bool:
-        return self._volumes.concerns(pod)
+        return bool(pod.claims) or bool(self._shapes[pod.shape].disks)
 
     def key(self, pod: PodObserved) -> Hashable:
         return pod.namespace, pod.claims
@@ -194,11 +195,11 @@ class VolumeRules:
         return self._volumes.choose(pod, row)
 
     def placed(self, pod: PodObserved, row: int, volumes: Any) -> None:
-        if self._volumes.concerns(pod):
+        if self.concerns(pod):
             self._volumes.add(pod.pod, row, pod, volumes)
 
     def removed(self, pod: PodObserved, row: int) -> None:
-        if self._volumes.concerns(pod):
+        if self.concerns(pod):
             self._volumes.remove(pod.pod)
 
     def vacated(self, who: Who) -> None:

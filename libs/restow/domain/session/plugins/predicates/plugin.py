@@ -45,7 +45,7 @@ def open(session: Session, args: Args) -> None:
     extensions.volumes = volumes
 
     def waits(pod: PodObserved) -> str:
-        reason = volumes.waits(pod)
+        reason = volumes.waits(pod) if pod.claims else ""
         return f"0/{len(state.nodes)} nodes are available: {reason}." if reason else ""
 
     extensions.add("podWaits", waits)
