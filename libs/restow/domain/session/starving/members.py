@@ -67,6 +67,7 @@ class Members:
             for uid in self.waiting
             if uid in self._rule
             or uid in state.nominations
+            or uid in self._session.nominated
             or (self.job.group is not None and is_best_effort(state.shapes[state.pods[uid].shape]))
         ]
 
