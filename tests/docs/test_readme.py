@@ -31,6 +31,8 @@ def test_the_tour_runs_as_it_stands(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("worker-") >= 2, done.stdout
     assert re.search(r"(\d+) of \1 decisions re-decided identically", done.stdout), done.stdout
+    assert "left of its capability" in done.stdout
+    assert re.search(r"^default +train +Running +3 +3 +0 +research", done.stdout, re.M), done.stdout
     assert "nothing is left running" in done.stdout
     assert not (tmp_path / ".restow").exists()
 
@@ -41,8 +43,26 @@ def test_every_make_target_of_the_readme_exists():
     assert named <= targets, named - targets
 
 
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/{p.name}" for p in sorted((ROOT / "docs").glob("*.md")))])
+PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_somewhere(page):
-    text = (ROOT / page).read_text()
-    links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
-    assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", (ROOT / page).read_text()) if "://" not in link]
+    for link in links:
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def anchors(page: Path) -> set[str]:
+    """Of its headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_example_is_in_the_index():
+    index = (ROOT / "docs" / "examples" / "README.md").read_text()
+    pages = {path.name for path in (ROOT / "docs" / "examples").glob("*.md")} - {"README.md"}
+    assert {page for page in pages if f"]({page})" not in index} == set()
