@@ -1,6 +1,8 @@
 """However a ranking came about — made anew by NumPy, refreshed row by row in plain integers, kept from an earlier session,
 read from what equal nodes scored — it is the same ranking."""
 
+from unittest import mock
+
 import numpy as np
 from domain.build import GIB, given, node, pod, shape, then
 from hypothesis import given as any_of
@@ -126,3 +128,23 @@ def test_the_best_node_has_the_highest_score_and_among_equals_the_first_name():
     state = given(node("c"), node("a"), node("b"), shape("s"), pod("p", node="c"))
     placer = Placer(state, Board(state.table), ((Resources(1, 0, 0),), ()))
     assert state.table.names[placer.best("s")] == "a"
+
+
+@settings(max_examples=150, deadline=None)
+@any_of(NODES, CHARGES, SCORERS)
+def test_the_best_is_the_best_of_all_also_where_only_the_top_is_kept_in_order(nodes, charges, scorers):
+    with mock.patch.multiple("restow.domain.session.placer", TOP=3, FEW=0):
+        state = cluster(nodes, copies=2)
+        board, taken = Board(state.table), []
+        placer = Placer(state, board, scorers)
+        for at, name, back in charges:
+            if back and taken:
+                board.give(*taken.pop())
+            else:
+                charge(board, state, at % len(nodes), name, taken)
+            keys = anew(state, scorers, name)
+            best = placer.best(name)
+            assert best == (int(keys.argmax()) if keys.max() >= 0 else None)
+            if best is not None and at % 2:
+                charge(board, state, best, name, taken)
+        board.close()

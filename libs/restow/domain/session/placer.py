@@ -7,6 +7,7 @@ cluster of equal machines that is nearly all of them. A test holds all forms equ
 """
 
 from collections.abc import Hashable, Iterable
+from heapq import heappop, heappush
 
 import numpy as np
 
@@ -21,6 +22,12 @@ MANY = 128
 BYTES = 64 << 20
 """What kept rankings may take; the ones unused for longest go first."""
 MAX_CONTENTS = 1 << 16
+TOP = 1024
+"""How many of the best rows are kept in order, so that not all are looked at for every pod."""
+FEW = 8
+"""Picks from which on that is worth while; where every pod has its own shape, none is asked for so often."""
+NEVER = 1 << 62
+"""Above every key."""
 NOWHERE = -1
 """In place of a score: no room."""
 
@@ -41,9 +48,16 @@ class _Base:
 
 class _Ranking:
     """`keys` `(nodes,) int64`: the rank of each row, -1 where the shape does not fit. `known`: score by content. `seen` and
-    `nodes_seen` are positions in the table's and the nodes' changes, `told` in the board's."""
+    `nodes_seen` are positions in the table's and the nodes' changes, `told` in the board's.
 
-    __slots__ = ("base", "devices", "keys", "known", "nodes_seen", "ones", "plain", "seen", "told", "wanted")
+    Every row whose key is above `floor` is in `top`, with the best one last, or, if it got its key later, in the heap `late` of
+    (-key, row); in both are rows that have another key by now. `floor` is None while there are none. `picks`: how often the
+    best one was looked for among all."""
+
+    __slots__ = (
+        "base", "devices", "floor", "keys", "known", "late", "nodes_seen", "ones", "picks", "plain", "seen", "told", "top",
+        "top_keys", "wanted",
+    )  # fmt: skip
 
     def __init__(self, state: ClusterState, shape: ShapeId, ones: list[One], base: _Base):
         v = state.vectors[shape]
@@ -57,6 +71,51 @@ class _Ranking:
         self.seen, self.nodes_seen = state.table.dirty.position, state.changed_rows.position
         self.keys = np.empty(0, np.int64)
         self.plain = self.keys.data
+        self.top: list[int] = []
+        self.top_keys: list[int] = []
+        self.late: list[tuple[int, int]] = []
+        self.floor: int | None = None
+        self.picks = 0
+
+    def best(self) -> int | None:
+        """The row with the highest key, None where no row fits. All rows are looked at now and then only: between that, the
+        best one is among those that were among the best, or have been ranked since."""
+        if self.floor is not None and (row := self._among_the_top()) is not None:
+            return row
+        if not len(self.keys):
+            return None
+        row = int(self.keys.argmax())
+        if self.plain[row] < 0:
+            return None
+        self.picks += 1
+        if self.floor is not None or self.picks > FEW:
+            self._build()
+        return row
+
+    def _among_the_top(self) -> int | None:
+        plain, top, keys, late = self.plain, self.top, self.top_keys, self.late
+        while top and plain[top[-1]] != keys[-1]:
+            top.pop()
+            keys.pop()
+        while late and plain[late[0][1]] != -late[0][0]:
+            heappop(late)
+        if late and (not top or -late[0][0] > keys[-1]):
+            return late[0][1]
+        return top[-1] if top else None
+
+    def _build(self) -> None:
+        keys, count = self.keys, len(self.keys)
+        self.forget_top()
+        if count > 2 * TOP:
+            rows = keys.argpartition(count - TOP)[count - TOP :]
+            rows = rows[keys[rows].argsort()]
+            rows = rows[keys[rows] >= 0]
+            self.top, self.top_keys = rows.tolist(), keys[rows].tolist()
+            self.floor = self.top_keys[0] - 1 if len(rows) == TOP else -1
+
+    def forget_top(self) -> None:
+        """Many keys have changed."""
+        self.floor, self.top, self.top_keys, self.late, self.picks = None, [], [], [], 0
 
 
 class _Contents:
@@ -111,11 +170,8 @@ class Placer:
 
     def best(self, shape: ShapeId) -> int | None:
         """The row of the best node, or None where nothing fits."""
-        keys = self.keys(shape)
-        if not len(keys):
-            return None
-        row = int(keys.argmax())
-        return row if self._ranking(shape).plain[row] >= 0 else None
+        self.keys(shape)
+        return self._kept.by_shape[shape].best()
 
     def keys(self, shape: ShapeId) -> np.ndarray:
         """`(nodes,) int64`: the rank of each row as it is now, -1 where the shape does not fit. Must not be written to."""
@@ -190,13 +246,15 @@ class Placer:
         if len(rows) >= MANY:
             at = np.array(sorted(rows), np.int64)
             ranking.keys[at] = self._keys(shape, ranking, at)
+            ranking.forget_top()
             return
         if ranking.base.plain is None:
             ranking.base.plain = ranking.base.keys.tolist()
         bases, known, unit = ranking.base.plain, ranking.known, self.unit
         contents, board = self._kept.contents, self._board
         numbers = board.contents
-        plain = ranking.plain
+        plain, late = ranking.plain, ranking.late
+        floor = NEVER if ranking.floor is None else ranking.floor
         for row in rows:
             base = bases[row]
             if base < 0:
@@ -209,7 +267,9 @@ class Placer:
             if score is None:
                 score = self._score(ranking, row)
                 score = known[number] = score * unit if score >= 0 else NOWHERE
-            plain[row] = base + score if score >= 0 else -1
+            plain[row] = key = base + score if score >= 0 else -1
+            if key > floor:
+                heappush(late, (-key, row))
 
     def _score(self, ranking: _Ranking, row: int) -> int:
         free, shares = self._board.row(row)

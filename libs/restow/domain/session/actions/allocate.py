@@ -2,39 +2,37 @@
 once it is complete its other pods follow one by one, each in its job's turn."""
 
 from collections import Counter
-from heapq import heapify, heappop, heappush
 from typing import Any
 
 from restow.contracts import events as e
 from restow.domain.session import holds, queues
 from restow.domain.session.framework import Refusal
 from restow.domain.session.jobs import UNSCHEDULABLE, Job
+from restow.domain.session.line import Entry, Line
 from restow.domain.session.requests import is_best_effort
 from restow.domain.session.run import Session
 from restow.domain.session.statement import Statement
 from restow.domain.session.turns import Turns
 
-Heap = list[tuple[tuple, Job]]
-
 
 def run(session: Session, args: Any) -> None:
-    heaps = _by_queue(session)
-    turns = Turns(session, heaps)
-    while heaps and len(session.events) < session.limit:
+    lines = _by_queue(session)
+    turns = Turns(session, lines)
+    while lines and len(session.events) < session.limit:
         name = turns.first()
         if reason := session.extensions.first("overused", name) if name else None:
-            for _, job in sorted(heaps.pop(name), key=lambda item: item[0]):
+            for job in lines.pop(name):
                 if job.hold is None:
                     session.withhold(job, "QueueOverused", reason)
                 else:
                     holds.withhold(session, job, "QueueOverused", reason)
             continue
-        heap = heaps[name]
-        _, job = heappop(heap)
-        if not heap:
-            del heaps[name]
+        line = lines[name]
+        job = line.pop()
         if _place(session, job):
-            heappush(heaps.setdefault(name, []), (_key(session, job), job))
+            line.push(_key(session, job), job)
+        elif not line:
+            del lines[name]
 
 
 def _key(session: Session, job: Job) -> tuple:
@@ -42,15 +40,13 @@ def _key(session: Session, job: Job) -> tuple:
     return (job.kind, *[f(job) for f in session.extensions.at("jobOrder")], job.order, job.key)
 
 
-def _by_queue(session: Session) -> dict[str, Heap]:
-    """Migration holds are in no queue (DESIGN 5); their heap is the first to be served."""
-    heaps: dict[str, Heap] = {}
+def _by_queue(session: Session) -> dict[str, Line]:
+    """Migration holds are in no queue (DESIGN 5); their line is the first to be served."""
+    entries: dict[str, list[Entry]] = {}
     for job in (*holds.jobs(session), *session.jobs):
         if job.hold is not None or (job.tasks and admitted(session, job) and valid(session, job)):
-            heaps.setdefault(job.queue, []).append((_key(session, job), job))
-    for heap in heaps.values():
-        heapify(heap)
-    return dict(sorted(heaps.items()))
+            entries.setdefault(job.queue, []).append((_key(session, job), job))
+    return {queue: Line(waiting) for queue, waiting in sorted(entries.items())}
 
 
 def admitted(session: Session, job: Job) -> bool:
