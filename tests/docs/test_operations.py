@@ -5,6 +5,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import yaml
+
+from restow.domain.config import SWITCHES
+from restow.domain.session.actions.args import ARGS as ACTIONS
+from restow.domain.session.conf import read_conf
+from restow.domain.session.plugins import ARGS as PLUGINS
 from restow.domain.state import ClusterState
 from restow.runtime.telemetry import Metrics
 
@@ -46,3 +52,14 @@ def test_every_metric_is_in_the_table():
     metrics = Metrics("session").registry.collect()
     assert {metric.name + "_total" * (metric.type == "counter") for metric in metrics} <= described
     assert {f"restow_state_{name}" for name in ClusterState().counts()} <= described
+
+
+def test_the_configuration_that_it_shows_is_the_default():
+    section = PAGE.partition("\n## Scheduler configuration\n")[2]
+    assert read_conf(yaml.safe_load(section.partition("```yaml\n")[2].partition("```")[0])) == read_conf({})
+
+
+def test_every_argument_and_switch_of_actions_and_plugins_is_named():
+    names = {name for args in (*ACTIONS.values(), *PLUGINS.values()) for name in args.__struct_encode_fields__}
+    names.discard("overcommit-factors")  # as `overcommit-factor.<resource>` is logged
+    assert {name for name in {*names, *ACTIONS, *PLUGINS, *SWITCHES} if f"`{name}`" not in PAGE} == set()
