@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.domain import config, session
 from restow.domain import reservation as reservations
-from restow.domain import session
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
 from restow.domain.session.plugins.capacity.claims import Claims
 from restow.domain.session.plugins.capacity.hierarchy import plant
@@ -153,23 +153,23 @@ WRONG = {
     "no grandparent": ([queue("a", parent="b"), queue("b", parent="none")], "queue a: queue b's parent none does not exist"),
     "guarantee above capability": (
         [queue("a", guarantee={"cpu": 3_000}, capability={"cpu": 2_000})],
-        "queue a: guarantee of cpu 3000 is above its capability 2000",
+        "queue a: guarantee of cpu 3 is above its capability 2",
     ),
     "deserved above capability": (
         [queue("a", deserved={"cpu": 3_000}, capability={"cpu": 2_000})],
-        "queue a: deserved of cpu 3000 is above its capability 2000",
+        "queue a: deserved of cpu 3 is above its capability 2",
     ),
     "children's guarantees above the parent's": (
         [queue("p", guarantee={"cpu": 3_000}), queue("a", parent="p", guarantee={"cpu": 2_000}), queue("c", parent="p", guarantee={"cpu": 2_000})],
-        "queue a: queue p: its children's guarantees of cpu add up to 4000, above its own 3000",
+        "queue a: queue p: its children's guarantees add up to cpu 4, above its own 3",
     ),
     "children's guarantees above the parent's capability": (
         [queue("p", capability={"cpu": 3_000}), queue("a", parent="p", guarantee={"cpu": 2_000}), queue("c", parent="p", guarantee={"cpu": 2_000})],
-        "queue a: queue p: guarantee of cpu 4000 is above its capability 3000",
+        "queue a: queue p: guarantee of cpu 4 is above its capability 3",
     ),
     "a guarantee above the cluster": (
         [queue("a", guarantee={"cpu": 10**18})],
-        "queue a: guarantee of cpu 1000000000000000000 is above what the cluster has, 10000",
+        "queue a: guarantee of cpu 1P is above what the cluster has, 10",
     ),
     "unreadable": ([queue("a", invalid="spec.weight: -1; allowed: 1 to 9")], "queue a: spec.weight: -1; allowed: 1 to 9"),
     "below an unreadable one": ([queue("p", invalid="bad"), queue("a", parent="p")], "queue a: queue p: bad"),
@@ -339,3 +339,17 @@ def test_a_hold_in_a_wrong_queue_waits_and_says_why():
     run(state, reservations.decider, c.Review(NOW))
     schedule(state)
     assert state.phases["r"].message == "queue p has queues below it; only those take jobs"
+
+
+@pytest.mark.parametrize("tier", [0, 1])
+def test_no_queue_loses_what_it_deserves_in_whatever_tier_the_plugin_is(tier):
+    """Volcano asks the first tier that leaves anyone; what a queue deserves is asked in every tier here."""
+    first = [config.PluginConfig(name) for name in ("priority", "gang", "conformance")]
+    tiers = [first, [config.PluginConfig("predicates")]]
+    tiers[tier].append(config.PluginConfig("capacity"))
+    actions = tuple(map(config.ActionConfig, ("enqueue", "allocate", "reclaim")))
+    conf = config.SessionConfig(actions=actions, tiers=tuple(map(tuple, tiers)))
+    queues = [queue("full", deserved={"cpu": 4_000}), queue("other", deserved={"cpu": 2_000})]
+    running = [in_queue(f"p{i}", "full", "s", "n") for i in range(4)]
+    state = given(configured("session", conf), node("n", cpu=4_000), shape("s"), queues, running, in_queue("x", "other", "s"))
+    assert not [event for event in run(state, session.decider, c.Schedule(NOW)) if isinstance(event, e.Preempted)]

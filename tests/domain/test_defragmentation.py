@@ -10,6 +10,7 @@ from restow.domain import config, defragmentation
 from restow.domain.config import DefragmentationArgs, Namespaces, Requirement, Selector
 from restow.domain.defragmentation import ArgsError, check, explain
 from restow.domain.session.conf import read_conf
+from restow.domain.table import MOST
 
 OWNER = replica_of("rs")
 CPU = DefragmentationArgs(
@@ -287,7 +288,7 @@ def test_a_plan_changes_nothing():
 
 
 def test_amounts_near_the_end_of_int64_do_not_overflow():
-    huge = 1 << 60
+    huge = MOST
     rules = DefragmentationArgs("memory", {"memory": 90}, {"memory": 70}, {"memory": 40})
     state = given(
         shape("s", memory=huge // 16), shape("f", memory=huge // 4 * 3), node("a", memory=huge), app("p", "a"),

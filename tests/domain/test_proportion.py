@@ -143,7 +143,7 @@ def test_a_guarantee_above_the_cluster_keeps_nothing_from_others():
     state = given(node("n", cpu=8_000), shape("s"), queue("mad", guarantee={"cpu": 10**15}), queue("b"))
     then(state, in_queue("m", "mad"), *[in_queue(f"b{i}", "b") for i in range(8)])
     assert len(settle(state)) == 8
-    message = "queue mad: guarantee of cpu 1000000000000000 is above what the cluster has, 8000"
+    message = "queue mad: guarantee of cpu 1T is above what the cluster has, 8"
     assert why(state, "m") == ("InvalidQueue", message)
 
 

@@ -79,7 +79,7 @@ class TestWhicheverPluginsAreActive:
     def test_a_guarantee_above_the_capability_is_refused(self, conf):
         state = given(*conf, node("n"), shape("s"), queue("q", guarantee={"cpu": 2}, capability={"cpu": 1}), in_queue("p", "q"), pod("d"))
         assert placed(schedule(state)) == ["d"]
-        assert why(state, "p") == ("InvalidQueue", "queue q: guarantee of cpu 2 is above its capability 1")
+        assert why(state, "p") == ("InvalidQueue", "queue q: guarantee of cpu 2m is above its capability 1m")
 
 
 # -- arithmetic ------------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def why(state, uid):
 @pytest.mark.parametrize(
     ("queues", "reason", "message"),
     [
-        ([queue("q", guarantee={"cpu": 9_000})], "InvalidQueue", "guarantee of cpu 9000 is above what the cluster has, 8000"),
+        ([queue("q", guarantee={"cpu": 9_000})], "InvalidQueue", "guarantee of cpu 9 is above what the cluster has, 8"),
         ([queue("q", guarantee={"cpu": MOST}, deserved={"memory": MOST})], "InvalidQueue", "is above what the cluster has"),
         ([queue("q", parent="p"), queue("p", parent="q")], "InvalidQueue", "its parents go round in a circle: p → q → p"),
         ([queue("q", parent="q")], "InvalidQueue", "its parents go round in a circle: q → q"),

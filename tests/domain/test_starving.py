@@ -33,6 +33,7 @@ from restow.domain.session.plugins.nodeorder.resource import resource_scores
 from restow.domain.session.starving import RESERVED, sentence
 from restow.domain.snapshot import dump, load
 from restow.domain.state import ClusterState
+from restow.domain.table import MOST
 
 decider = session.decider
 HOUR = 3_600_000
@@ -295,7 +296,7 @@ def test_of_several_scalar_resources_the_mean_counts_and_places_for_pods_do_not(
     assert resource_scores(state.table, state.vectors["nothing"]).tolist() == [0]
 
 
-amounts = st.integers(0, 1 << 60)
+amounts = st.integers(0, MOST)
 
 
 @for_all(st.lists(st.tuples(amounts, amounts, amounts), min_size=1, max_size=4), st.tuples(amounts, amounts, amounts), amounts)

@@ -7,7 +7,7 @@ in `DeviceRequest` and `DeviceShare` (RULES 004-5).
 from collections.abc import Iterable, Mapping
 
 from restow.contracts.values import DeviceRequest
-from restow.domain.quantity import CPU
+from restow.domain.quantity import CPU, format_resource
 
 MEMORY = "memory"
 EPHEMERAL_STORAGE = "ephemeral-storage"
@@ -34,6 +34,24 @@ GPU_UNIT = {NVIDIA_GPU: WHOLE, ALIBABA_GPU_COUNT: WHOLE, ALIBABA_GPU_MILLI: 1} |
 _MAX_DEVICES = 1024
 
 _FIRST = (CPU, MEMORY, GPU_MILLI, PODS, EPHEMERAL_STORAGE)
+
+
+def title(resource: str) -> str:
+    """How users call a resource of the node table: GPUs by the name that most ask for."""
+    return NVIDIA_GPU if resource == GPU_MILLI else resource
+
+
+def amount(resource: str, amount: int) -> str:
+    """An amount in canonical units as users write it: `1500m`, `500Mi`; GPUs in devices: `2`, `0.5`."""
+    if resource != GPU_MILLI:
+        return format_resource(resource, amount)
+    whole, rest = divmod(amount, WHOLE)
+    return f"{whole}" + (f".{rest:03}".rstrip("0") if rest else "")
+
+
+def shown(resource: str, how_much: int) -> str:
+    """With its resource: `cpu 1500m`, `nvidia.com/gpu 2`."""
+    return f"{title(resource)} {amount(resource, how_much)}"
 
 
 class DeviceError(ValueError):

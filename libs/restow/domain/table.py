@@ -24,8 +24,9 @@ MAX_DEVICES = 256
 """Devices of one node; an index beyond is nobody's."""
 
 
-MOST = 1 << 60
-"""An amount beyond counts as this, an EiB in bytes: the API takes more, and containers add up to more than int64 holds."""
+MOST = 1 << 52
+"""An amount beyond counts as this, four PiB in bytes: the API takes more, and so many that two thousand of them on one node are
+more than int64 holds."""
 
 
 class Kind(Enum):

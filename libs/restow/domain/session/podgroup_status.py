@@ -24,7 +24,7 @@ ENQUEUE = "enqueue"
 UNSCHEDULABLE, SCHEDULED = "Unschedulable", "Scheduled"
 READY = "tasks in gang are ready to be scheduled"
 NOT_ENOUGH_RESOURCES, NOT_ENOUGH_TASKS = "NotEnoughResources", "NotEnoughTasks"
-_REASONS = {NO_ROOM: NOT_ENOUGH_RESOURCES, "NotEnoughPods": NOT_ENOUGH_TASKS}
+_REASONS = {NO_ROOM: NOT_ENOUGH_RESOURCES, "NotEnoughPods": NOT_ENOUGH_TASKS, "NotEnoughPodsOfTask": NOT_ENOUGH_TASKS}
 """Where Volcano has a word of its own for a reason of ours."""
 
 

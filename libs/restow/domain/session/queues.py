@@ -1,6 +1,7 @@
 """Whether a queue takes jobs at all. One home, whichever plugins are active: a missing queue is an error of the user's that
 must be said (RULES G-6), and a closed one takes no jobs under any policy."""
 
+from restow.domain import resources as r
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.session.framework import Refusal
 from restow.domain.state import ClusterState
@@ -28,7 +29,7 @@ def check(state: ClusterState, name: str) -> None:
         for resource, amount in amounts.items():
             most = queue.capability.get(resource)
             if most is not None and amount > most:
-                raise Refusal(INVALID, f"queue {name}: {what} of {resource} {amount} is above its capability {most}")
+                raise Refusal(INVALID, f"queue {name}: {what} of {r.shown(resource, amount)} is above its capability {r.amount(resource, most)}")
 
 
 def refused(state: ClusterState, name: str) -> Refusal | None:

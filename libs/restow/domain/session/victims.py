@@ -273,7 +273,7 @@ class Hunt:
         if scope is Scope.OTHERS:
             # In Volcano's default tiers `gang` and `conformance` decide, and those that know what a queue deserves are never
             # asked. They are here, in whatever tier: no queue is to lose what it deserves.
-            for knows in self.session.extensions.who_knows(point, "overused"):
+            for knows in self.session.extensions.who_knows(point, "preemptive"):
                 agreed = set(knows(pod.pod, left))
                 left = [uid for uid in left if uid in agreed]
         allowed = set(left)

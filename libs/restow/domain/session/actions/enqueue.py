@@ -22,7 +22,8 @@ def run(session: Session, args: Any) -> None:
     jobs: list[Job] = [waiting.get(group) or gang(state, group) for group in state.unqueued]
     refused: set[Group] = set()
     for _, job in jobs_in_order(session.extensions, jobs):
-        assert job.group is not None and job.spec is not None, "a PodGroup's job"
+        if job.group is None or job.spec is None:
+            continue
         try:
             queues.check(state, job.queue)
             held = any(function(job) for function in session.extensions.at("jobHeld"))

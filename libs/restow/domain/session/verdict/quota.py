@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from restow.contracts.events import PodObserved
 from restow.domain.accounts import Amounts
-from restow.domain.quantity import format_resource
-from restow.domain.resources import total_columns
+from restow.domain.resources import shown, total_columns
 from restow.domain.session import queues
 from restow.domain.session.actions.enqueue import NOT_ENQUEUED
 from restow.domain.session.jobs import Job
@@ -70,7 +69,7 @@ def _capability(session: Session, job: Job, wanted: Amounts, helps: Callable[[Se
         raised = replace(fact, capability={r: amount + more.get(r, 0) for r, amount in fact.capability.items()})
         with supposed(state, (state.queues, name, raised)) as what_if:
             if helps(what_if):
-                said = " and ".join(f"{r} {format_resource(r, amount)} more" for r, amount in more.items())
+                said = " and ".join(f"{shown(r, amount)} more" for r, amount in more.items())
                 yield Relief(f"queue {name}: capability {said}")
 
 

@@ -6,6 +6,7 @@ guaranteed it is guaranteed, too. A wrong queue takes no jobs, nor do those belo
 from collections.abc import Iterable, Mapping
 
 from restow.contracts.events import QueueObserved
+from restow.domain import resources as r
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.session.queues import SHUT
 
@@ -88,17 +89,17 @@ def _judge(places: dict[str, Place], place: Place, total: Mapping[str, int]) -> 
     wrong = ""
     for resource, amount in sorted(place.guarantee.items()):
         if amount > total.get(resource, 0):
-            wrong = wrong or f"guarantee of {resource} {amount} is above what the cluster has, {total.get(resource, 0)}"
+            wrong = wrong or f"guarantee of {r.shown(resource, amount)} is above what the cluster has, {r.amount(resource, total.get(resource, 0))}"
     for resource, amount in sorted(asked.items()):
         if place.name == ROOT:
             continue  # more than the cluster has: each may use its own guarantee, and nobody else anything
         if resource in place.guarantee and amount > place.guarantee[resource]:
-            wrong = wrong or f"its children's guarantees of {resource} add up to {amount}, above its own {place.guarantee[resource]}"
+            wrong = wrong or f"its children's guarantees add up to {r.shown(resource, amount)}, above its own {r.amount(resource, place.guarantee[resource])}"
         place.guarantee.setdefault(resource, amount)
     for what, amounts in (("guarantee", place.guarantee), ("deserved", place.deserved)):
         for resource, amount in sorted(amounts.items()):
             if resource in place.capability and amount > place.capability[resource]:
-                wrong = wrong or f"{what} of {resource} {amount} is above its capability {place.capability[resource]}"
+                wrong = wrong or f"{what} of {r.shown(resource, amount)} is above its capability {r.amount(resource, place.capability[resource])}"
     place.wrong = place.wrong or wrong
 
 

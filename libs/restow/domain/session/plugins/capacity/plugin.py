@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
 from restow.domain.accounts import Amounts
+from restow.domain.resources import title
 from restow.domain.session.admission import admission
 from restow.domain.session.framework import Refusal
 from restow.domain.session.jobs import Job
@@ -159,7 +160,7 @@ class Tree:
             return ""
         name, column = full
         resource = next(r for r, at in self._state.table.columns.items() if at == column)
-        return f"queue {name} has no {resource} left that it may use{self._for(name, job.queue)}"
+        return f"queue {name} has no {title(resource)} left that it may use{self._for(name, job.queue)}"
 
     def _for(self, name: str, queue: str) -> str:
         return f" (queue {queue} is below it)" if name != queue else ""
@@ -172,7 +173,7 @@ class Tree:
         for name in self._chain(job.queue):
             real = self._of(name, "real")
             if real and (resource := self._admission.lacking(job, self._leaves(name), real)):
-                return f"queue {name} has no {resource} left that it may use for the group's minimum{self._for(name, job.queue)}"
+                return f"queue {name} has no {title(resource)} left that it may use for the group's minimum{self._for(name, job.queue)}"
         return True
 
     # -- reclaiming --------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid, ShapeId
+from restow.domain import resources as r
 from restow.domain.accounts import DEFAULT_QUEUE, Amounts
 from restow.domain.session import queues
 from restow.domain.session.admission import admission
@@ -107,7 +108,7 @@ class Shares:
             for resource, amount in queue.guarantee.items() if queue is not None else ():
                 there = self._totals.allocatable[columns[resource]] if resource in columns else 0
                 if amount > there and why is None:
-                    said = f"guarantee of {resource} {amount} is above what the cluster has, {there}"
+                    said = f"guarantee of {r.shown(resource, amount)} is above what the cluster has, {r.amount(resource, there)}"
                     why = Refusal(queues.INVALID, f"queue {name}: {said}")
             self._refusals[name] = why
         return self._refusals[name]
@@ -232,7 +233,7 @@ class Shares:
         return known
 
     def _name(self, column: int) -> str:
-        return next(name for name, at in self._state.table.columns.items() if at == column)
+        return r.title(next(name for name, at in self._state.table.columns.items() if at == column))
 
     def enqueueable(self, job: Job) -> str | bool:
         if (why := self._wrong(job.queue)) is not None:
