@@ -18,6 +18,7 @@ from domain.storage import (
 
 from restow.contracts import events as e
 from restow.contracts.values import ClaimChoice, Disk
+from restow.domain import snapshot
 from restow.domain import volumes as v
 from restow.domain.effects import Bind, BindClaim
 from restow.domain.volumes import Volumes
@@ -340,6 +341,34 @@ def test_a_provisioner_that_gives_the_node_back_ends_the_placement_once():
     state = then(state, e.PodReleased("p", "provisioning failed"), e.PodPlaced("p", "n1", volumes=(ClaimChoice("default/c"),)))
     assert v.rejected(state, "p") == ""
     assert v.owed(state, "p") == [BindClaim("default/c", "", "n1")]
+
+
+def test_where_no_volume_could_be_made_another_node_is_tried_for_a_minute():
+    state = world(claim("c", WAITING), user("c"))
+    for tried in ("n1", "n2"):
+        state = then(state, claim("c", WAITING, selected_node=tried))
+        state = then(state, claim("c", WAITING))
+    assert fails(state) == {v.NO_VOLUME: ["n1", "n2"]}
+    with pytest.raises(ValueError, match="no volume for default/c on this node"):
+        chosen(state, "n1")
+    assert chosen(state, "n0") == {"c": ""}
+    assert snapshot.load(snapshot.dump(state)).unserved == state.unserved
+    Volumes.of(state).at(state.unserved["default/c"]["n2"])
+    assert fails(state) == {}
+    state = then(state, claim("c", WAITING, selected_node="n1"))
+    assert fails(state) == {v.NO_VOLUME: ["n0", "n2"]}, "somebody has chosen it all the same"
+    state = then(state, claim("c", WAITING, volume="made"))
+    assert not state.unserved
+
+
+def test_one_claim_s_failure_is_not_another_s():
+    state = world(claim("c", WAITING), claim("d", WAITING), user("c"), user("d", name="q"), user("c", "d", name="both"))
+    state = then(state, claim("c", WAITING, selected_node="n1"))
+    state = then(state, claim("c", WAITING))
+    assert fails(state, "q") == {}
+    assert fails(state) == fails(state, "both") == {v.NO_VOLUME: ["n1"]}
+    state = then(state, claim("c", WAITING, uid="another"))
+    assert fails(state) == fails(state, "both") == {}
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,8 @@ class VolumePuppet:
         made = (meta.get("annotations") or {}).get(PROVISIONED_BY) == PROVISIONER
         if made and ref.get("uid") and ref["uid"] not in self._seen[CLAIMS]:
             await self._api.call("DELETE", f"{VOLUMES}/{meta['name']}", {"preconditions": {"uid": uid}})
+        elif self._binds and not ref and (volume.get("status") or {}).get("phase") in (None, "", "Pending"):
+            await self._api.call("PATCH", f"{VOLUMES}/{meta['name']}/status", {"status": {"phase": "Available"}}, media=MERGE)
         return False
 
     def waiting(self) -> list[str]:

@@ -114,6 +114,8 @@ class Maps:
         self.numa: dict[NodeName, e.NumaObserved] = {}
         self.unselected: dict[str, NodeName] = {}
         """Claim (`namespace/name`) → the node that its provisioner gave back since it was last chosen."""
+        self.unserved: dict[str, dict[NodeName, Millis]] = {}
+        """Claim → nodes that its provisioner gave back, and until when none is asked for there again."""
         self.binding: dict[PodUid, None] = {}
         """Pods that are placed, not bound, and have chosen volumes: facts about claims and volumes concern them."""
 

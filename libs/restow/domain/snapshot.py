@@ -74,6 +74,7 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
     csi_nodes: list[e.CsiNodeObserved]
     numa: list[e.NumaObserved]
     unselected: dict[str, NodeName]
+    unserved: dict[str, dict[NodeName, Millis]]
     placed: dict[PodUid, Placement]
     charges: dict[PodUid, Charge]
     queue: list[PodUid]
@@ -135,6 +136,7 @@ def dump(state: ClusterState) -> bytes:
         csi_nodes=list(state.csi_nodes.values()),
         numa=list(state.numa.values()),
         unselected=state.unselected,
+        unserved=state.unserved,
         placed=state.placed,
         charges=state.charges,
         queue=sorted(state.queue, key=state.order.__getitem__),
@@ -239,6 +241,7 @@ def _objects(state: ClusterState, image: _Image) -> None:
     state.csi_nodes = {n.node: n for n in image.csi_nodes}
     state.numa = {n.node: n for n in image.numa}
     state.unselected.update(image.unselected)
+    state.unserved.update(image.unserved)
     state.victims_of.update(image.victims_of)
     state.stuck.update(image.stuck)
 

@@ -14,8 +14,9 @@ from restow.domain.duration import DurationError, milliseconds
 from restow.runtime import logs
 from restow.runtime.commander import Commander
 
-POLL = 1.0
-"""Seconds between looks at the file; editors and ConfigMap mounts replace it, so nothing but looking works everywhere."""
+POLL = 0.25
+"""Seconds between looks at the file (one `stat`); editors and ConfigMap mounts replace it, so nothing but looking works
+everywhere."""
 
 
 class BadConfig(ValueError):

@@ -9,10 +9,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from restow.contracts import events as e
+from restow.contracts.ids import Millis
 from restow.domain.evolve.rules import Rules
 from restow.domain.state import ClusterState
 
 Key = Callable[[Any], Any]
+
+ELSEWHERE = 60_000
+"""Milliseconds for which a node that a provisioner has given back is left out where its claim is chosen for again: most
+likely it would fail there again, and other nodes may do."""
 
 
 def _kept(name: str, key: Key) -> Callable[[ClusterState, Any], None]:
@@ -103,16 +108,22 @@ _keep_volume, _lose_volume = _kept("volumes", _name), _gone("volumes", _name)
 def claim_observed(state: ClusterState, event: e.ClaimObserved) -> None:
     path = _path(event)
     known = state.claims.get(path)
-    if event.selected_node or event.volume or known is None or known.uid != event.uid:
+    other = known is None or known.uid != event.uid
+    if other or event.volume:
+        state.drop(state.unserved, path)
+    if other or event.volume or event.selected_node:
         state.drop(state.unselected, path)
-    elif known.selected_node:
+    elif known is not None and known.selected_node:
         state.put(state.unselected, path, known.selected_node)
+        until = Millis(state.time + ELSEWHERE)
+        state.put(state.unserved, path, {**state.unserved.get(path, {}), known.selected_node: until})
     _keep_claim(state, event)
     _touch_binding(state, claim=path)
 
 
 def claim_gone(state: ClusterState, event: e.ClaimGone) -> None:
     state.drop(state.unselected, _path(event))
+    state.drop(state.unserved, _path(event))
     _lose_claim(state, event)
     _touch_binding(state, claim=_path(event))
 

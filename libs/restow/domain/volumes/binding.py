@@ -37,6 +37,8 @@ class Binding:
         self._competed: dict[Hashable, tuple[np.ndarray, int]] = {}
         self._claimed: dict[str, dict[str, None]] = {}
         self._claim_of: dict[str, str] = {}
+        self.now = state.time
+        """ms since 1970: of the session that asks."""
 
     def rebuild(self) -> None:
         """The rows have other labels."""
@@ -109,7 +111,7 @@ class Binding:
             elif volume is not None:
                 able &= self._nodes.mask(volume.affinity)
             else:
-                makes = self._makes(claim)
+                makes = self._makes_anew(claim)
                 able &= makes | self._pool.reach(claim)
                 made &= makes
                 rivals.append(claim)
@@ -134,7 +136,8 @@ class Binding:
     def _kind(self, claim: ClaimObserved) -> Hashable:
         """All that `_match` reads of a claim."""
         storage = self._state.storage_classes[claim.storage_class]
-        return claim.request, claim.storage_class, claim.block, claim.modes, storage.provisioner, storage.topologies
+        kind = claim.request, claim.storage_class, claim.block, claim.modes, storage.provisioner, storage.topologies
+        return kind, tuple(self._unserved(claim))
 
     def choose(self, claims: Sequence[ClaimObserved], row: int, key: Key) -> tuple[ClaimChoice, ...]:
         """Raises ValueError where a claim can get no volume on this row."""
@@ -166,7 +169,7 @@ class Binding:
         taken: set[str] = set()
         for claim in sorted(claims, key=lambda c: c.request):
             name = self._pool.smallest(claim, row, taken)
-            if not name and not self._makes(claim)[row]:
+            if not name and not self._makes_anew(claim)[row]:
                 return None
             taken.add(name)
             found[_path(claim)] = name
@@ -195,6 +198,18 @@ class Binding:
         if storage.provisioner in ("", NO_PROVISIONER):
             return np.zeros(len(self._nodes), bool)
         return self._nodes.mask(storage.topologies or None)
+
+    def _makes_anew(self, claim: ClaimObserved) -> np.ndarray:
+        """As `_makes`, but where it has failed for this claim of late."""
+        makes = self._makes(claim)
+        if unserved := self._unserved(claim):
+            makes = makes.copy()
+            makes[unserved] = False
+        return makes
+
+    def _unserved(self, claim: ClaimObserved) -> list[int]:
+        rows, given_back = self._state.table.rows, self._state.unserved.get(_path(claim), {})
+        return sorted(rows[node] for node, until in given_back.items() if until > self.now and node in rows)
 
     def _only(self, row: int) -> np.ndarray:
         found = np.zeros(len(self._nodes), bool)

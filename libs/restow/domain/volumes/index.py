@@ -1,7 +1,8 @@
 """`Volumes`: what kube-scheduler's volume plugins say of a pod on every node.
 
 Matched: VolumeRestrictions, NodeVolumeLimits (CSI), VolumeBinding and VolumeZone of Kubernetes 1.35. Left out:
-CSIStorageCapacity (a provisioner that has no room is noticed when it gives the node back, see `rejected`); in-tree volumes
+CSIStorageCapacity (a provisioner that has no room is noticed when it gives the node back, see `rejected`; unlike
+kube-scheduler, which may choose that node again and again, others are tried for a minute first); in-tree volumes
 that nodes have migrated to CSI count towards no limit; label selectors of claims, which are no facts; and whether a generic
 ephemeral volume's claim is really owned by its pod. In one case this is stricter: a claim that a volume is reserved for
 (spec.claimRef) goes only where that volume can be reached; kube-scheduler may have another one provisioned, which then is
@@ -13,7 +14,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from restow.contracts.events import ClaimObserved, PodObserved
-from restow.contracts.ids import NodeName
+from restow.contracts.ids import Millis, NodeName
 from restow.contracts.values import ClaimChoice, Disk
 from restow.domain.state import ClusterState
 from restow.domain.volumes.binding import Binding
@@ -52,6 +53,10 @@ class Volumes:
         return known
 
     # -- questions ---------------------------------------------------------------------------------------------------
+
+    def at(self, now: Millis) -> None:
+        """When the questions that follow are asked: a node for which no volume could be made is left out for a while."""
+        self._binding.now = now
 
     def concerns(self, pod: PodObserved) -> bool:
         """Whether any of this matters for the pod."""

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from restow.contracts.events import PodObserved
-from restow.contracts.ids import NodeName, PodUid
+from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.domain.numa import EmptyNuma, Numa
 from restow.domain.predicates import AND
 from restow.domain.session.framework import Who
@@ -152,9 +152,10 @@ class VolumeRules:
 
     stage, shrinks, active = "volumes", True, True
 
-    def __init__(self, state: ClusterState, limits: bool, zones: bool, binding: bool) -> None:
+    def __init__(self, state: ClusterState, now: Millis, limits: bool, zones: bool, binding: bool) -> None:
         self._state = state
         self._volumes = Volumes.of(state)
+        self._volumes.at(now)
         self._shapes = state.shapes
         self._off = frozenset(
             reason

@@ -5,6 +5,7 @@ are those that depend on what runs."""
 from collections.abc import Hashable
 
 from restow.contracts.events import PodObserved
+from restow.contracts.ids import Millis
 from restow.domain.predicates import switches
 from restow.domain.session.plugins.predicates.args import Args
 from restow.domain.session.plugins.predicates.filters import (
@@ -26,6 +27,11 @@ def version(state: ClusterState, args: Args) -> Hashable:
     return switches(state)
 
 
+def deadline(state: ClusterState, args: Args, after: Millis) -> Millis | None:
+    """When the next node may be asked for a volume again that it could not have."""
+    return min((until for nodes in state.unserved.values() for until in nodes.values() if until > after), default=None)
+
+
 def open(session: Session, args: Args) -> None:
     state, extensions = session.state, session.extensions
     company = session.company = session.company or Company(state)
@@ -40,7 +46,7 @@ def open(session: Session, args: Args) -> None:
     if args.proportional and args.resources:
         extensions.add_filter(Proportional(state, args))
     extensions.add_filter(NumaZones(state))
-    volumes = VolumeRules(state, args.node_volume_limits, args.volume_zone, args.volume_binding)
+    volumes = VolumeRules(state, session.now, args.node_volume_limits, args.volume_zone, args.volume_binding)
     extensions.add_filter(volumes)
     extensions.volumes = volumes
 
