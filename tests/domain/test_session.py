@@ -303,3 +303,11 @@ def test_owner_rules_are_ored():
     held(state)
     then(state, pod("mine", labels={"app": "y"}))
     assert place(state) == [e.HandedOver("r", "t-0", "mine", "a")]
+
+
+def test_a_pod_with_resource_claims_waits_rather_than_being_placed_without_them():
+    state = given(node("a"), shape("s", resource_claims=("gpu",)), shape("t"), pod("p"), pod("q", "t"))
+    placed, waits = place(state)
+    assert placed == e.PodPlaced("q", "a")
+    assert (waits.reason, waits.pods) == ("Unschedulable", ("p",))
+    assert "resource claims (dynamic resource allocation)" in waits.message

@@ -140,6 +140,7 @@ class PodShape(Value):
     `requests` are effective: containers, init containers, sidecars and overhead, as the scheduler counts them; `pods`
     is always 1. `spec_digest` identifies the part of the pod spec that `matchPolicy: PodSpec` compares (RULES G-4).
     `volumes` are kinds that scheduling reads, such as `persistentVolumeClaim`. `qos`: Guaranteed or "" (NUMA alignment).
+    `resource_claims` are the names of its claims to dynamically allocated resources.
     """
 
     requests: dict[str, int]
@@ -156,6 +157,7 @@ class PodShape(Value):
     volumes: tuple[str, ...] = ()
     disks: tuple[Disk, ...] = ()
     qos: str = ""
+    resource_claims: tuple[str, ...] = ()
     priority: int = 0
     priority_class: str = ""
     preemption: str = "PreemptLowerPriority"

@@ -62,7 +62,6 @@ def rules_of(shape: PodShape) -> tuple:
         tuple(shape.node_selector.items()),
         shape.node_affinity,
         shape.tolerations,
-        predicates.unsupported(shape),
     )
 
 

@@ -92,21 +92,6 @@ def term_matches(term: NodeTerm, node: NodeObserved) -> bool:
     return all(matches(e, node.labels) for e in term.labels) and all(matches(e, fields) for e in term.fields)
 
 
-def unsupported(shape: PodShape) -> str:
-    """A constraint that this version does not decide: such pods wait with this reason rather than being placed wrongly."""
-    if any(not t.weight for t in shape.pod_affinity):
-        return "unsupported constraint: required pod affinity"
-    if any(not t.weight for t in shape.pod_anti_affinity):
-        return "unsupported constraint: required pod anti-affinity"
-    if any(s.when_unsatisfiable == "DoNotSchedule" for s in shape.spread):
-        return "unsupported constraint: topology spread DoNotSchedule"
-    if shape.host_ports:
-        return "unsupported constraint: host ports"
-    if shape.volumes:
-        return f"unsupported constraint: volume {shape.volumes[0]}"
-    return ""
-
-
 def repelled(shape: PodShape, node: NodeObserved, on: Switches = ALL) -> str:
     """The cordon or taint that the shape does not tolerate; empty where there is none. A cordon always counts."""
     if node.unschedulable and not tolerates(shape.tolerations, UNSCHEDULABLE):

@@ -79,6 +79,7 @@ class Shaper:
                 spec.priority_class_name,
                 spec.preemption_policy,
                 spec.host_network,
+                spec.resource_claims,
                 read,
             )
         )
@@ -129,6 +130,7 @@ def _shape(
         tolerations=tolerations,
         host_ports=_host_ports(spec),
         volumes=volumes,
+        resource_claims=tuple(sorted(claim.name for claim in spec.resource_claims or ())),
         disks=disks,
         qos=qos.GUARANTEED if guaranteed else "",
         priority=spec.priority or 0,

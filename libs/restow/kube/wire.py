@@ -201,6 +201,8 @@ class PodSpec(Wire):
     priority_class_name: str | None = None
     preemption_policy: str | None = None
     scheduling_gates: list[Gate] | None = None
+    resource_claims: list[Gate] | None = None
+    """Of dynamic resource allocation; only their names are read."""
     host_network: bool | None = None
 
 

@@ -4,9 +4,8 @@ As upstream's DefaultEvictor protects them, and stricter where a hold would be u
 """
 
 from restow.contracts.ids import PodUid, ShapeId
-from restow.contracts.values import Expression, LabelSelector
+from restow.contracts.values import Expression, LabelSelector, PodShape
 from restow.domain.config import DefragmentationArgs
-from restow.domain.predicates import unsupported
 from restow.domain.reservation.match import selects
 from restow.domain.state import ClusterState
 
@@ -47,6 +46,14 @@ PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 after all others of their node."""
 
 OrderKey = tuple[bool, int, int, int, str, str, str]
+
+
+def is_foreseen(shape: PodShape) -> bool:
+    """Whether a plan can tell where the pod will fit: rules about other pods, ports and volumes depend on what runs when its
+    successor comes, and plans do not follow them."""
+    together = any(not t.weight for t in (*shape.pod_affinity, *shape.pod_anti_affinity))
+    spread = any(s.when_unsatisfiable == "DoNotSchedule" for s in shape.spread)
+    return not (together or spread or shape.host_ports or shape.volumes or shape.resource_claims)
 
 
 class Evictable:
@@ -101,7 +108,7 @@ class Evictable:
             verdict = CRITICAL
         elif shape.scheduler not in self._state.session_config.scheduler_names:
             verdict = SCHEDULER
-        elif unsupported(shape):
+        elif not is_foreseen(shape):
             verdict = UNSUPPORTED
         self._shapes[id] = verdict
         return verdict

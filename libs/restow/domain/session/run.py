@@ -261,6 +261,8 @@ class Session:
         """Whether rules that depend on what runs let the pod run there in place of the hold. Where specs are `equal` only
         volumes count: a pod cannot start without them."""
         volumes = self.extensions.volumes
+        if self.state.shapes[pod.shape].resource_claims:
+            return False
         if pod.claims and volumes is not None and volumes.waits(pod):
             return False
         concerned = self.concerned(pod)

@@ -32,6 +32,9 @@ def deadline(state: ClusterState, args: Args, after: Millis) -> Millis | None:
     return min((until for nodes in state.unserved.values() for until in nodes.values() if until > after), default=None)
 
 
+CLAIMS = "resource claims (dynamic resource allocation) are not decided by this scheduler"
+
+
 def open(session: Session, args: Args) -> None:
     state, extensions = session.state, session.extensions
     company = session.company = session.company or Company(state)
@@ -52,6 +55,8 @@ def open(session: Session, args: Args) -> None:
 
     def waits(pod: PodObserved) -> str:
         reason = volumes.waits(pod) if pod.claims else ""
+        if state.shapes[pod.shape].resource_claims:
+            reason = CLAIMS
         return f"0/{len(state.nodes)} nodes are available: {reason}." if reason else ""
 
     extensions.add("podWaits", waits)
