@@ -12,6 +12,7 @@ from restow.contracts import events as e
 from restow.contracts.values import DeviceShare, Expression, NodeTerm, Toleration
 from restow.domain import reservation as reservations
 from restow.domain import session
+from restow.domain.maps import Touched
 from restow.domain.predicates import UNREADY, matches, tolerates
 from restow.domain.snapshot import SnapshotError, dump, load
 
@@ -95,6 +96,15 @@ def test_counts_are_refreshed_when_capacity_has_moved_but_not_too_often():
     then(state, node("b", cpu=100))
     assert schedule(state, after=9_999) == []
     assert schedule(state, after=10_000) == [e.Unfit("s", 2, {"Insufficient cpu": 2})]
+
+
+def test_with_the_counts_the_conditions_of_those_are_written_anew_that_have_waited_longest():
+    state = given(node("a", cpu=100), shape("s"), shape("other"), *[pod(f"p{i:03}") for i in range(150)], pod("q", "other"))
+    schedule(state)
+    then(state, node("b", cpu=100))
+    state.touched = Touched()
+    schedule(state, after=10_000)
+    assert sorted(told.pod for told in decider.pending(state, state.touched)) == [*(f"p{i:03}" for i in range(100)), "q"]
 
 
 def test_a_pod_whose_node_vanished_before_it_was_bound_is_placed_anew():

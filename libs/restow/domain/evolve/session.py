@@ -1,9 +1,11 @@
 """Who holds and uses capacity. An intent about something that facts have overtaken is void."""
 
+from itertools import islice
+
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.contracts.ids import Millis, ReservationUid
+from restow.contracts.ids import Millis, PodUid, ReservationUid
 from restow.contracts.values import ClaimChoice
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.evolve.places import drop_place, put_place, tally_of
@@ -19,7 +21,7 @@ from restow.domain.records import (
     Victim,
     Waiting,
 )
-from restow.domain.state import ClusterState
+from restow.domain.state import ClusterState, Under
 
 PREEMPTED = "Preempted"
 """Why a hold is released that had no owner yet when somebody of a higher priority needed its room (RULES G-7)."""
@@ -30,6 +32,8 @@ REFUSED = "Refused"
 AGAIN = 600_000
 """Milliseconds after which a pod may be chosen again whose eviction did not come about in time: a budget that has held it up
 would most likely do so again, while others may go."""
+TOLD_AGAIN = 100
+"""At most so many pods of a kind are told anew why they wait when that has changed: each is a write to the API."""
 NEVER = Millis(1 << 60)
 
 
@@ -158,7 +162,18 @@ def unfit(state: ClusterState, event: e.Unfit) -> None:
             state.park(pod, key, ("shape", f"{event.shape}/{state.pods[pod].pinned_node}"))
             state.touched.pods[pod] = None
     state.put(state.waiting, key, Waiting(event.nodes, event.reasons, state.time, state.capacity_epoch))
+    if not event.pods:
+        _tell_again(state, ("shape", f"{event.shape}/"), key)
     state.touched.shapes[event.shape] = None
+
+
+def _tell_again(state: ClusterState, under: Under, key: str) -> None:
+    """What is said of these pods has changed: the conditions of those that have waited longest follow. Where more of them wait
+    for the same, the others keep what they were told first (`restow why` is of the moment)."""
+    own = PodUid(key.rpartition("/")[2])
+    for pod in (own, *islice(state.parked_under.get(under, ()), TOLD_AGAIN)):
+        if pod in state.parked and state.parked[pod][0] == key:
+            state.touched.pods[pod] = None
 
 
 def withheld(state: ClusterState, event: e.Withheld) -> None:
@@ -169,6 +184,8 @@ def withheld(state: ClusterState, event: e.Withheld) -> None:
             state.touched.pods[pod] = None
     waiting = Waiting(event.nodes, event.reasons, state.time, state.capacity_epoch, event.reason, event.message)
     state.put(state.waiting, key, waiting)
+    if not event.pods:
+        _tell_again(state, ("group", event.group) if event.group else ("reason", key), key)
     if event.group:
         namespace, _, name = event.group.partition("/")
         state.touched.groups[namespace, name] = None
