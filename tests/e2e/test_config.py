@@ -139,12 +139,13 @@ async def test_pods_are_placed_in_the_order_of_their_priority_classes(world: Wor
         await world.until(f"{name} is admitted", admitted)
         await world.waits(name, "1 node(s) were unschedulable")
     await cordon(world, node, False)
+    await world.lands("high", node)
+    # What its condition says may be some seconds old; `why` is of this moment.
+    assert "Insufficient cpu" in await world.restow("why", f"{world.ns}/middle")
     for name, others in (("high", ("middle", "low")), ("middle", ("low",)), ("low", ())):
         await world.lands(name, node)
         for other in others:
-            # What its condition says may be some seconds old; `why` is of this moment.
             assert not node_of(await world.get(other) or {"spec": {}})
-            assert "Insufficient cpu" in await world.restow("why", f"{world.ns}/{other}")
         await world.remove(f"/api/v1/namespaces/{world.ns}/pods/{name}", grace=0)
 
 
