@@ -257,12 +257,11 @@ async def test_an_owner_takes_the_place_where_its_local_volume_is(world: World) 
 
 
 @pytest.mark.parametrize("gone", ["claim", "volume"])
-async def test_what_a_placement_chose_may_go_before_it_is_bound(world: World, gone: str) -> None:
-    """Nothing makes the volume: the placement waits for it, is given up, and says what is missing."""
+async def test_what_a_pod_counts_on_may_go_and_come_again_while_it_waits(world: World, gone: str) -> None:
     storage = Storage(world)
     await world.node("a")
     b = await world.node("b", labels={"disk": "fast"})
-    kind = await storage.kind("somebody.example.com/absent" if not world.stack.puppet else "kubernetes.io/no-provisioner")
+    kind = await storage.kind("kubernetes.io/no-provisioner")
     await storage.local("v", b, kind)
     await storage.claim("data", kind)
     await storage.pod("p", "data", nodeSelector={TAG: world.ns, "disk": "slow"})
@@ -275,5 +274,5 @@ async def test_what_a_placement_chose_may_go_before_it_is_bound(world: World, go
     else:
         await world.remove(f"/api/v1/persistentvolumes/{world.ns}-v")
         await world.patch(f"/api/v1/nodes/{b}", {"metadata": {"labels": {"disk": "slow"}}})
-        await storage.local("w", b, kind)
+        await storage.local("again", b, kind)
     await world.lands("p", b)
