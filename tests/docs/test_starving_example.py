@@ -28,7 +28,8 @@ def test_the_walk_prints_what_it_says(tmp_path):
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     parts = "".join(f"echo '@@'\n{block}" for block in blocks("sh"))
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    environment.pop("KUBECONFIG", None)
+    for name in ("KUBECONFIG", "COLUMNS"):
+        environment.pop(name, None)
     try:
         done = subprocess.run(
             ["bash", "-c", "set -euo pipefail\n" + parts], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180

@@ -104,10 +104,10 @@ def counted_by(world: World, pod: e.PodObserved, constraint: Spread, hard: list[
     shape = world.shape(pod)
     if any(other.topology_key not in node.labels for other in hard):
         return False
-    if constraint.node_affinity_policy == "Honor":
-        # A DaemonSet's controller pins by node affinity.
-        if not wanted_by_selector(shape, node) or (pod.pinned_node and pod.pinned_node != node.name):
-            return False
+    # A DaemonSet's controller pins by node affinity.
+    elsewhere = bool(pod.pinned_node) and pod.pinned_node != node.name
+    if constraint.node_affinity_policy == "Honor" and (elsewhere or not wanted_by_selector(shape, node)):
+        return False
     return constraint.node_taints_policy != "Honor" or untolerated(shape.tolerations, node.taints) is None
 
 

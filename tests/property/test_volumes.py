@@ -216,7 +216,8 @@ def matched(state: ClusterState, observed: e.PodObserved, where: str) -> bool:
         elif free:
             taken.add(min(free)[1])
         else:
-            good &= makes
+            # Where a provisioner has given the node back it is left out for a while.
+            good &= makes and state.unserved.get(path, {}).get(where, 0) <= state.time
     return good
 
 
