@@ -14,6 +14,7 @@ from restow.contracts.events import PodPlaced, Unknown
 from restow.contracts.ids import Millis, ShapeId
 from restow.contracts.values import DeviceShare
 from restow.domain import evolve
+from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.records import Charge, Placement
 from restow.domain.state import ClusterState
 from restow.domain.table import Vector
@@ -77,7 +78,7 @@ def place_many(state: ClusterState, events: Sequence[PodPlaced]) -> None:
     devices: list[tuple[DeviceShare, ...]] = []
     asked: Counter[tuple[str, ShapeId]] = Counter()
     table_rows, shapes, pods, now = state.table.rows, state.vectors, state.pods, state.time
-    placed, charges, on_node, queue, parked = state.placed, state.charges, state.on_node, state.queue, state.parked
+    placed, charges, on_node, queue = state.placed, state.charges, state.on_node, state.queue
     touched, moved = state.touched, state.moved.append
 
     def charge() -> None:
@@ -95,36 +96,35 @@ def place_many(state: ClusterState, events: Sequence[PodPlaced]) -> None:
     for event in events:
         pod = event.pod
         row = table_rows.get(event.node)
-        observed = pods.get(pod)
-        if row is None or observed is None or not _simple(state, event):
+        if row is None or pod not in queue or not _simple(state, event):
             charge()
             evolve_one(state, event)
             continue
+        del queue[pod]
         state.events += 1
-        shape, share = observed.shape, event.devices
+        observed, share = pods[pod], event.devices
+        shape = observed.shape
         rows.append(row)
         vectors.append(shapes[shape])
         devices.append(share)
-        account = state.queue_of(observed)
+        account = state.queue_of(observed) if observed.annotations else DEFAULT_QUEUE
         asked[account, shape] += 1
-        placed[pod] = Placement(event.node, share, None, now, event.volumes)
+        placed[pod] = Placement(event.node, share, None, now)
         charges[pod] = Charge(event.node, shape, share, False, account)
-        on_node.setdefault(event.node, {})[pod] = None
-        queue.pop(pod, None)
-        if pod in parked:
-            state.unpark(pod)
+        there = on_node.get(event.node)
+        if there is None:
+            on_node[event.node] = {pod: None}
+        else:
+            there[pod] = None
         moved(pod)
         touched.pods[pod] = None
     charge()
 
 
 def _simple(state: ClusterState, event: PodPlaced) -> bool:
-    """Whether the pod waits, holds nothing yet, and the event alone says which devices are charged."""
+    """Whether a pod of the queue (so it is ours, waits, and nothing is charged or held for it) is reserved nowhere, and the
+    event alone says what is charged."""
     pod = event.pod
-    if pod in state.charges or pod in state.nominations or pod in state.reserved_tasks or not state.awaits_placement(pod):
-        return False
-    if event.volumes:
-        return False
-    if state.live[pod].devices:
+    if event.volumes or pod in state.reserved_tasks or state.live[pod].devices:
         return False
     return bool(event.devices) or state.shapes[state.pods[pod].shape].devices is None

@@ -6,7 +6,7 @@ Few rows are ranked one by one in plain integers, and nodes that have the same l
 cluster of equal machines that is nearly all of them. A test holds all forms equal.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable
 from heapq import heappop, heappush
 
 import numpy as np
@@ -123,10 +123,23 @@ class _Contents:
 
     def __init__(self) -> None:
         self.numbers: dict[Hashable, int] = {}
+        self._machines: dict[int, bytes] = {}
+        self._nodes_seen = -1
 
-    def number(self, row: int, board: Board, kinds: Iterable[np.ndarray]) -> int:
+    def open(self, nodes_seen: int) -> None:
+        """What machines are is read again where nodes have changed."""
+        if nodes_seen != self._nodes_seen:
+            self._nodes_seen = nodes_seen
+            self._machines.clear()
+
+    def number(self, row: int, board: Board, kinds: Collection[np.ndarray]) -> int:
         free, devices = board.row(row)
-        content = (*free, *devices, board.table.allocatable[row].tobytes(), *[int(kind[row]) for kind in kinds])
+        machine = self._machines.get(row)
+        if machine is None:
+            machine = self._machines[row] = board.table.allocatable[row].tobytes()
+        content: Hashable = (*free, *devices, machine)
+        if kinds:
+            content = content, *[int(kind[row]) for kind in kinds]
         return self.numbers.setdefault(content, len(self.numbers))
 
 
@@ -161,6 +174,7 @@ class Placer:
         self._state = state
         self._board = board
         self._kept = Rankings.of(state, scorers, version)
+        self._kept.contents.open(state.changed_rows.position)
         self.unit = len(state.table.names) + 1
         """One point of score in a key; what is below it is the tie-break."""
         self._fresh: set[ShapeId] = set()
