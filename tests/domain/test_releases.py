@@ -8,8 +8,9 @@ from restow.contracts import events as e
 from restow.domain import reservation as reservations
 from restow.domain import session
 from restow.domain.effects import Bind, BindClaim
+from restow.domain.session.decider import LIMIT
 
-DUE = c.Schedule(NOW, 1_000)
+DUE = c.Schedule(NOW, LIMIT)
 
 
 def user(name: str, *claims: str) -> e.PodObserved:

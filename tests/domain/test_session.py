@@ -311,3 +311,17 @@ def test_a_pod_with_resource_claims_waits_rather_than_being_placed_without_them(
     assert placed == e.PodPlaced("q", "a")
     assert (waits.reason, waits.pods) == ("Unschedulable", ("p",))
     assert "resource claims (dynamic resource allocation)" in waits.message
+
+
+def test_what_was_said_just_before_capacity_moved_is_said_anew_ten_seconds_later_also_on_a_quiet_cluster():
+    state = given(node("a", cpu=500), shape("s"), pod("p"))
+    place(state)
+    then(state, node("b", cpu=500), time=NOW + 1_000)
+    run(state, decider, c.Schedule(NOW + 1_000))
+    assert state.waiting["s"].nodes == 1
+    when = decider.deadline(state)
+    assert when == NOW + 10_000
+    assert isinstance(decider.due(state, when), c.Schedule)
+    run(state, decider, c.Schedule(when))
+    assert state.waiting["s"].nodes == 2
+    assert decider.deadline(state) is None

@@ -30,6 +30,7 @@ from restow.domain import reservation as reservations
 from restow.domain import session
 from restow.domain.session.conf import read_conf
 from restow.domain.session.plugins.nodeorder.resource import resource_scores
+from restow.domain.session.registry import due_times
 from restow.domain.session.starving import RESERVED, sentence
 from restow.domain.snapshot import dump, load
 from restow.domain.state import ClusterState
@@ -55,6 +56,12 @@ tiers:
   - name: predicates
   - name: nodeorder
 """
+
+
+def starves_next(state: ClusterState):
+    """When the action wants a session although nothing happens."""
+    asked = state.memo.get("session-asked", (0, 0))[1]
+    return min((when for when in due_times(state, max(state.time, asked)) if when is not None), default=None)
 
 
 def conf(threshold: int = 3600, percent: int = 100, **more) -> e.Event:
@@ -173,7 +180,7 @@ def test_with_the_action_the_node_is_reserved_for_pod_4_as_soon_as_it_starves():
     world.goes_on("pod-1")
     assert world.running == {"pod-2", "pod-3", "pod-5"}, "Time2 and Time3: it does not starve yet"
     assert state.reserved_tasks == {}
-    starves = decider.deadline(state)
+    starves = starves_next(state)
     assert starves == NOW + 4 + HOUR + 1, "a session is due at that moment although nothing happens"
     world.until(HOUR + 1_000)
     assert state.reserved_tasks == {"pod-4": "n"}, "by Time4 it starves"
@@ -206,20 +213,20 @@ def test_reserve_before_allocate_alone_serves_nobody_who_starves():
 def test_a_job_starves_strictly_after_the_threshold_since_its_creation():
     state = given(conf(), *full("a"), pod("w", "big", created=NOW + 500))
     assert of(e.TaskReserved, until_quiet(state, HOUR + 500)) == []
-    assert decider.deadline(state) == NOW + HOUR + 501
+    assert starves_next(state) == NOW + HOUR + 501
     assert of(e.TaskReserved, until_quiet(state, HOUR + 501)) == [e.TaskReserved("w", "a")]
-    assert decider.deadline(state) is None, "nothing else waits"
+    assert starves_next(state) is None, "nothing else waits"
 
 
 def test_the_deadline_is_that_of_whoever_starves_next():
     state = given(conf(), *full("a"), *[pod(f"w{i}", "big", created=NOW + 10_000 * i) for i in (3, 1, 2)])
     until_quiet(state, 0)
-    assert decider.deadline(state) == NOW + 10_000 + HOUR + 1
+    assert starves_next(state) == NOW + 10_000 + HOUR + 1
     session_at(state, 10_000 + HOUR + 1)
     then(state, e.Synced("v1/nodes", "7"), time=NOW + 10_000 + HOUR + 1)
-    assert decider.deadline(state) == NOW + 20_000 + HOUR + 1
+    assert starves_next(state) == NOW + 20_000 + HOUR + 1
     then(state, e.PodGone("w2"), time=NOW + 10_000 + HOUR + 1)
-    assert decider.deadline(state) == NOW + 30_000 + HOUR + 1
+    assert starves_next(state) == NOW + 30_000 + HOUR + 1
 
 
 def test_a_request_that_is_larger_than_every_node_is_not_served():

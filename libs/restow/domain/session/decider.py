@@ -14,7 +14,7 @@ from restow.domain.session.registry import open_session, run_actions
 from restow.domain.session.releases import rejections, releases
 from restow.domain.state import ClusterState, Touched
 
-LIMIT = 1_000
+LIMIT = 2_000
 """New pods considered in one session, as many of those that wait, and about the most events that it makes: what keeps a
 decision under about 50 ms. The rest follows in the next one. A gang is never cut."""
 

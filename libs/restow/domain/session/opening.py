@@ -5,6 +5,7 @@ New pods and waiting ones each have the limit to themselves, so that however man
 
 from collections.abc import Iterable
 from heapq import nsmallest
+from itertools import islice
 from operator import itemgetter
 
 from restow.contracts.ids import Millis, PodUid
@@ -15,6 +16,9 @@ from restow.domain.session.jobs import UNSCHEDULABLE, Job, gang, job_of, single
 from restow.domain.session.registry import due_times
 from restow.domain.session.run import Session
 from restow.domain.state import ClusterState, Under
+
+LOOKED_AT = 64
+"""Reasons to wait that are looked at for whether they are old, so that asking costs the same however many wait."""
 
 
 def jobs(session: Session) -> list[Job]:
@@ -101,7 +105,11 @@ def _look_again(session: Session, under: Under, pods: dict[PodUid, None]) -> Non
 
 
 def deadline(state: ClusterState, after: Millis) -> Millis | None:
-    """When a session is due although nothing happens: nominations that end, and what plugins and actions wait for."""
+    """When a session is due although nothing happens: nominations that end, what plugins and actions wait for, and what was
+    said too lately before capacity moved to be said anew then (of the first few that wait)."""
     times = [n.deadline for n in state.nominations.values()]
+    epoch = state.capacity_epoch
+    old = (s.at + closing.REFRESH for s in islice(state.waiting.values(), LOOKED_AT) if s.epoch != epoch)
+    times += [Millis(when) for when in old if when > after]
     times += [when for when in due_times(state, after) if when is not None]
     return min(times, default=None)
