@@ -9,11 +9,11 @@ from typing import Any
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, ShapeId
-from restow.domain.session.claim import Claim
-from restow.domain.session.claimers import claimers, may_take, next_try, starves
 from restow.domain.session.jobs import Job
+from restow.domain.session.preemption.claim import Claim
+from restow.domain.session.preemption.claimers import claimers, may_take, next_try, starves
+from restow.domain.session.preemption.victims import Choice, Hunt, Scope
 from restow.domain.session.run import Session
-from restow.domain.session.victims import Choice, Hunt, Scope
 from restow.domain.state import ClusterState
 
 NAME = "preempt"

@@ -6,8 +6,8 @@ What plugins and rules add can only make a node's highest victim more important,
 import numpy as np
 
 from restow.contracts.events import PodObserved
-from restow.domain.session.coming import Coming
-from restow.domain.session.crowd import VACANT, Crowd
+from restow.domain.session.preemption.coming import Coming
+from restow.domain.session.preemption.crowd import VACANT, Crowd
 from restow.domain.session.run import Session
 
 Key = tuple[int, int, int, int, int]

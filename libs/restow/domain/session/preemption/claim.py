@@ -5,10 +5,10 @@ from restow.contracts.ids import Millis, PodUid
 from restow.contracts.values import DeviceShare
 from restow.domain.evolve.session import PREEMPTED
 from restow.domain.groups import task_of
-from restow.domain.session import coming
 from restow.domain.session.jobs import Job
+from restow.domain.session.preemption import coming
+from restow.domain.session.preemption.victims import Choice, Unit
 from restow.domain.session.run import Session
-from restow.domain.session.victims import Choice, Unit
 from restow.domain.table import vector_of
 
 PATIENCE = 90_000

@@ -18,12 +18,12 @@ from restow.contracts import events as e
 from restow.contracts.ids import PodUid, ReservationUid, ShapeId, SlotName
 from restow.contracts.values import DeviceShare
 from restow.domain.predicates import static_mask
-from restow.domain.session import coming
-from restow.domain.session.crowd import Crowd, may_go, since
 from restow.domain.session.framework import Filter, Who
 from restow.domain.session.handover import is_migration_hold
 from restow.domain.session.jobs import Job
-from restow.domain.session.ranking import FREE, LEAST_PRIORITY, Key, Line, ranked
+from restow.domain.session.preemption import coming
+from restow.domain.session.preemption.crowd import Crowd, may_go, since
+from restow.domain.session.preemption.ranking import FREE, LEAST_PRIORITY, Key, Line, ranked
 from restow.domain.session.requests import is_best_effort
 from restow.domain.session.run import HELD_ROOM, Fit, Session
 from restow.domain.table import vector_of
