@@ -325,3 +325,17 @@ def test_what_was_said_just_before_capacity_moved_is_said_anew_ten_seconds_later
     run(state, decider, c.Schedule(when))
     assert state.waiting["s"].nodes == 2
     assert decider.deadline(state) is None
+
+
+def test_news_for_a_pod_that_waits_are_another_effect_so_that_none_is_taken_for_done():
+    """Equal effects are not carried out again for a while."""
+    state = given(node("a", cpu=500), shape("s"), pod("p"))
+    place(state)
+    (first,) = decider.pending(state, None)
+    then(state, node("b", cpu=500), time=NOW + 10_000)
+    run(state, decider, c.Schedule(NOW + 10_000))
+    (second,) = decider.pending(state, None)
+    assert first.message == "0/1 nodes are available: 1 Insufficient cpu."
+    assert second.message == "0/2 nodes are available: 2 Insufficient cpu."
+    assert decider.owed(state, second)
+    assert not decider.owed(state, first)

@@ -42,10 +42,10 @@ class TellNominated(Effect):
 
 
 class TellUnschedulable(Effect):
-    """Write the pod's PodScheduled condition and an Event. `key` leads to why it waits (`ClusterState.waiting`)."""
+    """Write the pod's PodScheduled condition and an Event: why it waits, in one sentence."""
 
     pod: PodUid
-    key: str
+    message: str
 
 
 class WriteReservationStatus(Effect):

@@ -15,8 +15,6 @@ from restow.domain.effects import (
     WritePodGroupStatus,
     WriteQueueStatus,
 )
-from restow.domain.session.starving import sentence
-from restow.domain.session.waits import told
 from restow.domain.state import ClusterState
 from restow.domain.volumes import owed
 from restow.kube import effects as k
@@ -121,10 +119,10 @@ class _SessionEffects:
         return Done()
 
     async def tell(self, effect: TellUnschedulable, state: ClusterState) -> Answer:
-        pod, waiting = state.pods[effect.pod], state.waiting.get(effect.key)
+        pod, message = state.pods[effect.pod], effect.message
+        waiting = state.waiting.get(state.parked[effect.pod][0]) if effect.pod in state.parked else None
         if waiting is None:
             return Done()
-        message = "; ".join(filter(None, (told(waiting), sentence(state, effect.pod))))
         outcome = await self._kube.patch_pod_condition(
             k.PodRef(pod.namespace, pod.name, pod.pod), "False", "Unschedulable", message, rfc3339(waiting.at)
         )

@@ -12,6 +12,7 @@ from restow.domain.session.framework import LOOSENED
 from restow.domain.session.nominations import refuse, settle_nominations
 from restow.domain.session.registry import open_session, run_actions
 from restow.domain.session.releases import rejections, releases
+from restow.domain.session.waits import said, still_so
 from restow.domain.state import ClusterState, Touched
 
 LIMIT = 2_000
@@ -61,7 +62,7 @@ class SessionDecider:
             if placement is not None and live is not None and live.node is None:
                 effects += volumes.owed(state, pod) if placement.volumes else (Bind(pod, placement.node, placement.devices),)
             elif pod in state.parked:
-                effects.append(TellUnschedulable(pod, state.parked[pod][0]))
+                effects.append(TellUnschedulable(pod, said(state, pod)))
             elif pod in state.nominations:
                 effects.append(TellNominated(pod, state.nominations[pod].node))
             if pod in state.victims_of:
@@ -75,9 +76,8 @@ class SessionDecider:
                 return effect in volumes.owed(state, pod)
             case BindClaim():
                 return volumes.asks(state, effect)
-            case TellUnschedulable(pod=pod, key=key):
-                parked = state.parked.get(pod)
-                return parked is not None and parked[0] == key
+            case TellUnschedulable(pod=pod, message=message):
+                return still_so(state, pod, message)
             case TellNominated(pod=pod, node=node):
                 nomination = state.nominations.get(pod)
                 return nomination is not None and nomination.node == node
