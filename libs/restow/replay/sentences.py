@@ -160,9 +160,9 @@ def sentence(event: Any, names: Names) -> str:
     """One line, without the event's name where the sentence says it."""
     if isinstance(event, e.Unknown):
         return f"{event.name} (this Restow does not know it)"
-    if isinstance(event, e._Led):
+    if isinstance(event, e.Led):
         return f"{event.holder} leads, epoch {event.epoch}"
-    if isinstance(event, e._Configured):
+    if isinstance(event, e.Configured):
         return f"configuration {event.digest[:12]} is in use"
     text = _TEXT.get(type(event))
     return name_of(event) if text is None else text(event, names)

@@ -163,7 +163,7 @@ def _check_events(report: Report, record: Record, decisions: Sequence[Decision],
                 continue
             if _FAMILY_OF[type(event)] != family:
                 report.breaks(record.seq, family, f"{name_of(event)} in a commit of family {family}")
-            elif isinstance(event, e._Led):
+            elif isinstance(event, e.Led):
                 if event.epoch <= epochs[family]:
                     report.breaks(record.seq, family, f"epoch {event.epoch} after epoch {epochs[family]}: epochs never go back")
                 epochs[family] = max(epochs[family], event.epoch)

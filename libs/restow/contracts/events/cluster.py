@@ -1,0 +1,287 @@
+"""Facts: what the Kubernetes API says is."""
+
+import msgspec
+
+from restow.contracts.events.base import Event
+from restow.contracts.ids import (
+    MigrationId,
+    Millis,
+    NodeName,
+    PodUid,
+    ReservationUid,
+    ShapeId,
+)
+from restow.contracts.values import (
+    DeviceShare,
+    NodeTerm,
+    NumaZone,
+    OwnerRef,
+    PodPhase,
+    PodShape,
+    ReservationSpec,
+    Taint,
+)
+
+
+class Synced(Event, tag="cluster.synced"):
+    """The fold holds collection `kind` as of this resourceVersion; a relist must not be older."""
+
+    kind: str
+    version: str
+
+
+class NodeObserved(Event, tag="cluster.node_observed"):
+    """A node as scheduling reads it. `devices` is the number of its GPUs."""
+
+    name: NodeName
+    uid: str
+    allocatable: dict[str, int]
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    devices: int = 0
+    ready: bool = True
+    unschedulable: bool = False
+
+
+class NodeGone(Event, tag="cluster.node_gone"):
+    name: NodeName
+
+
+class ShapeDeclared(Event, tag="cluster.shape_declared"):
+    """Logged once, before the first fact that names it."""
+
+    shape: ShapeId
+    spec: PodShape
+
+
+class PodObserved(Event, tag="cluster.pod_observed"):
+    """A pod that the log has not seen, or one whose described part changed. `labels` and the annotations that some rule
+    reads are here, as is whatever differs between siblings: `claims` (PVC names) and `pinned_node` (a DaemonSet's)."""
+
+    pod: PodUid
+    namespace: str
+    name: str
+    shape: ShapeId
+    created: Millis
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    owner: OwnerRef | None = None
+    claims: tuple[str, ...] = ()
+    pinned_node: NodeName = NodeName("")
+    gated: bool = False
+    static: bool = False
+    node: NodeName | None = None
+    phase: PodPhase = "Pending"
+    ready: bool = False
+    deleting: Millis = Millis(0)
+    reason: str = ""
+    devices: tuple[DeviceShare, ...] = ()
+    started: Millis = Millis(0)
+
+
+class PodChanged(Event, tag="cluster.pod_changed"):
+    """The moving part of a pod, in full. `deleting` is its deletionTimestamp; `reason` is status.reason (`OutOfcpu`);
+    `started` is status.startTime, 0 before the kubelet has it."""
+
+    pod: PodUid
+    node: NodeName | None = None
+    phase: PodPhase = "Pending"
+    ready: bool = False
+    deleting: Millis = Millis(0)
+    reason: str = ""
+    devices: tuple[DeviceShare, ...] = ()
+    started: Millis = Millis(0)
+
+
+class PodGone(Event, tag="cluster.pod_gone"):
+    pod: PodUid
+
+
+class WorkloadObserved(Event, tag="cluster.workload_observed"):
+    """A controller that is itself controlled: the ReplicaSet of a Deployment. Needed to know a pod's real owner."""
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    owner: OwnerRef
+
+
+class WorkloadGone(Event, tag="cluster.workload_gone"):
+    uid: str
+
+
+class ReservationObserved(Event, tag="cluster.reservation_observed"):
+    """A Reservation object of either front door (`volcano`, `koordinator`). `invalid` says, with path, value and what is
+    allowed, why it could not be read; then `spec` is None. `migration` is our own label, to be checked against the log."""
+
+    reservation: ReservationUid
+    door: str
+    namespace: str
+    name: str
+    created: Millis
+    generation: int = 1
+    deleting: Millis = Millis(0)
+    migration: MigrationId = MigrationId("")
+    spec: ReservationSpec | None = None
+    invalid: str = ""
+
+
+class ReservationGone(Event, tag="cluster.reservation_gone"):
+    reservation: ReservationUid
+
+
+class PodGroupObserved(Event, tag="cluster.pod_group_observed"):
+    """A scheduling.volcano.sh PodGroup: a gang. `min_member` and `min_task_member` (by `volcano.sh/task-spec`) must run
+    together; amounts in canonical units. `phase` is its status.phase as it is. `invalid` says, with path, value and what
+    is allowed, what cannot be read; then the group's pods wait with that reason."""
+
+    namespace: str
+    name: str
+    uid: str
+    created: Millis
+    queue: str = ""
+    min_member: int = 1
+    min_task_member: dict[str, int] = msgspec.field(default_factory=dict)
+    min_resources: dict[str, int] = msgspec.field(default_factory=dict)
+    priority_class: str = ""
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    phase: str = ""
+    deleting: Millis = Millis(0)
+    invalid: str = ""
+
+
+class PodGroupGone(Event, tag="cluster.pod_group_gone"):
+    namespace: str
+    name: str
+
+
+class QueueObserved(Event, tag="cluster.queue_observed"):
+    """A scheduling.volcano.sh Queue; amounts in canonical units. `state` is spec.state or status.state, `Open` where
+    neither says."""
+
+    name: str
+    uid: str
+    created: Millis
+    weight: int = 1
+    capability: dict[str, int] = msgspec.field(default_factory=dict)
+    guarantee: dict[str, int] = msgspec.field(default_factory=dict)
+    deserved: dict[str, int] = msgspec.field(default_factory=dict)
+    reclaimable: bool = True
+    parent: str = ""
+    priority: int = 0
+    state: str = "Open"
+    invalid: str = ""
+
+
+class QueueGone(Event, tag="cluster.queue_gone"):
+    name: str
+
+
+class PriorityClassObserved(Event, tag="cluster.priority_class_observed"):
+    name: str
+    value: int
+    default: bool = False
+    preemption: str = "PreemptLowerPriority"
+
+
+class PriorityClassGone(Event, tag="cluster.priority_class_gone"):
+    name: str
+
+
+class NamespaceObserved(Event, tag="cluster.namespace_observed"):
+    """Labels of a namespace, for `namespaceSelector` of inter-pod affinity."""
+
+    name: str
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class NamespaceGone(Event, tag="cluster.namespace_gone"):
+    name: str
+
+
+class ClaimObserved(Event, tag="cluster.claim_observed"):
+    """A PersistentVolumeClaim. `volume` is spec.volumeName, `storage_class` its class ("" for none), `selected_node` the
+    annotation `volume.kubernetes.io/selected-node`; `request` bytes of storage."""
+
+    namespace: str
+    name: str
+    uid: str
+    phase: str = "Pending"
+    volume: str = ""
+    storage_class: str = ""
+    modes: tuple[str, ...] = ()
+    request: int = 0
+    block: bool = False
+    selected_node: NodeName = NodeName("")
+    bound: bool = False
+    deleting: Millis = Millis(0)
+
+
+class ClaimGone(Event, tag="cluster.claim_gone"):
+    namespace: str
+    name: str
+
+
+class VolumeObserved(Event, tag="cluster.volume_observed"):
+    """A PersistentVolume. `claim` is spec.claimRef as `namespace/name`, `claim_uid` its uid; `affinity` is
+    spec.nodeAffinity.required (None for everywhere); `zones` are the zone and region labels; `driver` and `handle` of CSI
+    volumes."""
+
+    name: str
+    uid: str
+    phase: str = "Available"
+    capacity: int = 0
+    storage_class: str = ""
+    modes: tuple[str, ...] = ()
+    block: bool = False
+    claim: str = ""
+    claim_uid: str = ""
+    affinity: tuple[NodeTerm, ...] | None = None
+    zones: dict[str, str] = msgspec.field(default_factory=dict)
+    driver: str = ""
+    handle: str = ""
+    deleting: Millis = Millis(0)
+
+
+class VolumeGone(Event, tag="cluster.volume_gone"):
+    name: str
+
+
+class StorageClassObserved(Event, tag="cluster.storage_class_observed"):
+    """`binding` is volumeBindingMode; `topologies` are allowedTopologies, ORed, empty for everywhere."""
+
+    name: str
+    provisioner: str = ""
+    binding: str = "Immediate"
+    topologies: tuple[NodeTerm, ...] = ()
+    default: bool = False
+
+
+class StorageClassGone(Event, tag="cluster.storage_class_gone"):
+    name: str
+
+
+class CsiNodeObserved(Event, tag="cluster.csi_node_observed"):
+    """How many volumes of each CSI driver may be attached to a node; a driver without a limit is absent."""
+
+    node: NodeName
+    limits: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class CsiNodeGone(Event, tag="cluster.csi_node_gone"):
+    node: NodeName
+
+
+class NumaObserved(Event, tag="cluster.numa_observed"):
+    """A NodeResourceTopology (topology.node.k8s.io): the NUMA zones of the node of the same name, and its kubelet's
+    topology manager `policy` (such as `single-numa-node`) and `scope` (`container` or `pod`)."""
+
+    node: NodeName
+    policy: str = ""
+    scope: str = "container"
+    zones: tuple[NumaZone, ...] = ()
+
+
+class NumaGone(Event, tag="cluster.numa_gone"):
+    node: NodeName

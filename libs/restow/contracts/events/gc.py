@@ -1,0 +1,44 @@
+"""What is due."""
+
+
+from restow.contracts.events.base import Event
+from restow.contracts.ids import (
+    ReservationUid,
+)
+
+
+class Expired(Event, tag="gc.expired"):
+    """A Reservation's time is over. The session answers with `hold_released` for what no pod uses."""
+
+    reservation: ReservationUid
+
+
+class Collected(Event, tag="gc.collected"):
+    """Intent: delete the Reservation object. `reason`: Retention (finished long enough ago) or Orphaned (its migration is
+    over or unknown)."""
+
+    reservation: ReservationUid
+    reason: str
+
+
+class SnapshotTaken(Event, tag="gc.snapshot_taken"):
+    """State as of sequence `seq` is stored."""
+
+    seq: int
+    fold: int
+    size: int
+
+
+class Archived(Event, tag="gc.archived"):
+    """Sequences first..last are in an archive segment with this digest."""
+
+    first: int
+    last: int
+    file: str
+    digest: str
+
+
+class Truncated(Event, tag="gc.truncated"):
+    """Intent: drop every message up to and including `upto`; snapshot and archive cover them."""
+
+    upto: int

@@ -1,0 +1,85 @@
+"""Plans, and the saga of each migration."""
+
+import msgspec
+
+from restow.contracts.events.base import Event
+from restow.contracts.ids import (
+    MigrationId,
+    Millis,
+    NodeName,
+    PlanId,
+    PodUid,
+)
+from restow.contracts.values import (
+    Move,
+    Packing,
+)
+
+
+class Planned(Event, tag="migration.planned"):
+    """A plan: moves in order, what it does to packing, and why candidates stayed (counts per verdict). `trigger`: interval,
+    cron, api."""
+
+    plan: PlanId
+    plugin: str
+    moves: tuple[Move, ...]
+    before: Packing
+    after: Packing
+    sources: tuple[NodeName, ...] = ()
+    kept: dict[str, int] = msgspec.field(default_factory=dict)
+    trigger: str = ""
+
+
+class Holding(Event, tag="migration.holding"):
+    """Intent: create the Reservation `restow-<migration>` that holds the landing place."""
+
+    migration: MigrationId
+    deadline: Millis
+
+
+class Held(Event, tag="migration.held"):
+    migration: MigrationId
+
+
+class Evicting(Event, tag="migration.evicting"):
+    """Intent: evict the pod, with its uid and resourceVersion as preconditions."""
+
+    migration: MigrationId
+    deadline: Millis
+
+
+class Evicted(Event, tag="migration.evicted"):
+    """The pod's deletionTimestamp, or its end, is a fact. Arms the hold."""
+
+    migration: MigrationId
+    deadline: Millis
+
+
+class Aborting(Event, tag="migration.aborting"):
+    """Intent: mark the pod `restow.dev/migration: aborted`, so that no late eviction can succeed, then roll back."""
+
+    migration: MigrationId
+    reason: str
+    message: str = ""
+
+
+class Landed(Event, tag="migration.landed"):
+    """The successor is ready on the target."""
+
+    migration: MigrationId
+    pod: PodUid
+    node: NodeName
+
+
+class MigrationFailed(Event, tag="migration.failed"):
+    """Rolled back: the pod stays, the hold is released. `reason` is one CamelCase word."""
+
+    migration: MigrationId
+    reason: str
+    message: str = ""
+
+
+class NotRecreated(Event, tag="migration.not_recreated"):
+    """The pod was evicted and its controller made no successor in time; the hold is released."""
+
+    migration: MigrationId

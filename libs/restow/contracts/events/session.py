@@ -1,0 +1,153 @@
+"""Who holds and uses capacity."""
+
+import msgspec
+
+from restow.contracts.events.base import Event
+from restow.contracts.ids import (
+    Millis,
+    NodeName,
+    PodUid,
+    ReservationUid,
+    ShapeId,
+    SlotName,
+)
+from restow.contracts.values import (
+    ClaimChoice,
+    DeviceShare,
+)
+
+
+class PodPlaced(Event, tag="session.pod_placed"):
+    """A node is chosen for a pod. `volumes`: what its unbound claims get there; the pod is bound when they are bound."""
+
+    pod: PodUid
+    node: NodeName
+    devices: tuple[DeviceShare, ...] = ()
+    volumes: tuple[ClaimChoice, ...] = ()
+
+
+class PodReleased(Event, tag="session.pod_released"):
+    """A placement is withdrawn before it became a fact: the bind was refused for good."""
+
+    pod: PodUid
+    reason: str
+
+
+class HoldPlaced(Event, tag="session.hold_placed"):
+    """Capacity is held for a place of a Reservation. This *is* availability (DESIGN 1)."""
+
+    reservation: ReservationUid
+    slot: SlotName
+    node: NodeName
+    devices: tuple[DeviceShare, ...] = ()
+
+
+class HandedOver(Event, tag="session.handed_over"):
+    """A hold is released and its capacity given to a pod, in one step (RULES G-5). `volumes` as in `PodPlaced`."""
+
+    reservation: ReservationUid
+    slot: SlotName
+    pod: PodUid
+    node: NodeName
+    devices: tuple[DeviceShare, ...] = ()
+    volumes: tuple[ClaimChoice, ...] = ()
+
+
+class HoldReleased(Event, tag="session.hold_released"):
+    """A hold ends without an owner. Reasons: Expired, NodeLost, Deleted, Superseded."""
+
+    reservation: ReservationUid
+    slot: SlotName
+    reason: str
+
+
+class Unfit(Event, tag="session.unfit"):
+    """Nothing fits pods of this shape now. `reasons` counts nodes per rule, of `nodes` in all; `pods` are those that
+    began to wait. `key` is set where more than the shape counts (labels, namespace, claims): equal for pods alike. Logged when pods begin to wait, and anew at most every ten seconds a shape when capacity has moved."""
+
+    shape: ShapeId
+    nodes: int
+    reasons: dict[str, int]
+    pods: tuple[PodUid, ...] = ()
+    key: str = ""
+
+
+class Withheld(Event, tag="session.withheld"):
+    """These pods wait for something that is not a node: their group, their queue, a named Reservation. `reason` is one
+    CamelCase word, `message` a sentence; `group` (`namespace/name`) where a whole gang waits."""
+
+    reason: str
+    message: str
+    pods: tuple[PodUid, ...]
+    group: str = ""
+    nodes: int = 0
+    reasons: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class Enqueued(Event, tag="session.enqueued"):
+    """The pods of this PodGroup may be scheduled: phase Inqueue (action enqueue)."""
+
+    namespace: str
+    group: str
+
+
+class Preempted(Event, tag="session.preempted"):
+    """Intent: evict a pod in favour of another. `action`: preempt or reclaim. Its capacity goes to `by` (RULES 004-6)."""
+
+    pod: PodUid
+    by: PodUid
+    action: str
+    reason: str = ""
+
+
+class PreemptionEnded(Event, tag="session.preemption_ended"):
+    """The pod is no longer to be evicted: its eviction was refused for good, or nobody needs its room any more."""
+
+    pod: PodUid
+    reason: str
+
+
+class Nominated(Event, tag="session.nominated"):
+    """Capacity on this node is held for a pod: what is free now at once, the rest as the victims leave (RULES 004-6).
+    After `deadline` it is given up."""
+
+    pod: PodUid
+    node: NodeName
+    deadline: Millis
+    devices: tuple[DeviceShare, ...] = ()
+    victims: tuple[PodUid, ...] = ()
+
+
+class NominationEnded(Event, tag="session.nomination_ended"):
+    """Nothing is held for the pod any more."""
+
+    pod: PodUid
+    reason: str
+
+
+class TaskReserved(Event, tag="session.task_reserved"):
+    """A task of a starving job waits for this node (status Reserved, seed 002): it uses nothing, and no other task that
+    is not BestEffort comes to the node meanwhile."""
+
+    pod: PodUid
+    node: NodeName
+
+
+class TaskUnreserved(Event, tag="session.task_unreserved"):
+    """Reasons: Ready, Deleted (too few pods are left), NodeLost, Preempted (by a starving job of higher priority), Discarded
+    (its job cannot become ready with what is reserved, or such jobs are not served any more)."""
+
+    pod: PodUid
+    reason: str
+
+
+class HoldUnfit(Event, tag="session.hold_unfit"):
+    """Nothing fits this place of a Reservation now; or, with `reason` (one CamelCase word) and `message`, it waits for
+    something that is not a node, such as a queue."""
+
+    reservation: ReservationUid
+    slot: SlotName
+    nodes: int
+    reasons: dict[str, int]
+    reason: str = ""
+    message: str = ""
