@@ -1,0 +1,32 @@
+"""The pages' fenced blocks, and a run of their commands as they stand."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Those of one language; commands' output has none."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.M | re.S)
+    return [text for said, text in fenced if said == language]
+
+
+def walk(page: Path, folder: Path, seconds: float = 180) -> list[str]:
+    """What each block of commands prints, all run by one shell in a folder where docs/ is; what they started is stopped."""
+    (folder / "docs").symlink_to(ROOT / "docs")
+    parts = "".join(f"echo '@@'\n{block}" for block in blocks(page, "sh"))
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for name in ("KUBECONFIG", "COLUMNS"):
+        environment.pop(name, None)
+    try:
+        done = subprocess.run(
+            ["bash", "-c", "set -euo pipefail\n" + parts], cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds
+        )
+    finally:
+        subprocess.run([Path(sys.executable).with_name("restow"), "down"], cwd=folder, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.split("@@\n")[1:]
