@@ -40,7 +40,6 @@ UP = 120.0
 """Seconds until a stack must be up: also where several start at once on a busy machine."""
 CONFIGS = {"scheduler_session": "scheduler.yaml", "descheduler": "policy.yaml"}
 """Service → the file that `restow up` is given for it."""
-REPLICASETS = "/apis/apps/v1/namespaces/default/replicasets"
 
 
 @dataclass

@@ -94,6 +94,3 @@ def best_fit(world: World, pod: e.PodObserved, node: e.NodeObserved) -> int:
 def weighted(*parts: tuple[int, Score]) -> Score:
     """A sum of scores, each times its weight."""
     return lambda world, pod, node: sum(weight * score(world, pod, node) for weight, score in parts)
-
-
-SCORES: dict[str, Score] = {"leastAllocated": least_allocated, "binpack": binpack}
