@@ -182,14 +182,6 @@ def static_reasons(state: ClusterState, shape_id: ShapeId) -> list[str]:
     return _static(state, shape_id).reasons
 
 
-def feasible(state: ClusterState, shape_id: ShapeId, pinned: NodeName = NO_NODE) -> np.ndarray:
-    """`(nodes,) bool`: rows that the shape fits on now. `pinned` allows just one node."""
-    mask = static_mask(state, shape_id) & state.table.fits(state.vectors[shape_id])
-    if pinned:
-        mask &= _only(state, pinned)
-    return mask
-
-
 def _only(state: ClusterState, name: NodeName) -> np.ndarray:
     only = np.zeros(len(state.table.names), bool)
     row = state.table.rows.get(name)

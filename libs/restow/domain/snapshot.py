@@ -17,6 +17,7 @@ from restow.contracts.ids import (
 )
 from restow.contracts.values import PodShape
 from restow.domain import config
+from restow.domain.evolve.objects import is_pending
 from restow.domain.evolve.places import index_places
 from restow.domain.evolve.reservations import needs_review, phase_of
 from restow.domain.fold import FOLD_VERSION
@@ -230,7 +231,7 @@ def _objects(state: ClusterState, image: _Image) -> None:
         state.group_order[group.namespace, group.name] = order
     state.enqueued = dict.fromkeys(image.enqueued)
     for key, group in state.pod_groups.items():
-        if key not in state.enqueued and group.phase in ("", "Pending"):
+        if key not in state.enqueued and is_pending(group):
             state.unqueued[key] = None
     state.queues = {q.name: q for q in image.queues}
     state.priority_classes = {c.name: c for c in image.priority_classes}

@@ -54,12 +54,17 @@ def _path(event: Any) -> str:
     return f"{event.namespace}/{event.name}"
 
 
+def is_pending(group: e.PodGroupObserved) -> bool:
+    """Whether nobody has let it in: the action `enqueue` is to decide."""
+    return group.phase in ("", "Pending")
+
+
 def pod_group_observed(state: ClusterState, event: e.PodGroupObserved) -> None:
     key = (event.namespace, event.name)
     known, waited = state.pod_groups.get(key), key in state.unqueued
     if known is not None and known.uid != event.uid:
         state.drop(state.enqueued, key)
-    if key not in state.enqueued and event.phase in ("", "Pending"):
+    if key not in state.enqueued and is_pending(event):
         state.put(state.unqueued, key, None)
     else:
         state.drop(state.unqueued, key)

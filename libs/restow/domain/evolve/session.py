@@ -176,8 +176,13 @@ def _tell_again(state: ClusterState, under: Under, key: str) -> None:
             state.touched.pods[pod] = None
 
 
+def withheld_key(reason: str, group: str, message: str) -> str:
+    """What pods wait under that are withheld for the same: their group, or the sentence."""
+    return f"{reason}/{group or message}"
+
+
 def withheld(state: ClusterState, event: e.Withheld) -> None:
-    key = f"{event.reason}/{event.group or event.message}"
+    key = withheld_key(event.reason, event.group, event.message)
     for pod in event.pods:
         if pod in state.queue or pod in state.parked:
             state.park(pod, key, ("group", event.group) if event.group else ("reason", key))

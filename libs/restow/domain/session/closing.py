@@ -1,10 +1,14 @@
 """What a session says of pods that it could not place: one event where pods begin to wait, a few refreshed where what was
 said is old. A pod has one answer a session: the first of what several actions say."""
 
+from collections.abc import Iterable
+
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
+from restow.domain.evolve.session import withheld_key
 from restow.domain.records import Waiting
 from restow.domain.session.run import Session, Unfit, Withheld
+from restow.domain.state import ClusterState
 
 REFRESH = 10_000
 """Milliseconds after which the counts of what still does not fit are logged anew, if capacity has moved."""
@@ -26,13 +30,9 @@ def say(session: Session) -> None:
         # something is held for wait already.
         said.pods = [uid for uid in said.pods if uid not in told and _waits(session, uid)]
         told.update(said.pods)
-    for unfit in session.unfit.values():
-        event, again = _unfit(session, unfit, refreshed < REFRESHES)
-        refreshed += again
-        if event is not None:
-            session.events.append(event)
-    for withheld in session.withheld.values():
-        event, again = _withheld(session, withheld, refreshed < REFRESHES)
+    for said in everything:
+        may = refreshed < REFRESHES
+        event, again = _unfit(session, said, may) if isinstance(said, Unfit) else _withheld(session, said, may)
         refreshed += again
         if event is not None:
             session.events.append(event)
@@ -54,7 +54,7 @@ def _unheard(session: Session) -> None:
 def _unfit(session: Session, unfit: Unfit, may_refresh: bool) -> tuple[e.Event | None, bool]:
     state = session.state
     key = unfit.pod.shape if unfit.plain else f"{unfit.pod.shape}/{_first(session, unfit)}"
-    began = tuple(uid for uid in unfit.pods if state.parked.get(uid, ("", ("", "")))[0] != key)
+    began = _begin(state, unfit.pods, key)
     again = not began and may_refresh and not unfit.pod.pinned_node and _stale(session, state.waiting.get(key))
     if not began and not again:
         return None, False
@@ -73,14 +73,19 @@ def _first(session: Session, unfit: Unfit) -> PodUid:
 
 def _withheld(session: Session, said: Withheld, may_refresh: bool) -> tuple[e.Event | None, bool]:
     state = session.state
-    key = f"{said.reason}/{said.group or said.message}"
-    began = tuple(uid for uid in said.pods if state.parked.get(uid, ("", ("", "")))[0] != key)
+    key = withheld_key(said.reason, said.group, said.message)
+    began = _begin(state, said.pods, key)
     known = state.waiting.get(key)
     changed = known is not None and (known.message, known.reasons) != (said.message, said.reasons)
     again = not began and may_refresh and changed and _stale(session, known)
     if not began and not again:
         return None, False
     return e.Withheld(said.reason, said.message, began, said.group, said.nodes, said.reasons), again
+
+
+def _begin(state: ClusterState, pods: Iterable[PodUid], key: str) -> tuple[PodUid, ...]:
+    """Those that do not wait under this key yet."""
+    return tuple(uid for uid in pods if uid not in state.parked or state.parked[uid][0] != key)
 
 
 def _stale(session: Session, said: Waiting | None) -> bool:

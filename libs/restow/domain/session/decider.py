@@ -42,11 +42,14 @@ class SessionDecider:
             return c.Schedule(now, LIMIT)
         # Only a hint when to run: what a session decides never depends on it.
         waiting = state.slot_queue or state.parked or state.unqueued
-        when = self.deadline(state)
-        if (waiting and state.memo.get("session-epoch") != state.capacity_epoch) or (when is not None and when <= now):
+        if (waiting and state.memo.get("session-epoch") != state.capacity_epoch) or self._passed(state, now):
             state.memo["session-asked"] = state.capacity_epoch, now
             return c.Schedule(now, LIMIT)
         return None
+
+    def _passed(self, state: ClusterState, now: Millis) -> bool:
+        when = self.deadline(state)
+        return when is not None and when <= now
 
     def deadline(self, state: ClusterState) -> Millis | None:
         asked = state.memo.get("session-asked", (0, 0))[1]

@@ -144,10 +144,11 @@ class Extensions:
                 return left
         return []
 
+    def turn(self, job: Job) -> tuple:
+        """When a job is considered: migration holds first, then as plugins say, then what the log saw first."""
+        return (job.kind, *[f(job) for f in self._flat["jobOrder"]], job.order)
 
-def jobs_in_order(extensions: Extensions, jobs: Iterable[Job]) -> list[tuple[tuple, Job]]:
-    """(key, job), first things first: migration holds, then as plugins say, then what the log saw first."""
-    order = extensions.at("jobOrder")
-    keyed = [((job.kind, *[f(job) for f in order], job.order), job) for job in jobs]
-    keyed.sort(key=lambda item: item[0])
-    return keyed
+
+def jobs_in_order(extensions: Extensions, jobs: Iterable[Job]) -> list[Job]:
+    """First things first."""
+    return sorted(jobs, key=extensions.turn)

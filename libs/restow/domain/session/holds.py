@@ -8,10 +8,8 @@ from restow.contracts.values import DeviceShare, ReservationTask
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.evolve.reservations import alive
 from restow.domain.records import FINAL, Reservation, Slot, SlotPhase
-from restow.domain.session import queues
-from restow.domain.session.framework import Refusal
 from restow.domain.session.handover import is_migration_hold, slot_order
-from restow.domain.session.jobs import HOLD, MIGRATION, Job
+from restow.domain.session.jobs import HOLD, MIGRATION, QUOTA, Job
 from restow.domain.session.run import Fit, Session
 from restow.domain.session.statement import Statement
 from restow.domain.state import ClusterState
@@ -54,11 +52,7 @@ def place_gang(session: Session, job: Job) -> None:
     """Hold at least `min_available` places of this Reservation in all, or none of those that wait."""
     assert job.hold is not None, "a Reservation's job"
     state, uid = session.state, job.hold
-    try:
-        queues.check(state, job.queue)
-        for function in session.extensions.at("jobValid"):
-            function(job)
-    except Refusal as why:
+    if (why := session.refusal(job)) is not None:
         withhold(session, job, why.reason, why.message)
         return
     record = state.reservations[uid]
@@ -93,7 +87,7 @@ def place_gang(session: Session, job: Job) -> None:
     else:
         statement.discard()
     if quota:
-        withhold(session, job, "QueueQuota", quota, committed)
+        withhold(session, job, QUOTA, quota, committed)
     elif unfit is not None:
         said = state.slots[uid][unfit.slot]
         if (unfit.nodes, unfit.reasons, "") != (said.nodes, said.reasons, said.message):

@@ -9,6 +9,7 @@ from collections.abc import Container, Mapping
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PodUid, ReservationUid
+from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.groups import Group, group_of, task_of
 from restow.domain.state import OVER, ClusterState
 
@@ -81,7 +82,7 @@ def single(state: ClusterState, pod: e.PodObserved) -> Job:
 def gang(state: ClusterState, group: Group) -> Job:
     """A PodGroup with all its pods. Its priority is its PriorityClass's, otherwise the highest of its pods'."""
     spec = state.pod_groups[group]
-    job = Job("/".join(group), spec.queue or "default", 0, state.group_order[group], spec.created)
+    job = Job("/".join(group), spec.queue or DEFAULT_QUEUE, 0, state.group_order[group], spec.created)
     job.group, job.spec = group, spec
     job.need, job.need_by_task = spec.min_member, spec.min_task_member
     priorities = [0]
@@ -95,6 +96,14 @@ def gang(state: ClusterState, group: Group) -> Job:
             job.tell(task_of(pod))
     named = state.priority_classes.get(spec.priority_class)
     job.priority = named.value if named is not None else max(priorities)
+    return job
+
+
+def missing(state: ClusterState, group: Group, now: Millis) -> Job:
+    """Pods that name a PodGroup which does not exist wait for it."""
+    job = Job("/".join(group), DEFAULT_QUEUE, 0, 0, now)
+    job.group = group
+    job.tasks = [uid for uid in state.groups.get(group, ()) if state.awaits_placement(uid)]
     return job
 
 
@@ -117,3 +126,5 @@ POD_GROUPS = "podgroups.scheduling.volcano.sh"
 
 UNSCHEDULABLE = "Unschedulable"
 """Why a gang waits that does not fit as a whole."""
+OVERUSED, QUOTA = "QueueOverused", "QueueQuota"
+"""Why pods wait for their queue: it has had its share, or these would be more than it may have."""

@@ -12,7 +12,7 @@ from restow.contracts.ids import Millis, PodUid
 from restow.domain.groups import Group
 from restow.domain.session import closing
 from restow.domain.session.chances import may_fit
-from restow.domain.session.jobs import UNSCHEDULABLE, Job, gang, job_of, single
+from restow.domain.session.jobs import UNSCHEDULABLE, Job, gang, job_of, missing, single
 from restow.domain.session.registry import due_times
 from restow.domain.session.run import Session
 from restow.domain.state import ClusterState, Under
@@ -34,38 +34,33 @@ def jobs(session: Session) -> list[Job]:
         else:
             groups[group] = None
     for group in groups:
-        if group in state.pod_groups:
-            job = gang(state, group)
-            job.count(state, session.placements)
-            task_order = session.extensions.at("taskOrder")
-            if task_order or len(job.tasks) > 1:
-                job.tasks.sort(key=lambda uid: (*[f(state.pods[uid]) for f in task_order], state.order[uid]))
-            if _is_promised(session, job):
-                continue
-        else:
-            job = _without_group(session, group)
-        made.append(job)
+        job = whole(session, group)
+        if job.spec is None or not _is_promised(session, job):
+            made.append(job)
     return made
+
+
+def whole(session: Session, group: Group) -> Job:
+    """The job of a group's pods, in task order, whether its PodGroup exists or not."""
+    state = session.state
+    if group not in state.pod_groups:
+        return missing(state, group, session.now)
+    job = gang(state, group)
+    job.count(state, session.placements)
+    order = session.extensions.at("taskOrder")
+    job.tasks.sort(key=lambda uid: (*[f(state.pods[uid]) for f in order], state.order[uid]))
+    return job
 
 
 def _is_promised(session: Session, job: Job) -> bool:
     """Whether room is being freed for the gang, so that it starts in its nominations: other pods of it wait for that."""
-    promised = [uid for uid in job.tasks if uid in session.state.nominations and uid not in session.ended]
+    promised = {uid for uid in job.tasks if uid in session.state.nominations and uid not in session.ended}
     if not promised or not job.short():
         return False
     job.tasks = [uid for uid in job.tasks if uid not in promised]
     if job.tasks:
         session.withhold(job, UNSCHEDULABLE, f"room is being freed for {len(promised)} pods of the gang; the others follow them")
     return True
-
-
-def _without_group(session: Session, group: Group) -> Job:
-    """Pods that name a PodGroup which does not exist wait for it."""
-    state = session.state
-    job = Job("/".join(group), "default", 0, 0, session.now)
-    job.group = group
-    job.tasks = [uid for uid in state.groups.get(group, ()) if state.awaits_placement(uid)]
-    return job
 
 
 def _new(session: Session) -> list[PodUid]:

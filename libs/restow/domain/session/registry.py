@@ -68,9 +68,6 @@ def acting(state: ClusterState) -> list[tuple[ModuleType, Any]]:
 
 def due_times(state: ClusterState, after: Millis) -> Iterator[Millis | None]:
     """When plugins and actions want a session although nothing happens, the first time after `after` of each."""
-    for _, _, module, args in opened(state):
-        if (deadline := getattr(module, "deadline", None)) is not None:
-            yield deadline(state, args, after)
-    for module, args in acting(state):
+    for module, args in (*(plugin[2:] for plugin in opened(state)), *acting(state)):
         if (deadline := getattr(module, "deadline", None)) is not None:
             yield deadline(state, args, after)

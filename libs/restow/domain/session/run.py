@@ -12,6 +12,7 @@ from restow.contracts.values import ClaimChoice, DeviceShare
 from restow.domain import predicates
 from restow.domain.groups import Group
 from restow.domain.records import Slot
+from restow.domain.session import queues
 from restow.domain.session.board import Board
 from restow.domain.session.extensions import Extensions
 from restow.domain.session.framework import Filter, Refusal
@@ -114,6 +115,16 @@ class Session:
         for rule in self.extensions.filters:
             rule.close()
         self.board.close()
+
+    def refusal(self, job: Job) -> Refusal | None:
+        """Why its queue or a plugin does not let the job be looked at."""
+        try:
+            queues.check(self.state, job.queue)
+            for function in self.extensions.at("jobValid"):
+                function(job)
+        except Refusal as why:
+            return why
+        return None
 
     # -- where a pod fits --------------------------------------------------------------------------------------------
 

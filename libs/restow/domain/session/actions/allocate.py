@@ -5,9 +5,8 @@ from collections import Counter
 from typing import Any
 
 from restow.contracts import events as e
-from restow.domain.session import holds, queues
-from restow.domain.session.framework import Refusal
-from restow.domain.session.jobs import UNSCHEDULABLE, Job
+from restow.domain.session import holds
+from restow.domain.session.jobs import OVERUSED, QUOTA, UNSCHEDULABLE, Job
 from restow.domain.session.line import Entry, Line
 from restow.domain.session.requests import is_best_effort
 from restow.domain.session.run import Session
@@ -23,9 +22,9 @@ def run(session: Session, args: Any) -> None:
         if reason := session.extensions.first("overused", name) if name else None:
             for job in lines.pop(name):
                 if job.hold is None:
-                    session.withhold(job, "QueueOverused", reason)
+                    session.withhold(job, OVERUSED, reason)
                 else:
-                    holds.withhold(session, job, "QueueOverused", reason)
+                    holds.withhold(session, job, OVERUSED, reason)
             continue
         line = lines[name]
         job = line.pop()
@@ -37,7 +36,7 @@ def run(session: Session, args: Any) -> None:
 
 def _key(session: Session, job: Job) -> tuple:
     """Unique: no two jobs are compared themselves."""
-    return (job.kind, *[f(job) for f in session.extensions.at("jobOrder")], job.order, job.key)
+    return (*session.extensions.turn(job), job.key)
 
 
 def _by_queue(session: Session) -> dict[str, Line]:
@@ -61,24 +60,14 @@ def valid(session: Session, job: Job) -> bool:
     annotations in one queue it is asked once."""
     lone = job.group is None and len(job.tasks) == 1 and not session.state.pods[job.tasks[0]].annotations
     if not lone:
-        why = _refusal(session, job)
+        why = session.refusal(job)
     elif job.queue in session.valid_queues:
         why = session.valid_queues[job.queue]
     else:
-        why = session.valid_queues[job.queue] = _refusal(session, job)
+        why = session.valid_queues[job.queue] = session.refusal(job)
     if why is not None:
         session.withhold(job, why.reason, why.message)
     return why is None
-
-
-def _refusal(session: Session, job: Job) -> Refusal | None:
-    try:
-        queues.check(session.state, job.queue)
-        for function in session.extensions.at("jobValid"):
-            function(job)
-    except Refusal as why:
-        return why
-    return None
 
 
 def _place(session: Session, job: Job) -> bool:
@@ -117,7 +106,7 @@ def place_one(session: Session, job: Job, pod: e.PodObserved) -> bool:
         return False
     for asked in session.extensions.allocatable:
         if reason := asked(job, pod):
-            session.withhold_pod(job, pod.pod, "QueueQuota", reason)
+            session.withhold_pod(job, pod.pod, QUOTA, reason)
             return False
     for waits in session.extensions.waits:
         if reason := waits(pod):
@@ -157,7 +146,7 @@ def _place_gang(session: Session, job: Job) -> None:
             statement.place(pod, fit)
             continue
         if reason:
-            said = said or ("QueueQuota" if quota else UNSCHEDULABLE, reason)
+            said = said or (QUOTA if quota else UNSCHEDULABLE, reason)
         elif first_unfit is None:
             # Counted with the rest of the gang in place: that is what it does not fit beside.
             first_unfit = session.reasons(pod)

@@ -21,7 +21,7 @@ def run(session: Session, args: Any) -> None:
     waiting = {job.group: job for job in session.jobs if job.group in state.unqueued}
     jobs: list[Job] = [waiting.get(group) or gang(state, group) for group in state.unqueued]
     refused: set[Group] = set()
-    for _, job in jobs_in_order(session.extensions, jobs):
+    for job in jobs_in_order(session.extensions, jobs):
         if job.group is None or job.spec is None:
             continue
         try:

@@ -14,7 +14,7 @@ def run(session: Session, args: Any) -> None:
     session.handing_over = True
     if not session.offers:
         return
-    for _, job in jobs_in_order(session.extensions, session.jobs):
+    for job in jobs_in_order(session.extensions, session.jobs):
         if not admitted(session, job):
             continue
         if not valid(session, job):

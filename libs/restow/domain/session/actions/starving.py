@@ -80,7 +80,7 @@ def _walk(session: Session, rule: Reserved, starving: dict[str, Members], percen
     untried = set(starving)
     hopeless: dict[Kind, int] = {}
     tried = 0
-    for _, job in jobs_in_order(session.extensions, [members.job for members in everybody.values()]):
+    for job in jobs_in_order(session.extensions, [members.job for members in everybody.values()]):
         members = everybody[job.key]
         if tried >= MOST or len(session.events) >= session.limit:
             break

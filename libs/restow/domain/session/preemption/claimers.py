@@ -44,7 +44,7 @@ def claimers(session: Session) -> list[Job]:
         task_order = session.extensions.at("taskOrder")
         job.tasks.sort(key=lambda u: (*[f(state.pods[u]) for f in task_order], state.order[u]))
     wanting = [job for job in jobs.values() if job.tasks and _valid(session, job) and starves(session, job)]
-    return _turns(session, [job for _, job in jobs_in_order(session.extensions, wanting)])
+    return _turns(session, jobs_in_order(session.extensions, wanting))
 
 
 def starves(session: Session, job: Job) -> bool:

@@ -6,11 +6,10 @@ from restow.contracts.events import PodObserved
 from restow.domain.session import queues
 from restow.domain.session.actions.enqueue import NOT_ENQUEUED
 from restow.domain.session.framework import Refusal
-from restow.domain.session.jobs import UNSCHEDULABLE, Job
+from restow.domain.session.jobs import OVERUSED, QUOTA, UNSCHEDULABLE, Job
 from restow.domain.session.run import Session
 from restow.domain.session.verdict.values import Block
 
-OVERUSED, QUOTA = "QueueOverused", "QueueQuota"
 AWAITED = "AwaitsHold"
 
 

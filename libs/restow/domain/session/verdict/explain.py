@@ -9,7 +9,8 @@ from restow.domain.groups import Group
 from restow.domain.records import Nomination
 from restow.domain.session import starving
 from restow.domain.session.actions import handover
-from restow.domain.session.jobs import Job, gang, job_of, single
+from restow.domain.session.jobs import Job, job_of, single
+from restow.domain.session.opening import whole
 from restow.domain.session.registry import acting, open_session
 from restow.domain.session.run import Session
 from restow.domain.session.verdict import gangs, nodes
@@ -123,17 +124,7 @@ def job_for(session: Session, pod: e.PodObserved) -> Job:
     """The job as the session would make it."""
     state = session.state
     group = job_of(state, pod)
-    if group is None:
-        return single(state, pod)
-    if group in state.pod_groups:
-        job = gang(state, group)
-        order = session.extensions.at("taskOrder")
-        job.tasks.sort(key=lambda uid: (*[f(state.pods[uid]) for f in order], state.order[uid]))
-        return job
-    job = Job("/".join(group), "default", 0, 0, session.now)
-    job.group = group
-    job.tasks = [uid for uid in state.groups.get(group, ()) if state.awaits_placement(uid)]
-    return job
+    return single(state, pod) if group is None else whole(session, group)
 
 
 def _nominee(state: ClusterState, nomination: Nomination) -> Nominee:
