@@ -6,11 +6,9 @@ import msgspec
 
 from restow.contracts.values import DeviceShare
 from restow.domain import resources as r
+from restow.domain.groups import GROUP_ANNOTATIONS, QUEUE_ANNOTATIONS, TASK_ANNOTATION
 from restow.domain.quantity import QuantityError, units
 
-GROUP = "scheduling.k8s.io/group-name"
-VOLCANO_GROUP = "scheduling.volcano.sh/group-name"
-TASK_SPEC = "volcano.sh/task-spec"
 TARGET_RESERVATION = "scheduling.volcano.sh/target-reservation"
 RESERVEABLE = "volcano.sh/reserveable"
 MAXIMUM_RUNTIME = "volcano.sh/maximum-runtime"
@@ -19,8 +17,6 @@ PREEMPTABLE = "volcano.sh/preemptable"
 COOLDOWN_TIME = "volcano.sh/cooldown-time"
 WAITING_TIMES = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
 """How long a job may wait (plugin sla); the second is its name in older releases."""
-QUEUE_NAMES = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
-"""The queue of a pod that has no PodGroup."""
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 MIGRATION = "restow.dev/migration"
 """On a pod: `aborted` makes every late eviction fail (DESIGN 5). As a label of a Reservation: the migration it serves."""
@@ -31,9 +27,9 @@ the same pod has a later deadline, and may evict it."""
 
 KEPT = frozenset(
     {
-        GROUP,
-        VOLCANO_GROUP,
-        TASK_SPEC,
+        *GROUP_ANNOTATIONS,
+        *QUEUE_ANNOTATIONS,
+        TASK_ANNOTATION,
         TARGET_RESERVATION,
         RESERVEABLE,
         MAXIMUM_RUNTIME,
@@ -42,7 +38,6 @@ KEPT = frozenset(
         PREEMPTABLE,
         COOLDOWN_TIME,
         *WAITING_TIMES,
-        *QUEUE_NAMES,
     }
 )
 KEPT_OF_GROUP = frozenset(

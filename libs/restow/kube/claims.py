@@ -13,9 +13,9 @@ import msgspec
 
 from restow.kube import decode as d
 from restow.kube import wire_objects as w
-from restow.kube.client import ApiStatus, Client, path_of
-from restow.kube.effects import Done, Failed, Gone, Refused, Taken
-from restow.kube.retry import Backoff, Sleep, retrying
+from restow.kube.client import Client, path_of
+from restow.kube.effects import Done, Failed, Gone, Refused, Taken, bounded, read
+from restow.kube.retry import Backoff, Sleep
 from restow.kube.volumes import SELECTED_NODE
 
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
@@ -52,7 +52,7 @@ class ClaimEffects:
 
         async def attempt() -> SelectOutcome:
             path = path_of(d.CLAIMS, claim.namespace, claim.name)
-            there = await self._read(d.CLAIMS, path)
+            there = await read(self._client, d.CLAIMS, path)
             if there is None or there.metadata.uid != claim.uid:
                 return Gone()
             selected = (there.metadata.annotations or {}).get(SELECTED_NODE)
@@ -70,7 +70,7 @@ class ClaimEffects:
 
         async def attempt() -> PrebindOutcome:
             path = path_of(d.VOLUMES, "", volume)
-            there = await self._read(d.VOLUMES, path)
+            there = await read(self._client, d.VOLUMES, path)
             if there is None:
                 return Gone()
             had = there.spec.claim_ref if there.spec else None
@@ -89,29 +89,11 @@ class ClaimEffects:
 
         return await self._bounded(attempt)
 
-    async def _read(self, collection: d.Collection[Any], path: str) -> Any:
-        """None where it is gone. Raises ApiStatus."""
-        try:
-            there = collection.object(await self._client.get(path))
-        except ApiStatus as status:
-            if status.code == 404:
-                return None
-            raise
-        if isinstance(there, d.Undecodable):
-            raise ApiStatus(422, "Undecodable", there.message)
-        return there
-
     async def _write(self, path: str, there: w.Claim | w.Volume, meta: dict[str, Any], spec: dict[str, Any] | None = None) -> None:
         version = {"uid": there.metadata.uid, "resourceVersion": there.metadata.resource_version}
         await self._client.patch(path, {"metadata": version | meta} | ({"spec": spec} if spec else {}))
 
     async def _bounded(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
-        try:
-            return await retrying(attempt, self._backoff, self._sleep)
-        except ApiStatus as status:
-            # A conflict is no answer: it changed in between, and what it is now decides the next time.
-            if status.transient or status.code == 409:
-                return Failed(status.code, status.reason, status.message, status.retry_after)
-            if status.code == 404:
-                return Gone()
-            return Refused(status.code, status.reason, status.message)
+        # A conflict is no answer: it changed in between, and what it is now decides the next time.
+        outcome = await bounded(attempt, self._backoff, self._sleep, passing=(409,))
+        return Gone() if isinstance(outcome, Refused) and outcome.code == 404 else outcome

@@ -1,7 +1,7 @@
 """Effects on Reservation objects: create, delete, status. Idempotent, with typed outcomes (DESIGN 5)."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -9,8 +9,8 @@ import msgspec
 from restow.kube import decode as d
 from restow.kube.annotations import MIGRATION
 from restow.kube.client import ApiStatus, Client, path_of
-from restow.kube.effects import Done, Failed, Gone, Refused
-from restow.kube.retry import Backoff, Sleep, retrying
+from restow.kube.effects import Done, Failed, Gone, Refused, bounded
+from restow.kube.retry import Backoff, Sleep
 
 _COLLECTIONS: dict[str, d.Collection[Any]] = {
     "volcano": d.VOLCANO_RESERVATIONS,
@@ -93,40 +93,45 @@ class Reservations:
         is none. Where the CRD has no /status, the object itself is patched."""
 
         async def attempt() -> StatusOutcome:
-            try:
-                there = _object.decode(await self._client.get(self._path(ref)))
-                if there.metadata.get("uid") != ref.uid:
-                    return Gone()
-                difference = merge_difference(there.status or {}, status)
-                if difference is None:
-                    return Done()
-                await self._patch(ref, {"metadata": {"uid": ref.uid}, "status": difference})
-                return Done()
-            except ApiStatus as error:
-                if error.code == 404:
-                    return Gone()
-                raise
+            return await patch_status(
+                self._client, _COLLECTIONS[ref.door], ref.namespace, ref.name, ref.uid,
+                lambda now: merge_difference(now or {}, status),
+            )
 
         return await self._bounded(attempt)
 
-    async def _patch(self, ref: CrRef, patch: Any) -> None:
+    def _path(self, ref: CrRef) -> str:
+        return path_of(_COLLECTIONS[ref.door], ref.namespace, ref.name)
+
+    async def _bounded(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
+        return await bounded(attempt, self._backoff, self._sleep, passing=(409,))
+
+
+async def patch_status(
+    client: Client, collection: d.Collection[Any], namespace: str, name: str, uid: str, difference: Callable[[Any], Any]
+) -> Done | Gone:
+    """One attempt to patch what `difference` makes of the status that is there, nothing where that is None. The uid is a
+    precondition. Where the CRD has no /status, the object itself is patched. Raises ApiStatus."""
+    path = path_of(collection, namespace, name)
+    try:
+        there = _object.decode(await client.get(path))
+        if there.metadata.get("uid") != uid:
+            return Gone()
+        change = difference(there.status)
+        if change is None:
+            return Done()
+        patch = {"metadata": {"uid": uid}, "status": change}
         try:
-            await self._client.patch(self._path(ref, "status"), patch)
+            await client.patch(path_of(collection, namespace, name, "status"), patch)
         except ApiStatus as error:
             if error.code != 404:
                 raise
-            await self._client.patch(self._path(ref), patch)
-
-    def _path(self, ref: CrRef, subresource: str = "") -> str:
-        return path_of(_COLLECTIONS[ref.door], ref.namespace, ref.name, subresource)
-
-    async def _bounded(self, attempt: Any) -> Any:
-        try:
-            return await retrying(attempt, self._backoff, self._sleep)
-        except ApiStatus as status:
-            if status.transient or status.code == 409:
-                return Failed(status.code, status.reason, status.message, status.retry_after)
-            return Refused(status.code, status.reason, status.message)
+            await client.patch(path, patch)
+        return Done()
+    except ApiStatus as error:
+        if error.code == 404:
+            return Gone()
+        raise
 
 
 def merge_difference(now: Any, wanted: Any) -> Any:

@@ -5,7 +5,7 @@ A lost answer is never taken for a failure: the object is read, and what is ther
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from restow.kube.annotations import ABORTED, ABORTED_UNTIL, DEVICES, MIGRATION, 
 from restow.kube.client import ApiStatus, Client, path_of
 from restow.kube.retry import Backoff, Sleep, retrying
 
+W = TypeVar("W")
 _OVER = ("Succeeded", "Failed")
 _BUDGET_CAUSE = "DisruptionBudget"
 _BUDGET_TEXT = "disruption budget"
@@ -211,21 +212,14 @@ class Effects:
             "lastProbeTime": None,
             "lastTransitionTime": since,
         }
-        patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
-
-        async def attempt() -> PatchOutcome:
-            try:
-                await self._client.patch(_path(pod, "status"), patch, "strategic")
-                return Done()
-            except ApiStatus as status:
-                outcome = await self._after_patch(pod, status)
-                return outcome if not isinstance(outcome, AlreadyTerminating) else Done()
-
-        return await self._bounded(attempt)
+        return await self._patch_status(pod, {"conditions": [condition]})
 
     async def patch_nominated_node(self, pod: PodRef, node: str) -> PatchOutcome:
         """Sets `status.nominatedNodeName`, as kube-scheduler does for a preemptor."""
-        patch = {"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}}
+        return await self._patch_status(pod, {"nominatedNodeName": node})
+
+    async def _patch_status(self, pod: PodRef, status: dict[str, Any]) -> PatchOutcome:
+        patch = {"metadata": {"uid": pod.uid}, "status": status}
 
         async def attempt() -> PatchOutcome:
             try:
@@ -252,23 +246,37 @@ class Effects:
 
     async def _read(self, pod: PodRef) -> wire.Pod | None:
         """None where it is gone, or another pod has its name. Raises ApiStatus."""
-        try:
-            there = d.PODS.object(await self._client.get(_path(pod)))
-        except ApiStatus as status:
-            if status.code == 404:
-                return None
-            raise
-        if isinstance(there, d.Undecodable):
-            raise ApiStatus(422, "Undecodable", there.message)
-        return there if there.metadata.uid == pod.uid else None
+        there = await read(self._client, d.PODS, _path(pod))
+        return there if there is not None and there.metadata.uid == pod.uid else None
 
     async def _bounded(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
-        try:
-            return await retrying(attempt, self._backoff, self._sleep)
-        except ApiStatus as status:
-            if status.transient:
-                return Failed(status.code, status.reason, status.message, status.retry_after)
-            return Refused(status.code, status.reason, status.message)
+        return await bounded(attempt, self._backoff, self._sleep)
+
+
+async def read(client: Client, collection: d.Collection[W], path: str) -> W | None:
+    """None where it is gone. Raises ApiStatus."""
+    try:
+        there = collection.object(await client.get(path))
+    except ApiStatus as status:
+        if status.code == 404:
+            return None
+        raise
+    if isinstance(there, d.Undecodable):
+        raise ApiStatus(422, "Undecodable", there.message)
+    return there
+
+
+async def bounded(
+    attempt: Callable[[], Awaitable[Any]], backoff: Backoff, sleep: Sleep, passing: tuple[int, ...] = ()
+) -> Any:
+    """What the attempts come to: where none succeeds, `Failed` for what may pass, statuses `passing` among it, and `Refused`
+    for the rest."""
+    try:
+        return await retrying(attempt, backoff, sleep)
+    except ApiStatus as status:
+        if status.transient or status.code in passing:
+            return Failed(status.code, status.reason, status.message, status.retry_after)
+        return Refused(status.code, status.reason, status.message)
 
 
 def _path(pod: PodRef, subresource: str = "") -> str:

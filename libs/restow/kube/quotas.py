@@ -12,15 +12,9 @@ def quota(quantities: Mapping[str, wire.Quantity] | None, path: str) -> dict[str
     """In canonical units and in `ordered` order. Zeros stay: a capability of 0 allows nothing, one that is absent
     anything. Of several names for GPUs the greatest amount counts, as on nodes. Raises FactError."""
     amounts = canonical(quantities, path)
-    columns = {name: amount for name, amount in amounts.items() if name not in r.GPU_NAMES}
-    gpus = [_milli(name, amount, path) for name, amount in amounts.items() if name in r.GPU_NAMES]
-    if gpus:
-        columns[r.GPU_MILLI] = max(gpus)
+    for name, amount in amounts.items():
+        most = INT64_MAX // r.GPU_UNIT.get(name, 1)
+        if amount > most:
+            raise FactError(f'{path}["{name}"]: {amount} is too large; allowed: up to {most}')
+    columns = r.total_columns(amounts)
     return {name: columns[name] for name in r.ordered(columns)}
-
-
-def _milli(name: str, amount: int, path: str) -> int:
-    most = INT64_MAX // r.GPU_UNIT[name]
-    if amount > most:
-        raise FactError(f'{path}["{name}"]: {amount} is too large; allowed: up to {most}')
-    return amount * r.GPU_UNIT[name]
