@@ -1,6 +1,6 @@
 """A log of what changed, for those who keep something derived and want to refresh just that."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -39,8 +39,3 @@ class Changes(Generic[T]):
         """Everything may have changed: whoever has looked starts anew."""
         self._base += len(self._items) + 1
         self._items.clear()
-
-
-def rows(changes: Iterable[int]) -> list[int]:
-    """Each row once, in order."""
-    return sorted(set(changes))

@@ -226,7 +226,6 @@ class Numa:
         self._on: dict[int, dict[Key, ShapeId]] = {}
         self._tentative: dict[Key, None] = {}
         self._single: dict[int, NumaObserved] = {}
-        self._names: list[NodeName] = []
         self._stale: set[int] = set()
         self._changed: Changes[int] = Changes()
         self._known: dict[ShapeId, tuple[np.ndarray, int]] = {}

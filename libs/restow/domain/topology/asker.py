@@ -2,7 +2,6 @@
 
 import msgspec
 
-from restow.contracts.values import HostPort
 from restow.domain.topology.domains import Domains, Eligible
 from restow.domain.topology.kinds import Matching
 
@@ -29,7 +28,6 @@ class Asker(msgspec.Struct, frozen=True, eq=False):
     hard: tuple[Spreading, ...] = ()
     soft: tuple[Spreading, ...] = ()
     soft_keys: tuple[Domains, ...] = ()
-    ports: tuple[HostPort, ...] = ()
 
     @property
     def counts(self) -> tuple[Matching, ...]:

@@ -65,9 +65,6 @@ class Kinds:
         self._by_label: dict[str, dict[Pair, dict[Kind, None]]] = {}
         self._in: dict[str, dict[Kind, None]] = {}
 
-    def __len__(self) -> int:
-        return len(self._known)
-
     def __iter__(self) -> Iterator[Kind]:
         return iter(self._known.values())
 
@@ -118,9 +115,6 @@ class Finder(Generic[T]):
     def __init__(self) -> None:
         self._buckets: dict[str, dict[Pair | None, dict[T, None]]] = {}
         self._at: dict[T, list[tuple[str, Pair | None]]] = {}
-
-    def __len__(self) -> int:
-        return len(self._at)
 
     def add(self, thing: T, rule: Rule) -> None:
         if rule.selector is None:

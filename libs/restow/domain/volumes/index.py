@@ -39,7 +39,6 @@ class Volumes:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._objects = self._moved = 0
         self._rebuild()
 
     @staticmethod

@@ -6,7 +6,6 @@ import numpy as np
 
 from restow.contracts.events import NodeObserved
 from restow.contracts.values import NodeTerm
-from restow.domain.changes import rows
 from restow.domain.predicates import term_matches
 from restow.domain.state import ClusterState
 
@@ -30,7 +29,7 @@ class Nodes:
         """The rows whose node is another one, or has other labels, since the last call."""
         size, known = len(state.table.names), len(self._nodes)
         changed = state.changed_rows.since(self._seen)
-        looked_at: Iterable[int] = range(size) if changed is None else rows((*changed, *range(known, size)))
+        looked_at: Iterable[int] = range(size) if changed is None else sorted({*changed, *range(known, size)})
         self._seen = state.changed_rows.position
         self._nodes.extend([None] * (size - known))
         other = []

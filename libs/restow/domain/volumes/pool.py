@@ -44,9 +44,6 @@ class Pool:
         self._shelves: dict[_Kind, _Shelf] = {}
         self._where: dict[str, tuple[_Kind, Terms | None, int]] = {}
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._where
-
     def image(self) -> tuple:
         """All that is kept, to compare with another pool."""
         shelves = {
