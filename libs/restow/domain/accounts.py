@@ -4,7 +4,7 @@ Terminating pods do not count (their queue has given them up), nor do holds of m
 schedulers.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from restow.domain.table import Vector
 
@@ -12,6 +12,17 @@ Amounts = dict[int, int]
 """Amount by column of the node table."""
 
 DEFAULT_QUEUE = "default"
+
+
+def by_column(amounts: Mapping[str, int], columns: Mapping[str, int]) -> Amounts:
+    """Amounts by resource, by column; those of resources that the node table does not know are left out."""
+    return {columns[resource]: amount for resource, amount in amounts.items() if resource in columns}
+
+
+def charge(amounts: Amounts, items: Iterable[tuple[int, int]], times: int = 1) -> None:
+    """So many times these (column, amount) pairs more (or, below zero, fewer). What becomes zero stays."""
+    for column, amount in items:
+        amounts[column] = amounts.get(column, 0) + amount * times
 
 
 class Accounts:

@@ -72,13 +72,15 @@ class NodeTable:
     """Arrays `(nodes, resources) int64`: `allocatable`, `used` (pods), `reserved` (held, not yet consumed), `releasing`
     (the part of `used` whose pods are terminating), and `free = allocatable - used - reserved`. `device_free` is
     `(nodes, devices) int64` in thousandths, far below zero where there is none. `alive` marks rows that are nodes. Arrays are
-    views of larger buffers; take them anew after adding a node or a column. `structure` counts rows and columns that came or
-    went; `dirty` lists rows whose amounts changed."""
+    views of larger buffers; take them anew after adding a node or a column. `columns` has the column of each resource,
+    `resources` its name by column. `structure` counts rows and columns that came or went; `dirty` lists rows whose amounts
+    changed."""
 
     def __init__(self) -> None:
         self.rows: dict[NodeName, int] = {}
         self.names: list[NodeName] = []
         self.columns: dict[str, int] = {}
+        self.resources: list[str] = []
         self.structure = 0
         self.dirty: Changes[int] = Changes()
         self._vacant: list[int] = []
@@ -97,6 +99,7 @@ class NodeTable:
         at = self.columns.get(resource)
         if at is None:
             at = self.columns[resource] = len(self.columns)
+            self.resources.append(resource)
             self.structure += 1
             width = self._buffers["free"].shape[1]
             if at >= width:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from restow.domain import resources as r
-from restow.domain.accounts import DEFAULT_QUEUE, Amounts
+from restow.domain.accounts import DEFAULT_QUEUE, Amounts, charge
 from restow.domain.groups import Group
 from restow.domain.quantity import format_resource
 from restow.domain.session.podgroup_status import phase_of
@@ -89,8 +89,7 @@ def used(state: ClusterState, queue: str) -> Amounts:
     total = dict(state.accounts.of(queue))
     for name in state.queues:
         if name != queue and queue in above(state, name):
-            for column, amount in state.accounts.of(name).items():
-                total[column] = total.get(column, 0) + amount
+            charge(total, state.accounts.of(name).items())
     return total
 
 
@@ -105,7 +104,7 @@ def above(state: ClusterState, queue: str) -> Iterator[str]:
 
 def quantities(state: ClusterState, amounts: Amounts) -> dict[str, str]:
     """By name of the resource, as Kubernetes writes them."""
-    names = {column: name for name, column in state.table.columns.items()}
+    names = state.table.resources
     by_name = {names[column]: amount for column, amount in amounts.items() if amount}
     return {_shown(name): format_resource(name, by_name[name]) for name in r.ordered(by_name)}
 

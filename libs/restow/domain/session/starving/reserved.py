@@ -198,12 +198,12 @@ def sentence(state: ClusterState, pod: PodUid) -> str:
 
 def _short(state: ClusterState, node: NodeName, earlier: Sequence[Vector], v: Vector) -> list[str]:
     """Each resource that is short, with what is free of it."""
-    by_column = {column: name for name, column in state.table.columns.items()}
+    names = state.table.resources
     free = state.table.free[state.table.rows[node]].tolist()
     for one in earlier:
         for column, amount in one.items:
             free[column] -= amount
-    lacking = {by_column[c]: (amount, max(free[c], 0)) for c, amount in v.items if free[c] < amount}
+    lacking = {names[c]: (amount, max(free[c], 0)) for c, amount in v.items if free[c] < amount}
     return [_shortage(name, *lacking[name]) for name in resources.ordered(lacking)]
 
 

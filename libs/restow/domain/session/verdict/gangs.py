@@ -149,7 +149,7 @@ def smaller(session: Session, job: Job, fit: GangFit) -> Iterator[Relief]:
     v = state.vectors[pod.shape]
     if v.devices is not None:
         return
-    names = {column: name for name, column in state.table.columns.items()}
+    names = state.table.resources
     free = state.table.free[static_mask(state, pod.shape) & state.table.alive]
     for column, amount in v.items:
         most = _greatest(free, v, column, amount, job.need - job.ready)

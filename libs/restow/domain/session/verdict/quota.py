@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from restow.contracts.events import PodObserved
-from restow.domain.accounts import Amounts
+from restow.domain.accounts import Amounts, by_column, charge
 from restow.domain.resources import shown, total_columns
 from restow.domain.session import queues
 from restow.domain.session.actions.enqueue import NOT_ENQUEUED
@@ -54,7 +54,7 @@ def for_gang(session: Session, job: Job) -> Iterator[Relief]:
 def _capability(session: Session, job: Job, wanted: Amounts, helps: Callable[[Session], bool]) -> Iterator[Relief]:
     """Of its queue, or of one above it: so much more, alone, and it helps."""
     state = session.state
-    names = {column: name for name, column in state.table.columns.items()}
+    names = state.table.resources
     for name in (job.queue, *above(state, job.queue)):
         fact = state.queues.get(name)
         if fact is None or not fact.capability:
@@ -76,12 +76,10 @@ def _capability(session: Session, job: Job, wanted: Amounts, helps: Callable[[Se
 def _wanted(session: Session, job: Job, pod: PodObserved, reason: str) -> Amounts:
     """What is to be let in: what its group asks for at least, or as many pods as complete it, or the pod itself."""
     state = session.state
-    columns = state.table.columns
     if reason == NOT_ENQUEUED and job.spec is not None:
-        return {columns[r]: amount for r, amount in total_columns(job.spec.min_resources).items() if r in columns}
+        return by_column(total_columns(job.spec.min_resources), state.table.columns)
     tasks = [state.pods[uid] for uid in job.tasks[: max(job.need - job.ready, 1)]] or [pod]
     total: Amounts = {}
     for task in tasks:
-        for column, amount in state.vectors[task.shape].items:
-            total[column] = total.get(column, 0) + amount
+        charge(total, state.vectors[task.shape].items)
     return total

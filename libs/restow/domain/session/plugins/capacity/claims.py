@@ -7,9 +7,9 @@ all others together. (Volcano limits each of them to what is not guaranteed, and
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from restow.domain.accounts import Amounts, by_column
 from restow.domain.session.plugins.capacity.hierarchy import ROOT, Place
 
-Amounts = dict[int, int]
 Items = Sequence[tuple[int, int]]
 
 
@@ -26,8 +26,8 @@ class Claims:
         others: Iterable[str],
     ) -> None:
         self._places = places
-        self._least = {n: _by_column({} if p.wrong else p.guarantee, columns) for n, p in places.items() if n != ROOT}
-        self._most = {name: _by_column(place.capability, columns) for name, place in places.items()}
+        self._least = {n: by_column({} if p.wrong else p.guarantee, columns) for n, p in places.items() if n != ROOT}
+        self._most = {name: by_column(place.capability, columns) for name, place in places.items()}
         for least in self._least.values():
             for column, amount in least.items():
                 if amount:
@@ -92,7 +92,3 @@ class Claims:
                 self._inner[name][column] += growth
                 if name != ROOT:
                     growth = self._claim(name, column) - before
-
-
-def _by_column(amounts: Mapping[str, int], columns: Mapping[str, int]) -> Amounts:
-    return {columns[name]: amount for name, amount in amounts.items() if name in columns}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
-from restow.domain.accounts import Amounts
+from restow.domain.accounts import Amounts, by_column, charge
 from restow.domain.resources import title
 from restow.domain.session.admission import admission
 from restow.domain.session.framework import Refusal
@@ -79,9 +79,9 @@ class Tree:
         """`real`, `deserved` or `guarantee` of a queue, by column."""
         known = self._columns.get((queue, what))
         if known is None:
-            place, columns = self._places.get(queue), self._state.table.columns
+            place = self._places.get(queue)
             said = getattr(place, what) if place is not None else {}
-            known = self._columns[queue, what] = {columns[name]: amount for name, amount in said.items() if name in columns}
+            known = self._columns[queue, what] = by_column(said, self._state.table.columns)
         return known
 
     def _leaves(self, queue: str) -> list[str]:
@@ -100,7 +100,7 @@ class Tree:
         if known is None:
             known = self._used[queue] = {}
             for name in self._leaves(queue):
-                _add(known, tuple(self._session.usage(name).items()), 1)
+                charge(known, self._session.usage(name).items())
         return known
 
     def charged(self, queue: str, items: Sequence[tuple[int, int]], sign: int) -> None:
@@ -108,7 +108,7 @@ class Tree:
         for name in self._chain(queue):
             self._shares.pop(name, None)
             if name in self._used:
-                _add(self._used[name], items, sign)
+                charge(self._used[name], items, sign)
 
     # -- who comes first ---------------------------------------------------------------------------------------------
 
@@ -159,8 +159,7 @@ class Tree:
         if full is None:
             return ""
         name, column = full
-        resource = next(r for r, at in self._state.table.columns.items() if at == column)
-        return f"queue {name} has no {title(resource)} left that it may use{self._for(name, job.queue)}"
+        return f"queue {name} has no {title(self._state.table.resources[column])} left that it may use{self._for(name, job.queue)}"
 
     def _for(self, name: str, queue: str) -> str:
         return f" (queue {queue} is below it)" if name != queue else ""
@@ -215,7 +214,7 @@ class Tree:
                 left.setdefault(name, dict(self.used(name)))
             if all(self._gives(name, left[name], items, asked) for name in chain):
                 for name in chain:
-                    _add(left[name], items, -1)
+                    charge(left[name], items, -1)
                 allowed.append(uid)
         return allowed
 
@@ -227,8 +226,3 @@ class Tree:
         if any(column in guarantee and used.get(column, 0) - amount < guarantee[column] for column, amount in items):
             return False
         return may_lose(used, items, self._of(name, "deserved"), asked)
-
-
-def _add(amounts: Amounts, items: Sequence[tuple[int, int]], sign: int) -> None:
-    for column, amount in items:
-        amounts[column] = amounts.get(column, 0) + amount * sign

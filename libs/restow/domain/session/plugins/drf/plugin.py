@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
-from restow.domain.accounts import Amounts
+from restow.domain.accounts import Amounts, charge
 from restow.domain.session.jobs import Job
 from restow.domain.session.plugins.drf.args import Args
 from restow.domain.session.quotas import share
@@ -60,7 +60,7 @@ class Shares:
     def _charge(self, job: Job, pod: PodObserved, sign: int) -> None:
         if job.group is None:
             return
-        _add(self._of(job), self._state.vectors[pod.shape].items, sign)
+        charge(self._of(job), self._state.vectors[pod.shape].items, sign)
         self._orders.pop(job.key, None)
 
     def preemptable(self, claimer: PodUid, candidates: Sequence[PodUid]) -> list[PodUid]:
@@ -69,7 +69,7 @@ class Shares:
         state = self._state
         mine = self._session.job_for(claimer)
         wanted = dict(self._left(claimer, mine))
-        _add(wanted, state.vectors[state.pods[claimer].shape].items, 1)
+        charge(wanted, state.vectors[state.pods[claimer].shape].items, 1)
         target = share(wanted, self._whole)
         left: dict[str, Amounts] = {}
         allowed: list[PodUid] = []
@@ -78,7 +78,7 @@ class Shares:
             if job.key not in left:
                 left[job.key] = self._left(uid, job)
             rest = dict(left[job.key])
-            _add(rest, state.vectors[state.pods[uid].shape].items, -1)
+            charge(rest, state.vectors[state.pods[uid].shape].items, -1)
             if target <= share(rest, self._whole):
                 left[job.key] = rest
                 allowed.append(uid)
@@ -90,15 +90,10 @@ class Shares:
         if job.group is None:
             used: Amounts = {}
             if uid in state.charges or uid in self._session.placements:
-                _add(used, state.vectors[state.pods[uid].shape].items, 1)
+                charge(used, state.vectors[state.pods[uid].shape].items, 1)
             return used
         used = dict(self._of(job))
         for going in self._session.going(job.group):
             if going in state.charges:
-                _add(used, state.vectors[state.charges[going].shape].items, -1)
+                charge(used, state.vectors[state.charges[going].shape].items, -1)
         return used
-
-
-def _add(amounts: Amounts, items: Sequence[tuple[int, int]], sign: int) -> None:
-    for column, amount in items:
-        amounts[column] = amounts.get(column, 0) + amount * sign

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid, ShapeId
 from restow.domain import resources as r
-from restow.domain.accounts import DEFAULT_QUEUE, Amounts
+from restow.domain.accounts import DEFAULT_QUEUE, Amounts, by_column, charge
 from restow.domain.session import queues
 from restow.domain.session.admission import admission
 from restow.domain.session.framework import Refusal
@@ -118,8 +118,7 @@ class Shares:
         queue = self._state.queues.get(name)
         if queue is None or self._wrong(name) is not None:
             return {}
-        columns = self._state.table.columns
-        return {columns[r]: a for r, a in getattr(queue, what).items() if r in columns}
+        return by_column(getattr(queue, what), self._state.table.columns)
 
     def _real(self, name: str, guarantee: Amounts, promised: Amounts) -> Amounts:
         """Capability, and what is not guaranteed to others."""
@@ -139,13 +138,13 @@ class Shares:
         wanted = dict(known.waiting.get(name, {}))
         for shape, count in known.kinds.get(name, {}).items():
             if self._too_large(shape):
-                _take(wanted, state.vectors[shape].items, count)
+                charge(wanted, state.vectors[shape].items, -count)
         for group, shapes in known.incoming.get(name, {}).items() if self._gangs else ():
             use = known.groups.get(group)
             if hopeless(state, self._totals, group, shapes, use.ready if use is not None else 0):
                 for shape, count in shapes.items():
                     if not self._too_large(shape):
-                        _take(wanted, state.vectors[shape].items, count)
+                        charge(wanted, state.vectors[shape].items, -count)
         return wanted
 
     def _too_large(self, shape: ShapeId) -> bool:
@@ -233,7 +232,7 @@ class Shares:
         return known
 
     def _name(self, column: int) -> str:
-        return r.title(next(name for name, at in self._state.table.columns.items() if at == column))
+        return r.title(self._state.table.resources[column])
 
     def enqueueable(self, job: Job) -> str | bool:
         if (why := self._wrong(job.queue)) is not None:
@@ -263,20 +262,13 @@ class Shares:
             have = used.setdefault(queue, dict(session.usage(queue)))
             items = state.vectors[pod.shape].items
             if may_lose(have, items, self.deserved.get(queue, {}), asked):
-                for column, amount in items:
-                    have[column] = have.get(column, 0) - amount
+                charge(have, items, -1)
                 allowed.append(uid)
         return allowed
-
-
-def _take(amounts: Amounts, items: Sequence[tuple[int, int]], times: int) -> None:
-    for column, amount in items:
-        amounts[column] -= amount * times
 
 
 def _sum(several: dict[str, Amounts]) -> Amounts:
     total: Amounts = {}
     for amounts in several.values():
-        for column, amount in amounts.items():
-            total[column] = total.get(column, 0) + amount
+        charge(total, amounts.items())
     return total

@@ -6,6 +6,7 @@ import numpy as np
 
 from restow.contracts.events import NodeObserved, PodObserved
 from restow.contracts.ids import PodUid
+from restow.domain.accounts import by_column, charge
 from restow.domain.predicates import static_mask
 from restow.domain.session.plugins.reserve.args import ReserveLabel
 from restow.domain.session.plugins.reserve.forbidden import enough, forbidden
@@ -93,8 +94,7 @@ class Kept:
             return False
         self._refresh()
         tasks = dict(self.allocated)
-        for column, amount in self.pending.items():
-            tasks[column] = tasks.get(column, 0) + amount
+        charge(tasks, self.pending.items())
         request = dict(self._session.state.vectors[pod.shape].items)
         return not enough(self._total, request, tasks, self.configured)
 
@@ -126,10 +126,10 @@ class Kept:
         """The session has placed a reserve task, or (with sign -1) taken it back."""
         items = self._session.state.vectors[pod.shape].items
         if pod.pod in self._waiting:
-            _add(self.pending, items, -sign)
+            charge(self.pending, items, -sign)
         if row in self._place:
             self.scheduled += sign
-            _add(self.allocated, items, sign)
+            charge(self.allocated, items, sign)
 
     def _count(self, index: Index) -> None:
         state = self._session.state
@@ -139,14 +139,14 @@ class Kept:
             if state.awaits_placement(uid):
                 if self._could_run(pod):
                     self._waiting[uid] = None
-                    _add(self.pending, items, 1)
+                    charge(self.pending, items)
                 continue
             at, node = scheduled_at(state, uid), state.node_of(uid)
             if at is None or at < self._window.opens or node is None or state.table.rows.get(node, -1) not in self._place:
                 continue
             self.scheduled += 1
             if uses_room(state, uid):
-                _add(self.allocated, items, 1)
+                charge(self.allocated, items)
 
     def _could_run(self, pod: PodObserved) -> bool:
         """Whether rules about nodes let a waiting reserve task run on one of the selector's."""
@@ -180,13 +180,7 @@ class Kept:
         self._seen = len(changes)
 
 
-
 def _offered(state: ClusterState, label: ReserveLabel, at: np.ndarray) -> dict[int, int]:
     """The configured amounts by column, of resources that a node of the selector has: no waiting makes room for others."""
-    columns = {state.table.columns[name]: amount for name, amount in label.columns.items() if name in state.table.columns}
+    columns = by_column(label.columns, state.table.columns)
     return {column: columns[column] for column in sorted(columns) if (state.table.allocatable[at, column] > 0).any()}
-
-
-def _add(amounts: dict[int, int], items: Iterable[tuple[int, int]], sign: int) -> None:
-    for column, amount in items:
-        amounts[column] = amounts.get(column, 0) + amount * sign
