@@ -1,6 +1,7 @@
 """The effect loop: what is owed is done once, again after a crash, and not at all when it is no longer owed (DESIGN 5)."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 from domain.build import NOW, changed, configured, node, reservation, shape
 
@@ -10,6 +11,7 @@ from restow.domain.config import ReservationConfig
 from restow.domain.effects import Bind, TellUnschedulable, WriteReservationStatus
 from restow.domain.reservation.decider import ReservationDecider
 from restow.domain.session.decider import SessionDecider
+from restow.domain.state import ClusterState
 from restow.runtime import effector as module
 from restow.runtime.commander import Commander
 from restow.runtime.effector import Done, Effector, Executor, Report, Retry
@@ -17,7 +19,7 @@ from restow.runtime.follower import Follower
 from restow.runtime.leadership import Leadership
 from restow.runtime.telemetry import Metrics
 
-from .rig import ManualClock, Rig, cluster, facts, idle, memory, named, running, soon, until
+from .rig import ManualClock, cluster, facts, idle, memory, named, running, soon, until
 
 
 def executors(execute, limit=32):
@@ -160,6 +162,25 @@ async def test_done_is_not_repeated_while_its_fact_is_on_the_way():
         assert rig.bound.empty()
 
 
+@asynccontextmanager
+async def writing(log, executor):
+    """The reservation cache's loops, with an executor of statuses; a Reservation of five places is there."""
+    follower, leadership, metrics = Follower(log, "reservation", ClusterState()), Leadership("reservation", "one"), Metrics("reservation")
+    decider = ReservationDecider()
+    commander = Commander(log, follower, decider, leadership, ManualClock(), metrics, service="reservation_cache")
+    effector = Effector(follower, decider, leadership, commander, {WriteReservationStatus: executor}, metrics)
+    tasks = [asyncio.create_task(loop.run()) for loop in (follower, commander, effector)]
+    try:
+        leadership.claim()
+        await facts(log, configured("reservation", ReservationConfig()), family="reservation")
+        await facts(log, node("n0"), shape("s"), reservation("r", ("t", 5, "s")))
+        yield follower, effector
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def test_of_the_statuses_of_one_reservation_only_the_newest_is_written():
     log, written, go = memory(), [], asyncio.Event()
 
@@ -168,26 +189,16 @@ async def test_of_the_statuses_of_one_reservation_only_the_newest_is_written():
         await go.wait()
         return Done()
 
-    follower, leadership, metrics = Follower(log, "reservation", Rig(log).state), Leadership("reservation", "one"), Metrics("reservation")
-    decider = ReservationDecider()
-    commander = Commander(log, follower, decider, leadership, ManualClock(), metrics, service="reservation_cache")
-    effector = Effector(follower, decider, leadership, commander, {WriteReservationStatus: Executor(write, settle=0)}, metrics)
-    tasks = [asyncio.create_task(loop.run()) for loop in (follower, commander, effector)]
-    leadership.claim()
-    await facts(log, configured("reservation", ReservationConfig()), family="reservation")
-    await facts(log, node("n0"), shape("s"), reservation("r", ("t", 5, "s")))
-    await until(lambda: len(written) == 1, follower)
-    for i in range(5):
-        seq = await facts(log, e.HoldPlaced("r", f"t-{i}", "n0"), family="session")
-    await soon(follower.folded.reached(seq))
-    await idle()
-    go.set()
-    await until(lambda: len(written) == 2 and effector.owed == 0, follower)
-    await idle()
-    assert written[1] == seq
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    async with writing(log, Executor(write, settle=0)) as (follower, effector):
+        await until(lambda: len(written) == 1, follower)
+        for i in range(5):
+            seq = await facts(log, e.HoldPlaced("r", f"t-{i}", "n0"), family="session")
+        await soon(follower.folded.reached(seq))
+        await idle()
+        go.set()
+        await until(lambda: len(written) == 2 and effector.owed == 0, follower)
+        await idle()
+        assert written[1] == seq
 
 
 async def test_what_changes_often_is_told_at_once_and_then_once_for_many_changes():
@@ -198,26 +209,15 @@ async def test_what_changes_often_is_told_at_once_and_then_once_for_many_changes
         written.append(effect.version)
         return Done()
 
-    follower, leadership, metrics = Follower(log, "reservation", Rig(log).state), Leadership("reservation", "one"), Metrics("reservation")
-    decider = ReservationDecider()
-    commander = Commander(log, follower, decider, leadership, ManualClock(), metrics, service="reservation_cache")
-    executor = Executor(write, settle=0, gap=0.3)
-    effector = Effector(follower, decider, leadership, commander, {WriteReservationStatus: executor}, metrics)
-    tasks = [asyncio.create_task(loop.run()) for loop in (follower, commander, effector)]
-    leadership.claim()
-    await facts(log, configured("reservation", ReservationConfig()), family="reservation")
-    await facts(log, node("n0"), shape("s"), reservation("r", ("t", 5, "s")))
-    await until(lambda: len(written) == 1, follower)
-    for i in range(5):
-        seq = await facts(log, e.HoldPlaced("r", f"t-{i}", "n0"), family="session")
-        await soon(follower.folded.reached(seq))
-        await idle()
-    assert (len(written), effector.owed) == (1, 1)
-    await until(lambda: len(written) == 2, follower)
-    assert written[1] == seq
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    async with writing(log, Executor(write, settle=0, gap=0.3)) as (follower, effector):
+        await until(lambda: len(written) == 1, follower)
+        for i in range(5):
+            seq = await facts(log, e.HoldPlaced("r", f"t-{i}", "n0"), family="session")
+            await soon(follower.folded.reached(seq))
+            await idle()
+        assert (len(written), effector.owed) == (1, 1)
+        await until(lambda: len(written) == 2, follower)
+        assert written[1] == seq
 
 
 async def test_a_drain_finishes_what_is_under_way_and_starts_nothing():

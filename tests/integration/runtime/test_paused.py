@@ -4,6 +4,7 @@ it exits, and what it still does changes nothing. Real processes, a real broker,
 import asyncio
 import os
 import signal
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -43,12 +44,24 @@ async def commits(made):
     return found
 
 
+@asynccontextmanager
+async def paused(made, name):
+    """The leader stands still; yields its process, which is gone afterwards."""
+    first = made.processes[name]
+    os.kill(first.pid, signal.SIGSTOP)
+    try:
+        yield first
+    finally:
+        if first.returncode is None:
+            first.kill()
+            await first.wait()
+
+
 async def second(made, name):
-    """Another instance takes the family over; returns the first one's process."""
-    first = made.processes.pop(name)
+    """Another instance takes the family over."""
+    del made.processes[name]
     await made.start(name)
     await made.leading(name)
-    return first
 
 
 async def wake(first):
@@ -56,6 +69,11 @@ async def wake(first):
     os.kill(first.pid, signal.SIGCONT)
     async with asyncio.timeout(base.SOON):
         assert await first.wait() == DEPOSED
+
+
+def ended(log):
+    """How migrations ended, of commits."""
+    return [x for *_, events in log for x in events if isinstance(x, e.Landed | e.MigrationFailed | e.NotRecreated)]
 
 
 @pytest.mark.slow
@@ -66,9 +84,7 @@ async def test_a_paused_leader_that_wakes_up_exits_and_has_decided_nothing(tmp_p
         asked = asyncio.create_task(made.ask("descheduler", "/defragment", "POST"))
         if name == "descheduler":
             await asked
-        first = made.processes[name]
-        os.kill(first.pid, signal.SIGSTOP)
-        try:
+        async with paused(made, name) as first:
             await second(made, name)
             await asked
             await made.until("the migrations end", lambda: base._over(made))
@@ -78,17 +94,13 @@ async def test_a_paused_leader_that_wakes_up_exits_and_has_decided_nothing(tmp_p
             await made.until("no hold is left", lambda: base._no_hold(made))
             before = await made.running()
             await wake(first)
-        finally:
-            if first.returncode is None:
-                first.kill()
-                await first.wait()
         assert await made.running() == before
         log = await commits(made)
         leaders = [(seq, source) for seq, family, source, events in log for x in events if family == FAMILY[name] and isinstance(x, e.LED[family])]
         (_, old), (since, new) = leaders
         assert old != new
         assert not [seq for seq, _, source, _ in log if source == old and seq > since]
-        ends = [x for *_, events in log for x in events if isinstance(x, e.Landed | e.MigrationFailed | e.NotRecreated)]
+        ends = ended(log)
         assert len(ends) == len({x.migration for x in ends})
         assert not [x for x in ends if isinstance(x, e.NotRecreated)]
 
@@ -102,11 +114,9 @@ async def test_an_eviction_that_a_paused_descheduler_had_sent_does_nothing_after
         faults = made.kube.cluster.faults
         late = faults.add("delay", verb="create", resource="pods/eviction", seconds=600.0, count=4)
         budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
-        first = made.processes["descheduler"]
         assert (await made.ask("descheduler", "/defragment", "POST"))[0] == 200
         await made.until("evictions are on the way", lambda: _reached(lambda: late.hits, 4))
-        os.kill(first.pid, signal.SIGSTOP)
-        try:
+        async with paused(made, "descheduler") as first:
             await made.create(budgets, {
                 "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "all"},
                 "spec": {"maxUnavailable": 0, "selector": {"matchExpressions": [{"key": "set", "operator": "Exists"}]}},
@@ -119,18 +129,14 @@ async def test_an_eviction_that_a_paused_descheduler_had_sent_does_nothing_after
             faults.clear()
             await made.until("the late evictions were answered", lambda: _reached(lambda: late.done, 4))
             await wake(first)
-        finally:
-            if first.returncode is None:
-                first.kill()
-                await first.wait()
         assert await made.running() == before
         log = await commits(made)
-        ends = [x for *_, events in log for x in events if isinstance(x, e.Landed | e.MigrationFailed | e.NotRecreated)]
+        ends = ended(log)
         assert {type(x) for x in ends} == {e.MigrationFailed}
         # The marks forbid only those evictions: the same pods move when they are asked for again.
         assert (await made.ask("descheduler", "/defragment", "POST"))[0] == 200
         await made.until("the migrations end", lambda: base._over(made))
-        ends = [x for *_, events in (await commits(made))[len(log):] for x in events if isinstance(x, e.Landed | e.MigrationFailed | e.NotRecreated)]
+        ends = ended((await commits(made))[len(log):])
         assert ends
         assert {type(x) for x in ends} == {e.Landed}
 
