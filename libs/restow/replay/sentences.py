@@ -8,16 +8,11 @@ from typing import Any
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import name_of
-from restow.contracts.times import rfc3339 as _exact
+from restow.contracts.times import seconds
 from restow.contracts.values import DeviceShare
 from restow.domain.evolve.reservations import fit_message
 
 Names = Mapping[str, str]
-
-
-def rfc3339(time: int) -> str:
-    """To the second: what a sentence needs."""
-    return _exact(time)[:19] + "Z" if time else ""
 
 
 def devices_text(devices: tuple[DeviceShare, ...]) -> str:
@@ -37,7 +32,7 @@ def _named(names: Names, uid: str) -> str:
 
 
 def _pod_live(v: Any, names: Names) -> str:
-    parts = [v.phase if not v.deleting else f"{v.phase}, terminating since {rfc3339(v.deleting)}"]
+    parts = [v.phase if not v.deleting else f"{v.phase}, terminating since {seconds(v.deleting)}"]
     if v.ready:
         parts.append("ready")
     if v.node:
@@ -52,7 +47,7 @@ def _reservation(v: e.ReservationObserved, names: Names) -> str:
         return f"reservation {v.namespace}/{v.name} is seen, and cannot be read: {v.invalid}"
     places = sum(t.replicas for t in v.spec.tasks) if v.spec else 0
     more = f", holds for migration {v.migration}" if v.migration else ""
-    more += f", terminating since {rfc3339(v.deleting)}" if v.deleting else ""
+    more += f", terminating since {seconds(v.deleting)}" if v.deleting else ""
     return f"reservation {v.namespace}/{v.name} is seen: {places} place{'s' * (places != 1)}{more}"
 
 
@@ -60,19 +55,15 @@ def _planned(v: e.Planned, names: Names) -> str:
     return f"plan {v.plan} by {v.plugin}: {len(v.moves)} move{'s' * (len(v.moves) != 1)}"
 
 
-def _wait(v: e.Unfit, names: Names) -> str:
-    if len(v.pods) == 1:
-        return f"{_named(names, v.pods[0])} waits"
-    return f"{len(v.pods)} pods wait" if v.pods else "its kind waits on"
+def _wait(pods: tuple[str, ...], names: Names, others: str) -> str:
+    """`others`: where nobody begins to wait."""
+    if len(pods) == 1:
+        return f"{_named(names, pods[0])} waits"
+    return f"{len(pods)} pods wait" if pods else others
 
 
 def _withheld(v: e.Withheld, names: Names) -> str:
-    if v.group:
-        who = f"gang {v.group} waits"
-    elif len(v.pods) == 1:
-        who = f"{_named(names, v.pods[0])} waits"
-    else:
-        who = f"{len(v.pods)} pods wait" if v.pods else "others wait on"
+    who = f"gang {v.group} waits" if v.group else _wait(v.pods, names, "others wait on")
     return f"{who}: {v.message}" + (f"; {fit_message(v.nodes, v.reasons)}" if v.reasons else "")
 
 
@@ -85,7 +76,7 @@ def _group(v: e.PodGroupObserved, names: Names) -> str:
 
 def _nominated(v: e.Nominated, names: Names) -> str:
     victims = f", once {', '.join(_named(names, uid) for uid in v.victims)} {'has' if len(v.victims) == 1 else 'have'} gone" if v.victims else ""
-    return f"{_named(names, v.pod)} is to run {_on(v.node, v.devices)}{victims}; held until {rfc3339(v.deadline)}"
+    return f"{_named(names, v.pod)} is to run {_on(v.node, v.devices)}{victims}; held until {seconds(v.deadline)}"
 
 
 _TEXT: dict[type, Callable[[Any, Names], str]] = {
@@ -105,10 +96,6 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.HoldPlaced: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} is held {_on(v.node, v.devices)}",
     e.HandedOver: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} is handed over to {_named(n, v.pod)} {_on(v.node, v.devices)}",
     e.HoldReleased: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} is released: {v.reason}",
-    e.Preempted: lambda v, n: f"{_named(n, v.pod)} is to be evicted ({v.action}) in favour of {_named(n, v.by)}",
-    e.PreemptionEnded: lambda v, n: f"{_named(n, v.pod)} is no longer to be evicted: {v.reason}",
-    e.Nominated: lambda v, n: f"what is freed is held for {_named(n, v.pod)} {_on(v.node, v.devices)} until {rfc3339(v.deadline)}",
-    e.NominationEnded: lambda v, n: f"nothing is held for {_named(n, v.pod)} any more: {v.reason}",
     e.TaskReserved: lambda v, n: f"{v.node} is reserved for {_named(n, v.pod)}, whose job starves",
     e.TaskUnreserved: lambda v, n: f"nothing is reserved for {_named(n, v.pod)} any more: {v.reason}",
     e.Withheld: _withheld,
@@ -135,15 +122,15 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.CsiNodeGone: lambda v, n: f"limits of CSI drivers on {v.node} are gone",
     e.NumaObserved: lambda v, n: f"NUMA zones of {v.node} are seen",
     e.NumaGone: lambda v, n: f"NUMA zones of {v.node} are gone",
-    e.Unfit: lambda v, n: f"{_wait(v, n)}: {fit_message(v.nodes, v.reasons)}",
+    e.Unfit: lambda v, n: f"{_wait(v.pods, n, 'its kind waits on')}: {fit_message(v.nodes, v.reasons)}",
     e.HoldUnfit: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} waits: {v.message or fit_message(v.nodes, v.reasons)}",
-    e.ReservationAccepted: lambda v, n: f"reservation {_named(n, v.reservation)} is accepted: {v.min_available} needed, expires {rfc3339(v.expires) or 'never'}",
+    e.ReservationAccepted: lambda v, n: f"reservation {_named(n, v.reservation)} is accepted: {v.min_available} needed, expires {seconds(v.expires) or 'never'}",
     e.ReservationRefused: lambda v, n: f"reservation {_named(n, v.reservation)} is refused: {v.reason}: {v.message}",
     e.Planned: _planned,
-    e.Holding: lambda v, n: f"{v.migration}: asks for a hold, until {rfc3339(v.deadline)}",
+    e.Holding: lambda v, n: f"{v.migration}: asks for a hold, until {seconds(v.deadline)}",
     e.Held: lambda v, n: f"{v.migration}: its landing place is held",
-    e.Evicting: lambda v, n: f"{v.migration}: evicts the pod, until {rfc3339(v.deadline)}",
-    e.Evicted: lambda v, n: f"{v.migration}: the pod is evicted, its successor has until {rfc3339(v.deadline)}",
+    e.Evicting: lambda v, n: f"{v.migration}: evicts the pod, until {seconds(v.deadline)}",
+    e.Evicted: lambda v, n: f"{v.migration}: the pod is evicted, its successor has until {seconds(v.deadline)}",
     e.Aborting: lambda v, n: f"{v.migration}: gives up: {v.reason}{': ' * bool(v.message)}{v.message}",
     e.Landed: lambda v, n: f"{v.migration}: landed as {_named(n, v.pod)} {_on(v.node)}",
     e.MigrationFailed: lambda v, n: f"{v.migration}: failed, rolled back: {v.reason}{': ' * bool(v.message)}{v.message}",

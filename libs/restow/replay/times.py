@@ -1,6 +1,5 @@
 """Points in a log as people name them: a sequence, a time, `now`, `-5m`."""
 
-
 import msgspec
 
 from restow.contracts.ids import Millis

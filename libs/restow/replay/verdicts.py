@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from restow.contracts import events as e
@@ -10,22 +11,20 @@ from restow.domain.evolve.reservations import fit_message
 from restow.domain.quantity import format_resource
 from restow.domain.records import FINAL, SlotPhase
 from restow.domain.session import podgroup_status
-from restow.domain.session.verdict import Choice, GangFit, Relief, Verdict, explain, explain_group
+from restow.domain.session.verdict import Block, Choice, GangFit, Relief, Verdict, explain, explain_group
 from restow.domain.state import ClusterState
 from restow.replay.sentences import devices_text
-from restow.replay.story import Story
+from restow.replay.story import Entry, Story
 
 
 def _pod_verdict(state: ClusterState, story: Story, answer: Any) -> None:
     uid, say = story.subject.id, answer.verdict.append
     observed = state.pods.get(uid)  # type: ignore[call-overload]
     if observed is None:
-        gone = story.last(e.PodGone, pod=uid)
-        say(f"gone since sequence {gone.seq}, {rfc3339(gone.time)}" if gone else "gone")
+        say(_gone(story.last(e.PodGone, pod=uid)))
     else:
         answer.present = explain(state, uid)  # type: ignore[arg-type]
-        for line in verdict_lines(state, answer.present):
-            say(line)
+        answer.verdict += verdict_lines(state, answer.present)
     if answer.choice is not None:
         say(choice_line(answer.choice))
     for id in story.migrations:
@@ -37,6 +36,10 @@ def _pod_verdict(state: ClusterState, story: Story, answer: Any) -> None:
         say(f"plan {answer.stays.plan} ({answer.stays.seq}) {'moves it' if answer.stays.moves else 'leaves it there'}: {answer.stays.message}")
     if story.subject.earlier:
         say(f"{len(story.subject.earlier)} former pods had this name: {', '.join(story.subject.earlier)}")
+
+
+def _gone(entry: Entry | None) -> str:
+    return f"gone since sequence {entry.seq}, {rfc3339(entry.time)}" if entry else "gone"
 
 
 def verdict_lines(state: ClusterState, verdict: Verdict) -> list[str]:
@@ -66,7 +69,7 @@ def verdict_lines(state: ClusterState, verdict: Verdict) -> list[str]:
 
 def waiting_lines(verdict: Verdict, ending: str = "would fit with") -> list[str]:
     """What it waits for, first things first, and what would help."""
-    lines = [f"{'also ' if i else ''}waits: {block.message}" for i, block in enumerate(verdict.blocks)]
+    lines = _block_lines(verdict.blocks)
     if not verdict.fits:
         lines.append(f"{'also ' if lines else ''}waits: {fit_message(verdict.nodes, verdict.reasons)}")
     elif verdict.blocks or (verdict.gang is not None and not verdict.gang.complete):
@@ -81,6 +84,10 @@ def waiting_lines(verdict: Verdict, ending: str = "would fit with") -> list[str]
     if verdict.takes:
         lines.append(f"may take {verdict.takes}")
     return lines + [relief_line(relief, ending) for relief in verdict.reliefs]
+
+
+def _block_lines(blocks: Iterable[Block]) -> list[str]:
+    return [f"{'also ' if i else ''}waits: {block.message}" for i, block in enumerate(blocks)]
 
 
 def gang_lines(gang: GangFit, who: str = "") -> list[str]:
@@ -127,8 +134,7 @@ def _group_verdict(state: ClusterState, story: Story, answer: Any) -> None:
     group, say = (story.subject.namespace, story.subject.name), answer.verdict.append
     fact = state.pod_groups.get(group)
     if fact is None or fact.uid != story.subject.id:
-        gone = story.last(e.PodGroupGone)
-        say(f"gone since sequence {gone.seq}, {rfc3339(gone.time)}" if gone else "gone")
+        say(_gone(story.last(e.PodGroupGone)))
         return
     status = podgroup_status.status(state, group)
     say(
@@ -136,26 +142,22 @@ def _group_verdict(state: ClusterState, story: Story, answer: Any) -> None:
         f"{status.failed} failed; minMember {fact.min_member}, queue {fact.queue or 'default'}"
     )
     answer.gang, blocks, answer.reliefs = explain_group(state, group)
-    for i, block in enumerate(blocks):
-        say(f"{'also ' if i else ''}waits: {block.message}")
+    answer.verdict += _block_lines(blocks)
     if answer.gang is None:
         if status.holds is not None and status.holds.type == podgroup_status.UNSCHEDULABLE:
             say(f"waits: {status.holds.message}")
         return
-    for line in gang_lines(answer.gang, "it"):
-        say(line)
+    answer.verdict += gang_lines(answer.gang, "it")
     if answer.gang.complete and not blocks:
         say("the next session will place it")
-    for relief in answer.reliefs:
-        say(relief_line(relief, "would start with"))
+    answer.verdict += [relief_line(relief, "would start with") for relief in answer.reliefs]
 
 
 def _reservation_verdict(state: ClusterState, story: Story, answer: Any) -> None:
     uid, say = story.subject.id, answer.verdict.append
     phase = state.phases.get(uid)  # type: ignore[call-overload]
     if phase is None:
-        gone = story.last(e.ReservationGone, reservation=uid)
-        say(f"gone since sequence {gone.seq}, {rfc3339(gone.time)}" if gone else "gone")
+        say(_gone(story.last(e.ReservationGone, reservation=uid)))
         return
     why = f" ({phase.reason})" if phase.reason else ""
     say(f"{phase.phase}{why} since {rfc3339(phase.since)}{': ' if phase.message else ''}{phase.message}")
