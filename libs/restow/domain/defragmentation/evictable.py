@@ -6,8 +6,9 @@ As upstream's DefaultEvictor protects them, and stricter where a hold would be u
 from restow.contracts.ids import PodUid, ShapeId
 from restow.contracts.values import Expression, LabelSelector, PodShape
 from restow.domain.config import DefragmentationArgs
-from restow.domain.reservation.match import selects
+from restow.domain.selectors import selects
 from restow.domain.state import ClusterState
+from restow.domain.topology.terms import wants
 
 STATIC = "Static"
 BARE = "Bare"
@@ -51,9 +52,9 @@ OrderKey = tuple[bool, int, int, int, str, str, str]
 def is_foreseen(shape: PodShape) -> bool:
     """Whether a plan can tell where the pod will fit: rules about other pods, ports and volumes depend on what runs when its
     successor comes, and plans do not follow them."""
-    together = any(not t.weight for t in (*shape.pod_affinity, *shape.pod_anti_affinity))
-    spread = any(s.when_unsatisfiable == "DoNotSchedule" for s in shape.spread)
-    return not (together or spread or shape.host_ports or shape.volumes or shape.resource_claims)
+    says = wants(shape)
+    required = says.affinity or says.anti or says.hard
+    return not (required or shape.host_ports or shape.volumes or shape.resource_claims)
 
 
 class Evictable:
