@@ -40,7 +40,7 @@ class Claim:
         for unit in choice.victims:
             self._evict(pod, row, unit)
         now, devices = self._free_now(pod, choice)
-        missing = _less(state.vectors[pod.shape].items, now)
+        missing = coming.less(state.vectors[pod.shape].items, now)
         session.board.take(row, vector_of(now), devices)
         self._coming.add(row, missing, [d for d in choice.fit.devices if d not in devices], -1)
         self._coming.touched.append(row)
@@ -89,7 +89,7 @@ class Claim:
                 rule.removed(pod, row)
             session.charge_queue(self._job.queue, pod.shape, -1)
             self._coming.touched.append(row)
-            missing = _less(state.vectors[pod.shape].items, now)
+            missing = coming.less(state.vectors[pod.shape].items, now)
             self._coming.add(row, missing, [d for d in choice.fit.devices if d not in devices], 1)
             session.board.give(row, vector_of(now), devices)
             for unit in reversed(choice.victims):
@@ -133,8 +133,3 @@ class Claim:
 
 def _all_of(session: Session, pod: e.PodObserved, choice: Choice, now: list[tuple[int, int]], devices: list[DeviceShare]) -> bool:
     return tuple(now) == session.state.vectors[pod.shape].items and tuple(devices) == choice.fit.devices
-
-
-def _less(wanted: tuple[tuple[int, int], ...], now: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    there = dict(now)
-    return [(c, amount - there.get(c, 0)) for c, amount in wanted if amount > there.get(c, 0)]

@@ -26,9 +26,8 @@ class Coming:
         for uid, nomination in state.nominations.items():
             if uid in session.placements or uid in session.ended:
                 continue
-            held = dict(nomination.held)
             row = state.table.rows[nomination.node]
-            missing = [(c, a - held.get(c, 0)) for c, a in nomination.wanted if a > held.get(c, 0)]
+            missing = less(nomination.wanted, nomination.held)
             self.add(row, missing, [d for d in nomination.devices if d not in nomination.held_devices], -1)
         for uid in state.victims_of:
             if self.goes(uid):
@@ -74,6 +73,12 @@ class Coming:
                 for d in charge.devices if charge.releasing else ():
                     devices[d.index] = devices.get(d.index, 0) + d.milli
         return amounts, devices
+
+
+def less(wanted: Items, held: Items) -> list[tuple[int, int]]:
+    """What is missing of the wanted amounts, by column, where these are held."""
+    there = dict(held)
+    return [(c, amount - there.get(c, 0)) for c, amount in wanted if amount > there.get(c, 0)]
 
 
 def of(session: Session) -> Coming:

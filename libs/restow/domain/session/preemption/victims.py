@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from restow.contracts import events as e
-from restow.contracts.ids import PodUid, ReservationUid, ShapeId, SlotName
+from restow.contracts.ids import NodeName, PodUid, ReservationUid, ShapeId, SlotName
 from restow.contracts.values import DeviceShare
 from restow.domain.predicates import static_mask
 from restow.domain.session.framework import Filter, Who
@@ -254,10 +254,10 @@ class Hunt:
             return True
         return state.stuck.get(uid, 0) > session.now or not may_go(state, uid)
 
-    def _holds(self, job: Job, node: str) -> Iterator[Unit]:
+    def _holds(self, job: Job, node: NodeName) -> Iterator[Unit]:
         """Holds of a lower priority that nobody has taken (RULES G-7); a migration's never."""
         session, state = self.session, self.session.state
-        for uid, name in state.held_on.get(node, ()):  # type: ignore[call-overload]
+        for uid, name in state.held_on.get(node, ()):
             record, slot = state.reservations[uid], state.slots[uid][name]
             priority = state.shapes[slot.shape].priority
             if slot.queue != job.queue or priority >= job.priority or is_migration_hold(state, record):
