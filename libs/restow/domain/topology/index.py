@@ -49,8 +49,7 @@ class Index:
         self.version = 0
         self._wants: dict[ShapeId, Wants] = {}
         self._shapes_seen = 0
-        self._stale = True
-        self._changed_at = self._moved_at = 0
+        self._changed_at = self._moved_at = -1
         self._serial = 0
         self._forget()
 
@@ -87,9 +86,7 @@ class Index:
             self._shapes_seen = len(state.shapes)
         if self.idle:
             return
-        changed = moved = None
-        if not self._stale:
-            changed, moved = state.changed_rows.since(self._changed_at), state.moved.since(self._moved_at)
+        changed, moved = state.changed_rows.since(self._changed_at), state.moved.since(self._moved_at)
         self._changed_at, self._moved_at = state.changed_rows.position, state.moved.position
         if changed is None or moved is None or self._overgrown():
             self._build()
@@ -107,7 +104,6 @@ class Index:
     def _build(self) -> None:
         self._forget()
         self._extend((self.rows,))
-        self._stale = False
         for pod in self.state.charges:
             self._set(pod, self._seen(pod))
         for held in self.state.held_on.values():

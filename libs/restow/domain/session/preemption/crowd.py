@@ -7,6 +7,7 @@ asked about.
 import numpy as np
 
 from restow.contracts.ids import Millis, PodUid, ShapeId
+from restow.domain.fragmentation import is_load
 from restow.domain.groups import group_of
 from restow.domain.state import ClusterState
 
@@ -23,9 +24,9 @@ def may_go(state: ClusterState, uid: PodUid) -> bool:
     charge, live = state.charges.get(uid), state.live.get(uid)
     if charge is None or charge.releasing or live is None or live.node is None:
         return False
-    pod = state.pods[uid]
-    if pod.static or (pod.owner is not None and pod.owner.kind == "DaemonSet"):
+    if not is_load(state, uid):
         return False
+    pod = state.pods[uid]
     return state.ours(pod) and pod.annotations.get(PREEMPTABLE) not in _NO
 
 
@@ -42,7 +43,7 @@ class Crowd:
         self._slots: dict[PodUid, int] = {}
         self._free: list[int] = []
         self._queues: dict[str, int] = {}
-        self._moved = self._objects = 0
+        self._moved = self._objects = -1
         self._columns(64, 0)
 
     def _columns(self, entries: int, resources: int) -> None:
@@ -65,16 +66,14 @@ class Crowd:
 
     def _refresh(self, state: ClusterState) -> None:
         moved, objects = state.moved.since(self._moved), state.objects.since(self._objects)
-        first = not self._moved and not self._slots
         self._moved, self._objects = state.moved.position, state.objects.position
-        anew = first or moved is None or objects is None or any(kind == "priority_classes" for kind, _ in objects)
-        if anew:
+        if moved is None or objects is None or any(kind == "priority_classes" for kind, _ in objects):
             self._build(state)
             return
         if self.amounts.shape[1] < len(state.table.columns):
             more = len(state.table.columns) - self.amounts.shape[1]
             self.amounts = np.pad(self.amounts, ((0, 0), (0, more)))
-        for uid in dict.fromkeys(moved or ()):
+        for uid in dict.fromkeys(moved):
             if isinstance(uid, str):
                 self._set(state, uid)
 
