@@ -68,6 +68,13 @@ def _grown(old: np.ndarray, axis: int, fill: int) -> np.ndarray:
     return new
 
 
+def fullest(free: Sequence[int], request: DeviceRequest) -> list[int] | None:
+    """Indices of the devices for a request: those with the least free share that suffices, ties by index. None where they do
+    not suffice."""
+    able = sorted((share, i) for i, share in enumerate(free) if share >= request.milli)
+    return [i for _, i in able[: request.count]] if len(able) >= request.count else None
+
+
 class NodeTable:
     """Arrays `(nodes, resources) int64`: `allocatable`, `used` (pods), `reserved` (held, not yet consumed), `releasing`
     (the part of `used` whose pods are terminating), and `free = allocatable - used - reserved`. `device_free` is
@@ -195,6 +202,11 @@ class NodeTable:
             self._rank[order] = np.arange(self._size)
         return self._rank
 
+    @property
+    def device_counts(self) -> np.ndarray:
+        """`(nodes,) int64`: how many devices each row has, whatever is free of them."""
+        return (self.device_free > NO_DEVICE // 2).sum(axis=1)
+
     # -- charges -----------------------------------------------------------------------------------------------------
 
     def charge(self, row: int, v: Vector, devices: Iterable[DeviceShare], sign: int, kind: Kind = Kind.USED) -> None:
@@ -259,8 +271,5 @@ class NodeTable:
         for index, milli in (restored or {}).items():
             if 0 <= index < len(free):
                 free[index] += milli
-        able = sorted((share, i) for i, share in enumerate(free) if share >= request.milli)
-        if len(able) < request.count:
-            return None
-        chosen = sorted(i for _, i in able[: request.count])
-        return tuple(DeviceShare(i, request.milli) for i in chosen)
+        chosen = fullest(free, request)
+        return tuple(DeviceShare(i, request.milli) for i in sorted(chosen)) if chosen is not None else None

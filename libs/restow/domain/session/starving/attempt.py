@@ -17,7 +17,7 @@ from restow.domain.session.run import Kind, Session
 from restow.domain.session.starving.members import Members
 from restow.domain.session.starving.reserved import Reserved, fits_empty
 from restow.domain.session.statement import Statement
-from restow.domain.table import NO_DEVICE, WHOLE, Vector
+from restow.domain.table import WHOLE, Vector
 
 PREEMPTED = "Preempted"
 """Why a reservation ends that a starving job of a higher priority needs the node of."""
@@ -191,8 +191,7 @@ def possible(session: Session, pod: e.PodObserved) -> np.ndarray:
     for column, amount in v.items:
         mask &= table.allocatable[:, column] >= amount
     if v.devices is not None:
-        there = (table.device_free > NO_DEVICE // 2).sum(axis=1)
-        mask &= (there >= v.devices.count) & (v.devices.milli <= WHOLE)
+        mask &= (table.device_counts >= v.devices.count) & (v.devices.milli <= WHOLE)
     if pod.pinned_node:
         mask &= np.arange(len(mask)) == table.rows.get(pod.pinned_node, -1)
     for rule in session.concerned(pod):

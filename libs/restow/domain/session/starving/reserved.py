@@ -17,7 +17,7 @@ from restow.domain import resources
 from restow.domain.quantity import CPU, format_resource
 from restow.domain.session.requests import is_best_effort
 from restow.domain.state import ClusterState
-from restow.domain.table import NO_DEVICE, WHOLE, Vector
+from restow.domain.table import NO_DEVICE, WHOLE, Vector, fullest
 
 RESERVED = "node(s) resource was(were) reserved"
 
@@ -167,10 +167,10 @@ def _share(shares: list[int], requests: Iterable[DeviceRequest | None]) -> bool:
     for request in requests:
         if request is None:
             continue
-        able = sorted((share, i) for i, share in enumerate(shares) if share >= request.milli)
-        if len(able) < request.count:
+        chosen = fullest(shares, request)
+        if chosen is None:
             return False
-        for _, i in able[: request.count]:
+        for i in chosen:
             shares[i] -= request.milli
     return True
 

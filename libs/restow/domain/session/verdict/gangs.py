@@ -17,7 +17,7 @@ from restow.domain.session.run import HELD_ROOM, Session
 from restow.domain.session.statement import Statement
 from restow.domain.session.verdict.suppose import supposed
 from restow.domain.session.verdict.values import GangFit, Relief
-from restow.domain.table import NO_DEVICE, Vector
+from restow.domain.table import WHOLE, Vector, fullest
 
 MOST = 1_000
 """Members for whom more nodes are counted: beyond that the answer would take longer than anybody waits for it."""
@@ -62,15 +62,15 @@ def more_nodes(session: Session, job: Job, fit: GangFit, unfit: Sequence[PodUid]
     able = table.alive.copy()
     for shape in {state.pods[uid].shape for uid in missing}:
         able &= static_mask(state, shape)
+    counts = table.device_counts.tolist()
     best: tuple[int, NodeName] | None = None
     seen: set[tuple[bytes, int]] = set()
     for row in sorted(np.flatnonzero(able).tolist(), key=lambda r: int(table.rank[r])):
-        devices = int((table.device_free[row] > NO_DEVICE // 2).sum())
-        kind = (table.allocatable[row].tobytes(), devices)
+        kind = (table.allocatable[row].tobytes(), counts[row])
         if kind in seen:
             continue
         seen.add(kind)
-        count = _bins(table.allocatable[row].tolist(), devices, asked)
+        count = _bins(table.allocatable[row].tolist(), counts[row], asked)
         if count is not None and (best is None or count < best[0]):
             best = count, session.name(row)
     if best is not None:
@@ -115,7 +115,7 @@ def _bins(room: list[int], devices: int, asked: Sequence[Vector]) -> int | None:
             if _take(there, v):
                 break
         else:
-            fresh = (list(room), [1_000] * devices)
+            fresh = (list(room), [WHOLE] * devices)
             if not _take(fresh, v):
                 return None
             bins.append(fresh)
@@ -127,10 +127,10 @@ def _take(there: tuple[list[int], list[int]], v: Vector) -> bool:
     if any(free[column] < amount for column, amount in v.items):
         return False
     if v.devices is not None:
-        able = [i for i, share in enumerate(shares) if share >= v.devices.milli]
-        if len(able) < v.devices.count:
+        chosen = fullest(shares, v.devices)
+        if chosen is None:
             return False
-        for i in sorted(able, key=shares.__getitem__)[: v.devices.count]:
+        for i in chosen:
             shares[i] -= v.devices.milli
     for column, amount in v.items:
         free[column] -= amount

@@ -20,7 +20,7 @@ from restow.domain.session.plugins.fragmentation.model import MOST_SHARE, Model
 from restow.domain.session.plugins.fragmentation.typical import Typical
 from restow.domain.session.scoring import SCALE, share, shares
 from restow.domain.state import ClusterState
-from restow.domain.table import NO_DEVICE, WHOLE
+from restow.domain.table import WHOLE
 
 PACKING = 250
 """Of SCALE. About 100 thousandths of a GPU in growth are worth as much as the whole of it."""
@@ -159,7 +159,7 @@ def packed(state: ClusterState) -> Packed:
     kept = state.memo.get("fragmentation-packed")
     if kept is None or kept[0] != key:
         column = table.columns.get(CPU)
-        devices = (table.device_free > NO_DEVICE // 2).sum(axis=1) * WHOLE
+        devices = table.device_counts * WHOLE
         cpu = table.allocatable[:, column] if column is not None else devices[:0]
         value = Packed(max(int(devices.max(initial=0)), 1), max(int(cpu.max(initial=0)), 1))
         kept = state.memo["fragmentation-packed"] = key, value
