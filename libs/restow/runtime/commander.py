@@ -363,7 +363,6 @@ class Commander:
         self._log.warning("no answer to a commit", reason=str(error))
         self.stuck = error.why
         await self.to_tail()
-        self.stuck = ""
         if not self._settle_doubtful(batch):
             self._put_back(batch)
 

@@ -14,8 +14,21 @@ import msgspec
 
 from restow.contracts import commands as c
 from restow.domain.decider import Decider
-from restow.domain.effects import Effect, WritePodGroupStatus, WriteQueueStatus, WriteReservationStatus
+from restow.domain.effects import (
+    AbortEviction,
+    Bind,
+    BindClaim,
+    CreateHold,
+    DeleteReservation,
+    Effect,
+    Evict,
+    EvictVictim,
+    WritePodGroupStatus,
+    WriteQueueStatus,
+    WriteReservationStatus,
+)
 from restow.domain.state import ClusterState, Touched
+from restow.kube.effects import Failed
 from restow.runtime import logs
 from restow.runtime.commander import Commander
 from restow.runtime.follower import Follower
@@ -288,6 +301,11 @@ class Effector:
                 self._start()
 
 
+def later(failed: Failed) -> Retry:
+    """What the API could not do now: when it says so, else after the usual pause."""
+    return Retry(f"{failed.code} {failed.reason} {failed.message}".strip(), (failed.retry_after or 0) / 1000)
+
+
 def _key(effect: Effect) -> Any:
     """What at most one attempt is under way for. Of statuses only the newest matters."""
     match effect:
@@ -301,4 +319,4 @@ def _key(effect: Effect) -> Any:
 
 
 def _expects_a_fact(effect: Effect) -> bool:
-    return type(effect).__name__ in ("Bind", "BindClaim", "Evict", "EvictVictim", "CreateHold", "DeleteReservation", "AbortEviction")
+    return isinstance(effect, Bind | BindClaim | Evict | EvictVictim | CreateHold | DeleteReservation | AbortEviction)

@@ -14,7 +14,7 @@ from restow.kube import crs
 from restow.kube import effects as k
 from restow.kube.record import Notice, Regarding
 from restow.kube.retry import Backoff
-from restow.runtime.effector import Answer, Done, Executor, Report, Retry
+from restow.runtime.effector import Answer, Done, Executor, Report, Retry, later
 from restow.runtime.service import Context
 
 TRIES = 3
@@ -44,7 +44,7 @@ class _MigrationEffects:
             return Report(c.ReportHold(self._now(), effect.migration, "the pod to be moved is gone"))
         match outcome := await self._holds.create("volcano", msgspec.to_builtins(manifest)):
             case k.Failed():
-                return _later(outcome)
+                return later(outcome)
             case k.Refused(code=code, reason=reason, message=message):
                 return Report(c.ReportHold(self._now(), effect.migration, f"{code} {reason} {message}".strip()))
         return Done()
@@ -58,7 +58,7 @@ class _MigrationEffects:
                 break
         match outcome:
             case k.Failed():
-                return _later(outcome)
+                return later(outcome)
             case k.Changed(message=message):
                 return self._report(effect.migration, "Changed", message)
             case k.OverBudget(message=message):
@@ -80,7 +80,7 @@ class _MigrationEffects:
         outcome = await self._pods.abort_eviction(_pod(migration), migration.deadline)
         match outcome:
             case k.Failed():
-                return _later(outcome)
+                return later(outcome)
             case k.Done():
                 return self._report(effect.migration, "Aborted")
             case k.Gone():
@@ -94,7 +94,7 @@ class _MigrationEffects:
         outcome = await self._holds.delete(crs.CrRef(fact.door, fact.namespace, fact.name, fact.reservation))
         match outcome:
             case k.Failed():
-                return _later(outcome)
+                return later(outcome)
             case k.Refused(code=code, reason=reason, message=message):
                 return Retry(f"refused: {code} {reason} {message}", after=30.0)
         return Done()
@@ -108,7 +108,3 @@ class _MigrationEffects:
 
 def _pod(migration: Migration) -> k.PodRef:
     return k.PodRef(migration.move.namespace, migration.move.name, migration.move.pod)
-
-
-def _later(outcome: k.Failed) -> Retry:
-    return Retry(f"{outcome.code} {outcome.reason} {outcome.message}".strip(), (outcome.retry_after or 0) / 1000)

@@ -8,7 +8,7 @@ from restow.eventlog.port import Unavailable
 from restow.kube import crs
 from restow.kube import effects as k
 from restow.kube.retry import Backoff
-from restow.runtime.effector import Answer, Done, Executor, Retry
+from restow.runtime.effector import Answer, Done, Executor, Retry, later
 from restow.runtime.service import Context
 
 
@@ -28,8 +28,8 @@ class _GcEffects:
     async def delete(self, effect: DeleteReservation, state: ClusterState) -> Answer:
         fact = state.reservations[effect.reservation].fact
         match await self._kube.delete(crs.CrRef(fact.door, fact.namespace, fact.name, fact.reservation)):
-            case k.Failed(code=code, reason=reason, message=message, retry_after=after):
-                return Retry(f"{code} {reason} {message}".strip(), (after or 0) / 1000)
+            case k.Failed() as failed:
+                return later(failed)
             case k.Refused(code=code, reason=reason, message=message):
                 return Retry(f"refused: {code} {reason} {message}", after=30.0)
         return Done()

@@ -11,7 +11,7 @@ from restow.kube import effects as k
 from restow.kube.record import Notice, Regarding
 from restow.kube.retry import Backoff
 from restow.reservation_cache.status import status
-from restow.runtime.effector import Answer, Done, Executor, Retry
+from restow.runtime.effector import Answer, Done, Executor, Retry, later
 from restow.runtime.service import Context
 
 API = {"volcano": "batch.volcano.sh/v1alpha1", "koordinator": "scheduling.koordinator.sh/v1alpha1"}
@@ -37,8 +37,8 @@ class _Status:
         match await self._kube.write_status(
             crs.CrRef(fact.door, fact.namespace, fact.name, fact.reservation), status(state, effect.reservation)
         ):
-            case k.Failed(code=code, reason=reason, message=message, retry_after=after):
-                return Retry(f"{code} {reason} {message}".strip(), (after or 0) / 1000)
+            case k.Failed() as failed:
+                return later(failed)
             case k.Refused(code=code, reason=reason, message=message):
                 return Retry(f"refused: {code} {reason} {message}", after=30.0)
         self._tell(state, effect.reservation)

@@ -21,7 +21,7 @@ from restow.kube import effects as k
 from restow.kube.claims import ClaimEffects, ClaimRef
 from restow.kube.record import Notice, Regarding
 from restow.kube.retry import Backoff
-from restow.runtime.effector import Answer, Done, Executor, Report, Retry
+from restow.runtime.effector import Answer, Done, Executor, Report, Retry, later
 from restow.runtime.service import Context
 from restow.scheduler_session.status import StatusEffects
 
@@ -56,8 +56,8 @@ class _SessionEffects:
                 return Retry(f"409 {reason} {message}".strip())
             case k.Refused(reason=reason, message=message, code=code):
                 return Report(c.RefuseBind(self._context.clock.now(), effect.pod, effect.node, reason or message or str(code)))
-            case k.Failed(code=code, reason=reason, message=message, retry_after=after):
-                return Retry(f"{code} {reason} {message}".strip(), (after or 0) / 1000)
+            case k.Failed() as failed:
+                return later(failed)
             case k.Bound():
                 note = f"Successfully assigned {pod.namespace}/{pod.name} to {effect.node}"
                 self._context.recorder.record(Notice(_regarding(pod), "Scheduled", "Binding", note))
@@ -80,8 +80,8 @@ class _SessionEffects:
                 if pods:
                     first = min(pods, key=state.order.__getitem__)
                     return Report(c.RefuseBind(self._context.clock.now(), first, effect.node, reason or message or str(code)))
-            case k.Failed(code=code, reason=reason, message=message, retry_after=after):
-                return Retry(f"{code} {reason} {message}".strip(), (after or 0) / 1000)
+            case k.Failed() as failed:
+                return later(failed)
         return Done()
 
     async def evict(self, effect: EvictVictim, state: ClusterState) -> Answer:
@@ -98,8 +98,8 @@ class _SessionEffects:
                 return Retry(f"a disruption budget does not allow it: {message}", (after or 0) / 1000)
             case k.Changed(message=message):
                 return Retry(f"the pod has just changed: {message}")
-            case k.Failed(code=code, reason=reason, message=message, retry_after=after):
-                return Retry(f"{code} {reason} {message}".strip(), (after or 0) / 1000)
+            case k.Failed() as failed:
+                return later(failed)
             case k.Refused(code=code, reason=reason, message=message):
                 why = f"{code} {reason} {message}".strip()
                 return Report(c.RefusePreemption(self._context.clock.now(), effect.pod, why))
@@ -115,7 +115,7 @@ class _SessionEffects:
         pod = state.pods[effect.pod]
         outcome = await self._kube.patch_nominated_node(k.PodRef(pod.namespace, pod.name, pod.pod), effect.node)
         if isinstance(outcome, k.Failed):
-            return Retry(f"{outcome.code} {outcome.reason} {outcome.message}".strip(), (outcome.retry_after or 0) / 1000)
+            return later(outcome)
         return Done()
 
     async def tell(self, effect: TellUnschedulable, state: ClusterState) -> Answer:
@@ -127,7 +127,7 @@ class _SessionEffects:
             k.PodRef(pod.namespace, pod.name, pod.pod), "False", "Unschedulable", message, rfc3339(waiting.at)
         )
         if isinstance(outcome, k.Failed):
-            return Retry(f"{outcome.code} {outcome.reason} {outcome.message}".strip(), (outcome.retry_after or 0) / 1000)
+            return later(outcome)
         self._context.recorder.record(Notice(_regarding(pod), "FailedScheduling", "Scheduling", message, "Warning"))
         return Done()
 

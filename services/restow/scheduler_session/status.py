@@ -17,7 +17,7 @@ from restow.kube import effects as k
 from restow.kube.record import Notice, Regarding
 from restow.kube.retry import Backoff
 from restow.kube.statuses import Statuses
-from restow.runtime.effector import Answer, Done, Retry
+from restow.runtime.effector import Answer, Done, Retry, later
 from restow.runtime.service import Context
 
 API = "scheduling.volcano.sh/v1beta1"
@@ -102,8 +102,8 @@ def queue_fields(there: Mapping[str, Any], status: QueueStatus) -> dict[str, Any
 
 def _retry(outcome: object) -> Retry | None:
     match outcome:
-        case k.Failed(code=code, reason=reason, message=message, retry_after=after):
-            return Retry(f"{code} {reason} {message}".strip(), (after or 0) / 1000)
+        case k.Failed() as failed:
+            return later(failed)
         case k.Refused(code=code, reason=reason, message=message):
             return Retry(f"refused: {code} {reason} {message}", after=REFUSED)
     return None
