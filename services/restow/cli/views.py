@@ -12,6 +12,7 @@ from restow.contracts.times import rfc3339
 from restow.contracts.values import DeviceShare
 from restow.domain.records import SlotPhase
 from restow.domain.resources import GPU_MILLI
+from restow.domain.session import podgroup_status
 from restow.domain.session.waits import told
 from restow.domain.state import ClusterState
 from restow.domain.table import NO_DEVICE
@@ -224,7 +225,7 @@ def summary(state: ClusterState, namespace: str | None = None) -> dict[str, Any]
         "resources": totals,
         "devices": int((free != NO_DEVICE).sum()),
         "devicesFree": int((free == 1000).sum()),
-        "podGroupsByPhase": dict(sorted(Counter(group["phase"] for group in podgroups(state)).items())),
+        "podGroupsByPhase": dict(sorted(Counter(podgroup_status.phase_of(state, group) for group in state.pod_groups).items())),
         "queues": len(state.queues),
         "reservations": len(state.reservations),
         "reservationsByPhase": dict(sorted(Counter(str(p.phase) for p in state.phases.values()).items())),

@@ -188,7 +188,8 @@ async def _play(
     scenario: Scenario, options: dict, phases: Phases, outcome: Outcome, stack: Stack, api: Api, observer: Observer,
     chaos: Chaos | None,
 ) -> None:
-    feed = Feed(api, observer, AHEAD if chaos is None else max(8, len(scenario.nodes) // 5), KEEP_UP * (1.0 if chaos is None else CHAOS_PATIENCE))
+    patience = 1.0 if chaos is None else CHAOS_PATIENCE
+    feed = Feed(api, observer, AHEAD if chaos is None else max(8, len(scenario.nodes) // 5), KEEP_UP * patience)
 
     def breaking(phase: str, progress: Callable[[], float]):
         return nullcontext() if chaos is None else chaos.during(phase, stack, observer, progress)
@@ -197,7 +198,6 @@ async def _play(
         return sum(m.step in FINAL for m in observer.state.migrations.values()) / max(len(observer.state.migrations), 1)
 
     play = list(steps(scenario, options["fill"], options["drain"]))
-    patience = 1.0 if chaos is None else CHAOS_PATIENCE
     async with phases.phase("nodes", "registering nodes", lambda: f"{len(observer.state.nodes)} of {len(scenario.nodes)} nodes"):
         await create_nodes(api, scenario)
         await observer.until("all nodes in the log", lambda: len(observer.state.nodes) == len(scenario.nodes), 60)
