@@ -25,9 +25,9 @@ from restow.contracts.ids import NodeName, ReservationUid, ShapeId, SlotName
 from restow.contracts.values import PodShape
 from restow.domain import resources as r
 from restow.domain.changes import Changes
+from restow.domain.occupants import Who, everybody, held_place
 from restow.domain.quantity import CPU
 from restow.domain.state import ClusterState
-from restow.domain.volumes.occupants import Key
 
 INIT_CONTAINER = "cannot align init container"
 CONTAINER = "cannot align container"
@@ -170,17 +170,17 @@ class Numa:
 
     # -- occupants ---------------------------------------------------------------------------------------------------
 
-    def add(self, uid: Key, row: int, pod: PodObserved) -> None:
+    def add(self, uid: Who, row: int, pod: PodObserved) -> None:
         """A pod is on this row, as far as this session goes; anew where `remove` has taken it away."""
         self._tentative[uid] = None
         self._set(uid, (row, pod.shape) if self._state.shapes[pod.shape].qos == GUARANTEED else None)
 
-    def remove(self, uid: Key) -> None:
+    def remove(self, uid: Who) -> None:
         """An occupant is gone, as far as this session goes: one that `add` named, or a victim."""
         self._tentative[uid] = None
         self._set(uid, None)
 
-    def restore(self, uid: Key) -> None:
+    def restore(self, uid: Who) -> None:
         """An occupant is again what the state says."""
         self._set(uid, self._occupant(uid))
 
@@ -190,7 +190,7 @@ class Numa:
             self._set(key, self._occupant(key))
         self._tentative.clear()
 
-    def _set(self, key: Key, new: tuple[int, ShapeId] | None) -> None:
+    def _set(self, key: Who, new: tuple[int, ShapeId] | None) -> None:
         old = self._at.get(key)
         if old == new:
             return
@@ -203,12 +203,12 @@ class Numa:
             self._on.setdefault(new[0], {})[key] = new[1]
             self._stale.add(new[0])
 
-    def _occupant(self, key: Key) -> tuple[int, ShapeId] | None:
+    def _occupant(self, key: Who) -> tuple[int, ShapeId] | None:
         """Row and shape of what is charged and Guaranteed."""
         state = self._state
         if isinstance(key, tuple):
-            slot = state.slots.get(key[0], {}).get(key[1])
-            if slot is None or key not in state.held_on.get(slot.node, ()):
+            slot = held_place(state, key)
+            if slot is None:
                 return None
             node, shape = slot.node, slot.shape
         else:
@@ -222,9 +222,9 @@ class Numa:
 
     def _rebuild(self) -> None:
         state = self._state
-        self._at: dict[Key, tuple[int, ShapeId]] = {}
-        self._on: dict[int, dict[Key, ShapeId]] = {}
-        self._tentative: dict[Key, None] = {}
+        self._at: dict[Who, tuple[int, ShapeId]] = {}
+        self._on: dict[int, dict[Who, ShapeId]] = {}
+        self._tentative: dict[Who, None] = {}
         self._single: dict[int, NumaObserved] = {}
         self._stale: set[int] = set()
         self._changed: Changes[int] = Changes()
@@ -235,11 +235,8 @@ class Numa:
         self._objects, self._moved, self._rows = state.objects.position, state.moved.position, state.changed_rows.position
         for row in range(len(state.table.names)):
             self._observe(row)
-        for pod in state.charges:
-            self._set(pod, self._occupant(pod))
-        for held in state.held_on.values():
-            for place in held:
-                self._set(place, self._occupant(place))
+        for who in everybody(state):
+            self._set(who, self._occupant(who))
 
     def _refresh(self) -> None:
         state = self._state
@@ -299,7 +296,7 @@ class Numa:
                 _take(free, amounts)
         return free
 
-    def _turn(self, key: Key) -> tuple[int, str]:
+    def _turn(self, key: Who) -> tuple[int, str]:
         """In the order in which the log saw them; the places of a Reservation by name."""
         if not isinstance(key, tuple):
             order = self._state.order.get(key)
@@ -335,7 +332,7 @@ class EmptyNuma(Numa):
 
     _KEPT_AS = "numa-empty"
 
-    def _occupant(self, key: Key) -> tuple[int, ShapeId] | None:
+    def _occupant(self, key: Who) -> tuple[int, ShapeId] | None:
         return None
 
 

@@ -11,16 +11,14 @@ from itertools import islice
 import msgspec
 
 from restow.contracts.events import NamespaceObserved
-from restow.contracts.ids import NodeName, PodUid, ReservationUid, ShapeId, SlotName
+from restow.contracts.ids import NodeName, ShapeId
 from restow.contracts.values import HostPort, PodShape
-from restow.domain.records import SlotPhase
+from restow.domain.occupants import Who, everybody, held_place
 from restow.domain.state import ClusterState
 from restow.domain.topology import ports
 from restow.domain.topology.domains import ByRow, Count, Domains, Eligible
 from restow.domain.topology.kinds import Carried, Finder, Kind, Kinds, Matching
 from restow.domain.topology.terms import CarriedTerm, Rule, Subject, Wants, carried, wants
-
-Who = PodUid | tuple[ReservationUid, SlotName]
 
 GONE, AS_IT_WAS = -1, -2
 """In place of a row: nowhere, or where the state says."""
@@ -104,11 +102,8 @@ class Index:
     def _build(self) -> None:
         self._forget()
         self._extend((self.rows,))
-        for pod in self.state.charges:
-            self._set(pod, self._seen(pod))
-        for held in self.state.held_on.values():
-            for place in held:
-                self._set(place, self._seen(place))
+        for who in everybody(self.state):
+            self._set(who, self._seen(who))
 
     def _overgrown(self) -> bool:
         """Numbers of domains are never used again: after enough nodes have come and gone it is better to start anew."""
@@ -119,11 +114,10 @@ class Index:
         """The occupant that the state has. Pods count from their charge to its end, so terminating ones still do."""
         state = self.state
         if isinstance(who, tuple):
-            uid, name = who
-            slot = state.slots.get(uid, {}).get(name)
-            if slot is None or slot.phase is not SlotPhase.HELD or who not in state.held_on.get(slot.node, ()):
+            slot = held_place(state, who)
+            if slot is None:
                 return None
-            record = state.reservations[uid]
+            record = state.reservations[who[0]]
             spec = record.spec or record.fact.spec
             labels = next((t.labels for t in spec.tasks if t.name == slot.task), {}) if spec else {}
             return self._occupant(

@@ -10,9 +10,10 @@ import numpy as np
 
 from restow.contracts.events import ClaimObserved, VolumeObserved
 from restow.contracts.values import ClaimChoice
+from restow.domain.occupants import Who
 from restow.domain.state import ClusterState
 from restow.domain.volumes.nodes import Nodes
-from restow.domain.volumes.occupants import Key, Occupant, is_bound
+from restow.domain.volumes.occupants import Occupant, is_bound
 from restow.domain.volumes.pool import Pool
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -30,9 +31,9 @@ class Binding:
     def __init__(self, state: ClusterState, nodes: Nodes) -> None:
         self._state = state
         self._nodes = nodes
-        self._assumed: dict[str, dict[Key, tuple[int, str]]] = {}
+        self._assumed: dict[str, dict[Who, tuple[int, str]]] = {}
         """Claim → who has chosen for it: row, and volume or ""."""
-        self._chosen: dict[str, dict[Key, None]] = {}
+        self._chosen: dict[str, dict[Who, None]] = {}
         self._pool = Pool(nodes)
         self._competed: dict[Hashable, tuple[np.ndarray, int]] = {}
         self._claimed: dict[str, dict[str, None]] = {}
@@ -66,7 +67,7 @@ class Binding:
         else:
             self._pool.take(name)
 
-    def assume(self, key: Key, who: Occupant) -> None:
+    def assume(self, key: Who, who: Occupant) -> None:
         """What a placement has chosen is as good as done."""
         for choice in who.choices:
             self._assumed.setdefault(choice.claim, {})[key] = (who.row, choice.volume)
@@ -74,7 +75,7 @@ class Binding:
                 self._chosen.setdefault(choice.volume, {})[key] = None
                 self._pool.take(choice.volume)
 
-    def forget(self, key: Key, who: Occupant) -> None:
+    def forget(self, key: Who, who: Occupant) -> None:
         """The placement is no more, or is a fact."""
         for choice in who.choices:
             _drop(self._assumed, choice.claim, key)
@@ -97,7 +98,7 @@ class Binding:
                 failing |= ~self._nodes.mask(self._state.volumes[claim.volume].affinity)
         return failing
 
-    def without_volume(self, claims: Sequence[ClaimObserved], key: Key) -> np.ndarray:
+    def without_volume(self, claims: Sequence[ClaimObserved], key: Who) -> np.ndarray:
         """`(nodes,) bool`: rows where an unbound claim can get no volume. `key` is the pod's own."""
         able = np.ones(len(self._nodes), bool)
         rivals: list[ClaimObserved] = []
@@ -139,7 +140,7 @@ class Binding:
         kind = claim.request, claim.storage_class, claim.block, claim.modes, storage.provisioner, storage.topologies
         return kind, tuple(self._unserved(claim))
 
-    def choose(self, claims: Sequence[ClaimObserved], row: int, key: Key) -> tuple[ClaimChoice, ...]:
+    def choose(self, claims: Sequence[ClaimObserved], row: int, key: Who) -> tuple[ClaimChoice, ...]:
         """Raises ValueError where a claim can get no volume on this row."""
         chosen: dict[str, str] = {}
         rivals = []
@@ -175,14 +176,14 @@ class Binding:
             found[_path(claim)] = name
         return found
 
-    def _selected(self, claim: ClaimObserved, key: Key) -> int | None:
+    def _selected(self, claim: ClaimObserved, key: Who) -> int | None:
         """The row that a volume is provisioned for already, NOWHERE if its node is gone, None if there is no such row."""
         if claim.selected_node:
             return self._state.table.rows.get(claim.selected_node, NOWHERE)
         others = [(str(k), row) for k, (row, volume) in self._assumed.get(_path(claim), {}).items() if k != key and not volume]
         return min(others)[1] if others else None
 
-    def _reserved(self, claim: ClaimObserved, key: Key) -> VolumeObserved | None:
+    def _reserved(self, claim: ClaimObserved, key: Who) -> VolumeObserved | None:
         """The volume that this claim gets and no other: chosen by another pod with the same claim, or reserved by its
         claimRef (the smallest, ties by name)."""
         path, volumes = _path(claim), self._state.volumes
@@ -237,7 +238,7 @@ def _path(claim: ClaimObserved) -> str:
     return f"{claim.namespace}/{claim.name}"
 
 
-def _drop(index: dict, key: str, member: Key) -> None:
+def _drop(index: dict, key: str, member: Who) -> None:
     """Nothing happens where it is not: a log may say that two claims get one volume."""
     inner = index.get(key, {})
     inner.pop(member, None)

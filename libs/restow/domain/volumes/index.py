@@ -16,10 +16,11 @@ import numpy as np
 from restow.contracts.events import ClaimObserved, PodObserved
 from restow.contracts.ids import Millis, NodeName
 from restow.contracts.values import ClaimChoice, Disk
+from restow.domain.occupants import Who, everybody
 from restow.domain.state import ClusterState
 from restow.domain.volumes.binding import Binding
 from restow.domain.volumes.nodes import Nodes
-from restow.domain.volumes.occupants import Key, Occupant, claims_of, clash, is_bound, occupant
+from restow.domain.volumes.occupants import Occupant, claims_of, clash, is_bound, occupant
 from restow.domain.volumes.usage import Usage
 from restow.domain.volumes.zones import zone_conflicts
 
@@ -123,18 +124,18 @@ class Volumes:
 
     # -- occupants ---------------------------------------------------------------------------------------------------
 
-    def add(self, uid: Key, row: int, pod: PodObserved, choices: tuple[ClaimChoice, ...] = ()) -> None:
+    def add(self, uid: Who, row: int, pod: PodObserved, choices: tuple[ClaimChoice, ...] = ()) -> None:
         """A pod is on this row, as far as this session goes; anew where `remove` has taken it away."""
         disks = self._state.shapes[pod.shape].disks
         self._tentative[uid] = None
         self._set(uid, Occupant(row, claims_of(pod), disks, choices) if pod.claims or disks else None)
 
-    def remove(self, uid: Key) -> None:
+    def remove(self, uid: Who) -> None:
         """An occupant is gone, as far as this session goes: one that `add` named, or a victim."""
         self._tentative[uid] = None
         self._set(uid, None)
 
-    def restore(self, uid: Key) -> None:
+    def restore(self, uid: Who) -> None:
         """An occupant is again what the state says."""
         self._set(uid, occupant(self._state, uid))
 
@@ -144,7 +145,7 @@ class Volumes:
             self._set(key, occupant(self._state, key))
         self._tentative.clear()
 
-    def _set(self, key: Key, new: Occupant | None) -> None:
+    def _set(self, key: Who, new: Occupant | None) -> None:
         old = self._at.get(key)
         if old == new:
             return
@@ -153,7 +154,7 @@ class Volumes:
         if new is not None:
             self._enter(key, new)
 
-    def _enter(self, key: Key, who: Occupant) -> None:
+    def _enter(self, key: Who, who: Occupant) -> None:
         self._at[key] = who
         for path in who.claims:
             self._usage.enter(path, key, who.row)
@@ -163,7 +164,7 @@ class Volumes:
             users[key] = (who.row, disk.read_only and users.get(key, (0, True))[1])
         self._binding.assume(key, who)
 
-    def _leave(self, key: Key, who: Occupant) -> None:
+    def _leave(self, key: Who, who: Occupant) -> None:
         del self._at[key]
         for path in who.claims:
             self._usage.leave(path, key)
@@ -180,18 +181,15 @@ class Volumes:
         self._nodes = Nodes()
         self._usage = Usage(state)
         self._binding = Binding(state, self._nodes)
-        self._at: dict[Key, Occupant] = {}
-        self._disks: dict[tuple[str, str], dict[Key, tuple[int, bool]]] = {}
-        self._tentative: dict[Key, None] = {}
+        self._at: dict[Who, Occupant] = {}
+        self._disks: dict[tuple[str, str], dict[Who, tuple[int, bool]]] = {}
+        self._tentative: dict[Who, None] = {}
         self._objects, self._moved = state.objects.position, state.moved.position
         self._refresh_rows()
         for name in state.volumes:
             self._binding.observe(name)
-        for pod in state.charges:
-            self._set(pod, occupant(state, pod))
-        for held in state.held_on.values():
-            for place in held:
-                self._set(place, occupant(state, place))
+        for who in everybody(state):
+            self._set(who, occupant(state, who))
 
     def _refresh(self) -> None:
         state = self._state

@@ -3,12 +3,11 @@
 import msgspec
 
 from restow.contracts.events import ClaimObserved, PodObserved
-from restow.contracts.ids import PodUid, ReservationUid, SlotName
+from restow.contracts.ids import ReservationUid, SlotName
 from restow.contracts.values import ClaimChoice, Disk
+from restow.domain.occupants import Who, held_place
 from restow.domain.state import ClusterState
 
-Key = PodUid | tuple[ReservationUid, SlotName]
-"""A pod, or the place of a hold."""
 AWS = "awsElasticBlockStore"
 """The one kind of disk that conflicts also where everybody only reads it."""
 
@@ -32,10 +31,10 @@ def is_bound(claim: ClaimObserved) -> bool:
     return bool(claim.volume) and claim.bound
 
 
-def occupant(state: ClusterState, key: Key) -> Occupant | None:
+def occupant(state: ClusterState, key: Who) -> Occupant | None:
     """What the state says of it; None where it holds no node, or uses neither claims nor disks."""
     if isinstance(key, tuple):
-        return _of_hold(state, *key)
+        return _of_hold(state, key)
     charge = state.charges.get(key)
     if charge is None:
         return None
@@ -48,9 +47,9 @@ def occupant(state: ClusterState, key: Key) -> Occupant | None:
     return Occupant(state.table.rows[charge.node], claims_of(pod), disks, choices)
 
 
-def _of_hold(state: ClusterState, reservation: ReservationUid, name: SlotName) -> Occupant | None:
-    slot = state.slots.get(reservation, {}).get(name)
-    if slot is None or (reservation, name) not in state.held_on.get(slot.node, ()):
+def _of_hold(state: ClusterState, place: tuple[ReservationUid, SlotName]) -> Occupant | None:
+    slot = held_place(state, place)
+    if slot is None:
         return None
     disks = state.shapes[slot.shape].disks
     return Occupant(state.table.rows[slot.node], disks=disks) if disks else None

@@ -4,9 +4,9 @@ it is in use: what it counted as is remembered, so that exactly that is taken ba
 import msgspec
 import numpy as np
 
+from restow.domain.occupants import Who
 from restow.domain.state import ClusterState
 from restow.domain.volumes.attached import Attached, Volume
-from restow.domain.volumes.occupants import Key
 
 
 class Counted(msgspec.Struct, frozen=True):
@@ -23,15 +23,15 @@ class Usage:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._attached = Attached()
-        self._users: dict[str, dict[Key, int]] = {}
+        self._users: dict[str, dict[Who, int]] = {}
         self._counted: dict[str, Counted] = {}
         self._naming: dict[str, dict[str, None]] = {}
 
-    def users(self, claim: str) -> dict[Key, int]:
+    def users(self, claim: str) -> dict[Who, int]:
         """Who uses it, and on which row."""
         return self._users.get(claim, {})
 
-    def enter(self, claim: str, key: Key, row: int) -> None:
+    def enter(self, claim: str, key: Who, row: int) -> None:
         users = self._users.get(claim)
         if users is None:
             users = self._users[claim] = {}
@@ -39,7 +39,7 @@ class Usage:
         users[key] = row
         self._change(self._counted[claim], row, 1)
 
-    def leave(self, claim: str, key: Key) -> None:
+    def leave(self, claim: str, key: Who) -> None:
         users = self._users[claim]
         counted = self._counted[claim]
         self._change(counted, users.pop(key), -1)
