@@ -182,22 +182,22 @@ def static_reasons(state: ClusterState, shape_id: ShapeId) -> list[str]:
     return _static(state, shape_id).reasons
 
 
-def _only(state: ClusterState, name: NodeName) -> np.ndarray:
-    only = np.zeros(len(state.table.names), bool)
+def only(state: ClusterState, name: NodeName) -> np.ndarray:
+    """`(nodes,) bool`: the row of this node, none where it does not exist."""
+    mask = np.zeros(len(state.table.names), bool)
     row = state.table.rows.get(name)
     if row is not None:
-        only[row] = True
-    return only
+        mask[row] = True
+    return mask
 
 
 def room_reasons(state: ClusterState, v: Vector) -> list[tuple[str, np.ndarray]]:
     """Per resource that is short somewhere: the reason's text and the `(nodes,) bool` rows where it is."""
-    by_column = {c: r for r, c in state.table.columns.items()}
     short: list[tuple[str, np.ndarray]] = []
     whole: np.ndarray | None = None
     for column, amount in zip(v.columns.tolist(), v.amounts.tolist(), strict=True):
         lacking = state.table.free[:, column] < amount
-        name = by_column[column]
+        name = state.table.resources[column]
         if name == GPU_MILLI:
             whole = lacking
             continue
@@ -228,7 +228,7 @@ def reasons(
     kept = _static(state, shape_id)
     counts: Counter[str] = Counter()
     alive = state.table.alive
-    looked_at = alive if not pinned else alive & _only(state, pinned)
+    looked_at = alive if not pinned else alive & only(state, pinned)
     if elsewhere := int((alive & ~looked_at).sum()):
         counts[PINNED] = elsewhere
     for row in np.flatnonzero(looked_at & ~kept.mask):

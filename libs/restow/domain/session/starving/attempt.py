@@ -11,7 +11,7 @@ import numpy as np
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
-from restow.domain.predicates import static_mask
+from restow.domain.predicates import only, static_mask
 from restow.domain.session.requests import is_best_effort
 from restow.domain.session.run import Kind, Session
 from restow.domain.session.starving.members import Members
@@ -193,7 +193,7 @@ def possible(session: Session, pod: e.PodObserved) -> np.ndarray:
     if v.devices is not None:
         mask &= (table.device_counts >= v.devices.count) & (v.devices.milli <= WHOLE)
     if pod.pinned_node:
-        mask &= np.arange(len(mask)) == table.rows.get(pod.pinned_node, -1)
+        mask &= only(state, pod.pinned_node)
     for rule in session.concerned(pod):
         if not isinstance(rule, Reserved):
             for _, failing in getattr(rule, "never", rule.failing)(pod):

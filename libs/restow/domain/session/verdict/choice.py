@@ -3,6 +3,7 @@
 import numpy as np
 
 from restow.contracts.ids import NodeName, PodUid
+from restow.domain.predicates import only
 from restow.domain.session.registry import open_session
 from restow.domain.session.run import Session
 from restow.domain.session.verdict.values import Choice
@@ -35,8 +36,7 @@ def _scores(session: Session, uid: PodUid) -> tuple[np.ndarray, np.ndarray]:
     keys = session.placer.keys(pod.shape)
     fits = keys >= 0
     if pod.pinned_node:
-        only = session.state.table.rows.get(pod.pinned_node)
-        fits &= np.arange(len(fits)) == (-1 if only is None else only)
+        fits &= only(session.state, pod.pinned_node)
     for rule in session.concerned(pod):
         for _, failing in rule.failing(pod):
             fits = fits & ~failing

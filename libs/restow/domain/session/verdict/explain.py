@@ -128,7 +128,7 @@ def job_for(session: Session, pod: e.PodObserved) -> Job:
 
 
 def _nominee(state: ClusterState, nomination: Nomination) -> Nominee:
-    names, held = {column: name for name, column in state.table.columns.items()}, dict(nomination.held)
+    names, held = state.table.resources, dict(nomination.held)
     missing = {names[c]: amount - held.get(c, 0) for c, amount in nomination.wanted if amount > held.get(c, 0)}
     return Nominee(nomination.node, nomination.deadline, missing, nomination.victims)
 

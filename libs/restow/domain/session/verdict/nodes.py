@@ -22,12 +22,10 @@ class Masks:
 
     def __init__(self, session: Session, pod: PodObserved) -> None:
         state = session.state
-        table = state.table
         self.shape = state.shapes[pod.shape]
-        self.looked_at = table.alive.copy()
+        self.looked_at = state.table.alive.copy()
         if pod.pinned_node:
-            only = table.rows.get(pod.pinned_node)
-            self.looked_at &= np.arange(len(self.looked_at)) == (-1 if only is None else only)
+            self.looked_at &= p.only(state, pod.pinned_node)
         self.static = p.static_mask(state, pod.shape)
         self.room = p.room_reasons(state, state.vectors[pod.shape])
         self.rules = [found for rule in session.concerned(pod) for found in rule.failing(pod)]
