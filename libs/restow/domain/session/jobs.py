@@ -91,7 +91,7 @@ def gang(state: ClusterState, group: Group) -> Job:
         priorities.append(state.shapes[pod.shape].priority)
         if state.awaits_placement(uid):
             job.tasks.append(uid)
-        elif _counts(state, uid, live):
+        elif is_ready(state, uid, live):
             job.ready += 1
             job.tell(task_of(pod))
     named = state.priority_classes.get(spec.priority_class)
@@ -107,7 +107,7 @@ def missing(state: ClusterState, group: Group, now: Millis) -> Job:
     return job
 
 
-def _counts(state: ClusterState, uid: PodUid, live: e.PodChanged) -> bool:
+def is_ready(state: ClusterState, uid: PodUid, live: e.PodChanged) -> bool:
     """Whether a member is ready in the sense of a gang: it has its place, or has succeeded."""
     if live.phase == "Succeeded":
         return True

@@ -11,8 +11,8 @@ from restow.contracts.events import PodGroupObserved, PodObserved
 from restow.contracts.ids import PodUid, ShapeId
 from restow.domain.accounts import Amounts
 from restow.domain.groups import Group, group_of
-from restow.domain.session.jobs import POD_GROUPS
-from restow.domain.state import OVER, ClusterState
+from restow.domain.session.jobs import POD_GROUPS, is_ready
+from restow.domain.state import ClusterState
 
 _LOW = (1 << 32) - 1
 
@@ -194,8 +194,7 @@ def _part(state: ClusterState, uid: PodUid, pod: PodObserved) -> _Part | None:
         return None
     live, charge = state.live[uid], state.charges.get(uid)
     charged = charge.shape if charge is not None and not charge.releasing else None
-    placed = live.phase not in OVER and not live.deleting and (live.node is not None or uid in state.placed)
-    ready = placed or live.phase == "Succeeded"
+    ready = is_ready(state, uid, live)
     return (group, ready, charged) if ready or charged is not None else None
 
 
