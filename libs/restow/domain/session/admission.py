@@ -3,6 +3,7 @@ say in that, made when a group first asks, and kept through the session."""
 
 from collections.abc import Iterable, Mapping
 
+from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.session.jobs import Job
 from restow.domain.session.run import Session
 from restow.domain.session.sums import inqueue, ledger, still_to_come
@@ -54,7 +55,7 @@ class Admission:
         if self._queues is None:
             self._queues = {}
             for group, amounts in inqueue(self._session.state).items():
-                self._add(self._queues, self._session.state.pod_groups[group].queue or "default", amounts)
+                self._add(self._queues, self._session.state.pod_groups[group].queue or DEFAULT_QUEUE, amounts)
         return self._queues
 
     def _add(self, sums: dict[str, Promised], queue: str, amounts: Mapping[str, int]) -> None:

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
 from restow.domain.groups import task_of
-from restow.domain.session import queues
-from restow.domain.session.framework import Refusal
 from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.requests import is_best_effort
 from restow.domain.session.run import Session
@@ -78,14 +76,7 @@ class Members:
     def valid(self) -> bool:
         """Whether its queue takes it and it can be complete at all; `allocate` says what is wrong with it."""
         job = self.job
-        if (job.group is not None and job.spec is None) or queues.refused(self._session.state, job.queue) is not None:
-            return False
-        for function in self._session.extensions.at("jobValid"):
-            try:
-                function(job)
-            except Refusal:
-                return False
-        return True
+        return (job.group is None or job.spec is not None) and self._session.refusal(job) is None
 
     def may_run(self) -> bool:
         """Whether it waits for nodes: it is valid, let in, and its queue has quota."""
