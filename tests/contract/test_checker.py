@@ -49,12 +49,21 @@ STORY = [
 ]
 
 
-def judged(events):
-    judge = Judge()
-    for seq, event in enumerate(events, 1):
-        judge.commit(seq, event["type"].partition(".")[0], seq - 1, [event])
+def commits(*several, **judge):
+    """Each a list of events that share a commit."""
+    judge = Judge(**judge)
+    for seq, events in enumerate(several, 1):
+        judge.commit(seq, events[0]["type"].partition(".")[0], seq - 1, list(events))
     judge.end()
     return judge.report
+
+
+def each(events):
+    return [[event] for event in events]
+
+
+def judged(events):
+    return commits(*each(events))
 
 
 def without(*events):
@@ -153,23 +162,10 @@ def reserved(uid, node="a"):
     return {"type": "session.task_reserved", "pod": uid, "node": node}
 
 
-def commits(*several, **judge):
-    """Each a list of events that share a commit."""
-    judge = Judge(**judge)
-    for seq, events in enumerate(several, 1):
-        judge.commit(seq, events[0]["type"].partition(".")[0], seq - 1, list(events))
-    judge.end()
-    return judge.report
-
-
 FULL = [*CLUSTER, small("v1"), on("v1"), runs("v1"), small("v2"), on("v2"), runs("v2"), small("p")]
 CLAIM = [preempted("v1", "p"), nominated("p", "v1")]
 GOING = [runs("v1", deleting=1), gone("v1")]
 QUEUED = {"scheduling.volcano.sh/queue-name": "q"}
-
-
-def each(events):
-    return [[event] for event in events]
 
 
 def test_a_whole_story_of_preemption_is_fine():
