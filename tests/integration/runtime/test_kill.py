@@ -162,15 +162,22 @@ async def _over(made):
     return state.get("migrations", 0) > 0 and not state["active_migrations"]
 
 
-async def _events(made):
+async def _commits(made):
+    """(sequence, family, holder, events) of the whole log."""
     log = await connect(made.broker.url, "default")
     found, tail = [], await log.tail()
     async for batch in log.read(1):
-        found += [event for record in batch for decision in decode(record.body) for event in decision.events]
+        for record in batch:
+            events = [event for decision in decode(record.body) for event in decision.events]
+            found.append((record.seq, record.family, record.envelope.source, events))
         if batch[-1].seq >= tail:
             break
     await log.close()
     return found
+
+
+async def _events(made):
+    return [event for *_, events in await _commits(made) for event in events]
 
 
 @pytest.mark.slow

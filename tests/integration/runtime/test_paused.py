@@ -9,8 +9,6 @@ from contextlib import asynccontextmanager
 import pytest
 
 from restow.contracts import events as e
-from restow.contracts.codec import decode
-from restow.eventlog.jetstream import connect
 
 from . import test_kill as base
 
@@ -28,20 +26,6 @@ def without_leases(monkeypatch):
 @pytest.fixture(autouse=True)
 def short_deadlines(monkeypatch):
     monkeypatch.setitem(base.POLICY, "restow", {"concurrent": 4, "evictDeadline": "1s", "holdDeadline": "20s", "landDeadline": "60s"})
-
-
-async def commits(made):
-    """(sequence, family, holder, events) of the whole log."""
-    log = await connect(made.broker.url, "default")
-    found, tail = [], await log.tail()
-    async for batch in log.read(1):
-        for record in batch:
-            events = [event for decision in decode(record.body) for event in decision.events]
-            found.append((record.seq, record.family, record.envelope.source, events))
-        if batch[-1].seq >= tail:
-            break
-    await log.close()
-    return found
 
 
 @asynccontextmanager
@@ -95,7 +79,7 @@ async def test_a_paused_leader_that_wakes_up_exits_and_has_decided_nothing(tmp_p
             before = await made.running()
             await wake(first)
         assert await made.running() == before
-        log = await commits(made)
+        log = await base._commits(made)
         leaders = [(seq, source) for seq, family, source, events in log for x in events if family == FAMILY[name] and isinstance(x, e.LED[family])]
         (_, old), (since, new) = leaders
         assert old != new
@@ -130,13 +114,13 @@ async def test_an_eviction_that_a_paused_descheduler_had_sent_does_nothing_after
             await made.until("the late evictions were answered", lambda: _reached(lambda: late.done, 4))
             await wake(first)
         assert await made.running() == before
-        log = await commits(made)
+        log = await base._commits(made)
         ends = ended(log)
         assert {type(x) for x in ends} == {e.MigrationFailed}
         # The marks forbid only those evictions: the same pods move when they are asked for again.
         assert (await made.ask("descheduler", "/defragment", "POST"))[0] == 200
         await made.until("the migrations end", lambda: base._over(made))
-        ends = ended((await commits(made))[len(log):])
+        ends = ended((await base._commits(made))[len(log):])
         assert ends
         assert {type(x) for x in ends} == {e.Landed}
 
