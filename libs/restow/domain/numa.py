@@ -125,7 +125,7 @@ class Numa:
         if looked_at.size:
             codes[looked_at] = 0
             rows = looked_at[[row in self._single for row in looked_at.tolist()]]
-            wanted = demands(self._state.shapes[shape])
+            wanted = self._wants(shape)
             whole = self._whole[rows]
             codes[rows[~whole]] = self._by_container(rows[~whole], wanted)
             codes[rows[whole]] = np.where(self._fitting(self._free[rows[whole]], wanted.pod).any(axis=1), 0, 3)
@@ -227,6 +227,7 @@ class Numa:
         self._tentative: dict[Who, None] = {}
         self._single: dict[int, NumaObserved] = {}
         self._stale: set[int] = set()
+        self._demands: dict[ShapeId, Demands] = {}
         self._changed: Changes[int] = Changes()
         self._known: dict[ShapeId, tuple[np.ndarray, int]] = {}
         self._columns: dict[str, int] = {"": 0}
@@ -291,10 +292,17 @@ class Numa:
         whole = fact.scope == SCOPE_POD
         occupants = self._on.get(row, {})
         for key in sorted(occupants, key=self._turn):
-            wanted = demands(self._state.shapes[occupants[key]])
+            wanted = self._wants(occupants[key])
             for amounts in (wanted.pod,) if whole else wanted.lasting:
                 _take(free, amounts)
         return free
+
+    def _wants(self, shape: ShapeId) -> Demands:
+        """Worked out once a shape: the occupants of a row are gone through whenever one of them comes or goes."""
+        found = self._demands.get(shape)
+        if found is None:
+            found = self._demands[shape] = demands(self._state.shapes[shape])
+        return found
 
     def _turn(self, key: Who) -> tuple[int, str]:
         """In the order in which the log saw them; the places of a Reservation by name."""
