@@ -316,7 +316,7 @@ class Puppet:
             self._expect(await self._api.call("POST", path, _revision(found, digest)))
             return False
         await self._scale(path, new, replicas)
-        ready = [pod for pod in self._seen[PODS].values() if _controller(pod) == new["metadata"]["uid"] and _is_ready(pod)]
+        ready = [pod for pod in self._seen[PODS].values() if _controller(pod) == new["metadata"]["uid"] and is_ready(pod)]
         if len(ready) >= replicas:
             for old in owned:
                 if old is not new:
@@ -348,7 +348,8 @@ def _revision(deployment: Obj, digest: str) -> Obj:
     }  # fmt: skip
 
 
-def _is_ready(pod: Obj) -> bool:
+def is_ready(pod: Obj) -> bool:
+    """Running, ready, and not on its way out."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return not pod["metadata"].get("deletionTimestamp") and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 

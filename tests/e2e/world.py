@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 import yaml
-from e2e.puppet import NOT_READY, PREFIX
+from e2e.puppet import NOT_READY, PREFIX, is_ready
 from e2e.stack import Running, environment
 from kubesim.conformance.harness import MERGE, Answer, Api, unique
 
@@ -322,9 +322,12 @@ class World:
 
     async def open(self) -> None:
         await self.api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": self.ns}})
-        # Where ServiceAccounts are admitted, pods need this one, and a controller would make it only later.
+        await self.account(self.ns)
+
+    async def account(self, ns: str) -> None:
+        """Where ServiceAccounts are admitted, pods need this one, and a controller would make it only later."""
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-        answer = await self.api.call("POST", f"/api/v1/namespaces/{self.ns}/serviceaccounts", account)
+        answer = await self.api.call("POST", f"/api/v1/namespaces/{ns}/serviceaccounts", account)
         assert answer.status < 300 or answer.status in (404, 409), answer.body
 
     async def close(self) -> None:
@@ -356,12 +359,6 @@ class World:
             return self.stack.kind == "cluster" or (rows["nodes"] == 0 and rows["active_migrations"] == 0 and rows["holds"] == 0)
 
         await self.until("the log has seen that everything is gone", forgotten)
-
-
-def is_ready(pod: Obj) -> bool:
-    """Running, ready, and not on its way out."""
-    conditions = pod.get("status", {}).get("conditions") or ()
-    return not pod["metadata"].get("deletionTimestamp") and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def node_of(pod: Obj) -> str:
