@@ -23,6 +23,14 @@ def millis(text: str) -> Millis:
     return of(datetime.fromisoformat(text))
 
 
+def stamped(text: str) -> Millis:
+    """The time of an envelope, which names its zone. Raises ValueError."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone; RFC 3339 asks for one")
+    return of(moment)
+
+
 def of(moment: datetime) -> Millis:
     """A moment in milliseconds; one without a zone is UTC."""
     return Millis(round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))

@@ -46,7 +46,7 @@ def _add(cluster: Cluster, body: Any) -> None:
     for rule in rules if isinstance(rules, list) else [rules]:
         if not isinstance(rule, dict) or "action" not in rule:
             raise bad_request("a fault is an object with an action")
-        fields = {key: value for key, value in rule.items() if key not in ("seen", "hits")}
+        fields = {key: value for key, value in rule.items() if key not in ("seen", "hits", "done")}
         cluster.faults.add(fields.pop("action"), **fields)
 
 

@@ -105,7 +105,7 @@ class Follower:
         envelope = record.envelope
         try:
             decisions = decode(record.body)
-            at = times.millis(envelope.time)
+            at = times.stamped(envelope.time)
         except (CodecError, ValueError) as error:
             raise CorruptCommit(
                 f"commit {record.seq} of family {record.family!r} (id {envelope.id}, from {envelope.source}) cannot be "

@@ -257,6 +257,18 @@ async def test_a_corrupt_commit_stops_the_service_with_a_clear_message():
             await soon(rig.tasks[0])
 
 
+async def test_a_commit_whose_time_names_no_zone_is_corrupt_too():
+    log = memory()
+    async with running(log) as rig:
+        from restow.contracts.codec import Decision, encode
+        from restow.contracts.envelope import Envelope
+
+        body = encode([Decision(c.Observe("nodes", "list"), ())])
+        await log.append("cluster", body, Envelope("x", "/t", "2026-01-01T00:00:00.000", 0, "cluster@1"), expected_last=0)
+        with pytest.raises(CorruptCommit, match="has no time zone"):
+            await soon(rig.tasks[0])
+
+
 async def test_after_the_whole_family_was_truncated_away_it_goes_on():
     log = memory()
     async with running(log) as rig:
