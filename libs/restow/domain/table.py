@@ -56,6 +56,12 @@ def vector_of(items: Iterable[tuple[int, int]]) -> Vector:
     return Vector(np.array([c for c, _ in pairs], np.int64), np.array([a for _, a in pairs], np.int64), None)
 
 
+def less(wanted: Iterable[tuple[int, int]], held: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What is missing of the wanted amounts, by column, where these are held."""
+    there = dict(held)
+    return [(c, amount - there.get(c, 0)) for c, amount in wanted if amount > there.get(c, 0)]
+
+
 def _filled(shape: tuple[int, int], value: int) -> np.ndarray:
     return np.full(shape, value, np.int64, order="F")
 

@@ -9,8 +9,8 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
 from restow.contracts.events import PodObserved
-from restow.contracts.ids import PodUid, ReservationUid, SlotName
 from restow.contracts.values import ClaimChoice
+from restow.domain.occupants import Who
 
 POINTS = {
     "jobOrder": "enableJobOrder",
@@ -39,10 +39,6 @@ POINTS = {
 """Extension point → the switch that turns a plugin off there; events have none. At `jobValid` lone pods without annotations
 that are in the same queue are told apart by nothing. `charged` hears (queue, amounts by column, sign)
 whatever changes what a queue uses; what is said at `queueOrder` must not fall when a queue is charged (`turns.py`)."""
-
-
-Who = PodUid | tuple[ReservationUid, SlotName]
-"""An occupant of a node: a pod, or a place that is held."""
 
 
 class Filter(Protocol):

@@ -116,9 +116,10 @@ class Offers:
         self._now[uid, name] = replace(self._slot(uid, name), phase=SlotPhase.PENDING)
         self._places.pop(uid, None)
 
-    def held_again(self, uid: ReservationUid, name: SlotName) -> None:
-        self._now[uid, name] = replace(self._slot(uid, name), phase=SlotPhase.HELD)
+    def held_again(self, uid: ReservationUid, name: SlotName) -> Slot:
+        slot = self._now[uid, name] = replace(self._slot(uid, name), phase=SlotPhase.HELD)
         self._reopen(uid)
+        return slot
 
     def _slot(self, uid: ReservationUid, name: SlotName) -> Slot:
         return self._now.get((uid, name)) or self._state.slots[uid][name]

@@ -20,7 +20,7 @@ from restow.domain.session.handover import Offers
 from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.placer import Placer
 from restow.domain.state import ClusterState
-from restow.domain.table import vector_of
+from restow.domain.table import less, vector_of
 
 Kind = Hashable
 """What pods have in common that every rule treats alike: they fit on the same nodes."""
@@ -248,10 +248,7 @@ class Session:
         self.unplace(job, pod)
         slot = self.offers.give_back(handed)
         row = self.state.table.rows[slot.node]
-        self.board.take(row, self.state.vectors[slot.shape], slot.devices)
-        self.charge_queue(slot.queue, slot.shape, 1)
-        for rule in self.extensions.filters:
-            rule.restored((handed.reservation, handed.slot))
+        self.reoccupy(row, (handed.reservation, handed.slot), slot)
 
     def vacate(self, row: int, hold: tuple[ReservationUid, SlotName], slot: Slot) -> None:
         """A hold that the state has charged does not count any more."""
@@ -260,11 +257,17 @@ class Session:
         for rule in self.extensions.filters:
             rule.vacated(hold)
 
+    def reoccupy(self, row: int, hold: tuple[ReservationUid, SlotName], slot: Slot) -> None:
+        """Undo `vacate`."""
+        self.board.take(row, self.state.vectors[slot.shape], slot.devices)
+        self.charge_queue(slot.queue, slot.shape, 1)
+        for rule in self.extensions.filters:
+            rule.restored(hold)
+
     def _leave_the_rest(self, row: int, pod: e.PodObserved, slot: Slot) -> None:
         """What a smaller pod leaves of a hold goes to those who are nominated on its node, not to this session."""
         state = self.state
-        asked = dict(state.vectors[pod.shape].items)
-        rest = [(c, a - asked.get(c, 0)) for c, a in state.vectors[slot.shape].items if a > asked.get(c, 0)]
+        rest = less(state.vectors[slot.shape].items, state.vectors[pod.shape].items)
         taken = set(self.placements[pod.pod].devices)
         self.board.take(row, vector_of(rest), [d for d in slot.devices if d not in taken])
 

@@ -9,7 +9,7 @@ from restow.domain.session.jobs import Job
 from restow.domain.session.preemption import coming
 from restow.domain.session.preemption.victims import Choice, Unit
 from restow.domain.session.run import Session
-from restow.domain.table import vector_of
+from restow.domain.table import less, vector_of
 
 PATIENCE = 90_000
 """Milliseconds that freed capacity is held for a pod: three times the usual grace period. Longer ones are no facts of the
@@ -40,7 +40,7 @@ class Claim:
         for unit in choice.victims:
             self._evict(pod, row, unit)
         now, devices = self._free_now(pod, choice)
-        missing = coming.less(state.vectors[pod.shape].items, now)
+        missing = less(state.vectors[pod.shape].items, now)
         session.board.take(row, vector_of(now), devices)
         self._coming.add(row, missing, [d for d in choice.fit.devices if d not in devices], -1)
         self._coming.touched.append(row)
@@ -89,7 +89,7 @@ class Claim:
                 rule.removed(pod, row)
             session.charge_queue(self._job.queue, pod.shape, -1)
             self._coming.touched.append(row)
-            missing = coming.less(state.vectors[pod.shape].items, now)
+            missing = less(state.vectors[pod.shape].items, now)
             self._coming.add(row, missing, [d for d in choice.fit.devices if d not in devices], 1)
             session.board.give(row, vector_of(now), devices)
             for unit in reversed(choice.victims):
@@ -106,11 +106,7 @@ class Claim:
             session.charge_queue(unit.queue, unit.shape, 1)
             del session.victims[uid]
         else:
-            session.offers.held_again(*unit.who)
-            session.board.take(row, state.vectors[unit.shape], unit.devices)
-            session.charge_queue(unit.queue, unit.shape, 1)
-            for rule in session.extensions.filters:
-                rule.restored(unit.who)
+            session.reoccupy(row, unit.who, session.offers.held_again(*unit.who))
 
     def commit(self) -> None:
         session = self._session

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from restow.contracts.ids import PodUid
 from restow.contracts.values import DeviceShare
 from restow.domain.session.run import Session
+from restow.domain.table import less
 
 Items = Iterable[tuple[int, int]]
 
@@ -73,12 +74,6 @@ class Coming:
                 for d in charge.devices if charge.releasing else ():
                     devices[d.index] = devices.get(d.index, 0) + d.milli
         return amounts, devices
-
-
-def less(wanted: Items, held: Items) -> list[tuple[int, int]]:
-    """What is missing of the wanted amounts, by column, where these are held."""
-    there = dict(held)
-    return [(c, amount - there.get(c, 0)) for c, amount in wanted if amount > there.get(c, 0)]
 
 
 def of(session: Session) -> Coming:

@@ -17,8 +17,9 @@ import numpy as np
 from restow.contracts import events as e
 from restow.contracts.ids import NodeName, PodUid, ReservationUid, ShapeId, SlotName
 from restow.contracts.values import DeviceShare
+from restow.domain.occupants import Who
 from restow.domain.predicates import static_mask
-from restow.domain.session.framework import Filter, Who
+from restow.domain.session.framework import Filter
 from restow.domain.session.handover import is_migration_hold
 from restow.domain.session.jobs import Job
 from restow.domain.session.preemption import coming

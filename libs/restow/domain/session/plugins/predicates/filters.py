@@ -7,8 +7,8 @@ from typing import Any
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.domain.numa import EmptyNuma, Numa
+from restow.domain.occupants import Who
 from restow.domain.predicates import AND
-from restow.domain.session.framework import Who
 from restow.domain.state import ClusterState
 from restow.domain.topology import Subject, Topology
 from restow.domain.volumes import LIMIT, NO_VOLUME, NODE_AFFINITY, ZONE, Volumes

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from restow.contracts.events import PodObserved
+from restow.domain.occupants import Who
 from restow.domain.quantity import CPU
 from restow.domain.resources import GPU_UNIT, MEMORY, canonical_resource
 from restow.domain.session.args import thousandths
-from restow.domain.session.framework import Who
 from restow.domain.session.plugins.predicates.args import Args
 from restow.domain.state import ClusterState
 
