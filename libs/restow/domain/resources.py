@@ -54,6 +54,16 @@ def shown(resource: str, how_much: int) -> str:
     return f"{title(resource)} {amount(resource, how_much)}"
 
 
+def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
+    """Amounts as the status of an object has them, without zeros and in `ordered` order: quantities as Kubernetes writes them,
+    GPUs in thousandths by a name that users know."""
+    return {
+        ALIBABA_GPU_MILLI if name == GPU_MILLI else name: format_resource(name, amounts[name])
+        for name in ordered(amounts)
+        if amounts[name]
+    }
+
+
 class DeviceError(ValueError):
     """A demand for GPUs that no device can serve. Says name, value and what is allowed."""
 

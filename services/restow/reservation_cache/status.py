@@ -7,7 +7,6 @@ from typing import Any
 from restow.contracts.ids import ReservationUid, ShapeId
 from restow.contracts.times import seconds
 from restow.domain import resources as r
-from restow.domain.quantity import format_resource
 from restow.domain.records import PhaseSince, ReservationPhase, Slot, SlotPhase
 from restow.domain.state import ClusterState
 
@@ -78,8 +77,5 @@ def _sum(state: ClusterState, shapes: Iterable[ShapeId]) -> dict[str, str]:
     total: Counter[str] = Counter()
     for id in shapes:
         total.update(state.shapes[id].requests)
-    return {_shown_name(name): format_resource(name, total[name]) for name in r.ordered(total) if name != r.PODS and total[name]}
-
-
-def _shown_name(name: str) -> str:
-    return r.ALIBABA_GPU_MILLI if name == r.GPU_MILLI else name
+    del total[r.PODS]
+    return r.quantities(total)

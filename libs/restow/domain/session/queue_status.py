@@ -12,7 +12,6 @@ import msgspec
 from restow.domain import resources as r
 from restow.domain.accounts import DEFAULT_QUEUE, Amounts, charge
 from restow.domain.groups import Group
-from restow.domain.quantity import format_resource
 from restow.domain.session.podgroup_status import phase_of
 from restow.domain.state import ClusterState
 
@@ -80,7 +79,7 @@ def status(state: ClusterState, queue: str, counted: Tally) -> QueueStatus:
         running=counts["Running"],
         unknown=counts["Unknown"],
         completed=counts["Completed"],
-        allocated=quantities(state, used(state, queue)),
+        allocated=r.quantities({state.table.resources[column]: amount for column, amount in used(state, queue).items()}),
     )
 
 
@@ -100,14 +99,3 @@ def above(state: ClusterState, queue: str) -> Iterator[str]:
         queue = known.parent
         seen.add(queue)
         yield queue
-
-
-def quantities(state: ClusterState, amounts: Amounts) -> dict[str, str]:
-    """By name of the resource, as Kubernetes writes them."""
-    names = state.table.resources
-    by_name = {names[column]: amount for column, amount in amounts.items() if amount}
-    return {_shown(name): format_resource(name, by_name[name]) for name in r.ordered(by_name)}
-
-
-def _shown(name: str) -> str:
-    return r.ALIBABA_GPU_MILLI if name == r.GPU_MILLI else name
