@@ -7,6 +7,10 @@ import pytest
 import yaml
 from deploy.manifests import DEPLOY, ROOT, SERVICES, build, containers, env, named, of_kind
 
+from restow.descheduler import policy as policies
+from restow.runtime.settings import Settings
+from restow.scheduler_session import conf
+
 FOLDERS = ("base", "overlays/dev", "overlays/production")
 WORKLOADS = ("Deployment", "StatefulSet")
 SCHEDULERS = {DEPLOY / "base" / "config" / "volcano-scheduler.conf", DEPLOY / "compose" / "volcano-scheduler.conf"}
@@ -16,8 +20,7 @@ MADE_BY_HAND = {"restow-nats"}
 
 def known_env() -> set[str]:
     """What a service reads from its environment."""
-    settings = pytest.importorskip("restow.runtime.settings")
-    return {f"RESTOW_{name.upper()}" for name in settings.Settings.__struct_fields__}
+    return {f"RESTOW_{name.upper()}" for name in Settings.__struct_fields__}
 
 
 def users() -> set[str]:
@@ -230,7 +233,6 @@ def configuration(name: str):
 
 
 def test_the_descheduler_takes_its_policy():
-    read = pytest.importorskip("restow.descheduler.policy").read
     policy = configuration("descheduler-policy.yaml")
     (profile,) = policy["profiles"]
     (plugin,) = profile["pluginConfig"]
@@ -243,7 +245,7 @@ def test_the_descheduler_takes_its_policy():
         "evictableNamespaces",
         "coolDownTime",
     }
-    config = read(policy)
+    config = policies.read(policy)
     args = config.defragmentation
     assert args.resourceType == "nvidia.com/gpu"
     low, defragment, protection = (
@@ -255,9 +257,8 @@ def test_the_descheduler_takes_its_policy():
 
 
 def test_the_session_takes_its_configuration():
-    read = pytest.importorskip("restow.scheduler_session.conf").read
     for path in SCHEDULERS:
-        config = read(yaml.safe_load(path.read_text()))
+        config = conf.read(yaml.safe_load(path.read_text()))
         plugins = {plugin.name: plugin for tier in config.tiers for plugin in tier}
         assert plugins["binpack"].arguments["binpack.weight"] == 10
         assert plugins["nodeorder"].arguments["leastrequested.weight"] == 0
