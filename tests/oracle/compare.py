@@ -4,7 +4,6 @@ same counts of reasons."""
 import copy
 from collections.abc import Iterable
 
-from oracle.filters import reason_counts
 from oracle.schedule import Placement, Result, Rules, run
 from oracle.world import World
 from restow.contracts import events as e
@@ -20,31 +19,29 @@ def left_over(events: Iterable[e.Event]) -> set[str]:
     return {pod for x in events if isinstance(x, e.Unfit | e.Withheld) for pod in x.pods}
 
 
-def differences(facts: Iterable[e.Event], events: list[e.Event], rules: Rules, moment: str = "first") -> list[str]:
+def differences(facts: Iterable[e.Event], events: list[e.Event], rules: Rules) -> list[str]:
     """What is not equal, in words; nothing where the session is right.
 
-    `facts` are the whole world before the session, `events` what it decided. `moment`: whose counts an Unfit carries, those
-    of the `first` pod of its list as the oracle tried it, or those at the `end` of the session."""
-    return differences_from(World.of(facts), events, rules, moment)
+    `facts` are the whole world before the session, `events` what it decided. An Unfit carries the counts of the first pod of
+    its list, as the oracle tried it."""
+    return differences_from(World.of(facts), events, rules)
 
 
-def differences_from(world: World, events: list[e.Event], rules: Rules, moment: str = "first") -> list[str]:
+def differences_from(world: World, events: list[e.Event], rules: Rules) -> list[str]:
     after = copy.copy(world)
     after.back_to(world.mark())
     expected = run(after, rules)
     return [
         *different_placements(expected, placements(events)),
         *different_waiting({*expected.unfit, *expected.withheld}, left_over(events)),
-        *different_reasons(after, expected, events, rules, moment),
+        *different_reasons(after, expected, events),
     ]
 
 
-def compare(
-    state: ClusterState, events: list[e.Event], world: World, rules: Rules, moment: str = "first"
-) -> None:
+def compare(state: ClusterState, events: list[e.Event], world: World, rules: Rules) -> None:
     """Fails with all that differs. `world` is as before the session, `events` what it decided, `state` as folded from
     both: its node table must say of every node what the oracle counts."""
-    found = differences_from(world, events, rules, moment)
+    found = differences_from(world, events, rules)
     for event in events:
         world.observe(event)
     found += different_table(state, world)
@@ -84,9 +81,7 @@ def different_waiting(expected: set[str], got: set[str]) -> list[str]:
     ]
 
 
-def different_reasons(
-    world: World, expected: Result, events: list[e.Event], rules: Rules, moment: str
-) -> list[str]:
+def different_reasons(world: World, expected: Result, events: list[e.Event]) -> list[str]:
     """Only for pods that the oracle tried in vain; what else a pod waits for is not about nodes."""
     found = []
     for told in events:
@@ -98,7 +93,7 @@ def different_reasons(
         if not tried:
             found.append(f"{told.pods}: unfit says the session; the oracle says {[expected.withheld.get(p) for p in told.pods]}")
             continue
-        counts = expected.unfit[tried[0]] if moment == "first" else reason_counts(world, world.pods[tried[0]], rules.filters)
+        counts = expected.unfit[tried[0]]
         if counts != told.reasons:
             found.append(f"{told.pods}: oracle {counts}, session {told.reasons}")
     return found
