@@ -17,9 +17,9 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "demo": ("restow.cli.demo.command:demo", "Fragment a cluster, defragment it, prove that nothing was lost."),
     },
     "Look": {
-        "get": ("restow.cli.state:get", "List nodes, pods, reservations or migrations as they are now."),
+        "get": ("restow.cli.state:get", "List nodes, pods, groups, queues, reservations or migrations."),
         "state": ("restow.cli.state:state", "The same, and a summary, at any sequence or time."),
-        "why": ("restow.cli.why:why", "The story of a pod, reservation or migration: causes and verdict."),
+        "why": ("restow.cli.why:why", "The story of a pod, group, reservation or migration, and why."),
     },
     "The log": {
         "log tail": ("", "Show the latest commits, and follow."),
