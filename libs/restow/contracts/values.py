@@ -29,6 +29,34 @@ class DeviceRequest(Value):
     milli: int
 
 
+class CoreRequest(Value):
+    """`count` whole CPUs of its own (a cpuset), for pods of Koordinator's QoS classes LSE and LSR. `policy`: FullPCPUs (whole
+    physical cores), SpreadByPCPUs (one logical CPU of each), or empty for either; with `required` a node that cannot keep to it
+    does not do. `exclusive`: PCPULevel or NUMANodeLevel, not to share that with another exclusive pod."""
+
+    count: int
+    policy: str = ""
+    required: bool = False
+    exclusive: str = ""
+
+
+class Cpu(Value, array_like=True):
+    """One logical CPU of a node: its physical core, socket and NUMA zone."""
+
+    id: int
+    core: int
+    socket: int
+    zone: int
+
+
+class Gpu(Value):
+    """One GPU of a Device object."""
+
+    index: int
+    healthy: bool = True
+    zone: int = -1
+
+
 class Expression(Value):
     """One requirement of a selector. Operators: In, NotIn, Exists, DoesNotExist, and Gt, Lt for nodes."""
 
@@ -140,12 +168,13 @@ class PodShape(Value):
     `requests` are effective: containers, init containers, sidecars and overhead, as the scheduler counts them; `pods`
     is always 1. `spec_digest` identifies the part of the pod spec that `matchPolicy: PodSpec` compares (RULES G-4).
     `volumes` are kinds that scheduling reads, such as `persistentVolumeClaim`. `qos`: Guaranteed or "" (NUMA alignment).
-    `resource_claims` are the names of its claims to dynamically allocated resources.
+    `resource_claims` are the names of its claims to dynamically allocated resources. `cores` are CPUs of its own.
     """
 
     requests: dict[str, int]
     scheduler: str = "default-scheduler"
     devices: DeviceRequest | None = None
+    cores: CoreRequest | None = None
     node_selector: dict[str, str] = {}
     node_affinity: tuple[NodeTerm, ...] | None = None
     node_preferences: tuple[PreferredNodeTerm, ...] = ()
@@ -197,7 +226,7 @@ class ObjectRef(Value):
 
 class ReservationTask(Value):
     """`replicas` equal places of one shape. `preferred_nodes` are soft, in order (seed 000 `reservationNodeNames`);
-    `node` is a hard pin (RULES 004-2)."""
+    `node` is a hard pin (RULES 004-2). `namespace`, `labels` and `claims` (PVC names) are what rules about pods see of it."""
 
     name: str
     replicas: int
@@ -205,15 +234,23 @@ class ReservationTask(Value):
     labels: dict[str, str] = {}
     preferred_nodes: tuple[NodeName, ...] = ()
     node: NodeName = NodeName("")
+    namespace: str = ""
+    claims: tuple[str, ...] = ()
 
 
 MatchPolicy = Literal["PodSpec", "Owner"]
+AllocatePolicy = Literal["Aligned", "Restricted", "Covering"]
+"""What an owner may take that the hold lacks: from the node (Aligned); nothing of the resources that the hold names
+(Restricted); nothing at all (Covering: seed 003, RULES 003-1)."""
 
 
 class ReservationSpec(Value):
     """Both front doors in one form, before validation: what the object says, in canonical units.
 
     `ttl` is in milliseconds, None where absent; `expires` is a time, 0 where absent. `min_available` 0 means "all".
+    `restricted` are the only resources that Restricted is about, all of the hold's where empty. An `unschedulable` one is
+    handed over to nobody but who names or tolerates that, one with `taints` to who tolerates them. With `pre_allocation` a place
+    may be chosen whose room is still in use.
     """
 
     tasks: tuple[ReservationTask, ...] = ()
@@ -225,6 +262,11 @@ class ReservationSpec(Value):
     match_policy: MatchPolicy = "PodSpec"
     allocate_once: bool = False
     scheduler: str = ""
+    allocate_policy: AllocatePolicy = "Aligned"
+    restricted: tuple[str, ...] = ()
+    pre_allocation: bool = False
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
 
 
 class Move(Value):

@@ -30,6 +30,7 @@ from restow.domain.changes import Changes
 from restow.domain.config import GcConfig, MigrationConfig, ReservationConfig, SessionConfig
 from restow.domain.records import (
     Charge,
+    Draw,
     Leader,
     Migration,
     Nomination,
@@ -149,6 +150,16 @@ class Maps:
         self.unfit_slots: dict[ReservationUid, dict[SlotName, None]] = {}
         self.unreviewed: dict[ReservationUid, None] = {}
         self.to_release: dict[tuple[ReservationUid, SlotName], str] = {}
+        self.waiting_on: dict[NodeName, dict[tuple[ReservationUid, SlotName], None]] = {}
+        """Places that wait for room on their node, in the order in which they get it."""
+        self.whole: dict[tuple[ReservationUid, SlotName], None] = {}
+        """Places that wait and hold all of their room now: the session is to say that they are ready."""
+        self.draws: dict[PodUid, Draw] = {}
+        self.drawers: dict[tuple[ReservationUid, SlotName], dict[PodUid, None]] = {}
+        """The pods that have drawn from a place and are there, in order."""
+        self.resizes: dict[tuple[ReservationUid, SlotName], None] = {}
+        """Places that are held in another size than the accepted generation asks for."""
+        self.device_objects: dict[NodeName, e.DeviceObserved] = {}
 
         self.plans: dict[PlanId, Plan] = {}
         self.migrations: dict[MigrationId, Migration] = {}

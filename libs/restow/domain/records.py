@@ -26,6 +26,7 @@ class Charge(Record):
     devices: tuple[DeviceShare, ...]
     releasing: bool
     queue: str = ""
+    cores: tuple[int, ...] = ()
 
 
 class Placement(Record):
@@ -37,24 +38,61 @@ class Placement(Record):
     hold: tuple[ReservationUid, SlotName] | None = None
     at: Millis = Millis(0)
     volumes: tuple[ClaimChoice, ...] = ()
+    cores: tuple[int, ...] = ()
 
 
-class Nomination(Record):
-    """Capacity that is held for a preemptor (RULES 004-6). `held` amounts by column and `held_devices` are charged as
-    reserved; what is still missing of `wanted` and `devices` is taken as soon as anything on the node is freed."""
+Items = tuple[tuple[int, int], ...]
+"""Amounts by column of the node table, in the order of the columns."""
 
-    node: NodeName
-    deadline: Millis
-    wanted: tuple[tuple[int, int], ...]
+
+class Room(Record):
+    """Capacity on a node that somebody is to have: what is `held` of the `wanted` amounts, and `held_devices` of the
+    `devices`, is charged as reserved; the rest is taken as soon as it is free there. `cores` are kept from all others at once."""
+
+    wanted: Items
+    held: Items = ()
     devices: tuple[DeviceShare, ...] = ()
-    victims: tuple[PodUid, ...] = ()
-    held: tuple[tuple[int, int], ...] = ()
     held_devices: tuple[DeviceShare, ...] = ()
+    cores: tuple[int, ...] = ()
+
+    @staticmethod
+    def full(wanted: Items, devices: tuple[DeviceShare, ...], cores: tuple[int, ...] = ()) -> "Room":
+        return Room(wanted, wanted, devices, devices, cores)
 
     @property
     def complete(self) -> bool:
         """Whether all of it is held."""
         return self.held == self.wanted and self.held_devices == self.devices
+
+
+NO_ROOM = Room(())
+
+
+class Nomination(Record):
+    """Room for a preemptor (RULES 004-6), until the `deadline`."""
+
+    node: NodeName
+    deadline: Millis
+    room: Room
+    victims: tuple[PodUid, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        return self.room.complete
+
+
+class Draw(Record):
+    """What a pod has taken of a hold: amounts, device shares and CPUs. `bound`: it was seen on the hold's node. Of a hold that
+    serves many it comes back when the pod is gone; one that is allocated once is whole again only if the pod was never bound
+    there."""
+
+    reservation: ReservationUid
+    slot: SlotName
+    node: NodeName
+    items: Items
+    devices: tuple[DeviceShare, ...] = ()
+    cores: tuple[int, ...] = ()
+    bound: bool = False
 
 
 class Victim(Record):
@@ -67,15 +105,24 @@ class Victim(Record):
 
 
 class SlotPhase(StrEnum):
+    """WAITING: a node is chosen, but some of the room is not free (any more): nobody can take it."""
+
     PENDING = "Pending"
     HELD = "Available"
+    WAITING = "Waiting"
     USED = "Succeeded"
     FAILED = "Failed"
 
 
+ON_NODE = (SlotPhase.HELD, SlotPhase.WAITING)
+"""Places that occupy their node."""
+
+
 class Slot(Record):
-    """One place of a Reservation. `node` and `devices` where held or used, `pod` where used, `reason` where failed,
-    `reasons` (nodes per rule) where nothing fits, `reason` and `message` where it waits for something that is no node."""
+    """One place of a Reservation. `node`, `devices` and `cores` where held, waiting or used: all that the hold is of; `room`
+    what is to be held now, without what owners have drawn. `pod` and its name (`owner`, `namespace/name`) where used, `reason`
+    where failed or waiting, `reasons` (nodes per rule) where nothing fits, `reason` and `message` where it waits for something
+    that is no node. `asked`: the shape that a later generation asks for, where the hold cannot have it yet."""
 
     shape: ShapeId
     task: str
@@ -88,6 +135,10 @@ class Slot(Record):
     reasons: dict[str, int] = {}
     queue: str = ""
     message: str = ""
+    cores: tuple[int, ...] = ()
+    room: Room = NO_ROOM
+    owner: str = ""
+    asked: ShapeId = ShapeId("")
 
 
 class Tally(Record):
@@ -95,21 +146,22 @@ class Tally(Record):
 
     pending: int = 0
     held: int = 0
+    waiting: int = 0
     used: int = 0
     failed: int = 0
 
     @property
     def total(self) -> int:
-        return self.pending + self.held + self.used + self.failed
+        return sum(self.counts)
 
     def moved(self, was: SlotPhase | None, now: SlotPhase | None) -> "Tally":
         """One place has gone from one phase to another; None where it is not there."""
         return Tally(*(n + (p is now) - (p is was) for p, n in zip(SlotPhase, self.counts, strict=True)))
 
     @property
-    def counts(self) -> tuple[int, int, int, int]:
+    def counts(self) -> tuple[int, int, int, int, int]:
         """In the order of `SlotPhase`."""
-        return self.pending, self.held, self.used, self.failed
+        return self.pending, self.held, self.waiting, self.used, self.failed
 
 
 class ReservationPhase(StrEnum):

@@ -12,7 +12,9 @@ from restow.contracts.ids import (
     ShapeId,
 )
 from restow.contracts.values import (
+    Cpu,
     DeviceShare,
+    Gpu,
     NodeTerm,
     NumaZone,
     OwnerRef,
@@ -31,7 +33,7 @@ class Synced(Event, tag="cluster.synced"):
 
 
 class NodeObserved(Event, tag="cluster.node_observed"):
-    """A node as scheduling reads it. `devices` is the number of its GPUs."""
+    """A node as scheduling reads it. `devices` is the number of its GPUs, `cpus` its logical CPUs where an annotation tells."""
 
     name: NodeName
     uid: str
@@ -41,6 +43,7 @@ class NodeObserved(Event, tag="cluster.node_observed"):
     devices: int = 0
     ready: bool = True
     unschedulable: bool = False
+    cpus: tuple[Cpu, ...] = ()
 
 
 class NodeGone(Event, tag="cluster.node_gone"):
@@ -77,6 +80,7 @@ class PodObserved(Event, tag="cluster.pod_observed"):
     reason: str = ""
     devices: tuple[DeviceShare, ...] = ()
     started: Millis = Millis(0)
+    cores: tuple[int, ...] = ()
 
 
 class PodChanged(Event, tag="cluster.pod_changed"):
@@ -91,6 +95,7 @@ class PodChanged(Event, tag="cluster.pod_changed"):
     reason: str = ""
     devices: tuple[DeviceShare, ...] = ()
     started: Millis = Millis(0)
+    cores: tuple[int, ...] = ()
 
 
 class PodGone(Event, tag="cluster.pod_gone"):
@@ -113,7 +118,8 @@ class WorkloadGone(Event, tag="cluster.workload_gone"):
 
 class ReservationObserved(Event, tag="cluster.reservation_observed"):
     """A Reservation object of either front door (`volcano`, `koordinator`). `invalid` says, with path, value and what is
-    allowed, why it could not be read; then `spec` is None. `migration` is our own label, to be checked against the log."""
+    allowed, why it could not be read; then `spec` is None. `migration` is our own label, to be checked against the log.
+    `labels` are all of its labels: affinity to Reservations reads them. `unknown` are paths of fields that mean nothing."""
 
     reservation: ReservationUid
     door: str
@@ -125,6 +131,8 @@ class ReservationObserved(Event, tag="cluster.reservation_observed"):
     migration: MigrationId = MigrationId("")
     spec: ReservationSpec | None = None
     invalid: str = ""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
 
 
 class ReservationGone(Event, tag="cluster.reservation_gone"):
@@ -275,13 +283,26 @@ class CsiNodeGone(Event, tag="cluster.csi_node_gone"):
 
 class NumaObserved(Event, tag="cluster.numa_observed"):
     """A NodeResourceTopology (topology.node.k8s.io): the NUMA zones of the node of the same name, and its kubelet's
-    topology manager `policy` (such as `single-numa-node`) and `scope` (`container` or `pod`)."""
+    topology manager `policy` (such as `single-numa-node`) and `scope` (`container` or `pod`). `cpus`: the node's logical
+    CPUs, where an annotation tells."""
 
     node: NodeName
     policy: str = ""
     scope: str = "container"
     zones: tuple[NumaZone, ...] = ()
+    cpus: tuple[Cpu, ...] = ()
 
 
 class NumaGone(Event, tag="cluster.numa_gone"):
+    node: NodeName
+
+
+class DeviceObserved(Event, tag="cluster.device_observed"):
+    """A Device (scheduling.koordinator.sh): the GPUs of the node of the same name."""
+
+    node: NodeName
+    gpus: tuple[Gpu, ...] = ()
+
+
+class DeviceGone(Event, tag="cluster.device_gone"):
     node: NodeName

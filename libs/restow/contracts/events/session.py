@@ -18,12 +18,14 @@ from restow.contracts.values import (
 
 
 class PodPlaced(Event, tag="session.pod_placed"):
-    """A node is chosen for a pod. `volumes`: what its unbound claims get there; the pod is bound when they are bound."""
+    """A node is chosen for a pod. `volumes`: what its unbound claims get there; the pod is bound when they are bound.
+    `cores`: CPUs of its own."""
 
     pod: PodUid
     node: NodeName
     devices: tuple[DeviceShare, ...] = ()
     volumes: tuple[ClaimChoice, ...] = ()
+    cores: tuple[int, ...] = ()
 
 
 class PodReleased(Event, tag="session.pod_released"):
@@ -34,16 +36,46 @@ class PodReleased(Event, tag="session.pod_released"):
 
 
 class HoldPlaced(Event, tag="session.hold_placed"):
-    """Capacity is held for a place of a Reservation. This *is* availability (DESIGN 1)."""
+    """Capacity is held for a place of a Reservation, as much as pods of `shape` ask for. This *is* availability (DESIGN 1),
+    but where it is `waiting`: then the room is still in use (preAllocation), and is held as it becomes free."""
 
     reservation: ReservationUid
     slot: SlotName
     node: NodeName
     devices: tuple[DeviceShare, ...] = ()
+    shape: ShapeId = ShapeId("")
+    waiting: bool = False
+    cores: tuple[int, ...] = ()
+
+
+class HoldReady(Event, tag="session.hold_ready"):
+    """All the room of a hold that was waiting for it is held: it is available (again)."""
+
+    reservation: ReservationUid
+    slot: SlotName
+
+
+class HoldLent(Event, tag="session.hold_lent"):
+    """A pod that ignores Reservations gets room of this hold, which waits until it has it back."""
+
+    reservation: ReservationUid
+    slot: SlotName
+    pod: PodUid
+
+
+class HoldResized(Event, tag="session.hold_resized"):
+    """A hold is as large as pods of `shape` now, on the node that it is on: a later generation asks for that."""
+
+    reservation: ReservationUid
+    slot: SlotName
+    shape: ShapeId
+    devices: tuple[DeviceShare, ...] = ()
+    cores: tuple[int, ...] = ()
 
 
 class HandedOver(Event, tag="session.handed_over"):
-    """A hold is released and its capacity given to a pod, in one step (RULES G-5). `volumes` as in `PodPlaced`."""
+    """A hold's capacity is given to a pod, in one step (RULES G-5): all of it is released where the Reservation is allocated
+    once, what the pod asks for where it is not. `volumes` and `cores` as in `PodPlaced`."""
 
     reservation: ReservationUid
     slot: SlotName
@@ -51,10 +83,12 @@ class HandedOver(Event, tag="session.handed_over"):
     node: NodeName
     devices: tuple[DeviceShare, ...] = ()
     volumes: tuple[ClaimChoice, ...] = ()
+    cores: tuple[int, ...] = ()
 
 
 class HoldReleased(Event, tag="session.hold_released"):
-    """A hold ends without an owner. Reasons: Expired, NodeLost, Deleted, Superseded."""
+    """A hold ends without an owner. Reasons: Expired, NodeLost, Deleted, Superseded, Preempted, Unavailable (its node cannot
+    have so much any more)."""
 
     reservation: ReservationUid
     slot: SlotName
@@ -116,6 +150,7 @@ class Nominated(Event, tag="session.nominated"):
     deadline: Millis
     devices: tuple[DeviceShare, ...] = ()
     victims: tuple[PodUid, ...] = ()
+    cores: tuple[int, ...] = ()
 
 
 class NominationEnded(Event, tag="session.nomination_ended"):
