@@ -29,6 +29,14 @@ class Changes(Generic[T]):
             return None
         return self._items[position - self._base :]
 
+    def repeat(self, position: int) -> None:
+        """What was added after `position` is taken back: to whoever follows it has changed once more."""
+        again = self.since(position)
+        if again is None:
+            self.forget()
+        else:
+            self.extend(again)
+
     def trim(self) -> None:
         """Forget what is long ago. Called after every commit."""
         if len(self._items) > 2 * KEPT:

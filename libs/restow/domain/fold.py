@@ -35,7 +35,7 @@ def fold(state: ClusterState, seq: int, family: str, time: Millis, decisions: It
     state.last[family] = seq
     for decision in decisions:
         apply(state, decision.events)
-    for changes in (state.moved, state.changed_rows, state.objects, state.table.dirty):
+    for changes in (state.moved, state.changed_rows, state.objects, state.reviewed, state.table.dirty):
         changes.trim()
 
 

@@ -181,6 +181,8 @@ class Maps:
         self.moved: Changes[PodUid | tuple[ReservationUid, SlotName]] = Changes()
         self.objects: Changes[tuple[str, str]] = Changes()
         """Of the objects that pods refer to: the name of their map here, and the key."""
+        self.reviewed: Changes[ReservationUid] = Changes()
+        """Reservations whose record, places or phase changed, or whose migration did: also those that are gone now."""
         self.memo: dict = {}
         self.void: Counter[str] = Counter()
         self.unknown: Counter[str] = Counter()
@@ -226,7 +228,7 @@ class Maps:
         """Changes made inside are taken back at the end. Drafts nest. Facts (`cluster` events) cannot be drafted."""
         outer, self._journal = self._journal, []
         scalars = (self.seq, self.time, self.clock, self.capacity_epoch, self.snapshot_seq, self.archived, self.truncated, self.timed_from)
-        moved = self.moved.position
+        followed = tuple((changes, changes.position) for changes in (self.moved, self.reviewed))
         events, touched, self.touched = self.events, self.touched, Touched()
         void, unknown, configs = self.void.copy(), self.unknown.copy(), self._configs()
         try:
@@ -239,12 +241,9 @@ class Maps:
                     mapping.pop(key, None)
                 else:
                     mapping[key] = old
-            # What was moved has moved back: whoever has looked meanwhile looks again.
-            back = self.moved.since(moved)
-            if back is None:
-                self.moved.forget()
-            else:
-                self.moved.extend(back)
+            # What was changed has changed back: whoever has looked meanwhile looks again.
+            for changes, position in followed:
+                changes.repeat(position)
             self._journal, self.touched, self.events = outer, touched, events
             self.void, self.unknown = void, unknown
             (self.seq, self.time, self.clock, self.capacity_epoch) = scalars[:4]

@@ -63,6 +63,8 @@ def _forget_migrations(state: ClusterState) -> None:
     over = sorted((m for m in state.migrations.values() if m.step in FINAL), key=lambda m: (m.since, m.id))
     for migration in over[:-KEEP_MIGRATIONS]:
         state.drop(state.migrations, migration.id)
+        if migration.reservation:
+            state.reviewed.append(migration.reservation)
 
 
 def _arm(state: ClusterState, record: Migration) -> Migration:
@@ -111,6 +113,8 @@ def _step(to: Step, after: frozenset[Step]):
         state.drop_in(state.expecting, record.lineage, record.id)
         if to is not Step.LANDED and record.reservation in state.reservations:
             cancel(state, record.reservation, "MigrationOver")
+        if record.reservation:
+            state.reviewed.append(record.reservation)
         _forget_migrations(state)
 
     return rule

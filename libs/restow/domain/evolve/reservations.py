@@ -67,6 +67,7 @@ def rephase(state: ClusterState, uid: ReservationUid) -> None:
     if record is None:
         return
     state.touched.reservations[uid] = None
+    state.reviewed.append(uid)
     if record.fact.migration:
         state.touched.migrations[record.fact.migration] = None  # type: ignore[index]
     phase, reason, message = phase_of(state, record)
@@ -125,3 +126,4 @@ def forget_if_over(state: ClusterState, uid: ReservationUid) -> None:
     for mapping in kept:
         state.drop(mapping, uid)
     state.touched.reservations[uid] = None
+    state.reviewed.append(uid)
