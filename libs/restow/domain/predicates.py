@@ -84,12 +84,16 @@ def matches(e: Expression, labels: Mapping[str, str]) -> bool:
     return left > right if e.operator == "Gt" else left < right
 
 
-def term_matches(term: NodeTerm, node: NodeObserved) -> bool:
-    """A term without requirements matches nothing, as in Kubernetes."""
+def term_holds(term: NodeTerm, name: str, labels: Mapping[str, str]) -> bool:
+    """Of whatever has a name and labels. A term without requirements matches nothing, as in Kubernetes."""
     if not term.labels and not term.fields:
         return False
-    fields = {"metadata.name": node.name}
-    return all(matches(e, node.labels) for e in term.labels) and all(matches(e, fields) for e in term.fields)
+    fields = {"metadata.name": name}
+    return all(matches(e, labels) for e in term.labels) and all(matches(e, fields) for e in term.fields)
+
+
+def term_matches(term: NodeTerm, node: NodeObserved) -> bool:
+    return term_holds(term, node.name, node.labels)
 
 
 def repelled(shape: PodShape, node: NodeObserved, on: Switches = ALL) -> str:
