@@ -202,3 +202,79 @@ def test_older_snapshots_and_archives_say_nothing_new():
     assert when(state, decider, c.ReportSnapshot(NOW, 501, 1, 9)) == [e.SnapshotTaken(501, 1, 9)]
     assert when(state, decider, c.ReportArchive(NOW, 1, 400, "f", "d")) == []
     assert when(state, decider, c.ReportArchive(NOW, 401, 600, "g", "d")) == [e.Archived(401, 600, "g", "d")]
+
+
+# -- the period ------------------------------------------------------------------------------------------------------
+
+HOURLY = configured("gc", config.GcConfig(retention=DAY, period=HOUR))
+FULL_HOUR = NOW - NOW % HOUR + HOUR
+
+
+def test_objects_are_deleted_at_the_next_full_period_after_their_retention():
+    state = accepted(HOURLY, reservation("r", ("t", 0, "s")))
+    due = FULL_HOUR + DAY
+    assert decider.deadline(state) == due
+    assert decider.due(state, due - 1) is None
+    assert collect(state, due - 1 - NOW) == []
+    assert collect(state, due - NOW) == [e.Collected("r", "Retention")]
+
+
+def test_what_ends_in_one_period_is_deleted_at_once():
+    state = accepted(HOURLY, *[reservation(name, ("t", 0, "s")) for name in "ab"])
+    then(state, reservation("c", ("t", 0, "s")), e.ReservationRefused("c", 1, "InvalidSpec", "no"), time=FULL_HOUR - 1)
+    assert collect(state, FULL_HOUR + DAY - NOW) == [e.Collected(name, "Retention") for name in "abc"]
+
+
+def test_one_whose_retention_ends_with_a_period_does_not_wait_for_another():
+    state = given(shape("s"), HOURLY, reservation("r", ("t", 0, "s")), time=FULL_HOUR)
+    then(state, e.ReservationRefused("r", 1, "InvalidSpec", "no"), time=FULL_HOUR)
+    assert decider.deadline(state) == FULL_HOUR + DAY
+
+
+def test_an_expiry_is_exact_whatever_the_period():
+    state = accepted(HOURLY, reservation("r", ("t", 1, "s"), ttl=90_001))
+    assert decider.deadline(state) == NOW + 90_001
+    assert collect(state, 90_000) == []
+    assert collect(state, 90_001) == [e.Expired("r")]
+    run(state, session.decider, c.Schedule(NOW + 90_002))
+    assert not state.table.reserved.any()
+
+
+def test_orphans_wait_for_the_period_too_and_hold_nothing_meanwhile():
+    state = migrating(HOURLY, HOLD, e.MigrationFailed("x-1", "HoldTimeout"))
+    assert decider.deadline(state) == FULL_HOUR
+    assert collect(state, FULL_HOUR - NOW - 1) == []
+    assert not state.table.reserved.any()
+    assert collect(state, FULL_HOUR - NOW) == [e.Collected("hold", "Orphaned")]
+
+
+def test_another_retention_or_period_counts_from_the_moment_that_it_is_in_the_log():
+    state = accepted(reservation("r", ("t", 0, "s")))
+    assert decider.deadline(state) == NOW + DAY
+    then(state, configured("gc", config.GcConfig(retention=60_000)))
+    assert decider.deadline(state) == NOW + 60_000
+    then(state, configured("gc", config.GcConfig(retention=60_000, period=HOUR)))
+    assert decider.deadline(state) == FULL_HOUR
+
+
+# -- what is due follows what changes --------------------------------------------------------------------------------
+
+
+def test_an_update_of_the_ttl_moves_the_expiry():
+    state = accepted(reservation("r", ("t", 1, "s"), ttl=HOUR))
+    assert decider.deadline(state) == NOW + HOUR
+    for generation, ttl in enumerate((3 * HOUR, HOUR // 2, 0, 2 * HOUR), 2):
+        then(state, reservation("r", ("t", 1, "s"), ttl=ttl, generation=generation))
+        run(state, reservations.decider, c.Review(NOW))
+        assert decider.deadline(state) == (NOW + ttl if ttl else None)
+    assert collect(state, 2 * HOUR) == [e.Expired("r")]
+
+
+def test_at_most_a_thousand_are_decided_at_once_and_the_rest_is_due_at_once():
+    facts = [reservation(f"r{i}", ("t", 1, "s")) for i in range(1_001)]
+    refusals = [e.ReservationRefused(f"r{i}", 1, "InvalidSpec", "no") for i in range(1_001)]
+    state = given(shape("s"), facts, refusals)
+    assert len(collect(state, DAY)) == 1_000
+    assert decider.due(state, NOW + DAY) == c.Collect(NOW + DAY)
+    assert collect(state, DAY) == [e.Collected("r1000", "Retention")]
+    assert decider.due(state, NOW + DAY) is None

@@ -141,10 +141,12 @@ class MigrationConfig(Config):
 
 
 class GcConfig(Config):
-    """`retention`: milliseconds that a finished Reservation is kept. A snapshot is due after `snapshot_every` sequences;
-    a prefix is truncated only when `keep` sequences stay behind it."""
+    """`retention`: milliseconds that a finished Reservation is kept. `period`: objects are deleted only at full multiples of so
+    many milliseconds since the Unix epoch, 0 for as soon as each may be; expiry is exact in any case. A snapshot is due after
+    `snapshot_every` sequences; a prefix is truncated only when `keep` sequences stay behind it."""
 
     retention: int = 24 * 3600 * 1000
+    period: int = 0
     snapshot_every: int = 50_000
     keep: int = 100_000
 

@@ -2,9 +2,9 @@
 
 from restow.domain.config import GcConfig
 from restow.domain.gc import decider
+from restow.garbage_collector.conf import read
 from restow.garbage_collector.effects import executors
 from restow.garbage_collector.keeper import Keeper
-from restow.runtime.config_source import plain
 from restow.runtime.service import Context, Parts, Service
 
 
@@ -14,7 +14,7 @@ def service() -> Service:
         family="gc",
         decider=decider,
         assemble=assemble,
-        read_config=plain(GcConfig, durations=("retention",)),
+        read_config=read,
         default_config=GcConfig(),
         stores_snapshots=True,
     )
