@@ -19,6 +19,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Look": {
         "get": ("restow.cli.state:get", "List nodes, pods, groups, queues, reservations or migrations."),
         "state": ("restow.cli.state:state", "The same, and a summary, at any sequence or time."),
+        "describe": ("restow.cli.describe:describe", "A reservation in full: where, who may, who does, what is left, until when."),
         "why": ("restow.cli.why:why", "The story of a pod, group, reservation or migration, and why."),
     },
     "The log": {
@@ -29,6 +30,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "verify": ("restow.cli.verify:verify", "Decide every decision again and compare, byte for byte."),
     },
     "Act": {
+        "reserve": ("restow.cli.reserve:reserve", "Hold room for the next pods of a workload, before they come."),
         "defrag": ("restow.cli.defrag:defrag", "Plan a defragmentation (--dry-run), or carry one out (--now)."),
     },
     "Other": {
@@ -47,6 +49,7 @@ EXAMPLES = """\
   restow state --at -5m                     the cluster five minutes ago, summed up
   restow log export incident.jsonl.zst      all of the log in one file, to be sent
   restow verify incident.jsonl.zst          ... and re-decided anywhere else
+  restow reserve --like deploy/web --ttl 1h room for its next pod, before a scale-up
   restow defrag --dry-run                   what a defragmentation would move and gain
 """
 

@@ -48,6 +48,11 @@ class Where:
         return own or (not elsewhere and (self.stack or {}).get("cluster")) or CLUSTER
 
     @property
+    def is_the_stacks(self) -> bool:
+        """Whether the log is that of the stack that runs here: nothing names another one."""
+        return not (self.log or self._server or os.environ.get("RESTOW_NATS_URL"))
+
+    @property
     def archive(self) -> str | None:
         if self._archive:
             return self._archive

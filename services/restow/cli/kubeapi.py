@@ -1,0 +1,84 @@
+"""Where the Kubernetes API is, for commands that create or read objects; with the user's own rights and no others."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from restow.cli.failures import UNREACHABLE, UNUSABLE, Failure
+
+if TYPE_CHECKING:
+    from restow.cli.where import Where
+    from restow.kube.client import ApiStatus, Client
+
+T = TypeVar("T")
+
+TIMEOUT = 10.0
+"""Seconds for one answer of the API."""
+
+
+class Kube:
+    """What the options say: `kube` is a URL or the path of a kubeconfig."""
+
+    def __init__(self, kube: str | None, context: str | None) -> None:
+        self._kube, self._context = kube, context
+
+    def address(self, where: Where) -> str:
+        """URL or kubeconfig, empty for kubectl's own: what is said, else the stack's where the log is the stack's too."""
+        if self._kube or self._context:
+            return self._kube or ""
+        return (where.stack or {}).get("kube", "") if where.is_the_stacks else ""
+
+    def call(self, where: Where, work: Callable[[Client], Awaitable[T]]) -> T:
+        """Run this with a client. Raises Failure where the API cannot be reached; what it refuses is the work's to explain."""
+        return asyncio.run(self._with_client(where, work))
+
+    async def _with_client(self, where: Where, work: Callable[[Client], Awaitable[T]]) -> T:
+        from restow.kube.client import ApiStatus, ClientConfig, ClientConfigError, connect
+
+        address = self.address(where)
+        web = address.startswith(("http://", "https://"))
+        config = ClientConfig(url=address if web else "", kubeconfig="" if web else address, context=self._context or "", timeout=TIMEOUT)
+        try:
+            client = await connect(config)
+        except ClientConfigError as error:
+            hint = "Name an API with --kube URL|KUBECONFIG, or start a stack with `restow up`"
+            raise Failure(f"no Kubernetes API: {error}. {hint}", UNREACHABLE if not address else UNUSABLE) from None
+        async with client:
+            try:
+                return await work(client)
+            except ApiStatus as error:
+                raise refusal(error, client.url) from None
+
+
+def refusal(error: ApiStatus, url: str, doing: str = "") -> Failure:
+    """What to tell the user of an answer that nobody has explained better."""
+    doing = f" to {doing}" if doing else ""
+    if error.code == 0:
+        return Failure(f"the Kubernetes API at {url} does not answer: {error.message}", UNREACHABLE)
+    if error.code == 401:
+        return Failure(f"the Kubernetes API at {url} does not know you: {error.message}. `kubectl auth whoami` shows who you are", UNUSABLE)
+    if error.code == 403:
+        return Failure(f"you are not allowed{doing}: {error.message}", UNUSABLE)
+    if error.code in (429, 500, 502, 503, 504):
+        return Failure(f"the Kubernetes API at {url} cannot serve this now ({error.code}): {error.message}", UNREACHABLE)
+    return Failure(f"the Kubernetes API refuses{doing} ({error.code} {error.reason}): {error.message}", UNUSABLE)
+
+
+def kube_options(command: Callable) -> Callable:
+    """The options that say where Kubernetes is; the command gets `kube`."""
+
+    @functools.wraps(command)
+    def wrapped(kube: str | None, context: str | None, **rest: Any) -> Any:
+        return command(kube=Kube(kube, context), **rest)
+
+    for option in (
+        click.option("--context", metavar="NAME", help="Context of the kubeconfig."),
+        click.option("--kube", metavar="URL|KUBECONFIG", help="Kubernetes API; default: the stack's, else kubectl's."),
+    ):
+        wrapped = option(wrapped)
+    return wrapped
