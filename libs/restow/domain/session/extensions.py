@@ -6,7 +6,7 @@ from typing import Any
 from restow.contracts.ids import PodUid, ShapeId
 from restow.contracts.values import DeviceShare
 from restow.domain.config import PluginConfig
-from restow.domain.session.framework import POINTS, STAGES, DynamicScorer, Filter, VolumeChooser
+from restow.domain.session.framework import POINTS, STAGES, CoreChooser, DynamicScorer, Filter, VolumeChooser
 from restow.domain.session.jobs import Job
 from restow.domain.session.scoring import ContentScorer, StaticScorer
 
@@ -26,6 +26,7 @@ class Extensions:
         self.static: list[StaticScorer] = []
         self.dynamic: list[DynamicScorer] = []
         self.volumes: VolumeChooser | None = None
+        self.cores: CoreChooser | None = None
         self.devices: Callable[[ShapeId, int], tuple[DeviceShare, ...]] | None = None
         """Chooses the devices on a row, where a plugin has a say in that."""
 

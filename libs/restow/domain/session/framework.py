@@ -102,7 +102,16 @@ class VolumeChooser(Protocol):
     def choose(self, pod: PodObserved, row: int) -> tuple[ClaimChoice, ...]: ...
 
 
-STAGES = ("reserved", "window", "ports", "room", "proportional", "numa", "volumes", "spread", "affinity")
+class CoreChooser(Protocol):
+    """Registered by the plugin that knows CPUs."""
+
+    def choose(self, pod: PodObserved, row: int, preferred: tuple[int, ...] = ()) -> tuple[int, ...] | None:
+        """CPUs for a pod on a row, in order: of those that a hold has (`preferred`) first. () for pods that want none of
+        their own, None where they cannot be had."""
+        ...
+
+
+STAGES = ("reserved", "window", "ports", "room", "proportional", "cores", "numa", "volumes", "spread", "affinity")
 """The order in which rules are asked and reasons are counted: a node counts for the first that removes it."""
 LOOSENED = frozenset({"window", "proportional"})
 """Rules that a placement may loosen for others: the last reserve task of a window, a pod that takes an idle GPU."""

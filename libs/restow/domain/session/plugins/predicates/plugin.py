@@ -8,6 +8,7 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis
 from restow.domain.predicates import switches
 from restow.domain.session.plugins.predicates.args import Args
+from restow.domain.session.plugins.predicates.cores import OwnCores
 from restow.domain.session.plugins.predicates.filters import (
     Company,
     InterPodAffinity,
@@ -48,6 +49,8 @@ def open(session: Session, args: Args) -> None:
             extensions.add_filter(rule(company))
     if args.proportional and args.resources:
         extensions.add_filter(Proportional(state, args))
+    cores = extensions.cores = OwnCores(session)
+    extensions.add_filter(cores)
     extensions.add_filter(NumaZones(state))
     volumes = VolumeRules(state, session.now, args.node_volume_limits, args.volume_zone, args.volume_binding)
     extensions.add_filter(volumes)

@@ -1,0 +1,80 @@
+"""CPUs of their own, as a filter of a session and as what chooses them (Koordinator's NodeNUMAResource)."""
+
+from collections.abc import Hashable, Sequence
+from itertools import islice
+from typing import Any
+
+from restow.contracts.events import PodObserved
+from restow.domain.cores import Cores, EmptyCores
+from restow.domain.occupants import Who
+from restow.domain.session.run import Session
+
+
+class OwnCores:
+    """Nodes that cannot give a pod as many CPUs of its own."""
+
+    stage, shrinks = "cores", True
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._state = session.state
+        self._shapes = session.state.shapes
+        self.active = _asked_for(session)
+        self._cores = Cores.of(session.state) if self.active else None
+
+    def concerns(self, pod: PodObserved) -> bool:
+        return self._shapes[pod.shape].cores is not None
+
+    def key(self, pod: PodObserved) -> Hashable:
+        # What is kept for a pod is there for it alone.
+        return pod.pod if pod.pod in self._state.nominations else ()
+
+    def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
+        request = self._shapes[pod.shape].cores
+        return self._cores.filter(request, pod.pod) if request is not None and self._cores is not None else ()
+
+    def never(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
+        request = self._shapes[pod.shape].cores
+        return EmptyCores.of(self._state).filter(request) if request is not None else ()
+
+    def choose(self, pod: PodObserved, row: int, preferred: tuple[int, ...] = ()) -> tuple[int, ...] | None:
+        """CPUs for a pod on a row, as the session is now: of those that a hold has (`preferred`) first. () for pods that want
+        none, None where they cannot be had."""
+        request = self._shapes[pod.shape].cores
+        if request is None or self._cores is None:
+            return ()
+        return self._cores.choose(request, row, preferred, pod.pod)
+
+    def placed(self, pod: PodObserved, row: int, volumes: Any) -> None:
+        """What is kept for a nomination of the state counts already."""
+        request, session = self._shapes[pod.shape].cores, self._session
+        if request is not None and self._cores is not None:
+            fit = session.placements.get(pod.pod) or session.nominated.get(pod.pod)
+            if fit is not None:
+                self._cores.add(pod.pod, row, fit.cores, request.exclusive)
+
+    def removed(self, pod: PodObserved, row: int) -> None:
+        if self._cores is not None:
+            self._cores.remove(pod.pod)
+
+    def vacated(self, who: Who) -> None:
+        if self._cores is not None:
+            self._cores.vacate(who)
+
+    def restored(self, who: Who) -> None:
+        if self._cores is not None:
+            self._cores.restore(who)
+
+    def close(self) -> None:
+        if self._cores is not None:
+            self._cores.close()
+
+
+def _asked_for(session: Session) -> bool:
+    """Whether any pod that was ever seen wants CPUs of its own. Shapes are only ever added; each is looked at once."""
+    state = session.state
+    seen, found = state.memo.get("shapes-with-cores", (0, False))
+    if not found and len(state.shapes) > seen:
+        found = any(shape.cores is not None for shape in islice(state.shapes.values(), seen, None))
+        state.memo["shapes-with-cores"] = len(state.shapes), found
+    return found
