@@ -43,7 +43,7 @@ def ends(draw):
                 e.Held(id),
                 e.Evicting(id, NOW + SPAN),
                 e.Evicted(id, NOW + SPAN),
-                e.Landed(id, "p0", "n1"),
+                (e.Holding(id, NOW), e.Held(id), e.Evicting(id, NOW), e.Evicted(id, NOW), e.Landed(id, "p0", "n1")),
                 e.MigrationFailed(id, "HoldTimeout"),
                 e.HandedOver(name, draw(st.sampled_from(["t-0", "t-1"])), draw(st.sampled_from(["p0", "p1", "p2"])), "n1"),
                 e.HoldPlaced(name, draw(st.sampled_from(["t-0", "t-1"])), "n1", ()),
@@ -74,7 +74,9 @@ def test_what_is_due_is_what_looking_at_everything_would_say(history, data):
             when = NOW + data.draw(st.integers(0, 2 * SPAN))
             assert asked(state, when) == brute(state, when)
         if data.draw(st.booleans()):
-            decide_all(state, gc.decider, [c.Collect(now), c.Configure(config.text_of(config.GcConfig(retention=1))), c.Collect(now)])
+            later = c.Collect(now + data.draw(st.integers(0, SPAN)))
+            others = [c.Configure(config.text_of(config.GcConfig(retention=1)))] if data.draw(st.booleans()) else []
+            decide_all(state, gc.decider, [c.Collect(now), *others, later])
     for when in (now, now + SPAN, now + 2 * SPAN):
         assert asked(state, when) == brute(state, when) == asked(load(dump(state)), when)
         due = gc.decider.due(state, when)
