@@ -123,6 +123,14 @@ def test_the_hold_of_a_finished_migration_is_collected():
     assert collect(state) == [e.Collected("hold", "Orphaned")]
 
 
+def test_the_hold_of_a_landed_migration_is_collected_although_nothing_happens_to_the_object_itself():
+    state = migrating(HOLD)
+    assert decider.deadline(state) is None
+    then(state, e.Held("x-1"), e.Evicting("x-1", NOW + 10), e.Evicted("x-1", NOW + 10), e.Landed("x-1", "q", "b"))
+    assert decider.due(state, NOW) == c.Collect(NOW)
+    assert collect(state) == [e.Collected("hold", "Orphaned")]
+
+
 def test_a_hold_that_appears_after_its_migration_has_failed_is_never_held():
     state = migrating(e.MigrationFailed("x-1", "HoldTimeout"), HOLD)
     assert run(state, reservations.decider, c.Review(NOW)) == [
