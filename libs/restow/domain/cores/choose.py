@@ -41,11 +41,6 @@ class Topology:
             if (there := [id for id in ids if id in free])
         }
 
-    def keeps(self, chosen: Set[int], policy: str) -> bool:
-        """Whether these CPUs are what a required policy asks for."""
-        cores = len({self.core[id] for id in chosen})
-        return cores * self.per_core == len(chosen) if policy == FULL else cores == len(chosen)
-
     def zones_of(self, chosen: Iterable[int]) -> set[int]:
         return {self.zone[id] for id in chosen}
 
@@ -70,11 +65,11 @@ def choose(topology: Topology, free: Set[int], wish: Wish, preferred: Set[int] =
     if len(usable) < wish.count:
         return None
     mine = usable & preferred
+    if wish.required and wish.policy == FULL:
+        # Halves of cores are of no use: what is preferred brings its core along.
+        mine = {id for core in {topology.core[id] for id in mine} for id in topology.siblings[core]}
     chosen = _pick(topology, mine, min(wish.count, len(mine)), wish, set())
     chosen |= _pick(topology, usable - mine, wish.count - len(chosen), wish, topology.zones_of(chosen))
-    if wish.required and not topology.keeps(chosen, wish.policy):
-        # Preferred ones that are no whole cores: with the rest they would not be any either.
-        chosen = _pick(topology, usable, wish.count, wish, topology.zones_of(mine))
     return tuple(sorted(chosen))
 
 
@@ -129,12 +124,10 @@ def _across(topology: Topology, cpus: Set[int], count: int, wish: Wish) -> set[i
 
 
 def _in_order(topology: Topology, cpus: list[int], policy: str) -> list[int]:
-    """Core by core, the wholly free ones first; or one CPU of each core, then the next of each."""
+    """Core by core, or one CPU of each core, then the next of each; cores with most free CPUs first."""
     core = topology.core
     ordered = sorted(cpus, key=lambda id: (core[id], id))
-    cores = [list(ids) for _, ids in groupby(ordered, key=core.__getitem__)]
+    cores = sorted((list(ids) for _, ids in groupby(ordered, key=core.__getitem__)), key=len, reverse=True)
     if policy == FULL:
-        cores.sort(key=len, reverse=True)
         return [id for ids in cores for id in ids]
-    rounds = max(len(ids) for ids in cores)
-    return [ids[i] for i in range(rounds) for ids in cores if i < len(ids)]
+    return [ids[i] for i in range(len(cores[0])) for ids in cores if i < len(ids)]
