@@ -17,6 +17,8 @@ from restow.eventlog.testing import running_server
 from restow.kubesim.testing import kubesim
 
 SERVICES = ("cluster_watcher", "scheduler_session", "reservation_cache", "descheduler", "garbage_collector")
+CONFIGS = {"descheduler": "policy.yaml", "garbage_collector": "gc.yaml"}
+"""Files in the test's folder, used where they are there."""
 SOON = 30.0
 NODES, SETS, REPLICAS = 12, 6, 4
 CRD = "deploy/crds/reservations.batch.volcano.sh.yaml"
@@ -57,8 +59,9 @@ class Stack:
             "RESTOW_NATS_URL": self.broker.url, "RESTOW_KUBE": self.kube.url, "RESTOW_HTTP": "127.0.0.1:0",
             "RESTOW_HTTP_FILE": str(published), "RESTOW_IDENTITY": name, "RESTOW_LOG_LEVEL": "warning",
         }
-        if name == "descheduler":
-            settings["RESTOW_CONFIG"] = str(self.folder / "policy.yaml")
+        config = self.folder / CONFIGS.get(name, "none")
+        if config.exists():
+            settings["RESTOW_CONFIG"] = str(config)
         code = f"from restow.{name}.main import main; main()"
         self.processes[name] = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=os.environ | settings)
 
