@@ -100,7 +100,7 @@ def test_limits_stand_in_for_missing_requests_in_a_template():
     assert shapes[got.spec.tasks[0].shape].requests == {"cpu": 1000, "restow.dev/gpu-milli": 2000, "pods": 1}
 
 
-def test_status_and_labels_of_others_change_no_fact():
+def test_a_status_and_annotations_that_no_rule_reads_change_no_fact():
     assert fact(SEED_000) == fact(SEED_000, annotations={"a": "b"}, resourceVersion="10", managedFields=[{"a": 1}])
 
 
@@ -121,7 +121,14 @@ def test_status_and_labels_of_others_change_no_fact():
         ("volcano", SEED_000 | {"matchPolicy": "Any"}, "spec.matchPolicy: 'Any'; allowed: PodSpec, Owner"),
         ("volcano", SEED_000 | {"tasks": [{"name": "a"}]}, "spec.tasks[0].template.spec: missing; allowed: a pod's specification"),
         ("koordinator", SEED_000, "spec.tasks: set; allowed: spec.template (tasks belong to batch.volcano.sh Reservations)"),
-        ("koordinator", {"template": NGINX, "preAllocation": True}, "spec.preAllocation: true; allowed: false (pre-allocation is not supported)"),
+        ("volcano", SEED_000 | {"allocateOnce": False}, "spec.allocateOnce: false; allowed with tasks: true (each place is handed over once)"),
+        ("volcano", SEED_000 | {"allocatePolicy": "Default"}, "spec.allocatePolicy: 'Default'; allowed: Aligned, Restricted, Covering"),
+        ("koordinator", {"template": NGINX, "allocatePolicy": "Covering"}, "spec.allocatePolicy: 'Covering'; allowed: Aligned, Restricted"),
+        ("volcano", {"template": NGINX | {"metadata": {"namespace": "shop"}}}, "spec.template.metadata.namespace: 'shop'; allowed: 'default', the Reservation's own, or none"),
+        ("volcano", SEED_000 | {"minAvailable": 1 << 40}, "spec.minAvailable: 1099511627776; allowed: a whole number of 32 bits"),
+        ("volcano", {"tasks": [{"template": NGINX, "replicas": -(1 << 31) - 1}]}, "spec.tasks[0].replicas: -2147483649; allowed: a whole number of 32 bits"),
+        ("koordinator", {"template": NGINX, "taints": [{"key": 5}]}, "spec.taints[0].key: 5; allowed: str"),
+        ("koordinator", {"template": NGINX, "unschedulable": "yes"}, "spec.unschedulable: 'yes'; allowed: bool"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_says_path_value_and_what_is_allowed(door, spec, invalid):
@@ -152,3 +159,150 @@ def test_env_values_never_get_into_a_reason():
     _, got = fact({"tasks": [{"name": "a", "template": leaky}]})
     assert got.invalid
     assert b"hunter2" not in msgspec.json.encode(got)
+
+
+CLUSTER = {"namespace": ""}
+RESTRICTED = "scheduling.koordinator.sh/reservation-restricted-options"
+
+
+def koordinator(more=None, **meta):
+    """A Reservation at Koordinator's door, which has no namespace."""
+    got = fact({"template": NGINX, "owners": OWNERS} | (more or {}), "koordinator", **CLUSTER | meta)[1]
+    assert got.invalid == ""
+    return got
+
+
+@pytest.mark.parametrize(
+    ("door", "spec", "once", "policy"),
+    [
+        ("volcano", SEED_000, True, "Aligned"),
+        ("volcano", {"template": NGINX}, False, "Covering"),
+        ("volcano", {"template": NGINX, "allocateOnce": True}, True, "Covering"),
+        ("volcano", {"template": NGINX, "allocatePolicy": "Aligned"}, False, "Aligned"),
+        ("volcano", {"template": NGINX, "allocatePolicy": "Covering"}, False, "Covering"),
+        ("koordinator", {"template": NGINX}, True, "Aligned"),
+        ("koordinator", {"template": NGINX, "allocatePolicy": ""}, True, "Aligned"),
+        ("koordinator", {"template": NGINX, "allocatePolicy": "Restricted", "allocateOnce": False}, False, "Restricted"),
+    ],
+)
+def test_each_door_and_form_has_its_own_defaults(door, spec, once, policy):
+    """RULES 000-3, 003-1, 004-1."""
+    got = fact(spec, door)[1].spec
+    assert (got.allocate_once, got.allocate_policy) == (once, policy)
+
+
+@pytest.mark.parametrize(("door", "spec"), [("volcano", SEED_000), ("volcano", {"template": NGINX}), ("koordinator", {"template": NGINX})])
+def test_pre_allocation_unschedulable_and_taints_are_read_at_both_doors(door, spec):
+    said = {"preAllocation": True, "unschedulable": True, "taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}
+    got = fact(spec | said, door)[1].spec
+    assert (got.pre_allocation, got.unschedulable, got.taints) == (True, True, (v.Taint("k", "NoSchedule", "v"),))
+    plain = fact(spec, door)[1].spec
+    assert (plain.pre_allocation, plain.unschedulable, plain.taints) == (False, False, ())
+
+
+def test_a_place_stands_for_a_pod_in_the_reservations_namespace():
+    _, got = fact(SEED_000, namespace="shop")
+    assert {task.namespace for task in got.spec.tasks} == {"shop"}
+    own = {"template": NGINX | {"metadata": {"namespace": "shop"}}}
+    assert fact(own, namespace="shop")[1].spec.tasks[0].namespace == "shop"
+
+
+def test_a_reservation_of_the_cluster_stands_for_a_pod_in_its_templates_namespace():
+    assert koordinator().spec.tasks[0].namespace == "default"
+    assert koordinator({"template": NGINX | {"metadata": {"namespace": "shop"}}}).spec.tasks[0].namespace == "shop"
+
+
+def test_labels_of_a_koordinator_reservation_lie_over_its_templates():
+    labelled = {"template": NGINX | {"metadata": {"labels": {"a": "template", "b": "template"}}}}
+    got = koordinator(labelled, labels={"a": "own", "scheduling.koordinator.sh/reservation-order": "3"})
+    assert got.labels == {"a": "own", "scheduling.koordinator.sh/reservation-order": "3"}
+    assert got.spec.tasks[0].labels == {"a": "own", "b": "template", "scheduling.koordinator.sh/reservation-order": "3"}
+    _, volcanos = fact(labelled, labels={"a": "own"})
+    assert (volcanos.labels, volcanos.spec.tasks[0].labels) == ({"a": "own"}, {"a": "template", "b": "template"})
+
+
+def test_claims_of_the_templates_volumes_are_the_places():
+    volumes = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data-0"}},
+        {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
+        {"name": "config", "configMap": {"name": "x"}},
+    ]
+    _, got = fact({"template": {"spec": NGINX["spec"] | {"volumes": volumes}}, "owners": OWNERS})
+    assert got.spec.tasks[0].claims == ("data-0",)
+
+
+@pytest.mark.parametrize(
+    ("text", "restricted"),
+    [
+        ('{"resources": ["memory", "cpu", "cpu"]}', ("cpu", "memory")),
+        ('{"resources": ["koordinator.sh/gpu-core"]}', ("restow.dev/gpu-milli",)),
+        ('{"resources": null}', ()),
+        ("{}", ()),
+        ("null", ()),
+        ("", ()),
+    ],
+)
+def test_what_restricted_is_about_is_an_annotation_of_the_reservation(text, restricted):
+    assert koordinator({"allocatePolicy": "Restricted"}, annotations={RESTRICTED: text}).spec.restricted == restricted
+    assert koordinator(annotations={RESTRICTED: text}).spec.restricted == ()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"resources": "cpu"}', '{"resources": [1]}', "[" * 5_000])
+def test_an_annotation_that_cannot_be_read_is_named(text):
+    broken = {"template": NGINX, "owners": OWNERS, "allocatePolicy": "Restricted"}
+    invalid = fact(broken, "koordinator", annotations={RESTRICTED: text})[1].invalid
+    assert invalid.startswith(f"metadata.annotations[{RESTRICTED}]: ")
+    assert invalid.endswith('; allowed: JSON such as {"resources": ["cpu"]}')
+
+
+def test_fields_that_mean_nothing_are_reported_by_path():
+    typo = {"spec": {"containers": [{"name": "c", "imagePullpolicy": "Always"}], "nodename": "n"}, "status": {}}
+    spec = SEED_000 | {
+        "minavailable": 3,
+        "tasks": [{"name": "a", "template": typo, "replica": 2}],
+        "owners": [{"labelSelector": {"matchLabels": {"any": "label"}, "labels": {}}, "object": {"name": "p", "app": "x"}, "pod": {}}],
+        "taints": [{"key": "k", "effect": "NoSchedule", "when": "now", "timeAdded": None}],
+    }
+    _, got = fact(spec)
+    assert got.invalid == ""
+    assert got.unknown == (
+        "spec.minavailable",
+        "spec.owners[0].labelSelector.labels",
+        "spec.owners[0].object.app",
+        "spec.owners[0].pod",
+        "spec.taints[0].when",
+        "spec.tasks[0].replica",
+        "spec.tasks[0].template.spec.containers[0].imagePullpolicy",
+        "spec.tasks[0].template.spec.nodename",
+        "spec.tasks[0].template.status",
+    )
+
+
+def test_fields_of_the_other_door_mean_nothing_and_are_not_read():
+    got = koordinator({"queue": "q", "minAvailable": 9, "schedulerName": "volcano", "preAllocationPolicy": {}})
+    assert got.unknown == ("spec.minAvailable", "spec.preAllocationPolicy", "spec.queue", "spec.schedulerName")
+    assert (got.spec.queue, got.spec.min_available, got.spec.scheduler) == ("", 0, "")
+
+
+def test_what_every_field_of_the_api_says_is_known():
+    assert fact(SEED_000)[1].unknown == koordinator().unknown == ()
+
+
+def test_unknown_fields_are_reported_of_a_spec_that_cannot_be_read_too():
+    _, got = fact({"tasks": 5, "task": []})
+    assert got.invalid == "spec.tasks: 5; allowed: array"
+    assert got.unknown == ("spec.task",)
+
+
+def test_the_report_is_bounded():
+    _, got = fact(SEED_000 | {f"x{i:03}": 1 for i in range(99)} | {"a" * 500: 1})
+    assert len(got.unknown) == 16
+    assert max(map(len, got.unknown)) == 200
+    assert got.unknown[-1] == "spec.x014"
+
+
+@pytest.mark.parametrize("spec", [5, "text", [], [{"a": 1}], True])
+def test_a_spec_that_is_no_object_has_no_fields(spec):
+    _, got = fact(spec)
+    assert (got.spec, got.unknown) == (None, ())
+    assert got.invalid

@@ -20,6 +20,11 @@ WAITING_TIMES = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 MIGRATION = "restow.dev/migration"
 """On a pod: `aborted` makes every late eviction fail (DESIGN 5). As a label of a Reservation: the migration it serves."""
+RESERVATION_AFFINITY = "scheduling.koordinator.sh/reservation-affinity"
+EXACT_MATCH = "scheduling.koordinator.sh/exact-match-reservation"
+"""On a pod: which Reservations it may use (read in `restow.domain.reservation.wishes`)."""
+RESTRICTED_OPTIONS = "scheduling.koordinator.sh/reservation-restricted-options"
+"""On a Reservation: what its policy Restricted is about."""
 ABORTED = "aborted"
 ABORTED_UNTIL = "restow.dev/aborted-until"
 """Which evictions the mark forbids: those that were decided with this deadline (ms) or an earlier one. A later migration of
@@ -37,13 +42,15 @@ KEPT = frozenset(
         DELETION_COST,
         PREEMPTABLE,
         COOLDOWN_TIME,
+        RESERVATION_AFFINITY,
+        EXACT_MATCH,
         *WAITING_TIMES,
     }
 )
 KEPT_OF_GROUP = frozenset(
     {TARGET_RESERVATION, RESERVEABLE, MAXIMUM_RUNTIME, PREEMPTABLE, COOLDOWN_TIME, *WAITING_TIMES}
 )
-KEPT_PREFIXES = ("restow.dev/", "descheduler.alpha.kubernetes.io/", "scheduling.koordinator.sh/reservation-")
+KEPT_PREFIXES = ("restow.dev/", "descheduler.alpha.kubernetes.io/")
 
 IN_SHAPE = (r.ALIBABA_GPU_COUNT, r.ALIBABA_GPU_MILLI, r.ALIBABA_GPU_MODEL)
 """Read into the shape: the trace's way to ask for GPUs."""
@@ -76,6 +83,28 @@ class _Allocated(msgspec.Struct):
 
 
 _allocated = msgspec.json.Decoder(_Allocated)
+
+
+class _Restricted(msgspec.Struct):
+    resources: list[str] | None = None
+
+
+_restricted = msgspec.json.Decoder(_Restricted | None)
+
+
+def read_restricted(annotations: Mapping[str, str] | None) -> tuple[str, ...]:
+    """The columns of the resources that Koordinator's `reservation-restricted-options` names, in the order of columns; empty
+    where it names none. Raises ValueError with what is allowed."""
+    text = (annotations or {}).get(RESTRICTED_OPTIONS)
+    if not text:
+        return ()
+    try:
+        said = _restricted.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise ValueError(
+            f"metadata.annotations[{RESTRICTED_OPTIONS}]: {error}; allowed: JSON such as " '{"resources": ["cpu"]}'
+        ) from error
+    return r.ordered(map(r.canonical_resource, (said.resources if said is not None else None) or ()))
 
 
 def read_devices(text: str) -> tuple[DeviceShare, ...]:

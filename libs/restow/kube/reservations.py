@@ -2,6 +2,9 @@
 
 Only the form is judged here: what cannot be expressed becomes `invalid` with path, value and what is allowed, and never an
 error. Whether a readable Reservation makes sense is decided, and logged, by reservation_cache.
+
+What the object's labels and annotations say of the hold is in the spec, too, so that spec may change without a new
+generation.
 """
 
 from typing import Literal
@@ -13,15 +16,24 @@ from restow.contracts import values as v
 from restow.contracts.ids import MigrationId, NodeName, ReservationUid, ShapeId
 from restow.domain import duration
 from restow.kube import selectors, wire
-from restow.kube.annotations import MIGRATION
+from restow.kube.annotations import MIGRATION, read_restricted
 from restow.kube.decode import BAD_JSON
 from restow.kube.describe import millis
 from restow.kube.explain import explained
 from restow.kube.requests import FactError
 from restow.kube.shapes import Shaped, Shaper
+from restow.kube.unknown import unknown_fields
 
 Door = Literal["volcano", "koordinator"]
 Shapes = dict[ShapeId, v.PodShape]
+
+_DEFAULT_NAMESPACE = "default"
+"""Of the pod that a Reservation without namespace stands for, where its template says none (Koordinator's reserve pod)."""
+_INT32 = range(-(1 << 31), 1 << 31)
+_POLICIES: dict[Door, tuple[str, ...]] = {
+    "volcano": ("Aligned", "Restricted", "Covering"),
+    "koordinator": ("Aligned", "Restricted"),
+}
 
 _spec = msgspec.json.Decoder(wire.ReservationSpec)
 _shaper = Shaper(limit=5_000)
@@ -32,6 +44,7 @@ def reservation_fact(
 ) -> tuple[Shapes, e.ReservationObserved]:
     """The shapes that the fact names, and the fact. Never raises for what the object says."""
     meta = reservation.metadata
+    labels = meta.labels or {}
     shapes: Shapes = {}
     spec, invalid = None, ""
     try:
@@ -46,9 +59,11 @@ def reservation_fact(
         created=millis(meta.creation_timestamp),
         generation=meta.generation or 1,
         deleting=millis(meta.deletion_timestamp),
-        migration=MigrationId((meta.labels or {}).get(MIGRATION, "")),
+        migration=MigrationId(labels.get(MIGRATION, "")),
         spec=spec,
         invalid=invalid,
+        labels=labels,
+        unknown=unknown_fields(reservation.spec, door) if bytes(reservation.spec) else (),
     )
 
 
@@ -60,37 +75,40 @@ def _read(reservation: wire.Reservation, door: Door, shapes: Shapes, shaper: Sha
     except BAD_JSON as error:
         raise FactError(explained(_spec, str(error), reservation.spec)) from error
     by_tasks = _form(spec, door)
-    scheduler = spec.scheduler_name or ""
+    # At Koordinator's door the fields of a gang mean nothing: they are reported as unknown.
+    gang = spec if door == "volcano" else wire.ReservationSpec()
+    scheduler = gang.scheduler_name or ""
+    read = _Reader(reservation.metadata, door, scheduler, shapes, shaper)
     if by_tasks:
         tasks = tuple(
-            _task(task, f"spec.tasks[{i}]", task.name or f"default{i}", scheduler, shapes, shaper)
-            for i, task in enumerate(spec.tasks or ())
+            read.task(task, f"spec.tasks[{i}]", task.name or f"default{i}") for i, task in enumerate(spec.tasks or ())
         )
     else:
-        only = wire.Task(replicas=1, template=spec.template)
-        tasks = (_task(only, "spec", "reservation", scheduler, shapes, shaper),)
-    once = by_tasks or door == "koordinator"
+        tasks = (read.task(wire.Task(replicas=1, template=spec.template), "spec", "reservation"),)
     migrates = MIGRATION in (reservation.metadata.labels or {})
+    policy = _allocate_policy(spec.allocate_policy, door, by_tasks)
     return v.ReservationSpec(
         tasks=tasks,
         owners=tuple(_owner(owner, f"spec.owners[{i}]") for i, owner in enumerate(spec.owners or ())),
-        min_available=spec.min_available or 0,
-        queue=spec.queue or "",
+        min_available=_whole(gang.min_available or 0, "spec.minAvailable"),
+        queue=gang.queue or "",
         ttl=None if spec.ttl is None else _ttl(spec.ttl),
         expires=millis(spec.expires),
         match_policy=_match_policy(spec.match_policy, "PodSpec" if by_tasks and not migrates else "Owner"),
-        allocate_once=once if spec.allocate_once is None else spec.allocate_once,
+        allocate_once=_allocate_once(spec.allocate_once, door, by_tasks),
         scheduler=scheduler,
+        allocate_policy=policy,
+        restricted=_restricted(reservation.metadata) if policy == "Restricted" else (),
+        pre_allocation=bool(spec.pre_allocation),
+        unschedulable=bool(spec.unschedulable),
+        taints=tuple(v.Taint(t.key, t.effect, t.value) for t in spec.taints or ()),
     )
 
 
 def _form(spec: wire.ReservationSpec, door: Door) -> bool:
     """True for the tasks form of seed 000, False for the template form of 003 and 004."""
-    if door == "koordinator":
-        if spec.tasks:
-            raise FactError("spec.tasks: set; allowed: spec.template (tasks belong to batch.volcano.sh Reservations)")
-        if spec.pre_allocation:
-            raise FactError("spec.preAllocation: true; allowed: false (pre-allocation is not supported)")
+    if door == "koordinator" and spec.tasks:
+        raise FactError("spec.tasks: set; allowed: spec.template (tasks belong to batch.volcano.sh Reservations)")
     if spec.tasks and spec.template:
         raise FactError("spec: has tasks and template; allowed: one of them")
     if not spec.tasks and not spec.template:
@@ -98,23 +116,44 @@ def _form(spec: wire.ReservationSpec, door: Door) -> bool:
     return bool(spec.tasks)
 
 
-def _task(
-    task: wire.Task, path: str, name: str, scheduler: str, shapes: Shapes, shaper: Shaper
-) -> v.ReservationTask:
-    template = task.template
-    if template is None or template.spec is None:
-        raise FactError(f"{path}.template.spec: missing; allowed: a pod's specification")
-    meta = template.metadata or wire.TemplateMeta()
-    shaped = _shaped(shaper, template.spec, meta.annotations or {}, scheduler, path)
-    shapes[shaped.id] = shaped.shape
-    return v.ReservationTask(
-        name=name,
-        replicas=1 if task.replicas is None else task.replicas,
-        shape=shaped.id,
-        labels=meta.labels or {},
-        preferred_nodes=tuple(map(NodeName, task.reservation_node_names or ())),
-        node=NodeName(template.spec.node_name or shaped.pinned),
-    )
+class _Reader:
+    """Reads the tasks of one Reservation, and gathers their shapes."""
+
+    def __init__(self, meta: wire.Meta, door: Door, scheduler: str, shapes: Shapes, shaper: Shaper) -> None:
+        self._namespace = meta.namespace
+        self._overlaid = (meta.labels or {}) if door == "koordinator" else {}
+        self._scheduler, self._shapes, self._shaper = scheduler, shapes, shaper
+
+    def task(self, task: wire.Task, path: str, name: str) -> v.ReservationTask:
+        template = task.template
+        if template is None or template.spec is None:
+            raise FactError(f"{path}.template.spec: missing; allowed: a pod's specification")
+        meta = template.metadata or wire.TemplateMeta()
+        shaped = _shaped(self._shaper, template.spec, meta.annotations or {}, self._scheduler, path)
+        self._shapes[shaped.id] = shaped.shape
+        volumes = template.spec.volumes or ()
+        return v.ReservationTask(
+            name=name,
+            replicas=1 if task.replicas is None else _whole(task.replicas, f"{path}.replicas"),
+            shape=shaped.id,
+            # The reserve pod of Koordinator has the template's labels and, over them, the Reservation's.
+            labels=(meta.labels or {}) | self._overlaid,
+            preferred_nodes=tuple(map(NodeName, task.reservation_node_names or ())),
+            node=NodeName(template.spec.node_name or shaped.pinned),
+            namespace=self._namespace_of(meta, path),
+            # Claims that are made for a pod have its name: those of a pod that does not exist yet are nobody's.
+            claims=tuple(one.persistent_volume_claim.claim_name for one in volumes if one.persistent_volume_claim is not None),
+        )
+
+    def _namespace_of(self, meta: wire.TemplateMeta, path: str) -> str:
+        """Who may use a namespaced Reservation is in its namespace, and so is what its places stand for."""
+        if not self._namespace:
+            return meta.namespace or _DEFAULT_NAMESPACE
+        if meta.namespace and meta.namespace != self._namespace:
+            raise FactError(
+                f"{path}.template.metadata.namespace: {meta.namespace!r}; allowed: {self._namespace!r}, the Reservation's own, or none"
+            )
+        return self._namespace
 
 
 def _shaped(
@@ -150,6 +189,38 @@ def _ttl(text: str) -> int:
     if ttl < 0:
         raise FactError(f"spec.ttl: {text!r} is negative; allowed: 0 (for ever) or more")
     return ttl
+
+
+def _whole(value: int, path: str) -> int:
+    if value not in _INT32:
+        raise FactError(f"{path}: {value}; allowed: a whole number of 32 bits")
+    return value
+
+
+def _allocate_once(said: bool | None, door: Door, by_tasks: bool) -> bool:
+    """RULES 000-3, 003-1, 004-1."""
+    if by_tasks:
+        if said is False:
+            raise FactError("spec.allocateOnce: false; allowed with tasks: true (each place is handed over once)")
+        return True
+    return door == "koordinator" if said is None else said
+
+
+def _allocate_policy(said: str | None, door: Door, by_tasks: bool) -> v.AllocatePolicy:
+    """Koordinator's deprecated default, said as "", is Aligned in effect. In Volcano's template form the hold must cover the
+    request (RULES 003-1)."""
+    if not said:
+        return "Covering" if door == "volcano" and not by_tasks else "Aligned"
+    if said not in _POLICIES[door]:
+        raise FactError(f"spec.allocatePolicy: {said!r}; allowed: {', '.join(_POLICIES[door])}")
+    return said  # type: ignore[return-value]
+
+
+def _restricted(meta: wire.Meta) -> tuple[str, ...]:
+    try:
+        return read_restricted(meta.annotations)
+    except ValueError as error:
+        raise FactError(str(error)) from error
 
 
 def _match_policy(said: str | None, default: v.MatchPolicy) -> v.MatchPolicy:

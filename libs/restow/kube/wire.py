@@ -260,6 +260,7 @@ class Reservation(Wire):
 
 
 class TemplateMeta(Wire):
+    namespace: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
@@ -303,7 +304,10 @@ class ReservationSpec(Wire):
     expires: datetime | None = None
     match_policy: str | None = None
     allocate_once: bool | None = None
+    allocate_policy: str | None = None
     pre_allocation: bool | None = None
+    unschedulable: bool | None = None
+    taints: list[Taint] | None = None
 
 
 class StatusCause(Wire):

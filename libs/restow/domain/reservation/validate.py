@@ -1,46 +1,119 @@
 """What a Reservation must be to be held. The API server may have checked nothing (no CRD schema, no CEL)."""
 
 from restow.contracts.ids import Millis
-from restow.contracts.values import ReservationSpec
+from restow.contracts.values import Expression, ObjectRef, OwnerRule, ReservationSpec
+from restow.domain.resources import title
 from restow.domain.state import ClusterState
 
 MAX_PLACES = 10_000
 """Places of one Reservation: what one commit can still carry."""
+MAX_OWNERS = 64
+MAX_TAINTS = 32
+"""As many as the CRDs allow."""
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
-def problem(state: ClusterState, spec: ReservationSpec) -> tuple[str, str] | None:
-    """Reason (one CamelCase word) and message (path, value, what is allowed), or None where it is valid."""
+def problem(state: ClusterState, spec: ReservationSpec, before: ReservationSpec | None = None) -> tuple[str, str] | None:
+    """Reason (one CamelCase word) and message (path, value, what is allowed), or None where it is valid. `before` is what was
+    accepted of it last, None for nothing."""
+    wrong = (
+        _places(spec)
+        or _owners(spec)
+        or _use(spec, before)
+        or _restricted(state, spec)
+        or _taints(spec)
+        or (f"spec.ttl: {spec.ttl} ms; allowed: 0 (no ttl) or more" if spec.ttl is not None and spec.ttl < 0 else "")
+    )
+    return ("InvalidSpec", wrong) if wrong else None
+
+
+def _places(spec: ReservationSpec) -> str:
     if not spec.tasks:
-        return "InvalidSpec", "spec.tasks: is empty; allowed: at least one task (or spec.template)"
-    if not spec.allocate_once:
-        # Better said than served wrongly: a place would go to its first owner and not come back.
-        return "Unsupported", "spec.allocateOnce: False; allowed in this version: True (each place is handed over once)"
+        return "spec.tasks: is empty; allowed: at least one task (or spec.template)"
     places = 0
     names = set()
     for i, task in enumerate(spec.tasks):
         path = f"spec.tasks[{i}]"
         if not task.name or task.name in names:
-            return "InvalidSpec", f"{path}.name: {task.name!r}; allowed: a name that no other task has"
+            return f"{path}.name: {task.name!r}; allowed: a name that no other task has"
         names.add(task.name)
         if task.replicas < 1:
-            return "InvalidSpec", f"{path}.replicas: {task.replicas}; allowed: 1 or more"
+            return f"{path}.replicas: {task.replicas}; allowed: 1 or more"
         places += task.replicas
     if places > MAX_PLACES:
-        return "InvalidSpec", f"spec.tasks: {places} replicas in all; allowed: at most {MAX_PLACES}"
+        return f"spec.tasks: {places} replicas in all; allowed: at most {MAX_PLACES}"
     if not 0 <= spec.min_available <= places:
-        return "InvalidSpec", f"spec.minAvailable: {spec.min_available}; allowed: 1 to {places}, the sum of replicas"
+        return f"spec.minAvailable: {spec.min_available}; allowed: 1 to {places}, the sum of replicas"
+    return ""
+
+
+def _owners(spec: ReservationSpec) -> str:
     if not spec.owners:
-        return "InvalidSpec", "spec.owners: is empty; allowed: at least one owner, else nobody could use it"
-    for i, owner in enumerate(spec.owners):
-        if owner.object is None and owner.controller is None and owner.selector is None:
-            return "InvalidSpec", f"spec.owners[{i}]: is empty; allowed: object, controller or labelSelector"
-        if owner.object is not None and not (owner.object.name or owner.object.uid or owner.object.namespace):
-            return "InvalidSpec", f"spec.owners[{i}].object: refers to nothing; allowed: a name, uid or namespace"
-        if owner.controller is not None and not (owner.controller.name or owner.controller.uid):
-            return "InvalidSpec", f"spec.owners[{i}].controller: refers to nothing; allowed: a name or uid"
-    if spec.ttl is not None and spec.ttl < 0:
-        return "InvalidSpec", f"spec.ttl: {spec.ttl} ms; allowed: 0 (no ttl) or more"
-    return None
+        return "spec.owners: is empty; allowed: at least one owner, else nobody could use it"
+    if len(spec.owners) > MAX_OWNERS:
+        return f"spec.owners: {len(spec.owners)} of them; allowed: at most {MAX_OWNERS}"
+    return next((wrong for i, one in enumerate(spec.owners) if (wrong := _owner(one, f"spec.owners[{i}]"))), "")
+
+
+def _owner(owner: OwnerRule, path: str) -> str:
+    if owner.object is None and owner.controller is None and owner.selector is None:
+        return f"{path}: is empty; allowed: object, controller or labelSelector"
+    if owner.object is not None and not (_named(owner.object) or owner.object.namespace):
+        return f"{path}.object: refers to nothing; allowed: a name, uid or namespace"
+    if owner.controller is not None and not _named(owner.controller):
+        return f"{path}.controller: refers to nothing; allowed: a name or uid"
+    for e in owner.selector.expressions if owner.selector is not None else ():
+        if wrong := _expression(e):
+            return f"{path}.labelSelector.matchExpressions, key {e.key!r}: {wrong}"
+    return ""
+
+
+def _named(reference: ObjectRef) -> bool:
+    return bool(reference.name or reference.uid)
+
+
+def _expression(e: Expression) -> str:
+    if not e.key:
+        return "has no key; allowed: a label's name"
+    if e.operator not in _OPERATORS:
+        return f"operator {e.operator!r}; allowed: {', '.join(_OPERATORS)}"
+    some = e.operator in ("In", "NotIn")
+    if some != bool(e.values):
+        return f"{len(e.values)} values; allowed with {e.operator}: {'one or more' if some else 'none'}"
+    return ""
+
+
+def _use(spec: ReservationSpec, before: ReservationSpec | None) -> str:
+    if not spec.allocate_once and (len(spec.tasks) > 1 or spec.tasks[0].replicas > 1):
+        # One place that many share is one hold; of several, nobody could say which one a pod draws from.
+        return "spec.allocateOnce: false; allowed with several places: true (each place is handed over once)"
+    if before is not None and before.allocate_once is not spec.allocate_once:
+        was, now = (str(once).lower() for once in (before.allocate_once, spec.allocate_once))
+        return f"spec.allocateOnce: {now}; allowed: {was}, as it was accepted (make another Reservation)"
+    return ""
+
+
+def _restricted(state: ClusterState, spec: ReservationSpec) -> str:
+    for name in spec.restricted:
+        if not any(state.shapes[task.shape].requests.get(name) for task in spec.tasks):
+            held = {one for task in spec.tasks for one in state.shapes[task.shape].requests if one != "pods"}
+            return (
+                f"metadata.annotations[scheduling.koordinator.sh/reservation-restricted-options]: {title(name)}; "
+                f"allowed: what the template requests: {', '.join(sorted(map(title, held))) or 'nothing'}"
+            )
+    return ""
+
+
+def _taints(spec: ReservationSpec) -> str:
+    if len(spec.taints) > MAX_TAINTS:
+        return f"spec.taints: {len(spec.taints)} of them; allowed: at most {MAX_TAINTS}"
+    for i, taint in enumerate(spec.taints):
+        if not taint.key:
+            return f"spec.taints[{i}].key: is empty; allowed: a key"
+        if taint.effect not in EFFECTS:
+            return f"spec.taints[{i}].effect: {taint.effect!r}; allowed: {', '.join(EFFECTS)}"
+    return ""
 
 
 def expiry(state: ClusterState, spec: ReservationSpec, created: Millis, migration: bool) -> Millis:
