@@ -7,11 +7,12 @@ from pathlib import Path
 
 import yaml
 
-from restow.domain.config import SWITCHES
+from restow.domain.config import SWITCHES, GcConfig
 from restow.domain.session.actions.args import ARGS as ACTIONS
 from restow.domain.session.conf import read_conf
 from restow.domain.session.plugins import ARGS as PLUGINS
 from restow.domain.state import ClusterState
+from restow.garbage_collector.conf import read as read_collector
 from restow.runtime.telemetry import Metrics
 
 ROOT = Path(__file__).parents[2]
@@ -63,3 +64,11 @@ def test_every_argument_and_switch_of_actions_and_plugins_is_named():
     names = {name for args in (*ACTIONS.values(), *PLUGINS.values()) for name in args.__struct_encode_fields__}
     names.discard("overcommit-factors")  # as `overcommit-factor.<resource>` is logged
     assert {name for name in {*names, *ACTIONS, *PLUGINS, *SWITCHES} if f"`{name}`" not in PAGE} == set()
+
+
+def test_the_collectors_configuration_that_it_shows_is_the_default_and_the_one_that_is_shipped():
+    section = PAGE.partition("\n### The end of Reservations\n")[2]
+    shown = yaml.safe_load(section.partition("```yaml\n")[2].partition("```")[0])
+    shipped = yaml.safe_load((ROOT / "deploy" / "base" / "config" / "garbage-collector.conf").read_text())
+    assert read_collector(shown) == read_collector(shipped) == GcConfig()
+    assert set(shown) == set(GcConfig.__struct_encode_fields__)
