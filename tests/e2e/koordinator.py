@@ -118,9 +118,9 @@ async def release(world: World, name: str) -> None:
 async def available(world: World, name: str, asked: Obj) -> str:
     """Its node, once it is Available; it holds all that is asked for, and nobody has anything of it."""
     said = await settled(world, name, "Available", {}, {})
-    assert amounts(said["allocatable"]) == amounts(asked)
+    assert amounts(said["allocatable"]) == amounts(asked), said
     conditions = {c["type"]: (c["status"], c["reason"]) for c in said["conditions"]}
-    assert conditions == {"Scheduled": ("True", "Scheduled"), "Ready": ("True", "Available")}
+    assert conditions == {"Scheduled": ("True", "Scheduled"), "Ready": ("True", "Available")}, said
     return said["nodeName"]
 
 
@@ -146,11 +146,11 @@ async def settled(world: World, name: str, phase: str, owners: Iterable[str], al
     found = await world.api.ok("GET", path)
     for one in seen.get("currentOwners") or ():
         using = await world.get(one["name"])
-        assert using is not None
-        assert (one["namespace"], one["uid"]) == (world.ns, uid_of(using))
-        assert node_of(using) == seen["nodeName"]
+        assert using is not None, one
+        assert (one["namespace"], one["uid"]) == (world.ns, uid_of(using)), one
+        assert node_of(using) == seen["nodeName"], (node_of(using), seen)
         said = using["metadata"].get("annotations", {}).get(TAKEN, "null")
-        assert json.loads(said) == {"name": found["metadata"]["name"], "uid": uid_of(found)}
+        assert json.loads(said) == {"name": found["metadata"]["name"], "uid": uid_of(found)}, (one["name"], said)
     return seen
 
 
