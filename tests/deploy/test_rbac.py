@@ -40,9 +40,9 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "events.events.k8s.io": {"get", "create", "patch"},
     },
     "reservation-cache": {
-        "reservations.batch.volcano.sh": {"get"},
+        "reservations.batch.volcano.sh": {"get", "list", "watch"},
         "reservations/status.batch.volcano.sh": {"patch"},
-        "reservations.scheduling.koordinator.sh": {"get"},
+        "reservations.scheduling.koordinator.sh": {"get", "list", "watch"},
         "reservations/status.scheduling.koordinator.sh": {"patch"},
         "events.events.k8s.io": {"get", "create", "patch"},
     },

@@ -34,7 +34,7 @@ async def test_kubectl_applies_gets_describes_and_deletes(world: World) -> None:
     assert row.split()[:3] == ["r", "Available", "1"]
     said = await world.kubectl("describe", "reservations.batch.volcano.sh", "r", "-n", world.ns)
     assert "Available" in said
-    await world.events("r", "Held")
+    await world.events("r", "Available")
     assert "Held" in await world.kubectl("describe", "reservations.batch.volcano.sh", "r", "-n", world.ns)
     await world.pod("p", labels={"who": "else"})
     await world.running("p")

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from restow.kube import decode as d
+from restow.kube import wire
 from restow.kube.annotations import MIGRATION
 from restow.kube.client import ApiStatus, Client, path_of
 from restow.kube.effects import Done, Failed, Gone, Refused, bounded
@@ -16,6 +17,19 @@ _COLLECTIONS: dict[str, d.Collection[Any]] = {
     "volcano": d.VOLCANO_RESERVATIONS,
     "koordinator": d.KOORDINATOR_RESERVATIONS,
 }
+
+
+class Written(wire.Wire):
+    """A Reservation object as far as its status goes: what is there now, ours or somebody else's."""
+
+    metadata: wire.Meta
+    status: msgspec.Raw = msgspec.Raw()
+
+
+STATUSES: dict[str, d.Collection[Written]] = {
+    door: d.Collection(c.name, c.kind, c.path, Written, optional=True) for door, c in _COLLECTIONS.items()
+}
+"""Statuses of all Reservations, by door."""
 
 
 class CrRef(msgspec.Struct, frozen=True):

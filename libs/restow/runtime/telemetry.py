@@ -5,9 +5,10 @@ Without an OTLP endpoint no SDK is loaded: the commit's traceparent is made here
 
 import os
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -56,6 +57,11 @@ class Metrics:
         self.registry.register(_Gauges(self.family, read))
 
 
+    def labelled(self, read: Callable[[], Iterable["Labelled"]]) -> None:
+        """Gauges with labels of their own, read when scraped."""
+        self.registry.register(_Labelled(self.family, read))
+
+
 class _Gauges(Collector):
     def __init__(self, family: Family, read: Callable[[], dict[str, float]]) -> None:
         self._family, self._read = family, read
@@ -64,6 +70,31 @@ class _Gauges(Collector):
         for name, value in self._read().items():
             gauge = GaugeMetricFamily(f"restow_{name}", name.replace("_", " "), labels=("family",))
             gauge.add_metric((self._family,), value)
+            yield gauge
+
+
+class Labelled(msgspec.Struct, frozen=True):
+    """One gauge: its name without `restow_`, what it says, its labels, and their values with what they have."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    samples: Sequence[tuple[tuple[str, ...], float]]
+
+
+class _Labelled(Collector):
+    def __init__(self, family: Family, read: Callable[[], Iterable[Labelled]]) -> None:
+        self._family, self._read = family, read
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: what it has is only known when it is read."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        for one in self._read():
+            gauge = GaugeMetricFamily(f"restow_{one.name}", one.text, labels=("family", *one.labels))
+            for values, amount in one.samples:
+                gauge.add_metric((self._family, *values), amount)
             yield gauge
 
 

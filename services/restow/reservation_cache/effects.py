@@ -1,22 +1,31 @@
-"""The one effect on Reservations that are not ours to create or delete: their status, and an Event when phase or reason move."""
+"""The one effect on Reservations that are not ours to create or delete: their status, and Events that say what has changed.
+
+An Event tells a phase, or another reason for it: Available, PartlyAllocated, FullyAllocated, Expired, Unschedulable with counts.
+Which pods use it is in its status, and on the pods. Fields that mean nothing are told once a generation.
+"""
 
 from collections.abc import Mapping
 
+from restow.contracts.events import ReservationObserved
 from restow.contracts.ids import ReservationUid
 from restow.domain.effects import Effect, WriteReservationStatus
-from restow.domain.records import ReservationPhase
+from restow.domain.evolve.phases import HELD
+from restow.domain.records import PhaseSince, ReservationPhase
+from restow.domain.reservation.status import status
 from restow.domain.state import ClusterState
 from restow.kube import crs
 from restow.kube import effects as k
 from restow.kube.record import Notice, Regarding
 from restow.kube.retry import Backoff
-from restow.reservation_cache.status import status
 from restow.runtime.effector import Answer, Done, Executor, Retry, later
 from restow.runtime.service import Context
 
 API = {"volcano": "batch.volcano.sh/v1alpha1", "koordinator": "scheduling.koordinator.sh/v1alpha1"}
 RECENT = 60_000
-"""A phase older than this, in ms, was told by the process before this one."""
+"""A phase, or an object, older than this, in ms, was told of by the process before this one."""
+UNKNOWN = "UnknownFields"
+NAMED = 10
+"""Of unknown fields, so many are named."""
 
 
 def executors(context: Context) -> Mapping[type[Effect], Executor]:
@@ -28,6 +37,7 @@ class _Status:
         self._context = context
         self._kube = crs.Reservations(context.client, Backoff(attempts=1))
         self._told: dict[ReservationUid, tuple[ReservationPhase, str]] = {}
+        self._generations: dict[ReservationUid, int] = {}
 
     async def write(self, effect: WriteReservationStatus, state: ClusterState) -> Answer:
         record = state.reservations.get(effect.reservation)
@@ -48,17 +58,33 @@ class _Status:
         record, since = state.reservations.get(uid), state.phases.get(uid)
         if record is None:
             self._told.pop(uid, None)
+            self._generations.pop(uid, None)
             return
+        self._tell_unknown(record.fact, state.time)
         if since is None or self._told.get(uid) == (since.phase, since.reason):
             return
         # The reason, too: a Reservation is Pending before anybody can say that it fits nowhere.
         self._told[uid] = since.phase, since.reason
-        if state.time - since.since > RECENT:
+        if state.time - since.changed <= RECENT:
+            self._record(record.fact, *notice_of(since))
+
+    def _tell_unknown(self, fact: ReservationObserved, now: int) -> None:
+        known = self._generations.get(fact.reservation)
+        self._generations[fact.reservation] = fact.generation
+        if not fact.unknown or known == fact.generation or (known is None and now - fact.created > RECENT):
             return
-        fact = record.fact
+        more = len(fact.unknown) - NAMED
+        named = ", ".join(fact.unknown[:NAMED]) + (f" and {more} more" if more > 0 else "")
+        self._record(fact, UNKNOWN, f"generation {fact.generation} has fields that mean nothing: {named}", True)
+
+    def _record(self, fact: ReservationObserved, reason: str, note: str, bad: bool) -> None:
         regarding = Regarding(API[fact.door], "Reservation", fact.namespace, fact.name, fact.reservation)
-        pending = since.phase is ReservationPhase.PENDING and since.reason
-        bad = since.phase in (ReservationPhase.FAILED, ReservationPhase.WAITING) or pending
-        note = since.message or f"the Reservation is {since.phase}"
-        reason = str(since.reason or since.phase)
         self._context.recorder.record(Notice(regarding, reason, "Reserve", note, "Warning" if bad else "Normal"))
+
+
+def notice_of(since: PhaseSince) -> tuple[str, str, bool]:
+    """Reason, sentence, and whether it is bad, of the Event that tells this phase."""
+    pending = since.phase is ReservationPhase.PENDING and since.reason
+    bad = since.phase in (ReservationPhase.FAILED, ReservationPhase.WAITING) or bool(pending)
+    reason = "" if since.reason == HELD else since.reason
+    return str(reason or since.phase), since.message or f"the Reservation is {since.phase}", bad

@@ -2,7 +2,9 @@
 
 from restow.domain.config import ReservationConfig
 from restow.domain.reservation import decider
+from restow.reservation_cache.drift import Drift
 from restow.reservation_cache.effects import executors
+from restow.reservation_cache.gauges import Gauges
 from restow.runtime.config_source import plain
 from restow.runtime.service import Context, Parts, Service
 
@@ -19,4 +21,5 @@ def service() -> Service:
 
 
 def assemble(context: Context) -> Parts:
-    return Parts(executors=executors(context))
+    context.metrics.labelled(Gauges(lambda: context.state).read)
+    return Parts(executors=executors(context), tasks=[Drift(context).run()])

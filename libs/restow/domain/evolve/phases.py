@@ -1,0 +1,131 @@
+"""The life of a Reservation: its phase follows from its record and its places (RULES 000-1, G-1), and what may follow what.
+
+Phases are worked out at the end of each event, so every transition has that event as its cause. `TRANSITIONS` lists them all;
+tests fold random histories and find no other. Failed and Succeeded are final, with three exceptions, all of them in the table:
+
+* an update: a refused one fails it whatever it was, and the next one that is accepted begins another round; so does one that
+  asks for more places than were used, or anew for those that were lost;
+* a hand-over that never became a fact: the owner was never bound to the hold's node (DESIGN 5: facts beat intents);
+* the migration whose successor a kubelet rejected: its hold is asked for once more (DESIGN 5).
+"""
+
+from restow.contracts import events as e
+from restow.domain.records import PhaseSince, Reservation, SlotPhase, Tally
+from restow.domain.records import ReservationPhase as P
+from restow.domain.state import ClusterState
+
+Said = tuple[P, str, str]
+"""Phase, reason (one CamelCase word) and message (a sentence)."""
+
+HELD, PARTLY, FULLY = "Held", "PartlyAllocated", "FullyAllocated"
+"""Reasons of Available: no pod uses it, or some do, of a hold that serves many."""
+ENDING = "Ending"
+"""Why it is not over yet although its time is: the session has not released what it holds. What it answers decides."""
+EXPIRED, HOLD_LOST = "Expired", "HoldLost"
+LOST = ("NodeLost", EXPIRED)
+"""Why places are lost with which the Reservation expires (RULES G-1)."""
+
+_HOLDS = (e.HoldPlaced, e.HoldReady, e.HoldReleased)
+_ROOM = (e.NodeObserved, e.PodObserved, e.PodChanged, e.PodPlaced, e.HoldLent, e.HoldResized, e.HandedOver)
+"""What may take of a hold's room, or ask for more of it than there is."""
+_UNBOUND = (e.PodReleased, e.PodObserved, e.PodChanged, e.PodGone, e.NodeGone)
+"""An owner was never bound where its hold is, or a successor was rejected."""
+_ASKED = (e.ReservationObserved, e.ReservationAccepted)
+_ENDED = (e.Expired, e.Collected, e.ReservationObserved, e.ReservationGone)
+_REFUSED = (e.ReservationRefused,)
+_MIGRATION = (e.MigrationFailed, e.NotRecreated)
+
+TRANSITIONS: dict[tuple[P, P], tuple[type[e.Event], ...]] = {}
+
+
+def phase_of(state: ClusterState, record: Reservation, before: PhaseSince | None = None, anew: bool = False) -> Said:
+    """What the Reservation is now. `before` is what it was; `anew` where a generation was just accepted: then what is not
+    held yet is no loss."""
+    tally = state.tally_of(record.fact.reservation)
+    was = before.phase if before is not None else P.PENDING
+    if record.refused > record.accepted:
+        return P.FAILED, record.reason, record.message
+    if tally.total and tally.used == tally.total:
+        return P.SUCCEEDED, "AllHandedOver", f"all {tally.used} places were handed over to their owners"
+    if record.over:
+        return _over(record, tally, before)
+    if not record.accepted:
+        return P.PENDING, "", ""
+    held, used, needed = tally.held, tally.used, record.min_available
+    if held + used >= needed and (held or tally.pending):
+        return P.AVAILABLE, *_taken(state, record, tally)
+    if tally.waiting and held + used + tally.waiting >= needed:
+        return P.WAITING, *_waits(state, record, tally)
+    if (held or tally.waiting) and (tally.failed or (not anew and was in (P.AVAILABLE, P.WAITING))):
+        return P.WAITING, HOLD_LOST, f"{held} of {needed} needed places are held{_and_why(state, record)}"
+    if tally.failed and not held and not tally.waiting:
+        if not used:
+            return P.FAILED, *_lost(state, record)
+        if not tally.pending:
+            return P.SUCCEEDED, "HandedOver", f"{used} places were handed over, nothing is held any more"
+    return P.PENDING, *_why(state, record)
+
+
+def _over(record: Reservation, tally: Tally, before: PhaseSince | None) -> Said:
+    """It has ended for good, and was not handed over as a whole. Until the session has released what it holds it is what it
+    was: an owner may be ahead of the end (DESIGN 1)."""
+    was = before.phase if before is not None else P.PENDING
+    if before is not None and was is P.FAILED:
+        return was, before.reason, before.message
+    if tally.held or tally.waiting:
+        if before is not None and was is P.SUCCEEDED:
+            return was, before.reason, before.message
+        return was, ENDING, f"{_END[record.end]}; what is held is being released"
+    if tally.used and was is P.SUCCEEDED:
+        return was, "HandedOver", f"{tally.used} places were handed over, nothing is held any more"
+    return P.FAILED, record.end, f"{_END[record.end]} with {tally.used} of {tally.total} places handed over"
+
+
+_END = {EXPIRED: "its time ended", "Deleted": "it was deleted"}
+
+
+def _taken(state: ClusterState, record: Reservation, tally: Tally) -> tuple[str, str]:
+    """Reason and message of an available one: how much of it is used."""
+    uid = record.fact.reservation
+    if record.spec is not None and not record.spec.allocate_once:
+        slots = state.slots[uid]
+        owners = sum(len(state.drawers.get((uid, name), ())) for name in slots)
+        if owners:
+            full = not any(slot.room.wanted or slot.room.devices for slot in slots.values())
+            return FULLY if full else PARTLY, f"{owners} pods use {'all' if full else 'some'} of it"
+    waiting = f", {tally.waiting} wait for room" if tally.waiting else ""
+    return HELD, f"{tally.held} of {tally.total} places are held, {tally.used} handed over{waiting}"
+
+
+def _waits(state: ClusterState, record: Reservation, tally: Tally) -> tuple[str, str]:
+    """Reason and message of one that waits for room on its nodes: why the first of its places does."""
+    first = next(slot for slot in state.slots[record.fact.reservation].values() if slot.phase is SlotPhase.WAITING)
+    return first.reason, f"{tally.waiting} of {tally.total} places wait for room on their nodes"
+
+
+def _lost(state: ClusterState, record: Reservation) -> tuple[str, str]:
+    slots = state.slots[record.fact.reservation].values()
+    reasons = sorted({slot.reason for slot in slots if slot.phase is SlotPhase.FAILED})
+    reason = EXPIRED if any(why in LOST for why in reasons) else reasons[0]
+    return reason, "nothing is held any more: " + ", ".join(reasons)
+
+
+def _why(state: ClusterState, record: Reservation) -> tuple[str, str]:
+    """Reason and message of what a place waits for, empty where nobody has looked yet."""
+    uid = record.fact.reservation
+    unfit = state.unfit_slots.get(uid)
+    if not unfit:
+        return "", ""
+    first = state.slots[uid][min(unfit)]
+    return (first.reason, first.message) if first.message else ("Unschedulable", fit_message(first.nodes, first.reasons))
+
+
+def _and_why(state: ClusterState, record: Reservation) -> str:
+    message = _why(state, record)[1]
+    return f"; {message}" if message else ""
+
+
+def fit_message(nodes: int, reasons: dict[str, int]) -> str:
+    """The sentence that users of kubectl know: `0/5 nodes are available: 3 Insufficient cpu, 2 …`."""
+    parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
+    return f"0/{nodes} nodes are available: {', '.join(parts)}." if parts else f"0/{nodes} nodes are available."
