@@ -14,9 +14,14 @@ class Effect(msgspec.Struct, frozen=True, gc=False):
 
 
 class Bind(Effect):
+    """With what the pod was given, for the kubelet and others to read: devices, CPUs of its own, and the Reservation that
+    it has drawn from."""
+
     pod: PodUid
     node: NodeName
     devices: tuple[DeviceShare, ...] = ()
+    cores: tuple[int, ...] = ()
+    reservation: ReservationUid = ReservationUid("")
 
 
 class BindClaim(Effect):

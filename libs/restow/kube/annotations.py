@@ -12,7 +12,6 @@ from restow.domain.quantity import QuantityError, units
 TARGET_RESERVATION = "scheduling.volcano.sh/target-reservation"
 RESERVEABLE = "volcano.sh/reserveable"
 MAXIMUM_RUNTIME = "volcano.sh/maximum-runtime"
-RESOURCE_SPEC = "scheduling.koordinator.sh/resource-spec"
 PREEMPTABLE = "volcano.sh/preemptable"
 COOLDOWN_TIME = "volcano.sh/cooldown-time"
 WAITING_TIMES = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
@@ -38,7 +37,6 @@ KEPT = frozenset(
         TARGET_RESERVATION,
         RESERVEABLE,
         MAXIMUM_RUNTIME,
-        RESOURCE_SPEC,
         DELETION_COST,
         PREEMPTABLE,
         COOLDOWN_TIME,
@@ -52,6 +50,8 @@ KEPT_OF_GROUP = frozenset(
 )
 KEPT_PREFIXES = ("restow.dev/", "descheduler.alpha.kubernetes.io/")
 
+RESOURCE_SPEC = "scheduling.koordinator.sh/resource-spec"
+"""Read into the shape, where the pod's QoS class gives it CPUs of its own."""
 IN_SHAPE = (r.ALIBABA_GPU_COUNT, r.ALIBABA_GPU_MILLI, r.ALIBABA_GPU_MODEL)
 """Read into the shape: the trace's way to ask for GPUs."""
 LIMIT_RANGER = "kubernetes.io/limit-ranger"
@@ -59,6 +59,10 @@ LIMIT_RANGER = "kubernetes.io/limit-ranger"
 MIRROR = "kubernetes.io/config.mirror"
 DEVICES = "scheduling.koordinator.sh/device-allocated"
 """Read into the pod's devices."""
+RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
+"""Read into the pod's CPUs."""
+RESERVATION_ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
+"""Which Reservation a pod has drawn from: written for people and for Koordinator's tools, and never read."""
 
 
 def kept(annotations: Mapping[str, str] | None) -> dict[str, str]:
@@ -137,6 +141,11 @@ def write_devices(shares: Iterable[DeviceShare]) -> str:
         for share in shares
     ]
     return msgspec.json.encode({"gpu": devices}).decode()
+
+
+def write_reservation(name: str, uid: str) -> str:
+    """As Koordinator writes it."""
+    return msgspec.json.encode({"name": name, "uid": uid}).decode()
 
 
 def _milli(resources: Mapping[str, str | int]) -> int:

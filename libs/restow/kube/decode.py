@@ -261,6 +261,14 @@ NUMA = Collection(
     by_name=True,
     optional=True,
 )
+DEVICES = Collection(
+    "devices.scheduling.koordinator.sh",
+    "Device",
+    "/apis/scheduling.koordinator.sh/v1alpha1/devices",
+    objects.Device,
+    by_name=True,
+    optional=True,
+)
 COLLECTIONS: tuple[Collection[Any], ...] = (
     NODES,
     PODS,
@@ -277,4 +285,5 @@ COLLECTIONS: tuple[Collection[Any], ...] = (
     VOLUMES,
     CSI_NODES,
     NUMA,
+    DEVICES,
 )

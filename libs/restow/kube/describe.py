@@ -8,8 +8,8 @@ from restow.contracts import times
 from restow.contracts import values as v
 from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
 from restow.domain import resources as r
-from restow.kube import wire
-from restow.kube.annotations import DEVICES, MIRROR, kept, read_devices
+from restow.kube import cpus, wire
+from restow.kube.annotations import DEVICES, MIRROR, RESOURCE_STATUS, kept, read_devices
 from restow.kube.requests import FactError, canonical
 from restow.kube.shapes import Shaper
 
@@ -45,14 +45,15 @@ def node_fact(node: wire.Node) -> e.NodeObserved:
         devices=devices,
         ready=_is(status.conditions, "Ready"),
         unschedulable=bool(spec.unschedulable),
+        cpus=cpus.read_topology(node.metadata.annotations),
     )
 
 
 def pod_fact(pod: wire.Pod, shaper: Shaper = _shaper) -> tuple[v.PodShape, ShapeId, e.PodObserved]:
-    """Raises FactError where a quantity, a GPU request or the device annotation cannot be read."""
+    """Raises FactError where a quantity, a GPU request, or an annotation about devices or CPUs cannot be read."""
     meta, spec, status = pod.metadata, pod.spec or _NO_SPEC, pod.status or _NO_STATUS
     annotations = meta.annotations or {}
-    shaped = shaper.shaped(spec, annotations, meta.name)
+    shaped = shaper.shaped(spec, annotations, meta.name, labels=meta.labels or {})
     owner = controller(meta)
     fact = e.PodObserved(
         pod=PodUid(meta.uid),
@@ -74,13 +75,16 @@ def pod_fact(pod: wire.Pod, shaper: Shaper = _shaper) -> tuple[v.PodShape, Shape
         reason=status.reason,
         devices=_devices(annotations),
         started=millis(status.start_time),
+        cores=_cores(annotations),
     )
     return shaped.shape, shaped.id, fact
 
 
 def pod_changed(pod: e.PodObserved) -> e.PodChanged:
     """The moving part of a pod."""
-    return e.PodChanged(pod.pod, pod.node, pod.phase, pod.ready, pod.deleting, pod.reason, pod.devices, pod.started)
+    return e.PodChanged(
+        pod.pod, pod.node, pod.phase, pod.ready, pod.deleting, pod.reason, pod.devices, pod.started, pod.cores
+    )
 
 
 def workload_fact(workload: wire.Workload, kind: str) -> e.WorkloadObserved | None:
@@ -111,3 +115,8 @@ def _devices(annotations: dict[str, str]) -> tuple[v.DeviceShare, ...]:
         return read_devices(text)
     except ValueError as error:
         raise FactError(str(error)) from error
+
+
+def _cores(annotations: dict[str, str]) -> tuple[int, ...]:
+    text = annotations.get(RESOURCE_STATUS)
+    return cpus.read_status(text) if text else ()

@@ -12,8 +12,18 @@ import msgspec
 from restow.contracts.values import DeviceShare
 from restow.kube import decode as d
 from restow.kube import wire
-from restow.kube.annotations import ABORTED, ABORTED_UNTIL, DEVICES, MIGRATION, write_devices
+from restow.kube.annotations import (
+    ABORTED,
+    ABORTED_UNTIL,
+    DEVICES,
+    MIGRATION,
+    RESERVATION_ALLOCATED,
+    RESOURCE_STATUS,
+    write_devices,
+    write_reservation,
+)
 from restow.kube.client import ApiStatus, Client, path_of
+from restow.kube.cpus import write_status
 from restow.kube.retry import Backoff, Sleep, retrying
 
 W = TypeVar("W")
@@ -100,12 +110,20 @@ class Effects:
 
     # -- bind --------------------------------------------------------------------------------------------------------
 
-    async def bind(self, pod: PodRef, node: str, devices: Sequence[DeviceShare] = ()) -> BindOutcome:
+    async def bind(
+        self,
+        pod: PodRef,
+        node: str,
+        devices: Sequence[DeviceShare] = (),
+        cpus: Sequence[int] = (),
+        reservation: tuple[str, str] | None = None,
+    ) -> BindOutcome:
         """One call: annotations of the Binding are merged into the pod in the transaction that sets its node
-        (kube-apiserver, `BindingREST.setPodNodeAndMetadata`). The Binding's uid is the precondition."""
+        (kube-apiserver, `BindingREST.setPodNodeAndMetadata`). The Binding's uid is the precondition. `reservation`: name and
+        uid of the one that the pod has drawn from."""
         meta: dict[str, Any] = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
-        if devices:
-            meta["annotations"] = {DEVICES: write_devices(devices)}
+        if annotations := _given(devices, cpus, reservation):
+            meta["annotations"] = annotations
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -277,6 +295,20 @@ async def bounded(
         if status.transient or status.code in passing:
             return Failed(status.code, status.reason, status.message, status.retry_after)
         return Refused(status.code, status.reason, status.message)
+
+
+def _given(
+    devices: Sequence[DeviceShare], cpus: Sequence[int], reservation: tuple[str, str] | None
+) -> dict[str, str]:
+    """What the pod was given, as Koordinator's node agent reads it."""
+    given = {}
+    if devices:
+        given[DEVICES] = write_devices(devices)
+    if cpus:
+        given[RESOURCE_STATUS] = write_status(cpus)
+    if reservation is not None:
+        given[RESERVATION_ALLOCATED] = write_reservation(*reservation)
+    return given
 
 
 def _path(pod: PodRef, subresource: str = "") -> str:

@@ -1,10 +1,11 @@
-"""NodeResourceTopology → facts: the NUMA zones of a node, and how its kubelet aligns pods to them."""
+"""NodeResourceTopology → facts: the NUMA zones and CPUs of a node, and how its kubelet aligns pods to them."""
 
 import re
 
 from restow.contracts import events as e
 from restow.contracts import values as v
 from restow.contracts.ids import NodeName
+from restow.kube import cpus
 from restow.kube import wire_objects as w
 from restow.kube.quotas import quota
 from restow.kube.requests import FactError
@@ -45,6 +46,7 @@ def numa_fact(topology: w.Topology) -> e.NumaObserved:
         policy=policy,
         scope=scope,
         zones=tuple(sorted(zones, key=lambda zone: _by_number(zone.name))),
+        cpus=cpus.read_topology(topology.metadata.annotations),
     )
 
 

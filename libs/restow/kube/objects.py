@@ -8,7 +8,7 @@ import msgspec
 from restow.contracts import events as e
 from restow.contracts.ids import NodeName
 from restow.kube import decode as d
-from restow.kube import groups, numa, volumes
+from restow.kube import devices, groups, numa, volumes
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -35,4 +35,5 @@ OBJECTS: dict[str, Form] = {
     d.VOLUMES.name: Form(volumes.volume_fact, e.VolumeGone, "volumes"),
     d.CSI_NODES.name: Form(volumes.csi_node_fact, lambda key: e.CsiNodeGone(NodeName(key)), "csi_nodes"),
     d.NUMA.name: Form(numa.numa_fact, lambda key: e.NumaGone(NodeName(key)), "numa"),
+    d.DEVICES.name: Form(devices.device_fact, lambda key: e.DeviceGone(NodeName(key)), "device_objects"),
 }

@@ -129,15 +129,16 @@ class _Reader:
         if template is None or template.spec is None:
             raise FactError(f"{path}.template.spec: missing; allowed: a pod's specification")
         meta = template.metadata or wire.TemplateMeta()
-        shaped = _shaped(self._shaper, template.spec, meta.annotations or {}, self._scheduler, path)
+        # The reserve pod of Koordinator has the template's labels and, over them, the Reservation's.
+        labels = (meta.labels or {}) | self._overlaid
+        shaped = _shaped(self._shaper, template.spec, meta.annotations or {}, labels, self._scheduler, path)
         self._shapes[shaped.id] = shaped.shape
         volumes = template.spec.volumes or ()
         return v.ReservationTask(
             name=name,
             replicas=1 if task.replicas is None else _whole(task.replicas, f"{path}.replicas"),
             shape=shaped.id,
-            # The reserve pod of Koordinator has the template's labels and, over them, the Reservation's.
-            labels=(meta.labels or {}) | self._overlaid,
+            labels=labels,
             preferred_nodes=tuple(map(NodeName, task.reservation_node_names or ())),
             node=NodeName(template.spec.node_name or shaped.pinned),
             namespace=self._namespace_of(meta, path),
@@ -157,10 +158,10 @@ class _Reader:
 
 
 def _shaped(
-    shaper: Shaper, spec: wire.PodSpec, annotations: dict[str, str], scheduler: str, path: str
+    shaper: Shaper, spec: wire.PodSpec, annotations: dict[str, str], labels: dict[str, str], scheduler: str, path: str
 ) -> Shaped:
     try:
-        return shaper.shaped(spec, annotations, scheduler=scheduler)
+        return shaper.shaped(spec, annotations, scheduler=scheduler, labels=labels)
     except FactError as error:
         raise FactError(f"{path}.template.{error}") from error
 

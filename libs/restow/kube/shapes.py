@@ -8,6 +8,7 @@ sorted, so that order does not make shapes.
 
 import hashlib
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -15,8 +16,8 @@ import msgspec
 from restow.contracts import values as v
 from restow.contracts.ids import ShapeId
 from restow.domain import resources as r
-from restow.domain.quantity import QuantityError, from_nano, units
-from restow.kube import qos, selectors, wire
+from restow.domain.quantity import CPU, QuantityError, from_nano, units
+from restow.kube import cpus, qos, selectors, wire
 from restow.kube.annotations import IN_SHAPE, LIMIT_RANGER
 from restow.kube.requests import FactError, effective, limits_of, requests_of
 
@@ -38,6 +39,9 @@ _VOLUMES = (
 )
 
 
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
+
+
 class Shaped(msgspec.Struct, frozen=True):
     """A shape and what had to be taken out of the spec to get it."""
 
@@ -55,12 +59,20 @@ class Shaper:
         self._limit = limit
         self._known: dict[bytes, tuple[v.PodShape, ShapeId]] = {}
 
-    def shaped(self, spec: wire.PodSpec, annotations: Mapping[str, str], pod: str = "", scheduler: str = "") -> Shaped:
+    def shaped(
+        self,
+        spec: wire.PodSpec,
+        annotations: Mapping[str, str],
+        pod: str = "",
+        scheduler: str = "",
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> Shaped:
         """`pod` is the name that generic ephemeral volumes derive their claims from; `scheduler` the default of
-        schedulerName. Raises FactError."""
+        schedulerName; of `labels` only those count that ask for CPUs of its own. Raises FactError."""
         affinity, pinned = _unpin(spec.affinity)
         kinds, claims = _volumes(spec.volumes, pod)
         disks = _disks(spec.volumes) if spec.volumes else ()
+        bound = cpus.read(labels, annotations)
         read = [annotations.get(name) for name in (*IN_SHAPE, LIMIT_RANGER)] if annotations else ()
         key = _key.encode(
             (
@@ -81,11 +93,12 @@ class Shaper:
                 spec.host_network,
                 spec.resource_claims,
                 read,
+                bound,
             )
         )
         known = self._known.get(key)
         if known is None:
-            shape = _shape(spec, affinity, kinds, disks, annotations, scheduler)
+            shape = _shape(spec, affinity, kinds, disks, annotations, scheduler, bound)
             known = shape, shape_id(shape)
             if len(self._known) >= self._limit:
                 self._known.clear()
@@ -109,6 +122,7 @@ def _shape(
     disks: tuple[v.Disk, ...],
     annotations: Mapping[str, str],
     scheduler: str,
+    bound: tuple[str, str, str] | None,
 ) -> v.PodShape:
     amounts = effective(spec)
     devices = _devices(amounts, annotations)
@@ -121,6 +135,7 @@ def _shape(
         requests=requests,
         scheduler=spec.scheduler_name or scheduler or "default-scheduler",
         devices=devices,
+        cores=cpus.request(bound, spec.priority, requests.get(CPU, 0)),
         node_selector=spec.node_selector or {},
         node_affinity=_with_models(affinities.required, models) if models and devices else affinities.required,
         node_preferences=affinities.preferred,

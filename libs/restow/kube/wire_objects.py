@@ -1,4 +1,4 @@
-"""The slim wire form of what pods refer to: groups, queues, classes, volumes, NUMA zones (see `wire`).
+"""The slim wire form of what pods refer to: groups, queues, classes, volumes, NUMA zones, devices (see `wire`).
 
 Objects of Volcano's CRDs keep spec and status raw: they are read later, so that a bad one is a fact and not an error. The
 rest is validated by the API server.
@@ -166,6 +166,28 @@ class Zone(Wire):
 class Attribute(Wire):
     name: str = ""
     value: str = ""
+
+
+class DeviceTopology(Wire):
+    node: int = msgspec.field(default=-1, name="nodeID")
+
+
+class DeviceInfo(Wire):
+    type: str = ""
+    minor: int | None = None
+    health: bool | None = None
+    topology: DeviceTopology | None = None
+
+
+class DeviceSpec(Wire):
+    devices: list[DeviceInfo] | None = None
+
+
+class Device(Wire):
+    """A Device of Koordinator: all devices of the node of the same name."""
+
+    metadata: Meta
+    spec: DeviceSpec | None = None
 
 
 class Topology(Wire):

@@ -51,7 +51,9 @@ class _SessionEffects:
     async def bind(self, effect: Bind, state: ClusterState) -> Answer:
         """A pod that is bound elsewhere, or gone, is a fact that follows by itself."""
         pod = state.pods[effect.pod]
-        match await self._kube.bind(k.PodRef(pod.namespace, pod.name, pod.pod), effect.node, effect.devices):
+        ref, record = k.PodRef(pod.namespace, pod.name, pod.pod), state.reservations.get(effect.reservation)
+        drawn = (record.fact.name, record.fact.reservation) if record is not None else None
+        match await self._kube.bind(ref, effect.node, effect.devices, effect.cores, drawn):
             case k.Refused(code=409, reason=reason, message=message) if reason != "Terminating":
                 return Retry(f"409 {reason} {message}".strip())
             case k.Refused(reason=reason, message=message, code=code):
