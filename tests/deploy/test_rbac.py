@@ -25,6 +25,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "storageclasses.storage.k8s.io": {"list", "watch"},
         "csinodes.storage.k8s.io": {"list", "watch"},
         "noderesourcetopologies.topology.node.k8s.io": {"list", "watch"},
+        "devices.scheduling.koordinator.sh": {"list", "watch"},
     },
     "scheduler-session": {
         "pods": {"get"},

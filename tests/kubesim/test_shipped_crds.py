@@ -20,6 +20,7 @@ COLUMNS = {
     "podgroup-migrating": ["Name", "STATUS", "minMember", "RUNNINGS", "MIGRATION", "AGE", "QUEUE"],
     "queue": ["Name", "PARENT", "WEIGHT", "STATE", "AGE"],
     "noderesourcetopology": ["Name", "Age"],
+    "device": ["Name", "Age"],
 }
 
 
