@@ -133,7 +133,7 @@ def test_a_waiting_pod_that_is_labelled_later_becomes_an_owner():
     assert takes(state, pod("p", labels=MINE)) == {"p": "t-0"}
 
 
-def test_the_earliest_created_reservation_is_taken_first_and_its_own_namespace_before_the_cluster():
+def test_of_equal_reservations_the_earliest_created_is_taken_first_whatever_its_namespace():
     state = held(
         reservation("late", ("t", 1, "s"), created=NOW + 5),
         reservation("wide", ("t", 1, "s"), created=NOW - 9, namespace=""),
@@ -141,7 +141,7 @@ def test_the_earliest_created_reservation_is_taken_first_and_its_own_namespace_b
     )
     then(state, *[pod(f"p{i}", labels=MINE) for i in range(3)])
     taken = [event.reservation for event in schedule(state) if isinstance(event, e.HandedOver)]
-    assert taken == ["early", "late", "wide"]
+    assert taken == ["wide", "early", "late"]
 
 
 def test_a_place_that_is_given_back_is_offered_again_in_its_turn():

@@ -15,11 +15,12 @@ from restow.contracts.ids import Millis, ShapeId
 from restow.contracts.values import DeviceShare
 from restow.domain import evolve
 from restow.domain.accounts import DEFAULT_QUEUE
+from restow.domain.evolve.reservations import settle_phases
 from restow.domain.records import Charge, Placement
 from restow.domain.state import ClusterState
 from restow.domain.table import Vector
 
-FOLD_VERSION = 2
+FOLD_VERSION = 3
 """Changes when the fold changes its meaning; snapshots of another version are folded anew."""
 
 BULK = 16
@@ -68,6 +69,8 @@ def evolve_one(state: ClusterState, event: Any) -> None:
             return
         raise TypeError(f"no rule folds {type(event).__name__}; add it to restow.domain.evolve")
     rule(state, event)
+    if state.unsettled:
+        settle_phases(state)
 
 
 def place_many(state: ClusterState, events: Sequence[PodPlaced]) -> None:
@@ -84,6 +87,10 @@ def place_many(state: ClusterState, events: Sequence[PodPlaced]) -> None:
     def charge() -> None:
         if rows:
             state.table.charge_many(rows, vectors, devices)
+            if state.held_on or state.nominated_on:
+                for node in dict.fromkeys(state.table.names[row] for row in rows):
+                    state.squeeze(node)
+                settle_phases(state)
             for (name, shape), times in asked.items():
                 state.accounts.add(name, shapes[shape], times)
                 touched.queues[name] = None
@@ -125,6 +132,6 @@ def _simple(state: ClusterState, event: PodPlaced) -> bool:
     """Whether a pod of the queue (so it is ours, waits, and nothing is charged or held for it) is reserved nowhere, and the
     event alone says what is charged."""
     pod = event.pod
-    if event.volumes or pod in state.reserved_tasks or state.live[pod].devices:
+    if event.volumes or event.cores or pod in state.reserved_tasks or state.live[pod].devices or event.node in state.waiting_on:
         return False
     return bool(event.devices) or state.shapes[state.pods[pod].shape].devices is None

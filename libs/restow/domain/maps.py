@@ -157,6 +157,8 @@ class Maps:
         self.draws: dict[PodUid, Draw] = {}
         self.drawers: dict[tuple[ReservationUid, SlotName], dict[PodUid, None]] = {}
         """The pods that have drawn from a place and are there, in order."""
+        self.unsettled: dict[ReservationUid, None] = {}
+        """Reservations whose phase may be another one now; worked out at the end of each event."""
         self.resizes: dict[tuple[ReservationUid, SlotName], None] = {}
         """Places that are held in another size than the accepted generation asks for."""
         self.device_objects: dict[NodeName, e.DeviceObserved] = {}

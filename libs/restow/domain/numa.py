@@ -15,7 +15,7 @@ from a node's truth: then the kubelet rejects a pod (TopologyAffinityError), and
 """
 
 from collections.abc import Sequence
-from typing import Self
+from typing import NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -27,6 +27,7 @@ from restow.domain import resources as r
 from restow.domain.changes import Changes
 from restow.domain.occupants import Who, everybody, held_place
 from restow.domain.quantity import CPU
+from restow.domain.records import Items
 from restow.domain.state import ClusterState
 
 INIT_CONTAINER = "cannot align init container"
@@ -72,6 +73,14 @@ def _aligned(requests: Amounts) -> Amounts:
 def may_be_the_nodes(resource: str) -> bool:
     """Whether a resource that no zone reports is the node's as a whole (scheduler-plugins, `isHostLevelResource`)."""
     return resource in (r.EPHEMERAL_STORAGE, "storage") or ("/" in resource and "kubernetes.io/" not in resource)
+
+
+class Occupant(NamedTuple):
+    """Who is on a row, as pods of the shape are. `left`, by column, where a place has less than that for itself."""
+
+    row: int
+    shape: ShapeId
+    left: Items | None = None
 
 
 class Numa:
@@ -173,7 +182,7 @@ class Numa:
     def add(self, uid: Who, row: int, pod: PodObserved) -> None:
         """A pod is on this row, as far as this session goes; anew where `remove` has taken it away."""
         self._tentative[uid] = None
-        self._set(uid, (row, pod.shape) if self._state.shapes[pod.shape].qos == GUARANTEED else None)
+        self._set(uid, Occupant(row, pod.shape) if self._state.shapes[pod.shape].qos == GUARANTEED else None)
 
     def remove(self, uid: Who) -> None:
         """An occupant is gone, as far as this session goes: one that `add` named, or a victim."""
@@ -190,40 +199,42 @@ class Numa:
             self._set(key, self._occupant(key))
         self._tentative.clear()
 
-    def _set(self, key: Who, new: tuple[int, ShapeId] | None) -> None:
+    def _set(self, key: Who, new: Occupant | None) -> None:
         old = self._at.get(key)
         if old == new:
             return
         if old is not None:
             del self._at[key]
-            del self._on[old[0]][key]
-            self._stale.add(old[0])
+            del self._on[old.row][key]
+            self._stale.add(old.row)
         if new is not None:
             self._at[key] = new
-            self._on.setdefault(new[0], {})[key] = new[1]
-            self._stale.add(new[0])
+            self._on.setdefault(new.row, {})[key] = new
+            self._stale.add(new.row)
 
-    def _occupant(self, key: Who) -> tuple[int, ShapeId] | None:
-        """Row and shape of what is charged and Guaranteed."""
-        state = self._state
+    def _occupant(self, key: Who) -> Occupant | None:
+        """What is charged and Guaranteed."""
+        state, left = self._state, None
         if isinstance(key, tuple):
             slot = held_place(state, key)
             if slot is None:
                 return None
             node, shape = slot.node, slot.shape
+            if slot.room.wanted != state.vectors[shape].items:
+                left = slot.room.wanted
         else:
             charge = state.charges.get(key)
             if charge is None:
                 return None
             node, shape = charge.node, charge.shape
-        return (state.table.rows[node], shape) if state.shapes[shape].qos == GUARANTEED else None
+        return Occupant(state.table.rows[node], shape, left) if state.shapes[shape].qos == GUARANTEED else None
 
     # -- keeping up ----------------------------------------------------------------------------------------------------
 
     def _rebuild(self) -> None:
         state = self._state
-        self._at: dict[Who, tuple[int, ShapeId]] = {}
-        self._on: dict[int, dict[Who, ShapeId]] = {}
+        self._at: dict[Who, Occupant] = {}
+        self._on: dict[int, dict[Who, Occupant]] = {}
         self._tentative: dict[Who, None] = {}
         self._single: dict[int, NumaObserved] = {}
         self._stale: set[int] = set()
@@ -292,10 +303,18 @@ class Numa:
         whole = fact.scope == SCOPE_POD
         occupants = self._on.get(row, {})
         for key in sorted(occupants, key=self._turn):
-            wanted = self._wants(occupants[key])
-            for amounts in (wanted.pod,) if whole else wanted.lasting:
+            for amounts in self._taken_by(occupants[key], whole):
                 _take(free, amounts)
         return free
+
+    def _taken_by(self, occupant: Occupant, whole: bool) -> Sequence[Amounts]:
+        """What each container takes, or the pod as a whole; of a place that owners have drawn from, what it still has."""
+        wanted = self._wants(occupant.shape)
+        if occupant.left is None:
+            return (wanted.pod,) if whole else wanted.lasting
+        resources = self._state.table.resources
+        left = {resources[column]: amount for column, amount in occupant.left}
+        return ({name: least for name, amount in wanted.pod.items() if (least := min(amount, left.get(name, 0)))},)
 
     def _wants(self, shape: ShapeId) -> Demands:
         """Worked out once a shape: the occupants of a row are gone through whenever one of them comes or goes."""
@@ -340,7 +359,7 @@ class EmptyNuma(Numa):
 
     _KEPT_AS = "numa-empty"
 
-    def _occupant(self, key: Who) -> tuple[int, ShapeId] | None:
+    def _occupant(self, key: Who) -> Occupant | None:
         return None
 
 

@@ -173,18 +173,24 @@ class ReservationPhase(StrEnum):
 
 
 class PhaseSince(Record):
-    """A Reservation's phase, and why and since when. `history` has the latest transition into each phase (RULES G-9)."""
+    """A Reservation's phase, and why and since when. `history` has the latest transition into each phase (RULES G-9). `changed`:
+    when phase, reason or message last changed. `scheduled`: since when nodes are chosen, 0 while they are not. `ready`: when it
+    last became, or ceased to be, Available; 0 where it never was."""
 
     phase: ReservationPhase
     reason: str = ""
     message: str = ""
     since: Millis = Millis(0)
     history: tuple[tuple[ReservationPhase, Millis], ...] = ()
+    changed: Millis = Millis(0)
+    scheduled: Millis = Millis(0)
+    ready: Millis = Millis(0)
 
 
 class Reservation(Record):
     """A Reservation as far as the log knows. `accepted` is the accepted generation, 0 for none, and `spec` what that asked
-    for: it stays in force while a later generation is not reviewed yet, or cannot even be read."""
+    for: it stays in force while a later generation is not reviewed yet, or cannot even be read. `revision` counts how often that
+    has changed within the generation (labels and annotations do not make a new one), `reviewed` is the one reviewed last."""
 
     fact: ReservationObserved
     order: int
@@ -198,6 +204,30 @@ class Reservation(Record):
     expired: bool = False
     gone: bool = False
     collected: str = ""
+    revision: int = 0
+    reviewed: int = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended for good, whatever its later generations say."""
+        return bool(self.gone or self.expired or self.fact.deleting or self.collected)
+
+    @property
+    def alive(self) -> bool:
+        """Whether places of it may be held and handed over."""
+        return self.accepted > 0 and not self.over and not self.rejected
+
+    @property
+    def rejected(self) -> bool:
+        """Whether its present generation was refused."""
+        return self.refused >= self.fact.generation and self.refused > self.accepted
+
+    @property
+    def end(self) -> str:
+        """Why nothing is held for it any more; empty where that is not so."""
+        if self.gone or self.fact.deleting or self.collected:
+            return "Deleted"
+        return "Expired" if self.expired else self.reason if self.rejected else ""
 
 
 class Step(StrEnum):

@@ -16,14 +16,15 @@ from restow.contracts.ids import (
     SlotName,
 )
 from restow.contracts.values import PodShape
-from restow.domain import config
+from restow.domain import config, devices
 from restow.domain.evolve.objects import is_pending
-from restow.domain.evolve.places import index_places
 from restow.domain.evolve.reservations import needs_review, phase_of
 from restow.domain.fold import FOLD_VERSION
 from restow.domain.records import (
     FINAL,
+    ON_NODE,
     Charge,
+    Draw,
     Leader,
     Migration,
     Nomination,
@@ -33,12 +34,11 @@ from restow.domain.records import (
     Reservation,
     ReservationPhase,
     Slot,
-    SlotPhase,
     Step,
     Victim,
     Waiting,
 )
-from restow.domain.state import NODE_LOST, OVER, ClusterState, Under
+from restow.domain.state import OVER, ClusterState, Under
 from restow.domain.table import Kind, vector_of
 
 
@@ -89,6 +89,11 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
     slots: dict[ReservationUid, dict[SlotName, Slot]]
     phases: dict[ReservationUid, PhaseSince]
     to_release: list[tuple[ReservationUid, SlotName, str]]
+    waiting_on: dict[NodeName, list[tuple[ReservationUid, SlotName]]]
+    held_on: dict[NodeName, list[tuple[ReservationUid, SlotName]]]
+    draws: dict[PodUid, Draw]
+    drawers: list[tuple[ReservationUid, SlotName, list[PodUid]]]
+    device_objects: list[e.DeviceObserved]
     plans: dict[PlanId, Plan]
     migrations: dict[MigrationId, Migration]
     cooling: dict[NodeName, int]
@@ -151,6 +156,11 @@ def dump(state: ClusterState) -> bytes:
         slots=state.slots,
         phases=state.phases,
         to_release=[(uid, slot, reason) for (uid, slot), reason in state.to_release.items()],
+        waiting_on={node: list(keys) for node, keys in state.waiting_on.items()},
+        held_on={node: list(keys) for node, keys in state.held_on.items()},
+        draws=state.draws,
+        drawers=[(uid, slot, list(pods)) for (uid, slot), pods in state.drawers.items()],
+        device_objects=list(state.device_objects.values()),
         plans=state.plans,
         migrations=state.migrations,
         cooling=state.cooling,
@@ -241,6 +251,7 @@ def _objects(state: ClusterState, image: _Image) -> None:
     state.storage_classes = {c.name: c for c in image.storage_classes}
     state.csi_nodes = {n.node: n for n in image.csi_nodes}
     state.numa = {n.node: n for n in image.numa}
+    state.device_objects = {d.node: d for d in image.device_objects}
     state.unselected.update(image.unselected)
     state.unserved.update(image.unserved)
     state.victims_of.update(image.victims_of)
@@ -252,9 +263,10 @@ def _nominations(state: ClusterState, image: _Image) -> None:
     for pod, nomination in image.nominations.items():
         state.nominations[pod] = nomination
         state.nominated_on.setdefault(nomination.node, {})[pod] = None
-        if nomination.held or nomination.held_devices:
+        room = nomination.room
+        if room.held or room.held_devices:
             row = state.table.rows[nomination.node]
-            state.table.charge(row, vector_of(nomination.held), nomination.held_devices, 1, Kind.HELD)
+            state.table.charge(row, vector_of(room.held), room.held_devices, 1, Kind.HELD)
     for pod, node in image.reserved_tasks.items():
         state.reserve(pod, node)
 
@@ -265,7 +277,7 @@ def _capacity(state: ClusterState, image: _Image) -> None:
         table.column(resource)
     for node in image.nodes:
         state.nodes[node.name] = node
-        state.changed_rows.append(table.set_node(node.name, node.allocatable, node.devices))
+        devices.set_node(state, node.name)
     for id, shape in state.shapes.items():
         state.vectors[id] = table.vector(shape.requests, shape.devices)
     state.charges.update(image.charges)
@@ -297,15 +309,23 @@ def _reservations(state: ClusterState, image: _Image) -> None:
     state.to_release = {(uid, slot): reason for uid, slot, reason in image.to_release}
     for uid, slots in image.slots.items():
         state.slots[uid] = slots
-        index_places(state, uid)
+        state.index_places(uid)
         record = state.reservations[uid]
         for name, slot in slots.items():
-            if slot.phase is SlotPhase.HELD and state.to_release.get((uid, name)) != NODE_LOST:
-                state.hold(uid, name, slot)
+            if slot.phase in ON_NODE and slot.asked and (uid, name) not in state.to_release:
+                state.resizes[uid, name] = None
         if phase_of(state, record)[0] is ReservationPhase.AVAILABLE:
             state.available[uid] = None
         if needs_review(record):
             state.unreviewed[uid] = None
+    state.unsettled.clear()
+    # In the order in which they came, which says who gives way.
+    for keys in image.held_on.values():
+        for uid, name in keys:
+            state.occupy((uid, name), state.slots[uid][name])
+    state.waiting_on = {node: dict.fromkeys(map(tuple, keys)) for node, keys in image.waiting_on.items()}
+    state.draws.update(image.draws)
+    state.drawers = {(uid, name): dict.fromkeys(pods) for uid, name, pods in image.drawers}
 
 
 def _migrations(state: ClusterState) -> None:

@@ -1,11 +1,11 @@
 """`ClusterState`: everything that follows from the log, and the few ways in which it may change.
 
-Three layers: `maps` holds what there is and takes drafts back, `charges` keeps the node table and the accounts right, and this
-module knows who waits. `evolve` holds the rules of the fold.
+Layers: `maps` holds what there is and takes drafts back, `places` counts the places of Reservations, `rooms` and `charges` keep
+the node table and the accounts right for what is kept and what runs, and this module knows who waits. `evolve` holds the rules of the fold.
 """
 
 from restow.contracts.events import PodObserved
-from restow.contracts.ids import Millis, NodeName, PodUid, ReservationUid, SlotName
+from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.contracts.values import PodShape
 from restow.domain import groups
 from restow.domain.charges import Charges
@@ -14,6 +14,8 @@ from restow.domain.maps import OVER as OVER
 from restow.domain.maps import Parked as Parked
 from restow.domain.maps import Touched as Touched
 from restow.domain.maps import Under as Under
+from restow.domain.places import Place
+from restow.domain.table import vector_of
 
 
 def turn(priority: int, order: int) -> int:
@@ -79,12 +81,13 @@ class ClusterState(Charges):
         self.drop(self.nodes, name)
         self.capacity_epoch += 1
 
-    def _lose(self, name: NodeName, key: tuple[ReservationUid, SlotName]) -> None:
-        uid, slot = key
-        held = self.slots[uid][slot]
-        self._account(held.queue, self.vectors[held.shape], -1)
+    def _lose(self, name: NodeName, key: Place) -> None:
+        slot = self.slots[key[0]][key[1]]
+        self._account(slot.queue, vector_of(slot.room.held), -1)
         self.moved.append(key)
         self.drop_in(self.held_on, name, key)
+        self.drop_in(self.waiting_on, name, key)
+        self.drop(self.whole, key)
         self.put(self.to_release, key, NODE_LOST)
 
     def turn(self, pod: PodUid) -> int:

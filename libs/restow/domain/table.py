@@ -4,7 +4,7 @@ Rows are nodes, columns are resources; a second table has one column a device. V
 compared (int64 overflows silently); ratios are `value * 10_000 // allocatable` on values that fit.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 
 import numpy as np
@@ -60,6 +60,28 @@ def less(wanted: Iterable[tuple[int, int]], held: Iterable[tuple[int, int]]) -> 
     """What is missing of the wanted amounts, by column, where these are held."""
     there = dict(held)
     return [(c, amount - there.get(c, 0)) for c, amount in wanted if amount > there.get(c, 0)]
+
+
+def lowered(items: Iterable[tuple[int, int]], most: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The amounts, each at most what `most` has of it."""
+    top = dict(most)
+    return tuple((c, least) for c, amount in items if (least := min(amount, top.get(c, 0))) > 0)
+
+
+def plus(items: Iterable[tuple[int, int]], more: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The sum of two lists of amounts, in the order of the columns."""
+    total = dict(items)
+    for column, amount in more:
+        total[column] = total.get(column, 0) + amount
+    return tuple(sorted(total.items()))
+
+
+def fewer(devices: Iterable[DeviceShare], taken: Iterable[DeviceShare]) -> tuple[DeviceShare, ...]:
+    """What is left of shares where these are taken."""
+    gone = {d.index: d.milli for d in taken}
+    return tuple(
+        DeviceShare(d.index, left) for d in devices if (left := d.milli - gone.get(d.index, 0)) > 0
+    )
 
 
 def _filled(shape: tuple[int, int], value: int) -> np.ndarray:
@@ -127,8 +149,8 @@ class NodeTable:
             np.array([c for c, _ in wanted], np.int64), np.array([v for _, v in wanted], np.int64), devices
         )
 
-    def set_node(self, name: NodeName, allocatable: dict[str, int], devices: int) -> int:
-        """Add a node, or change what it offers; what is charged to it stays."""
+    def set_node(self, name: NodeName, allocatable: dict[str, int], devices: int | Collection[int]) -> int:
+        """Add a node, or change what it offers; what is charged to it stays. `devices`: how many, or which."""
         columns = {self.column(r): min(v, MOST) for r, v in allocatable.items()}
         row = self.rows.get(name)
         if row is None:
@@ -139,7 +161,7 @@ class NodeTable:
         for column, value in columns.items():
             total[column] = value
         self.free[row] += total - before
-        self._set_devices(row, devices)
+        self._set_devices(row, range(devices) if isinstance(devices, int) else devices)
         self.dirty.append(row)
         return row
 
@@ -175,12 +197,13 @@ class NodeTable:
         self._views()
         return row
 
-    def _set_devices(self, row: int, count: int) -> None:
-        count = min(count, MAX_DEVICES)
-        self._widen(count)
+    def _set_devices(self, row: int, devices: Collection[int]) -> None:
+        there = sorted(index for index in devices if 0 <= index < MAX_DEVICES)
+        self._widen(there[-1] + 1 if there else 0)
         shares = self._devices[row]
         had = shares > NO_DEVICE // 2
-        has = np.arange(len(shares)) < count
+        has = np.zeros(len(shares), bool)
+        has[there] = True
         shares[has & ~had] += WHOLE - NO_DEVICE
         shares[had & ~has] -= WHOLE - NO_DEVICE
 

@@ -5,10 +5,10 @@ from msgspec.structs import replace
 from restow.contracts import events as e
 from restow.contracts.ids import ShapeId
 from restow.contracts.values import PodShape
-from restow.domain import groups
+from restow.domain import devices, groups
 from restow.domain.evolve.reservations import ask, cancel, forget_if_over, needs_review, rephase
 from restow.domain.evolve.rules import Rules
-from restow.domain.records import FINAL, Reservation, SlotPhase
+from restow.domain.records import FINAL, Reservation, Slot, SlotPhase
 from restow.domain.state import OVER, ClusterState
 
 
@@ -20,12 +20,14 @@ def node_observed(state: ClusterState, event: e.NodeObserved) -> None:
     known = state.nodes.get(event.name)
     if known is not None and known.uid != event.uid:
         state.forget_node(event.name)
-    state.changed_rows.append(state.table.set_node(event.name, event.allocatable, event.devices))
     state.put(state.nodes, event.name, event)
+    devices.set_node(state, event.name)
     state.capacity_epoch += 1
     housed = [pod for pod, node in state.homeless.items() if node == event.name]
     for pod in sorted(housed, key=state.order.__getitem__):
         state.settle(pod)
+    state.squeeze(event.name)
+    state.top_up(event.name)
 
 
 def node_gone(state: ClusterState, event: e.NodeGone) -> None:
@@ -55,7 +57,9 @@ def pod_observed(state: ClusterState, event: e.PodObserved) -> None:
     state.put(state.pods, uid, event)
     _move(
         state,
-        e.PodChanged(uid, event.node, event.phase, event.ready, event.deleting, event.reason, event.devices, event.started),
+        e.PodChanged(
+            uid, event.node, event.phase, event.ready, event.deleting, event.reason, event.devices, event.started, event.cores
+        ),
     )
 
 
@@ -139,7 +143,7 @@ def _rearm(state: ClusterState, uid) -> None:
     state.put_in(state.armed, migration.lineage, id)
     for name, slot in list(state.slots.get(migration.reservation, {}).items()):
         if slot.phase is SlotPhase.USED and slot.pod == uid:
-            ask(state, migration.reservation, name, replace(slot, phase=SlotPhase.PENDING, pod="", devices=()))
+            ask(state, migration.reservation, name, Slot(slot.shape, slot.task))
     rephase(state, migration.reservation)
 
 
@@ -168,7 +172,7 @@ def reservation_observed(state: ClusterState, event: e.ReservationObserved) -> N
             state.put(state.migrations, migration.id, replace(migration, reservation=uid))
             state.touched.migrations[migration.id] = None
     else:
-        record = replace(known, fact=event)
+        record = _observed_again(known, event)
     state.put(state.reservations, uid, record)
     if event.deleting:
         state.drop(state.unreviewed, uid)
@@ -178,6 +182,14 @@ def reservation_observed(state: ClusterState, event: e.ReservationObserved) -> N
     else:
         state.drop(state.unreviewed, uid)
     rephase(state, uid)
+
+
+def _observed_again(known: Reservation, event: e.ReservationObserved) -> Reservation:
+    """What it asks for follows from its labels and annotations, too, which make no new generation: then it is reviewed again."""
+    if known.fact.generation != event.generation:
+        return replace(known, fact=event, revision=0, reviewed=0)
+    other = (known.fact.spec, known.fact.invalid) != (event.spec, event.invalid)
+    return replace(known, fact=event, revision=known.revision + other)
 
 
 def reservation_gone(state: ClusterState, event: e.ReservationGone) -> None:

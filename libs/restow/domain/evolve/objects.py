@@ -1,4 +1,4 @@
-"""Facts about objects that pods refer to: groups, queues, classes, namespaces, volumes, NUMA zones.
+"""Facts about objects that pods refer to: groups, queues, classes, namespaces, volumes, NUMA zones, devices.
 
 Each bumps the capacity epoch: pods that wait may fit now.
 """
@@ -9,7 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.contracts.ids import Millis
+from restow.contracts.ids import Millis, NodeName
+from restow.domain import devices
 from restow.domain.evolve.rules import Rules
 from restow.domain.state import ClusterState
 
@@ -150,6 +151,27 @@ def _touch_binding(state: ClusterState, claim: str = "", volume: str = "") -> No
             state.touched.pods[pod] = None
 
 
+_keep_devices, _lose_devices = _kept("device_objects", _node), _gone("device_objects", _node)
+
+
+def device_observed(state: ClusterState, event: e.DeviceObserved) -> None:
+    _keep_devices(state, event)
+    _other_devices(state, event.node)
+
+
+def device_gone(state: ClusterState, event: e.DeviceGone) -> None:
+    _lose_devices(state, event)
+    _other_devices(state, event.node)
+
+
+def _other_devices(state: ClusterState, name: NodeName) -> None:
+    """Who is promised a device that has failed waits for another one, and others may have those that are there again."""
+    if name in state.nodes:
+        devices.set_node(state, name)
+        state.squeeze(name)
+        state.top_up(name)
+
+
 RULES: Rules = {
     e.PodGroupObserved: pod_group_observed,
     e.PodGroupGone: pod_group_gone,
@@ -169,4 +191,6 @@ RULES: Rules = {
     e.CsiNodeGone: _gone("csi_nodes", _node),
     e.NumaObserved: _kept("numa", _node),
     e.NumaGone: _gone("numa", _node),
+    e.DeviceObserved: device_observed,
+    e.DeviceGone: device_gone,
 }

@@ -3,25 +3,36 @@
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.contracts.ids import ReservationUid, SlotName
-from restow.domain.evolve.places import drop_place
-from restow.domain.evolve.reservations import SUPERSEDED, ask, cancel, over, places, rephase
+from restow.contracts.ids import ShapeId
+from restow.domain.evolve.reservations import SUPERSEDED, ask, cancel, places, rephase
 from restow.domain.evolve.rules import Rules
-from restow.domain.records import SlotPhase
+from restow.domain.places import Place
+from restow.domain.records import ON_NODE, Reservation, Slot, SlotPhase
 from restow.domain.state import NODE_LOST, ClusterState
+
+
+def _is_about(event: e.ReservationAccepted | e.ReservationRefused, record: Reservation) -> bool:
+    """Whether what was reviewed is what the object asks for now."""
+    return (event.generation, event.revision) == (record.fact.generation, record.revision)
 
 
 def accepted(state: ClusterState, event: e.ReservationAccepted) -> None:
     record = state.reservations.get(event.reservation)
     uid = event.reservation
-    if record is None or over(record) or record.fact.spec is None or record.fact.generation != event.generation:
+    if record is None or record.over or record.fact.spec is None or not _is_about(event, record):
         state.void["reservation.accepted"] += 1
         return
+    again = record.accepted == event.generation
     state.put(
         state.reservations,
         uid,
         replace(
-            record, accepted=event.generation, spec=record.fact.spec, min_available=event.min_available, expires=event.expires
+            record,
+            accepted=event.generation,
+            spec=record.fact.spec,
+            min_available=event.min_available,
+            expires=event.expires,
+            reviewed=event.revision,
         ),
     )
     state.drop(state.unreviewed, uid)
@@ -29,40 +40,55 @@ def accepted(state: ClusterState, event: e.ReservationAccepted) -> None:
     slots = state.slots[uid]
     for name, slot in list(slots.items()):
         asked = wanted.get(name)
-        same = asked is not None and asked.shape == slot.shape
-        if slot.phase is SlotPhase.HELD:
+        if slot.phase in ON_NODE:
             state.moved.append((uid, name))  # its labels may be others
-            _keep_or_supersede(state, uid, name, same)
-        elif slot.phase is not SlotPhase.USED and not (same and slot.phase is SlotPhase.PENDING):
-            drop_place(state, uid, name)
+            _keep_or_supersede(state, (uid, name), slot, asked)
+        elif again and slot.phase is SlotPhase.FAILED:
+            continue  # only another generation gives it another life
+        elif slot.phase is not SlotPhase.USED and not (asked and asked.shape == slot.shape and slot.phase is SlotPhase.PENDING):
+            state.drop_place((uid, name))
     for name, slot in wanted.items():
         if name not in slots:
             ask(state, uid, name, slot)
     state.capacity_epoch += 1  # it may have other owners now, and they may be waiting
-    rephase(state, uid)
+    rephase(state, uid, anew=True)
 
 
-def _keep_or_supersede(state: ClusterState, uid: ReservationUid, name: SlotName, same: bool) -> None:
-    """What an earlier generation held stays where this one asks for the same, even if a refused one in between has had it
-    asked back; what is lost with its node stays lost."""
-    reason = state.to_release.get((uid, name))
-    if reason == NODE_LOST:
+def _keep_or_supersede(state: ClusterState, key: Place, slot: Slot, asked: Slot | None) -> None:
+    """What an earlier generation held stays where this one asks for it, even if a refused one in between has had it asked back;
+    what is lost with its node stays lost. In another size, it is the session's to say whether its node has that."""
+    if state.to_release.get(key) == NODE_LOST:
         return
-    if same:
-        state.drop(state.to_release, (uid, name))
+    if asked is None:
+        state.put(state.to_release, key, SUPERSEDED)
+        return
+    state.drop(state.to_release, key)
+    other = ShapeId("") if asked.shape == slot.shape else asked.shape
+    if other != slot.asked:
+        state.put_place(key, replace(slot, asked=other, reasons={}, nodes=0, message=""))
+    if other:
+        state.put(state.resizes, key, None)
     else:
-        state.put(state.to_release, (uid, name), SUPERSEDED)
+        state.drop(state.resizes, key)
 
 
 def refused(state: ClusterState, event: e.ReservationRefused) -> None:
     record = state.reservations.get(event.reservation)
-    if record is None or record.fact.generation != event.generation:
+    if record is None or not _is_about(event, record):
         state.void["reservation.refused"] += 1
         return
     state.put(
         state.reservations,
         event.reservation,
-        replace(record, refused=event.generation, reason=event.reason, message=event.message),
+        replace(
+            record,
+            # What had been accepted of this very generation is so no more.
+            accepted=min(record.accepted, event.generation - 1),
+            refused=event.generation,
+            reason=event.reason,
+            message=event.message,
+            reviewed=event.revision,
+        ),
     )
     state.drop(state.unreviewed, event.reservation)
     cancel(state, event.reservation, event.reason)

@@ -2,10 +2,11 @@
 
 from msgspec.structs import replace
 
-from restow.contracts.ids import ReservationUid, SlotName
+from restow.contracts.ids import Millis, ReservationUid, SlotName
 from restow.contracts.values import ReservationSpec
-from restow.domain.evolve.places import put_place, tally_of
-from restow.domain.records import PhaseSince, Reservation, ReservationPhase, Slot, SlotPhase
+from restow.domain.evolve.phases import Said, phase_of
+from restow.domain.evolve.phases import fit_message as fit_message
+from restow.domain.records import ON_NODE, PhaseSince, Reservation, ReservationPhase, Slot, SlotPhase
 from restow.domain.state import ClusterState
 
 SUPERSEDED = "Superseded"
@@ -19,50 +20,20 @@ def places(spec: ReservationSpec) -> dict[SlotName, Slot]:
 
 def ask(state: ClusterState, uid: ReservationUid, name: SlotName, slot: Slot) -> None:
     """Ask the session to hold this place."""
-    put_place(state, uid, name, slot)
+    state.put_place((uid, name), slot)
     state.capacity_epoch += 1
 
 
-def phase_of(state: ClusterState, record: Reservation) -> tuple[ReservationPhase, str, str]:
-    """Phase, reason and message of a Reservation (RULES 000-1, G-1). Refused and expired ones have failed; with every
-    place handed over it has succeeded; with at least `min_available` held or used it is available; with fewer after a loss
-    it waits; a Reservation that has lost everything on its nodes has expired with them."""
-    uid = record.fact.reservation
-    tally = tally_of(state, uid)
-    held, used, total = tally.held, tally.used, tally.total
-    if record.refused >= record.fact.generation and record.refused > record.accepted:
-        return ReservationPhase.FAILED, record.reason, record.message
-    if total and used == total:
-        return ReservationPhase.SUCCEEDED, "AllHandedOver", f"all {used} places were handed over to their owners"
-    if record.expired:
-        return ReservationPhase.FAILED, "Expired", f"its time ended with {used} of {total} places handed over"
-    if record.accepted and held and held + used >= record.min_available:
-        return ReservationPhase.AVAILABLE, "Held", f"{held} of {total} places are held, {used} handed over"
-    if tally.failed:
-        if held:
-            return ReservationPhase.WAITING, "HoldLost", f"{held} of {record.min_available} needed places are held"
-        if used:
-            return ReservationPhase.SUCCEEDED, "HandedOver", f"{used} places were handed over, nothing is held any more"
-        reasons = {s.reason for s in state.slots[uid].values() if s.phase is SlotPhase.FAILED}
-        reason = "Expired" if reasons & {"NodeLost", "Expired"} else min(reasons)
-        return ReservationPhase.FAILED, reason, "nothing is held any more: " + ", ".join(sorted(reasons))
-    waits = state.unfit_slots.get(uid)
-    if waits:
-        first = state.slots[uid][min(waits)]
-        if first.message:
-            return ReservationPhase.PENDING, first.reason, first.message
-        return ReservationPhase.PENDING, "Unschedulable", fit_message(first.nodes, first.reasons)
-    return ReservationPhase.PENDING, "", ""
+def settle_phases(state: ClusterState) -> None:
+    """At the end of an event: the phases of those whose places it has changed."""
+    while state.unsettled:
+        uid = next(iter(state.unsettled))
+        del state.unsettled[uid]
+        rephase(state, uid)
 
 
-def fit_message(nodes: int, reasons: dict[str, int]) -> str:
-    """The sentence that users of kubectl know: `0/5 nodes are available: 3 Insufficient cpu, 2 …`."""
-    parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
-    return f"0/{nodes} nodes are available: {', '.join(parts)}." if parts else f"0/{nodes} nodes are available."
-
-
-def rephase(state: ClusterState, uid: ReservationUid) -> None:
-    """Record the phase where it changed, and that somebody should write the status."""
+def rephase(state: ClusterState, uid: ReservationUid, anew: bool = False) -> None:
+    """Record the phase where it changed, and that somebody should write the status. `anew`: a generation was just accepted."""
     record = state.reservations.get(uid)
     if record is None:
         return
@@ -70,20 +41,32 @@ def rephase(state: ClusterState, uid: ReservationUid) -> None:
     state.reviewed.append(uid)
     if record.fact.migration:
         state.touched.migrations[record.fact.migration] = None  # type: ignore[index]
-    phase, reason, message = phase_of(state, record)
     before = state.phases.get(uid)
-    if before is not None and (before.phase, before.reason, before.message) == (phase, reason, message):
-        return
-    moved = before is None or before.phase is not phase
-    if phase is not ReservationPhase.AVAILABLE:
+    now = phase_of(state, record, before, anew)
+    # One that is over hands nothing over, even before the session has released what it holds.
+    usable = now[0] is ReservationPhase.AVAILABLE and not record.over
+    if not usable:
         state.drop(state.available, uid)
-    elif moved:
+    elif uid not in state.available:
         state.put(state.available, uid, None)
-    history = before.history if before is not None else ()
-    if moved:
-        history = (*(h for h in history if h[0] is not phase), (phase, state.time))
-    since = state.time if before is None or moved else before.since
-    state.put(state.phases, uid, PhaseSince(phase, reason, message, since, history))
+    if before is None or (before.phase, before.reason, before.message) != now:
+        state.put(state.phases, uid, _since(before, now, state.time))
+
+
+def _since(before: PhaseSince | None, now: Said, time: Millis) -> PhaseSince:
+    """The record of a phase that is another one, or has another reason, since this time."""
+    phase = now[0]
+    if before is not None and before.phase is phase:
+        return PhaseSince(*now, before.since, before.history, time, before.scheduled, before.ready)
+    was = before or PhaseSince(ReservationPhase.PENDING)
+    history = (*(h for h in was.history if h[0] is not phase), (phase, time))
+    turned = ReservationPhase.AVAILABLE in (was.phase, phase)
+    scheduled = was.scheduled
+    if phase is ReservationPhase.PENDING:
+        scheduled = Millis(0)
+    elif phase is not ReservationPhase.FAILED:
+        scheduled = was.scheduled or time
+    return PhaseSince(*now, time, history, time, scheduled, time if turned else was.ready)
 
 
 def cancel(state: ClusterState, uid: ReservationUid, reason: str) -> None:
@@ -92,31 +75,24 @@ def cancel(state: ClusterState, uid: ReservationUid, reason: str) -> None:
     slots = state.slots.get(uid, {})
     for name, slot in list(slots.items()):
         if slot.phase is SlotPhase.PENDING:
-            put_place(state, uid, name, replace(slot, phase=SlotPhase.FAILED, reason=reason))
-        elif slot.phase is SlotPhase.HELD and (uid, name) not in state.to_release:
+            state.put_place((uid, name), replace(slot, phase=SlotPhase.FAILED, reason=reason))
+        elif slot.phase in ON_NODE and (uid, name) not in state.to_release:
             state.put(state.to_release, (uid, name), reason)
+            state.moved.append((uid, name))
     rephase(state, uid)
-
-
-def alive(record: Reservation | None) -> bool:
-    """Whether places of this Reservation may be held and handed over."""
-    return record is not None and not over(record) and record.accepted > 0
-
-
-def over(record: Reservation) -> bool:
-    """Whether it has ended for good, whatever its later generations say."""
-    return bool(record.gone or record.expired or record.fact.deleting or record.collected)
 
 
 def needs_review(record: Reservation) -> bool:
     """Whether its present generation is still to be accepted or refused."""
-    return not over(record) and max(record.accepted, record.refused) < record.fact.generation
+    latest = max(record.accepted, record.refused) >= record.fact.generation and record.reviewed >= record.revision
+    return not record.over and not latest
 
 
 def forget_if_over(state: ClusterState, uid: ReservationUid) -> None:
     """A Reservation that is gone and holds nothing is dropped from the state."""
     record = state.reservations.get(uid)
-    if record is None or not record.gone or tally_of(state, uid).held:
+    tally = state.tally_of(uid)
+    if record is None or not record.gone or tally.held or tally.waiting:
         return
     for name in state.slots.get(uid, {}):
         state.drop(state.slot_queue, (uid, name))

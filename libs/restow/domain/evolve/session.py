@@ -1,30 +1,39 @@
 """Who holds and uses capacity. An intent about something that facts have overtaken is void."""
 
 from itertools import islice
+from typing import Any
 
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.contracts.ids import Millis, PodUid, ReservationUid
+from restow.contracts.ids import Millis, PodUid, ReservationUid, ShapeId
 from restow.contracts.values import ClaimChoice
 from restow.domain.accounts import DEFAULT_QUEUE
-from restow.domain.evolve.places import drop_place, put_place, tally_of
-from restow.domain.evolve.reservations import SUPERSEDED, alive, ask, forget_if_over, places, rephase
+from restow.domain.evolve.reservations import SUPERSEDED, ask, forget_if_over, places, rephase
 from restow.domain.evolve.rules import Rules
+from restow.domain.places import Place
 from restow.domain.records import (
     FINAL,
+    NO_ROOM,
+    ON_NODE,
+    Draw,
     Nomination,
     Placement,
     ReservationPhase,
+    Room,
     Slot,
     SlotPhase,
     Victim,
     Waiting,
 )
-from restow.domain.state import ClusterState, Under
+from restow.domain.rooms import PRE_ALLOCATION, after, drawn_of
+from restow.domain.state import NODE_LOST, ClusterState, Under
+from restow.domain.table import fewer, less, lowered
 
 PREEMPTED = "Preempted"
 """Why a hold is released that had no owner yet when somebody of a higher priority needed its room (RULES G-7)."""
+UNAVAILABLE = "Unavailable"
+"""Why a hold is released whose node can never have so much any more."""
 DEADLINE = "Deadline"
 """Why a nomination ends whose victims did not go in time, and with it what was asked of them."""
 REFUSED = "Refused"
@@ -47,11 +56,13 @@ def pod_placed(state: ClusterState, event: e.PodPlaced) -> None:
     nomination = state.nominations.get(event.pod)
     if nomination is not None:
         state.denominate(event.pod, placing=True)
-    state.put(state.placed, event.pod, Placement(event.node, event.devices, None, state.time, event.volumes))
+    placement = Placement(event.node, event.devices, None, state.time, event.volumes, event.cores)
+    state.put(state.placed, event.pod, placement)
     _choose_anew(state, event.volumes)
     _settled(state, event.pod)
-    if nomination is not None:
+    if nomination is not None and nomination.node != event.node:
         state.top_up(nomination.node)
+    state.top_up(event.node)
 
 
 def _choose_anew(state: ClusterState, choices: tuple[ClaimChoice, ...]) -> None:
@@ -72,17 +83,87 @@ def pod_released(state: ClusterState, event: e.PodReleased) -> None:
     _settled(state, event.pod)
 
 
+def _place(state: ClusterState, event: Any, *phases: SlotPhase, lost: bool = False) -> tuple[Place, Slot] | None:
+    """The place that an event is about, None where it is not in one of these phases (any more), or, unless `lost` ones count,
+    was lost with its node: it holds nothing there, even if there is another node of that name by now."""
+    key = (event.reservation, event.slot)
+    slot = state.slots.get(event.reservation, {}).get(event.slot)
+    if slot is None or slot.phase not in phases or (not lost and state.to_release.get(key) == NODE_LOST):
+        return None
+    return key, slot
+
+
 def hold_placed(state: ClusterState, event: e.HoldPlaced) -> None:
-    slots = state.slots.get(event.reservation, {})
-    slot = slots.get(event.slot)
-    if slot is None or slot.phase is not SlotPhase.PENDING or not alive(state.reservations.get(event.reservation)):
+    found = _place(state, event, SlotPhase.PENDING)
+    if found is None or not state.reservations[event.reservation].alive or (event.shape and event.shape != found[1].shape):
+        # A later generation may ask for something else by now.
         return _void(state, event)
-    queue = _queue_of(state, event.reservation)
-    held = Slot(slot.shape, slot.task, SlotPhase.HELD, event.node, event.devices, queue=queue)
-    put_place(state, event.reservation, event.slot, held)
-    state.hold(event.reservation, event.slot, held)
+    key, slot = found
+    room = Room(state.vectors[slot.shape].items, devices=event.devices, cores=event.cores)
+    if not event.waiting:
+        room = replace(room, held=room.wanted, held_devices=room.devices)
+    held = Slot(
+        slot.shape,
+        slot.task,
+        SlotPhase.WAITING if event.waiting else SlotPhase.HELD,
+        event.node,
+        event.devices,
+        reason=PRE_ALLOCATION if event.waiting else "",
+        queue=_queue_of(state, event.reservation),
+        cores=event.cores,
+        room=room,
+    )
+    state.put_place(key, held)
+    state.occupy(key, held)
+    state.top_up(event.node)
+    state.squeeze(event.node)
     state.capacity_epoch += 1  # pods that wait may be its owners
-    rephase(state, event.reservation)
+
+
+def hold_ready(state: ClusterState, event: e.HoldReady) -> None:
+    found = _place(state, event, SlotPhase.WAITING)
+    if found is None or not found[1].room.complete or found[0] in state.to_release:
+        return _void(state, event)
+    key, slot = found
+    state.drop_in(state.waiting_on, slot.node, key)
+    state.drop(state.whole, key)
+    state.put_place(key, replace(slot, phase=SlotPhase.HELD, reason="", message=""))
+    state.moved.append(key)
+    state.capacity_epoch += 1
+
+
+def hold_lent(state: ClusterState, event: e.HoldLent) -> None:
+    """The pod is placed next; what it leaves is the hold's again."""
+    found = _place(state, event, SlotPhase.HELD, SlotPhase.WAITING)
+    if found is None or not state.awaits_placement(event.pod) or found[1].node not in state.table.rows:
+        return _void(state, event)
+    key, slot = found
+    state.lend(key, slot, event.pod)
+
+
+def hold_resized(state: ClusterState, event: e.HoldResized) -> None:
+    found = _place(state, event, SlotPhase.HELD, SlotPhase.WAITING)
+    if found is None or found[1].asked != event.shape or found[1].node not in state.table.rows:
+        return _void(state, event)
+    key, slot = found
+    state.drop(state.resizes, key)
+    drawn = [state.draws[pod] for pod in state.drawers.get(key, ())]
+    wanted, devices = state.vectors[event.shape].items, event.devices
+    for draw in drawn:
+        wanted, devices = tuple(less(wanted, draw.items)), fewer(devices, draw.devices)
+    mine = {core for draw in drawn for core in draw.cores}
+    room = Room(
+        wanted,
+        lowered(slot.room.held, wanted),
+        devices,
+        tuple(d for d in slot.room.held_devices if d in devices),
+        tuple(core for core in event.cores if core not in mine),
+    )
+    state.change_room(
+        key, room, shape=event.shape, devices=event.devices, cores=event.cores, asked=ShapeId(""), reasons={}, nodes=0, message=""
+    )
+    state.top_up(slot.node)
+    state.capacity_epoch += 1
 
 
 def _queue_of(state: ClusterState, uid: ReservationUid) -> str:
@@ -94,22 +175,29 @@ def _queue_of(state: ClusterState, uid: ReservationUid) -> str:
 
 
 def handed_over(state: ClusterState, event: e.HandedOver) -> None:
-    slots = state.slots.get(event.reservation, {})
-    slot = slots.get(event.slot)
-    if slot is None or slot.phase is not SlotPhase.HELD or not state.awaits_placement(event.pod):
+    found = _place(state, event, SlotPhase.HELD)
+    if found is None or not state.awaits_placement(event.pod):
         return _void(state, event)
-    state.unhold(event.reservation, event.slot, slot)
-    put_place(state, event.reservation, event.slot, replace(slot, phase=SlotPhase.USED, pod=event.pod))
+    key, slot = found
+    record, pod = state.reservations[event.reservation], state.pods[event.pod]
+    wanted = state.vectors[pod.shape].items
+    taken = drawn_of(slot.room, wanted, event.devices, event.cores)
+    if record.spec is None or record.spec.allocate_once:
+        state.vacate(key, slot)
+        used = replace(slot, phase=SlotPhase.USED, pod=event.pod, owner=f"{pod.namespace}/{pod.name}", room=NO_ROOM)
+        state.put_place(key, used)
+    else:
+        state.change_room(key, after(slot.room, *taken))
+    state.draw(event.pod, Draw(*key, slot.node, *taken))
     nomination = state.nominations.get(event.pod)
     state.denominate(event.pod, placing=True)
-    hold = (event.reservation, event.slot)
-    state.put(state.placed, event.pod, Placement(event.node, event.devices, hold, state.time, event.volumes))
+    placement = Placement(event.node, event.devices, key, state.time, event.volumes, event.cores)
+    state.put(state.placed, event.pod, placement)
     _choose_anew(state, event.volumes)
     _settled(state, event.pod)
     state.top_up(slot.node)
     if nomination is not None and nomination.node != slot.node:
         state.top_up(nomination.node)
-    record = state.reservations[event.reservation]
     migration = state.migrations.get(record.fact.migration)  # type: ignore[call-overload]
     if migration is not None and migration.reservation == event.reservation and migration.step not in FINAL:
         state.put(state.migrations, migration.id, replace(migration, successor=event.pod))
@@ -119,25 +207,25 @@ def handed_over(state: ClusterState, event: e.HandedOver) -> None:
 
 
 def hold_released(state: ClusterState, event: e.HoldReleased) -> None:
-    slots = state.slots.get(event.reservation, {})
-    slot = slots.get(event.slot)
-    if slot is None or slot.phase is not SlotPhase.HELD:
+    found = _place(state, event, SlotPhase.HELD, SlotPhase.WAITING, lost=True)
+    if found is None:
         return _void(state, event)
-    uid = event.reservation
-    state.unhold(uid, event.slot, slot)
-    state.top_up(slot.node)
+    key, slot = found
+    uid, name = key
     record = state.reservations[uid]
-    if event.reason == PREEMPTED and alive(record):
+    state.vacate(key, slot)
+    if event.reason in (PREEMPTED, UNAVAILABLE) and record.alive:
         # Its place waits again, in its turn.
-        ask(state, uid, event.slot, Slot(slot.shape, slot.task))
-    elif event.reason == SUPERSEDED and alive(record) and record.spec is not None:
+        ask(state, uid, name, Slot(slot.asked or slot.shape, slot.task))
+    elif event.reason == SUPERSEDED and record.alive and record.spec is not None:
         # Nothing was lost: the accepted generation asks for it in another shape, or not at all.
-        drop_place(state, uid, event.slot)
-        asked = places(record.spec).get(event.slot)
+        state.drop_place(key)
+        asked = places(record.spec).get(name)
         if asked is not None:
-            ask(state, uid, event.slot, asked)
+            ask(state, uid, name, asked)
     else:
-        put_place(state, uid, event.slot, replace(slot, phase=SlotPhase.FAILED, reason=event.reason))
+        state.put_place(key, replace(slot, phase=SlotPhase.FAILED, reason=event.reason, room=NO_ROOM))
+    state.top_up(slot.node)
     rephase(state, uid)
     _give_up_the_rest(state, uid)
     forget_if_over(state, uid)
@@ -146,11 +234,11 @@ def hold_released(state: ClusterState, event: e.HoldReleased) -> None:
 def _give_up_the_rest(state: ClusterState, uid: ReservationUid) -> None:
     """Failed is final: a Reservation that has lost all that it held waits for nothing more."""
     phase = state.phases.get(uid)
-    if phase is None or phase.phase is not ReservationPhase.FAILED or not tally_of(state, uid).pending:
+    if phase is None or phase.phase is not ReservationPhase.FAILED or not state.tally_of(uid).pending:
         return
     for name, slot in list(state.slots[uid].items()):
         if slot.phase is SlotPhase.PENDING:
-            put_place(state, uid, name, replace(slot, phase=SlotPhase.FAILED, reason=phase.reason))
+            state.put_place((uid, name), replace(slot, phase=SlotPhase.FAILED, reason=phase.reason))
 
 
 def unfit(state: ClusterState, event: e.Unfit) -> None:
@@ -231,7 +319,8 @@ def nominated(state: ClusterState, event: e.Nominated) -> None:
                 state.drop(state.victims_of, victim)
         return _void(state, event)
     v = state.vectors[state.pods[event.pod].shape]
-    state.nominate(event.pod, Nomination(event.node, event.deadline, v.items, event.devices, event.victims))
+    room = Room(v.items, devices=event.devices, cores=event.cores)
+    state.nominate(event.pod, Nomination(event.node, event.deadline, room, event.victims))
     if event.pod in state.nominations:
         state.unpark(event.pod)
         state.drop(state.queue, event.pod)
@@ -261,15 +350,16 @@ def task_unreserved(state: ClusterState, event: e.TaskUnreserved) -> None:
 
 
 def _waiting(slot: Slot, event: e.HoldUnfit) -> Slot:
-    return replace(slot, nodes=event.nodes, reasons=event.reasons, reason=event.reason, message=event.message)
+    reason = event.reason if slot.phase is SlotPhase.PENDING else slot.reason
+    return replace(slot, nodes=event.nodes, reasons=event.reasons, reason=reason, message=event.message)
 
 
 def hold_unfit(state: ClusterState, event: e.HoldUnfit) -> None:
-    slots = state.slots.get(event.reservation, {})
-    slot = slots.get(event.slot)
-    if slot is None or slot.phase is not SlotPhase.PENDING:
+    found = _place(state, event, SlotPhase.PENDING, *ON_NODE)
+    if found is None or (found[1].phase in ON_NODE and not found[1].asked):
         return _void(state, event)
-    put_place(state, event.reservation, event.slot, _waiting(slot, event))
+    key, slot = found
+    state.put_place(key, _waiting(slot, event))
     rephase(state, event.reservation)
 
 
@@ -277,6 +367,9 @@ RULES: Rules = {
     e.PodPlaced: pod_placed,
     e.PodReleased: pod_released,
     e.HoldPlaced: hold_placed,
+    e.HoldReady: hold_ready,
+    e.HoldLent: hold_lent,
+    e.HoldResized: hold_resized,
     e.HandedOver: handed_over,
     e.HoldReleased: hold_released,
     e.Unfit: unfit,

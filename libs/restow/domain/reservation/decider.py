@@ -45,18 +45,24 @@ class ReservationDecider:
 
 
 def _review(state: ClusterState, uid: ReservationUid) -> e.Event:
-    fact = state.reservations[uid].fact
+    record = state.reservations[uid]
+    fact = record.fact
     if fact.spec is None:
-        return e.ReservationRefused(uid, fact.generation, "InvalidSpec", fact.invalid)
-    wrong = problem(state, fact.spec)
+        return e.ReservationRefused(uid, fact.generation, "InvalidSpec", fact.invalid, record.revision)
+    wrong = problem(state, fact.spec, record.spec)
     if wrong is not None:
-        return e.ReservationRefused(uid, fact.generation, *wrong)
+        return e.ReservationRefused(uid, fact.generation, *wrong, record.revision)
     migration = state.migrations.get(fact.migration) if fact.migration else None  # type: ignore[call-overload]
     places = sum(task.replicas for task in fact.spec.tasks)
     known = migration is not None and migration.reservation == uid
     if known and migration is not None and migration.step in FINAL:
         # It came, or is looked at, too late: nothing must be held for it.
-        return e.ReservationRefused(uid, fact.generation, "MigrationOver", f"migration {migration.id} is {migration.step}")
+        said = f"migration {migration.id} is {migration.step}"
+        return e.ReservationRefused(uid, fact.generation, "MigrationOver", said, record.revision)
     return e.ReservationAccepted(
-        uid, fact.generation, fact.spec.min_available or places, expiry(state, fact.spec, fact.created, known)
+        uid,
+        fact.generation,
+        fact.spec.min_available or places,
+        expiry(state, fact.spec, fact.created, known),
+        record.revision,
     )

@@ -6,6 +6,7 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Family, Millis, PodUid
 from restow.domain import volumes
+from restow.domain.binding import bind
 from restow.domain.effects import Bind, BindClaim, Effect, EvictVictim, TellNominated, TellUnschedulable
 from restow.domain.session import closing, opening, statuses
 from restow.domain.session.framework import LOOSENED
@@ -63,7 +64,7 @@ class SessionDecider:
         for pod in pods:
             placement, live = state.placed.get(pod), state.live.get(pod)
             if placement is not None and live is not None and live.node is None:
-                effects += volumes.owed(state, pod) if placement.volumes else (Bind(pod, placement.node, placement.devices),)
+                effects += volumes.owed(state, pod) if placement.volumes else (bind(state, pod),)
             elif pod in state.parked:
                 effects.append(TellUnschedulable(pod, said(state, pod)))
             elif pod in state.nominations:

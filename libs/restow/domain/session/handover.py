@@ -1,128 +1,147 @@
-"""Which hold a waiting pod may take: release and allocate in one step (RULES G-4, G-5; DESIGN 5 for migrations)."""
+"""Which hold a waiting pod may take: release and allocate in one step (RULES G-4, G-5, 004-3; DESIGN 5 for migrations)."""
 
-from collections.abc import Callable, Iterator
+from bisect import insort
+from collections import Counter
+from collections.abc import Iterator
+from typing import Protocol
 
-import msgspec
-import numpy as np
 from msgspec.structs import replace
 
 from restow.contracts.events import HandedOver, PodObserved
-from restow.contracts.ids import PodUid, ReservationUid, SlotName
-from restow.contracts.values import DeviceShare, OwnerRule, ReservationSpec
+from restow.contracts.ids import PodUid, ReservationUid
 from restow.domain.groups import Group, group_of
-from restow.domain.predicates import repelled, static_mask, switches
+from restow.domain.places import Place
 from restow.domain.records import Migration, Reservation, Slot, SlotPhase
-from restow.domain.reservation.match import counts_match, owned
+from restow.domain.reservation.index import HoldIndex, Kind, Rank, by_spec, is_migration_hold
+from restow.domain.reservation.match import counts_match
+from restow.domain.reservation.wishes import Wish, closed, ignores, wish_of
+from restow.domain.rooms import after, drawn_of, joined
+from restow.domain.session.admit import may_run, share_of
 from restow.domain.state import ClusterState
-from restow.domain.table import NO_DEVICE
+from restow.domain.table import plus
 
-Admits = Callable[[PodObserved, int, tuple[ReservationUid, SlotName], bool], bool]
-"""Whether rules that depend on what runs let a pod run on a row, the hold itself not counted; the last says that specs are
-equal, and most rules are skipped."""
+Tried = tuple
+"""What pods have in common that no place refuses one of and admits the other: shape, pinned node, what they say of Reservations."""
 
-Key = tuple[str, str, str]
-"""Namespace of the Reservation (empty for all), and something that a pod must have to be its owner: a label and its value,
-`uid` or `name` of itself or of what controls it, or nothing."""
 
-SPARE = 1_000
-"""Reservations that are gone, and whose wording is kept until it is too many."""
+class Host(Protocol):
+    """What the session is asked: whether rules that depend on what runs let the pod run on a row in place of the hold, with
+    which CPUs; None where they do not. `equal`: specs are equal, and most rules are skipped."""
 
-_ANY = ("", "")
-_UID, _NAME = "uid of", "name of"
-"""No label's key has a blank."""
+    def admits(self, pod: PodObserved, row: int, hold: Place, slot: Slot, equal: bool) -> tuple[int, ...] | None: ...
+
+
+class _Line:
+    """Places of the kinds that a pod owns, for pods that are alike in what is `Tried`: the next one last."""
+
+    __slots__ = ("entries", "kinds", "seen")
+
+    def __init__(self, kinds: list[Kind], entries: list[tuple[Rank, Place]], seen: int) -> None:
+        self.kinds = kinds
+        self.entries = entries
+        self.seen = seen
 
 
 class Offers:
-    """The holds that a session can hand over: by lineage for migrations; for the others by something that each of their
-    owners has, so that a pod is compared only with Reservations that it may well own. Truthy where there are any.
+    """The holds that a session can hand over: by lineage for migrations; for the others what the index (`HoldIndex`) has, with
+    what this session has changed laid over it. Truthy where there are any.
 
     Within a session room only shrinks (but for hand-overs to smaller pods, which make another session due), so what did not
     admit a shape once is not asked again. `target`, where a plugin sets it, says which Reservation alone a pod may take (an
     empty uid: none that there is), or None where any that it owns will do."""
 
-    def __init__(self, state: ClusterState, admits: Admits = lambda pod, row, hold, equal: True) -> None:
+    def __init__(self, state: ClusterState, host: Host) -> None:
         self._state = state
-        self._admits = admits
-        self._now: dict[tuple[ReservationUid, SlotName], Slot] = {}
-        """Places that this session has held or handed over, as they are now."""
-        self._added: set[ReservationUid] = set()
-        self._index: dict[Key, list[_Owned]] = {}
-        self._kinds: dict[int, _Owned] = {}
-        self._wordings = Wordings.of_state(state)
-        self._kind_of: dict[ReservationUid, _Owned] = {}
-        self._places: dict[ReservationUid, dict[str, list[SlotName]]] = {}
-        self._refused: dict[ReservationUid, set[tuple]] = {}
+        self._host = host
+        self._index = HoldIndex.of(state)
+        self._now: dict[Place, Slot] = {}
+        """Places that this session has held, handed over or given up, as they are now."""
+        self._added: dict[ReservationUid, None] = {}
+        """Reservations that have become available, or have more places, in this session."""
+        self._reopened: list[tuple[Kind | None, Place]] = []
+        self._lines: dict[tuple, _Line] = {}
+        self._kinds: dict[PodUid, list[Kind]] = {}
         self._groups: dict[tuple[ReservationUid, Group], bool] = {}
-        self.target: Callable[[PodObserved], ReservationUid | None] = lambda pod: None
         armed = [_since(state.migrations[id]) for ids in state.armed.values() for id in ids]
         self._armed_since = min(armed, default=None)
-        for uid in state.available:
-            self.add(uid)
 
     def __bool__(self) -> bool:
-        return bool(self._index) or self._armed_since is not None
+        return bool(self._index.open or self._added) or self._armed_since is not None
+
+    def target(self, pod: PodObserved) -> ReservationUid | None:
+        """Replaced by the plugin `reservation`."""
+        return None
+
+    # -- what the session has changed --------------------------------------------------------------------------------
+
+    def placed(self, place: Place, slot: Slot) -> None:
+        """The session holds this place now; `add` says that the Reservation has become available."""
+        self._now[place] = slot
 
     def add(self, uid: ReservationUid) -> None:
         """It became available, or has more places now."""
-        record = self._state.reservations[uid]
-        self._added.add(uid)
-        if record.spec is not None and uid not in self._kind_of and not is_migration_hold(self._state, record):
-            self._classify(uid, record)
-        self._reopen(uid)
-
-    def _classify(self, uid: ReservationUid, record: Reservation) -> None:
-        number, keys = self._wordings.of(uid, record)
-        kind = self._kinds.get(number)
-        if kind is None:
-            kind = self._kinds[number] = _Owned(record)
-            for key in keys:
-                self._index.setdefault(key, []).append(kind)
-        self._kind_of[uid] = kind
-
-    def _reopen(self, uid: ReservationUid) -> None:
-        """It may have places again that it had not, or for other pods."""
-        self._places.pop(uid, None)
-        self._refused.pop(uid, None)
-        kind = self._kind_of.get(uid)
-        if kind is not None:
-            kind.refused.clear()
-            if uid not in kind.open:
-                kind.open[uid], kind.ordered = None, not kind.open
-
-    def placed(self, uid: ReservationUid, name: SlotName, slot: Slot) -> None:
-        """The session holds this place now; `add` says that the Reservation has become available."""
-        self._now[uid, name] = slot
+        self._added[uid] = None
+        for name in self._state.slots[uid]:
+            self._reopen((uid, name))
 
     def take(self, handed: HandedOver) -> Slot:
-        """The place is used now; returns what was held."""
-        key = handed.reservation, handed.slot
-        slot = self._slot(*key)
-        self._now[key] = replace(slot, phase=SlotPhase.USED, pod=handed.pod)
+        """The pod has it; returns what was held."""
+        place, pod = (handed.reservation, handed.slot), self._state.pods[handed.pod]
+        slot = self.slot(place)
+        if self._once(place):
+            self._now[place] = replace(slot, phase=SlotPhase.USED, pod=handed.pod)
+        else:
+            drawn = drawn_of(slot.room, self._state.vectors[pod.shape].items, handed.devices, handed.cores)
+            self._now[place] = replace(slot, room=after(slot.room, *drawn))
+            self._reopen(place)
         return slot
 
-    def give_back(self, handed: HandedOver) -> Slot:
-        """Undo `take`; returns what is held again."""
-        key = handed.reservation, handed.slot
-        slot = self._now[key] = replace(self._now[key], phase=SlotPhase.HELD, pod=PodUid(""))
-        self._reopen(handed.reservation)
-        return slot
+    def give_back(self, handed: HandedOver, was: Slot) -> None:
+        """Undo `take`, which returned `was`."""
+        place, pod = (handed.reservation, handed.slot), self._state.pods[handed.pod]
+        if self._once(place):
+            self._now[place] = was
+        else:
+            now = self.slot(place)
+            items, devices, cores = drawn_of(was.room, self._state.vectors[pod.shape].items, handed.devices, handed.cores)
+            room = replace(
+                now.room,
+                wanted=plus(now.room.wanted, items),
+                held=plus(now.room.held, items),
+                devices=joined(now.room.devices, devices),
+                held_devices=joined(now.room.held_devices, devices),
+                cores=tuple(sorted({*now.room.cores, *cores})),
+            )
+            self._now[place] = replace(now, room=room)
+        self._reopen(place)
 
-    def is_held(self, uid: ReservationUid, name: SlotName) -> bool:
+    def _once(self, place: Place) -> bool:
+        spec = self._state.reservations[place[0]].spec
+        return spec is None or spec.allocate_once
+
+    def is_held(self, place: Place) -> bool:
         """Whether the place is held, and this session has not handed it over."""
-        return self._slot(uid, name).phase is SlotPhase.HELD
+        return self.slot(place).phase is SlotPhase.HELD
 
-    def lost(self, uid: ReservationUid, name: SlotName) -> None:
-        """The session gives this hold up; `held_again` takes it back."""
-        self._now[uid, name] = replace(self._slot(uid, name), phase=SlotPhase.PENDING)
-        self._places.pop(uid, None)
-
-    def held_again(self, uid: ReservationUid, name: SlotName) -> Slot:
-        slot = self._now[uid, name] = replace(self._slot(uid, name), phase=SlotPhase.HELD)
-        self._reopen(uid)
+    def lost(self, place: Place) -> Slot:
+        """The session gives this hold up; `held_again` takes it back. Returns it as it was."""
+        slot = self.slot(place)
+        self._now[place] = replace(slot, phase=SlotPhase.PENDING)
         return slot
 
-    def _slot(self, uid: ReservationUid, name: SlotName) -> Slot:
-        return self._now.get((uid, name)) or self._state.slots[uid][name]
+    def held_again(self, place: Place, slot: Slot) -> None:
+        self._now[place] = slot
+        self._reopen(place)
+
+    def _reopen(self, place: Place) -> None:
+        """It may be had again, or by other pods."""
+        self._reopened.append((self._index.kind_of(place[0]), place))
+
+    def slot(self, place: Place) -> Slot:
+        """A place as it is now."""
+        return self._now.get(place) or self._state.slots[place[0]][place[1]]
+
+    # -- questions ---------------------------------------------------------------------------------------------------
 
     def must_wait(self, pod: PodObserved) -> bool:
         """Whether it waits for its predecessor's end and can take nothing before."""
@@ -137,43 +156,111 @@ class Offers:
         expecting = state.expecting.get(state.lineage(pod), ())
         return any(state.order[pod.pod] > state.migrations[id].asked for id in expecting)
 
+    def own(self, pod: PodObserved) -> list[Kind]:
+        """The kinds of Reservations that a pod owns; none for one that ignores Reservations."""
+        if not self._index.any or ignores(pod):
+            return []
+        known = self._kinds.get(pod.pod)
+        if known is None:
+            known = self._kinds[pod.pod] = self._index.kinds(pod)
+        return known
+
     def hand_over(self, pod: PodObserved) -> HandedOver | None:
         """The hand-over for this pod, or None where it goes the normal way: migration holds that its predecessor left
-        first, then Reservations whose owners it matches; inside one, places in the order of their names."""
-        tried = (pod.shape, pod.pinned_node)
+        first, then what it owns, in the order of the index."""
         for uid in self._left(pod):
-            if (handed := self._from(uid, pod, tried)) is not None:
-                return handed
-        kinds = [kind for kind in self._matching(pod) if tried not in kind.refused]
+            for name in sorted(self._state.slots[uid]):
+                if (handed := self._from((uid, name), pod, None)[0]) is not None:
+                    return handed
+        kinds = self.own(pod)
         if not kinds:
             return None
-        target = self.target(pod)
-        for uid in self._in_turn(kinds):
-            if target in (None, uid) and (handed := self._from(uid, pod, tried)) is not None:
+        wish, target = wish_of(pod), self.target(pod)
+        if wish is not None and wish.wrong:
+            return None
+        entries = self._line(pod, kinds, target).entries
+        at = len(entries) - 1
+        while at >= 0:
+            place = entries[at][1]
+            handed, personal = self._from(place, pod, wish)
+            if handed is not None:
                 return handed
-        for kind in kinds:
-            if all(tried in self._refused.get(uid, ()) for uid in kind.open):
-                kind.refused.add(tried)
+            if not personal:
+                # Whoever is like it is refused, too; labels, claims, groups are a pod's own.
+                del entries[at]
+            at -= 1
         return None
 
-    def _from(self, uid: ReservationUid, pod: PodObserved, tried: tuple) -> HandedOver | None:
-        """A place of this Reservation. What refuses every pod of this shape is kept."""
-        state = self._state
-        record = state.reservations[uid]
-        if tried in self._refused.get(uid, ()) or not self._counts_match(record, pod):
-            return None
-        personal = False
-        for name, slot in self._held(uid, record, pod):
-            devices = _admit(state, pod, slot, record)
-            if devices is None:
+    def _line(self, pod: PodObserved, kinds: list[Kind], target: ReservationUid | None) -> _Line:
+        """What is left for pods like this one. `target`: of this Reservation alone."""
+        said = tuple(sorted(pod.annotations.items())) if wish_of(pod) is not None else ()
+        key = (pod.shape, pod.pinned_node, said, target, *[kind.number for kind in kinds])
+        line = self._lines.get(key)
+        if line is None:
+            entries: list[tuple[Rank, Place]] = []
+            for kind in kinds:
+                entries += self._index.ladder(kind, pod.shape).entries
+            if len(kinds) > 1:
+                entries.sort()
+            if target is not None:
+                entries = [entry for entry in entries if entry[1][0] == target]
+            # What this session has changed comes from `_reopened`, or is not to be had any more.
+            entries = [entry for entry in reversed(entries) if entry[1] not in self._now]
+            line = self._lines[key] = _Line(kinds, entries, 0)
+        if line.seen < len(self._reopened):
+            self._catch_up(line, pod, target)
+        return line
+
+    def _catch_up(self, line: _Line, pod: PodObserved, target: ReservationUid | None) -> None:
+        numbers = {kind.number for kind in line.kinds}
+        for kind, place in dict.fromkeys(self._reopened[line.seen :]):
+            if kind is None or kind.number not in numbers or (target is not None and target != place[0]):
                 continue
-            if self._admits(pod, state.table.rows[slot.node], (uid, name), by_spec(record)):
-                return HandedOver(uid, name, pod.pod, slot.node, devices)
-            # Labels, claims and the like are a pod's own: another one of its shape may be admitted.
-            personal = True
-        if not personal:
-            self._refused.setdefault(uid, set()).add(tried)
-        return None
+            line.entries = [entry for entry in line.entries if entry[1] != place]
+            slot = self.slot(place)
+            if slot.phase is SlotPhase.HELD and (rank := self._index.rank(place, slot, pod.shape)) is not None:
+                insort(line.entries, (rank, place), key=_backwards)
+        line.seen = len(self._reopened)
+
+    def _from(self, place: Place, pod: PodObserved, wish: Wish | None) -> tuple[HandedOver | None, bool]:
+        """This place, or whether the pod alone is refused, and not all that are like it."""
+        state = self._state
+        record, slot = state.reservations[place[0]], self.slot(place)
+        if slot.phase is not SlotPhase.HELD or place in state.to_release:
+            return None, False
+        equal = by_spec(record)
+        if not is_migration_hold(state, record) and closed(state, wish, pod, record, state.nodes.get(slot.node), slot.shape):
+            return None, False
+        if not self._counts_match(record, pod):
+            return None, True
+        if not may_run(state, pod, slot, equal):
+            return None, False
+        devices = share_of(state, pod, slot, record)
+        if devices is None:
+            return None, False
+        cores = self._host.admits(pod, state.table.rows[slot.node], place, slot, equal)
+        if cores is None:
+            return None, True
+        return HandedOver(*place, pod.pod, slot.node, devices, (), cores), False
+
+    def why_none(self, pod: PodObserved) -> str:
+        """Of a pod that has to use a Reservation, and can use none: how many there are that it owns, and what is against each."""
+        wish, state = wish_of(pod), self._state
+        if wish is not None and wish.wrong:
+            return wish.wrong
+        against: Counter[str] = Counter()
+        for kind in self.own(pod):
+            for place in sorted(kind.all):
+                record, slot = state.reservations[place[0]], self.slot(place)
+                why = closed(state, wish, pod, record, state.nodes.get(slot.node), slot.shape)
+                if not why:
+                    waits = slot.phase is not SlotPhase.HELD
+                    why = "is not available" if waits else "has no room that the pod can take"
+                against[why] += 1
+        if not against:
+            return "it asks for a Reservation by affinity, and is an owner of none that holds anything"
+        parts = [f"{count} {why}" for why, count in sorted(against.items())]
+        return f"of {against.total()} places of Reservations that it owns: {', '.join(parts)}"
 
     def left_to(self, pod: PodObserved) -> bool:
         """Whether a pod of its lineage that was moved has left it a hold."""
@@ -190,33 +277,6 @@ class Offers:
         armed = [m for m in armed if state.order[pod.pod] > _since(m) and self._is_available(m.reservation)]
         return [m.reservation for m in sorted(armed, key=lambda m: (m.armed, m.id))]
 
-    def _matching(self, pod: PodObserved) -> list["_Owned"]:
-        """Kinds of Reservations that this pod owns."""
-        if not self._index:
-            return []
-        found: dict[int, _Owned] = {}
-        for key in _has(self._state, pod):
-            for namespace in (pod.namespace, ""):
-                for kind in self._index.get((namespace, *key), ()):
-                    if kind.open:
-                        found[id(kind)] = kind
-        return [kind for kind in found.values() if owned(self._state, kind.record, pod)]
-
-    def _in_turn(self, kinds: list["_Owned"]) -> list[ReservationUid]:
-        """Of the pod's own namespace first, the earliest created first."""
-        reservations = self._state.reservations
-
-        def turn(uid: ReservationUid) -> tuple[bool, int, int]:
-            record = reservations[uid]
-            return not record.fact.namespace, record.fact.created, record.order
-
-        for kind in kinds:
-            if not kind.ordered:
-                kind.open, kind.ordered = dict.fromkeys(sorted(kind.open, key=turn)), True
-        if len(kinds) == 1:
-            return list(kinds[0].open)
-        return sorted((uid for kind in kinds for uid in kind.open), key=turn)
-
     def _is_available(self, uid: ReservationUid) -> bool:
         return uid in self._state.available or uid in self._added
 
@@ -230,117 +290,22 @@ class Offers:
             known = self._groups[key] = counts_match(self._state, record.spec, group)
         return known
 
-    def _held(self, uid: ReservationUid, record: Reservation, pod: PodObserved) -> Iterator[tuple[SlotName, Slot]]:
-        """Held places that this pod may have a look at: with PodSpec only those of an equal spec."""
-        state = self._state
-        if uid not in self._places:
-            by_digest = self._places[uid] = {}
-            for name in sorted(state.slots[uid], key=slot_order, reverse=True):
-                slot = self._slot(uid, name)
-                if slot.phase is SlotPhase.HELD:
-                    by_digest.setdefault(_digest(state, record, slot.shape), []).append(name)
-        by_digest, digest = self._places[uid], _digest(state, record, pod.shape)
-        names = by_digest.get(digest, [])
-        while names and self._slot(uid, names[-1]).phase is not SlotPhase.HELD:
-            names.pop()
-        if not names:
-            by_digest.pop(digest, None)
-            if not by_digest and uid in self._kind_of:
-                # Nothing is left of it, whoever asks.
-                self._kind_of[uid].open.pop(uid, None)
-        for name in reversed(names):
-            slot = self._slot(uid, name)
-            if slot.phase is SlotPhase.HELD and (uid, name) not in state.to_release:
-                yield name, slot
-
-
-class Wordings:
-    """Numbers for what Reservations say of their owners, and the keys to look them up by; kept in `state.memo`, so that a
-    session does not read all of them again."""
-
-    def __init__(self) -> None:
-        self._known: dict[ReservationUid, tuple[ReservationSpec, int, tuple[Key, ...]]] = {}
-        self._numbers: dict[tuple[str, bytes], int] = {}
-
-    @staticmethod
-    def of_state(state: ClusterState) -> "Wordings":
-        known: Wordings | None = state.memo.get("wordings")
-        if known is None or len(known._known) > 2 * len(state.available) + SPARE:
-            known = state.memo["wordings"] = Wordings()
-        return known
-
-    def of(self, uid: ReservationUid, record: Reservation) -> tuple[int, tuple[Key, ...]]:
-        """Equal numbers, equal owners of one namespace."""
-        spec, namespace = record.spec, record.fact.namespace
-        assert spec is not None
-        known = self._known.get(uid)
-        if known is None or known[0] is not spec:
-            said = namespace, msgspec.msgpack.encode(spec.owners)
-            keys = tuple(dict.fromkeys((namespace, *_needed(rule)) for rule in spec.owners))
-            known = self._known[uid] = spec, self._numbers.setdefault(said, len(self._numbers)), keys
-        return known[1], known[2]
-
-
-class _Owned:
-    """Reservations with equal owners in one namespace: a pod owns all of them or none. `record` is any of them, `open` those
-    that may have a place left, in their turn where `ordered`; `refused` what none of them takes."""
-
-    __slots__ = ("open", "ordered", "record", "refused")
-
-    def __init__(self, record: Reservation) -> None:
-        self.record = record
-        self.open: dict[ReservationUid, None] = {}
-        self.ordered = True
-        self.refused: set[tuple] = set()
-
 
 def _since(migration: Migration) -> int:
     """Pods that the log saw later may be the successor."""
     return migration.asked or migration.armed
 
 
-def _digest(state: ClusterState, record: Reservation, shape) -> str:
-    """What must be equal between a place and a pod."""
-    return state.shapes[shape].spec_digest if by_spec(record) else ""
+class _backwards:
+    """For an ascending search in a descending list."""
 
+    __slots__ = ("entry",)
 
-def _needed(rule: OwnerRule) -> tuple[str, str]:
-    """One thing that every owner by this rule has, the most telling one."""
-    for ref in (rule.controller, rule.object):
-        if ref is not None and ref.uid:
-            return _UID, ref.uid
-    for ref in (rule.controller, rule.object):
-        if ref is not None and ref.name:
-            return _NAME, ref.name
-    if rule.selector is not None and rule.selector.labels:
-        return min(rule.selector.labels.items())
-    return _ANY
+    def __init__(self, entry: tuple[Rank, Place]) -> None:
+        self.entry = entry
 
-
-def _has(state: ClusterState, pod: PodObserved) -> Iterator[tuple[str, str]]:
-    """What `_needed` may ask for, of this pod."""
-    yield _ANY
-    yield from pod.labels.items()
-    yield _UID, pod.pod
-    yield _NAME, pod.name
-    if pod.owner is not None:
-        yield _UID, pod.owner.uid
-        yield _NAME, pod.owner.name
-        above = state.workloads.get(pod.owner.uid)
-        if above is not None:
-            yield _UID, above.owner.uid
-            yield _NAME, above.owner.name
-
-
-def is_migration_hold(state: ClusterState, record: Reservation) -> bool:
-    """Our label counts only where the log knows the migration: anybody can write a label."""
-    migration = state.migrations.get(record.fact.migration)  # type: ignore[call-overload]
-    return migration is not None and migration.reservation == record.fact.reservation
-
-
-def by_spec(record: Reservation) -> bool:
-    """Whether owners match by an equal pod spec (RULES G-4)."""
-    return record.spec is not None and record.spec.match_policy == "PodSpec"
+    def __lt__(self, other: "_backwards") -> bool:
+        return other.entry < self.entry
 
 
 def slot_order(name: str) -> tuple[str, int]:
@@ -348,39 +313,3 @@ def slot_order(name: str) -> tuple[str, int]:
     return task, int(index)
 
 
-def _admit(state: ClusterState, pod: PodObserved, slot: Slot, record: Reservation) -> tuple[DeviceShare, ...] | None:
-    """The devices that the pod gets on the hold's node, or None where it may not run there. With PodSpec filter and score
-    are skipped, except that the node exists, is ready, schedulable and tolerated; with Owner every predicate runs, with
-    the hold's resources restored to the node."""
-    row = state.table.rows.get(slot.node)
-    node = state.nodes.get(slot.node)
-    if row is None or node is None or (pod.pinned_node and pod.pinned_node != slot.node):
-        return None
-    equal = by_spec(record)
-    if equal:
-        if not node.ready or repelled(state.shapes[pod.shape], node, switches(state)):
-            return None
-    elif not static_mask(state, pod.shape)[row]:
-        return None
-    return _room(state, row, pod, slot, equal)
-
-
-def _room(state: ClusterState, row: int, pod: PodObserved, slot: Slot, equal: bool) -> tuple[DeviceShare, ...] | None:
-    """Equal specs need no room but what admission has added to the pod's (a LimitRange's defaults are not compared): that
-    must fit, or the hand-over would promise the same room twice."""
-    table = state.table
-    v, held = state.vectors[pod.shape], state.vectors[slot.shape]
-    place = np.zeros(table.free.shape[1], np.int64)
-    place[held.columns] = held.amounts
-    short = table.free[row, v.columns] + place[v.columns] < v.amounts
-    if equal:
-        short &= v.amounts > place[v.columns]
-    if short.any():
-        return None
-    if v.devices == held.devices:
-        # A device that the node has lost meanwhile is nobody's; one that facts have over-committed fits nothing.
-        least = NO_DEVICE // 2 if equal else 0
-        shares = table.device_free[row]
-        if all(d.index < len(shares) and shares[d.index] >= least for d in slot.devices):
-            return slot.devices
-    return table.choose_devices(row, v.devices, {d.index: d.milli for d in slot.devices})

@@ -2,17 +2,22 @@
 
 from collections.abc import Collection, Iterator
 
+import numpy as np
+
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid, ReservationUid, SlotName
-from restow.contracts.values import DeviceShare, ReservationTask
+from restow.contracts.values import DeviceRequest, DeviceShare, ReservationTask
 from restow.domain.accounts import DEFAULT_QUEUE
-from restow.domain.evolve.reservations import alive
-from restow.domain.records import FINAL, Reservation, Slot, SlotPhase
-from restow.domain.session.handover import is_migration_hold, slot_order
+from restow.domain.predicates import only, static_mask
+from restow.domain.records import FINAL, Reservation, Room, Slot, SlotPhase
+from restow.domain.reservation.index import is_migration_hold
+from restow.domain.session.framework import Filter
+from restow.domain.session.handover import slot_order
 from restow.domain.session.jobs import HOLD, MIGRATION, QUOTA, Job
-from restow.domain.session.run import Fit, Session
+from restow.domain.session.run import HELD_ROOM, OF_ROOM, Fit, Session
 from restow.domain.session.statement import Statement
 from restow.domain.state import ClusterState
+from restow.domain.table import NO_DEVICE
 
 
 def jobs(session: Session) -> Iterator[Job]:
@@ -25,7 +30,7 @@ def jobs(session: Session) -> Iterator[Job]:
         priorities[uid] = max(priority, priorities.get(uid, priority))
     for uid, priority in priorities.items():
         record = state.reservations[uid]
-        if not alive(record):
+        if not record.alive:
             continue
         migration = is_migration_hold(state, record)
         if migration and state.migrations[record.fact.migration].step in FINAL:
@@ -57,7 +62,7 @@ def place_gang(session: Session, job: Job) -> None:
         return
     record = state.reservations[uid]
     slots = sorted(state.slots[uid].items(), key=lambda item: slot_order(item[0]))
-    have = sum(slot.phase in (SlotPhase.HELD, SlotPhase.USED) for _, slot in slots)
+    have = sum(slot.phase in _COUNT for _, slot in slots)
     left = sum(slot.phase is SlotPhase.PENDING for _, slot in slots)
     unfit: e.HoldUnfit | None = None
     quota = ""
@@ -68,7 +73,7 @@ def place_gang(session: Session, job: Job) -> None:
         if slot.phase is not SlotPhase.PENDING:
             continue
         left -= 1
-        place = as_pod(record, name, slot, _task(record, slot))
+        place = as_pod(record, name, slot, task_of_place(record, slot))
         over = session.extensions.first("allocatable", job, place)
         fit = None if over else _fit(session, record, slot, place)
         if fit is not None:
@@ -89,49 +94,118 @@ def place_gang(session: Session, job: Job) -> None:
     if quota:
         withhold(session, job, QUOTA, quota, committed)
     elif unfit is not None:
-        said = state.slots[uid][unfit.slot]
-        if (unfit.nodes, unfit.reasons, "") != (said.nodes, said.reasons, said.message):
-            session.events.append(unfit)
+        say_unfit(session, unfit)
+
+
+_COUNT = (SlotPhase.HELD, SlotPhase.WAITING, SlotPhase.USED)
+
+
+def say_unfit(session: Session, unfit: e.HoldUnfit) -> None:
+    """Where something else was said last."""
+    said = session.state.slots[unfit.reservation][unfit.slot]
+    if (unfit.nodes, unfit.reasons, unfit.message) != (said.nodes, said.reasons, said.message):
+        session.events.append(unfit)
 
 
 def _commit(session: Session, job: Job, statement: Statement, held: dict[PodUid, SlotName]) -> None:
     assert job.hold is not None, "a Reservation's job"
     uid, slots = job.hold, session.state.slots[job.hold]
     for place, name in held.items():
-        fit = session.placements[place]
-        slot = slots[name]
-        now = Slot(slot.shape, slot.task, SlotPhase.HELD, session.name(fit.row), fit.devices, queue=job.queue)
-        session.offers.placed(uid, name, now)
-    statement.commit(lambda place, fit: e.HoldPlaced(uid, held[place.pod], session.name(fit.row), fit.devices))
+        fit, slot = session.placements[place], slots[name]
+        room = Room.full(session.state.vectors[slot.shape].items, fit.devices, fit.cores)
+        phase = SlotPhase.WAITING if fit.waiting else SlotPhase.HELD
+        now = Slot(
+            slot.shape, slot.task, phase, session.name(fit.row), fit.devices, queue=job.queue, cores=fit.cores, room=room
+        )
+        session.offers.placed((uid, name), now)
+    statement.commit(
+        lambda place, fit: [
+            e.HoldPlaced(
+                uid, held[place.pod], session.name(fit.row), fit.devices, slots[held[place.pod]].shape, fit.waiting, fit.cores
+            )
+        ]
+    )
     session.offers.add(uid)
 
 
 def as_pod(record: Reservation, name: SlotName, slot: Slot, task: ReservationTask) -> e.PodObserved:
-    """A place as the pod that it is held for: rules see its template's labels in its namespace."""
+    """A place as the pod that it is held for: rules see its template's labels and claims in its namespace."""
     fact = record.fact
-    uid = PodUid(f"{fact.reservation}/{name}")
-    return e.PodObserved(uid, fact.namespace, f"{fact.name}-{name}", slot.shape, fact.created, task.labels, pinned_node=task.node)
+    return e.PodObserved(
+        PodUid(f"{fact.reservation}/{name}"),
+        fact.namespace or task.namespace,
+        f"{fact.name}-{name}",
+        slot.asked or slot.shape,
+        fact.created,
+        task.labels,
+        claims=task.claims,
+        pinned_node=task.node,
+    )
 
 
-def _task(record: Reservation, slot: Slot) -> ReservationTask:
+def task_of_place(record: Reservation, slot: Slot) -> ReservationTask:
     assert record.spec is not None, "an accepted Reservation has a spec"
     return next(task for task in record.spec.tasks if task.name == slot.task)
 
 
 def _fit(session: Session, record: Reservation, slot: Slot, place: e.PodObserved) -> Fit | None:
-    """On the pinned node, else on the first preferred one that fits, else on the best."""
+    """On the pinned node, else on the first preferred one that fits, else on the best; with preAllocation, where none fits,
+    on the one where the least is still in use."""
     state = session.state
     concerned = session.concerned(place)
     row: int | None = None
-    for wanted in _task(record, slot).preferred_nodes if not place.pinned_node else ():
+    for wanted in task_of_place(record, slot).preferred_nodes if not place.pinned_node else ():
         row = state.table.rows.get(wanted)
         if row is not None and session.fits_at(place, row, concerned):
             break
     else:
         row = session.best_row(place, concerned)
     if row is None:
+        return waiting_fit(session, place, concerned) if record.spec is not None and record.spec.pre_allocation else None
+    fit = session.fit_at(place, row)
+    devices = _promised(state, record, row)
+    return Fit(row, devices, fit.volumes, fit.cores) if devices else fit
+
+
+def waiting_fit(session: Session, place: e.PodObserved, concerned: list[Filter]) -> Fit | None:
+    """A node that is large enough, and where every rule but those about room lets the place be: the one that lacks the smallest
+    part of it now, the first name among equals."""
+    state, table = session.state, session.state.table
+    v = state.vectors[place.shape]
+    room = static_mask(state, place.shape) & table.alive
+    if place.pinned_node:
+        room = room & only(state, place.pinned_node)
+    lacks = np.zeros(len(room), np.int64)
+    for column, amount in v.items:
+        room = room & (table.allocatable[:, column] >= amount)
+        lacks += np.clip(amount - table.free[:, column], 0, amount) * _PARTS // amount
+    session.look_as(place)
+    for rule in concerned:
+        if rule.stage not in HELD_ROOM and rule.stage not in OF_ROOM:
+            for _, failing in rule.failing(place):
+                room = room & ~failing
+    request = v.devices
+    if request is not None:
+        there = table.device_free > NO_DEVICE // 2
+        room = room & (there.sum(axis=1) >= request.count)
+        able = (table.device_free >= request.milli).sum(axis=1)
+        lacks += np.clip(request.count - able, 0, request.count) * _PARTS // request.count
+    if not room.any():
         return None
-    return Fit(row, _promised(state, record, row) or session.choose_devices(slot.shape, row))
+    rows = np.flatnonzero(room)
+    row = int(min(rows.tolist(), key=lambda r: (int(lacks[r]), table.names[r])))
+    devices = _emptiest(table.device_free[row].tolist(), request) if request is not None else ()
+    cores = session.choose_cores(place, row)
+    return None if cores is None else Fit(row, devices, session.fit_at(place, row).volumes, cores, waiting=True)
+
+
+_PARTS = 1_000
+
+
+def _emptiest(shares: list[int], request: DeviceRequest) -> tuple[DeviceShare, ...]:
+    """The devices of which the least is missing."""
+    there = sorted((max(request.milli - share, 0), i) for i, share in enumerate(shares) if share > NO_DEVICE // 2)
+    return tuple(DeviceShare(i, request.milli) for i in sorted(i for _, i in there[: request.count]))
 
 
 def _promised(state: ClusterState, record: Reservation, row: int) -> tuple[DeviceShare, ...]:

@@ -49,18 +49,19 @@ def _take(session: Session, uid: PodUid, nomination: Nomination) -> str:
     state = session.state
     pod = state.pods[uid]
     row = state.table.rows[nomination.node]
-    session.board.give(row, vector_of(nomination.held), nomination.held_devices)
+    session.board.give(row, vector_of(nomination.room.held), nomination.room.held_devices)
     fits = session.fits_at(pod, row, session.concerned(pod))
     # Victims elsewhere, too, make room in a queue: that is waited for.
     why = "" if fits else NO_LONGER_FITS
     if not why and session.extensions.first("allocatable", session.job_for(uid), pod):
         why = NOT_THERE
     if why:
-        session.board.take(row, vector_of(nomination.held), nomination.held_devices)
+        session.board.take(row, vector_of(nomination.room.held), nomination.room.held_devices)
         return why
-    fit = Fit(row, nomination.devices, session.fit_at(pod, row).volumes)
+    found = session.fit_at(pod, row)
+    fit = Fit(row, nomination.room.devices, found.volumes, nomination.room.cores or found.cores)
     session.place(session.job_for(uid), pod, fit)
-    session.events.append(session.placed_event(pod, fit))
+    session.events += session.placed_events(pod, fit)
     return ""
 
 
@@ -88,7 +89,7 @@ def _settle_gang(session: Session, job: Job, pods: list[PodUid]) -> None:
         for uid in reversed(taken):
             nomination = state.nominations[uid]
             session.unplace(session.job_for(uid), state.pods[uid])
-            session.board.take(state.table.rows[nomination.node], vector_of(nomination.held), nomination.held_devices)
+            session.board.take(state.table.rows[nomination.node], vector_of(nomination.room.held), nomination.room.held_devices)
         del session.events[events:]
         why.update(dict.fromkeys(taken, NOT_THERE))  # these wait for the others
     for uid in pods:

@@ -8,8 +8,10 @@ from heapq import nsmallest
 from itertools import islice
 from operator import itemgetter
 
+from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis, PodUid
 from restow.domain.groups import Group
+from restow.domain.reservation.wishes import ignores
 from restow.domain.session import closing
 from restow.domain.session.chances import may_fit
 from restow.domain.session.jobs import UNSCHEDULABLE, Job, gang, job_of, missing, single
@@ -83,9 +85,16 @@ def _waiting(session: Session) -> list[PodUid]:
             hopeful += nsmallest(limit, pods, key=order)
             continue
         _look_again(session, under, pods)
-        if session.offers:
-            hopeful += [uid for uid in pods if session.offers.hand_over(state.pods[uid]) is not None]
+        if session.offers or state.held_on:
+            hopeful += [uid for uid in pods if _can_take(session, state.pods[uid])]
     return [uid for _, uid in nsmallest(limit, ((state.turn(uid), uid) for uid in hopeful))]
+
+
+def _can_take(session: Session, pod: PodObserved) -> bool:
+    """Whether a hold may be the pod's, or, if it ignores Reservations, give it room."""
+    if ignores(pod):
+        return bool(session.state.held_on)
+    return bool(session.offers) and session.offers.hand_over(pod) is not None
 
 
 def _look_again(session: Session, under: Under, pods: dict[PodUid, None]) -> None:

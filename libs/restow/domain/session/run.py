@@ -7,11 +7,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.contracts.ids import Millis, NodeName, PodUid, ReservationUid, ShapeId, SlotName
+from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
 from restow.contracts.values import ClaimChoice, DeviceShare
 from restow.domain import predicates
 from restow.domain.groups import Group
+from restow.domain.places import Place
 from restow.domain.records import Slot
+from restow.domain.rooms import drawn_of
 from restow.domain.session import queues
 from restow.domain.session.board import Board
 from restow.domain.session.extensions import Extensions
@@ -20,7 +22,7 @@ from restow.domain.session.handover import Offers
 from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.placer import Placer
 from restow.domain.state import ClusterState
-from restow.domain.table import less, vector_of
+from restow.domain.table import Vector, less, vector_of
 
 Kind = Hashable
 """What pods have in common that every rule treats alike: they fit on the same nodes."""
@@ -28,15 +30,31 @@ Kind = Hashable
 
 HELD_ROOM = frozenset({"reserved", "window", "proportional"})
 """Rules that hand-overs of existing holds are exempt from (RULES G-8): what is held already takes no more room."""
+NOBODYS = (-1,)
+"""In place of the kinds of holds that a pod owns: looked at anew for the next one."""
+OF_ROOM = frozenset({"numa", "cores"})
+"""Rules about room in which a pod takes the place of the one hold that it draws from; of all others that it owns it is judged
+as if they were not there."""
 
 
 class Fit:
-    """Where a pod goes: `row`, with these devices and volumes."""
+    """Where a pod goes: `row`, with these devices, volumes and CPUs. `lent` are holds that give their room up for it; a place
+    that is `waiting` takes only what is free (`taken`, once it is placed)."""
 
-    __slots__ = ("devices", "row", "volumes")
+    __slots__ = ("cores", "devices", "lent", "row", "taken", "volumes", "waiting")
 
-    def __init__(self, row: int, devices: tuple[DeviceShare, ...] = (), volumes: tuple[ClaimChoice, ...] = ()) -> None:
-        self.row, self.devices, self.volumes = row, devices, volumes
+    def __init__(
+        self,
+        row: int,
+        devices: tuple[DeviceShare, ...] = (),
+        volumes: tuple[ClaimChoice, ...] = (),
+        cores: tuple[int, ...] = (),
+        lent: tuple[Place, ...] = (),
+        waiting: bool = False,
+    ) -> None:
+        self.row, self.devices, self.volumes, self.cores = row, devices, volumes, cores
+        self.lent, self.waiting = lent, waiting
+        self.taken: tuple[Vector, tuple[DeviceShare, ...]] | None = None
 
 
 class Unfit:
@@ -101,7 +119,14 @@ class Session:
         """What was said of lone pods without annotations, by queue."""
         self.extensions = Extensions()
         self._reasons: dict[Kind, tuple[int, tuple[int, dict[str, int]]]] = {}
-        self.offers = Offers(state, self.admits)
+        self.offers = Offers(state, self)
+        self._left: set[Place] = set()
+        """Holds that this session has taken from their nodes."""
+        self._aside: dict[Place, None] = {}
+        """Holds that rules do not see at present: those that the pod owns which was judged last."""
+        self._owned: tuple[int, ...] = ()
+        self._taken_from: dict[PodUid, Slot] = {}
+        """What the place was that a pod of this session has been handed."""
 
     def ready(self, version: Hashable = ()) -> None:
         """All plugins have registered. `version` names what their static scores depend on besides nodes and shapes."""
@@ -135,7 +160,27 @@ class Session:
     def kind(self, pod: e.PodObserved, concerned: list[Filter]) -> Kind:
         if not concerned:
             return pod.shape, pod.pinned_node
-        return pod.shape, pod.pinned_node, *[rule.key(pod) for rule in concerned]
+        owned = tuple([kind.number for kind in self.offers.own(pod)])
+        return pod.shape, pod.pinned_node, owned, *[rule.key(pod) for rule in concerned]
+
+    def look_as(self, pod: e.PodObserved) -> None:
+        """Rules about what runs do not see the holds that this pod owns: no hold is in its own owner's way."""
+        kinds = self.offers.own(pod)
+        owned = tuple([kind.number for kind in kinds])
+        if owned == self._owned:
+            return
+        wanted = {place: None for kind in kinds for place in kind.all if place not in self._left}
+        for place in [place for place in self._aside if place not in wanted]:
+            self._tell("restored", place)
+        for place in wanted:
+            if place not in self._aside:
+                self._tell("vacated", place)
+        self._aside, self._owned = wanted, owned
+
+    def _tell(self, what: str, place: Place) -> None:
+        for rule in self.extensions.filters:
+            if rule.stage not in OF_ROOM:
+                getattr(rule, what)(place)
 
     def find(self, pod: e.PodObserved) -> Fit | None:
         """The best node for a pod, with devices and volumes; None where it fits nowhere."""
@@ -144,11 +189,18 @@ class Session:
 
     def fit_at(self, pod: e.PodObserved, row: int) -> Fit:
         """What it gets on a node that it fits on."""
-        if not pod.claims and self.state.shapes[pod.shape].devices is None:
+        shape = self.state.shapes[pod.shape]
+        if not pod.claims and shape.devices is None and shape.cores is None:
             return Fit(row)
         devices = self.choose_devices(pod.shape, row)
         volumes = self.extensions.volumes.choose(pod, row) if pod.claims and self.extensions.volumes is not None else ()
-        return Fit(row, devices, volumes)
+        return Fit(row, devices, volumes, self.choose_cores(pod, row) or ())
+
+    def choose_cores(self, pod: e.PodObserved, row: int, preferred: tuple[int, ...] = ()) -> tuple[int, ...] | None:
+        """CPUs of its own on a row, of `preferred` first; None where it does not get them."""
+        if self.state.shapes[pod.shape].cores is None or self.extensions.cores is None:
+            return ()
+        return self.extensions.cores.choose(pod, row, preferred)
 
     def choose_devices(self, shape: ShapeId, row: int) -> tuple[DeviceShare, ...]:
         request = self.state.shapes[shape].devices
@@ -172,6 +224,7 @@ class Session:
             return self.placer.best(pod.shape)
         keys = self.placer.keys(pod.shape)
         room = keys >= 0
+        self.look_as(pod)
         for rule in concerned:
             for _, failing in rule.failing(pod):
                 room &= ~failing
@@ -187,6 +240,8 @@ class Session:
         """Whether every rule lets the pod run on this row."""
         if not self.placer.fits(pod.shape, row):
             return False
+        if concerned:
+            self.look_as(pod)
         return not any(failing[row] for rule in concerned for _, failing in rule.failing(pod))
 
     def reasons(self, pod: e.PodObserved) -> tuple[int, dict[str, int]]:
@@ -195,6 +250,8 @@ class Session:
         kind, changes = self.kind(pod, concerned), len(self.board.changes)
         known = self._reasons.get(kind)
         if known is None or known[0] != changes:
+            if concerned:
+                self.look_as(pod)
             found = [(rule.stage, rule.failing(pod)) for rule in concerned]
             known = self._reasons[kind] = changes, predicates.reasons(self.state, pod.shape, pod.pinned_node, found)
         return known[1]
@@ -203,8 +260,14 @@ class Session:
 
     def place(self, job: Job, pod: e.PodObserved, fit: Fit) -> None:
         """Charge a pod to its node and its queue."""
+        for place in fit.lent:
+            self.vacate(fit.row, place, self.offers.lost(place))
         v, row, extensions = self.state.vectors[pod.shape], fit.row, self.extensions
-        self.board.take(row, v, fit.devices)
+        if fit.waiting:
+            fit.taken = self._free_of(v, fit)
+            self.board.take(row, *fit.taken)
+        else:
+            self.board.take(row, v, fit.devices)
         self._account(job.queue, v.items, 1)
         self.placements[pod.pod] = fit
         for rule in extensions.filters:
@@ -212,85 +275,134 @@ class Session:
         for heard in extensions.allocated:
             heard(job, pod, row)
 
+    def _free_of(self, v: Vector, fit: Fit) -> tuple[Vector, tuple[DeviceShare, ...]]:
+        """What is held at once of a place whose room is still in use, as the fold does it (`Rooms.top_up`)."""
+        free, shares = self.board.row(fit.row)
+        items = [(c, least) for c, amount in v.items if (least := min(amount, max(free[c], 0)))]
+        return vector_of(items), tuple(d for d in fit.devices if d.index < len(shares) and shares[d.index] >= d.milli)
+
     def unplace(self, job: Job, pod: e.PodObserved) -> None:
         """Take `place` back."""
-        fit = self.placements.pop(pod.pod)
-        v = self.state.vectors[pod.shape]
-        self.board.give(fit.row, v, fit.devices)
-        self._account(job.queue, v.items, -1)
+        fit = self.placements[pod.pod]
         for rule in self.extensions.filters:
             rule.removed(pod, fit.row)
+        del self.placements[pod.pod]
+        v = self.state.vectors[pod.shape]
+        self.board.give(fit.row, *(fit.taken or (v, fit.devices)))
+        self._account(job.queue, v.items, -1)
         for heard in self.extensions.at("deallocated"):
             heard(job, pod, fit.row)
+        for place in reversed(fit.lent):
+            was = self.state.slots[place[0]][place[1]]
+            self.offers.held_again(place, was)
+            self.reoccupy(fit.row, place, was)
 
-    def placed_event(self, pod: e.PodObserved, fit: Fit) -> e.PodPlaced:
-        return e.PodPlaced(pod.pod, self.state.table.names[fit.row], fit.devices, fit.volumes)
+    def placed_events(self, pod: e.PodObserved, fit: Fit) -> list[e.Event]:
+        """What is logged of a placement."""
+        lent: list[e.Event] = [e.HoldLent(*place, pod.pod) for place in fit.lent]
+        return [*lent, e.PodPlaced(pod.pod, self.name(fit.row), fit.devices, fit.volumes, fit.cores)]
 
     def hand_over(self, job: Job, pod: e.PodObserved) -> e.HandedOver | None:
         """Give the pod the hold that it owns, if there is one: released and allocated in one step (RULES G-5)."""
         handed = self.offers.hand_over(pod)
-        if handed is None:
+        if handed is None or self._over_quota(job, pod, handed):
             return None
         slot = self.offers.take(handed)
-        row = self.state.table.rows[slot.node]
-        self.vacate(row, (handed.reservation, handed.slot), slot)
+        place, row = (handed.reservation, handed.slot), self.state.table.rows[slot.node]
+        self._draw(row, place, slot, pod, handed)
         chooser = self.extensions.volumes
         volumes = chooser.choose(pod, row) if pod.claims and chooser is not None else ()
         if volumes:
             handed = replace(handed, volumes=volumes)
-        self.place(job, pod, Fit(row, handed.devices, volumes))
-        if slot.node in self.state.nominated_on:
+        self.place(job, pod, Fit(row, handed.devices, volumes, handed.cores))
+        self._taken_from[pod.pod] = slot
+        if not self.offers.is_held(place) and (slot.node in self.state.nominated_on or slot.node in self.state.waiting_on):
             self._leave_the_rest(row, pod, slot)
         return handed
+
+    def _over_quota(self, job: Job, pod: e.PodObserved, handed: e.HandedOver) -> bool:
+        """Whether the hold counts for another queue than the pod's, and that has no room for the pod. (A migration's counts for
+        none: its queue had the pod before.)"""
+        queue = self.offers.slot((handed.reservation, handed.slot)).queue
+        return bool(queue) and queue != job.queue and bool(self.extensions.first("allocatable", job, pod))
+
+    def _draw(self, row: int, place: Place, slot: Slot, pod: e.PodObserved, handed: e.HandedOver) -> None:
+        """What the pod takes of the hold is free for it: all of it, where it is allocated once."""
+        if self.offers.is_held(place):
+            items, devices, _ = drawn_of(slot.room, self.state.vectors[pod.shape].items, handed.devices, handed.cores)
+            self.board.give(row, vector_of(items), devices)
+            self._account(slot.queue, items, -1)
+        else:
+            self.vacate(row, place, slot)
 
     def take_back(self, job: Job, pod: e.PodObserved, handed: e.HandedOver) -> None:
         """Undo `hand_over`."""
         self.unplace(job, pod)
-        slot = self.offers.give_back(handed)
+        place, slot = (handed.reservation, handed.slot), self._taken_from.pop(pod.pod)
         row = self.state.table.rows[slot.node]
-        self.reoccupy(row, (handed.reservation, handed.slot), slot)
+        if self.offers.is_held(place):
+            items, devices, _ = drawn_of(slot.room, self.state.vectors[pod.shape].items, handed.devices, handed.cores)
+            self.board.take(row, vector_of(items), devices)
+            self._account(slot.queue, items, 1)
+        else:
+            self.reoccupy(row, place, slot)
+        self.offers.give_back(handed, slot)
 
-    def vacate(self, row: int, hold: tuple[ReservationUid, SlotName], slot: Slot) -> None:
+    def vacate(self, row: int, place: Place, slot: Slot) -> None:
         """A hold that the state has charged does not count any more."""
-        self.board.give(row, self.state.vectors[slot.shape], slot.devices)
-        self.charge_queue(slot.queue, slot.shape, -1)
+        room = slot.room
+        self.board.give(row, vector_of(room.held), room.held_devices)
+        self._account(slot.queue, room.held, -1)
+        self._left.add(place)
         for rule in self.extensions.filters:
-            rule.vacated(hold)
+            if place not in self._aside or rule.stage in OF_ROOM:
+                rule.vacated(place)
+        self._aside.pop(place, None)
 
-    def reoccupy(self, row: int, hold: tuple[ReservationUid, SlotName], slot: Slot) -> None:
+    def reoccupy(self, row: int, place: Place, slot: Slot) -> None:
         """Undo `vacate`."""
-        self.board.take(row, self.state.vectors[slot.shape], slot.devices)
-        self.charge_queue(slot.queue, slot.shape, 1)
+        room = slot.room
+        self.board.take(row, vector_of(room.held), room.held_devices)
+        self._account(slot.queue, room.held, 1)
+        self._left.discard(place)
+        self._owned = NOBODYS
         for rule in self.extensions.filters:
-            rule.restored(hold)
+            rule.restored(place)
 
     def _leave_the_rest(self, row: int, pod: e.PodObserved, slot: Slot) -> None:
-        """What a smaller pod leaves of a hold goes to those who are nominated on its node, not to this session."""
+        """What a smaller pod leaves of a hold goes to those who are nominated or wait on its node, not to this session."""
         state = self.state
-        rest = less(state.vectors[slot.shape].items, state.vectors[pod.shape].items)
+        rest = less(slot.room.held, state.vectors[pod.shape].items)
         taken = set(self.placements[pod.pod].devices)
-        self.board.take(row, vector_of(rest), [d for d in slot.devices if d not in taken])
+        self.board.take(row, vector_of(rest), [d for d in slot.room.held_devices if d not in taken])
 
-    def admits(self, pod: e.PodObserved, row: int, hold: tuple[ReservationUid, SlotName], equal: bool) -> bool:
-        """Whether rules that depend on what runs let the pod run there in place of the hold. Where specs are `equal` only
-        volumes count: a pod cannot start without them."""
+    def admits(
+        self, pod: e.PodObserved, row: int, hold: Place, slot: Slot, equal: bool
+    ) -> tuple[int, ...] | None:
+        """The CPUs that the pod gets there in place of the hold, None where rules that depend on what runs do not let it run
+        there. Where specs are `equal` only volumes and CPUs count: a pod cannot start without them."""
         volumes = self.extensions.volumes
         if self.state.shapes[pod.shape].resource_claims:
-            return False
+            return None
         if pod.claims and volumes is not None and volumes.waits(pod):
-            return False
-        concerned = self.concerned(pod)
+            return None
+        concerned = [rule for rule in self.concerned(pod) if rule.stage != "cores" and rule.stage not in HELD_ROOM]
         if equal:
             concerned = [rule for rule in concerned if rule.stage == "volumes"]
-        if not concerned:
-            return True
+        if concerned and self._fails(pod, row, hold, concerned):
+            return None
+        return self.choose_cores(pod, row, slot.room.cores)
+
+    def _fails(self, pod: e.PodObserved, row: int, hold: Place, concerned: list[Filter]) -> bool:
+        self.look_as(pod)
         # All are told, for one that refuses nothing itself keeps the index of the others.
-        for rule in self.extensions.filters:
+        told = [rule for rule in self.extensions.filters if hold not in self._aside or rule.stage == "numa"]
+        for rule in told:
             rule.vacated(hold)
-        failing = any(bool(rows[row]) for rule in concerned if rule.stage not in HELD_ROOM for _, rows in rule.failing(pod))
-        for rule in self.extensions.filters:
+        failing = any(bool(rows[row]) for rule in concerned for _, rows in rule.failing(pod))
+        for rule in told:
             rule.restored(hold)
-        return not failing
+        return failing
 
     def name(self, row: int) -> NodeName:
         return NodeName(self.state.table.names[row])

@@ -36,11 +36,12 @@ class Statement:
         self._placed.append((pod, handed))
         self.by_task[task_of(pod)] += 1
 
-    def commit(self, event: Callable[[e.PodObserved, Fit], e.Event] | None = None) -> None:
-        """`event` says what is logged of each placement; that it is placed, where nothing is said."""
+    def commit(self, events: Callable[[e.PodObserved, Fit], list[e.Event]] | None = None) -> None:
+        """`events` says what is logged of each placement; that it is placed, where nothing is said."""
         session, job = self._session, self._job
-        say = event or session.placed_event
-        session.events += [handed or say(pod, session.placements[pod.pod]) for pod, handed in self._placed]
+        say = events or session.placed_events
+        for pod, handed in self._placed:
+            session.events += [handed] if handed else say(pod, session.placements[pod.pod])
         job.ready += len(self._placed)
         for task, times in self.by_task.items():
             job.tell(task, times)

@@ -3,7 +3,8 @@
 from restow.contracts.events import ClaimObserved
 from restow.contracts.ids import PodUid
 from restow.contracts.values import ClaimChoice
-from restow.domain.effects import Bind, BindClaim, Effect
+from restow.domain.binding import bind
+from restow.domain.effects import BindClaim, Effect
 from restow.domain.predicates import term_matches
 from restow.domain.records import Placement
 from restow.domain.state import ClusterState
@@ -21,7 +22,7 @@ def owed(state: ClusterState, pod: PodUid) -> list[Effect]:
         return []
     claims = [(choice, state.claims[choice.claim]) for choice in placement.volumes]
     if all(is_bound(claim) for _, claim in claims):
-        return [Bind(pod, placement.node, placement.devices)]
+        return [bind(state, pod)]
     return [
         BindClaim(choice.claim, choice.volume, placement.node)
         for choice, claim in claims

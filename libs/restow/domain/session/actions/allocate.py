@@ -5,8 +5,10 @@ from collections import Counter
 from typing import Any
 
 from restow.contracts import events as e
+from restow.domain.reservation.wishes import ignores
 from restow.domain.session import holds
 from restow.domain.session.jobs import OVERUSED, QUOTA, UNSCHEDULABLE, Job
+from restow.domain.session.lending import lending
 from restow.domain.session.line import Entry, Line
 from restow.domain.session.requests import is_best_effort
 from restow.domain.session.run import Session
@@ -113,16 +115,16 @@ def place_one(session: Session, job: Job, pod: e.PodObserved) -> bool:
             session.withhold_pod(job, pod.pod, UNSCHEDULABLE, reason)
             return False
     concerned = session.concerned(pod)
-    if session.known_unfit(pod, concerned):
+    if not ignores(pod) and session.known_unfit(pod, concerned):
         session.say_unfit(pod, concerned)
         return False
     row = session.best_row(pod, concerned)
-    if row is None:
+    fit = session.fit_at(pod, row) if row is not None else lending(session, pod, concerned)
+    if fit is None:
         session.say_unfit(pod, concerned)
         return False
-    fit = session.fit_at(pod, row)
     session.place(job, pod, fit)
-    session.events.append(session.placed_event(pod, fit))
+    session.events += session.placed_events(pod, fit)
     job.ready += 1
     return True
 
@@ -141,7 +143,7 @@ def _place_gang(session: Session, job: Job) -> None:
             continue
         quota = extensions.first("allocatable", job, pod)
         reason = quota or extensions.first("podWaits", pod)
-        fit = None if reason else session.find(pod)
+        fit = None if reason else session.find(pod) or lending(session, pod, session.concerned(pod))
         if fit is not None:
             statement.place(pod, fit)
             continue

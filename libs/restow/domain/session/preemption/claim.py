@@ -65,9 +65,7 @@ class Claim:
                 heard(session.job_for(uid), state.pods[uid], row)
             self._coming.add(row, state.vectors[unit.shape].items, unit.devices, 1)
         else:
-            session.offers.lost(*unit.who)
-            reservation, name = unit.who
-            session.vacate(row, unit.who, state.slots[reservation][name])
+            session.vacate(row, unit.who, session.offers.lost(unit.who))
 
     def _free_now(self, pod: e.PodObserved, choice: Choice) -> tuple[list[tuple[int, int]], list[DeviceShare]]:
         """What is held at once, as the fold does it (`ClusterState.top_up`)."""
@@ -106,7 +104,9 @@ class Claim:
             session.charge_queue(unit.queue, unit.shape, 1)
             del session.victims[uid]
         else:
-            session.reoccupy(row, unit.who, session.offers.held_again(*unit.who))
+            was = state.slots[unit.who[0]][unit.who[1]]
+            session.offers.held_again(unit.who, was)
+            session.reoccupy(row, unit.who, was)
 
     def commit(self) -> None:
         session = self._session
@@ -116,7 +116,8 @@ class Claim:
             session.events += [e.Preempted(uid, pod.pod, self._action, why) for uid in choice.pods]
             deadline = Millis(session.now + PATIENCE)
             node = session.name(choice.fit.row)
-            session.events.append(e.Nominated(pod.pod, node, deadline, choice.fit.devices, choice.pods))
+            fit = choice.fit
+            session.events.append(e.Nominated(pod.pod, node, deadline, fit.devices, choice.pods, fit.cores))
         nominated = {pod.pod for pod, *_ in self._taken}
         self._job.tasks = [uid for uid in self._job.tasks if uid not in nominated]
         # They wait for somebody's end now, and nothing is wrong with them.

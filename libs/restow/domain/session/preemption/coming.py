@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from restow.contracts.ids import PodUid
 from restow.contracts.values import DeviceShare
+from restow.domain.records import Room
 from restow.domain.session.run import Session
 from restow.domain.table import less
 
@@ -27,13 +28,18 @@ class Coming:
         for uid, nomination in state.nominations.items():
             if uid in session.placements or uid in session.ended:
                 continue
-            row = state.table.rows[nomination.node]
-            missing = less(nomination.wanted, nomination.held)
-            self.add(row, missing, [d for d in nomination.devices if d not in nomination.held_devices], -1)
+            self._promised(state.table.rows[nomination.node], nomination.room)
+        for node, waiting in state.waiting_on.items():
+            for key in waiting:
+                self._promised(state.table.rows[node], state.slots[key[0]][key[1]].room)
         for uid in state.victims_of:
             if self.goes(uid):
                 charge = state.charges[uid]
                 self.add(state.table.rows[charge.node], state.vectors[charge.shape].items, charge.devices, 1)
+
+    def _promised(self, row: int, room: Room) -> None:
+        """What the room still lacks goes there first."""
+        self.add(row, less(room.wanted, room.held), [d for d in room.devices if d not in room.held_devices], -1)
 
     def add(self, row: int, items: Items, devices: Iterable[DeviceShare], sign: int) -> None:
         amounts = self.amounts.setdefault(row, {})

@@ -20,7 +20,7 @@ from restow.contracts.values import DeviceShare
 from restow.domain.occupants import Who
 from restow.domain.predicates import static_mask
 from restow.domain.session.framework import Filter
-from restow.domain.session.handover import is_migration_hold
+from restow.domain.reservation.index import is_migration_hold
 from restow.domain.session.jobs import Job
 from restow.domain.session.preemption import coming
 from restow.domain.session.preemption.crowd import Crowd, may_go, since
@@ -263,7 +263,7 @@ class Hunt:
             priority = state.shapes[slot.shape].priority
             if slot.queue != job.queue or priority >= job.priority or is_migration_hold(state, record):
                 continue
-            if session.offers.is_held(uid, name):
+            if session.offers.is_held((uid, name)) and (uid, name) not in state.drawers:
                 yield Unit((uid, name), priority, record.fact.created, record.order, slot.shape, slot.queue, slot.devices)
 
     def _allowed(self, pod: e.PodObserved, scope: Scope, units: list[Unit]) -> list[Unit]:

@@ -128,8 +128,8 @@ def job_for(session: Session, pod: e.PodObserved) -> Job:
 
 
 def _nominee(state: ClusterState, nomination: Nomination) -> Nominee:
-    names, held = state.table.resources, dict(nomination.held)
-    missing = {names[c]: amount - held.get(c, 0) for c, amount in nomination.wanted if amount > held.get(c, 0)}
+    names, held = state.table.resources, dict(nomination.room.held)
+    missing = {names[c]: amount - held.get(c, 0) for c, amount in nomination.room.wanted if amount > held.get(c, 0)}
     return Nominee(nomination.node, nomination.deadline, missing, nomination.victims)
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 from msgspec.structs import replace
 
+from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid
 from restow.domain.groups import task_of
 from restow.domain.predicates import static_mask
@@ -52,15 +53,21 @@ def placed(session: Session, job: Job, unfit: list[PodUid]) -> Iterator[GangFit]
 
 
 def more_nodes(session: Session, job: Job, fit: GangFit, unfit: Sequence[PodUid]) -> Iterator[Relief]:
-    """How many empty nodes, like one that is there, would take what is missing; with the others in place. The fewest that
-    one kind of node allows, ties to the first name."""
+    """How many empty nodes, like one that is there, would take what is missing; with the others in place."""
     missing = _missing(session, job, fit, unfit)
-    if not missing or len(missing) > MOST or fit.quota or not _free_to_go(session, job, missing):
-        return
+    if missing and len(missing) <= MOST and not fit.quota and _free_to_go(session, job, missing):
+        yield from more_empty(session, [session.state.pods[uid] for uid in missing])
+
+
+def more_empty(session: Session, missing: Sequence[PodObserved]) -> Iterator[Relief]:
+    """How many empty nodes, like one that is there, would take all of these. The fewest that one kind of node allows, ties to
+    the first name. Nothing but room is looked at."""
     state, table = session.state, session.state.table
-    asked = [state.vectors[state.pods[uid].shape] for uid in missing]
+    if not missing or len(missing) > MOST:
+        return
+    asked = [state.vectors[pod.shape] for pod in missing]
     able = table.alive.copy()
-    for shape in {state.pods[uid].shape for uid in missing}:
+    for shape in {pod.shape for pod in missing}:
         able &= static_mask(state, shape)
     counts = table.device_counts.tolist()
     best: tuple[int, NodeName] | None = None
@@ -152,7 +159,7 @@ def smaller(session: Session, job: Job, fit: GangFit) -> Iterator[Relief]:
     names = state.table.resources
     free = state.table.free[static_mask(state, pod.shape) & state.table.alive]
     for column, amount in v.items:
-        most = _greatest(free, v, column, amount, job.need - job.ready)
+        most = greatest(free, v, column, amount, job.need - job.ready)
         if most and names[column] != "pods" and _complete_with(session, job, names[column], most):
             yield Relief(f"a {names[column]} request of at most {format_resource(names[column], most)} each")
 
@@ -168,7 +175,7 @@ def _complete_with(session: Session, job: Job, resource: str, amount: int) -> bo
         return fit.complete
 
 
-def _greatest(free: np.ndarray, v: Vector, column: int, amount: int, wanted: int) -> int:
+def greatest(free: np.ndarray, v: Vector, column: int, amount: int, wanted: int) -> int:
     """The greatest request below `amount` with which `wanted` pods fit; 0 where none is small enough."""
     others = np.full(len(free), wanted, np.int64)
     for other, asked in v.items:

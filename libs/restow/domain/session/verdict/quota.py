@@ -38,7 +38,7 @@ def reliefs(session: Session, job: Job, pod: PodObserved, found: Sequence[Block]
     for reason in _OF_QUEUES:
         if reason in reasons:
             wanted = _wanted(session, job, pod, reason)
-            yield from _capability(session, job, wanted, lambda what_if: not list(blocks(what_if, job, pod)))
+            yield from capability(session, job, wanted, lambda what_if: not list(blocks(what_if, job, pod)))
 
 
 def for_gang(session: Session, job: Job) -> Iterator[Relief]:
@@ -48,10 +48,10 @@ def for_gang(session: Session, job: Job) -> Iterator[Relief]:
         with gangs.placed(what_if, job, []) as fit:
             return fit.complete
 
-    yield from _capability(session, job, _wanted(session, job, session.state.pods[job.tasks[0]], QUOTA), helps)
+    yield from capability(session, job, _wanted(session, job, session.state.pods[job.tasks[0]], QUOTA), helps)
 
 
-def _capability(session: Session, job: Job, wanted: Amounts, helps: Callable[[Session], bool]) -> Iterator[Relief]:
+def capability(session: Session, job: Job, wanted: Amounts, helps: Callable[[Session], bool]) -> Iterator[Relief]:
     """Of its queue, or of one above it: so much more, alone, and it helps."""
     state = session.state
     names = state.table.resources

@@ -36,6 +36,25 @@ class GangFit(msgspec.Struct, frozen=True):
     quota: str = ""
 
 
+class PlacesFit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a Reservation gets now: of its places `have` are held or used, where `need` must be for it to be Available; of
+    the `waiting` ones `fit` fit at the same time, and all of them where it is `complete`. `first` is the first place that does
+    not, and `reasons` counts the nodes, of `nodes`, that rules remove for it beside the others; `quota` is what its queue
+    says."""
+
+    need: int
+    have: int
+    waiting: int
+    fit: int
+    complete: bool
+    first: str = ""
+    nodes: int = 0
+    reasons: dict[str, int] = {}
+    quota: str = ""
+    blocks: tuple[Block, ...] = ()
+    reliefs: tuple[Relief, ...] = ()
+
+
 class Nominee(msgspec.Struct, frozen=True):
     """What is held for a pod on `node` until `deadline` (ms). `missing` is still to be freed, by resource in canonical units;
     `victims` (uids) go for it."""

@@ -14,11 +14,11 @@ from restow.contracts import events as e
 from restow.contracts.ids import ReservationUid
 from restow.domain.groups import group_of
 from restow.domain.records import Reservation, ReservationPhase, SlotPhase
+from restow.domain.reservation.index import by_spec, is_migration_hold
 from restow.domain.reservation.match import counts_match, owned
 from restow.domain.reservation.named import NOBODY, TARGET, Names, target_of
 from restow.domain.session.admission import admission
 from restow.domain.session.framework import Refusal
-from restow.domain.session.handover import by_spec, is_migration_hold
 from restow.domain.session.jobs import Job
 from restow.domain.session.plugins.reservation.args import Args
 from restow.domain.session.run import Session
@@ -32,7 +32,7 @@ OTHER_SPEC = "ReservationSpecNotMatch"
 
 def open(session: Session, args: Args) -> None:
     targets = Targets(session)
-    session.offers.target = targets.of
+    session.offers.target = targets.of  # type: ignore[method-assign]
     session.extensions.add("jobHeld", targets.held)
     session.extensions.add("jobValid", targets.check)
     session.extensions.add("podWaits", targets.waits)

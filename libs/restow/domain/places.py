@@ -1,0 +1,52 @@
+"""The places of Reservations, and what is counted over them, so that no event costs more the more places there are.
+
+Places change only through `put_place` and `drop_place`; they keep the queue of places to be held and the tally right, and note
+whose phase may be another one now (`unsettled`): it is worked out once an event, when all of it is folded.
+"""
+
+from restow.contracts.ids import ReservationUid, SlotName
+from restow.domain.maps import Maps
+from restow.domain.records import Slot, SlotPhase, Tally
+
+NO_PLACES = Tally()
+
+Place = tuple[ReservationUid, SlotName]
+
+
+class Places(Maps):
+    """Of all Reservations."""
+
+    def tally_of(self, uid: ReservationUid) -> Tally:
+        return self.tallies.get(uid, NO_PLACES)
+
+    def put_place(self, key: Place, slot: Slot) -> None:
+        """Set a place, new or known. What it is charged is the caller's (`Rooms.occupy`, `Rooms.vacate`)."""
+        uid, name = key
+        old = self.slots[uid].get(name)
+        self.put(self.slots[uid], name, slot)
+        self._index(key, old, slot)
+
+    def drop_place(self, key: Place) -> None:
+        uid, name = key
+        old = self.drop(self.slots[uid], name)
+        self._index(key, old, None)
+
+    def index_places(self, uid: ReservationUid) -> None:
+        """All of a Reservation's places at once, as a snapshot has them."""
+        for name, slot in self.slots[uid].items():
+            self._index((uid, name), None, slot)
+
+    def _index(self, key: Place, old: Slot | None, new: Slot | None) -> None:
+        uid, name = key
+        was, now = (None if slot is None else slot.phase for slot in (old, new))
+        if was is not now:
+            self.put(self.tallies, uid, self.tally_of(uid).moved(was, now))
+            if now is SlotPhase.PENDING:
+                self.put(self.slot_queue, key, None)
+            elif was is SlotPhase.PENDING:
+                self.drop(self.slot_queue, key)
+            self.unsettled[uid] = None
+        if new is not None and now is SlotPhase.PENDING and (new.reasons or new.message):
+            self.put_in(self.unfit_slots, uid, name)
+        else:
+            self.drop_in(self.unfit_slots, uid, name)

@@ -1,0 +1,322 @@
+"""Who may take which hold, without asking all of them: holds by what their owners have in common, and in the order in which a
+pod of a shape should take them. Kept in `state.memo`, refreshed by what has changed: what a pod costs does not depend on the
+number of Reservations that are not its own.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+
+import msgspec
+
+from restow.contracts.events import PodObserved
+from restow.contracts.ids import ReservationUid, ShapeId
+from restow.contracts.values import OwnerRule
+from restow.domain import resources as r
+from restow.domain.places import Place
+from restow.domain.records import ON_NODE, Reservation, Slot, SlotPhase
+from restow.domain.reservation.match import owned
+from restow.domain.reservation.wishes import order_of
+from restow.domain.state import ClusterState
+
+Key = tuple[str, str, str]
+"""Namespace of the Reservation (empty for all), and something that a pod must have to be its owner: a label and its value,
+`uid` or `name` of itself or of what controls it, or nothing."""
+Rank = tuple
+"""The smaller, the sooner a hold is taken."""
+
+SHAPES = 64
+"""Shapes of owners whose orders are kept for Reservations of one kind."""
+LAST = 1 << 64
+"""The order of those that have no number."""
+FULL = 10_000
+
+_ANY = ("", "")
+_UID, _NAME = "uid of", "name of"
+"""No label's key has a blank."""
+
+
+class Ladder:
+    """The places of one kind in the order in which pods of one shape take them."""
+
+    __slots__ = ("entries", "ranks")
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Rank, Place]] = []
+        self.ranks: dict[Place, Rank] = {}
+
+    def put(self, place: Place, rank: Rank | None) -> None:
+        """None: it is not to be taken."""
+        old = self.ranks.get(place)
+        if old == rank:
+            return
+        if old is not None:
+            del self.entries[bisect_left(self.entries, (old, place))]
+            del self.ranks[place]
+        if rank is not None:
+            insort(self.entries, (rank, place))
+            self.ranks[place] = rank
+
+
+class Kind:
+    """Reservations with equal owners in one namespace: a pod owns all of them or none. `record` is any of them, `open` their
+    places that can be taken, `all` all of theirs that are on a node."""
+
+    __slots__ = ("all", "ladders", "members", "number", "open", "record")
+
+    def __init__(self, number: int, record: Reservation) -> None:
+        self.number = number
+        self.record = record
+        self.members: dict[ReservationUid, None] = {}
+        self.open: dict[Place, None] = {}
+        self.all: dict[Place, None] = {}
+        self.ladders: dict[ShapeId, Ladder] = {}
+
+
+class _Known:
+    """What the index has seen of a Reservation."""
+
+    __slots__ = ("available", "kind", "labels", "places", "spec")
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.spec: object = None
+        self.labels: object = None
+        self.available = False
+        self.places: dict[Place, None] = {}
+
+
+class HoldIndex:
+    """Of all Reservations that are not migrations'."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._by_key: dict[Key, list[Kind]] = {}
+        self._kinds: dict[tuple[str, bytes], Kind] = {}
+        self._count = 0
+        self.open = 0
+        """How many places can be taken."""
+        self._known: dict[ReservationUid, _Known] = {}
+        self._ranks: dict[tuple, tuple[int, int]] = {}
+        self._reviewed, self._moved = state.reviewed.position, state.moved.position
+        for uid in state.slots:
+            self._look(uid)
+
+    @staticmethod
+    def of(state: ClusterState) -> "HoldIndex":
+        """The index of this state, up to date."""
+        known: HoldIndex | None = state.memo.get("holds")
+        if known is None or not known._refresh():
+            known = state.memo["holds"] = HoldIndex(state)
+        return known
+
+    @property
+    def any(self) -> bool:
+        """Whether any place of a Reservation may be on a node."""
+        return bool(self._known)
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def kinds(self, pod: PodObserved) -> list[Kind]:
+        """Kinds of Reservations that this pod owns."""
+        if not self._by_key:
+            return []
+        found: dict[int, Kind] = {}
+        for key in _has(self._state, pod):
+            for namespace in (pod.namespace, ""):
+                for kind in self._by_key.get((namespace, *key), ()):
+                    if kind.all or kind.open:
+                        found[kind.number] = kind
+        return [kind for kind in found.values() if owned(self._state, kind.record, pod)]
+
+    def kind_of(self, uid: ReservationUid) -> Kind | None:
+        """None for a migration's."""
+        known = self._known.get(uid)
+        return None if known is None else known.kind
+
+    def ladder(self, kind: Kind, shape: ShapeId) -> Ladder:
+        """In which order pods of this shape take places of this kind."""
+        known = kind.ladders.get(shape)
+        if known is None:
+            if len(kind.ladders) >= SHAPES:
+                del kind.ladders[next(iter(kind.ladders))]
+            known = kind.ladders[shape] = Ladder()
+            known.ranks = {place: rank for place in kind.open if (rank := self.rank(place, self._slot(place), shape)) is not None}
+            known.entries = sorted((rank, place) for place, rank in known.ranks.items())
+        return known
+
+    def rank(self, place: Place, slot: Slot, shape: ShapeId) -> Rank | None:
+        """When a pod of this shape should take the place (RULES 004-3): those with a `reservation-order` first, by that; then
+        the more of its request the hold covers; then the fuller the hold would be (most allocated); then the earliest
+        created. None where the place is for pods of another spec."""
+        state, record = self._state, self._state.reservations[place[0]]
+        spec = record.spec
+        if spec is None:
+            return None
+        if spec.match_policy == "PodSpec" and state.shapes[slot.shape].spec_digest != state.shapes[shape].spec_digest:
+            return None
+        covers, full = self._suits(slot, shape)
+        order = order_of(record.fact)
+        task, _, index = place[1].rpartition("-")
+        return order or LAST, -covers, -full, record.fact.created, record.order, task, int(index)
+
+    def _suits(self, slot: Slot, shape: ShapeId) -> tuple[int, int]:
+        """How much of the pod's request the hold covers, and of what it was made for would be taken then, of 10 000 each: the
+        means over resources; an amount beyond the hold's counts as nothing taken (Koordinator's `ScoreReservation`)."""
+        key = slot.shape, shape, slot.room.held, slot.room.held_devices
+        known = self._ranks.get(key)
+        if known is not None:
+            return known
+        state = self._state
+        pods = state.table.columns.get(r.PODS, -1)
+        wanted = {c: a for c, a in state.vectors[shape].items if c != pods}
+        made = {c: a for c, a in state.vectors[slot.shape].items if c != pods}
+        held = dict(slot.room.held)
+        covers = [min(amount, held.get(c, 0)) * FULL // amount for c, amount in wanted.items()]
+        taken = {c: amount - held.get(c, 0) + wanted.get(c, 0) for c, amount in made.items()}
+        full = [taken[c] * FULL // amount if taken[c] <= amount else 0 for c, amount in made.items()]
+        request = state.shapes[shape].devices
+        if request is not None:
+            able = sum(d.milli >= request.milli for d in slot.room.held_devices)
+            covers.append(min(able, request.count) * FULL // request.count)
+        found = (sum(covers) // len(covers) if covers else 0), (sum(full) // len(full) if full else 0)
+        if len(self._ranks) > 1 << 16:
+            self._ranks.clear()
+        self._ranks[key] = found
+        return found
+
+    def _slot(self, place: Place) -> Slot:
+        return self._state.slots[place[0]][place[1]]
+
+    # -- keeping up --------------------------------------------------------------------------------------------------
+
+    def _refresh(self) -> bool:
+        state = self._state
+        reviewed, moved = state.reviewed.since(self._reviewed), state.moved.since(self._moved)
+        if reviewed is None or moved is None:
+            return False
+        self._reviewed, self._moved = state.reviewed.position, state.moved.position
+        for uid in dict.fromkeys(reviewed):
+            self._look(uid)
+        for who in dict.fromkeys(moved):
+            if isinstance(who, tuple) and (known := self._known.get(who[0])) is not None:
+                self._place(known, who)
+        return True
+
+    def _look(self, uid: ReservationUid) -> None:
+        """A Reservation may be another one now, or available, or not any more."""
+        state = self._state
+        record, known = state.reservations.get(uid), self._known.get(uid)
+        if record is None or record.spec is None or is_migration_hold(state, record):
+            if known is not None:
+                self._forget(uid, known)
+            return
+        if known is not None and known.spec is not record.spec and _said(known.kind.record) != _said(record):
+            self._forget(uid, known)
+            known = None
+        available = uid in state.available
+        if known is None:
+            known = self._known[uid] = _Known(self._kind(record))
+        elif known.spec is record.spec and known.labels == record.fact.labels and known.available == available:
+            return
+        known.spec, known.labels, known.available = record.spec, record.fact.labels, available
+        known.kind.record = record
+        known.kind.members[uid] = None
+        for name in [*state.slots[uid], *(name for _, name in known.places)]:
+            self._place(known, (uid, name))
+
+    def _place(self, known: _Known, place: Place) -> None:
+        slot = self._state.slots.get(place[0], {}).get(place[1])
+        kind = known.kind
+        if slot is not None and slot.phase in ON_NODE:
+            kind.all[place] = known.places[place] = None
+        else:
+            kind.all.pop(place, None)
+            known.places.pop(place, None)
+        free = slot is not None and known.available and slot.phase is SlotPhase.HELD and place not in self._state.to_release
+        was = len(kind.open)
+        if free:
+            kind.open[place] = None
+        else:
+            kind.open.pop(place, None)
+        self.open += len(kind.open) - was
+        for shape, ladder in kind.ladders.items():
+            ladder.put(place, self.rank(place, slot, shape) if free and slot is not None else None)
+
+    def _forget(self, uid: ReservationUid, known: _Known) -> None:
+        known.available = False
+        for place in list(known.places):
+            known.kind.all.pop(place, None)
+            self.open -= place in known.kind.open
+            known.kind.open.pop(place, None)
+            for ladder in known.kind.ladders.values():
+                ladder.put(place, None)
+        del self._known[uid]
+        kind = known.kind
+        kind.members.pop(uid, None)
+        if not kind.members:
+            del self._kinds[_said(kind.record)]
+            for key in _keys(kind.record):
+                self._by_key[key].remove(kind)
+                if not self._by_key[key]:
+                    del self._by_key[key]
+
+    def _kind(self, record: Reservation) -> Kind:
+        kind = self._kinds.get(_said(record))
+        if kind is None:
+            self._count += 1
+            kind = self._kinds[_said(record)] = Kind(self._count, record)
+            for key in _keys(record):
+                self._by_key.setdefault(key, []).append(kind)
+        return kind
+
+
+def _said(record: Reservation) -> tuple[str, bytes]:
+    """Equal for equal owners in one namespace."""
+    assert record.spec is not None, "an accepted Reservation"
+    return record.fact.namespace, msgspec.msgpack.encode(record.spec.owners)
+
+
+def _keys(record: Reservation) -> Iterator[Key]:
+    assert record.spec is not None, "an accepted Reservation"
+    yield from dict.fromkeys((record.fact.namespace, *_needed(rule)) for rule in record.spec.owners)
+
+
+def _needed(rule: OwnerRule) -> tuple[str, str]:
+    """One thing that every owner by this rule has, the most telling one."""
+    for ref in (rule.controller, rule.object):
+        if ref is not None and ref.uid:
+            return _UID, ref.uid
+    for ref in (rule.controller, rule.object):
+        if ref is not None and ref.name:
+            return _NAME, ref.name
+    if rule.selector is not None and rule.selector.labels:
+        return min(rule.selector.labels.items())
+    return _ANY
+
+
+def _has(state: ClusterState, pod: PodObserved) -> Iterator[tuple[str, str]]:
+    """What `_needed` may ask for, of this pod."""
+    yield _ANY
+    yield from pod.labels.items()
+    yield _UID, pod.pod
+    yield _NAME, pod.name
+    if pod.owner is not None:
+        yield _UID, pod.owner.uid
+        yield _NAME, pod.owner.name
+        above = state.workloads.get(pod.owner.uid)
+        if above is not None:
+            yield _UID, above.owner.uid
+            yield _NAME, above.owner.name
+
+
+def is_migration_hold(state: ClusterState, record: Reservation) -> bool:
+    """Our label counts only where the log knows the migration: anybody can write a label."""
+    migration = state.migrations.get(record.fact.migration)  # type: ignore[call-overload]
+    return migration is not None and migration.reservation == record.fact.reservation
+
+
+def by_spec(record: Reservation) -> bool:
+    """Whether owners match by an equal pod spec (RULES G-4)."""
+    return record.spec is not None and record.spec.match_policy == "PodSpec"
+
+

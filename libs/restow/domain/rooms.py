@@ -1,0 +1,341 @@
+"""Room that is kept for somebody: held places of Reservations and nominations (RULES 004-6).
+
+All of it is charged as reserved and waits in the same way. What is free on a node goes to nominations first, then to places
+that wait for room, each in their order. Where facts over-commit a node, room is given up in the same fold: so used and
+reserved together are never more than there is because of a hold. What owners have drawn of a hold comes back to it when they
+are gone, before anybody else gets it.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from restow.contracts.ids import NodeName, PodUid
+from restow.contracts.values import DeviceShare
+from restow.domain.maps import NODE_LOST
+from restow.domain.places import Place, Places
+from restow.domain.records import FINAL, Draw, Items, Nomination, Reservation, Room, Slot, SlotPhase
+from restow.domain.table import NO_DEVICE, Kind, Vector, fewer, less, plus, vector_of
+
+OVERCOMMITTED = "Overcommitted"
+"""Why a place waits: others, or a smaller node, have taken of its room; it has it back as soon as it is free."""
+PRE_ALLOCATION = "PreAllocation"
+"""Why a place waits: its room is still in use, as was allowed."""
+LENT = "Lent"
+"""Why a place waits: a pod that ignores Reservations has its room."""
+GIVEN_BACK = "GivenBack"
+"""Why a place waits: its owner was never bound there. The session looks at it once more."""
+
+SHORT = tuple[dict[int, int], dict[int, int]]
+"""What a node is over-committed by: amounts by column, thousandths by device."""
+
+
+class Rooms(Places):
+    """Keeps the table, the accounts and their indexes what places and nominations hold."""
+
+    # -- places ------------------------------------------------------------------------------------------------------
+
+    def occupy(self, key: Place, slot: Slot) -> None:
+        """A place is on its node now (`put_place` has set it): charge what it holds. Where the node has vanished since the
+        decision it is lost at once."""
+        self.moved.append(key)
+        if slot.node not in self.table.rows:
+            self.put(self.to_release, key, NODE_LOST)
+            return
+        self.put_in(self.held_on, slot.node, key)
+        self._charge_place(slot, slot.room.held, slot.room.held_devices, 1)
+        self._note_waiting(key, slot)
+
+    def vacate(self, key: Place, slot: Slot) -> None:
+        """Take the charge of a place back. The caller sets what it is now, and tops others up when what follows is charged."""
+        self.moved.append(key)
+        for mapping in (self.to_release, self.whole, self.resizes):
+            self.drop(mapping, key)
+        self.drop_in(self.waiting_on, slot.node, key)
+        if key in self.held_on.get(slot.node, ()):
+            self._charge_place(slot, slot.room.held, slot.room.held_devices, -1)
+            self.drop_in(self.held_on, slot.node, key)
+            self.capacity_epoch += 1
+
+    def change_room(self, key: Place, room: Room, **changes: object) -> None:
+        """A place on its node holds this now, as much as is free of what it is short of. It waits where that is not all, and
+        until the session says that it is ready again."""
+        slot = self.slots[key[0]][key[1]]
+        self._charge_place(slot, slot.room.held, slot.room.held_devices, -1)
+        now = replace(slot, room=room, **changes)
+        self._charge_place(now, room.held, room.held_devices, 1)
+        room = self._filled(now.node, room, now.queue)
+        if now.phase is SlotPhase.HELD and not room.complete:
+            now = replace(now, phase=SlotPhase.WAITING, reason=OVERCOMMITTED)
+        now = replace(now, room=room)
+        self.put_place(key, now)
+        self.moved.append(key)
+        self.unsettled[key[0]] = None
+        self._note_waiting(key, now)
+
+    def lend(self, key: Place, slot: Slot, pod: PodUid) -> None:
+        """All that the place holds is free for a pod that comes next. What that leaves is the place's again (`top_up`)."""
+        self._charge_place(slot, slot.room.held, slot.room.held_devices, -1)
+        now = replace(slot, phase=SlotPhase.WAITING, reason=LENT, room=replace(slot.room, held=(), held_devices=()))
+        self.put_place(key, now)
+        self.moved.append(key)
+        self.touched.reservations[key[0]] = None
+        self._note_waiting(key, now)
+
+    def _note_waiting(self, key: Place, slot: Slot) -> None:
+        if slot.phase is SlotPhase.WAITING:
+            self.put_in(self.waiting_on, slot.node, key)
+            if slot.room.complete:
+                self.put(self.whole, key, None)
+                self.capacity_epoch += 1
+            else:
+                self.drop(self.whole, key)
+        else:
+            self.drop_in(self.waiting_on, slot.node, key)
+            self.drop(self.whole, key)
+
+    def _charge_place(self, slot: Slot, items: Items, devices: tuple[DeviceShare, ...], sign: int) -> None:
+        if not items and not devices:
+            return
+        v = self._vector(items, self.vectors[slot.shape])
+        self._charge(self.table.rows[slot.node], v, devices, sign, Kind.HELD)
+        self._account(slot.queue, v, sign)
+
+    @staticmethod
+    def _vector(items: Items, usual: Vector) -> Vector:
+        return usual if items == usual.items else vector_of(items)
+
+    def _filled(self, node: NodeName, room: Room, queue: str = "") -> Room:
+        """With what is free on the node of what the room is short of; that is charged."""
+        if room.complete:
+            return room
+        row = self.table.rows[node]
+        free = self.table.free[row].tolist()
+        more = [(c, take) for c, lack in less(room.wanted, room.held) if (take := min(lack, max(free[c], 0)))]
+        shares = self.table.device_free[row].tolist()
+        devices = tuple(
+            d for d in room.devices if d not in room.held_devices and d.index < len(shares) and shares[d.index] >= d.milli
+        )
+        if not more and not devices:
+            return room
+        v = vector_of(more)
+        self._charge(row, v, devices, 1, Kind.HELD)
+        self._account(queue, v, 1)
+        held_devices = tuple(d for d in room.devices if d in room.held_devices or d in devices)
+        return replace(room, held=plus(room.held, more), held_devices=held_devices)
+
+    # -- draws -------------------------------------------------------------------------------------------------------
+
+    def draw(self, pod: PodUid, drawn: Draw) -> None:
+        """A pod has taken this of a hold."""
+        self.put(self.draws, pod, drawn)
+        self.put_in(self.drawers, (drawn.reservation, drawn.slot), pod)
+
+    def undraw(self, pod: PodUid) -> None:
+        """The pod uses nothing of its hold any more: what it drew comes back, or the whole hold if it was never bound there."""
+        drawn = self.drop(self.draws, pod)
+        if drawn is None:
+            return
+        key = (drawn.reservation, drawn.slot)
+        self.drop_in(self.drawers, key, pod)
+        self.unsettled[drawn.reservation] = None
+        slot = self.slots.get(drawn.reservation, {}).get(drawn.slot)
+        if slot is None or slot.node != drawn.node:
+            return
+        if key in self.held_on.get(slot.node, ()):
+            room = slot.room
+            cores = tuple(sorted({*room.cores, *drawn.cores} & set(slot.cores)))
+            devices = joined(room.devices, drawn.devices)
+            back = replace(room, wanted=plus(room.wanted, drawn.items), devices=devices, cores=cores)
+            self.change_room(key, regrouped(back))
+            self.capacity_epoch += 1
+        elif slot.phase is SlotPhase.USED and slot.pod == pod and not drawn.bound:
+            self._hold_again(key, slot)
+
+    def _hold_again(self, key: Place, slot: Slot) -> None:
+        """Its only owner was never bound there."""
+        record = self.reservations[key[0]]
+        if not record.alive:
+            self.put_place(key, replace(slot, phase=SlotPhase.FAILED, reason=record.end, pod=PodUid(""), owner=""))
+            return
+        self._await_another(record, slot.pod)
+        room = Room(self.vectors[slot.shape].items, devices=slot.devices, cores=slot.cores)
+        again = replace(
+            slot, phase=SlotPhase.WAITING, pod=PodUid(""), owner="", reason=GIVEN_BACK, room=room, reasons={}, nodes=0, message=""
+        )
+        self.put_place(key, again)
+        self.occupy(key, again)
+        if slot.node in self.table.rows:
+            self.change_room(key, room)
+
+    def _await_another(self, record: Reservation, pod: PodUid) -> None:
+        """The successor of a migration has not come: its hold may be taken by another pod of the lineage."""
+        migration = self.migrations.get(record.fact.migration)
+        if migration is None or migration.successor != pod or migration.step in FINAL:
+            return
+        self.drop(self.successors, pod)
+        self.put(self.migrations, migration.id, replace(migration, successor=PodUid("")))
+        self.put_in(self.armed, migration.lineage, migration.id)
+
+    # -- nominations -------------------------------------------------------------------------------------------------
+
+    def nominate(self, pod: PodUid, nomination: Nomination) -> None:
+        """Hold what is free on the node now; the rest as it is freed. Another nomination of the pod ends."""
+        self.denominate(pod)
+        if nomination.node not in self.table.rows:
+            return
+        self.put(self.nominations, pod, nomination)
+        self.put_in(self.nominated_on, nomination.node, pod)
+        self.top_up(nomination.node)
+
+    def denominate(self, pod: PodUid, placing: bool = False) -> None:
+        """Nothing is held for it any more. `placing`: the pod is charged next, and the caller tops up after that."""
+        nomination = self.drop(self.nominations, pod)
+        if nomination is None:
+            return
+        self.drop_in(self.nominated_on, nomination.node, pod)
+        for victim in nomination.victims:
+            # Who has not been told to go yet stays: nobody needs its room any more.
+            chosen = self.victims_of.get(victim)
+            if chosen is not None and chosen.by == pod:
+                self.drop(self.victims_of, victim)
+                self.touched.pods[victim] = None
+        row, room = self.table.rows.get(nomination.node), nomination.room
+        if row is not None and (room.held or room.held_devices):
+            self._charge(row, vector_of(room.held), room.held_devices, -1, Kind.HELD)
+        self.capacity_epoch += 1
+        if not placing:
+            self.top_up(nomination.node)
+
+    # -- what is free, and what is too much --------------------------------------------------------------------------
+
+    def top_up(self, node: NodeName) -> None:
+        """What is free on a node goes to its nominations, then to the places that wait there, each in their order."""
+        nominated, waiting = self.nominated_on.get(node), self.waiting_on.get(node)
+        if (not nominated and not waiting) or node not in self.table.rows:
+            return
+        for pod in list(nominated or ()):
+            nomination = self.nominations[pod]
+            room = self._filled(node, nomination.room)
+            if room is not nomination.room:
+                self.put(self.nominations, pod, replace(nomination, room=room))
+        for key in list(waiting or ()):
+            slot = self.slots[key[0]][key[1]]
+            if not slot.room.complete:
+                room = self._filled(node, slot.room, slot.queue)
+                if room is not slot.room:
+                    now = replace(slot, room=room)
+                    self.put_place(key, now)
+                    self._note_waiting(key, now)
+
+    def squeeze(self, node: NodeName) -> None:
+        """Where more is used and reserved than there is, room is given up: of places that wait, of nominations, of holds, the
+        latest first, those of migrations last."""
+        if node not in self.held_on and node not in self.nominated_on:
+            return
+        row = self.table.rows.get(node)
+        if row is None:
+            return
+        short = self._short(row)
+        if short is None:
+            return
+        for key in self._to_squeeze(node):
+            if isinstance(key, tuple):
+                slot = self.slots[key[0]][key[1]]
+                if (left := _given_up(slot.room, short)) is not slot.room:
+                    self._lower(key, slot, left)
+            else:
+                nomination = self.nominations[key]
+                if (left := _given_up(nomination.room, short)) is not nomination.room:
+                    lost = vector_of(less(nomination.room.held, left.held))
+                    devices = [d for d in nomination.room.held_devices if d not in left.held_devices]
+                    self._charge(row, lost, tuple(devices), -1, Kind.HELD)
+                    self.put(self.nominations, key, replace(nomination, room=left))
+            if not any(short[0].values()) and not any(short[1].values()):
+                return
+
+    def _lower(self, key: Place, slot: Slot, left: Room) -> None:
+        self._charge_place(slot, slot.room.held, slot.room.held_devices, -1)
+        self._charge_place(slot, left.held, left.held_devices, 1)
+        now = replace(slot, room=left)
+        if slot.phase is SlotPhase.HELD:
+            now = replace(now, phase=SlotPhase.WAITING, reason=OVERCOMMITTED)
+        self.put_place(key, now)
+        self.moved.append(key)
+        self.touched.reservations[key[0]] = None
+        self._note_waiting(key, now)
+
+    def _short(self, row: int) -> SHORT | None:
+        free, shares = self.table.free[row].tolist(), self.table.device_free[row].tolist()
+        amounts = {c: -amount for c, amount in enumerate(free) if amount < 0}
+        # A device that the node does not have (any more) lacks all that is charged to it.
+        lacks = {i: -share if share > NO_DEVICE // 2 else NO_DEVICE - share for i, share in enumerate(shares) if share < 0}
+        devices = {i: lack for i, lack in lacks.items() if lack}
+        return (amounts, devices) if amounts or devices else None
+
+    def _to_squeeze(self, node: NodeName) -> Iterator[Place | PodUid]:
+        waiting = self.waiting_on.get(node, {})
+        yield from reversed(list(waiting))
+        yield from reversed(list(self.nominated_on.get(node, ())))
+        held = [key for key in self.held_on.get(node, ()) if key not in waiting]
+        moved = [key for key in held if self._moves(key)]
+        yield from (key for key in reversed(held) if key not in moved)
+        yield from reversed(moved)
+
+    def _moves(self, key: Place) -> bool:
+        migration = self.migrations.get(self.reservations[key[0]].fact.migration)
+        return migration is not None and migration.reservation == key[0]
+
+
+def _given_up(room: Room, short: SHORT) -> Room:
+    """The room without what is short; that is less short then."""
+    amounts, devices = short
+    lost = [(c, give) for c, amount in room.held if (give := min(amount, amounts.get(c, 0)))]
+    gone = [d for d in room.held_devices if devices.get(d.index, 0) > 0]
+    if not lost and not gone:
+        return room
+    for column, give in lost:
+        amounts[column] -= give
+    for d in gone:
+        devices[d.index] = max(devices[d.index] - d.milli, 0)
+    return replace(
+        room, held=tuple(less(room.held, lost)), held_devices=tuple(d for d in room.held_devices if d not in gone)
+    )
+
+
+def drawn_of(room: Room, wanted: Items, devices: Iterable[DeviceShare], cores: Iterable[int]) -> tuple[Items, tuple, tuple[int, ...]]:
+    """What a pod takes of a hold: of every amount as much as is held and it asks for, of its devices and CPUs those that the
+    hold has."""
+    held, mine = dict(room.held), set(cores)
+    items = tuple((c, take) for c, amount in wanted if (take := min(amount, held.get(c, 0))))
+    shares = {d.index: d.milli for d in room.held_devices}
+    taken = tuple(
+        DeviceShare(d.index, take) for d in devices if (take := min(d.milli, shares.get(d.index, 0)))
+    )
+    return items, taken, tuple(c for c in room.cores if c in mine)
+
+
+def after(room: Room, items: Items, devices: Iterable[DeviceShare], cores: Iterable[int]) -> Room:
+    """The room without what was drawn, of what is wanted and of what is held."""
+    gone, taken = set(cores), tuple(devices)
+    return Room(
+        tuple(less(room.wanted, items)),
+        tuple(less(room.held, items)),
+        fewer(room.devices, taken),
+        fewer(room.held_devices, taken),
+        tuple(c for c in room.cores if c not in gone),
+    )
+
+
+def joined(devices: Iterable[DeviceShare], more: Iterable[DeviceShare]) -> tuple[DeviceShare, ...]:
+    """The shares of both, one a device."""
+    shares = {d.index: d.milli for d in devices}
+    for d in more:
+        shares[d.index] = shares.get(d.index, 0) + d.milli
+    return tuple(DeviceShare(i, milli) for i, milli in sorted(shares.items()))
+
+
+def regrouped(room: Room) -> Room:
+    """Of a device that more is wanted of now, what was held is taken anew as a whole."""
+    held = tuple(d for d in room.held_devices if d in room.devices)
+    return replace(room, held_devices=held)

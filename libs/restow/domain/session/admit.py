@@ -1,0 +1,86 @@
+"""Whether a pod may run in place of a hold, and what it takes of it: the node's own rules, and room (RULES G-5, 004-1, 004-4)."""
+
+from collections.abc import Iterable
+
+from restow.contracts.events import PodObserved
+from restow.contracts.values import DeviceShare
+from restow.domain import resources as r
+from restow.domain.predicates import repelled, static_mask, switches
+from restow.domain.records import Reservation, Slot
+from restow.domain.reservation.index import by_spec
+from restow.domain.state import ClusterState
+from restow.domain.table import NO_DEVICE, Vector
+
+
+def may_run(state: ClusterState, pod: PodObserved, slot: Slot, equal: bool) -> bool:
+    """Whether the hold's node does, room and what runs there aside. With `equal` specs (PodSpec) filter and score are skipped,
+    except that the node exists, is ready, schedulable and tolerated; otherwise every rule is asked."""
+    row, node = state.table.rows.get(slot.node), state.nodes.get(slot.node)
+    if row is None or node is None or (pod.pinned_node and pod.pinned_node != slot.node):
+        return False
+    if equal:
+        return node.ready and not repelled(state.shapes[pod.shape], node, switches(state))
+    return bool(static_mask(state, pod.shape)[row])
+
+
+def share_of(state: ClusterState, pod: PodObserved, slot: Slot, record: Reservation) -> tuple[DeviceShare, ...] | None:
+    """The devices that the pod gets, of the hold first and the rest of its node; None where that does not suffice. What the
+    policy names has to be in the hold: nothing of it (Aligned), the hold's resources (Restricted), all (Covering)."""
+    row = state.table.rows[slot.node]
+    v, held = state.vectors[pod.shape], dict(slot.room.held)
+    free, equal = state.table.free[row].tolist(), by_spec(record)
+    kept = _kept(state, v, slot, record)
+    for column, amount in v.items:
+        there = held.get(column, 0)
+        # Equal specs need no room but what admission has added to the pod's (a LimitRange's defaults are not compared): that
+        # must fit, or the hand-over would promise the same room twice.
+        if (equal and amount <= there) or (column not in kept and free[column] + there >= amount):
+            continue
+        if column in kept and amount <= there:
+            continue
+        return None
+    return _devices(state, row, v, slot, equal, state.table.columns.get(r.GPU_MILLI, -1) in kept)
+
+
+def _kept(state: ClusterState, v: Vector, slot: Slot, record: Reservation) -> frozenset[int]:
+    """Columns of what may be had of the hold only. (Of pods, the hold is one.)"""
+    spec = record.spec
+    if spec is None or spec.allocate_policy == "Aligned":
+        return frozenset()
+    table = state.table
+    columns: Iterable[int]
+    if spec.allocate_policy == "Covering":
+        columns = (column for column, _ in v.items)
+    elif spec.restricted:
+        columns = (table.columns[name] for name in map(r.canonical_resource, spec.restricted) if name in table.columns)
+    else:
+        columns = (column for column, _ in state.vectors[slot.shape].items)
+    return frozenset(columns) - {table.columns.get(r.PODS, -1)}
+
+
+def _devices(
+    state: ClusterState, row: int, v: Vector, slot: Slot, equal: bool, only: bool
+) -> tuple[DeviceShare, ...] | None:
+    """Whole devices, or a share of one each: never split (RULES 004-4). Those of which the hold has enough come first, then
+    those of which it has a part, each the fullest first. `only`: no others."""
+    request = v.devices
+    if request is None:
+        return ()
+    shares = state.table.device_free[row].tolist()
+    held = {d.index: d.milli for d in slot.room.held_devices}
+    if request == state.vectors[slot.shape].devices and held == {d.index: d.milli for d in slot.devices}:
+        # A device that the node has lost meanwhile is nobody's; one that facts have over-committed fits nothing.
+        least = NO_DEVICE // 2 if equal else 0
+        if all(d.index < len(shares) and shares[d.index] >= least for d in slot.devices):
+            return slot.devices
+    able = []
+    for index, share in enumerate(shares):
+        mine = held.get(index, 0)
+        if share + mine < request.milli or (only and mine < request.milli):
+            continue
+        group = 0 if mine >= request.milli else 1 if mine else 2
+        able.append((group, share + mine, index))
+    if len(able) < request.count:
+        return None
+    chosen = sorted(index for _, _, index in sorted(able)[: request.count])
+    return tuple(DeviceShare(index, request.milli) for index in chosen)

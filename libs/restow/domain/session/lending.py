@@ -1,0 +1,85 @@
+"""Pods that ignore Reservations (Koordinator's label `reservation-ignored`): where nothing is free they get room that is held
+for others. The holds that give it wait until they have it back, so that nothing is promised twice."""
+
+from collections.abc import Iterable
+
+from restow.contracts.events import PodObserved
+from restow.contracts.ids import NodeName
+from restow.domain.places import Place
+from restow.domain.predicates import static_mask
+from restow.domain.records import ON_NODE
+from restow.domain.reservation.index import is_migration_hold
+from restow.domain.reservation.wishes import ignores
+from restow.domain.session.framework import Filter
+from restow.domain.session.run import HELD_ROOM, OF_ROOM, Fit, Session
+
+
+def lending(session: Session, pod: PodObserved, concerned: list[Filter]) -> Fit | None:
+    """Where the fewest holds suffice, the first name among equals; on a node the latest hold gives first. Migrations' holds give
+    nothing: a pod that was moved has no other place."""
+    state = session.state
+    if not ignores(pod) or not state.held_on:
+        return None
+    nodes: Iterable[NodeName] = [pod.pinned_node] if pod.pinned_node else sorted(state.held_on)
+    best: tuple[int, NodeName, Fit] | None = None
+    for node in nodes:
+        fit = _on(session, pod, node, concerned)
+        if fit is not None and (best is None or (len(fit.lent), node) < best[:2]):
+            best = len(fit.lent), node, fit
+            if len(fit.lent) == 1:
+                break
+    return None if best is None else best[2]
+
+
+def _on(session: Session, pod: PodObserved, node: NodeName, concerned: list[Filter]) -> Fit | None:
+    state = session.state
+    row = state.table.rows.get(node)
+    places = [place for place in state.held_on.get(node, ()) if _gives(session, place)]
+    if row is None or not places or not static_mask(state, pod.shape)[row]:
+        return None
+    lent: list[Place] = []
+    free, shares = ([*amounts] for amounts in session.board.row(row))
+    v = state.vectors[pod.shape]
+    for place in reversed(places):
+        room = session.offers.slot(place).room
+        if not room.held and not room.held_devices:
+            continue
+        lent.append(place)
+        for column, amount in room.held:
+            free[column] += amount
+        for d in room.held_devices:
+            if d.index < len(shares):
+                shares[d.index] += d.milli
+        if any(free[column] < amount for column, amount in v.items):
+            continue
+        restored = {i: share - was for i, (share, was) in enumerate(zip(shares, session.board.row(row)[1], strict=True))}
+        devices = state.table.choose_devices(row, v.devices, restored)
+        cores = session.choose_cores(pod, row, tuple(c for p in lent for c in session.offers.slot(p).room.cores))
+        if devices is not None and cores is not None:
+            if _refused(session, pod, row, lent, concerned):
+                return None
+            return Fit(row, devices, session.fit_at(pod, row).volumes, cores, tuple(lent))
+    return None
+
+
+def _gives(session: Session, place: Place) -> bool:
+    state = session.state
+    slot = session.offers.slot(place)
+    return slot.phase in ON_NODE and place not in state.to_release and not is_migration_hold(state, state.reservations[place[0]])
+
+
+def _refused(session: Session, pod: PodObserved, row: int, lent: list[Place], concerned: list[Filter]) -> bool:
+    """Whether a rule about what runs is against it even without these holds."""
+    asked = [rule for rule in concerned if rule.stage not in HELD_ROOM and rule.stage not in OF_ROOM]
+    if not asked:
+        return False
+    session.look_as(pod)
+    told = [rule for rule in session.extensions.filters if rule.stage not in OF_ROOM]
+    for rule in told:
+        for place in lent:
+            rule.vacated(place)
+    failing = any(bool(rows[row]) for rule in asked for _, rows in rule.failing(pod))
+    for rule in told:
+        for place in lent:
+            rule.restored(place)
+    return failing

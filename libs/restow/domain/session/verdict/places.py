@@ -1,0 +1,171 @@
+"""Why places of a Reservation wait, and what would let them be held: decided again, as the session would."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from msgspec.structs import replace
+
+from restow.contracts.events import PodObserved
+from restow.contracts.ids import ReservationUid, SlotName
+from restow.contracts.values import ReservationTask
+from restow.domain.accounts import Amounts, charge
+from restow.domain.predicates import static_mask
+from restow.domain.quantity import format_resource
+from restow.domain.records import Reservation, Slot, SlotPhase
+from restow.domain.session import holds
+from restow.domain.session.handover import slot_order
+from restow.domain.session.jobs import OVERUSED, Job
+from restow.domain.session.run import HELD_ROOM, Session
+from restow.domain.session.statement import Statement
+from restow.domain.session.verdict import nodes
+from restow.domain.session.verdict.explain import opened
+from restow.domain.session.verdict.gangs import greatest, more_empty
+from restow.domain.session.verdict.quota import capability
+from restow.domain.session.verdict.suppose import supposed
+from restow.domain.session.verdict.values import Block, PlacesFit, Relief
+from restow.domain.state import ClusterState
+
+Places = Sequence[tuple[SlotName, PodObserved]]
+
+
+def explain_places(state: ClusterState, uid: ReservationUid) -> PlacesFit | None:
+    """How many of the places that have no node yet fit now, and why the others do not; None where none waits, or nothing may
+    be held for this Reservation."""
+    record = state.reservations[uid]
+    with opened(state) as session:
+        job = _job(session, uid)
+        waiting = _waiting(state, record)
+        if job is None or not waiting:
+            return None
+        found = tuple(_blocks(session, job))
+        unfit: list[tuple[SlotName, PodObserved]] = []
+        with _placed(session, job, record, waiting, unfit) as fit:
+            reliefs: list[Relief] = []
+            if not found and not fit.complete and fit.first:
+                reliefs += _lifted(session, fit, unfit)
+        if not found and not fit.complete:
+            reliefs += _fewer(fit)
+            reliefs += _less(session, job, record, waiting, fit)
+        return replace(fit, blocks=found, reliefs=tuple(dict.fromkeys(reliefs)))
+
+
+def _job(session: Session, uid: ReservationUid) -> Job | None:
+    return next((job for job in holds.jobs(session) if job.hold == uid), None)
+
+
+def _waiting(state: ClusterState, record: Reservation) -> Places:
+    """The places without a node, each as the pod that it is held for."""
+    found = []
+    slots = state.slots.get(record.fact.reservation, {})
+    for name in sorted(slots, key=slot_order):
+        slot = slots[name]
+        if slot.phase is SlotPhase.PENDING:
+            found.append((name, holds.as_pod(record, name, slot, _task(record, slot))))
+    return found
+
+
+def _task(record: Reservation, slot: Slot) -> ReservationTask:
+    assert record.spec is not None, "an accepted Reservation has a spec"
+    return next(task for task in record.spec.tasks if task.name == slot.task)
+
+
+def _blocks(session: Session, job: Job) -> Iterator[Block]:
+    """What is between it and any node at all."""
+    if (why := session.refusal(job)) is not None:
+        yield Block(why.reason, why.message)
+    if job.queue and (said := session.extensions.first("overused", job.queue)):
+        yield Block(OVERUSED, said)
+
+
+@contextmanager
+def _placed(
+    session: Session, job: Job, record: Reservation, waiting: Places, unfit: list[tuple[SlotName, PodObserved]]
+) -> Iterator[PlacesFit]:
+    """All that fit beside each other are placed, and taken back at the end. `unfit` gets the others."""
+    slots = session.state.slots[record.fact.reservation]
+    have = sum(slot.phase in (SlotPhase.HELD, SlotPhase.USED) for slot in slots.values())
+    statement = Statement(session, job)
+    first, count, quota = "", 0, ""
+    reasons: dict[str, int] = {}
+    for name, place in waiting:
+        said = session.extensions.first("allocatable", job, place)
+        fit = None if said else session.find(place)
+        if fit is not None:
+            statement.place(place, fit)
+            continue
+        unfit.append((name, place))
+        quota = quota or said or ""
+        if not first and not said:
+            first, (count, reasons) = name, session.reasons(place)
+    try:
+        yield PlacesFit(record.min_available, have, len(waiting), len(statement), not unfit, first, count, reasons, quota)
+    finally:
+        statement.discard()
+
+
+def _lifted(session: Session, fit: PlacesFit, unfit: Places) -> Iterator[Relief]:
+    """Rules about nodes that are alone between the missing places and enough nodes, and how many nodes more would do; with the
+    others in place. Where one place waits also what a smaller request would do."""
+    place = next(pod for name, pod in unfit if name == fit.first)
+    missing = len(unfit)
+    for relief in nodes.reliefs(session, place, nodes.Masks(session, place)):
+        if fit.waiting == 1 or (relief.nodes >= missing and not _is_less(relief)):
+            yield relief
+    if place.pinned_node:
+        count = nodes.Masks(session, replace(place, pinned_node="")).fits
+        if count >= missing:
+            yield Relief(f"without the pin to {place.pinned_node}", count)
+    elif not any(rule.stage not in HELD_ROOM for _, pod in unfit for rule in session.concerned(pod)):
+        # Nothing but room is between them and new nodes.
+        yield from more_empty(session, [pod for _, pod in unfit])
+
+
+def _is_less(relief: Relief) -> bool:
+    """Whether it is about the size of a request: that is one of all places of the task, see `_less`."""
+    return " request of at most " in relief.change or relief.change.startswith("a GPU share")
+
+
+def _fewer(fit: PlacesFit) -> Iterator[Relief]:
+    if 0 < fit.have + fit.fit < fit.need:
+        yield Relief(f"a minAvailable of at most {fit.have + fit.fit}")
+
+
+def _less(session: Session, job: Job, record: Reservation, waiting: Places, fit: PlacesFit) -> Iterator[Relief]:
+    """More of the queue's quota, or smaller places: the least that would do, decided again."""
+    state = session.state
+
+    def helps(what_if: Session) -> bool:
+        again = _job(what_if, record.fact.reservation)
+        if again is None:
+            return False
+        with _placed(what_if, again, record, waiting, []) as then:
+            return then.complete
+
+    if fit.quota:
+        wanted: Amounts = {}
+        for _, place in waiting:
+            charge(wanted, state.vectors[place.shape].items)
+        yield from capability(session, job, wanted, helps)
+        return
+    shapes = {place.shape for _, place in waiting}
+    if len(shapes) != 1 or len(waiting) == 1:
+        return
+    (shape,) = shapes
+    v = state.vectors[shape]
+    if v.devices is not None:
+        return
+    names = state.table.resources
+    free = state.table.free[static_mask(state, shape) & state.table.alive]
+    for column, amount in v.items:
+        most = greatest(np.maximum(free, 0), v, column, amount, len(waiting))
+        if not most or names[column] == "pods":
+            continue
+        spec = state.shapes[shape]
+        less = replace(spec, requests=spec.requests | {names[column]: most})
+        vector = state.table.vector(less.requests, less.devices)
+        with supposed(state, (state.shapes, shape, less), (state.vectors, shape, vector)) as what_if:
+            enough = helps(what_if)
+        if enough:
+            yield Relief(f"a {names[column]} request of at most {format_resource(names[column], most)} each")
+
