@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from domain.build import GIB, given, node, pod, reservation, shape, then
+from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.values import Container, NumaZone
@@ -124,6 +125,21 @@ def test_a_hold_is_in_a_zone_as_its_pod_would_be():
     state = given(two({"cpu": 4_000}), cores(3), *held)
     assert fails(state) == {CONTAINER: ["n0"]}
     assert fails(then(state, e.HoldReleased("r", "t-0", "Deleted"))) == {}
+
+
+@pytest.mark.parametrize("scope", ["container", "pod"])
+def test_of_a_hold_that_owners_have_drawn_from_only_the_rest_is_in_a_zone(scope):
+    held = [reservation("r", ("t", 1, "s")), e.ReservationAccepted("r", 1, 1), e.HoldPlaced("r", "t-0", "n0")]
+    state = given(two({"cpu": 4_000}, scope=scope), cores(4), cores(1, id="one"), *held)
+    assert fails(state, "one") == {POD if scope == "pod" else CONTAINER: ["n0"]}
+    slot = state.slots["r"]["t-0"]
+    left = tuple((column, min(amount, 2_000)) for column, amount in slot.room.wanted)
+    state.put(state.slots["r"], "t-0", replace(slot, room=replace(slot.room, wanted=left)))
+    then(state, pod("owner", "one", "n0"))
+    state.moved.append(("r", "t-0"))
+    assert fails(state, "one") == {}
+    assert fails(then(state, pod("other", "one", "n0")), "one") == {POD if scope == "pod" else CONTAINER: ["n0"]}
+    assert Numa.of(state).image() == Numa(state).image()
 
 
 def test_a_topology_may_change_and_go():

@@ -9,6 +9,7 @@ from restow.contracts import values as v
 from restow.domain.fold import apply
 from restow.domain.state import ClusterState
 from restow.kube import decode as d
+from restow.kube.cpus import MANAGER_POLICY, TOPOLOGY
 from restow.kube.facts import Batch
 from restow.kube.known import StateKnown
 from restow.kube.objects import OBJECTS
@@ -332,6 +333,38 @@ def test_the_numa_zones_of_a_node():
     )
 
 
+def test_the_cpus_of_a_node_are_an_annotation_of_its_topology():
+    detail = [{"id": 2, "core": 1, "socket": 0, "node": 0}, {"id": 0, "core": 0, "socket": 0, "node": 0}, {"id": 1}]
+    meta = {"annotations": {TOPOLOGY: json.dumps({"detail": detail})}}
+    assert fact(d.NUMA, "n1", meta=meta).cpus == (v.Cpu(0, 0, 0, 0), v.Cpu(1, 0, 0, 0), v.Cpu(2, 1, 0, 0))
+    # Those that the kubelet keeps for the system are nobody's.
+    meta["annotations"][MANAGER_POLICY] = json.dumps({"policy": "static", "reservedCPUs": "0-1"})
+    assert fact(d.NUMA, "n1", meta=meta).cpus == (v.Cpu(2, 1, 0, 0),)
+
+
+@pytest.mark.parametrize("text", ["", "{", "7", "null", "{}", '{"detail":null}', '{"detail":[{"core":1}]}', '{"detail":[{"id":-1},{"id":99999999}]}'])
+def test_a_topology_that_cannot_be_read_is_none_and_hides_no_zones(text):
+    got = fact(d.NUMA, "n1", zones=[zone("node-0", cpu="8")], meta={"annotations": {TOPOLOGY: text, MANAGER_POLICY: text}})
+    assert (got.cpus, len(got.zones)) == ((), 1)
+
+
+# -- devices -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_gpus_of_a_node_and_which_of_them_work():
+    devices = [
+        {"type": "gpu", "minor": 1, "health": False, "topology": {"socketID": 0, "nodeID": 1, "pcieID": "a"}},
+        {"type": "gpu", "minor": 0, "health": True, "id": "GPU-1", "resources": {"koordinator.sh/gpu-core": "100"}},
+        {"type": "rdma", "minor": 2, "health": True},
+        {"type": "gpu", "health": True},
+        {"type": "gpu", "minor": -1, "health": True},
+        {"type": "gpu", "minor": 3},
+    ]
+    got = fact(d.DEVICES, "n1", spec={"devices": devices})
+    assert got == e.DeviceObserved("n1", (v.Gpu(0), v.Gpu(1, False, 1), v.Gpu(3, False)))
+    assert fact(d.DEVICES, "n1", spec={"devices": None}) == fact(d.DEVICES, "n1") == e.DeviceObserved("n1")
+
+
 def test_gpus_of_a_zone_are_in_the_column_of_gpus():
     resources = [{"name": "nvidia.com/gpu", "allocatable": "2"}]
     assert fact(d.NUMA, zones=[{"name": "node-0", "type": "Node", "resources": resources}]).zones == (
@@ -372,9 +405,10 @@ SAMPLES = {
     d.VOLUMES: {"spec": {"capacity": {"storage": "1Gi"}}},
     d.CSI_NODES: {"spec": {"drivers": []}},
     d.NUMA: {"zones": [zone("node-0", cpu="1")]},
+    d.DEVICES: {"spec": {"devices": [{"type": "gpu", "minor": 0, "health": True}]}},
 }
 SAMPLED = [pytest.param(c, body, id=c.name) for c, body in SAMPLES.items()]
-NAMES = "namespace priority_class queue pod_group storage_class claim volume csi_node numa"
+NAMES = "namespace priority_class queue pod_group storage_class claim volume csi_node numa device"
 TAGS = dict(zip(SAMPLES, NAMES.split(), strict=True))
 
 
