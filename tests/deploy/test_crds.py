@@ -155,6 +155,12 @@ def test_durations_of_kubernetes_are_taken(ttl):
         ("complex-reservation", "spec.allocatePolicy", "Default"),
         ("complex-reservation", "spec", None),
         ("volcano-with-status", "status.allocatable.cpu", "lots"),
+        ("complex-reservation", "spec.tasks.0.replicas", 10_001),
+        ("volcano-with-status", "spec.taints", [{"effect": "NoSchedule"}]),
+        ("volcano-with-status", "spec.owners.1.labelSelector.matchExpressions.0.operator", "Like"),
+        ("koordinator", "spec.allocatePolicy", "Covering"),
+        ("koordinator", "spec.taints", [{"key": "k", "effect": "Never"}]),
+        ("koordinator", "spec.taints", [{"key": "", "effect": "NoSchedule"}]),
         ("koordinator", "spec.owners", []),
         ("koordinator", "spec.template", "none"),
         ("podgroup-migrating", "spec.minMember", "three"),
@@ -174,10 +180,81 @@ def test_a_bad_field_is_refused_by_name(sample, path, value):
     assert any(path.split(".")[0] in line for line in found)
 
 
-def test_exactly_one_of_tasks_and_template():
-    """A CEL rule; the domain says the same again."""
-    (rule,) = schema(VOLCANO)["properties"]["spec"]["x-kubernetes-validations"]
-    assert rule["rule"] == "has(self.tasks) != has(self.template)"
+def rules(name: str) -> list[tuple[str, str]]:
+    """(path, rule) of every CEL validation of the spec."""
+    return [
+        (path, " ".join(rule["rule"].split()))
+        for path, part in walk(schema(name)["properties"]["spec"], ".spec")
+        for rule in part.get("x-kubernetes-validations", ())
+    ]
+
+
+def test_contradictions_between_fields_are_refused_by_cel():
+    """kubesim evaluates none of it; the domain says the same again. That these compile within an API server's budget, and what
+    they refuse, is asked of a real one by the end-to-end suite (`test_a_bad_reservation_is_refused...`)."""
+    said = {rule: path for path, rule in rules(VOLCANO)}
+    assert said["has(self.tasks) != has(self.template)"] == ".spec"
+    assert said["has(self.owners) && size(self.owners) > 0"] == ".spec"
+    assert said["!has(self.tasks) || !has(self.allocateOnce) || self.allocateOnce"] == ".spec"
+    assert said["self > 0"] == ".spec.tasks[].replicas"
+    assert any("self.minAvailable <=" in rule for rule in said)
+
+
+@pytest.mark.parametrize("name", [VOLCANO, KOORDINATOR])
+def test_allocate_once_cannot_change(name):
+    assert [path for path, rule in rules(name) if "oldSelf" in rule] == [".spec" if name == VOLCANO else ".spec.allocateOnce"]
+
+
+@pytest.mark.parametrize("name", [VOLCANO, KOORDINATOR])
+def test_ttl_and_expires_may_come_together(name):
+    """RULES G-2."""
+    assert not [rule for _, rule in rules(name) if "ttl" in rule or "expires" in rule]
+
+
+@pytest.mark.parametrize("name", [VOLCANO, KOORDINATOR])
+def test_what_cel_walks_is_bounded(name):
+    """Else an API server refuses the whole definition: it estimates the cost of the longest lists."""
+    parts = dict(walk(schema(name)))
+    for path, _ in rules(name):
+        above = path
+        while "[]" in above:
+            above = above[: above.rindex("[]")]
+            assert "maxItems" in parts[above], above
+
+
+@pytest.mark.parametrize("name", [VOLCANO, KOORDINATOR])
+def test_every_rule_says_what_to_do(name):
+    for path, part in walk(schema(name)):
+        for rule in part.get("x-kubernetes-validations", ()):
+            assert rule["message"], path
+
+
+@pytest.mark.parametrize(
+    ("name", "always", "wide"),
+    [
+        (
+            VOLCANO,
+            ["Phase", "Min", "Pending", "Waiting", "Available", "Succeeded", "Age"],
+            ["Reason", "Queue", "TTL", "Expires", "Node"],
+        ),
+        (KOORDINATOR, ["Phase", "Age", "Node", "TTL", "Expires"], ["Once", "Policy", "Unschedulable"]),
+    ],
+)
+def test_columns_of_kubectl(name, always, wide):
+    columns = CRDS[name]["spec"]["versions"][0]["additionalPrinterColumns"]
+    assert [c["name"] for c in columns if not c.get("priority")] == always
+    assert [c["name"] for c in columns if c.get("priority")] == wide
+
+
+@pytest.mark.parametrize("sample", ["volcano-with-status", "koordinator"])
+def test_unschedulable_and_taints_are_taken_at_both_doors(sample):
+    taints = [{"key": "k", "value": "v", "effect": effect} for effect in ("NoSchedule", "PreferNoSchedule", "NoExecute")]
+    assert refused(sample, "spec.taints", taints) == []
+    assert refused(sample, "spec.unschedulable", True) == []
+
+
+def test_koordinators_empty_allocate_policy_is_taken():
+    assert refused("koordinator", "spec.allocatePolicy", "") == []
 
 
 @pytest.mark.parametrize(
