@@ -59,7 +59,8 @@ def _take(session: Session, uid: PodUid, nomination: Nomination) -> str:
         session.board.take(row, vector_of(nomination.room.held), nomination.room.held_devices)
         return why
     found = session.fit_at(pod, row)
-    fit = Fit(row, nomination.room.devices, found.volumes, nomination.room.cores or found.cores)
+    # Those CPUs that are kept for it come first, if they are still nobody else's.
+    fit = Fit(row, nomination.room.devices, found.volumes, found.cores)
     session.place(session.job_for(uid), pod, fit)
     session.events += session.placed_events(pod, fit)
     return ""

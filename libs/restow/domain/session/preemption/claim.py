@@ -45,11 +45,11 @@ class Claim:
         self._coming.add(row, missing, [d for d in choice.fit.devices if d not in devices], -1)
         self._coming.touched.append(row)
         session.charge_queue(self._job.queue, pod.shape, 1)
+        session.nominated[pod.pod] = choice.fit
         for rule in session.extensions.filters:
             rule.placed(pod, row, choice.fit.volumes)
         for heard in session.extensions.at("allocated"):
             heard(self._job, pod, row)
-        session.nominated[pod.pod] = choice.fit
         self._taken.append((pod, choice, now, devices))
         self._job.ready += 1
         self._job.tell(task_of(pod))
