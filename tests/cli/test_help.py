@@ -1,5 +1,6 @@
 """Help reads like a manual, fits, and is there at once."""
 
+import re
 import time
 
 import click
@@ -35,7 +36,7 @@ def test_every_command_shows_an_example(restow, command):
 
 def test_every_command_but_exports_speaks_json(restow):
     for command in COMMANDS:
-        assert "--output [table|json]" in restow(*command.split(), "--help").output
+        assert re.search(r"--output \[[a-z|]*json", restow(*command.split(), "--help").output), command
 
 
 def test_help_imports_no_heavy_module(process):

@@ -26,7 +26,7 @@ def test_pods_then(restow, moved):
 
 
 def test_the_other_kinds(restow, moved):
-    assert "restow-p1-1  Succeeded          0/1/1  b" in restow("get", "reservations", "--log", moved).output
+    assert "shop/restow-p1-1  Succeeded          0/1/1  b      1/1  1Gi/1Gi  -     10s" in restow("get", "reservations", "--log", moved).output
     assert "p1-1  landed  shop/web-old  a       b" in restow("get", "migrations", "--log", moved).output
     assert "b     Ready      1      0  1/4  1Gi/8Gi" in restow("get", "nodes", "--log", moved).output
 

@@ -143,7 +143,9 @@ def migration():
     log = Handmade()
     owner = {"owner": OwnerRef("ReplicaSet", "web", "uid-rs")}
     spec = ReservationSpec(
-        tasks=(ReservationTask("task", 1, SHAPE, node="b"),), owners=(OwnerRule(controller=ObjectRef(uid="uid-rs")),)
+        tasks=(ReservationTask("task", 1, SHAPE, node="b"),),
+        owners=(OwnerRule(controller=ObjectRef(uid="uid-rs")),),
+        allocate_once=True,
     )
     log.facts(node("a"), node("b"), kind="nodes")
     log.facts(shape(), replace(pod("web-old"), node="a", phase="Running", ready=True, **owner))

@@ -103,6 +103,6 @@ def test_a_difference_names_its_place():
     a, b = state_at(placements().source()), state_at(placements().source())
     evolve_one(b, e.PodPlaced("uid-web-4", "b"))
     found = diff(a, b)
-    assert "charges[uid-web-4]: Charge(node='b', shape='5ba9e0000000cafe', devices=(), releasing=False, queue='default') in the second only" in found
+    assert "charges[uid-web-4]: Charge(node='b', shape='5ba9e0000000cafe', devices=(), releasing=False, queue='default', cores=()) in the second only" in found
     assert "table[b][used][cpu]: 2000 != 3000" in found
     assert diff(a, b, limit=2)[-1].startswith("… and")

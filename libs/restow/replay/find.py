@@ -9,7 +9,7 @@ from restow.replay.at import decode_record
 from restow.replay.source import Source
 
 KINDS = ("pod", "podgroup", "reservation", "migration")
-_SHORT = {"po": "pod", "pg": "podgroup", "rsv": "reservation", "mig": "migration"}
+_SHORT = {"po": "pod", "pg": "podgroup", "rsv": "reservation", "resv": "reservation", "mig": "migration"}
 _ALIASES = {alias: kind for kind in KINDS for alias in (kind, kind + "s")} | _SHORT
 _UID_PREFIX = 8
 """Letters of a uid that suffice to name it."""

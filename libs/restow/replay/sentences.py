@@ -23,6 +23,17 @@ def devices_text(devices: tuple[DeviceShare, ...]) -> str:
     return "gpu " + ",".join(parts)
 
 
+def cores_text(cores: tuple[int, ...]) -> str:
+    """As a cpuset is written: `0-3,8`."""
+    runs: list[list[int]] = []
+    for core in sorted(cores):
+        if runs and core == runs[-1][1] + 1:
+            runs[-1][1] = core
+        else:
+            runs.append([core, core])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
 def _on(node: str, devices: tuple[DeviceShare, ...] = ()) -> str:
     return f"on {node}" + (f", {devices_text(devices)}" if devices else "")
 
@@ -43,12 +54,14 @@ def _pod_live(v: Any, names: Names) -> str:
 
 
 def _reservation(v: e.ReservationObserved, names: Names) -> str:
+    name = f"{v.namespace}/{v.name}".removeprefix("/")
     if v.invalid:
-        return f"reservation {v.namespace}/{v.name} is seen, and cannot be read: {v.invalid}"
+        return f"reservation {name} is seen, and cannot be read: {v.invalid}"
     places = sum(t.replicas for t in v.spec.tasks) if v.spec else 0
     more = f", holds for migration {v.migration}" if v.migration else ""
     more += f", terminating since {seconds(v.deleting)}" if v.deleting else ""
-    return f"reservation {v.namespace}/{v.name} is seen: {places} place{'s' * (places != 1)}{more}"
+    more += f"; fields without a meaning: {', '.join(v.unknown)}" if v.unknown else ""
+    return f"reservation {name} is seen: {places} place{'s' * (places != 1)}{more}"
 
 
 def _planned(v: e.Planned, names: Names) -> str:
@@ -93,7 +106,10 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.ReservationGone: lambda v, n: f"reservation {_named(n, v.reservation)} is gone",
     e.PodPlaced: lambda v, n: f"{_named(n, v.pod)} is placed {_on(v.node, v.devices)}",
     e.PodReleased: lambda v, n: f"the placement of {_named(n, v.pod)} is withdrawn: {v.reason}",
-    e.HoldPlaced: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} is held {_on(v.node, v.devices)}",
+    e.HoldPlaced: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} {'waits for its room' if v.waiting else 'is held'} {_on(v.node, v.devices)}",
+    e.HoldReady: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} has all its room and is held",
+    e.HoldLent: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} lends room to {_named(n, v.pod)}, which ignores Reservations, and waits to have it back",
+    e.HoldResized: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} is resized on its node",
     e.HandedOver: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} is handed over to {_named(n, v.pod)} {_on(v.node, v.devices)}",
     e.HoldReleased: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} is released: {v.reason}",
     e.TaskReserved: lambda v, n: f"{v.node} is reserved for {_named(n, v.pod)}, whose job starves",
@@ -122,6 +138,8 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.CsiNodeGone: lambda v, n: f"limits of CSI drivers on {v.node} are gone",
     e.NumaObserved: lambda v, n: f"NUMA zones of {v.node} are seen",
     e.NumaGone: lambda v, n: f"NUMA zones of {v.node} are gone",
+    e.DeviceObserved: lambda v, n: f"devices of {v.node} are seen: {len(v.gpus)} gpu{'s' * (len(v.gpus) != 1)}",
+    e.DeviceGone: lambda v, n: f"devices of {v.node} are gone",
     e.Unfit: lambda v, n: f"{_wait(v.pods, n, 'its kind waits on')}: {fit_message(v.nodes, v.reasons)}",
     e.HoldUnfit: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} waits: {v.message or fit_message(v.nodes, v.reasons)}",
     e.ReservationAccepted: lambda v, n: f"reservation {_named(n, v.reservation)} is accepted: {v.min_available} needed, expires {seconds(v.expires) or 'never'}",

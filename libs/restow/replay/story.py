@@ -79,7 +79,7 @@ def tell(source: Source, subject: Subject, progress: Progress = no_progress) -> 
 
 
 def _label(subject: Subject) -> str:
-    return f"{subject.namespace}/{subject.name}" if subject.kind != "migration" else subject.name
+    return f"{subject.namespace}/{subject.name}".removeprefix("/") if subject.kind != "migration" else subject.name
 
 
 def _ties(story: Story) -> tuple:
@@ -172,7 +172,7 @@ class _Teller:
     def _learn(self, event: Any, seq: int) -> None:
         story, kind = self._story, self._subject.kind
         match event:
-            case e.HandedOver(pod=pod) | e.Landed(pod=pod) if pod not in story.names:
+            case e.HandedOver(pod=pod) | e.HoldLent(pod=pod) | e.Landed(pod=pod) if pod not in story.names:
                 story.nameless[pod] = None
             case e.Preempted(pod=pod, by=by):
                 story.nameless |= {uid: None for uid in (pod, by) if uid not in story.names}
@@ -204,7 +204,7 @@ class _Teller:
                 elif kind == "migration":
                     story.pods.setdefault(uid, 0)
             case e.ReservationObserved(reservation=uid, migration=migration, namespace=namespace, name=name):
-                story.names[uid] = f"{namespace}/{name}"
+                story.names[uid] = f"{namespace}/{name}".removeprefix("/")
                 story.reservations.setdefault(uid, seq)
                 if migration:
                     story.migrations.setdefault(migration, seq)

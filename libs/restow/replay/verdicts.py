@@ -11,9 +11,20 @@ from restow.domain.evolve.reservations import fit_message
 from restow.domain.quantity import format_resource
 from restow.domain.records import FINAL, SlotPhase
 from restow.domain.session import podgroup_status
-from restow.domain.session.verdict import Block, Choice, GangFit, Relief, Verdict, explain, explain_group
+from restow.domain.session.verdict import (
+    Block,
+    Choice,
+    GangFit,
+    PlacesFit,
+    Relief,
+    Verdict,
+    explain,
+    explain_group,
+    explain_places,
+)
 from restow.domain.state import ClusterState
-from restow.replay.sentences import devices_text
+from restow.replay.holds import Amounts, Place, places
+from restow.replay.sentences import cores_text, devices_text
 from restow.replay.story import Entry, Story
 
 
@@ -100,6 +111,22 @@ def gang_lines(gang: GangFit, who: str = "") -> list[str]:
     return lines
 
 
+def places_lines(fit: PlacesFit) -> list[str]:
+    """How far a Reservation gets now, what its places wait for, and which single changes would be enough."""
+    lines = _block_lines(fit.blocks)
+    if fit.quota:
+        lines.append(f"{'also ' if lines else ''}waits: {fit.quota}")
+    if fit.complete:
+        lines.append(f"the next session will hold {'it' if fit.waiting == 1 else f'all {fit.waiting}'}" if not lines else f"{counted(fit.waiting, 'place')} would fit")
+        return lines
+    if fit.first:
+        beside = f"{fit.fit} of {counted(fit.waiting, 'place')} would fit; {fit.first} does not beside them" if fit.fit else f"place {fit.first}"
+        lines.append(f"{beside}: {fit_message(fit.nodes, fit.reasons)}")
+    if fit.fit and fit.have + fit.fit < fit.need:
+        lines.append(f"nothing is held with fewer than {fit.need} (minAvailable)")
+    return lines + [relief_line(relief, "would be held with") for relief in fit.reliefs]
+
+
 def relief_line(relief: Relief, ending: str = "would fit with") -> str:
     return f"{ending} {relief.change}" + (f": {counted(relief.nodes, 'node')}" if relief.nodes else "")
 
@@ -166,16 +193,35 @@ def _reservation_verdict(state: ClusterState, story: Story, answer: Any) -> None
         say("not reviewed yet")
     if record.expires and not record.expired:
         say(f"expires {rfc3339(record.expires)}")
-    for name, slot in sorted(state.slots[uid].items()):  # type: ignore[index]
-        match slot.phase:
-            case SlotPhase.HELD:
-                say(f"place {name}: held on {slot.node} {devices_text(slot.devices)}".rstrip())
-            case SlotPhase.USED:
-                say(f"place {name}: used by {story.names.get(slot.pod) or _pod_name(state, slot.pod)} on {slot.node}")
-            case SlotPhase.FAILED:
-                say(f"place {name}: ended: {slot.reason}")
-            case SlotPhase.PENDING:
-                say(f"place {name}: waits" + (f": {fit_message(slot.nodes, slot.reasons)}" if slot.reasons else ""))
+    for place in places(state, uid):  # type: ignore[arg-type]
+        say(place_line(place))
+    if any(slot.phase is SlotPhase.PENDING for slot in state.slots[uid].values()):  # type: ignore[index]
+        answer.places = explain_places(state, uid)  # type: ignore[arg-type]
+        if answer.places is not None:
+            answer.verdict += places_lines(answer.places)
+
+
+def place_line(place: Place) -> str:
+    """One place in a sentence."""
+    where = f"on {place.node}" + (f", {devices_text(place.devices)}" if place.devices else "")
+    where += f", CPUs {cores_text(place.cores)}" if place.cores else ""
+    match place.phase:
+        case SlotPhase.HELD:
+            drawn = f", {amounts_text(place.drawn)} of it used" if place.drawn else ""
+            return f"place {place.name}: held {where}{drawn}"
+        case SlotPhase.WAITING:
+            why = f" ({place.reason})" if place.reason else ""
+            return f"place {place.name}: waits {where} for {amounts_text(place.missing) or 'its room'}{why}"
+        case SlotPhase.USED:
+            return f"place {place.name}: used by {place.pod} {where}"
+        case SlotPhase.FAILED:
+            return f"place {place.name}: ended: {place.reason}"
+    return f"place {place.name}: has no node yet" + (f": {place.message}" if place.message else "")
+
+
+def amounts_text(amounts: Amounts) -> str:
+    """`2 cpu and 4Gi memory`."""
+    return " and ".join(f"{format_resource(name, amount)} {name}" for name, amount in amounts.items())
 
 
 def _pod_name(state: ClusterState, uid: Any) -> str:

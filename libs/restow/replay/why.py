@@ -14,7 +14,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import PodUid
 from restow.domain import defragmentation
 from restow.domain.defragmentation.explain import PLANNED
-from restow.domain.session.verdict import Choice, GangFit, Relief, Verdict, choice, explain
+from restow.domain.session.verdict import Choice, GangFit, PlacesFit, Relief, Verdict, choice, explain
 from restow.domain.state import ClusterState
 from restow.replay.at import Progress, ReplayError, check_whole, decode_record, fold_record, no_progress
 from restow.replay.chains import Link, chain
@@ -41,7 +41,7 @@ class Stays(msgspec.Struct, frozen=True):
 class Why(msgspec.Struct):
     """`chain` begins with the latest step and ends with what started it all. `verdict` is the state now, in sentences;
     `unfit` the full verdict on a waiting pod at sequence `decided_at`, `present` the one at the end of the log. `choice` is how
-    the node was chosen of a pod that was placed; `gang` and `reliefs` are a PodGroup's."""
+    the node was chosen of a pod that was placed; `gang` and `reliefs` are a PodGroup's, `places` a Reservation's that waits."""
 
     subject: Subject
     seq: int
@@ -55,6 +55,7 @@ class Why(msgspec.Struct):
     choice: Choice | None = None
     gang: GangFit | None = None
     reliefs: tuple[Relief, ...] = ()
+    places: PlacesFit | None = None
 
 
 def why(source: Source, text: str, progress: Progress = no_progress) -> Why:

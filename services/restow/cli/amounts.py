@@ -21,3 +21,32 @@ def of(used: dict[str, int], total: dict[str, int], resource: str) -> str:
     if not total.get(resource):
         return "-"
     return f"{amount(resource, used.get(resource, 0))}/{amount(resource, total[resource])}"
+
+
+def pairs(used: dict[str, int], total: dict[str, int]) -> str:
+    """`cpu 1/3, memory 1Gi/3Gi`, of all that there is of; `-` for nothing."""
+    return ", ".join(f"{title(name)} {of(used, total, name)}" for name in total if total[name]) or "-"
+
+
+def listed(amounts: dict[str, int]) -> str:
+    """`cpu 1, memory 1Gi`; `-` for nothing."""
+    return ", ".join(f"{title(name)} {amount(name, value)}" for name, value in amounts.items() if value) or "-"
+
+
+def title(resource: str) -> str:
+    """As people call it: `gpu` for `restow.dev/gpu-milli`."""
+    return "gpu" if resource == GPU_MILLI else resource.rpartition("/")[2]
+
+
+def span(milliseconds: int) -> str:
+    """A time in one unit, as kubectl shows ages: `90s`, `45m`, `3h`, `9d`."""
+    seconds = max(0, milliseconds) // 1000
+    for unit, size, limit in (("s", 1, 120), ("m", 60, 180 * 60), ("h", 3600, 48 * 3600)):
+        if seconds < limit:
+            return f"{seconds // size}{unit}"
+    return f"{seconds // 86400}d"
+
+
+def when(at: int, now: int) -> str:
+    """`in 3h`, `5m ago`."""
+    return f"in {span(at - now)}" if at > now else f"{span(now - at)} ago"

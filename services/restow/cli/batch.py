@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from restow.cli.amounts import amount
+from restow.contracts.ids import Millis
 from restow.domain.accounts import DEFAULT_QUEUE, Amounts
 from restow.domain.resources import GPU_MILLI
 from restow.domain.session import podgroup_status, queue_status
@@ -84,11 +85,11 @@ def _named(state: ClusterState, amounts: Amounts) -> dict[str, int]:
     return {name: amounts[column] for name, column in state.table.columns.items() if amounts.get(column)}
 
 
-def podgroup_row(g: dict[str, Any]) -> tuple:
+def podgroup_row(g: dict[str, Any], now: Millis) -> tuple:
     return (g["namespace"], g["name"], g["phase"], g["minMember"], g["ready"], g["waiting"], g["queue"], g["reason"] or "-")
 
 
-def queue_row(q: dict[str, Any]) -> tuple:
+def queue_row(q: dict[str, Any], now: Millis) -> tuple:
     groups = ", ".join(f"{count} {phase}" for phase, count in q["podGroups"].items())
     state = ("Invalid" if q["invalid"] else q["state"]) if q["exists"] else "Missing" if q["name"] != DEFAULT_QUEUE else "Open"
     return (q["name"], state, groups or "-", *(_three(q, resource) for resource in ("cpu", "memory", GPU_MILLI)))

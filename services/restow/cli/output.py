@@ -56,12 +56,14 @@ def table(
     right: Sequence[str] = (),
     flexible: Sequence[str] = (),
     wrap: Sequence[str] = (),
+    whole: bool = False,
 ) -> None:
-    """Print rows under `columns`, as wide as they need and no wider than the terminal: `flexible` columns (or the last one)
-    give way; those of them in `wrap` go on in further lines, the others are cut."""
+    """Print rows under `columns`, as wide as they need and, if not `whole`, no wider than the terminal: `flexible` columns
+    (or the last one) give way; those of them in `wrap` go on in further lines, the others are cut."""
     cells = [[str(cell) for cell in row] for row in rows]
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
-    _narrow(widths, [columns.index(name) for name in flexible] or [len(columns) - 1])
+    if not whole:
+        _narrow(widths, [columns.index(name) for name in flexible] or [len(columns) - 1])
     click.echo(heading(_line(columns, columns, widths, right)))
     for row in cells:
         for line in _lines(columns, row, widths, wrap):

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from restow.cli.output import Progress, emit, number, output_option, table
+from restow.cli.output import Progress, emit, number, table
 from restow.cli.where import Where, log_options
 
 if TYPE_CHECKING:
     from restow.domain.state import ClusterState
 
 KINDS = ("nodes", "pods", "podgroups", "queues", "reservations", "migrations")
-_ALIASES = {"no": "nodes", "po": "pods", "pg": "podgroups", "q": "queues", "rsv": "reservations", "mig": "migrations"}
-namespace_option = click.option("-n", "--namespace", metavar="NS", help="Only this namespace.")
+_ALIASES = {"no": "nodes", "po": "pods", "pg": "podgroups", "q": "queues", "rsv": "reservations", "resv": "reservations", "mig": "migrations"}
+
+
+def view_options(command: Callable) -> Callable:
+    """The options that say what of a kind is shown, and how."""
+
+    @functools.wraps(command)
+    def wrapped(namespace: str | None, everywhere: bool, **rest: Any) -> Any:
+        if namespace is not None and everywhere:
+            raise click.UsageError("-n names one namespace, -A means all; say one of them")
+        return command(namespace=namespace, **rest)
+
+    for option in (
+        click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All namespaces, as without -n."),
+        click.option("-n", "--namespace", metavar="NS", help="Only this namespace."),
+    ):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+view_output_option = click.option(
+    "-o", "--output", type=click.Choice(["table", "wide", "json"]), default="table", show_default=True, help="Form of the output."
+)
 
 
 class Kind(click.Choice):
@@ -30,9 +53,9 @@ class Kind(click.Choice):
 
 @click.command()
 @click.argument("what", type=Kind(KINDS), metavar="|".join(KINDS))
-@namespace_option
+@view_options
 @log_options
-@output_option
+@view_output_option
 def get(what: str, namespace: str | None, where: Where, output: str) -> None:
     """List what there is now, as the log has it.
 
@@ -40,6 +63,7 @@ def get(what: str, namespace: str | None, where: Where, output: str) -> None:
     Examples:
       restow get nodes
       restow get pods -n shop -o json
+      restow get reservations -o wide     with owners, door and why
     """
     _show(where, "now", what, namespace, output)
 
@@ -47,9 +71,9 @@ def get(what: str, namespace: str | None, where: Where, output: str) -> None:
 @click.command()
 @click.argument("what", type=Kind(("summary", *KINDS)), default="summary", metavar=f"[summary|{'|'.join(KINDS)}]")
 @click.option("--at", "at", default="now", show_default=True, metavar="POINT", help="Sequence, time, now, or -5m.")
-@namespace_option
+@view_options
 @log_options
-@output_option
+@view_output_option
 def state(what: str, at: str, namespace: str | None, where: Where, output: str) -> None:
     """The cluster at any point of its log.
 
@@ -66,7 +90,7 @@ def state(what: str, at: str, namespace: str | None, where: Where, output: str) 
 
 
 def _show(where: Where, at: str, what: str, namespace: str | None, output: str) -> None:
-    from restow.cli.views import COLUMNS, VIEWS
+    from restow.cli.views import COLUMNS, OPTIONAL, VIEWS, WIDE
     from restow.replay.at import state_at
     from restow.replay.times import parse_point
 
@@ -74,16 +98,20 @@ def _show(where: Where, at: str, what: str, namespace: str | None, output: str) 
         point = parse_point(at, where.now(source) if at.strip().startswith("-") else 0)  # type: ignore[arg-type]
         folded = state_at(source, seq=point.seq, time=point.time, progress=progress)
     values = VIEWS[what](folded, namespace)
+    now = where.present(folded.time) if at == "now" else folded.time
     if output == "json":
         emit(values if what == "summary" else {"sequence": folded.seq, "time": _time(folded), "items": values})
     elif what == "summary":
         _summary(values)
     else:
-        titles, row, right, flexible = COLUMNS[what]
+        titles, row, right, flexible = (WIDE if output == "wide" and what in WIDE else COLUMNS)[what]
         if not values:
             click.echo(f"no {what}" + (f" in namespace {namespace}" if namespace else "") + f" at sequence {folded.seq}")
             return
-        table(titles, [row(value) for value in values], right=right, flexible=flexible)
+        rows = [row(value, now) for value in values]
+        kept = [i for i, name in enumerate(titles) if name not in OPTIONAL.get(what, ()) or any(r[i] != "-" for r in rows)]
+        titles, rows = tuple(titles[i] for i in kept), [tuple(r[i] for i in kept) for r in rows]
+        table(titles, rows, right=right, flexible=[name for name in flexible if name in titles], whole=output == "wide")
 
 
 def _time(folded: ClusterState) -> str:

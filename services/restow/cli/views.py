@@ -8,9 +8,10 @@ from typing import Any
 
 from restow.cli.amounts import amount, of
 from restow.cli.batch import podgroup_row, podgroups, queue_row, queues
+from restow.cli.holds import reservation_row, reservations, wide_row
+from restow.contracts.ids import Millis
 from restow.contracts.times import rfc3339
 from restow.contracts.values import DeviceShare
-from restow.domain.records import SlotPhase
 from restow.domain.resources import GPU_MILLI
 from restow.domain.session import podgroup_status
 from restow.domain.session.waits import told
@@ -90,44 +91,6 @@ def pods(state: ClusterState, namespace: str | None = None) -> Rows:
                 "reason": live.reason,
                 "migration": state.victims.get(uid) or state.successors.get(uid) or "",
                 "ours": state.ours(pod),
-            }
-        )
-    return found
-
-
-def reservations(state: ClusterState, namespace: str | None = None) -> Rows:
-    """By namespace and name."""
-    found = []
-    for uid, record in sorted(state.reservations.items(), key=lambda i: (i[1].fact.namespace, i[1].fact.name, i[0])):
-        fact, phase, slots = record.fact, state.phases.get(uid), state.slots.get(uid, {})
-        if namespace is not None and fact.namespace != namespace:
-            continue
-        found.append(
-            {
-                "namespace": fact.namespace,
-                "name": fact.name,
-                "uid": uid,
-                "door": fact.door,
-                "phase": phase.phase if phase else "",
-                "reason": phase.reason if phase else "",
-                "message": phase.message if phase else "",
-                "since": rfc3339(phase.since) if phase else "",
-                "expires": rfc3339(record.expires),
-                "minAvailable": record.min_available,
-                "migration": fact.migration,
-                "deleting": bool(fact.deleting),
-                "places": [
-                    {
-                        "name": name,
-                        "phase": slot.phase,
-                        "node": slot.node,
-                        "devices": _shares(slot.devices),
-                        "pod": slot.pod,
-                        "reason": slot.reason,
-                        "reasons": slot.reasons,
-                    }
-                    for name, slot in sorted(slots.items())
-                ],
             }
         )
     return found
@@ -254,7 +217,7 @@ VIEWS: dict[str, Callable[[ClusterState, str | None], Any]] = {
 # -- as tables -------------------------------------------------------------------------------------------------------
 
 
-def _node_row(n: dict[str, Any]) -> tuple:
+def _node_row(n: dict[str, Any], now: Millis) -> tuple:
     status = ("Ready" if n["ready"] else "NotReady") + (",Cordoned" if n["unschedulable"] else "")
     free = sum(share == 1000 for share in n["deviceFree"])
     total = n["allocatable"]
@@ -262,7 +225,7 @@ def _node_row(n: dict[str, Any]) -> tuple:
     return (n["name"], status, n["pods"], n["holds"], of(n["used"], total, "cpu"), of(n["used"], total, "memory"), gpu, idle)
 
 
-def _pod_row(p: dict[str, Any]) -> tuple:
+def _pod_row(p: dict[str, Any], now: Millis) -> tuple:
     requests = p["requests"]
     devices = devices_text(tuple(DeviceShare(d["index"], d["milli"]) for d in p["devices"])).removeprefix("gpu ")
     gpu = amount(GPU_MILLI, requests[GPU_MILLI]) if requests.get(GPU_MILLI) else "-"
@@ -271,19 +234,13 @@ def _pod_row(p: dict[str, Any]) -> tuple:
     return (p["namespace"], p["name"], status, p["node"] or "-", cpu, memory, gpu, devices or "-")
 
 
-def _reservation_row(r: dict[str, Any]) -> tuple:
-    phases = Counter(place["phase"] for place in r["places"])
-    places = f"{phases[SlotPhase.HELD]}/{phases[SlotPhase.USED]}/{len(r['places'])}"
-    on = ",".join(sorted({p["node"] for p in r["places"] if p["phase"] in (SlotPhase.HELD, SlotPhase.USED)}))
-    phase = r["phase"] + (f" ({r['reason']})" if r["reason"] and r["phase"] in ("Failed", "Pending", "Waiting") else "")
-    return (r["namespace"], r["name"], phase, places, on or "-", r["migration"] or "-", r["expires"][:19] or "never")
-
-
-def _migration_row(m: dict[str, Any]) -> tuple:
+def _migration_row(m: dict[str, Any], now: Millis) -> tuple:
     return (m["id"], m["step"], f"{m['namespace']}/{m['name']}", m["source"], m["target"], m["since"][:19], m["reason"] or "-")
 
 
-COLUMNS: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], tuple], tuple[str, ...], tuple[str, ...]]] = {
+Columns = tuple[tuple[str, ...], Callable[[dict[str, Any], Millis], tuple], tuple[str, ...], tuple[str, ...]]
+
+COLUMNS: dict[str, Columns] = {
     "nodes": (
         ("NAME", "STATUS", "PODS", "HOLDS", "CPU", "MEMORY", "GPU", "GPUS FREE"),
         _node_row,
@@ -309,10 +266,10 @@ COLUMNS: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], tuple], tup
         ("NAME", "PODGROUPS"),
     ),
     "reservations": (
-        ("NAMESPACE", "NAME", "PHASE", "HELD/USED/ALL", "NODES", "MIGRATION", "EXPIRES"),
-        _reservation_row,
-        ("HELD/USED/ALL",),
-        ("NAME", "NODES", "PHASE", "NAMESPACE"),
+        ("NAME", "PHASE", "HELD/USED/ALL", "NODES", "CPU", "MEMORY", "GPU", "ENDS", "AGE", "REASON"),
+        reservation_row,
+        ("HELD/USED/ALL", "CPU", "MEMORY", "GPU"),
+        ("NODES", "REASON"),
     ),
     "migrations": (
         ("ID", "STEP", "POD", "SOURCE", "TARGET", "SINCE", "REASON"),
@@ -321,4 +278,20 @@ COLUMNS: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], tuple], tup
         ("POD", "SOURCE", "TARGET", "REASON"),
     ),
 }
-"""View → titles, a row of a value, columns to the right, columns that give way."""
+"""View → titles, a row of a value as of a time, columns to the right, columns that give way."""
+
+WIDE: dict[str, Columns] = {
+    "reservations": (
+        (
+            "NAME", "DOOR", "PHASE", "HELD/USED/ALL", "NODES", "CPU", "MEMORY", "GPU", "ENDS", "AGE", "OWNERS", "MIGRATION",
+            "REASON", "MESSAGE",
+        ),
+        wide_row,
+        ("HELD/USED/ALL", "CPU", "MEMORY", "GPU"),
+        (),
+    ),
+}  # fmt: skip
+"""Views that have more to show with -o wide; nothing of that is cut."""
+
+OPTIONAL = {"reservations": ("GPU", "MIGRATION", "REASON")}
+"""Columns that are left out where no row has anything there."""

@@ -113,6 +113,14 @@ class Where:
         logging.getLogger("nats").setLevel(logging.CRITICAL)
         return open_broker(server.split(","), self.cluster, archive=self.archive, wait=CONNECT)
 
+    def present(self, last: Millis) -> Millis:
+        """What ages count from: this moment, or for a file its `last` commit's time."""
+        import time
+
+        from restow.contracts.ids import Millis
+
+        return last if self.log else Millis(max(last, int(time.time() * 1000)))
+
     def now(self, source: Source) -> Millis:
         """What `-5m` counts from: this moment, or for a file its last commit's time."""
         import time

@@ -1,0 +1,187 @@
+"""`restow describe`: a Reservation in full."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import click
+
+from restow.cli.output import Progress, colored, emit, faint, heading, output_option, table, width
+from restow.cli.where import Where, log_options
+
+if TYPE_CHECKING:
+    from restow.contracts.ids import Millis
+    from restow.replay.describe import Described
+    from restow.replay.holds import Place
+
+MOST = 40
+"""Places in the table; of more only those that say more than that they are held."""
+_LABEL = 11
+_PLACES = ("NAME", "PHASE", "NODE", "ALLOCATED", "DEVICES", "WHAT")
+_FLEXIBLE = ("NODE", "ALLOCATED", "WHAT")
+_COLORS = {"Available": "green", "Succeeded": "green", "Failed": "red", "Pending": "yellow", "Waiting": "yellow"}
+_DOORS = {"volcano": "batch.volcano.sh", "koordinator": "scheduling.koordinator.sh"}
+
+
+@click.command()
+@click.argument("what", nargs=-1, required=True, metavar="[reservation/][NAMESPACE/]NAME")
+@log_options
+@output_option
+def describe(what: tuple[str, ...], where: Where, output: str) -> None:
+    """A Reservation in full: where it is held, who may use it, who does, what is left, when it ends and why then, and for one
+    that waits the rules that remove nodes and the single changes that would be enough. Decided again from the log, not
+    remembered.
+
+    \b
+    Examples:
+      restow describe reservation/shop/like-web-mta5v
+      restow describe like-web-mta5v          where no other namespace has one of that name
+      restow describe reservation/gpu-hold    one of Koordinator's has no namespace
+    """
+    import msgspec
+
+    from restow.replay.describe import described
+
+    with where.source() as source, Progress("reading the log") as progress:
+        answer = described(source, "/".join(what), progress)
+        now = where.present(answer.time)
+    if output == "json":
+        emit(msgspec.to_builtins(answer))
+    else:
+        _show(answer, now)
+
+
+def _show(d: Described, now: Millis) -> None:
+    subject = d.subject
+    click.echo(f"{heading(subject.label)}{faint(f'  {subject.id}')}")
+    why = f" ({d.reason})" if d.reason and d.phase in ("Pending", "Waiting", "Failed") else ""
+    since = f" since {_moment(d.since, now)}" if d.since else ""
+    _wrapped(f"{colored(d.phase, _COLORS.get(d.phase, 'white'))}{why}{since}" + (f": {d.message}" if d.message else ""), "  ")
+    if not d.door:
+        _latest(d)
+        return
+    click.echo()
+    for label, text in _facts(d, now):
+        _wrapped(text, f"  {label:<{_LABEL}}")
+    if d.waits:
+        click.echo(f"\n{heading('WAITS')}, decided again at sequence {d.seq}")
+        for line in d.waits:
+            _wrapped(line, "  ")
+    _places(d)
+    for place in d.places:
+        _missing(place)
+    if d.drawn:
+        from restow.cli.amounts import listed
+
+        click.echo(f"\n{heading('USED BY')}")
+        rows = [(p.pod, p.place, p.node, listed(p.amounts), _concrete(p.devices, p.cores), "" if p.bound else "not bound yet") for p in d.drawn]
+        table(("POD", "PLACE", "NODE", "TAKEN OF IT", "DEVICES", ""), rows, flexible=("POD", "NODE", "TAKEN OF IT"))
+    _latest(d)
+
+
+def _facts(d: Described, now: Millis) -> list[tuple[str, str]]:
+    from restow.cli.amounts import listed, pairs
+
+    behind = "" if d.accepted in (0, d.generation) else f"; generation {d.accepted} is in force"
+    found = [("door", f"{_DOORS.get(d.door, d.door)}, created {_moment(d.created, now)}, generation {d.generation}{behind}")]
+    if d.deleting:
+        found.append(("deleting", f"since {_moment(d.deleting, now)}"))
+    if d.migration:
+        found.append(("migration", f"holds for {d.migration}: restow why migration/{d.migration}"))
+    ends = "never" if not d.ends else f"{'ended' if d.expired else 'ends'} {_moment(d.ends, now)}"
+    found.append(("end", ends + (f", {d.because}" if d.because else "")))
+    found.append(("for", " or ".join(d.owners) or "nobody"))
+    found.append(("how", "; ".join(d.policy)))
+    if d.queue:
+        found.append(("queue", d.queue))
+    if d.allocatable:
+        found.append(("allocated", f"{pairs(d.allocated, d.allocatable)}"))
+        found.append(("left", listed(d.left) if any(d.left.values()) else "nothing"))
+    if d.unknown:
+        found.append(("unknown", f"fields without a meaning: {', '.join(d.unknown)}"))
+    return found
+
+
+def _places(d: Described) -> None:
+    phases = {phase: sum(place.phase == phase for place in d.places) for phase in dict.fromkeys(p.phase for p in d.places)}
+    counts = ", ".join(f"{count} {phase}" for phase, count in phases.items())
+    needed = f"; {d.min_available} needed" if d.min_available not in (0, len(d.places)) else ""
+    click.echo(f"\n{heading('PLACES')}, {len(d.places)}: {counts or 'none'}{needed}")
+    shown = d.places if len(d.places) <= MOST else [p for p in d.places if p.phase != "Available" or p.drawn][:MOST]
+    rows = [_row(place) for place in shown]
+    # Columns that say nothing of any place are left out.
+    kept = [i for i in range(len(_PLACES)) if i < 4 or any(row[i] for row in rows)]
+    if rows:
+        columns = [_PLACES[i] for i in kept]
+        table(columns, [[row[i] for i in kept] for row in rows], flexible=[c for c in columns if c in _FLEXIBLE], wrap=("WHAT",))
+    if len(shown) < len(d.places):
+        on = ", ".join(dict.fromkeys(p.node for p in d.places if p.node))
+        _wrapped(f"and {len(d.places) - len(shown)} more; nodes: {on}", "")
+
+
+def _row(place: Place) -> tuple[str, ...]:
+    from restow.cli.amounts import listed, pairs
+
+    on_node = place.phase in ("Available", "Waiting", "Succeeded")
+    what = {
+        "Available": "",
+        "Waiting": f"waits for {listed(place.missing)}" + (f" ({place.reason})" if place.reason else ""),
+        "Succeeded": f"used by {place.pod}",
+        "Failed": place.reason,
+    }.get(place.phase, place.message)
+    amounts = pairs(place.drawn, place.total) if on_node else listed(place.total)
+    return place.name, place.phase, place.node or "-", amounts, _concrete(place.devices, place.cores), what
+
+
+def _missing(place: Place) -> None:
+    """What a place that waits has not got, and who has it."""
+    from restow.cli.amounts import listed
+
+    if not place.missing:
+        return
+    click.echo(f"\n{heading('ROOM')} that {place.name} waits for on {place.node}: {listed(place.missing)}")
+    if place.users:
+        rows = [(user.who, listed(user.amounts)) for user in place.users]
+        table(("IN USE BY", "AMOUNTS"), rows, flexible=("IN USE BY",))
+    else:
+        click.echo("  nobody has it: the node cannot have so much any more")
+
+
+def _latest(d: Described) -> None:
+    if not d.transitions:
+        return
+    from restow.contracts.times import rfc3339
+
+    click.echo(f"\n{heading('LATEST')}, as of sequence {d.seq}; all of it: restow why {_named(d)}")
+    days = {rfc3339(entry.time)[:10] for entry in d.transitions}
+    short = slice(11, 19) if len(days) == 1 else slice(5, 19)
+    rows = [
+        (t.seq, rfc3339(t.time)[short].replace("T", " "), t.text, t.by + (f" ← {t.cause}" if t.cause else "")) for t in d.transitions
+    ]
+    table(("SEQ", "TIME", "WHAT", "BY ← CAUSE"), rows, right=("SEQ",), flexible=("WHAT", "BY ← CAUSE"), wrap=("WHAT", "BY ← CAUSE"))
+
+
+def _named(d: Described) -> str:
+    return "/".join(part for part in ("reservation", d.subject.namespace, d.subject.name) if part)
+
+
+def _concrete(devices: tuple, cores: tuple[int, ...]) -> str:
+    """`gpu 0,1; CPUs 0-3`."""
+    from restow.replay.sentences import cores_text, devices_text
+
+    return "; ".join(part for part in (devices_text(devices), f"CPUs {cores_text(cores)}" if cores else "") if part)
+
+
+def _moment(at: Millis, now: Millis) -> str:
+    """`2026-11-20T15:13:43Z (2m ago)`."""
+    from restow.cli.amounts import when
+    from restow.contracts.times import seconds
+
+    return f"{seconds(at)} ({when(at, now)})"
+
+
+def _wrapped(text: str, prefix: str) -> None:
+    indent = " " * (len(prefix) if prefix.strip() else len(prefix) + 2)
+    for line in textwrap.wrap(text, width(), initial_indent=prefix, subsequent_indent=indent, break_on_hyphens=False):
+        click.echo(line)

@@ -1,0 +1,112 @@
+"""Reservations as `restow get` shows them: values with stable keys, and their rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from restow.cli.amounts import of, span, when
+from restow.contracts.ids import Millis, ReservationUid, SlotName
+from restow.contracts.times import millis, rfc3339
+from restow.domain.records import SlotPhase
+from restow.domain.resources import GPU_MILLI
+from restow.domain.state import ClusterState
+from restow.replay import holds
+
+
+def reservations(state: ClusterState, namespace: str | None = None) -> list[dict[str, Any]]:
+    """By namespace and name. Amounts in canonical units: `allocatable` is held or used, `allocated` what owners use of it."""
+    found = []
+    for uid, record in sorted(state.reservations.items(), key=lambda i: (i[1].fact.namespace, i[1].fact.name, i[0])):
+        fact, phase = record.fact, state.phases.get(uid)
+        if namespace is not None and fact.namespace != namespace:
+            continue
+        places = holds.places(state, uid)
+        allocatable, allocated = holds.amounts(places)
+        found.append(
+            {
+                "namespace": fact.namespace,
+                "name": fact.name,
+                "uid": uid,
+                "door": fact.door,
+                "phase": phase.phase if phase else "",
+                "reason": phase.reason if phase else "",
+                "message": phase.message if phase else "",
+                "since": rfc3339(phase.since) if phase else "",
+                "created": rfc3339(fact.created),
+                "expires": rfc3339(record.expires),
+                "minAvailable": record.min_available,
+                "owners": holds.owners(record.spec or fact.spec),
+                "allocatable": allocatable,
+                "allocated": allocated,
+                "migration": fact.migration,
+                "deleting": bool(fact.deleting),
+                "places": [_place(state, uid, place) for place in places],
+            }
+        )
+    return found
+
+
+def _place(state: ClusterState, uid: ReservationUid, place: holds.Place) -> dict[str, Any]:
+    slot = state.slots[uid][SlotName(place.name)]
+    return {
+        "name": place.name,
+        "phase": place.phase,
+        "node": place.node,
+        "devices": [{"index": d.index, "milli": d.milli} for d in place.devices],
+        "cores": list(place.cores),
+        "held": place.held,
+        "drawn": place.drawn,
+        "missing": place.missing,
+        "pod": slot.pod,
+        "pods": list(state.drawers.get((uid, SlotName(place.name)), ())),
+        "reason": place.reason,
+        "reasons": slot.reasons,
+    }
+
+
+def reservation_row(r: dict[str, Any], now: Millis) -> tuple:
+    nodes = _nodes_of(r)
+    on = nodes[0] + (f" +{len(nodes) - 1}" if len(nodes) > 1 else "") if nodes else "-"
+    return (_full_name(r), r["phase"], _counts(r), on, *_used(r), _ends(r, now), _age(r, now), _reason(r))
+
+
+def wide_row(r: dict[str, Any], now: Millis) -> tuple:
+    on = ",".join(_nodes_of(r)) or "-"
+    owners, ends = " or ".join(r["owners"]) or "-", (_ends(r, now), _age(r, now))
+    return (_full_name(r), r["door"], r["phase"], _counts(r), on, *_used(r), *ends, owners, r["migration"] or "-", _reason(r), r["message"] or "-")
+
+
+def _counts(r: dict[str, Any]) -> str:
+    phases = Counter(place["phase"] for place in r["places"])
+    return f"{phases[SlotPhase.HELD]}/{phases[SlotPhase.USED]}/{len(r['places'])}"
+
+
+def _used(r: dict[str, Any]) -> list[str]:
+    return [of(r["allocated"], r["allocatable"], name) for name in ("cpu", "memory", GPU_MILLI)]
+
+
+def _reason(r: dict[str, Any]) -> str:
+    return r["reason"] if r["reason"] and r["phase"] in ("Failed", "Pending", "Waiting") else "-"
+
+
+def _full_name(r: dict[str, Any]) -> str:
+    return f"{r['namespace']}/{r['name']}" if r["namespace"] else r["name"]
+
+
+def _nodes_of(r: dict[str, Any]) -> list[str]:
+    return sorted({p["node"] for p in r["places"] if p["node"] and p["phase"] != SlotPhase.FAILED})
+
+
+def _ends(r: dict[str, Any], now: Millis) -> str:
+    """Of one that has ended otherwise its time says nothing any more."""
+    if r["phase"] == "Succeeded" or (r["phase"] == "Failed" and r["reason"] != "Expired"):
+        return "-"
+    if not r["expires"]:
+        return "never"
+    at = millis(r["expires"])
+    return when(at, now) if at > now and r["reason"] != "Expired" else f"expired {when(min(at, now), now)}"
+
+
+def _age(r: dict[str, Any], now: Millis) -> str:
+    return span(now - millis(r["created"])) if r["created"] else "-"
