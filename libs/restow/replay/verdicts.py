@@ -193,9 +193,12 @@ def _reservation_verdict(state: ClusterState, story: Story, answer: Any) -> None
         say("not reviewed yet")
     if record.expires and not record.expired:
         say(f"expires {rfc3339(record.expires)}")
-    for place in places(state, uid):  # type: ignore[arg-type]
-        say(place_line(place))
-    if any(slot.phase is SlotPhase.PENDING for slot in state.slots[uid].values()):  # type: ignore[index]
+    found = places(state, uid)  # type: ignore[arg-type]
+    for place in found:
+        if place.phase != SlotPhase.PENDING:
+            say(place_line(place))
+    if pending := sum(place.phase == SlotPhase.PENDING for place in found):
+        say(f"{counted(pending, 'place')} of {len(found)} {'has' if pending == 1 else 'have'} no node yet")
         answer.places = explain_places(state, uid)  # type: ignore[arg-type]
         if answer.places is not None:
             answer.verdict += places_lines(answer.places)
@@ -216,7 +219,7 @@ def place_line(place: Place) -> str:
             return f"place {place.name}: used by {place.pod} {where}"
         case SlotPhase.FAILED:
             return f"place {place.name}: ended: {place.reason}"
-    return f"place {place.name}: has no node yet" + (f": {place.message}" if place.message else "")
+    return f"place {place.name}: has no node yet"
 
 
 def amounts_text(amounts: Amounts) -> str:

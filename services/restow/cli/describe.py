@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -19,7 +20,6 @@ MOST = 40
 """Places in the table; of more only those that say more than that they are held."""
 _LABEL = 11
 _PLACES = ("NAME", "PHASE", "NODE", "ALLOCATED", "DEVICES", "WHAT")
-_FLEXIBLE = ("NODE", "ALLOCATED", "WHAT")
 _COLORS = {"Available": "green", "Succeeded": "green", "Failed": "red", "Pending": "yellow", "Waiting": "yellow"}
 _DOORS = {"volcano": "batch.volcano.sh", "koordinator": "scheduling.koordinator.sh"}
 
@@ -57,7 +57,7 @@ def _show(d: Described, now: Millis) -> None:
     click.echo(f"{heading(subject.label)}{faint(f'  {subject.id}')}")
     why = f" ({d.reason})" if d.reason and d.phase in ("Pending", "Waiting", "Failed") else ""
     since = f" since {_moment(d.since, now)}" if d.since else ""
-    _wrapped(f"{colored(d.phase, _COLORS.get(d.phase, 'white'))}{why}{since}" + (f": {d.message}" if d.message else ""), "  ")
+    _wrapped(f"{d.phase}{why}{since}" + (f": {d.message}" if d.message else ""), "  ", (d.phase, _COLORS.get(d.phase, "white")))
     if not d.door:
         _latest(d)
         return
@@ -76,7 +76,7 @@ def _show(d: Described, now: Millis) -> None:
 
         click.echo(f"\n{heading('USED BY')}")
         rows = [(p.pod, p.place, p.node, listed(p.amounts), _concrete(p.devices, p.cores), "" if p.bound else "not bound yet") for p in d.drawn]
-        table(("POD", "PLACE", "NODE", "TAKEN OF IT", "DEVICES", ""), rows, flexible=("POD", "NODE", "TAKEN OF IT"))
+        _table(("POD", "PLACE", "NODE", "TAKEN OF IT", "DEVICES", "STATE"), rows, ("POD", "NODE", "TAKEN OF IT"))
     _latest(d)
 
 
@@ -91,7 +91,7 @@ def _facts(d: Described, now: Millis) -> list[tuple[str, str]]:
         found.append(("migration", f"holds for {d.migration}: restow why migration/{d.migration}"))
     ends = "never" if not d.ends else f"{'ended' if d.expired else 'ends'} {_moment(d.ends, now)}"
     found.append(("end", ends + (f", {d.because}" if d.because else "")))
-    found.append(("for", " or ".join(d.owners) or "nobody"))
+    found += [("or" if i else "for", owner) for i, owner in enumerate(d.owners)] or [("for", "nobody")]
     found.append(("how", "; ".join(d.policy)))
     if d.queue:
         found.append(("queue", d.queue))
@@ -110,14 +110,18 @@ def _places(d: Described) -> None:
     click.echo(f"\n{heading('PLACES')}, {len(d.places)}: {counts or 'none'}{needed}")
     shown = d.places if len(d.places) <= MOST else [p for p in d.places if p.phase != "Available" or p.drawn][:MOST]
     rows = [_row(place) for place in shown]
-    # Columns that say nothing of any place are left out.
-    kept = [i for i in range(len(_PLACES)) if i < 4 or any(row[i] for row in rows)]
     if rows:
-        columns = [_PLACES[i] for i in kept]
-        table(columns, [[row[i] for i in kept] for row in rows], flexible=[c for c in columns if c in _FLEXIBLE], wrap=("WHAT",))
+        _table(_PLACES, rows, ("NODE", "ALLOCATED", "WHAT"))
     if len(shown) < len(d.places):
         on = ", ".join(dict.fromkeys(p.node for p in d.places if p.node))
         _wrapped(f"and {len(d.places) - len(shown)} more; nodes: {on}", "")
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], flexible: Sequence[str]) -> None:
+    """Columns that say nothing of anything are left out."""
+    kept = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    names = [columns[i] for i in kept]
+    table(names, [[row[i] for i in kept] for row in rows], flexible=[name for name in flexible if name in names], wrap=("WHAT",))
 
 
 def _row(place: Place) -> tuple[str, ...]:
@@ -181,7 +185,10 @@ def _moment(at: Millis, now: Millis) -> str:
     return f"{seconds(at)} ({when(at, now)})"
 
 
-def _wrapped(text: str, prefix: str) -> None:
+def _wrapped(text: str, prefix: str, color: tuple[str, str] | None = None) -> None:
+    """`color`: the text's first word, and how it is shown; said afterwards, so that lines are as wide as they look."""
     indent = " " * (len(prefix) if prefix.strip() else len(prefix) + 2)
     for line in textwrap.wrap(text, width(), initial_indent=prefix, subsequent_indent=indent, break_on_hyphens=False):
+        if color is not None:
+            line, color = line.replace(color[0], colored(*color), 1), None
         click.echo(line)
