@@ -1,11 +1,15 @@
 """CPUs of its own for a pod: which nodes can give them, and which they are."""
 
+import functools
+
 import numpy as np
 import pytest
-from domain.build import given, node, pod, shape, then
+from domain.build import NOW, given, node, owner, pod, reservation, run, shape, then
 
+from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import CoreRequest, Cpu
+from restow.domain import session
 from restow.domain.cores import FULL, SPREAD, Cores, EmptyCores, Topology, choose
 from restow.domain.cores.choose import Wish
 from restow.domain.cores.index import CONFLICT, NO_TOPOLOGY, NOT_ALIGNED, NOT_WHOLE, TOO_FEW
@@ -273,3 +277,23 @@ def test_the_index_follows_nodes_that_come_and_go():
     assert gets(state) == (0, 8)
     then(state, node("n1", cpu=16_000, labels={"a": "b"}), e.NumaGone("n1"))
     assert fails(state) == {NO_TOPOLOGY: ["n1"]}
+
+
+# -- in the log --------------------------------------------------------------------------------------------------------
+
+
+def test_cpus_that_an_owner_left_and_others_got_are_not_the_holds_again():
+    """Allocated once: what its owner does not take is the node's. Where that was never bound the hold is placed anew."""
+    once = reservation("r", ("t", 1, "s"), owners=(owner(app="a"),), match_policy="Owner")
+    few = machine(zones=1, cores=4)
+    state = given([*numbered("n0", few), *numbered("n1", few), wants(6), wants(2, id="two"), once, e.ReservationAccepted("r", 1, 1)])
+    decide = functools.partial(run, state, session.decider, c.Schedule(NOW))
+    assert [(held.node, held.cores) for held in decide()] == [("n0", (0, 1, 2, 4, 5, 6))]
+    then(state, pod("p", "two", labels={"app": "a"}))
+    assert [handed.cores for handed in decide()] == [(0, 4)]
+    then(state, pod("q", "two", pinned_node="n0"))
+    assert [placed.cores for placed in decide()] == [(1, 5)]
+    then(state, e.PodGone("p"))
+    assert decide() == [e.HoldReleased("r", "t-0", "Unavailable")]
+    assert [(held.node, held.cores) for held in decide()] == [("n1", (0, 1, 2, 4, 5, 6))]
+    assert state.void == {}

@@ -138,6 +138,8 @@ def test_what_is_chosen_is_free_as_much_as_asked_for_and_of_the_preferred_as_muc
     topology = Topology(MACHINES[name])
     free &= set(topology.cpus)
     preferred &= free
+    # Somebody who wants to be alone is in whole cores, or zones.
+    blocked = {cpu for cpu in topology.cpus if not blocked.isdisjoint(topology.siblings[topology.core[cpu]])}
     if required and policy == FULL:
         count += -count % topology.per_core
     got = choose(topology, free, Wish(count, policy, required, blocked, emptiest), preferred)
