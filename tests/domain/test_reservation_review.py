@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import pytest
+from domain.build import NOW, given, node, owner, reservation, run, shape, then
 from msgspec.structs import replace
-from tests.domain.build import NOW, given, node, owner, reservation, run, shape, then
 
 from restow.contracts import commands as c
 from restow.contracts import events as e

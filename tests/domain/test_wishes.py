@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.domain import build as b
+from domain import build as b
 
 from restow.contracts import values as v
 from restow.domain.reservation import wishes as w

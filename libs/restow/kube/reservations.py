@@ -176,7 +176,7 @@ def _owner(owner: wire.OwnerRule, path: str) -> v.OwnerRule:
     )
 
 
-def _reference(reference: wire.ObjectReference | None) -> v.ObjectRef | None:
+def _reference(reference: wire.Reference | None) -> v.ObjectRef | None:
     if reference is None:
         return None
     return v.ObjectRef(reference.kind, reference.namespace, reference.name, reference.uid, reference.api_version)

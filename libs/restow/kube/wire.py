@@ -277,7 +277,7 @@ class Task(Wire):
     reservation_node_names: list[str] | None = None
 
 
-class ObjectReference(Wire):
+class Reference(Wire):
     kind: str = ""
     namespace: str = ""
     name: str = ""
@@ -285,10 +285,30 @@ class ObjectReference(Wire):
     api_version: str = ""
 
 
+class ObjectReference(Reference):
+    """The last two are checked and not used."""
+
+    field_path: str = ""
+    resource_version: str = ""
+
+
+class ControllerReference(Reference):
+    """The last two are checked and not used: who controls a pod is its controller."""
+
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
 class OwnerRule(Wire):
     object: ObjectReference | None = None
-    controller: ObjectReference | None = None
+    controller: ControllerReference | None = None
     label_selector: LabelSelector | None = None
+
+
+class ReservationTaint(Taint):
+    """`time_added` is checked and not used: nobody is evicted from a hold."""
+
+    time_added: datetime | None = None
 
 
 class ReservationSpec(Wire):
@@ -307,7 +327,7 @@ class ReservationSpec(Wire):
     allocate_policy: str | None = None
     pre_allocation: bool | None = None
     unschedulable: bool | None = None
-    taints: list[Taint] | None = None
+    taints: list[ReservationTaint] | None = None
 
 
 class StatusCause(Wire):
