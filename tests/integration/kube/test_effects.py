@@ -45,6 +45,15 @@ async def test_a_pod_is_bound_with_its_devices_in_one_call(api, effects):
     assert read_devices(there["metadata"]["annotations"]["scheduling.koordinator.sh/device-allocated"]) == shares
 
 
+async def test_a_pod_is_bound_with_its_cpus_and_the_reservation_that_it_drew_from_in_the_same_call(api, effects):
+    pod = await api.pod()
+    assert await effects.bind(pod, "node-a", (), (0, 1, 8), ("hold", "r-1")) == Bound()
+    annotations = (await api.read_pod(pod))["metadata"]["annotations"]
+    assert annotations["scheduling.koordinator.sh/resource-status"] == '{"cpuset":"0-1,8"}'
+    assert annotations["scheduling.koordinator.sh/reservation-allocated"] == '{"name":"hold","uid":"r-1"}'
+    assert "scheduling.koordinator.sh/device-allocated" not in annotations
+
+
 async def test_binding_to_the_same_node_again_is_success(api, effects):
     pod = await api.pod()
     assert await effects.bind(pod, "node-a") == Bound()
