@@ -446,7 +446,6 @@ def test_a_rejected_successor_arms_the_hold_for_the_next_one():
 @pytest.mark.parametrize(
     ("fact", "reason"),
     [
-        (e.PodGone("p2"), "SuccessorGone"),
         (changed("p2", node="b", phase="Running", ready=True, deleting=NOW), "SuccessorGone"),
         (changed("p2", node="b", phase="Succeeded"), "SuccessorFinished"),
         (changed("p2", node="c", phase="Running", ready=True), "Elsewhere"),
@@ -457,6 +456,17 @@ def test_a_successor_that_is_not_ready_on_the_target_is_no_landing(fact, reason)
     successor(state)
     then(state, fact)
     assert failed(advance(state)) == reason
+
+
+def test_a_successor_that_is_gone_before_it_was_bound_leaves_the_hold_to_the_next():
+    state = evicted()
+    successor(state)
+    then(state, e.PodGone("p2"))
+    assert advance(state) == []
+    run(state, session.decider, c.Schedule(NOW))
+    successor(state, "p3")
+    then(state, changed("p3", node="b", phase="Running", ready=True))
+    assert advance(state) == [e.Landed(M, "p3", "b")]
 
 
 def test_a_hold_that_is_lost_after_the_eviction_ends_it():

@@ -310,12 +310,3 @@ def test_many_holds_and_releases_are_decided_in_parts_that_a_commit_can_carry():
     assert sizes == [4, 4, 2]
     assert not state.reservations
     assert not state.table.reserved.any()
-
-
-def test_a_reusable_reservation_is_refused_rather_than_served_once():
-    state = given(node("a"), shape("s"), reservation("r", ("t", 1, "s"), allocate_once=False))
-    (event,) = run(state, reservations.decider, c.Review(NOW))
-    assert (event.reason, event.message) == (
-        "Unsupported",
-        "spec.allocateOnce: False; allowed in this version: True (each place is handed over once)",
-    )

@@ -148,7 +148,7 @@ def held(state):
 
 def test_a_reservation_is_held_like_a_job_and_becomes_available():
     state = given(node("a"), node("b"), shape("n", cpu=500), shape("x", cpu=250), reservation("r", ("nginx", 2, "n"), ("busybox", 1, "x")))
-    assert held(state) == [e.HoldPlaced("r", "busybox-0", "a"), e.HoldPlaced("r", "nginx-0", "b"), e.HoldPlaced("r", "nginx-1", "a")]
+    assert held(state) == [e.HoldPlaced("r", "busybox-0", "a", shape="x"), e.HoldPlaced("r", "nginx-0", "b", shape="n"), e.HoldPlaced("r", "nginx-1", "a", shape="n")]
     assert state.phases["r"].phase == "Available"
 
 
@@ -161,7 +161,7 @@ def test_below_min_available_nothing_is_held():
 
 def test_min_available_may_be_less_than_all():
     state = given(node("a", cpu=2_000), shape("s"), reservation("r", ("t", 3, "s"), min_available=2))
-    assert held(state)[:2] == [e.HoldPlaced("r", "t-0", "a"), e.HoldPlaced("r", "t-1", "a")]
+    assert held(state)[:2] == [e.HoldPlaced("r", "t-0", "a", shape="s"), e.HoldPlaced("r", "t-1", "a", shape="s")]
     assert state.phases["r"].phase == "Available"
 
 
@@ -207,7 +207,7 @@ def test_a_reservation_serves_only_its_own_namespace():
 
 def test_preferred_nodes_are_soft_and_a_pinned_node_is_hard():
     state = given(node("a"), node("b"), node("c", cpu=100), shape("s"), reservation("r", ("t", 1, "s"), preferred=("c", "b")))
-    assert held(state) == [e.HoldPlaced("r", "t-0", "b")]
+    assert held(state) == [e.HoldPlaced("r", "t-0", "b", shape="s")]
     state = given(node("a"), node("c", cpu=100), shape("s"), reservation("r", ("t", 1, "s"), node="c"))
     assert [type(event) for event in held(state)] == [e.HoldUnfit]
 

@@ -219,7 +219,7 @@ AND = "\n"
 
 Found = Sequence[tuple[str, Sequence[tuple[str, np.ndarray]]]]
 """(stage, its (reason, rows that fail)) of rules that depend on what runs, in the order in which they are asked."""
-BEFORE_ROOM = frozenset({"reserved", "window", "ports"})
+BEFORE_ROOM = frozenset({"reserved", "window", "reusable", "ports"})
 """The stages that are asked before resources, as kube-scheduler does; all others after."""
 
 

@@ -143,14 +143,28 @@ class Rooms(Places):
         if slot is None or slot.node != drawn.node:
             return
         if key in self.held_on.get(slot.node, ()):
-            room = slot.room
-            cores = tuple(sorted({*room.cores, *drawn.cores} & set(slot.cores)))
-            devices = joined(room.devices, drawn.devices)
-            back = replace(room, wanted=plus(room.wanted, drawn.items), devices=devices, cores=cores)
-            self.change_room(key, regrouped(back))
+            wanted, devices, cores = self.undrawn(key, self.vectors[slot.shape].items, slot.devices, slot.cores)
+            self.change_room(key, regrouped(replace(slot.room, wanted=wanted, devices=devices, cores=cores)))
             self.capacity_epoch += 1
         elif slot.phase is SlotPhase.USED and slot.pod == pod and not drawn.bound:
             self._hold_again(key, slot)
+
+    def undrawn(
+        self, key: Place, wanted: Items, devices: tuple[DeviceShare, ...], cores: tuple[int, ...]
+    ) -> tuple[Items, tuple[DeviceShare, ...], tuple[int, ...]]:
+        """What is left of this where the pods that draw from the place have theirs, which may be more than that by now."""
+        gone: set[int] = set()
+        for pod in self.drawers.get(key, ()):
+            drawn = self.draws[pod]
+            wanted, devices = tuple(less(wanted, drawn.items)), fewer(devices, drawn.devices)
+            gone.update(drawn.cores)
+        return wanted, devices, tuple(core for core in cores if core not in gone)
+
+    def cut_off(self, key: Place) -> None:
+        """What pods have drawn of an earlier hold of this place is none of the next one's: it stays theirs."""
+        for pod in list(self.drawers.get(key, ())):
+            self.drop(self.draws, pod)
+            self.drop_in(self.drawers, key, pod)
 
     def _hold_again(self, key: Place, slot: Slot) -> None:
         """Its only owner was never bound there."""
@@ -158,24 +172,40 @@ class Rooms(Places):
         if not record.alive:
             self.put_place(key, replace(slot, phase=SlotPhase.FAILED, reason=record.end, pod=PodUid(""), owner=""))
             return
-        self._await_another(record, slot.pod)
-        room = Room(self.vectors[slot.shape].items, devices=slot.devices, cores=slot.cores)
+        if not self._await_another(record, slot.pod):
+            return
+        # CPUs that the owner left were nobody's: others may have them now, and the place is to get other ones (`releases`).
+        cores = tuple(core for core in slot.cores if core not in self._cores_in_use(slot.node)) if slot.cores else ()
+        room = Room(self.vectors[slot.shape].items, devices=slot.devices, cores=cores)
         again = replace(
-            slot, phase=SlotPhase.WAITING, pod=PodUid(""), owner="", reason=GIVEN_BACK, room=room, reasons={}, nodes=0, message=""
+            slot, phase=SlotPhase.WAITING, pod=PodUid(""), owner="", reason=GIVEN_BACK, room=room, cores=cores, reasons={},
+            nodes=0, message="",
         )
         self.put_place(key, again)
         self.occupy(key, again)
         if slot.node in self.table.rows:
             self.change_room(key, room)
 
-    def _await_another(self, record: Reservation, pod: PodUid) -> None:
-        """The successor of a migration has not come: its hold may be taken by another pod of the lineage."""
+    def _cores_in_use(self, node: NodeName) -> set[int]:
+        """CPUs that are some pod's, some place's, or kept for a nomination."""
+        found = {core for pod in self.on_node.get(node, ()) for core in self.charges[pod].cores}
+        found.update(core for uid, name in self.held_on.get(node, ()) for core in self.slots[uid][name].room.cores)
+        found.update(core for pod in self.nominated_on.get(node, ()) for core in self.nominations[pod].room.cores)
+        return found
+
+    def _await_another(self, record: Reservation, pod: PodUid) -> bool:
+        """Whether the hold is of use to another pod. A migration's may be taken by the next of the lineage where its successor
+        was not bound and is gone, or by that itself; one that somebody has bound elsewhere, or that has finished, has come."""
         migration = self.migrations.get(record.fact.migration)
         if migration is None or migration.successor != pod or migration.step in FINAL:
-            return
+            return True
+        live = self.live.get(pod)
+        if live is not None and (live.node is not None or live.phase == "Succeeded"):
+            return False
         self.drop(self.successors, pod)
         self.put(self.migrations, migration.id, replace(migration, successor=PodUid("")))
         self.put_in(self.armed, migration.lineage, migration.id)
+        return True
 
     # -- nominations -------------------------------------------------------------------------------------------------
 
@@ -303,7 +333,11 @@ def _given_up(room: Room, short: SHORT) -> Room:
     )
 
 
-def drawn_of(room: Room, wanted: Items, devices: Iterable[DeviceShare], cores: Iterable[int]) -> tuple[Items, tuple, tuple[int, ...]]:
+Drawn = tuple[Items, tuple[DeviceShare, ...], tuple[int, ...]]
+"""Amounts by column, shares of devices, CPUs."""
+
+
+def drawn_of(room: Room, wanted: Items, devices: Iterable[DeviceShare], cores: Iterable[int]) -> Drawn:
     """What a pod takes of a hold: of every amount as much as is held and it asks for, of its devices and CPUs those that the
     hold has."""
     held, mine = dict(room.held), set(cores)

@@ -323,7 +323,7 @@ def _reservations(state: ClusterState, image: _Image) -> None:
     for keys in image.held_on.values():
         for uid, name in keys:
             state.occupy((uid, name), state.slots[uid][name])
-    state.waiting_on = {node: dict.fromkeys(map(tuple, keys)) for node, keys in image.waiting_on.items()}
+    state.waiting_on = {node: dict.fromkeys((uid, name) for uid, name in keys) for node, keys in image.waiting_on.items()}
     state.draws.update(image.draws)
     state.drawers = {(uid, name): dict.fromkeys(pods) for uid, name, pods in image.drawers}
 

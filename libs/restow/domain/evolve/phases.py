@@ -25,17 +25,44 @@ EXPIRED, HOLD_LOST = "Expired", "HoldLost"
 LOST = ("NodeLost", EXPIRED)
 """Why places are lost with which the Reservation expires (RULES G-1)."""
 
-_HOLDS = (e.HoldPlaced, e.HoldReady, e.HoldReleased)
-_ROOM = (e.NodeObserved, e.PodObserved, e.PodChanged, e.PodPlaced, e.HoldLent, e.HoldResized, e.HandedOver)
-"""What may take of a hold's room, or ask for more of it than there is."""
-_UNBOUND = (e.PodReleased, e.PodObserved, e.PodChanged, e.PodGone, e.NodeGone)
-"""An owner was never bound where its hold is, or a successor was rejected."""
-_ASKED = (e.ReservationObserved, e.ReservationAccepted)
+_ROOM = (
+    e.NodeObserved, e.PodObserved, e.PodChanged, e.PodGone, e.PodPlaced, e.PodReleased, e.HoldPlaced, e.HoldLent, e.HoldResized,
+    e.HandedOver, e.DeviceObserved, e.DeviceGone,
+)  # fmt: skip
+"""What may take of a hold's room, ask for more of it than there is, or give back more than is free by now."""
+_UNBOUND = (e.PodReleased, e.PodObserved, e.PodChanged, e.PodGone)
+"""An owner was never bound where its hold is."""
+_REJECTED = (e.PodObserved, e.PodChanged)
+"""A kubelet rejects the successor of a migration."""
 _ENDED = (e.Expired, e.Collected, e.ReservationObserved, e.ReservationGone)
-_REFUSED = (e.ReservationRefused,)
-_MIGRATION = (e.MigrationFailed, e.NotRecreated)
+_GIVEN_UP = (e.MigrationFailed, e.NotRecreated)
+_LATE = (e.HandedOver,)
+"""An owner was ahead of the end, or of the loss: the session decided before it saw that."""
+_LOST, _ASKED, _REFUSED = (e.HoldReleased,), (e.ReservationAccepted,), (e.ReservationRefused,)
 
-TRANSITIONS: dict[tuple[P, P], tuple[type[e.Event], ...]] = {}
+TRANSITIONS: dict[tuple[P, P], tuple[type[e.Event], ...]] = {
+    (P.PENDING, P.AVAILABLE): (e.HoldPlaced, *_ASKED),
+    (P.PENDING, P.WAITING): (e.HoldPlaced, *_LOST, *_UNBOUND, *_ASKED),
+    (P.PENDING, P.SUCCEEDED): (*_LATE, *_ASKED),
+    (P.PENDING, P.FAILED): (*_REFUSED, *_ENDED, *_LOST, *_LATE, *_GIVEN_UP),
+    (P.AVAILABLE, P.PENDING): (*_LOST, *_ASKED),
+    (P.AVAILABLE, P.WAITING): (*_ROOM, *_LOST, *_ASKED),
+    (P.AVAILABLE, P.SUCCEEDED): (e.HandedOver, *_LOST, *_ASKED),
+    (P.AVAILABLE, P.FAILED): (*_REFUSED, *_ENDED, *_LOST, *_LATE),
+    (P.WAITING, P.PENDING): (*_LOST, *_LATE, *_ASKED),
+    (P.WAITING, P.AVAILABLE): (e.HoldReady, e.HoldPlaced, *_LOST, *_ASKED),
+    (P.WAITING, P.SUCCEEDED): (*_LATE, *_LOST, *_ASKED),
+    (P.WAITING, P.FAILED): (*_REFUSED, *_LOST, *_LATE),
+    (P.SUCCEEDED, P.PENDING): (*_ASKED, *_REJECTED),
+    (P.SUCCEEDED, P.AVAILABLE): _ASKED,
+    (P.SUCCEEDED, P.WAITING): (*_UNBOUND, *_ASKED),
+    (P.SUCCEEDED, P.FAILED): (*_REFUSED, *_UNBOUND),
+    (P.FAILED, P.PENDING): _ASKED,
+    (P.FAILED, P.AVAILABLE): _ASKED,
+    (P.FAILED, P.WAITING): _ASKED,
+    (P.FAILED, P.SUCCEEDED): _ASKED,
+}
+"""Every transition that there is, and the events that can cause it."""
 
 
 def phase_of(state: ClusterState, record: Reservation, before: PhaseSince | None = None, anew: bool = False) -> Said:

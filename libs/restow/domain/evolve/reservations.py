@@ -51,6 +51,15 @@ def rephase(state: ClusterState, uid: ReservationUid, anew: bool = False) -> Non
         state.put(state.available, uid, None)
     if before is None or (before.phase, before.reason, before.message) != now:
         state.put(state.phases, uid, _since(before, now, state.time))
+    if now[0] is ReservationPhase.FAILED and state.tally_of(uid).pending:
+        _give_up(state, uid, now[1])
+
+
+def _give_up(state: ClusterState, uid: ReservationUid, reason: str) -> None:
+    """Failed is final: it waits for nothing more."""
+    for name, slot in list(state.slots[uid].items()):
+        if slot.phase is SlotPhase.PENDING:
+            state.put_place((uid, name), replace(slot, phase=SlotPhase.FAILED, reason=reason))
 
 
 def _since(before: PhaseSince | None, now: Said, time: Millis) -> PhaseSince:

@@ -19,7 +19,6 @@ from restow.domain.records import (
     Draw,
     Nomination,
     Placement,
-    ReservationPhase,
     Room,
     Slot,
     SlotPhase,
@@ -28,7 +27,7 @@ from restow.domain.records import (
 )
 from restow.domain.rooms import PRE_ALLOCATION, after, drawn_of
 from restow.domain.state import NODE_LOST, ClusterState, Under
-from restow.domain.table import fewer, less, lowered
+from restow.domain.table import lowered
 
 PREEMPTED = "Preempted"
 """Why a hold is released that had no owner yet when somebody of a higher priority needed its room (RULES G-7)."""
@@ -113,6 +112,7 @@ def hold_placed(state: ClusterState, event: e.HoldPlaced) -> None:
         cores=event.cores,
         room=room,
     )
+    state.cut_off(key)
     state.put_place(key, held)
     state.occupy(key, held)
     state.top_up(event.node)
@@ -147,18 +147,9 @@ def hold_resized(state: ClusterState, event: e.HoldResized) -> None:
         return _void(state, event)
     key, slot = found
     state.drop(state.resizes, key)
-    drawn = [state.draws[pod] for pod in state.drawers.get(key, ())]
-    wanted, devices = state.vectors[event.shape].items, event.devices
-    for draw in drawn:
-        wanted, devices = tuple(less(wanted, draw.items)), fewer(devices, draw.devices)
-    mine = {core for draw in drawn for core in draw.cores}
-    room = Room(
-        wanted,
-        lowered(slot.room.held, wanted),
-        devices,
-        tuple(d for d in slot.room.held_devices if d in devices),
-        tuple(core for core in event.cores if core not in mine),
-    )
+    wanted, devices, cores = state.undrawn(key, state.vectors[event.shape].items, event.devices, event.cores)
+    held_devices = tuple(d for d in slot.room.held_devices if d in devices)
+    room = Room(wanted, lowered(slot.room.held, wanted), devices, held_devices, cores)
     state.change_room(
         key, room, shape=event.shape, devices=event.devices, cores=event.cores, asked=ShapeId(""), reasons={}, nodes=0, message=""
     )
@@ -176,19 +167,19 @@ def _queue_of(state: ClusterState, uid: ReservationUid) -> str:
 
 def handed_over(state: ClusterState, event: e.HandedOver) -> None:
     found = _place(state, event, SlotPhase.HELD)
-    if found is None or not state.awaits_placement(event.pod):
+    if found is None or found[1].node != event.node or not state.awaits_placement(event.pod):
         return _void(state, event)
     key, slot = found
     record, pod = state.reservations[event.reservation], state.pods[event.pod]
     wanted = state.vectors[pod.shape].items
-    taken = drawn_of(slot.room, wanted, event.devices, event.cores)
+    items, devices, cores = drawn_of(slot.room, wanted, event.devices, event.cores)
     if record.spec is None or record.spec.allocate_once:
         state.vacate(key, slot)
         used = replace(slot, phase=SlotPhase.USED, pod=event.pod, owner=f"{pod.namespace}/{pod.name}", room=NO_ROOM)
         state.put_place(key, used)
     else:
-        state.change_room(key, after(slot.room, *taken))
-    state.draw(event.pod, Draw(*key, slot.node, *taken))
+        state.change_room(key, after(slot.room, items, devices, cores))
+    state.draw(event.pod, Draw(*key, slot.node, items, devices, cores))
     nomination = state.nominations.get(event.pod)
     state.denominate(event.pod, placing=True)
     placement = Placement(event.node, event.devices, key, state.time, event.volumes, event.cores)
@@ -227,18 +218,7 @@ def hold_released(state: ClusterState, event: e.HoldReleased) -> None:
         state.put_place(key, replace(slot, phase=SlotPhase.FAILED, reason=event.reason, room=NO_ROOM))
     state.top_up(slot.node)
     rephase(state, uid)
-    _give_up_the_rest(state, uid)
     forget_if_over(state, uid)
-
-
-def _give_up_the_rest(state: ClusterState, uid: ReservationUid) -> None:
-    """Failed is final: a Reservation that has lost all that it held waits for nothing more."""
-    phase = state.phases.get(uid)
-    if phase is None or phase.phase is not ReservationPhase.FAILED or not state.tally_of(uid).pending:
-        return
-    for name, slot in list(state.slots[uid].items()):
-        if slot.phase is SlotPhase.PENDING:
-            state.put_place((uid, name), replace(slot, phase=SlotPhase.FAILED, reason=phase.reason))
 
 
 def unfit(state: ClusterState, event: e.Unfit) -> None:

@@ -203,7 +203,8 @@ def held(state: ClusterState, migration: Migration) -> bool:
 
 def _hold_is_open(state: ClusterState, migration: Migration) -> bool:
     """A successor can still take the hold, now or when the session has held it anew."""
-    return held(state, migration) or any(s.phase is SlotPhase.PENDING for _, s in _places(state, migration))
+    coming = (SlotPhase.PENDING, SlotPhase.WAITING)
+    return held(state, migration) or any(s.phase in coming for _, s in _places(state, migration))
 
 
 def _hold_failed(state: ClusterState, migration: Migration) -> tuple[str, str] | None:

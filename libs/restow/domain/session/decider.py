@@ -23,7 +23,7 @@ decision under about 50 ms. The rest follows in the next one. A gang is never cu
 
 class SessionDecider:
     family: Family = "session"
-    logic = "session@2"
+    logic = "session@3"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:
@@ -39,10 +39,10 @@ class SessionDecider:
         raise TypeError(f"{self.family} does not decide {type(command).__name__}")
 
     def due(self, state: ClusterState, now: Millis) -> c.Command | None:
-        if state.to_release or state.queue or state.stranded() or rejections(state) or state.settled_nominations(now):
+        if state.to_release or state.queue or state.whole or state.stranded() or rejections(state) or state.settled_nominations(now):
             return c.Schedule(now, LIMIT)
         # Only a hint when to run: what a session decides never depends on it.
-        waiting = state.slot_queue or state.parked or state.unqueued
+        waiting = state.slot_queue or state.parked or state.unqueued or state.resizes or state.waiting_on
         if (waiting and state.memo.get("session-epoch") != state.capacity_epoch) or self._passed(state, now):
             state.memo["session-asked"] = state.capacity_epoch, now
             return c.Schedule(now, LIMIT)

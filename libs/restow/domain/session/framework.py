@@ -111,7 +111,7 @@ class CoreChooser(Protocol):
         ...
 
 
-STAGES = ("reserved", "window", "ports", "room", "proportional", "cores", "numa", "volumes", "spread", "affinity")
+STAGES = ("reserved", "window", "reusable", "ports", "room", "proportional", "cores", "numa", "volumes", "spread", "affinity")
 """The order in which rules are asked and reasons are counted: a node counts for the first that removes it."""
 LOOSENED = frozenset({"window", "proportional"})
 """Rules that a placement may loosen for others: the last reserve task of a window, a pod that takes an idle GPU."""

@@ -2,7 +2,6 @@
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterator
 from typing import Protocol
 
 from msgspec.structs import replace

@@ -200,6 +200,7 @@ def waiting_fit(session: Session, place: e.PodObserved, concerned: list[Filter])
 
 
 _PARTS = 1_000
+"""What is lacking of a resource is counted in."""
 
 
 def _emptiest(shares: list[int], request: DeviceRequest) -> tuple[DeviceShare, ...]:

@@ -1,11 +1,14 @@
-"""What is asked back, what was placed on nodes that have vanished since and was not bound there, and placements that can never
-be bound, since their volumes are not what was chosen."""
+"""What is asked back, holds that are ready again or that their node can never have, what was placed on nodes that have vanished
+since and was not bound there, and placements that can never be bound, since their volumes are not what was chosen."""
 
 from heapq import nsmallest
 from typing import cast
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
+from restow.domain.evolve.session import UNAVAILABLE
+from restow.domain.places import Place
+from restow.domain.rooms import GIVEN_BACK
 from restow.domain.state import NODE_LOST, ClusterState
 from restow.domain.volumes import rejected
 
@@ -15,9 +18,26 @@ def releases(state: ClusterState, limit: int) -> list[e.Event]:
     events: list[e.Event] = [
         e.HoldReleased(uid, slot, reason) for (uid, slot), reason in nsmallest(limit, state.to_release.items())
     ]
+    lost_for_good = hopeless(state)
+    events += [e.HoldReleased(*place, UNAVAILABLE) for place in lost_for_good]
+    events += [e.HoldReady(*place) for place in sorted(state.whole.keys() - set(lost_for_good)) if place not in state.to_release]
     lost = {**rejections(state), **dict.fromkeys(state.stranded(), NODE_LOST)}
     events += [e.PodReleased(pod, lost[pod]) for pod in sorted(lost, key=state.order.__getitem__)]
     return events
+
+
+def hopeless(state: ClusterState) -> list[Place]:
+    """Places that wait for more than their node has, if it was empty, or whose CPUs others have got meanwhile."""
+    found = []
+    for node, places in state.waiting_on.items():
+        allocatable = state.table.allocatable[state.table.rows[node]]
+        for place in places:
+            slot = state.slots[place[0]][place[1]]
+            v, cores = state.vectors[slot.shape], state.shapes[slot.shape].cores
+            bereft = slot.reason == GIVEN_BACK and cores is not None and len(slot.cores) < cores.count
+            if place not in state.to_release and (bereft or (allocatable[v.columns] < v.amounts).any()):
+                found.append(place)
+    return sorted(found)
 
 
 class _Rejections:

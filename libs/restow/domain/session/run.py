@@ -17,10 +17,11 @@ from restow.domain.rooms import drawn_of
 from restow.domain.session import queues
 from restow.domain.session.board import Board
 from restow.domain.session.extensions import Extensions
-from restow.domain.session.framework import Filter, Refusal
+from restow.domain.session.framework import STAGES, Filter, Refusal
 from restow.domain.session.handover import Offers
 from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.placer import Placer
+from restow.domain.session.reusable import OneOfAKind
 from restow.domain.state import ClusterState
 from restow.domain.table import Vector, less, vector_of
 
@@ -120,7 +121,7 @@ class Session:
         self.extensions = Extensions()
         self._reasons: dict[Kind, tuple[int, tuple[int, dict[str, int]]]] = {}
         self.offers = Offers(state, self)
-        self._left: set[Place] = set()
+        self.left: set[Place] = set()
         """Holds that this session has taken from their nodes."""
         self._aside: dict[Place, None] = {}
         """Holds that rules do not see at present: those that the pod owns which was judged last."""
@@ -131,6 +132,9 @@ class Session:
     def ready(self, version: Hashable = ()) -> None:
         """All plugins have registered. `version` names what their static scores depend on besides nodes and shapes."""
         self.extensions.filters = [rule for rule in self.extensions.filters if rule.active]
+        if (alone := OneOfAKind(self.state)).active:
+            self.extensions.filters.append(alone)
+            self.extensions.filters.sort(key=lambda rule: STAGES.index(rule.stage))
         self.extensions.dynamic = [scorer for scorer in self.extensions.dynamic if scorer.active]
         scorers = tuple(self.extensions.content), tuple(self.extensions.static)
         self.placer = Placer(self.state, self.board, scorers, version)
@@ -169,7 +173,7 @@ class Session:
         owned = tuple([kind.number for kind in kinds])
         if owned == self._owned:
             return
-        wanted = {place: None for kind in kinds for place in kind.all if place not in self._left}
+        wanted = {place: None for kind in kinds for place in kind.all if place not in self.left}
         for place in [place for place in self._aside if place not in wanted]:
             self._tell("restored", place)
         for place in wanted:
@@ -353,7 +357,7 @@ class Session:
         room = slot.room
         self.board.give(row, vector_of(room.held), room.held_devices)
         self._account(slot.queue, room.held, -1)
-        self._left.add(place)
+        self.left.add(place)
         for rule in self.extensions.filters:
             if place not in self._aside or rule.stage in OF_ROOM:
                 rule.vacated(place)
@@ -364,7 +368,7 @@ class Session:
         room = slot.room
         self.board.take(row, vector_of(room.held), room.held_devices)
         self._account(slot.queue, room.held, 1)
-        self._left.discard(place)
+        self.left.discard(place)
         self._owned = NOBODYS
         for rule in self.extensions.filters:
             rule.restored(place)

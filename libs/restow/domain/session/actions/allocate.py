@@ -11,12 +11,14 @@ from restow.domain.session.jobs import OVERUSED, QUOTA, UNSCHEDULABLE, Job
 from restow.domain.session.lending import lending
 from restow.domain.session.line import Entry, Line
 from restow.domain.session.requests import is_best_effort
+from restow.domain.session.resize import resize
 from restow.domain.session.run import Session
 from restow.domain.session.statement import Statement
 from restow.domain.session.turns import Turns
 
 
 def run(session: Session, args: Any) -> None:
+    resize(session)
     lines = _by_queue(session)
     turns = Turns(session, lines)
     while lines and len(session.events) < session.limit:

@@ -19,8 +19,8 @@ from restow.contracts.ids import NodeName, PodUid, ReservationUid, ShapeId, Slot
 from restow.contracts.values import DeviceShare
 from restow.domain.occupants import Who
 from restow.domain.predicates import static_mask
-from restow.domain.session.framework import Filter
 from restow.domain.reservation.index import is_migration_hold
+from restow.domain.session.framework import Filter
 from restow.domain.session.jobs import Job
 from restow.domain.session.preemption import coming
 from restow.domain.session.preemption.crowd import Crowd, may_go, since

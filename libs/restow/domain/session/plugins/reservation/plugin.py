@@ -17,6 +17,7 @@ from restow.domain.records import Reservation, ReservationPhase, SlotPhase
 from restow.domain.reservation.index import by_spec, is_migration_hold
 from restow.domain.reservation.match import counts_match, owned
 from restow.domain.reservation.named import NOBODY, TARGET, Names, target_of
+from restow.domain.reservation.wishes import wish_of
 from restow.domain.session.admission import admission
 from restow.domain.session.framework import Refusal
 from restow.domain.session.jobs import Job
@@ -66,8 +67,14 @@ class Targets:
                 _compare(self._state, pod, record, counted)
 
     def waits(self, pod: e.PodObserved) -> str:
-        """Why a pod that can take no place goes nowhere else."""
+        """Why a pod that can take no place goes nowhere else: it names a Reservation, or asks for one by affinity."""
         handing_over, offers = self._session.handing_over, self._session.offers
+        wish = wish_of(pod)
+        if wish is not None and (wish.affinity or wish.wrong) and not offers.left_to(pod):
+            if not handing_over:
+                return "a Reservation is asked for, and no action reserve before allocate hands any over"
+            if wish.wrong or offers.hand_over(pod) is None:
+                return offers.why_none(pod)
         if not self._bound(pod) or (handing_over and offers.hand_over(pod) is not None):
             return ""
         target = target_of(self._state, pod)

@@ -1,0 +1,89 @@
+"""Holds that a later generation asks for in another size: on their node if that has it, else elsewhere in the same commit, else
+they stay as they are until one of both can be."""
+
+from restow.contracts import events as e
+from restow.contracts.values import DeviceShare
+from restow.domain.evolve.reservations import SUPERSEDED
+from restow.domain.places import Place
+from restow.domain.records import Room, Slot
+from restow.domain.session import holds
+from restow.domain.session.jobs import Job
+from restow.domain.session.run import Fit, Session
+from restow.domain.table import fewer, less, vector_of
+
+
+def resize(session: Session) -> None:
+    """All that are asked for in another size, in the order of their Reservations."""
+    state = session.state
+    due = [place for place in state.resizes if place not in state.to_release and session.offers.slot(place).asked]
+    for place in sorted(due, key=lambda place: (state.reservations[place[0]].order, place[1])):
+        if state.reservations[place[0]].alive and place not in session.left:
+            _resize(session, place)
+
+
+def _resize(session: Session, place: Place) -> None:
+    state = session.state
+    uid, name = place
+    record, slot = state.reservations[uid], session.offers.slot(place)
+    pod = holds.as_pod(record, name, slot, holds.task_of_place(record, slot))
+    row = state.table.rows[slot.node]
+    was = session.offers.lost(place)
+    session.vacate(row, place, was)
+    fit = _here(session, pod, row, place)
+    if fit is not None:
+        _restore(session, row, place, was)
+        session.events.append(e.HoldResized(uid, name, slot.asked, fit.devices, fit.cores))
+        _hold(session, place, was, fit)
+        return
+    # Who draws from it keeps it where it is.
+    fit = None if state.drawers.get(place) else session.find(pod)
+    if fit is not None:
+        session.events += [
+            e.HoldReleased(uid, name, SUPERSEDED),
+            e.HoldPlaced(uid, name, session.name(fit.row), fit.devices, slot.asked, cores=fit.cores),
+        ]
+        session.place(Job(uid, was.queue, 0, record.order, record.fact.created), pod, fit)
+        return
+    reasons = session.reasons(pod)
+    _restore(session, row, place, was)
+    holds.say_unfit(session, e.HoldUnfit(uid, name, *reasons))
+
+
+def _here(session: Session, pod: e.PodObserved, row: int, place: Place) -> Fit | None:
+    """In the new size on its node, what is drawn of it aside, which is there already."""
+    state = session.state
+    if pod.pinned_node and pod.pinned_node != session.name(row):
+        return None
+    drawn = [state.draws[uid] for uid in state.drawers.get(place, ())]
+    given: list[tuple[tuple, tuple[DeviceShare, ...]]] = [(draw.items, draw.devices) for draw in drawn]
+    for items, devices in given:
+        session.board.give(row, vector_of(items), devices)
+    fits = session.fits_at(pod, row, session.concerned(pod))
+    fit = session.fit_at(pod, row) if fits else None
+    for items, devices in given:
+        session.board.take(row, vector_of(items), devices)
+    if fit is None:
+        return None
+    mine = {d.index for draw in drawn for d in draw.devices}
+    # Shares in use stay where they are.
+    return fit if mine <= {d.index for d in fit.devices} else None
+
+
+def _restore(session: Session, row: int, place: Place, was: Slot) -> None:
+    session.offers.held_again(place, was)
+    session.reoccupy(row, place, was)
+
+
+def _hold(session: Session, place: Place, was: Slot, fit: Fit) -> None:
+    """On the board it is what it will be."""
+    state = session.state
+    wanted, devices = state.vectors[was.asked].items, fit.devices
+    for uid in state.drawers.get(place, ()):
+        draw = state.draws[uid]
+        wanted, devices = tuple(less(wanted, draw.items)), fewer(devices, draw.devices)
+    session.board.give(fit.row, vector_of(was.room.held), was.room.held_devices)
+    session.board.take(fit.row, vector_of(wanted), devices)
+    now = Slot(
+        was.asked, was.task, was.phase, was.node, fit.devices, queue=was.queue, cores=fit.cores, room=Room.full(wanted, devices, fit.cores)
+    )
+    session.offers.held_again(place, now)
