@@ -1,0 +1,111 @@
+"""Verdicts on places of Reservations that have no node: which rules remove how many, and what alone would be enough."""
+
+import pytest
+from domain.build import (
+    NOW,
+    given,
+    node,
+    pod,
+    queue,
+    reservation,
+    run,
+    shape,
+    then,
+)
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.values import Taint
+from restow.domain import session
+from restow.domain.session.verdict import explain_places
+
+
+def reliefs(fit):
+    return [(relief.change, relief.nodes) for relief in fit.reliefs]
+
+
+def asked(*facts, replicas=1, cpu=1_000, need=0, **more):
+    """A Reservation of `replicas` places that is accepted, after these facts."""
+    return given(*facts, shape("s", cpu=cpu), reservation("r", ("t", replicas, "s"), **more), e.ReservationAccepted("r", 1, need or replicas))
+
+
+def test_rules_are_counted_and_the_greatest_request_that_would_fit_is_named():
+    fit = explain_places(asked(node("a", cpu=3_000), node("b", cpu=2_000), cpu=4_000), "r")
+    assert (fit.need, fit.have, fit.waiting, fit.fit, fit.complete, fit.first) == (1, 0, 1, 0, False, "t-0")
+    assert (fit.nodes, fit.reasons) == (2, {"Insufficient cpu": 2})
+    assert ("a cpu request of at most 3", 2) in reliefs(fit)
+
+
+def test_a_rule_that_alone_keeps_it_off_is_named_with_the_nodes_that_it_would_open():
+    nodes = [node("a", unschedulable=True), node("b", taints=(Taint("gpu", "NoSchedule", "yes"),))]
+    fit = explain_places(asked(*nodes), "r")
+    assert set(fit.reasons.values()) == {1}
+    assert [(change.partition(": ")[0], count) for change, count in reliefs(fit)] == [("without the rule", 1), ("without the rule", 1)]
+
+
+def test_of_several_places_is_said_how_many_fit_beside_each_other_and_what_would_be_enough_for_all():
+    fit = explain_places(asked(node("a", cpu=2_500), node("b", cpu=900), replicas=4), "r")
+    assert (fit.need, fit.waiting, fit.fit, fit.first) == (4, 4, 2, "t-2")
+    assert reliefs(fit) == [
+        ("1 more empty node like a", 0),
+        ("a minAvailable of at most 2", 0),
+        ("a cpu request of at most 833m each", 0),
+    ]
+
+
+def test_what_would_help_helps():
+    """Every change that is named is made, and the session holds all of it."""
+    little = [node("a", cpu=2_500), node("b", cpu=900)]
+    for state in (
+        asked(*little, node("c", cpu=2_500), replicas=4),
+        asked(*little, replicas=4, cpu=833),
+    ):
+        assert sum(isinstance(event, e.HoldPlaced) for event in run(state, session.decider, c.Schedule(NOW))) == 4
+    state = asked(*little, replicas=4, need=2)
+    assert sum(isinstance(event, e.HoldPlaced) for event in run(state, session.decider, c.Schedule(NOW))) == 2
+
+
+def test_a_rule_that_would_open_too_few_nodes_for_all_is_not_named():
+    fit = explain_places(asked(node("a", unschedulable=True), node("b", cpu=1), replicas=2), "r")
+    assert reliefs(fit) == []
+
+
+def test_a_pinned_place_may_be_let_go():
+    fit = explain_places(asked(node("a", cpu=500), node("b"), node="a"), "r")
+    assert fit.reasons == {"Insufficient cpu": 1} or sum(fit.reasons.values()) == 2
+    assert ("without the pin to a", 1) in reliefs(fit)
+
+
+def test_a_closed_queue_is_a_block_and_nothing_about_nodes_is_said_to_help():
+    state = asked(node("a"), queue("q", state="Closed"), queue="q")
+    fit = explain_places(state, "r")
+    assert [block.reason for block in fit.blocks] == ["QueueClosed"]
+    assert not fit.reliefs
+
+
+def test_places_that_fit_now_wait_for_the_next_session():
+    fit = explain_places(asked(node("a"), replicas=2), "r")
+    assert (fit.complete, fit.fit, fit.first, fit.reliefs) == (True, 2, "", ())
+
+
+def test_what_is_held_already_counts_and_the_rest_waits():
+    state = asked(node("a", cpu=2_000), replicas=3, need=2)
+    run(state, session.decider, c.Schedule(NOW))
+    fit = explain_places(state, "r")
+    assert (fit.need, fit.have, fit.waiting, fit.fit, fit.first) == (2, 2, 1, 0, "t-2")
+
+
+@pytest.mark.parametrize("facts", [(), (e.Expired("r"),)])
+def test_nothing_is_said_where_nothing_waits_for_a_node(facts):
+    state = asked(node("a"))
+    run(state, session.decider, c.Schedule(NOW))
+    then(state, *facts)
+    assert explain_places(state, "r") is None
+
+
+def test_the_state_is_as_it_was_before():
+    state = asked(node("a", cpu=2_500), pod("p", shape="s", node="a"), replicas=4)
+    free = state.table.free.copy()
+    explain_places(state, "r")
+    assert (state.table.free == free).all()
+    assert sorted(state.slots["r"]) == ["t-0", "t-1", "t-2", "t-3"]
