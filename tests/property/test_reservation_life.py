@@ -79,16 +79,20 @@ def test_the_phase_and_its_reason_say_what_the_places_are(seed):
             counts = Counter(slot.phase for slot in slots.values())
             had = counts[SlotPhase.HELD] + counts[SlotPhase.USED]
             if since.phase is P.AVAILABLE and not record.over:
-                assert had >= record.min_available and record.accepted >= record.refused
+                assert had >= record.min_available
+                assert record.accepted >= record.refused
             if since.phase is P.FAILED and record.refused <= record.accepted:
                 assert not any(slot.phase in (*ON_NODE, SlotPhase.PENDING) for slot in slots.values())
                 assert since.reason
             if since.phase is P.SUCCEEDED:
-                assert counts[SlotPhase.USED] and not counts[SlotPhase.PENDING]
+                assert counts[SlotPhase.USED]
+                assert not counts[SlotPhase.PENDING]
             if since.phase is P.WAITING:
-                assert since.reason and since.message
+                assert since.reason
+                assert since.message
             assert (uid in state.available) == (since.phase is P.AVAILABLE and not record.over)
-            assert len(since.history) <= len(P) and since.history[-1] == (since.phase, since.since)
+            assert len(since.history) <= len(P)
+            assert since.history[-1] == (since.phase, since.since)
 
 
 @settings(max_examples=40)

@@ -70,7 +70,7 @@ def phase_of(state: ClusterState, record: Reservation, before: PhaseSince | None
     held yet is no loss."""
     tally = state.tally_of(record.fact.reservation)
     was = before.phase if before is not None else P.PENDING
-    if record.refused > record.accepted:
+    if record.rejected:
         return P.FAILED, record.reason, record.message
     if tally.total and tally.used == tally.total:
         return P.SUCCEEDED, "AllHandedOver", f"all {tally.used} places were handed over to their owners"
