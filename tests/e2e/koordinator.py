@@ -111,6 +111,10 @@ async def reserve(
     await world.make(KOORDINATOR, body)
 
 
+async def status_of(world: World, name: str) -> Obj:
+    return (await world.api.ok("GET", f"{KOORDINATOR}/{named(world, name)}")).get("status") or {}
+
+
 async def release(world: World, name: str) -> None:
     await world.remove(f"{KOORDINATOR}/{named(world, name)}")
 
@@ -158,8 +162,7 @@ async def owners_of(world: World, name: str, count: int) -> list[str]:
     """The names of those that use it, once they are so many."""
 
     async def probe() -> list[str] | None:
-        said = (await world.api.ok("GET", f"{KOORDINATOR}/{named(world, name)}")).get("status") or {}
-        using = [one["name"] for one in said.get("currentOwners") or ()]
+        using = [one["name"] for one in (await status_of(world, name)).get("currentOwners") or ()]
         return using if len(using) == count else None
 
     return await world.until(f"Reservation {name} has {count} owners", probe)
@@ -172,8 +175,10 @@ async def took_nothing(world: World, *names: str) -> None:
 
 
 def amounts(said: Obj | None) -> dict[str, Fraction]:
-    """Quantities as numbers, without zeros: "4" is "4000m"."""
+    """Quantities as numbers, without zeros: "4" is "4000m", 1000 thousandths of a GPU are 100 percent."""
     found = {name: _amount(str(text)) for name, text in (said or {}).items()}
+    if "alibabacloud.com/gpu-milli" in found:
+        found[GPU] = found.pop("alibabacloud.com/gpu-milli") / 10
     return {name: amount for name, amount in found.items() if amount}
 
 
@@ -230,9 +235,14 @@ async def sixteen_cpus(world: World) -> str:
 
 
 def cpus_of(of: Obj) -> set[int]:
-    """The CPUs of its own that an object's annotation says."""
+    """The CPUs of its own that a pod's annotation says."""
+    return listed(json.loads(of["metadata"]["annotations"][CPUS])["cpuset"])
+
+
+def listed(cpuset: str) -> set[int]:
+    """The numbers in `0-3,8`."""
     found: set[int] = set()
-    for part in json.loads(of["metadata"]["annotations"][CPUS])["cpuset"].split(","):
+    for part in cpuset.split(","):
         first, _, last = part.partition("-")
         found.update(range(int(first), int(last or first) + 1))
     return found
@@ -248,5 +258,9 @@ async def cpus_running(world: World, *names: str) -> set[int]:
 
 def gpus_of(of: Obj) -> dict[int, int]:
     """Minor number of a device → percent of it, as a pod's annotation says."""
-    said = json.loads(of["metadata"]["annotations"][DEVICES])["gpu"]
-    return {one["minor"]: int(one["resources"]["koordinator.sh/gpu-core"]) for one in said}
+    return percents(json.loads(of["metadata"]["annotations"][DEVICES]))
+
+
+def percents(said: Obj) -> dict[int, int]:
+    """The same, of what Koordinator says of devices: on a pod, and in a Reservation's status."""
+    return {one["minor"]: int(one["resources"]["koordinator.sh/gpu-core"]) for one in said["gpu"]}

@@ -1,7 +1,6 @@
 """Seed 004, "Tests": NUMANodeResources and DeviceShare, bullet by bullet.
 
-Which CPUs a hold has is known by filling the machine with pods that have CPUs of their own, too: the hold's are those that
-nobody got. The same with GPUs."""
+The CPUs and GPUs that a hold has are in its status. Pods that own nothing use all the others: they never get one of those."""
 
 from __future__ import annotations
 
@@ -13,12 +12,15 @@ from e2e.koordinator import (
     end,
     fill,
     gpus_of,
+    listed,
     machine,
     owner,
+    percents,
     pod,
     reserve,
     settled,
     sixteen_cpus,
+    status_of,
     still_waits,
 )
 from e2e.koordinator import exclusive as lsr
@@ -43,7 +45,9 @@ async def hold_four(world: World, policy: str, *, once: bool, rest: tuple[int, .
         await fill(world, f"rest{i}", node, {"cpu": str(count)}, **said)
     taken = await cpus_running(world, *(f"rest{i}" for i in range(len(rest))))
     assert len(taken) == sum(rest) == 12
-    return node, ALL - taken
+    held = listed((await status_of(world, "r"))["cpuset"])
+    assert held == ALL - taken
+    return node, held
 
 
 async def lsr_owner(world: World, name: str, count: int, policy: str) -> None:
@@ -147,6 +151,7 @@ async def hold_gpu(world: World, *, once: bool) -> tuple[str, int, int]:
     used = await gpus(world, "rest")
     assert list(used.values()) == [100]
     (minor,) = used
+    assert percents((await status_of(world, "r"))["devices"]) == {1 - minor: 100}
     return node, 1 - minor, minor
 
 
