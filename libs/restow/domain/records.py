@@ -219,8 +219,8 @@ class Reservation(Record):
 
     @property
     def rejected(self) -> bool:
-        """Whether its present generation was refused."""
-        return self.refused >= self.fact.generation and self.refused > self.accepted
+        """Whether what was reviewed last of it was refused: nothing is held for it until something else is accepted."""
+        return self.refused > self.accepted
 
     @property
     def end(self) -> str:

@@ -30,6 +30,7 @@ def settle_phases(state: ClusterState) -> None:
         uid = next(iter(state.unsettled))
         del state.unsettled[uid]
         rephase(state, uid)
+        forget_if_over(state, uid)
 
 
 def rephase(state: ClusterState, uid: ReservationUid, anew: bool = False) -> None:
