@@ -121,6 +121,7 @@ def test_owners_by_labels_of_a_reservation_for_all_namespaces_stay_in_theirs():
         ({"ttl": "0"}, ("ttl", "0")),
         ({"expires": "2030-01-01T00:00:00Z"}, ("expires", "2030-01-01T00:00:00Z")),
         ({"queue": "q"}, ("queue", "q")),
+        ({"pre_allocation": True}, ("preAllocation", True)),
         ({"policy": "Restricted"}, ("allocatePolicy", "Restricted")),
     ],
 )

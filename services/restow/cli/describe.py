@@ -89,8 +89,11 @@ def _facts(d: Described, now: Millis) -> list[tuple[str, str]]:
         found.append(("deleting", f"since {_moment(d.deleting, now)}"))
     if d.migration:
         found.append(("migration", f"holds for {d.migration}: restow why migration/{d.migration}"))
-    ends = "never" if not d.ends else f"{'ended' if d.expired else 'ends'} {_moment(d.ends, now)}"
-    found.append(("end", ends + (f", {d.because}" if d.because else "")))
+    if d.phase == "Succeeded":
+        found.append(("end", "it has served: nothing is held any more"))
+    else:
+        ends = "never" if not d.ends else f"{'ended' if d.expired else 'ends'} {_moment(d.ends, now)}"
+        found.append(("end", ends + (f", {d.because}" if d.because else "")))
     found += [("or" if i else "for", owner) for i, owner in enumerate(d.owners)] or [("for", "nobody")]
     found.append(("how", "; ".join(d.policy)))
     if d.queue:

@@ -80,6 +80,7 @@ class Asked(msgspec.Struct, frozen=True):
     queue: str = ""
     policy: str = ""
     by_labels: bool = False
+    pre_allocation: bool = False
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -163,6 +164,8 @@ def manifests(workload: Workload, template: Template, asked: Asked) -> list[Obj]
         common["ttl"] = asked.ttl
     if asked.policy:
         common["allocatePolicy"] = asked.policy
+    if asked.pre_allocation:
+        common["preAllocation"] = True
     if asked.door == "volcano":
         # Its places are `pod-0`, `pod-1`, ... in what `restow describe` shows.
         task = {"name": "pod", "replicas": asked.replicas, "template": pod}

@@ -38,6 +38,7 @@ _OVER = ("Succeeded", "Failed")
 @click.option("--door", type=click.Choice(["volcano", "koordinator"]), default="volcano", show_default=True, help="Whose CRD; koordinator: one object a replica.")
 @click.option("--queue", default="", help="Queue whose quota it counts against (volcano).")
 @click.option("--policy", type=click.Choice(["Aligned", "Restricted"]), default=None, help="May its pods take more than is held from the node?  [default: Aligned, they may]")
+@click.option("--pre-allocation", "pre_allocation", is_flag=True, help="Choose a node whose room is in use, too, and hold it as it frees.")
 @click.option("--owners", type=click.Choice(["controller", "labels"]), default="controller", show_default=True, help="Who may take it: pods of the workload, or with its labels.")
 @click.option("--scheduler", default="", metavar="NAME", help="Instead of the schedulerName of the workload's pods.")
 @click.option("--wait", "wait", is_flag=True, help="Return when it is held, or tell why it is not (exit code 1).")
@@ -111,7 +112,7 @@ def _asked(options: dict[str, Any]) -> Asked:
         raise click.UsageError(f"--replicas {options['replicas']} with --door koordinator; allowed: up to {OBJECTS}, for each is an object")
     return Asked(
         options["namespace"], options["replicas"], door, options["name"], "24h" if ttl is None else ttl, expires or "",
-        options["node"], options["queue"], options["policy"] or "", options["owners"] == "labels",
+        options["node"], options["queue"], options["policy"] or "", options["owners"] == "labels", options["pre_allocation"],
     )  # fmt: skip
 
 
