@@ -337,15 +337,17 @@ Drawn = tuple[Items, tuple[DeviceShare, ...], tuple[int, ...]]
 """Amounts by column, shares of devices, CPUs."""
 
 
-def drawn_of(room: Room, wanted: Items, devices: Iterable[DeviceShare], cores: Iterable[int]) -> Drawn:
+def drawn_of(
+    room: Room, wanted: Items, devices: Iterable[DeviceShare], cores: Iterable[int], gpus: int | None
+) -> Drawn:
     """What a pod takes of a hold: of every amount as much as is held and it asks for, of its devices and CPUs those that the
-    hold has."""
+    hold has. Of all devices together (`gpus` is their column) as much as of each."""
     held, mine = dict(room.held), set(cores)
-    items = tuple((c, take) for c, amount in wanted if (take := min(amount, held.get(c, 0))))
     shares = {d.index: d.milli for d in room.held_devices}
-    taken = tuple(
-        DeviceShare(d.index, take) for d in devices if (take := min(d.milli, shares.get(d.index, 0)))
-    )
+    taken = tuple(DeviceShare(d.index, take) for d in devices if (take := min(d.milli, shares.get(d.index, 0))))
+    if gpus in held:
+        held[gpus] = min(held[gpus], sum(d.milli for d in taken))
+    items = tuple((c, take) for c, amount in wanted if (take := min(amount, held.get(c, 0))))
     return items, taken, tuple(c for c in room.cores if c in mine)
 
 

@@ -25,6 +25,7 @@ from restow.domain.records import (
     Victim,
     Waiting,
 )
+from restow.domain.resources import GPU_MILLI
 from restow.domain.rooms import PRE_ALLOCATION, after, drawn_of
 from restow.domain.state import NODE_LOST, ClusterState, Under
 from restow.domain.table import lowered
@@ -172,7 +173,7 @@ def handed_over(state: ClusterState, event: e.HandedOver) -> None:
     key, slot = found
     record, pod = state.reservations[event.reservation], state.pods[event.pod]
     wanted = state.vectors[pod.shape].items
-    items, devices, cores = drawn_of(slot.room, wanted, event.devices, event.cores)
+    items, devices, cores = drawn_of(slot.room, wanted, event.devices, event.cores, state.table.columns.get(GPU_MILLI))
     if record.spec is None or record.spec.allocate_once:
         state.vacate(key, slot)
         used = replace(slot, phase=SlotPhase.USED, pod=event.pod, owner=f"{pod.namespace}/{pod.name}", room=NO_ROOM)

@@ -1,5 +1,7 @@
 """What a Reservation must be to be held. The API server may have checked nothing (no CRD schema, no CEL)."""
 
+import re
+
 from restow.contracts.ids import Millis
 from restow.contracts.values import Expression, ObjectRef, OwnerRule, ReservationSpec
 from restow.domain.resources import title
@@ -11,6 +13,7 @@ MAX_OWNERS = 64
 MAX_TAINTS = 32
 """As many as the CRDs allow."""
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
@@ -28,6 +31,11 @@ def problem(state: ClusterState, spec: ReservationSpec, before: ReservationSpec 
     return ("InvalidSpec", wrong) if wrong else None
 
 
+def _shown(text: str) -> str:
+    said = repr(text)
+    return said if len(said) <= 80 else said[:77] + "..."
+
+
 def _places(spec: ReservationSpec) -> str:
     if not spec.tasks:
         return "spec.tasks: is empty; allowed: at least one task (or spec.template)"
@@ -36,7 +44,9 @@ def _places(spec: ReservationSpec) -> str:
     for i, task in enumerate(spec.tasks):
         path = f"spec.tasks[{i}]"
         if not task.name or task.name in names:
-            return f"{path}.name: {task.name!r}; allowed: a name that no other task has"
+            return f"{path}.name: {_shown(task.name)}; allowed: a name that no other task has"
+        if not _NAME.fullmatch(task.name):
+            return f"{path}.name: {_shown(task.name)}; allowed: at most 63 of a-z, 0-9 and, inside, '-'"
         names.add(task.name)
         if task.replicas < 1:
             return f"{path}.replicas: {task.replicas}; allowed: 1 or more"
@@ -65,7 +75,7 @@ def _owner(owner: OwnerRule, path: str) -> str:
         return f"{path}.controller: refers to nothing; allowed: a name or uid"
     for e in owner.selector.expressions if owner.selector is not None else ():
         if wrong := _expression(e):
-            return f"{path}.labelSelector.matchExpressions, key {e.key!r}: {wrong}"
+            return f"{path}.labelSelector.matchExpressions, key {_shown(e.key)}: {wrong}"
     return ""
 
 
@@ -77,7 +87,7 @@ def _expression(e: Expression) -> str:
     if not e.key:
         return "has no key; allowed: a label's name"
     if e.operator not in _OPERATORS:
-        return f"operator {e.operator!r}; allowed: {', '.join(_OPERATORS)}"
+        return f"operator {_shown(e.operator)}; allowed: {', '.join(_OPERATORS)}"
     some = e.operator in ("In", "NotIn")
     if some != bool(e.values):
         return f"{len(e.values)} values; allowed with {e.operator}: {'one or more' if some else 'none'}"
@@ -112,7 +122,7 @@ def _taints(spec: ReservationSpec) -> str:
         if not taint.key:
             return f"spec.taints[{i}].key: is empty; allowed: a key"
         if taint.effect not in EFFECTS:
-            return f"spec.taints[{i}].effect: {taint.effect!r}; allowed: {', '.join(EFFECTS)}"
+            return f"spec.taints[{i}].effect: {_shown(taint.effect)}; allowed: {', '.join(EFFECTS)}"
     return ""
 
 

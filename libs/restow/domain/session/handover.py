@@ -14,7 +14,8 @@ from restow.domain.records import Migration, Reservation, Slot, SlotPhase
 from restow.domain.reservation.index import HoldIndex, Kind, Rank, by_spec, is_migration_hold
 from restow.domain.reservation.match import counts_match
 from restow.domain.reservation.wishes import Wish, closed, ignores, wish_of
-from restow.domain.rooms import after, drawn_of, joined
+from restow.domain.resources import GPU_MILLI
+from restow.domain.rooms import Drawn, after, drawn_of, joined
 from restow.domain.session.admit import may_run, share_of
 from restow.domain.state import ClusterState
 from restow.domain.table import plus
@@ -90,7 +91,7 @@ class Offers:
         if self._once(place):
             self._now[place] = replace(slot, phase=SlotPhase.USED, pod=handed.pod)
         else:
-            drawn = drawn_of(slot.room, self._state.vectors[pod.shape].items, handed.devices, handed.cores)
+            drawn = self.drawn(slot, pod, handed)
             self._now[place] = replace(slot, room=after(slot.room, *drawn))
             self._reopen(place)
         return slot
@@ -102,7 +103,7 @@ class Offers:
             self._now[place] = was
         else:
             now = self.slot(place)
-            items, devices, cores = drawn_of(was.room, self._state.vectors[pod.shape].items, handed.devices, handed.cores)
+            items, devices, cores = self.drawn(was, pod, handed)
             room = replace(
                 now.room,
                 wanted=plus(now.room.wanted, items),
@@ -113,6 +114,12 @@ class Offers:
             )
             self._now[place] = replace(now, room=room)
         self._reopen(place)
+
+    def drawn(self, slot: Slot, pod: PodObserved, handed: HandedOver) -> Drawn:
+        """What the pod takes of a hold that is this."""
+        table = self._state.table
+        wanted = self._state.vectors[pod.shape].items
+        return drawn_of(slot.room, wanted, handed.devices, handed.cores, table.columns.get(GPU_MILLI))
 
     def _once(self, place: Place) -> bool:
         spec = self._state.reservations[place[0]].spec

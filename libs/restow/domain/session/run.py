@@ -13,7 +13,6 @@ from restow.domain import predicates
 from restow.domain.groups import Group
 from restow.domain.places import Place
 from restow.domain.records import Slot
-from restow.domain.rooms import drawn_of
 from restow.domain.session import queues
 from restow.domain.session.board import Board
 from restow.domain.session.extensions import Extensions
@@ -333,7 +332,7 @@ class Session:
     def _draw(self, row: int, place: Place, slot: Slot, pod: e.PodObserved, handed: e.HandedOver) -> None:
         """What the pod takes of the hold is free for it: all of it, where it is allocated once."""
         if self.offers.is_held(place):
-            items, devices, _ = drawn_of(slot.room, self.state.vectors[pod.shape].items, handed.devices, handed.cores)
+            items, devices, _ = self.offers.drawn(slot, pod, handed)
             self.board.give(row, vector_of(items), devices)
             self._account(slot.queue, items, -1)
         else:
@@ -345,7 +344,7 @@ class Session:
         place, slot = (handed.reservation, handed.slot), self._taken_from.pop(pod.pod)
         row = self.state.table.rows[slot.node]
         if self.offers.is_held(place):
-            items, devices, _ = drawn_of(slot.room, self.state.vectors[pod.shape].items, handed.devices, handed.cores)
+            items, devices, _ = self.offers.drawn(slot, pod, handed)
             self.board.take(row, vector_of(items), devices)
             self._account(slot.queue, items, 1)
         else:
