@@ -138,9 +138,9 @@ def changed(good: tuple[str, dict[str, Any]], spoils: list[tuple[int, str, int, 
         elif how == "drop":
             del parent[key]
         elif how == "add" and isinstance(parent, dict):
-            parent[f"x{other % 9}"] = value
+            parent[f"x{other % 9}"] = copy.deepcopy(value)
         else:
-            parent[key] = value
+            parent[key] = copy.deepcopy(value)
     return door, spec, annotation
 
 
@@ -176,9 +176,12 @@ def schema(door: str) -> Draft7Validator:
 
 def malformed(door: str, spec: Any) -> list[str]:
     """What an API server with our CRD would refuse: by schema, and by its CEL rules between fields. What it would prune, and
-    `null` where that means absent, is no reason."""
+    `null` where that means absent, is no reason. Nor is a text that is too long, and a task without a name gets one."""
     pruned = _without_nulls(spec)
-    found = [e.message for e in schema(door).iter_errors(pruned) if e.validator != "additionalProperties"]
+    for i, task in enumerate(pruned["tasks"] if isinstance(pruned, dict) and isinstance(pruned.get("tasks"), list) else ()):
+        if isinstance(task, dict) and task.get("name") in (None, ""):
+            task["name"] = f"default{i}"
+    found = [e.message for e in schema(door).iter_errors(pruned) if e.validator not in ("additionalProperties", "maxLength")]
     if found or not isinstance(pruned, dict):
         return found
     tasks, said = pruned.get("tasks"), set(pruned)

@@ -64,6 +64,13 @@ def test_what_contradicts_itself_is_refused_by_path_and_value(spec, message):
     assert verdict(**spec) == ("InvalidSpec", message)
 
 
+@pytest.mark.parametrize("name", ["A", "a b", "-a", "a-", "a\n", "a" * 64, "é"])
+def test_a_task_has_a_name_that_may_be_part_of_others(name):
+    reason, message = verdict((name, 1, "s"))
+    assert (reason, message.partition(": ")[0]) == ("InvalidSpec", "spec.tasks[0].name")
+    assert len(message) < 160
+
+
 @pytest.mark.parametrize("tasks", [[("t", 2, "s")], [("t", 1, "s"), ("u", 1, "s")]])
 def test_several_places_are_handed_over_once_each(tasks):
     reason, message = verdict(*tasks, allocate_once=False)
