@@ -20,7 +20,7 @@ from domain.build import (
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.values import Move, OwnerRef, Packing, Toleration
+from restow.contracts.values import CoreRequest, Move, OwnerRef, Packing, Toleration
 from restow.domain import config, migration, session
 from restow.domain import reservation as reservations
 from restow.domain.config import DefragmentationArgs
@@ -579,8 +579,10 @@ def test_bad_configuration_is_refused_with_what_is_allowed(more, said):
         shape("s", gpu=(3, 125), node_selector={"m": "A"}, tolerations=(Toleration("k", "Equal", "v", "NoSchedule", 30), Toleration("", "Exists"))),
         shape("s", cpu=0, memory=0, requests={"hugepages-2Mi": 4 << 20, "ephemeral-storage": 10**9 + 1, "example.com/x": 3_000}),
         shape("s", preemption="Never", scheduler="volcano"),
+        shape("s", cpu=4_000, cores=CoreRequest(4, "SpreadByPCPUs", True)),
+        shape("s", cpu=4_000, cores=CoreRequest(4, "FullPCPUs", exclusive="PCPULevel"), priority=5_500),
     ],
-    ids=["odd bytes", "share", "whole", "rules", "others", "never"],
+    ids=["odd bytes", "share", "whole", "rules", "others", "never", "required CPUs", "CPUs apart"],
 )  # fmt: skip
 def test_the_hold_asks_for_exactly_what_the_pod_does(of):
     deployment = OwnerRef("Deployment", "web", "uid-web", "apps/v1")
@@ -598,7 +600,7 @@ def test_the_hold_asks_for_exactly_what_the_pod_does(of):
     (task,) = fact.spec.tasks
     assert (task.node, task.replicas) == ("b", 1)
     read = shapes[task.shape]
-    for field in ("devices", "node_selector", "tolerations", "priority", "priority_class", "preemption", "scheduler"):
+    for field in ("devices", "cores", "node_selector", "tolerations", "priority", "priority_class", "preemption", "scheduler"):
         assert getattr(read, field) == getattr(of.spec, field)
     assert read.requests == {k: v for k, v in of.spec.requests.items() if v}
 

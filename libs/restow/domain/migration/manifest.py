@@ -1,13 +1,14 @@
 """The Reservation object that holds a migration's landing place: seed 000's tasks form, rendered from the pod's shape.
 
 What it asks for must be read back exactly as the pod's own shape says: requests as one container's, GPUs under names that
-decode to the same devices (a test reads it back through `restow.kube`).
+decode to the same devices, CPUs of its own by the labels and the annotation that ask for them (a test reads it back through
+`restow.kube`).
 """
 
 
 import msgspec
 
-from restow.contracts.values import DeviceRequest, PodShape
+from restow.contracts.values import CoreRequest, DeviceRequest, PodShape
 from restow.domain.quantity import format_resource
 from restow.domain.records import Migration
 from restow.domain.resources import ALIBABA_GPU_COUNT, ALIBABA_GPU_MILLI, GPU_MILLI, NVIDIA_GPU, PODS
@@ -18,6 +19,8 @@ API_VERSION = "batch.volcano.sh/v1alpha1"
 MIGRATION = "restow.dev/migration"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "restow"
+OWN_CPUS = {"koordinator.sh/qosClass": "LSR", "koordinator.sh/priority-class": "koord-prod"}
+RESOURCE_SPEC = "scheduling.koordinator.sh/resource-spec"
 TASK = "hold"
 """So the place is called `hold-0`."""
 
@@ -61,8 +64,14 @@ class PodSpec(_Json, frozen=True):
     preemption_policy: str = ""
 
 
+class TemplateMetadata(_Json, frozen=True):
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
 class Template(_Json, frozen=True):
     spec: PodSpec
+    metadata: TemplateMetadata | None = None
 
 
 class Task(_Json, frozen=True):
@@ -128,7 +137,7 @@ def hold_manifest(state: ClusterState, migration: Migration) -> HoldManifest | N
             match_policy="Owner",
             ttl="0s",
             owners=tuple(Owner(Controller(o.kind, o.name, o.uid, o.api_version)) for o in owners),
-            tasks=(Task(TASK, 1, Template(_pod_spec(shape, migration.move.target))),),
+            tasks=(Task(TASK, 1, Template(_pod_spec(shape, migration.move.target), _own_cpus(shape.cores))),),
         ),
     )
 
@@ -147,6 +156,16 @@ def _pod_spec(shape: PodShape, node: str) -> PodSpec:
         priority_class_name=shape.priority_class,
         preemption_policy="" if shape.preemption == "PreemptLowerPriority" else shape.preemption,
     )
+
+
+def _own_cpus(cores: CoreRequest | None) -> TemplateMetadata | None:
+    """What makes Koordinator give a pod CPUs of its own, whatever range its priority is in."""
+    if cores is None:
+        return None
+    said = {"requiredCPUBindPolicy" if cores.required else "preferredCPUBindPolicy": cores.policy}
+    if cores.exclusive:
+        said["preferredCPUExclusivePolicy"] = cores.exclusive
+    return TemplateMetadata(OWN_CPUS, {RESOURCE_SPEC: msgspec.json.encode(said).decode()})
 
 
 def quantities(requests: dict[str, int], devices: DeviceRequest | None) -> dict[str, str]:
