@@ -1,0 +1,384 @@
+"""What pods draw of holds, and when it comes back (issue 4; RULES 003-1, 004-1, 004-3, 004-4)."""
+
+import pytest
+from domain.build import NOW, changed, given, node, owner, pod, reservation, run, shape, then
+from msgspec.structs import replace
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.values import HostPort, LabelSelector, PodTerm
+from restow.domain import reservation as reservations
+from restow.domain import session
+from restow.domain.snapshot import dump, load
+
+MINE = {"app": "owner"}
+IGNORES = {"scheduling.koordinator.sh/reservation-ignored": "true"}
+
+
+def hold(name, size, **spec):
+    """One place, as of the template form."""
+    spec.setdefault("match_policy", "Owner")
+    return reservation(name, ("reservation", 1, size), **spec)
+
+
+def settle(state):
+    """Everything that is due now; returns the session's events."""
+    run(state, reservations.decider, c.Review(NOW))
+    seen = []
+    while (command := session.decider.due(state, NOW)) is not None:
+        events = run(state, session.decider, command)
+        seen += events
+        if not events:
+            return seen
+    return seen
+
+
+def one(cpu=16_000, **more):
+    """A machine, and shapes by what they ask for."""
+    return given(node("a", cpu=cpu, **more), *[shape(f"c{n}", cpu=n * 1_000) for n in (1, 2, 3, 4, 6, 8, 16)])
+
+
+def free(state, name="a", resource="cpu"):
+    return int(state.table.free[state.table.rows[name], state.table.columns[resource]])
+
+
+def reserved(state, name="a"):
+    return int(state.table.reserved[state.table.rows[name], state.table.columns["cpu"]])
+
+
+def drawn(state, name):
+    """Of cpu."""
+    draw = state.draws.get(name)
+    return dict(draw.items).get(state.table.columns["cpu"], 0) if draw else None
+
+
+def phase(state, name="r"):
+    return state.phases[name].phase
+
+
+# -- once, and by many -----------------------------------------------------------------------------------------------
+
+
+def test_the_first_owner_of_a_hold_that_is_allocated_once_ends_it_and_the_rest_is_free_for_all():
+    state = one()
+    settle(then(state, hold("r", "c4")))
+    settle(then(state, pod("o", "c2", labels=MINE)))
+    assert (phase(state), reserved(state), free(state)) == ("Succeeded", 0, 14_000)
+    assert drawn(state, "o") == 2_000
+
+
+def test_many_owners_share_a_reusable_hold_until_it_is_empty_and_what_they_used_comes_back():
+    state = one()
+    settle(then(state, hold("r", "c8", allocate_once=False)))
+    settle(then(state, pod("o1", "c4", labels=MINE), pod("o2", "c4", labels=MINE)))
+    assert (phase(state), reserved(state), free(state)) == ("Available", 0, 8_000)
+    settle(then(state, changed("o1", node="a", phase="Running"), changed("o1", node="a", phase="Succeeded")))
+    assert (phase(state), reserved(state), free(state)) == ("Available", 4_000, 8_000)
+    settle(then(state, e.PodGone("o1"), e.PodGone("o2")))
+    assert (reserved(state), free(state), state.draws, state.drawers) == (8_000, 8_000, {}, {})
+
+
+def test_what_the_hold_lacks_comes_from_the_node():
+    state = one()
+    settle(then(state, hold("r", "c6", allocate_once=False)))
+    settle(then(state, pod("o1", "c4", labels=MINE), pod("o2", "c4", labels=MINE)))
+    assert [drawn(state, name) for name in ("o1", "o2")] == [4_000, 2_000]
+    assert (reserved(state), free(state)) == (0, 8_000)
+
+
+@pytest.mark.parametrize(("policy", "restricted", "taken"), [("Aligned", (), True), ("Restricted", (), False), ("Restricted", ("memory",), True), ("Covering", (), False)])
+def test_the_policy_says_what_may_come_from_the_node(policy, restricted, taken):
+    state = one()
+    settle(then(state, hold("r", "c4", allocate_policy=policy, restricted=restricted)))
+    settle(then(state, pod("o", "c6", labels=MINE)))
+    assert (drawn(state, "o") is not None) is taken
+    assert state.placed["o"].node == "a", "who cannot take it goes the normal way"
+
+
+def test_restricted_is_about_what_the_hold_names_and_covering_about_all_that_the_pod_asks_for():
+    for policy, taken in (("Restricted", True), ("Covering", False)):
+        state = given(node("a"), shape("cpu", cpu=4_000, memory=0), shape("both", cpu=4_000))
+        settle(then(state, hold("r", "cpu", allocate_policy=policy)))
+        settle(then(state, pod("o", "both", labels=MINE)))
+        assert (drawn(state, "o") is not None) is taken, policy
+
+
+def test_what_an_owner_returns_goes_to_the_hold_before_a_nomination():
+    state = one(cpu=8_000)
+    settle(then(state, hold("r", "c4", allocate_once=False)))
+    settle(then(state, pod("o", "c4", labels=MINE), pod("x", "c4")))
+    then(state, pod("big", "c8"), e.Nominated("big", "a", NOW + 1_000))
+    then(state, e.PodGone("o"))
+    assert reserved(state) == 4_000
+    assert state.table.columns["cpu"] not in dict(state.nominations["big"].room.held), "all of it is the hold's"
+
+
+# -- an owner that never came ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["refused", "gone", "elsewhere"])
+def test_a_hold_whose_owner_was_never_bound_there_is_held_again(end):
+    state = one()
+    then(state, node("b", cpu=1_000))
+    settle(then(state, hold("r", "c4")))
+    settle(then(state, pod("o", "c4", labels=MINE)))
+    assert phase(state) == "Succeeded"
+    if end == "refused":
+        run(state, session.decider, c.RefuseBind(NOW, "o", "a", "no"))
+    elif end == "gone":
+        then(state, e.PodGone("o"))
+    else:
+        then(state, changed("o", node="b"))
+    assert reserved(state) == 4_000
+    assert phase(state) == "Waiting"
+    settle(state)
+    assert phase(state) == ("Succeeded" if end == "refused" else "Available"), "a refused pod gets it once more"
+
+
+def test_succeeded_outlives_a_pod_that_has_run():
+    state = one()
+    settle(then(state, hold("r", "c4")))
+    settle(then(state, pod("o", "c4", labels=MINE)))
+    settle(then(state, changed("o", node="a", phase="Running"), e.PodGone("o")))
+    assert (phase(state), reserved(state)) == ("Succeeded", 0)
+    assert state.slots["r"]["reservation-0"].owner == "default/o"
+
+
+def test_a_hold_that_expired_meanwhile_is_not_held_again():
+    state = one()
+    settle(then(state, hold("r", "c4")))
+    settle(then(state, pod("o", "c4", labels=MINE)))
+    then(state, e.Expired("r"), e.PodGone("o"))
+    settle(state)
+    assert (reserved(state), free(state)) == (0, 16_000)
+
+
+# -- room that has to come -----------------------------------------------------------------------------------------------
+
+
+def test_pre_allocation_waits_for_the_room_of_others_and_nobody_else_gets_it():
+    state = one(cpu=8_000)
+    then(state, pod("x", "c4", "a"), hold("r", "c6", pre_allocation=True))
+    assert settle(state)[-1] == e.HoldPlaced("r", "reservation-0", "a", shape="c6", waiting=True)
+    assert (phase(state), reserved(state), free(state)) == ("Waiting", 4_000, 0)
+    settle(then(state, pod("late", "c2"), pod("o", "c6", labels=MINE)))
+    assert state.parked.keys() == {"late", "o"}
+    assert e.HoldReady("r", "reservation-0") in settle(then(state, e.PodGone("x")))
+    assert state.placed["o"].hold == ("r", "reservation-0")
+    assert state.placed["late"].node == "a"
+
+
+def test_pre_allocation_takes_free_room_where_there_is_some():
+    state = one()
+    settle(then(state, hold("r", "c4", pre_allocation=True)))
+    assert phase(state) == "Available"
+
+
+def test_pre_allocation_never_waits_on_a_node_that_is_too_small():
+    state = one(cpu=4_000)
+    settle(then(state, hold("r", "c6", pre_allocation=True)))
+    assert phase(state) == "Pending"
+    assert state.phases["r"].message == "0/1 nodes are available: 1 Insufficient cpu."
+
+
+def test_a_foreign_pod_takes_room_from_the_latest_hold_which_has_it_back_first():
+    state = one(cpu=8_000)
+    settle(then(state, hold("r1", "c4")))
+    settle(then(state, hold("r2", "c4", created=NOW + 1)))
+    then(state, pod("foreign", "c2", "a"))
+    assert (phase(state, "r1"), phase(state, "r2")) == ("Available", "Waiting")
+    assert free(state) == 0
+    settle(then(state, pod("n", "c1"), e.PodGone("foreign")))
+    assert (phase(state, "r2"), "n" in state.parked) == ("Available", True)
+
+
+def test_a_hold_that_its_node_can_never_have_again_is_placed_elsewhere():
+    state = one(cpu=4_000)
+    settle(then(state, hold("r", "c4")))
+    then(state, node("b", cpu=4_000), node("a", cpu=2_000))
+    assert phase(state) == "Waiting"
+    events = settle(state)
+    assert events[0] == e.HoldReleased("r", "reservation-0", "Unavailable")
+    assert (phase(state), state.slots["r"]["reservation-0"].node) == ("Available", "b")
+
+
+def test_who_ignores_reservations_borrows_where_nothing_is_free():
+    state = one(cpu=8_000)
+    settle(then(state, hold("r", "c6")))
+    settle(then(state, pod("i", "c2", labels=IGNORES)))
+    assert (phase(state), free(state)) == ("Available", 0)
+    assert settle(then(state, pod("j", "c4", labels=IGNORES))) == [
+        e.HoldLent("r", "reservation-0", "j"),
+        e.PodPlaced("j", "a"),
+    ]
+    assert (phase(state), reserved(state), free(state)) == ("Waiting", 2_000, 0)
+    settle(then(state, e.PodGone("j")))
+    assert (phase(state), reserved(state)) == ("Available", 6_000)
+
+
+# -- updates -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_hold_grows_and_shrinks_on_its_node():
+    state = one()
+    settle(then(state, hold("r", "c4")))
+    assert settle(then(state, hold("r", "c8", generation=2))) == [e.HoldResized("r", "reservation-0", "c8")]
+    assert (phase(state), reserved(state)) == ("Available", 8_000)
+    settle(then(state, hold("r", "c2", generation=3)))
+    assert (phase(state), reserved(state), state.resizes) == ("Available", 2_000, {})
+
+
+def test_a_hold_that_cannot_grow_where_it_is_moves_in_one_commit():
+    state = one(cpu=6_000)
+    settle(then(state, hold("r", "c4")))
+    then(state, pod("x", "c2", "a"), node("b", cpu=8_000))
+    events = settle(then(state, hold("r", "c8", generation=2)))
+    assert events == [
+        e.HoldReleased("r", "reservation-0", "Superseded"),
+        e.HoldPlaced("r", "reservation-0", "b", shape="c8"),
+    ]
+
+
+def test_a_hold_that_can_grow_nowhere_keeps_its_size_until_it_can():
+    state = one(cpu=6_000)
+    settle(then(state, hold("r", "c4")))
+    settle(then(state, pod("x", "c2")))
+    settle(then(state, hold("r", "c6", generation=2)))
+    assert (phase(state), reserved(state)) == ("Available", 4_000)
+    assert state.slots["r"]["reservation-0"].reasons == {"Insufficient cpu": 1}
+    settle(then(state, e.PodGone("x")))
+    assert reserved(state) == 6_000
+
+
+def test_what_owners_have_drawn_counts_in_the_new_size():
+    state = one()
+    settle(then(state, hold("r", "c4", allocate_once=False)))
+    settle(then(state, pod("o", "c3", labels=MINE)))
+    settle(then(state, hold("r", "c8", allocate_once=False, generation=2)))
+    assert (reserved(state), free(state)) == (5_000, 8_000)
+    settle(then(state, hold("r", "c2", allocate_once=False, generation=3)))
+    assert reserved(state) == 0
+    settle(then(state, e.PodGone("o")))
+    assert reserved(state) == 2_000, "no more comes back than it is of"
+
+
+def test_other_owners_count_at_once():
+    state = one()
+    settle(then(state, hold("r", "c4")))
+    settle(then(state, hold("r", "c4", owners=(owner(app="other"),), generation=2)))
+    settle(then(state, pod("o", "c4", labels=MINE), pod("p", "c4", labels={"app": "other"})))
+    assert [drawn(state, name) for name in ("o", "p")] == [None, 4_000]
+
+
+# -- which one -----------------------------------------------------------------------------------------------------------
+
+
+def test_order_then_what_covers_more_then_what_would_be_fuller_then_the_earliest():
+    state = given(node("a", cpu=64_000), *[shape(f"c{n}", cpu=n * 1_000) for n in (2, 4, 8)])
+    ordered = {"scheduling.koordinator.sh/reservation-order": "7"}
+    then(
+        state,
+        hold("small", "c2", created=NOW - 9),
+        hold("large", "c8", created=NOW - 8),
+        hold("late", "c4", created=NOW - 1),
+        hold("early", "c4", created=NOW - 2),
+    )
+    then(state, replace(hold("first", "c2"), labels=ordered))
+    settle(state)
+    settle(then(state, *[pod(f"o{i}", "c4", labels=MINE) for i in range(5)]))
+    assert [state.draws[f"o{i}"].reservation for i in range(5)] == ["first", "early", "late", "large", "small"]
+
+
+def test_there_is_one_reusable_reservation_of_a_kind_on_a_node():
+    state = one()
+    settle(then(state, hold("r1", "c2", allocate_once=False), hold("r2", "c2", allocate_once=False), hold("r3", "c4", allocate_once=False)))
+    assert [phase(state, name) for name in ("r1", "r2", "r3")] == ["Available", "Pending", "Available"]
+    assert "already had a reusable reservation" in state.phases["r2"].message
+    settle(then(state, node("b")))
+    assert state.slots["r2"]["reservation-0"].node == "b"
+
+
+def test_a_pod_with_reservation_affinity_uses_a_reservation_or_waits():
+    affinity = {"scheduling.koordinator.sh/reservation-affinity": '{"reservationSelector": {"tier": "gold"}}'}
+    state = one()
+    settle(then(state, hold("r", "c4"), pod("o", "c4", labels=MINE, annotations=affinity)))
+    (key, _) = state.parked["o"]
+    assert "does not match the pod's reservation affinity" in state.waiting[key].message
+
+
+# -- rules about what runs -------------------------------------------------------------------------------------------------
+
+
+APART = PodTerm("kubernetes.io/hostname", LabelSelector(MINE))
+
+
+def apart(**more):
+    return shape("apart", cpu=1_000, pod_anti_affinity=(APART,), **more)
+
+
+def hosts(*names):
+    return [node(name, labels={"kubernetes.io/hostname": name}) for name in names]
+
+
+def labelled(name, **spec):
+    made = hold(name, "apart", **spec)
+    task = made.spec.tasks[0]
+    return replace(made, spec=replace(made.spec, tasks=(replace(task, labels=MINE, namespace="default"),)))
+
+
+def test_a_hold_is_not_in_the_way_of_its_own_owner():
+    state = given(*hosts("a"), apart())
+    settle(then(state, labelled("r")))
+    settle(then(state, pod("o", "apart", labels=MINE)))
+    assert state.placed["o"].hold == ("r", "reservation-0")
+
+
+def test_of_many_owners_that_keep_apart_the_first_takes_the_hold_and_the_others_other_nodes():
+    state = given(*hosts("a", "b"), apart())
+    settle(then(state, labelled("r", allocate_once=False)))
+    where = state.slots["r"]["reservation-0"].node
+    settle(then(state, *[pod(f"o{i}", "apart", labels=MINE) for i in range(3)]))
+    placed = [state.placed[f"o{i}"].node if f"o{i}" in state.placed else "" for i in range(3)]
+    assert placed[0] == where
+    assert sorted(placed) == ["", "a", "b"]
+
+
+def test_others_see_a_hold_as_a_pod_even_where_it_has_no_affinity_itself():
+    state = given(*hosts("a"), apart(), shape("plain"))
+    made = hold("r", "plain", owners=(owner(app="owner", special="yes"),))
+    task = replace(made.spec.tasks[0], labels=MINE, namespace="default")
+    settle(then(state, replace(made, spec=replace(made.spec, tasks=(task,)))))
+    settle(then(state, pod("n", "apart", labels=MINE)))
+    assert state.waiting["apart/n" if "apart/n" in state.waiting else "apart"].reasons, "no owner: it may not run beside"
+
+
+def test_ports_are_kept_from_others_and_given_to_owners_one_by_one():
+    ports = {p: HostPort(p) for p in (7777, 8888, 9999)}
+    state = given(node("a"), shape("three", host_ports=tuple(ports.values())), *[shape(f"p{p}", host_ports=(ports[p],)) for p in ports])
+    settle(then(state, hold("r", "three", allocate_once=False)))
+    settle(then(state, pod("n", "p7777"), pod("o1", "p7777", labels=MINE), pod("o2", "p8888", labels=MINE), pod("o3", "p7777", labels=MINE)))
+    assert [name in state.placed for name in ("n", "o1", "o2", "o3")] == [False, True, True, False]
+    settle(then(state, e.PodGone("o1")))
+    assert "n" not in state.placed, "the port is the hold's again"
+    assert "o3" in state.placed
+
+
+def test_ports_of_several_reservations_go_to_one_pod():
+    a, b = HostPort(7777), HostPort(8888)
+    state = given(node("a"), shape("pa", host_ports=(a,)), shape("pb", host_ports=(b,)), shape("both", host_ports=(a, b)))
+    settle(then(state, hold("ra", "pa"), hold("rb", "pb")))
+    settle(then(state, pod("o", "both", labels=MINE)))
+    assert "o" in state.placed
+
+
+# -- it survives ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_between_has_no_influence():
+    state = one(cpu=8_000)
+    settle(then(state, hold("r", "c4", allocate_once=False)))
+    settle(then(state, pod("o", "c3", labels=MINE), pod("foreign", "c4", "a"), pod("f2", "c1", "a")))
+    again = load(dump(state))
+    for s in (state, again):
+        settle(then(s, e.PodGone("o"), e.PodGone("foreign")))
+    assert dump(state) == dump(again)
