@@ -8,13 +8,14 @@ from domain.build import GIB, NOW, node, shape, then
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
-from property.reservation_history import NODES, PODS, RESERVATIONS, SHAPES, TASKS, History, asked, fresh
+from property.reservation_history import NODES, PODS, RESERVATIONS, SHAPES, TASKS, History, asked, begin, fresh
 from property.slow_status import Reader
 
 from restow.contracts.times import seconds
 from restow.domain import resources as r
 from restow.domain.reservation.status import status
 from restow.domain.state import ClusterState
+from restow.reservation_cache.gauges import Gauges
 
 COUNTS = {"pending": "Pending", "available": "Available", "waiting": "Waiting", "succeeded": "Succeeded", "failed": "Failed"}
 OPENING = [
@@ -53,6 +54,20 @@ def compare(uid: str, written: dict[str, Any], said: dict[str, Any]) -> None:
     if ready is not None and said["phase"] != "Pending":
         words = {"Available": "Available", "Succeeded": "Succeeded"}
         assert ready["reason"] == words.get(said["phase"], said["reason"])
+
+
+@settings(max_examples=40)
+@for_all(st.integers(0, 1 << 32))
+def test_gauges_that_follow_the_fold_are_what_looking_at_everything_says(seed):
+    history, state = History(Random(seed), roomy=False), begin()
+    following = Gauges(lambda: state)
+    for number in range(80):
+        then(state, history.next(state))
+        if number % 3 == 0:
+            counted = {one.name: dict(one.samples) for one in following.read()}
+            anew = {one.name: dict(one.samples) for one in Gauges(lambda: state).read()}
+            for name, samples in counted.items():
+                assert {k: v for k, v in samples.items() if v} == {k: v for k, v in anew[name].items() if v}
 
 
 @settings(max_examples=150)

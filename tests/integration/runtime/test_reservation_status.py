@@ -175,10 +175,14 @@ async def test_a_service_that_is_killed_between_leaves_nothing_wrong_behind(brok
 async def test_events_tell_phases_and_fields_that_mean_nothing(broker, cluster):
     async with world(broker, cluster) as made, service(reservation_cache(), broker, cluster, made.kube) as cache:
         await made.ask(name="fits")
-        await made.ask("koordinator", name="large", template=template("99"))
+        odd = template("99")
+        odd["spec"]["nodeNam"] = "n0"
+        await made.ask("koordinator", name="large", template=odd)
 
         async def told():
             said = await made.reasons()
+            if "spec.template.spec.nodeNam" not in said.get("UnknownFields", ""):
+                return False
             return "Available" in said and "0/1 nodes are available: 1 Insufficient cpu." in said.get("Unschedulable", "")
 
         await made.until(told)
