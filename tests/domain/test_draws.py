@@ -9,6 +9,7 @@ from restow.contracts import events as e
 from restow.contracts.values import HostPort, LabelSelector, PodTerm
 from restow.domain import reservation as reservations
 from restow.domain import session
+from restow.domain.session.preemption.crowd import may_go
 from restow.domain.snapshot import dump, load
 
 MINE = {"app": "owner"}
@@ -382,3 +383,13 @@ def test_a_snapshot_between_has_no_influence():
     for s in (state, again):
         settle(then(s, e.PodGone("o"), e.PodGone("foreign")))
     assert dump(state) == dump(again)
+
+
+def test_an_owner_is_no_victim_for_others_as_its_room_would_be_the_holds_again():
+    state = one(cpu=8_000)
+    settle(then(state, hold("r", "c8", allocate_once=False)))
+    settle(then(state, pod("o", "c8", labels=MINE)))
+    then(state, changed("o", node="a", phase="Running", ready=True))
+    assert not may_go(state, "o")
+    settle(then(state, e.Expired("r")))
+    assert may_go(state, "o"), "nothing is held any more"

@@ -52,6 +52,7 @@ class Rooms(Places):
         for mapping in (self.to_release, self.whole, self.resizes):
             self.drop(mapping, key)
         self.drop_in(self.waiting_on, slot.node, key)
+        self.moved.extend(self.drawers.get(key, ()))  # what they use is the node's from now on
         if key in self.held_on.get(slot.node, ()):
             self._charge_place(slot, slot.room.held, slot.room.held_devices, -1)
             self.drop_in(self.held_on, slot.node, key)
@@ -130,6 +131,11 @@ class Rooms(Places):
         """A pod has taken this of a hold."""
         self.put(self.draws, pod, drawn)
         self.put_in(self.drawers, (drawn.reservation, drawn.slot), pod)
+
+    def owes(self, pod: PodUid) -> bool:
+        """Whether what the pod uses, or some of it, is a hold's again when it ends."""
+        drawn = self.draws.get(pod)
+        return drawn is not None and (drawn.reservation, drawn.slot) in self.held_on.get(drawn.node, ())
 
     def undraw(self, pod: PodUid) -> None:
         """The pod uses nothing of its hold any more: what it drew comes back, or the whole hold if it was never bound there."""

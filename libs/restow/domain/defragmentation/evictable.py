@@ -23,6 +23,7 @@ NAMESPACE = "Namespace"
 LABELS = "Labels"
 UNSUPPORTED = "Unsupported"
 PINNED = "Pinned"
+DRAWS = "Draws"
 
 MEANING = {
     STATIC: "a static pod: only its kubelet can end it",
@@ -38,6 +39,7 @@ MEANING = {
     LABELS: "labelSelector does not select it",
     UNSUPPORTED: "it has a constraint that a hold cannot promise to meet",
     PINNED: "it asks for this very node",
+    DRAWS: "what it uses belongs to a Reservation, which would only have it back",
 }
 
 SYSTEM_CRITICAL = 2_000_000_000
@@ -50,11 +52,11 @@ OrderKey = tuple[bool, int, int, int, str, str, str]
 
 
 def is_foreseen(shape: PodShape) -> bool:
-    """Whether a plan can tell where the pod will fit: rules about other pods, ports and volumes depend on what runs when its
+    """Whether a plan can tell where the pod will fit: rules about other pods, ports, volumes and CPUs depend on what runs when its
     successor comes, and plans do not follow them."""
     says = wants(shape)
     required = says.affinity or says.anti or says.hard
-    return not (required or shape.host_ports or shape.volumes or shape.resource_claims)
+    return not (required or shape.host_ports or shape.volumes or shape.resource_claims or shape.cores)
 
 
 class Evictable:
@@ -91,6 +93,8 @@ class Evictable:
             return BINDING
         if uid in state.victims or uid in state.successors:
             return MIGRATING
+        if state.owes(uid):
+            return DRAWS
         if live.phase != "Running" or not live.ready:
             return NOT_READY
         if (self._include and pod.namespace not in self._include) or pod.namespace in self._exclude:

@@ -20,11 +20,11 @@ VACANT = -1
 
 def may_go(state: ClusterState, uid: PodUid) -> bool:
     """Whether a pod can be a victim: ours, bound, not on its way out, and not one that its node or its controller would
-    bring back to the same place."""
+    bring back to the same place, or whose room would be a hold's again."""
     charge, live = state.charges.get(uid), state.live.get(uid)
     if charge is None or charge.releasing or live is None or live.node is None:
         return False
-    if not is_load(state, uid):
+    if not is_load(state, uid) or state.owes(uid):
         return False
     pod = state.pods[uid]
     return state.ours(pod) and pod.annotations.get(PREEMPTABLE) not in _NO
