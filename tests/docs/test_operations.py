@@ -22,7 +22,7 @@ REASON = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)+")
 OTHERS = {"DaemonSet", "NoExecute", "NoSchedule", "PodSpec", "PreferNoSchedule", "NotThere"}
 """Kubernetes' own words, and a note that the session takes for itself."""
 SKEWED = "node(s) didn't match pod topology spread constraints"
-NODES = re.compile(r"node\(s\) |node has |cannot align |Insufficient |Too many pods|proportional of resource ")
+NODES = re.compile(r"node\(s\) |node has |cannot align |not enough cpus |the requested CPUs |Insufficient |Too many pods|proportional of resource ")
 
 
 def strings(*paths: str) -> Iterator[str]:
@@ -41,7 +41,7 @@ def test_every_reason_of_the_session_is_in_the_table():
 
 
 def test_every_rule_about_nodes_is_in_the_table():
-    places = ("predicates.py", "numa.py", "topology", "volumes", "session")
+    places = ("predicates.py", "numa.py", "cores", "topology", "volumes", "session")
     rules = {text.rstrip("{ ") for text in strings(*places) if NODES.match(text)} - {f"{SKEWED} (missing required label)"}
     assert len(rules) > 20
     first_cells = "\n".join(line.split("|")[1] for line in PAGE.splitlines() if line.startswith("|"))

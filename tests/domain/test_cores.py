@@ -4,12 +4,13 @@ import functools
 
 import numpy as np
 import pytest
-from domain.build import NOW, given, node, owner, pod, reservation, run, shape, then
+from domain.build import NOW, configured, given, node, owner, pod, reservation, run, shape, then
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import CoreRequest, Cpu
 from restow.domain import session
+from restow.domain.config import ActionConfig, SessionConfig
 from restow.domain.cores import FULL, SPREAD, Cores, EmptyCores, Topology, choose
 from restow.domain.cores.choose import Wish
 from restow.domain.cores.index import CONFLICT, NO_TOPOLOGY, NOT_ALIGNED, NOT_WHOLE, TOO_FEW
@@ -297,3 +298,18 @@ def test_cpus_that_an_owner_left_and_others_got_are_not_the_holds_again():
     assert decide() == [e.HoldReleased("r", "t-0", "Unavailable")]
     assert [(held.node, held.cores) for held in decide()] == [("n1", (0, 1, 2, 4, 5, 6))]
     assert state.void == {}
+
+
+def test_a_pod_that_takes_anothers_room_gets_cpus_that_are_free_when_that_is_gone():
+    few = machine(zones=1, cores=2)
+    conf = configured("session", SessionConfig(actions=tuple(map(ActionConfig, ("enqueue", "allocate", "preempt")))))
+    high, low = (shape(id, cpu=4_000, priority=of, cores=CoreRequest(4)) for id, of in (("high", 100), ("low", 0)))
+    state = given([conf, *numbered("n0", few), high, low, pod("a", "low", "n0", cores=(0, 1, 2, 3)), pod("p", "high")])
+    decide = functools.partial(run, state, session.decider, c.Schedule(NOW))
+    events = decide()
+    assert [type(event) for event in events] == [e.Preempted, e.Nominated]
+    assert events[1].cores == (0, 1, 2, 3)
+    assert decide() == []
+    then(state, e.PodGone("a"))
+    assert decide() == [e.PodPlaced("p", "n0", cores=(0, 1, 2, 3))]
+    assert Cores.of(state).free(0) == ()
