@@ -8,7 +8,17 @@ from domain.build import GIB, NOW, node, shape, then
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
-from property.reservation_history import NODES, PODS, RESERVATIONS, SHAPES, TASKS, History, asked, begin, fresh
+from property.reservation_history import (
+    NODES,
+    PODS,
+    RESERVATIONS,
+    SHAPES,
+    TASKS,
+    History,
+    asked,
+    begin,
+    fresh,
+)
 from property.slow_status import Reader
 
 from restow.contracts.times import seconds
