@@ -5,8 +5,17 @@ import json
 import msgspec
 import pytest
 
+from restow.contracts import commands as c
+from restow.contracts import events as e
 from restow.contracts import values as v
+from restow.contracts.codec import Decision
+from restow.domain.fold import fold
+from restow.domain.state import ClusterState
 from restow.kube import decode as d
+from restow.kube import reflector
+from restow.kube.annotations import kept
+from restow.kube.facts import Batch
+from restow.kube.known import StateKnown
 from restow.kube.reservations import reservation_fact
 
 NGINX = {
@@ -306,3 +315,34 @@ def test_a_spec_that_is_no_object_has_no_fields(spec):
     _, got = fact(spec)
     assert (got.spec, got.unknown) == (None, ())
     assert got.invalid
+
+
+def observed(state, **meta):
+    """The facts that the watcher makes of this object, folded."""
+    metadata = {"name": "r", "uid": "u", "generation": 1, "creationTimestamp": "2026-03-01T08:00:00Z", **meta}
+    spec = {"template": NGINX, "owners": OWNERS, "allocatePolicy": "Restricted"}
+    one = d.KOORDINATOR_RESERVATIONS.object(json.dumps({"metadata": metadata, "spec": spec, "status": {"phase": "Any"}}).encode())
+    batch = Batch(StateKnown(state))
+    batch.add(d.KOORDINATOR_RESERVATIONS, reflector.Upsert(one))
+    events = batch.events()
+    fold(state, state.seq + 1, "cluster", 0, [Decision(c.Observe("test", "given"), events)])
+    return [event for event in events if isinstance(event, e.ReservationObserved)]
+
+
+def test_labels_and_annotations_that_a_rule_reads_are_facts_although_they_make_no_generation():
+    state = ClusterState()
+    assert len(observed(state)) == 1
+    assert observed(state) == []
+    assert observed(state, resourceVersion="7", managedFields=[{}], annotations={"kubectl.kubernetes.io/x": "y"}) == []
+    (relabelled,) = observed(state, labels={"scheduling.koordinator.sh/reservation-order": "1"})
+    assert relabelled.labels == {"scheduling.koordinator.sh/reservation-order": "1"}
+    (restricted,) = observed(state, annotations={RESTRICTED: '{"resources": ["cpu"]}'})
+    assert restricted.spec.restricted == ("cpu",)
+    assert [event.generation for event in (relabelled, restricted)] == [1, 1]
+
+
+def test_of_a_pod_the_wishes_are_kept_and_what_was_allocated_is_not():
+    """The log says itself what a pod has of a Reservation; the annotation is for people, and would be a fact of our own making."""
+    prefix = "scheduling.koordinator.sh/"
+    wishes = {f"{prefix}reservation-affinity": "{}", f"{prefix}exact-match-reservation": "{}"}
+    assert kept(wishes | {f"{prefix}reservation-allocated": "{}"}) == wishes

@@ -86,11 +86,12 @@ def _walk(spec: Any, known: frozenset[str]) -> Iterator[str]:
 
 def _template(template: Any, path: str) -> Iterator[str]:
     yield from _others(template, _TEMPLATE, path)
-    pod = template.get("spec") if isinstance(template, dict) else None
+    pod: Any = template.get("spec") if isinstance(template, dict) else None
     yield from _others(pod, _POD, f"{path}.spec")
-    for field in _CONTAINERS if isinstance(pod, dict) else ():
-        for at, container in _each(pod.get(field), f"{path}.spec.{field}"):
-            yield from _others(container, _CONTAINER, at)
+    if isinstance(pod, dict):
+        for field in _CONTAINERS:
+            for at, container in _each(pod.get(field), f"{path}.spec.{field}"):
+                yield from _others(container, _CONTAINER, at)
 
 
 def _others(value: Any, known: Iterable[str], path: str) -> Iterator[str]:
