@@ -21,11 +21,12 @@ def of_holds(draw):
     hold, slot, node = draw(st.sampled_from(HOLDS)), draw(st.sampled_from(["t-0", "t-1"])), draw(st.sampled_from(NODES))
     name, what, generation = draw(st.sampled_from(PODS)), draw(st.sampled_from(["small", "half", "third"])), draw(st.integers(1, 4))
     form = {"allocate_once": draw(st.booleans()), "pre_allocation": draw(st.booleans()), "match_policy": "Owner"}
+    asked = reservation(hold, ("t", draw(st.integers(1, 2)), what), generation=generation, **form)
     return draw(
         st.sampled_from(
             [
-                reservation(hold, ("t", draw(st.integers(1, 2)), what), generation=generation, **form),
-                e.ReservationAccepted(hold, generation, 1, NOW + 5),
+                asked,
+                (asked, e.ReservationAccepted(hold, generation, 1, NOW + 5)),
                 e.HoldPlaced(hold, slot, node, draw(devices), waiting=draw(st.booleans())),
                 e.HoldReady(hold, slot),
                 e.HoldLent(hold, slot, name),
