@@ -65,7 +65,11 @@ def check(state: ClusterState) -> None:
             topology = Topology(MACHINES[charge.node])
             cores = {topology.core[cpu] for cpu in charge.cores}
             assert len(cores) * (topology.per_core if request.policy == FULL else 1) == request.count
-    assert Cores.of(state).image() == Cores(state).image()
+    kept, anew = Cores.of(state), Cores(state)
+    assert kept.image() == anew.image()
+    for request in filter(None, SHAPES.values()):
+        found, again = kept.filter(request), anew.filter(request)
+        assert [(reason, rows.tolist()) for reason, rows in found] == [(reason, rows.tolist()) for reason, rows in again]
 
 
 def schedule(state: ClusterState, now: int) -> None:

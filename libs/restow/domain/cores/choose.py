@@ -15,7 +15,7 @@ class Topology:
     """The CPUs of one node. `core`, `zone` and `socket` by CPU; the number of a physical core counts in its socket only, so
     both make it. `per_core`: logical CPUs of a whole physical core; one of which the kubelet keeps a CPU is never whole."""
 
-    __slots__ = ("core", "cpus", "per_core", "siblings", "socket", "zone")
+    __slots__ = ("core", "cpus", "full", "per_core", "siblings", "socket", "zone")
 
     def __init__(self, cpus: Iterable[Cpu]) -> None:
         by_id = {cpu.id: cpu for cpu in cpus}
@@ -27,11 +27,11 @@ class Topology:
         for id in self.cpus:
             self.siblings.setdefault(self.core[id], []).append(id)
         self.per_core = max((len(ids) for ids in self.siblings.values()), default=1)
+        self.full = tuple(frozenset(ids) for ids in self.siblings.values() if len(ids) == self.per_core)
 
     def whole(self, free: Set[int]) -> set[int]:
         """Those of physical cores that are wholly among the free ones."""
-        cores = (ids for ids in self.siblings.values() if len(ids) == self.per_core)
-        return {id for ids in cores if all(id in free for id in ids) for id in ids}
+        return {id for ids in self.full if ids <= free for id in ids}
 
     def single(self, free: Set[int], preferred: Set[int] = NOBODYS) -> set[int]:
         """One of each physical core that has a free one: a preferred one, else the first."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from restow.contracts.ids import NodeName, PodUid
 from restow.contracts.values import CoreRequest
+from restow.domain.changes import Changes
 from restow.domain.cores.choose import FULL, SPREAD, Topology, Wish, choose
 from restow.domain.occupants import Who, everybody, held_place
 from restow.domain.state import ClusterState
@@ -26,6 +27,10 @@ _POLICIES = ("", FULL, SPREAD)
 _EMPTIEST = "LeastAllocated"
 """The strategy that is asked for by label alone: Restow packs zones as it packs devices, the fullest that suffices first."""
 PER_CORE, PER_ZONE = "PCPULevel", "NUMANodeLevel"
+
+
+KEPT = 256
+"""Requests whose answers are kept."""
 
 
 class Occupant(NamedTuple):
@@ -71,19 +76,37 @@ class Cores:
         return [(reason, rows) for code, reason in enumerate(REASONS, 1) if (rows := codes == code).any()]
 
     def _codes(self, request: CoreRequest) -> np.ndarray:
-        """Per row 0, or the number of the reason in `REASONS`."""
+        """Per row 0, or the number of the reason in `REASONS`. Kept by request: only rows that have changed are looked at again."""
         self._settle()
+        size = len(self._alive)
+        codes, seen = self._known.get(request, (np.zeros(size, np.int64), -1))
+        changed = self._changed.since(seen) if seen >= 0 else None
+        if len(codes) < size:
+            codes = np.concatenate([codes, np.zeros(size - len(codes), np.int64)])
+        if changed is None:
+            codes = self._coded(request, np.arange(size))
+        elif changed:
+            rows = np.array(sorted(set(changed)), np.int64)
+            codes[rows] = self._coded(request, rows)
+        if len(self._known) >= KEPT:
+            self._known.clear()
+        self._known[request] = codes, self._changed.position
+        return codes
+
+    def _coded(self, request: CoreRequest, rows: np.ndarray) -> np.ndarray:
+        """The codes of these rows."""
+        alive, labels, per_core = self._alive[rows], self._policy[rows], self._per_core[rows]
         if request.count <= 0:
-            return np.where(self._alive, 1, 0)
+            return np.where(alive, 1, 0)
         asked = _POLICIES.index(request.policy) if request.required else 0
-        policy = np.where(self._policy > 0, self._policy, asked)
-        room = np.choose(policy, (self._free, self._whole, self._single))
+        policy = np.where(labels > 0, labels, asked)
+        room = np.choose(policy, (self._free[rows], self._whole[rows], self._single[rows]))
         return np.select(
             (
-                ~self._alive,
-                self._per_core == 0,
+                ~alive,
+                per_core == 0,
                 (policy != asked) & (asked > 0),
-                (policy == 1) & (request.count % np.maximum(self._per_core, 1) != 0),
+                (policy == 1) & (request.count % np.maximum(per_core, 1) != 0),
                 room < request.count,
             ),
             (0, 2, 3, 4, 5),
@@ -209,14 +232,16 @@ class Cores:
         state = self._state
         if isinstance(who, tuple):
             slot = held_place(state, who)
-            node, shape, cpus = (slot.node, slot.shape, slot.room.cores) if slot is not None else ("", "", ())
+            if slot is None:
+                return None
+            node, shape, cpus = slot.node, slot.shape, slot.room.cores
         elif (charge := state.charges.get(who)) is not None:
             node, shape, cpus = charge.node, charge.shape, charge.cores
         elif (nomination := state.nominations.get(who)) is not None:
             node, shape, cpus = nomination.node, state.pods[who].shape, nomination.room.cores
         else:
             return None
-        row = state.table.rows.get(NodeName(node))
+        row = state.table.rows.get(node)
         if row is None or not cpus:
             return None
         wanted = state.shapes[shape].cores
@@ -236,6 +261,8 @@ class Cores:
         self._topologies: dict[int, Topology] = {}
         self._emptiest: set[int] = set()
         self._stale: set[int] = set()
+        self._changed: Changes[int] = Changes()
+        self._known: dict[CoreRequest, tuple[np.ndarray, int]] = {}
         self._alive = np.zeros(0, bool)
         self._policy, self._per_core, self._free, self._whole, self._single = (np.zeros(0, np.int64) for _ in range(5))
         self._objects, self._moved, self._rows = state.objects.position, state.moved.position, state.changed_rows.position
@@ -270,7 +297,9 @@ class Cores:
         self._widen()
         for row in rows:
             node = state.nodes.get(state.table.names[row])
-            self._alive[row] = node is not None
+            if self._alive[row] != (node is not None):
+                self._alive[row] = node is not None
+                self._stale.add(row)
             numa = state.numa.get(node.name) if node is not None else None
             cpus = (numa.cpus if numa is not None else ()) or (node.cpus if node is not None else ())
             labels = node.labels if node is not None else {}
@@ -302,6 +331,8 @@ class Cores:
             self._free[row] = len(free)
             self._whole[row] = len(topology.whole(free)) if topology is not None else 0
             self._single[row] = len({topology.core[id] for id in free}) if topology is not None else 0
+        self._changed.extend(self._stale)
+        self._changed.trim()
         self._stale.clear()
 
     def image(self) -> tuple:
