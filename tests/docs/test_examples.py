@@ -34,7 +34,7 @@ def test_the_walk_of_the_reservation_prints_what_it_says(tmp_path):
     printed, shown = walk(page, tmp_path), blocks(page, "")
     assert [where(part) for part in printed] == [where(part) for part in shown]
     for i, words in (
-        (0, "complex-reservation   Available   3     0         3           0"),
+        (0, "complex-reservation   Available   3     0         0         3           0"),
         (1, "0/2 nodes are available: 2 Insufficient cpu."),
         (2, "has not as many pods of each spec as Reservation default/complex-reservation has places"),
         (3, '{"busybox":{"phase":{"Succeeded":1}},"nginx":{"phase":{"Succeeded":2}}}'),

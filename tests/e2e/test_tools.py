@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
 import yaml
-from e2e.world import VOLCANO, World, node_of
+from e2e.koordinator import TAKEN
+from e2e.world import APPS, KOORDINATOR, VOLCANO, World, node_of
 
 
 def hold(world: World, name: str) -> str:
@@ -30,7 +32,7 @@ async def test_kubectl_applies_gets_describes_and_deletes(world: World) -> None:
     await world.held("r", "Available")
     assert "unchanged" in await world.kubectl("apply", "-f", "-", stdin=hold(world, "r"))
     header, row = (await world.kubectl("get", "vcrsv", "-n", world.ns)).splitlines()
-    assert header.split() == ["NAME", "PHASE", "MIN", "PENDING", "AVAILABLE", "SUCCEEDED", "AGE"]
+    assert header.split() == ["NAME", "PHASE", "MIN", "PENDING", "WAITING", "AVAILABLE", "SUCCEEDED", "AGE"]
     assert row.split()[:3] == ["r", "Available", "1"]
     said = await world.kubectl("describe", "reservations.batch.volcano.sh", "r", "-n", world.ns)
     assert "Available" in said
@@ -104,6 +106,101 @@ async def test_restow_shows_the_live_state(world: World) -> None:
     assert node in await world.restow("why", f"pod/{world.ns}/p")
     assert "Available" in await world.restow("why", f"reservation/{world.ns}/r")
     await world.restow("why", "pod/no-such-namespace/nothing", code=2)
+
+
+async def deployment(world: World, name: str, replicas: int) -> str:
+    await world.replicaset(name, replicas, "1", kind="Deployment")
+    if replicas:
+        await world.replicas(name, replicas)
+    return f"{APPS}/namespaces/{world.ns}/deployments/{name}"
+
+
+async def fills_up(world: World, path: str, app: str, running: int, more: int) -> None:
+    """So many pods of this Deployment run, and the others wait for room."""
+    await world.patch(path, {"spec": {"replicas": running + more}})
+
+    async def probe() -> bool:
+        found = await world.pods(app)
+        told = [c for p in found for c in p.get("status", {}).get("conditions") or () if c["type"] == "PodScheduled" and c["status"] == "False"]
+        return len(found) == running + more and len([p for p in found if node_of(p)]) == running and len(told) == more
+
+    await world.until(f"{running} pods of {app} run and {more} wait", probe)
+
+
+async def allocated_from(world: World, app: str) -> list[str]:
+    """The Reservations that pods of this app took their places from, as their annotations say."""
+    said = [p["metadata"].get("annotations", {}).get(TAKEN) for p in await world.pods(app)]
+    return sorted(json.loads(text)["name"] for text in said if text)
+
+
+@pytest.mark.parametrize("door", ["volcano", "koordinator"])
+async def test_restow_reserve_keeps_room_for_a_scale_up_while_others_fill_the_rest(world: World, door: str) -> None:
+    """Seed 004, story 3: before a scale-up, and after a scale-down."""
+    await world.node("a", "4")
+    await world.node("b", "4")
+    web, batch = await deployment(world, "web", 2), await deployment(world, "batch", 0)
+    reserve = ("reserve", "--like", "deployment/web", "-n", world.ns, "--replicas", "3", "--door", door, "--wait", "--timeout", "60s")
+    if door == "koordinator":
+        for name in (f"{world.ns}-{step}-{i}" for step in ("up", "down") for i in range(3)):
+            world.also_remove(f"{KOORDINATOR}/{name}")
+    said = await world.restow(*reserve, "--ttl", "1h", "--name", f"{world.ns}-up")
+    assert "3 places for the next pods of deployment/web, for 1h (held after" in said
+    await fills_up(world, batch, "batch", 3, 2)
+    await world.patch(web, {"spec": {"replicas": 5}})
+    await world.replicas("web", 5)
+    names = [f"{world.ns}-up"] * 3 if door == "volcano" else [f"{world.ns}-up-{i}" for i in range(3)]
+    assert await allocated_from(world, "web") == names
+
+    # All is full. Three pods go, and what they leave is kept: not one of those that wait gets it.
+    await world.patch(batch, {"spec": {"replicas": 3}})
+    await world.patch(web, {"spec": {"replicas": 2}})
+    await world.replicas("batch", 3)
+    await world.replicas("web", 2)
+    await world.restow(*reserve, "--ttl", "0", "--name", f"{world.ns}-down")
+    await fills_up(world, batch, "batch", 3, 2)
+    await world.patch(web, {"spec": {"replicas": 5}})
+    await world.replicas("web", 5)
+    assert len([name for name in await allocated_from(world, "web") if "-down" in name]) == 3
+
+
+async def test_restow_describe_says_where_it_is_held_who_uses_it_and_why_another_waits(world: World) -> None:
+    a = await world.node("a", "4")
+    web = await deployment(world, "web", 1)
+    await world.restow("reserve", "--like", "deployment/web", "-n", world.ns, "--replicas", "2", "--name", "two", "--wait", "--timeout", "60s")
+    await world.patch(web, {"spec": {"replicas": 2}})
+    await world.replicas("web", 2)
+    said = await world.restow_json("describe", f"reservation/{world.ns}/two")
+    assert (said["phase"], said["owners"], said["left"]["cpu"]) == ("Available", ["pods of Deployment web"], 1000)
+    assert [place["node"] for place in said["places"]] == [a, a]
+    (drawn,) = said["drawn"]
+    assert drawn["pod"].startswith(f"{world.ns}/web-")
+    text = await world.restow("describe", f"reservation/{world.ns}/two")
+    assert drawn["pod"] in text
+
+    refused = await world.restow("reserve", "--like", "deployment/web", "-n", world.ns, "--replicas", "3", "--name", "more", "--wait", "--timeout", "1s", code=1)
+    assert "restow describe" in refused
+    said = await world.restow_json("describe", f"reservation/{world.ns}/more")
+    assert (said["phase"], said["fit"]["waiting"], said["fit"]["fit"]) == ("Pending", 3, 1)
+    assert "Insufficient cpu" in said["fit"]["reasons"]
+    assert "a minAvailable of at most 1" in [relief["change"] for relief in said["fit"]["reliefs"]]
+    assert f"{world.ns}/more" in await world.restow("get", "reservations", "-n", world.ns)
+
+
+async def test_restow_reserve_holds_room_that_is_in_use_before_others_get_it(world: World) -> None:
+    """With --pre-allocation what is freed goes to the hold, not to the pods that have waited longer."""
+    node = await world.node("a", "2")
+    web, batch = await deployment(world, "web", 2), await deployment(world, "batch", 0)
+    await fills_up(world, batch, "batch", 0, 1)
+    await world.restow("reserve", "--like", "deployment/web", "-n", world.ns, "--name", "kept", "--pre-allocation")
+    await world.held("kept", "Waiting")
+    said = await world.restow_json("describe", f"reservation/{world.ns}/kept")
+    assert (said["places"][0]["node"], said["places"][0]["missing"]["cpu"]) == (node, 1000)
+    assert len(said["places"][0]["users"]) == 2
+    await world.patch(web, {"spec": {"replicas": 1}})
+    await world.held("kept", "Available")
+    await fills_up(world, batch, "batch", 0, 1)
+    await world.patch(web, {"spec": {"replicas": 2}})
+    await world.replicas("web", 2)
 
 
 async def test_restow_reads_the_log_and_finds_every_decision_identical(world: World) -> None:

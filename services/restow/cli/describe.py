@@ -76,7 +76,7 @@ def _show(d: Described, now: Millis) -> None:
 
         click.echo(f"\n{heading('USED BY')}")
         rows = [(p.pod, p.place, p.node, listed(p.amounts), _concrete(p.devices, p.cores), "" if p.bound else "not bound yet") for p in d.drawn]
-        _table(("POD", "PLACE", "NODE", "TAKEN OF IT", "DEVICES", "STATE"), rows, ("POD", "NODE", "TAKEN OF IT"))
+        _table(("POD", "PLACE", "NODE", "TAKEN OF IT", "DEVICES", "STATE"), rows, ("NODE", "TAKEN OF IT"))
     _latest(d)
 
 
