@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 
-from restow.contracts.ids import PodUid, ReservationUid, SlotName
-from restow.domain.records import Slot
+from restow.contracts.events import PodObserved
+from restow.contracts.ids import PodUid, ShapeId, SlotName
+from restow.contracts.values import ReservationTask
+from restow.domain.places import Place
+from restow.domain.records import Reservation, Slot
 from restow.domain.state import ClusterState
 
-Who = PodUid | tuple[ReservationUid, SlotName]
+Who = PodUid | Place
 """An occupant of a node: a pod, or a place that is held."""
 
 
@@ -17,7 +20,37 @@ def everybody(state: ClusterState) -> Iterator[Who]:
         yield from held
 
 
-def held_place(state: ClusterState, place: tuple[ReservationUid, SlotName]) -> Slot | None:
+NO_TASK = ReservationTask("", 1, ShapeId(""))
+
+
+def task_of(record: Reservation, slot: Slot) -> ReservationTask:
+    """What is said of a place; nothing of one that a later generation has no task for (it is being released)."""
+    spec = record.spec or record.fact.spec
+    return next((task for task in spec.tasks if task.name == slot.task), NO_TASK) if spec is not None else NO_TASK
+
+
+def as_pod(record: Reservation, name: SlotName, slot: Slot, shape: ShapeId) -> PodObserved:
+    """A place as the pod that it is held for: rules see its template's labels and claims in its namespace."""
+    fact, task = record.fact, task_of(record, slot)
+    return PodObserved(
+        PodUid(f"{fact.reservation}/{name}"),
+        fact.namespace or task.namespace,
+        f"{fact.name}-{name}",
+        shape,
+        fact.created,
+        task.labels,
+        claims=task.claims,
+        pinned_node=task.node,
+    )
+
+
+def held_as_pod(state: ClusterState, place: Place) -> PodObserved | None:
+    """A place as a pod, as long as it is on its node."""
+    slot = held_place(state, place)
+    return None if slot is None else as_pod(state.reservations[place[0]], place[1], slot, slot.shape)
+
+
+def held_place(state: ClusterState, place: Place) -> Slot | None:
     """The place of a Reservation as long as it holds a node, None before and after."""
     slot = state.slots.get(place[0], {}).get(place[1])
     return slot if slot is not None and place in state.held_on.get(slot.node, ()) else None

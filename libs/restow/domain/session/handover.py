@@ -1,6 +1,6 @@
 """Which hold a waiting pod may take: release and allocate in one step (RULES G-4, G-5, 004-3; DESIGN 5 for migrations)."""
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import Counter
 from typing import Protocol
 
@@ -32,14 +32,29 @@ class Host(Protocol):
 
 
 class _Line:
-    """Places of the kinds that a pod owns, for pods that are alike in what is `Tried`: the next one last."""
+    """Places of the kinds that a pod owns, for pods that are alike in what is `Tried`, in the order in which they take them:
+    those of `base` from `start` on that this session has not changed and that are not `refused`, and between them `changed`
+    ones as they are now, with their `ranks`. `seen`: how many changes of each kind are known to it. `base` is the index's."""
 
-    __slots__ = ("entries", "kinds", "seen")
+    __slots__ = ("base", "changed", "kinds", "ranks", "refused", "seen", "start")
 
-    def __init__(self, kinds: list[Kind], entries: list[tuple[Rank, Place]], seen: int) -> None:
+    def __init__(self, kinds: list[Kind], base: list[tuple[Rank, Place]]) -> None:
         self.kinds = kinds
-        self.entries = entries
-        self.seen = seen
+        self.base = base
+        self.start = 0
+        self.refused: set[Place] = set()
+        self.changed: list[tuple[Rank, Place]] = []
+        self.ranks: dict[Place, Rank] = {}
+        self.seen = [0] * len(kinds)
+
+    def put(self, place: Place, rank: Rank | None) -> None:
+        """A place that the session has changed has this rank now; None where it cannot be had."""
+        old = self.ranks.pop(place, None)
+        if old is not None:
+            del self.changed[bisect_left(self.changed, (old, place))]
+        if rank is not None:
+            insort(self.changed, (rank, place))
+            self.ranks[place] = rank
 
 
 class Offers:
@@ -58,7 +73,8 @@ class Offers:
         """Places that this session has held, handed over or given up, as they are now."""
         self._added: dict[ReservationUid, None] = {}
         """Reservations that have become available, or have more places, in this session."""
-        self._reopened: list[tuple[Kind | None, Place]] = []
+        self._reopened: dict[int, list[Place]] = {}
+        """By the number of their kind, places that may be had again, or by other pods."""
         self._lines: dict[tuple, _Line] = {}
         self._kinds: dict[PodUid, list[Kind]] = {}
         self._groups: dict[tuple[ReservationUid, Group], bool] = {}
@@ -141,7 +157,9 @@ class Offers:
 
     def _reopen(self, place: Place) -> None:
         """It may be had again, or by other pods."""
-        self._reopened.append((self._index.kind_of(place[0]), place))
+        kind = self._index.kind_of(place[0])
+        if kind is not None:
+            self._reopened.setdefault(kind.number, []).append(place)
 
     def slot(self, place: Place) -> Slot:
         """A place as it is now."""
@@ -184,18 +202,35 @@ class Offers:
         wish, target = wish_of(pod), self.target(pod)
         if wish is not None and wish.wrong:
             return None
-        entries = self._line(pod, kinds, target).entries
-        at = len(entries) - 1
-        while at >= 0:
-            place = entries[at][1]
+        return self._first(self._line(pod, kinds, target), pod, wish)
+
+    def _first(self, line: _Line, pod: PodObserved, wish: Wish | None) -> HandedOver | None:
+        base, changed, refused, now = line.base, line.changed, line.refused, self._now
+        at, next_at, passed = line.start, 0, False
+        while True:
+            while at < len(base) and (base[at][1] in now or base[at][1] in refused):
+                at += 1
+            if not passed:
+                line.start = at
+            own = next_at < len(changed) and (at == len(base) or changed[next_at] < base[at])
+            if not own and at == len(base):
+                return None
+            place = changed[next_at][1] if own else base[at][1]
             handed, personal = self._from(place, pod, wish)
             if handed is not None:
                 return handed
-            if not personal:
-                # Whoever is like it is refused, too; labels, claims, groups are a pod's own.
-                del entries[at]
-            at -= 1
-        return None
+            if personal:
+                # Labels, claims and groups are a pod's own: the next one may have it.
+                if own:
+                    next_at += 1
+                else:
+                    at, passed = at + 1, True
+            elif own:
+                line.put(place, None)
+            elif passed:
+                refused.add(place)
+            else:
+                at = line.start = at + 1
 
     def _line(self, pod: PodObserved, kinds: list[Kind], target: ReservationUid | None) -> _Line:
         """What is left for pods like this one. `target`: of this Reservation alone."""
@@ -203,30 +238,26 @@ class Offers:
         key = (pod.shape, pod.pinned_node, said, target, *[kind.number for kind in kinds])
         line = self._lines.get(key)
         if line is None:
-            entries: list[tuple[Rank, Place]] = []
-            for kind in kinds:
-                entries += self._index.ladder(kind, pod.shape).entries
+            entries = self._index.ladder(kinds[0], pod.shape).entries
             if len(kinds) > 1:
-                entries.sort()
+                entries = sorted(entry for kind in kinds for entry in self._index.ladder(kind, pod.shape).entries)
             if target is not None:
                 entries = [entry for entry in entries if entry[1][0] == target]
-            # What this session has changed comes from `_reopened`, or is not to be had any more.
-            entries = [entry for entry in reversed(entries) if entry[1] not in self._now]
-            line = self._lines[key] = _Line(kinds, entries, 0)
-        if line.seen < len(self._reopened):
+            line = self._lines[key] = _Line(kinds, entries)
+        if self._reopened:
             self._catch_up(line, pod, target)
         return line
 
     def _catch_up(self, line: _Line, pod: PodObserved, target: ReservationUid | None) -> None:
-        numbers = {kind.number for kind in line.kinds}
-        for kind, place in dict.fromkeys(self._reopened[line.seen :]):
-            if kind is None or kind.number not in numbers or (target is not None and target != place[0]):
+        for i, kind in enumerate(line.kinds):
+            places, seen = self._reopened.get(kind.number), line.seen[i]
+            if places is None or seen == len(places):
                 continue
-            line.entries = [entry for entry in line.entries if entry[1] != place]
-            slot = self.slot(place)
-            if slot.phase is SlotPhase.HELD and (rank := self._index.rank(place, slot, pod.shape)) is not None:
-                insort(line.entries, (rank, place), key=_backwards)
-        line.seen = len(self._reopened)
+            line.seen[i] = len(places)
+            for place in dict.fromkeys(places[seen:]):
+                if target is None or target == place[0]:
+                    slot = self.slot(place)
+                    line.put(place, self._index.rank(place, slot, pod.shape) if slot.phase is SlotPhase.HELD else None)
 
     def _from(self, place: Place, pod: PodObserved, wish: Wish | None) -> tuple[HandedOver | None, bool]:
         """This place, or whether the pod alone is refused, and not all that are like it."""
@@ -300,18 +331,6 @@ class Offers:
 def _since(migration: Migration) -> int:
     """Pods that the log saw later may be the successor."""
     return migration.asked or migration.armed
-
-
-class _backwards:
-    """For an ascending search in a descending list."""
-
-    __slots__ = ("entry",)
-
-    def __init__(self, entry: tuple[Rank, Place]) -> None:
-        self.entry = entry
-
-    def __lt__(self, other: "_backwards") -> bool:
-        return other.entry < self.entry
 
 
 def slot_order(name: str) -> tuple[str, int]:

@@ -6,14 +6,15 @@ import numpy as np
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid, ReservationUid, SlotName
-from restow.contracts.values import DeviceRequest, DeviceShare, ReservationTask
+from restow.contracts.values import DeviceRequest, DeviceShare
 from restow.domain.accounts import DEFAULT_QUEUE
+from restow.domain.occupants import as_pod, task_of
 from restow.domain.predicates import only, static_mask
 from restow.domain.records import FINAL, Reservation, Room, Slot, SlotPhase
 from restow.domain.reservation.index import is_migration_hold
 from restow.domain.session.framework import Filter
 from restow.domain.session.handover import slot_order
-from restow.domain.session.jobs import HOLD, MIGRATION, QUOTA, Job
+from restow.domain.session.jobs import HOLD, MIGRATION, QUOTA, UNSCHEDULABLE, Job
 from restow.domain.session.run import HELD_ROOM, OF_ROOM, Fit, Session
 from restow.domain.session.statement import Statement
 from restow.domain.state import ClusterState
@@ -65,7 +66,7 @@ def place_gang(session: Session, job: Job) -> None:
     have = sum(slot.phase in _COUNT for _, slot in slots)
     left = sum(slot.phase is SlotPhase.PENDING for _, slot in slots)
     unfit: e.HoldUnfit | None = None
-    quota = ""
+    quota = reason = ""
     committed: Collection[SlotName] = ()
     statement = Statement(session, job)
     held: dict[PodUid, SlotName] = {}
@@ -73,15 +74,17 @@ def place_gang(session: Session, job: Job) -> None:
         if slot.phase is not SlotPhase.PENDING:
             continue
         left -= 1
-        place = as_pod(record, name, slot, task_of_place(record, slot))
+        place = as_pod(record, name, slot, slot.shape)
         over = session.extensions.first("allocatable", job, place)
-        fit = None if over else _fit(session, record, slot, place)
+        waits = "" if over else session.extensions.first("podWaits", place)
+        fit = None if over or waits else _fit(session, record, slot, place)
         if fit is not None:
             statement.place(place, fit)
             held[place.pod] = name
             continue
         quota = quota or over or ""
-        if unfit is None and not over:
+        reason = reason or waits or ""
+        if unfit is None and not over and not waits:
             # Counted with the rest of the gang in place: that is what it does not fit beside.
             unfit = e.HoldUnfit(uid, name, *session.reasons(place))
         if have + len(held) + left < record.min_available:
@@ -91,8 +94,8 @@ def place_gang(session: Session, job: Job) -> None:
         committed = held.values()
     else:
         statement.discard()
-    if quota:
-        withhold(session, job, QUOTA, quota, committed)
+    if quota or reason:
+        withhold(session, job, QUOTA if quota else UNSCHEDULABLE, quota or reason, committed)
     elif unfit is not None:
         say_unfit(session, unfit)
 
@@ -128,33 +131,13 @@ def _commit(session: Session, job: Job, statement: Statement, held: dict[PodUid,
     session.offers.add(uid)
 
 
-def as_pod(record: Reservation, name: SlotName, slot: Slot, task: ReservationTask) -> e.PodObserved:
-    """A place as the pod that it is held for: rules see its template's labels and claims in its namespace."""
-    fact = record.fact
-    return e.PodObserved(
-        PodUid(f"{fact.reservation}/{name}"),
-        fact.namespace or task.namespace,
-        f"{fact.name}-{name}",
-        slot.asked or slot.shape,
-        fact.created,
-        task.labels,
-        claims=task.claims,
-        pinned_node=task.node,
-    )
-
-
-def task_of_place(record: Reservation, slot: Slot) -> ReservationTask:
-    assert record.spec is not None, "an accepted Reservation has a spec"
-    return next(task for task in record.spec.tasks if task.name == slot.task)
-
-
 def _fit(session: Session, record: Reservation, slot: Slot, place: e.PodObserved) -> Fit | None:
     """On the pinned node, else on the first preferred one that fits, else on the best; with preAllocation, where none fits,
     on the one where the least is still in use."""
     state = session.state
     concerned = session.concerned(place)
     row: int | None = None
-    for wanted in task_of_place(record, slot).preferred_nodes if not place.pinned_node else ():
+    for wanted in task_of(record, slot).preferred_nodes if not place.pinned_node else ():
         row = state.table.rows.get(wanted)
         if row is not None and session.fits_at(place, row, concerned):
             break
@@ -163,8 +146,8 @@ def _fit(session: Session, record: Reservation, slot: Slot, place: e.PodObserved
     if row is None:
         return waiting_fit(session, place, concerned) if record.spec is not None and record.spec.pre_allocation else None
     fit = session.fit_at(place, row)
-    devices = _promised(state, record, row)
-    return Fit(row, devices, fit.volumes, fit.cores) if devices else fit
+    # No volume is chosen, nor made, before there is a pod (seed 004, "Unsolved Problems").
+    return Fit(row, _promised(state, record, row) or fit.devices, (), fit.cores)
 
 
 def waiting_fit(session: Session, place: e.PodObserved, concerned: list[Filter]) -> Fit | None:
@@ -196,7 +179,7 @@ def waiting_fit(session: Session, place: e.PodObserved, concerned: list[Filter])
     row = int(min(rows.tolist(), key=lambda r: (int(lacks[r]), table.names[r])))
     devices = _emptiest(table.device_free[row].tolist(), request) if request is not None else ()
     cores = session.choose_cores(place, row)
-    return None if cores is None else Fit(row, devices, session.fit_at(place, row).volumes, cores, waiting=True)
+    return None if cores is None else Fit(row, devices, (), cores, waiting=True)
 
 
 _PARTS = 1_000

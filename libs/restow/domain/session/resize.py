@@ -4,6 +4,7 @@ they stay as they are until one of both can be."""
 from restow.contracts import events as e
 from restow.contracts.values import DeviceShare
 from restow.domain.evolve.reservations import SUPERSEDED
+from restow.domain.occupants import as_pod
 from restow.domain.places import Place
 from restow.domain.records import Room, Slot
 from restow.domain.session import holds
@@ -25,7 +26,7 @@ def _resize(session: Session, place: Place) -> None:
     state = session.state
     uid, name = place
     record, slot = state.reservations[uid], session.offers.slot(place)
-    pod = holds.as_pod(record, name, slot, holds.task_of_place(record, slot))
+    pod = as_pod(record, name, slot, slot.asked)
     row = state.table.rows[slot.node]
     was = session.offers.lost(place)
     session.vacate(row, place, was)

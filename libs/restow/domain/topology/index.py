@@ -13,7 +13,7 @@ import msgspec
 from restow.contracts.events import NamespaceObserved
 from restow.contracts.ids import NodeName, ShapeId
 from restow.contracts.values import HostPort, PodShape
-from restow.domain.occupants import Who, everybody, held_place
+from restow.domain.occupants import Who, everybody, held_as_pod
 from restow.domain.state import ClusterState
 from restow.domain.topology import ports
 from restow.domain.topology.domains import ByRow, Count, Domains, Eligible
@@ -114,15 +114,11 @@ class Index:
         """The occupant that the state has. Pods count from their charge to its end, so terminating ones still do."""
         state = self.state
         if isinstance(who, tuple):
-            slot = held_place(state, who)
-            if slot is None:
+            place = held_as_pod(state, who)
+            if place is None:
                 return None
-            record = state.reservations[who[0]]
-            spec = record.spec or record.fact.spec
-            labels = next((t.labels for t in spec.tasks if t.name == slot.task), {}) if spec else {}
-            return self._occupant(
-                state.table.rows[slot.node], Subject(record.fact.namespace, labels, slot.shape), False
-            )
+            row = state.table.rows[state.slots[who[0]][who[1]].node]
+            return self._occupant(row, Subject(place.namespace, place.labels, place.shape), False)
         charge = state.charges.get(who)
         if charge is None:
             return None

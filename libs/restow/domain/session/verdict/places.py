@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import ReservationUid, SlotName
-from restow.contracts.values import ReservationTask
 from restow.domain.accounts import Amounts, charge
+from restow.domain.occupants import as_pod
 from restow.domain.predicates import static_mask
 from restow.domain.quantity import format_resource
-from restow.domain.records import Reservation, Slot, SlotPhase
+from restow.domain.records import Reservation, SlotPhase
 from restow.domain.session import holds
 from restow.domain.session.handover import slot_order
 from restow.domain.session.jobs import OVERUSED, Job
@@ -61,13 +61,8 @@ def _waiting(state: ClusterState, record: Reservation) -> Places:
     for name in sorted(slots, key=slot_order):
         slot = slots[name]
         if slot.phase is SlotPhase.PENDING:
-            found.append((name, holds.as_pod(record, name, slot, _task(record, slot))))
+            found.append((name, as_pod(record, name, slot, slot.shape)))
     return found
-
-
-def _task(record: Reservation, slot: Slot) -> ReservationTask:
-    assert record.spec is not None, "an accepted Reservation has a spec"
-    return next(task for task in record.spec.tasks if task.name == slot.task)
 
 
 def _blocks(session: Session, job: Job) -> Iterator[Block]:
