@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.values import DeviceShare, Expression, NodeTerm, NumaZone
+from restow.contracts.values import Cpu, DeviceShare, Expression, Gpu, NodeTerm, NumaZone
 from restow.domain import config, fold, session
 from restow.domain import gc as collector
 from restow.domain import reservation as reservations
@@ -56,7 +56,10 @@ def objects(draw) -> Any:
                 e.CsiNodeObserved(where, draw(st.sampled_from([{}, {"driver": 1}]))),
                 e.CsiNodeGone(where),
                 e.NumaObserved(where, "single-numa-node", "pod", (NumaZone("node-0", amounts),)),
+                e.NumaObserved(where, cpus=tuple(Cpu(i, i % 2, 0, 0) for i in range(4))),
                 e.NumaGone(where),
+                e.DeviceObserved(where, tuple(Gpu(i, healthy) for i, healthy in draw(st.dictionaries(st.integers(0, 4), st.booleans())).items())),
+                e.DeviceGone(where),
                 pod(draw(st.sampled_from(PODS)), "small", annotations={"scheduling.k8s.io/group-name": name}, claims=(name,)),
             ]
         )
@@ -115,7 +118,9 @@ def begin() -> ClusterState:
 def recount(state: ClusterState) -> list[str]:
     """What the table must say, added up anew from records: an oracle for the incremental table."""
     used: dict[tuple[str, str], int] = {}
-    free_devices: dict[tuple[str, int], int] = {(n, d): 1000 for n, fact in state.nodes.items() for d in range(fact.devices)}
+    said = state.device_objects
+    there = {n: [g.index for g in said[n].gpus if g.healthy] if n in said else range(fact.devices) for n, fact in state.nodes.items()}
+    free_devices: dict[tuple[str, int], int] = {(n, d): 1000 for n, devices in there.items() for d in devices}
     charged = [(c.node, c.shape, c.devices) for c in state.charges.values()]
     for uid, slots in state.slots.items():
         charged += [(s.node, s.shape, s.devices) for name, s in slots.items() if (uid, name) in state.held_on.get(s.node, ())]
@@ -132,7 +137,7 @@ def recount(state: ClusterState) -> list[str]:
             expected = fact.allocatable.get(resource, 0) - used.get((name, resource), 0)
             if state.table.free[row, column] != expected:
                 wrong.append(f"{name} {resource}: {state.table.free[row, column]} free, expected {expected}")
-        for index in range(fact.devices):
+        for index in there[name]:
             if state.table.device_free[row, index] != free_devices[name, index]:
                 wrong.append(f"{name} device {index}: {state.table.device_free[row, index]}, expected {free_devices[name, index]}")
     return wrong

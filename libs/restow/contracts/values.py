@@ -31,9 +31,9 @@ class DeviceRequest(Value):
 
 class CoreRequest(Value):
     """`count` whole CPUs of its own (a cpuset), for pods of Koordinator's QoS classes LSE and LSR; 0 where it asks for no whole
-    number of them: then it fits nowhere. `policy`: FullPCPUs (whole
-    physical cores), SpreadByPCPUs (one logical CPU of each), or empty for either; with `required` a node that cannot keep to it
-    does not do. `exclusive`: PCPULevel or NUMANodeLevel, not to share that with another such pod where it can be helped."""
+    number of them: then it fits nowhere. `policy`: FullPCPUs (whole physical cores), SpreadByPCPUs (one logical CPU of each), or
+    empty for either; with `required` a node that cannot keep to it does not do. `exclusive`: PCPULevel or NUMANodeLevel, not to
+    share that with another such pod where it can be helped."""
 
     count: int
     policy: str = ""
