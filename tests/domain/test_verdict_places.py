@@ -109,3 +109,20 @@ def test_the_state_is_as_it_was_before():
     explain_places(state, "r")
     assert (state.table.free == free).all()
     assert sorted(state.slots["r"]) == ["t-0", "t-1", "t-2", "t-3"]
+
+
+def test_with_pre_allocation_room_that_is_in_use_will_do():
+    state = asked(node("a", cpu=2_000), shape("big", cpu=2_000), pod("p", "big", "a"), pre_allocation=True)
+    assert explain_places(state, "r").complete
+    state = asked(node("a", cpu=500), pre_allocation=True)
+    assert explain_places(state, "r").fit == 0
+
+
+def test_a_second_reusable_one_of_its_kind_needs_a_node_of_its_own():
+    facts = (node("a"), shape("s"), reservation("first", ("t", 1, "s"), allocate_once=False), e.ReservationAccepted("first", 1, 1))
+    state = given(*facts)
+    run(state, session.decider, c.Schedule(NOW))
+    then(state, reservation("r", ("t", 1, "s"), allocate_once=False), e.ReservationAccepted("r", 1, 1))
+    fit = explain_places(state, "r")
+    assert list(fit.reasons) == ["node(s) already had a reusable reservation of this kind"]
+    assert ("1 more empty node like a", 0) in reliefs(fit)

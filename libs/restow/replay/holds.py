@@ -32,7 +32,8 @@ class User(msgspec.Struct, frozen=True):
 
 class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     """One place. `total` is what it is for, `held` what is held for owners now, `drawn` what they use, `missing` what it waits
-    for on its node and `users` the largest of those who have that. `pod` (`namespace/name`) used it up."""
+    for on its node and `users` the largest of those who have that. `asked` is the size that a later
+    generation wants, where it cannot have that yet. `pod` (`namespace/name`) used it up."""
 
     name: str
     phase: str
@@ -44,6 +45,7 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     devices: tuple[DeviceShare, ...] = ()
     cores: tuple[int, ...] = ()
     pod: str = ""
+    asked: Amounts = {}
     reason: str = ""
     message: str = ""
     users: tuple[User, ...] = ()
@@ -110,6 +112,7 @@ def _place(state: ClusterState, uid: ReservationUid, name: SlotName, slot: Slot)
         slot.devices,
         slot.cores,
         (pod_name(state, slot.pod) if slot.pod in state.pods else slot.owner or slot.pod) if slot.pod else "",
+        by_name(state, state.vectors[slot.asked].items) if slot.asked else {},
         slot.reason,
         slot.message,
         tuple(_users(state, slot.node, missing, (uid, name))) if missing else (),

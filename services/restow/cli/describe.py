@@ -132,7 +132,7 @@ def _row(place: Place) -> tuple[str, ...]:
 
     on_node = place.phase in ("Available", "Waiting", "Succeeded")
     what = {
-        "Available": "",
+        "Available": f"is to become {listed(place.asked)}" if place.asked else "",
         "Waiting": f"waits for {listed(place.missing)}" + (f" ({place.reason})" if place.reason else ""),
         "Succeeded": f"used by {place.pod}",
         "Failed": place.reason,

@@ -26,8 +26,10 @@ class Failure(click.ClickException):
         self.exit_code = code  # type: ignore[misc]
 
     def show(self, file=None) -> None:
+        from restow.cli.output import width
+
         for line in f"restow: {self.message}".splitlines():
-            for row in textwrap.wrap(line, 100, break_long_words=False, break_on_hyphens=False, drop_whitespace=True) or [""]:
+            for row in textwrap.wrap(line, min(100, width()), break_long_words=False, break_on_hyphens=False, drop_whitespace=True) or [""]:
                 click.echo(row, err=True)
 
 

@@ -12,11 +12,11 @@ from restow.domain.accounts import Amounts, charge
 from restow.domain.occupants import as_pod
 from restow.domain.predicates import static_mask
 from restow.domain.quantity import format_resource
-from restow.domain.records import Reservation, SlotPhase
+from restow.domain.records import ON_NODE, Reservation, SlotPhase
 from restow.domain.session import holds
 from restow.domain.session.handover import slot_order
-from restow.domain.session.jobs import OVERUSED, Job
-from restow.domain.session.run import HELD_ROOM, Session
+from restow.domain.session.jobs import OVERUSED, UNSCHEDULABLE, Job
+from restow.domain.session.run import HELD_ROOM, Fit, Session
 from restow.domain.session.statement import Statement
 from restow.domain.session.verdict import nodes
 from restow.domain.session.verdict.explain import opened
@@ -28,6 +28,9 @@ from restow.domain.state import ClusterState
 
 Places = Sequence[tuple[SlotName, PodObserved]]
 
+_NEW_NODES_DO = (*HELD_ROOM, "reusable")
+"""Rules that keep nothing off a node that is new."""
+
 
 def explain_places(state: ClusterState, uid: ReservationUid) -> PlacesFit | None:
     """How many of the places that have no node yet fit now, and why the others do not; None where none waits, or nothing may
@@ -38,7 +41,7 @@ def explain_places(state: ClusterState, uid: ReservationUid) -> PlacesFit | None
         waiting = _waiting(state, record)
         if job is None or not waiting:
             return None
-        found = tuple(_blocks(session, job))
+        found = tuple(_blocks(session, job, waiting))
         unfit: list[tuple[SlotName, PodObserved]] = []
         with _placed(session, job, record, waiting, unfit) as fit:
             reliefs: list[Relief] = []
@@ -65,12 +68,15 @@ def _waiting(state: ClusterState, record: Reservation) -> Places:
     return found
 
 
-def _blocks(session: Session, job: Job) -> Iterator[Block]:
+def _blocks(session: Session, job: Job, waiting: Places) -> Iterator[Block]:
     """What is between it and any node at all."""
     if (why := session.refusal(job)) is not None:
         yield Block(why.reason, why.message)
     if job.queue and (said := session.extensions.first("overused", job.queue)):
         yield Block(OVERUSED, said)
+    for said in dict.fromkeys(session.extensions.first("podWaits", place) for _, place in waiting):
+        if said:
+            yield Block(UNSCHEDULABLE, said)
 
 
 @contextmanager
@@ -79,13 +85,13 @@ def _placed(
 ) -> Iterator[PlacesFit]:
     """All that fit beside each other are placed, and taken back at the end. `unfit` gets the others."""
     slots = session.state.slots[record.fact.reservation]
-    have = sum(slot.phase in (SlotPhase.HELD, SlotPhase.USED) for slot in slots.values())
+    have = sum(slot.phase in (*ON_NODE, SlotPhase.USED) for slot in slots.values())
     statement = Statement(session, job)
     first, count, quota = "", 0, ""
     reasons: dict[str, int] = {}
     for name, place in waiting:
         said = session.extensions.first("allocatable", job, place)
-        fit = None if said else session.find(place)
+        fit = None if said else _find(session, record, place)
         if fit is not None:
             statement.place(place, fit)
             continue
@@ -97,6 +103,14 @@ def _placed(
         yield PlacesFit(record.min_available, have, len(waiting), len(statement), not unfit, first, count, reasons, quota)
     finally:
         statement.discard()
+
+
+def _find(session: Session, record: Reservation, place: PodObserved) -> Fit | None:
+    """As the session does; with preAllocation also where the room is in use."""
+    fit = session.find(place)
+    if fit is None and record.spec is not None and record.spec.pre_allocation:
+        return holds.waiting_fit(session, place, session.concerned(place))
+    return fit
 
 
 def _lifted(session: Session, fit: PlacesFit, unfit: Places) -> Iterator[Relief]:
@@ -111,7 +125,7 @@ def _lifted(session: Session, fit: PlacesFit, unfit: Places) -> Iterator[Relief]
         count = nodes.Masks(session, replace(place, pinned_node="")).fits
         if count >= missing:
             yield Relief(f"without the pin to {place.pinned_node}", count)
-    elif not any(rule.stage not in HELD_ROOM for _, pod in unfit for rule in session.concerned(pod)):
+    elif not any(rule.stage not in _NEW_NODES_DO for _, pod in unfit for rule in session.concerned(pod)):
         # Nothing but room is between them and new nodes.
         yield from more_empty(session, [pod for _, pod in unfit])
 
