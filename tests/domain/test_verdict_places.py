@@ -1,5 +1,7 @@
 """Verdicts on places of Reservations that have no node: which rules remove how many, and what alone would be enough."""
 
+import re
+
 import pytest
 from domain.build import (
     NOW,
@@ -12,12 +14,18 @@ from domain.build import (
     shape,
     then,
 )
+from domain.test_verdict_property import settled
+from hypothesis import given as for_all
+from hypothesis import settings
+from hypothesis import strategies as st
+from oracle.strategies import FEATURES, worlds
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import Taint
 from restow.domain import session
 from restow.domain.session.verdict import explain_places
+from restow.domain.snapshot import dump
 
 
 def reliefs(fit):
@@ -126,3 +134,50 @@ def test_a_second_reusable_one_of_its_kind_needs_a_node_of_its_own():
     fit = explain_places(state, "r")
     assert list(fit.reasons) == ["node(s) already had a reusable reservation of this kind"]
     assert ("1 more empty node like a", 0) in reliefs(fit)
+
+
+@settings(max_examples=60, deadline=None)
+@for_all(
+    st.lists(st.integers(0, 6), min_size=1, max_size=5),
+    st.integers(1, 7),
+    st.integers(1, 4),
+    st.integers(1, 7),
+)
+def test_whatever_the_nodes_what_is_counted_is_what_is_held_and_what_helps_helps(cpus, replicas, cpu, need):
+    need = min(need, replicas)
+
+    def world(cpu=1_000 * cpu, need=need, more=0):
+        nodes = [node(f"n{i}", cpu=1_000 * free) for i, free in enumerate(cpus)]
+        nodes += [node(f"new{i}", cpu=1_000 * max(cpus)) for i in range(more)]
+        return asked(*nodes, replicas=replicas, cpu=cpu, need=need)
+
+    def placed(state):
+        return sum(isinstance(event, e.HoldPlaced) for event in run(state, session.decider, c.Schedule(NOW)))
+
+    fit = explain_places(world(), "r")
+    assert fit.fit == placed(world(need=1))
+    assert fit.complete == (fit.fit == replicas)
+    for change, _ in reliefs(fit):
+        if at_most := re.fullmatch(r"a minAvailable of at most (\d+)", change):
+            assert placed(world(need=int(at_most[1]))) == fit.fit
+        elif at_most := re.fullmatch(r"a cpu request of at most (\S+)( each)?", change):
+            assert placed(world(cpu=thousandths(at_most[1]))) == replicas
+        elif (new := re.fullmatch(r"(\d+) more empty nodes? like n(\d)", change)) and cpus[int(new[2])] == max(cpus):
+            assert placed(world(more=int(new[1]))) == replicas
+
+
+def thousandths(text):
+    return int(text[:-1]) if text.endswith("m") else 1_000 * int(text)
+
+
+@settings(max_examples=80, deadline=None)
+@for_all(st.sampled_from([FEATURES, *((feature,) for feature in FEATURES)]).flatmap(worlds))
+def test_every_place_that_waits_has_a_reason_and_asking_leaves_no_trace(facts):
+    state = settled(facts)
+    image, epoch = dump(state), state.capacity_epoch
+    for uid in state.reservations:
+        fit = explain_places(state, uid)
+        if fit is not None:
+            assert fit.blocks or fit.quota or fit.reasons or not fit.nodes, "a session would have held it"
+            assert not fit.complete or fit.blocks
+    assert (dump(state), state.capacity_epoch) == (image, epoch)
