@@ -301,3 +301,11 @@ def test_why_tells_the_same_of_places_that_wait(restow, as_json, tmp_path):
     assert "3 places of 3 have no node yet" in said
     assert "would be held with a minAvailable of at most 2" in said
     assert as_json("why", "reservation/shop/r", "--log", file)["places"]["fit"] == 2
+
+
+def test_why_a_pod_is_where_it_is_names_the_place_that_it_took(restow, tmp_path):
+    made = held()
+    made.facts(pod("web-1"))
+    made.decide("session", c.Schedule(time_at(6)), e.HandedOver("uid-r", "t-0", "uid-web-1", "a"), cause="5/0")
+    said = restow("why", "pod/web-1", "--log", export(tmp_path / "w.jsonl", made)).said
+    assert "placed on a, not bound yet uses 1 cpu and 1Gi memory of place t-0 of reservation shop/r" in said

@@ -171,8 +171,14 @@ def thousandths(text):
 
 
 @settings(max_examples=80, deadline=None)
-@for_all(st.sampled_from([FEATURES, *((feature,) for feature in FEATURES)]).flatmap(worlds))
-def test_every_place_that_waits_has_a_reason_and_asking_leaves_no_trace(facts):
+@for_all(st.sampled_from([FEATURES, *((feature,) for feature in FEATURES)]).flatmap(worlds), st.integers(1, 5), st.booleans())
+def test_every_place_that_waits_has_a_reason_and_asking_leaves_no_trace(facts, replicas, once):
+    """Reservations like the pods of any world, of which some find no room beside them."""
+    facts = list(facts)
+    shapes = dict.fromkeys(fact.shape for fact in facts if isinstance(fact, e.ShapeDeclared))
+    for number, id in enumerate(shapes):
+        fact = reservation(f"r{number}", ("t", replicas if once else 1, id), allocate_once=once)
+        facts += [fact, e.ReservationAccepted(fact.reservation, 1, 1)]
     state = settled(facts)
     image, epoch = dump(state), state.capacity_epoch
     for uid in state.reservations:

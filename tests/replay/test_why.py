@@ -35,7 +35,11 @@ def test_a_successor_leads_back_through_hold_and_plan_to_the_trigger():
     assert causes(answer) == [12, 7, 6, 5, 4, 3, 0]
     assert answer.chain[-1].text == "trigger: api"
     assert answer.chain[0].text == "place task-0 of shop/restow-p1-1 is handed over to shop/web-new on b"
-    assert answer.verdict == ["Running, ready, on b", "it is the successor in migration p1-1, which is landed"]
+    assert answer.verdict == [
+        "Running, ready, on b",
+        "uses 1 cpu and 1Gi memory of place task-0 of reservation shop/restow-p1-1",
+        "it is the successor in migration p1-1, which is landed",
+    ]
 
 
 def test_an_evicted_pod_leads_back_to_the_plan_and_names_its_successor():

@@ -23,7 +23,7 @@ from restow.domain.session.verdict import (
     explain_places,
 )
 from restow.domain.state import ClusterState
-from restow.replay.holds import Amounts, Place, places
+from restow.replay.holds import Amounts, Place, by_name, places, reservation_name
 from restow.replay.sentences import cores_text, devices_text
 from restow.replay.story import Entry, Story
 
@@ -62,9 +62,9 @@ def verdict_lines(state: ClusterState, verdict: Verdict) -> list[str]:
             return waiting_lines(verdict)
         case "bound":
             devices = f", {devices_text(live.devices)}" if live.devices else ""
-            return [f"{live.phase}{', ready' if live.ready else ''}, on {verdict.node}{devices}", *victim]
+            return [f"{live.phase}{', ready' if live.ready else ''}, on {verdict.node}{devices}", *_drawn_lines(state, verdict), *victim]
         case "placed":
-            return [f"placed on {verdict.node}" + (f", out of hold {verdict.hold}" if verdict.hold else "") + ", not bound yet"]
+            return [f"placed on {verdict.node}, not bound yet", *_drawn_lines(state, verdict)]
         case "nominated":
             return _nominee_lines(state, verdict)
         case "terminating":
@@ -76,6 +76,15 @@ def verdict_lines(state: ClusterState, verdict: Verdict) -> list[str]:
         case "foreign":
             return [f"another scheduler's ({state.shapes[state.pods[verdict.pod].shape].scheduler}): Restow never touches it"]
     return [verdict.status]
+
+
+def _drawn_lines(state: ClusterState, verdict: Verdict) -> list[str]:
+    """What it has taken of a hold."""
+    draw = state.draws.get(verdict.pod)
+    if draw is None or draw.reservation not in state.reservations:
+        return []
+    what = amounts_text(by_name(state, draw.items)) or "room"
+    return [f"uses {what} of place {draw.slot} of reservation {reservation_name(state, draw.reservation)}"]
 
 
 def waiting_lines(verdict: Verdict, ending: str = "would fit with") -> list[str]:
