@@ -99,7 +99,7 @@ class Targets:
         places = [s for s in self._state.slots[uid].values() if s.phase is SlotPhase.HELD and s.queue == job.queue]
         have: Counter[int] = Counter()
         for place in places:
-            for column, amount in self._state.vectors[place.shape].items:
+            for column, amount in place.room.held:
                 have[column] += amount
         asked = admission(self._session).asks(job)
         return all(amount <= have[table.columns.get(resource, -1)] for resource, amount in asked.items())
