@@ -165,7 +165,10 @@ async def owners_of(world: World, name: str, count: int) -> list[str]:
         using = [one["name"] for one in (await status_of(world, name)).get("currentOwners") or ()]
         return using if len(using) == count else None
 
-    return await world.until(f"Reservation {name} has {count} owners", probe)
+    try:
+        return await world.until(f"Reservation {name} has {count} owners", probe)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\nits status: {json.dumps(await status_of(world, name))}") from None
 
 
 async def took_nothing(world: World, *names: str) -> None:

@@ -141,7 +141,7 @@ async def test_reservation_reserved_with_pod_anti_affinity__non_owner_pod_has_sa
 
 
 async def _any_on(world: World, node: str, *names: str) -> bool:
-    return any(node_of(await world.get(name) or {"spec": {}}) == node for name in names)
+    return node in [node_of(await world.get(name) or {"spec": {}}) for name in names]
 
 
 # -- PodTopologySpread -----------------------------------------------------------------------------------------------------
