@@ -393,3 +393,22 @@ def test_an_owner_is_no_victim_for_others_as_its_room_would_be_the_holds_again()
     assert not may_go(state, "o")
     settle(then(state, e.Expired("r")))
     assert may_go(state, "o"), "nothing is held any more"
+
+
+def test_who_would_have_everything_from_the_node_is_no_owner_of_the_hold():
+    state = given(node("a", gpus=2), *[shape(f"g{n}", cpu=0, memory=0, gpu=(1, n * 10)) for n in (100, 60, 50, 40)])
+    settle(then(state, hold("r", "g100", allocate_once=False)))
+    settle(then(state, pod("sixty", "g60", labels=MINE)))
+    settle(then(state, pod("fifty", "g50", labels=MINE)))
+    assert state.placed["fifty"].hold is None
+    assert [d.index for d in state.placed["fifty"].devices] == [1], "never split"
+    settle(then(state, pod("forty", "g40", labels=MINE)))
+    assert state.placed["forty"].hold == ("r", "reservation-0")
+
+
+def test_an_empty_hold_gives_nothing_and_its_owners_go_the_normal_way():
+    state = one()
+    settle(then(state, hold("r", "c4", allocate_once=False)))
+    settle(then(state, *[pod(f"o{i}", "c4", labels=MINE) for i in range(3)]))
+    assert sorted(name for name in state.placed if state.placed[name].hold) == ["o0"]
+    assert list(state.drawers["r", "reservation-0"]) == ["o0"]

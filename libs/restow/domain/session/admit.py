@@ -39,7 +39,18 @@ def share_of(state: ClusterState, pod: PodObserved, slot: Slot, record: Reservat
         if column in kept and amount <= there:
             continue
         return None
-    return _devices(state, row, v, slot, equal, state.table.columns.get(r.GPU_MILLI, -1) in kept)
+    devices = _devices(state, row, v, slot, equal, state.table.columns.get(r.GPU_MILLI, -1) in kept)
+    return devices if devices is None or equal or _draws(state, v, slot, devices) else None
+
+
+def _draws(state: ClusterState, v: Vector, slot: Slot, devices: tuple[DeviceShare, ...]) -> bool:
+    """Whether it would have anything of the hold, or asks for nothing: who has all from the node is no owner of it. (Of pods,
+    the hold is one.)"""
+    columns, held = state.table.columns, dict(slot.room.held)
+    asked = [column for column, _ in v.items if column != columns.get(r.PODS)]
+    of_hold = {d.index for d in slot.room.held_devices}
+    amounts = any(held.get(column, 0) for column in asked if column != columns.get(r.GPU_MILLI))
+    return not asked or amounts or any(d.index in of_hold for d in devices)
 
 
 def _kept(state: ClusterState, v: Vector, slot: Slot, record: Reservation) -> frozenset[int]:
@@ -51,10 +62,11 @@ def _kept(state: ClusterState, v: Vector, slot: Slot, record: Reservation) -> fr
     columns: Iterable[int]
     if spec.allocate_policy == "Covering":
         columns = (column for column, _ in v.items)
-    elif spec.restricted:
-        columns = (table.columns[name] for name in map(r.canonical_resource, spec.restricted) if name in table.columns)
     else:
-        columns = (column for column, _ in state.vectors[slot.shape].items)
+        # Only what the place itself holds: of a resource that another task's places hold, all is the node's.
+        own = {column for column, _ in state.vectors[slot.shape].items}
+        named = {table.columns.get(r.canonical_resource(name), -1) for name in spec.restricted}
+        columns = own & named if spec.restricted else own
     return frozenset(columns) - {table.columns.get(r.PODS, -1)}
 
 
