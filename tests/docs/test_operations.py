@@ -13,6 +13,7 @@ from restow.domain.session.conf import read_conf
 from restow.domain.session.plugins import ARGS as PLUGINS
 from restow.domain.state import ClusterState
 from restow.garbage_collector.conf import read as read_collector
+from restow.reservation_cache.gauges import Gauges
 from restow.runtime.telemetry import Metrics
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +54,14 @@ def test_every_metric_is_in_the_table():
     metrics = Metrics("session").registry.collect()
     assert {metric.name + "_total" * (metric.type == "counter") for metric in metrics} <= described
     assert {f"restow_state_{name}" for name in ClusterState().counts()} <= described
+    assert {f"restow_{gauge.name}" for gauge in Gauges(ClusterState).read()} <= described
+
+
+def test_every_reason_of_a_reservation_is_in_the_table():
+    said = {text for text in strings("evolve/phases.py", "rooms.py") if REASON.fullmatch(text)} - {"NodeLost"}
+    assert {"PreAllocation", "HoldLost", "AllHandedOver"} < said
+    explained = PAGE.partition("### Phases of a Reservation")[2].partition("\n## ")[0]
+    assert {reason for reason in said if f"`{reason}`" not in explained} == set()
 
 
 def test_the_configuration_that_it_shows_is_the_default():

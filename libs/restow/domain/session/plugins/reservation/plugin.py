@@ -142,7 +142,7 @@ class Targets:
             case ReservationPhase.SUCCEEDED:
                 return "is used up: it hands over nothing more"
             case ReservationPhase.WAITING:
-                return "is not Available: it has lost a part of what it held"
+                return "is not Available: it waits for room on its nodes, or has lost a part of what it held"
             case ReservationPhase.FAILED:
                 return f"has failed: {known.reason}" if known is not None else "has failed"
         return "is not Available yet"
