@@ -1,9 +1,9 @@
 """An independent judge of an exported log: its own small fold in plain Python, nothing of `restow.domain`.
 
 `check(file)` reads every commit of a `.jsonl.zst` export and asserts, after each event: no node, resource or device is
-promised twice; a hold is handed over at most once; nobody is evicted before a landing place was held; what `landed` is
-where the plan said; no pod is placed twice at the same time. At the end no hold may be left, and every migration is over. Gangs,
-queues, preemption and starving jobs: `checker_session.py`.
+promised twice; nobody is evicted before a landing place was held; what `landed` is where the plan said; no pod is placed twice
+at the same time. At the end no dead hold may be left, and every migration is over. Holds: `checker_holds.py`; gangs, queues,
+preemption and starving jobs: `checker_session.py`.
 
 `python tests/checker.py FILE` does it by hand.
 """
@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import zstandard
+from checker_holds import FINAL, ON_NODE, HoldRules
 from checker_session import SessionRules
 
 from restow.contracts.codec import decode
 
 GPU = "restow.dev/gpu-milli"
 OVER = ("Succeeded", "Failed")
-FINAL = ("landed", "failed", "not_recreated")
 
 
 @dataclass
@@ -72,19 +72,20 @@ def check_records(commits, judge=None):
     return judge.report
 
 
-class Judge(SessionRules):
+class Judge(HoldRules, SessionRules):
     def __init__(self, strict=True, planned=False):
         super().__init__()
         self.report, self.strict = Report(), strict
         self.seq = self.read = 0
         self.shapes, self.nodes, self.pods, self.placed = {}, {}, {}, {}
+        self.numa, self.device_objects = {}, {}
         self.used = defaultdict(Counter)
-        """node → resource, or device index → amount promised to pods and holds."""
+        """node → resource, device index or (`cpu`, number) → amount promised to pods and holds."""
         self.charges = {}
         """pod uid, or (reservation, slot) → (node, amounts)."""
         self.raised = {}
         """node → sequence of the last fact that took room from it."""
-        self.reservations, self.slots, self.migrations = {}, {}, {}
+        self.migrations = {}
         self.held_before = set()
         self.planned = planned
 
@@ -109,38 +110,38 @@ class Judge(SessionRules):
                 if event["epoch"] != self.report.leaders[family]:
                     self.say(seq, f"epoch {event['epoch']} of {family} follows {self.report.leaders[family] - 1}")
             self.top_up()
+        self.holds_after(family, events)
         self.commit_ends()
 
     # -- who has what ------------------------------------------------------------------------------------------------
 
-    def amounts(self, shape, devices):
+    def amounts(self, shape, devices, cores=()):
         spec = self.shapes[shape]
-        found = Counter(spec["requests"])
+        found = Counter({what: amount for what, amount in spec["requests"].items() if amount})
         for share in devices:
             found[share["index"]] += share["milli"]
+        for core in cores:
+            found["cpu", core] += 1
         if spec.get("devices") and not devices:
             found["?"] += 1
         return found
 
-    def charge(self, key, node, amounts, *, fact):
-        old = self.charges.get(key)
-        new = None if node is None else (node, amounts)
-        if old == new:
-            return
+    def enter(self, key, new, lowers=True):
+        """Write into the books what somebody has, `(node, amounts)` or None. What it has more than before of is answered."""
+        old = self.charges.pop(key, None)
         if old is not None:
             self.used[old[0]].subtract(old[1])
-            self.lowered[old[0]] = None
+            if lowers:
+                self.lowered[old[0]] = None
         if new is None:
-            del self.charges[key]
-            return
+            return []
         self.charges[key] = new
-        self.used[node].update(amounts)
-        before = old[1] if old is not None and old[0] == node else {}
-        more = [what for what, amount in amounts.items() if amount > before.get(what, 0)]
-        if fact and more:
-            self.raised[node] = self.seq
-        if more:
-            self.judge_node(node, key, more)
+        self.used[new[0]].update(new[1])
+        before = old[1] if old is not None and old[0] == new[0] else {}
+        more = [what for what, amount in new[1].items() if amount > before.get(what, 0)]
+        if more and isinstance(key, tuple):
+            self.judge_node(new[0], key, more)
+        return more
 
     def judge_node(self, name, key, only=None):
         """Of what was raised `only`: others may have been over-committed by facts before."""
@@ -153,38 +154,96 @@ class Judge(SessionRules):
                 continue
             if amount > room.get(what, 0) and what != "?":
                 sentence = f"{name} has {room.get(what, 0)} of {what!s}, {amount} are promised (last to {key})"
-                if self.raised.get(name, 0) > self.read:
-                    self.report.overtaken.append(f"{self.seq}: {sentence}")
-                else:
+                if self.raised.get(name, 0) <= self.read:
                     self.say(self.seq, sentence)
+                elif not isinstance(key, tuple):
+                    self.report.overtaken.append(f"{self.seq}: {sentence}")
 
     def room(self, node):
-        return node["allocatable"] | dict.fromkeys(range(node.get("devices", 0)), 1000)
+        name = node["name"]
+        said = self.device_objects.get(name)
+        devices = range(node.get("devices", 0)) if said is None else [g["index"] for g in said if g.get("healthy", True)]
+        topology = self.numa.get(name) or node.get("cpus") or ()
+        cores = [cpu[0] for cpu in topology] or [what[1] for what in self.used[name] if isinstance(what, tuple)]
+        return node["allocatable"] | dict.fromkeys(devices, 1000) | {("cpu", core): 1 for core in cores}
 
     def settle(self, uid, *, fact):
+        """A pod is charged what facts and decisions say; what it drew of a hold and does not use comes back to that."""
+        old, new = self.charges.get(uid), self.charge_of(uid)
+        if old != new and old is not None:
+            self.enter(uid, None)
+        self.settle_draw(uid, new)
+        if old == new or new is None:
+            return
+        self.enter(uid, new)
+        before = old[1] if old is not None and old[0] == new[0] else {}
+        more = [what for what, amount in new[1].items() if amount > before.get(what, 0)]
+        if fact and more:
+            self.raised[new[0]] = self.seq
+        if more and fact:
+            self.squeeze(new[0])
+        if more:
+            self.judge_node(new[0], uid, more)
+        self.squeeze(new[0])
+
+    def charge_of(self, uid):
         pod, placement = self.pods.get(uid), self.placed.get(uid)
         if pod is None or pod.get("phase", "Pending") in OVER:
-            return self.charge(uid, None, None, fact=fact)
+            return None
         node = pod.get("node") or (placement[0] if placement else None)
         if node is None:
-            return self.charge(uid, None, None, fact=fact)
-        devices = pod.get("devices") or (placement[1] if placement and placement[0] == node else ())
-        return self.charge(uid, node, self.amounts(pod["shape"], devices), fact=fact)
+            return None
+        planned = placement if placement and placement[0] == node else (node, (), ())
+        return node, self.amounts(pod["shape"], pod.get("devices") or planned[1], pod.get("cores") or planned[2])
+
+    def waits(self, uid):
+        """Whether the session may find a node for it."""
+        pod = self.pods.get(uid)
+        if pod is None or pod.get("deleting") or pod.get("node") or pod.get("gated"):
+            return False
+        return pod.get("phase", "Pending") == "Pending" and uid not in self.placed
 
     # -- facts -------------------------------------------------------------------------------------------------------
 
     def cluster_node_observed(self, event):
         name, old = event["name"], self.nodes.get(event["name"])
-        self.nodes[name] = event
-        if old is not None and old["allocatable"] != event["allocatable"]:
+        if old is not None and old.get("uid") != event.get("uid"):
+            self.node_is_gone(name)
+            self.holds_are_lost(name)
             self.raised[name] = self.seq
+        self.nodes[name] = event
+        if old is None or any(old.get(what) != event.get(what) for what in ("allocatable", "devices", "cpus")):
+            self.raised[name] = self.seq
+        self.node_changes(name)
+
+    def node_changes(self, name):
         self.lowered[name] = None
+        self.squeeze(name)
         self.judge_node(name, "the node itself")
 
     def cluster_node_gone(self, event):
         self.node_is_gone(event["name"])
+        self.holds_are_lost(event["name"])
         self.raised[event["name"]] = self.seq
         self.nodes.pop(event["name"], None)
+
+    def cluster_numa_observed(self, event):
+        self.numa[event["node"]] = event.get("cpus", ())
+        self.raised[event["node"]] = self.seq
+
+    def cluster_numa_gone(self, event):
+        self.numa.pop(event["node"], None)
+        self.raised[event["node"]] = self.seq
+
+    def cluster_device_observed(self, event):
+        self.device_objects[event["node"]] = event.get("gpus", ())
+        self.raised[event["node"]] = self.seq
+        self.node_changes(event["node"])
+
+    def cluster_device_gone(self, event):
+        self.device_objects.pop(event["node"], None)
+        self.raised[event["node"]] = self.seq
+        self.node_changes(event["node"])
 
     def cluster_shape_declared(self, event):
         self.shapes[event["shape"]] = event["spec"]
@@ -229,103 +288,38 @@ class Judge(SessionRules):
         if not evicted and not any(step in ("evicting", "aborting") for step in steps):
             self.say(self.seq, f"pod {name} was ended, but its migrations are {steps or 'none'}")
 
-    def cluster_reservation_observed(self, event):
-        uid = event["reservation"]
-        known = self.reservations.setdefault(uid, {"dead": "", "accepted": 0})
-        known.update(fact=event)
-        if event.get("deleting"):
-            known["dead"] = known["dead"] or "deleting"
-
-    def cluster_reservation_gone(self, event):
-        if event["reservation"] in self.reservations:
-            self.reservations[event["reservation"]]["dead"] = "gone"
-
     # -- session -----------------------------------------------------------------------------------------------------
 
-    def place(self, uid, node, devices):
+    def place(self, uid, node, devices, cores=()):
         """Whether the placement counts: facts that came in between may have overtaken it."""
         if uid in self.placed:
             self.say(self.seq, f"pod {uid} is placed on {node}, and was placed on {self.placed[uid][0]} already")
-        pod = self.pods.get(uid)
-        if pod is None or pod.get("deleting") or pod.get("node") or pod.get("phase", "Pending") != "Pending":
+        elif not self.waits(uid):
             return False
+        self.lent.pop(uid, None)
         self.denominate(uid)
-        self.placed[uid] = (node, devices)
+        self.placed[uid] = (node, devices, cores)
         self.reserved.pop(uid, None)
         self.was_placed(uid)
         return True
 
     def session_pod_placed(self, event):
-        if event["pod"] in self.pods:
-            self.comes_to(event["node"], self.pods[event["pod"]]["shape"], f"pod {event['pod']}", event["pod"])
-        if self.place(event["pod"], event["node"], event.get("devices", ())):
-            self.settle(event["pod"], fact=False)
+        uid, node = event["pod"], event["node"]
+        if uid in self.pods:
+            self.comes_to(node, self.pods[uid]["shape"], f"pod {uid}", uid)
+        if self.waits(uid):
+            self.judge_given(uid, self.pods[uid]["shape"], event)
+            self.judge_ports(node, self.pods[uid]["shape"], uid)
+        if self.place(uid, node, event.get("devices", ()), event.get("cores", ())):
+            self.lowered[node] = None
+            self.settle(uid, fact=False)
 
     def session_pod_released(self, event):
         if self.placed.pop(event["pod"], None) is None and event["pod"] in self.pods:
             self.say(self.seq, f"pod {event['pod']} is released without having been placed")
         self.settle(event["pod"], fact=False)
 
-    def session_hold_placed(self, event):
-        uid, key = event["reservation"], (event["reservation"], event["slot"])
-        record = self.reservations.get(uid)
-        if self.slots.get(key) == "held":
-            self.say(self.seq, f"{key} is held twice")
-        if record is None or record["dead"] or not record["accepted"]:
-            return
-        task = event["slot"].rpartition("-")[0]
-        shape = next((t["shape"] for t in record["fact"]["spec"]["tasks"] if t["name"] == task), None)
-        if shape is None:
-            return
-        self.slots[key] = "held"
-        self.comes_to(event["node"], shape, f"hold {key}")
-        if (migration := record["fact"].get("migration")) and migration in self.migrations:
-            if event["node"] != self.migrations[migration]["target"]:
-                self.say(self.seq, f"migration {migration} is held on {event['node']}, not on its target")
-            self.held_before.add(migration)
-        if event["node"] in self.nodes:
-            self.charge(key, event["node"], self.amounts(shape, event.get("devices", ())), fact=False)
-
-    def session_handed_over(self, event):
-        key = (event["reservation"], event["slot"])
-        if self.slots.get(key) != "held":
-            self.say(self.seq, f"{key} is handed over to {event['pod']}, but it is {self.slots.get(key, 'unknown')}")
-            return
-        if self.place(event["pod"], event["node"], event.get("devices", ())):
-            # Facts may have ended the pod in between: then the hold stays for the next one.
-            self.slots[key] = "used"
-            if key in self.charges:
-                self.charge(key, None, None, fact=False)
-            self.settle(event["pod"], fact=False)
-
-    def session_hold_released(self, event):
-        key = (event["reservation"], event["slot"])
-        if self.slots.get(key) != "held":
-            self.say(self.seq, f"{key} is released, but it is {self.slots.get(key, 'unknown')}")
-        self.slots[key] = "released"
-        if key in self.charges:
-            self.charge(key, None, None, fact=False)
-
-    # -- reservation, gc, migration ----------------------------------------------------------------------------------
-
-    def reservation_accepted(self, event):
-        if event["reservation"] in self.reservations:
-            self.reservations[event["reservation"]]["accepted"] = event["generation"]
-
-    def reservation_refused(self, event):
-        if event["reservation"] in self.reservations:
-            self.reservations[event["reservation"]]["dead"] = "refused"
-
-    def gc_expired(self, event):
-        self.die(event, "expired")
-
-    def gc_collected(self, event):
-        self.die(event, "collected")
-
-    def die(self, event, why):
-        record = self.reservations.get(event["reservation"])
-        if record is not None:
-            record["dead"] = record["dead"] or why
+    # -- migration ----------------------------------------------------------------------------------------------
 
     def migration_planned(self, event):
         self.planned = True
@@ -380,13 +374,14 @@ class Judge(SessionRules):
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def end(self):
-        for key, state in self.slots.items():
-            if state == "held":
+        for key, why, _ in self.dead_holds():
+            self.say(self.seq, f"at the end {key} is still held; {why}")
+        for key, hold in self.holds.items():
+            if hold.state in ON_NODE:
                 self.report.holds_left += 1
-                record = self.reservations[key[0]]
-                migration = self.migrations.get(record["fact"].get("migration", ""))
-                if record["dead"] or (migration and migration["step"] in FINAL):
-                    self.say(self.seq, f"at the end {key} is still held; its Reservation is {record['dead'] or 'of a finished migration'}")
+                migration = self.migrations.get(self.reservations[key[0]]["fact"].get("migration", ""))
+                if migration and migration["step"] in FINAL and not self.dead(self.reservations[key[0]])[0]:
+                    self.say(self.seq, f"at the end {key} is still held; its Reservation is of a finished migration")
         for id, migration in self.migrations.items():
             if migration["step"] not in FINAL:
                 self.say(self.seq, f"at the end migration {id} is {migration['step']}")

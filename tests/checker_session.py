@@ -95,7 +95,7 @@ class SessionRules:
                 if self.victims.get(victim) == uid:
                     del self.victims[victim]
             return
-        wanted = self.amounts(pod["shape"], event.get("devices", ()))
+        wanted = self.amounts(pod["shape"], event.get("devices", ()), event.get("cores", ()))
         self.nominations[uid] = {"node": event["node"], "wanted": wanted, "has": Counter(), "victims": event.get("victims", ())}
         self.lowered[event["node"]] = None
 
@@ -116,23 +116,29 @@ class SessionRules:
                 del self.victims[victim]
 
     def top_up(self):
-        """After an event: what is free on a node is held for those who are nominated on it, first come, first served."""
-        for name in self.lowered:
-            node = self.nodes.get(name)
-            if node is None:
-                continue
-            room = self.room(node)
-            for nomination in self.nominations.values():
-                if nomination["node"] != name:
-                    continue
-                for what, amount in nomination["wanted"].items():
-                    free = max(room.get(what, 0) - self.used[name][what], 0)
-                    missing = amount - nomination["has"][what]
-                    # A share of a device is held as a whole or not at all.
-                    more = min(missing, free) if isinstance(what, str) else missing * (free >= missing)
-                    nomination["has"][what] += more
-                    self.used[name][what] += more
+        """After an event: what is free on a node is held for those who are nominated on it, then for places that wait there,
+        first come, first served."""
+        nodes = list(self.lowered)
         self.lowered.clear()
+        for name in nodes:
+            if name not in self.nodes:
+                continue
+            for nomination in self.nominations.values():
+                if nomination["node"] == name:
+                    before = Counter(nomination["has"])
+                    self.fill(name, nomination["wanted"], nomination["has"])
+                    self.used[name].update(nomination["has"] - before)
+            self.top_up_holds(name)
+
+    def fill(self, name, wanted, has):
+        """More of what is wanted: as much as is free, of CPUs what is named. A share of a device is held as a whole or not at all."""
+        room = self.room(self.nodes[name])
+        for what, amount in wanted.items():
+            free = max(room.get(what, 0) - self.used[name][what], 0)
+            missing = amount - has[what]
+            if what == "?" or missing <= 0:
+                continue
+            has[what] += missing if isinstance(what, tuple) else min(missing, free) if isinstance(what, str) else missing * (free >= missing)
 
     # -- victims -----------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ def gone(uid):
 
 
 PLAN = {"type": "migration.planned", "moves": [{"migration": M, "pod": "p", "source": "a", "target": "b"}]}
-RESERVATION = {"type": "cluster.reservation_observed", "reservation": "r", "migration": M, "spec": {"tasks": [{"name": "hold", "shape": "s"}]}}
+RESERVATION = {"type": "cluster.reservation_observed", "reservation": "r", "migration": M, "spec": {"allocate_once": True, "tasks": [{"name": "hold", "shape": "s", "replicas": 1}]}}
 ACCEPTED = {"type": "reservation.accepted", "reservation": "r", "generation": 1}
 HOLD = {"type": "session.hold_placed", "reservation": "r", "slot": "hold-0", "node": "b", "devices": [{"index": 0, "milli": 600}]}
 RELEASED = {"type": "session.hold_released", "reservation": "r", "slot": "hold-0", "reason": "x"}
@@ -195,7 +195,7 @@ def test_a_gang_that_is_placed_together_and_one_that_gets_more_are_fine():
         ((*each(CLUSTER), [{**GROUP, "min_task_member": {"t": 1}}], [member("m1")], [member("m2", task="s")], [on("m1"), on("m2")]),
          "gang d/g needs 1 pods of task t together, and has 0"),
         ((*each(CLUSTER), [small("p")], [small("x")], [reserved("p")], [on("x")]), "pod x comes to a, which is reserved for pod p"),
-        ((*each(CLUSTER), [small("p")], [RESERVATION | {"migration": "", "spec": {"tasks": [{"name": "hold", "shape": "cpu"}]}}], [ACCEPTED], [reserved("p", "b")], [{**HOLD, "devices": []}]),
+        ((*each(CLUSTER), [small("p")], [RESERVATION | {"migration": "", "spec": {"allocate_once": True, "tasks": [{"name": "hold", "shape": "cpu", "replicas": 1}]}}], [ACCEPTED], [reserved("p", "b")], [{**HOLD, "devices": []}]),
          "comes to b, which is reserved for pod p"),
         ((*each(CLUSTER), *[[small(f"q{i}", annotations=QUEUED)] for i in range(3)], [on("q0"), on("q1")], [on("q2", "b")]), "queue q may use 4 of cpu, and uses 6"),
         ((*each(CLUSTER), [{**QUEUE, "name": "below", "parent": "q", "capability": {}}], *[[small(f"q{i}", annotations={"scheduling.volcano.sh/queue-name": "below"})] for i in range(3)], [on("q0"), on("q1")], [on("q2", "b")]),
