@@ -1,0 +1,100 @@
+"""The framework on one screen: what a plugin is, and what it gets. Behaviour is that of kubernetes-sigs/descheduler.
+
+A plugin is a folder of `plugins/` with three small files: `args.py` (what a user may say), `plugin.py` (what it does) and
+`__init__.py`, which has
+
+    NAME    upstream's name, such as "PodLifeTime"
+    POINTS  the extension points that it may be enabled at: ("deschedule",) or ("balance",)
+    Args    its arguments, an `args.Args`
+    run     run(handle, args): looks at pods and calls `handle.evict` or `handle.keep` for each
+
+`plugins/__init__.py` lists them. What may be evicted at all is asked of the profile's filter plugins; there is one, DefaultEvictor.
+"""
+
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+import msgspec
+
+from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.domain.descheduling.args import Args
+from restow.domain.descheduling.samples import Samples
+from restow.domain.state import ClusterState
+
+Point = Literal["presort", "sort", "deschedule", "balance", "filter", "preEvictionFilter"]
+POINTS: tuple[Point, ...] = ("presort", "sort", "deschedule", "balance", "filter", "preEvictionFilter")
+
+
+class Eviction(msgspec.Struct, frozen=True, gc=False):
+    """`reason` is the plugin's, a sentence; `grace` seconds, None for the pod's own."""
+
+    pod: PodUid
+    node: NodeName
+    plugin: str
+    profile: str
+    point: Point
+    reason: str
+    grace: int | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    """Why a pod stays that this plugin has looked at."""
+
+    pod: PodUid
+    plugin: str
+    profile: str
+    point: Point
+    why: str
+
+
+class Handle(Protocol):
+    """One plugin's view of one run. The state is read only and stays as it is: what is evicted occupies its node until it is gone."""
+
+    state: ClusterState
+    now: Millis
+    nodes: list[NodeName]
+    """Ready nodes that the policy's nodeSelector selects, by name."""
+    samples: Samples | None
+    """Metrics, None where the policy names no source or none answered in time: see `samples.missing`."""
+
+    def pods(self, node: NodeName, finished: bool = False) -> list[PodUid]:
+        """Pods whose spec names the node, by namespace and name; without those that this run evicts already, and without
+        Succeeded and Failed ones unless `finished`. Terminating ones are among them."""
+        ...
+
+    def evictable(self, pod: PodUid) -> str:
+        """The profile's filter plugins: "" or the first reason why not, which is kept as the verdict."""
+        ...
+
+    def fits(self, pod: PodUid) -> str:
+        """The profile's preEvictionFilter plugins: "" or why not, which is kept as the verdict."""
+        ...
+
+    def fits_on(self, pod: PodUid, node: NodeName) -> str:
+        """Whether a pod like this one would be let onto the node (upstream: NodeFit), whatever the policy says; "" or why not."""
+        ...
+
+    def evict(self, pod: PodUid, reason: str) -> bool:
+        """Asks filter and preEvictionFilter, then the limits, then counts. False: refused, and why is the verdict."""
+        ...
+
+    def full(self, node: NodeName) -> bool:
+        """Whether a limit (of the node, or in total) is reached: nothing more is evicted there, further pods need not be asked."""
+        ...
+
+    def keep(self, pod: PodUid, why: str) -> None:
+        """The verdict of a pod that the plugin looked at and leaves. The last one said counts; an eviction beats it."""
+        ...
+
+    def warn(self, text: str) -> None:
+        """What the user should know of this plugin: why it did nothing, which argument selects nothing."""
+        ...
+
+
+class Plugin(Protocol):
+    """A module of `plugins/`."""
+
+    NAME: str
+    POINTS: tuple[Point, ...]
+    Args: type[Args]
+    run: Callable[[Handle, Args], None]

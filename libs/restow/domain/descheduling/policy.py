@@ -1,0 +1,397 @@
+"""`descheduler/v1alpha2` DeschedulerPolicy: read strictly, with upstream's defaults and validation, and refused with path, value and
+what is allowed.
+
+`read` does what upstream does when it loads a policy; `unusable` says what upstream finds only when it builds the profiles, and what
+it never minds although it cannot be meant. Whoever runs a policy asks both (`load`).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec.structs import replace
+
+from restow.contracts.values import LabelSelector
+from restow.domain.descheduling.args import Args, Uint, below, decoded, encoded
+from restow.domain.descheduling.evictor.args import DefaultEvictorArgs
+from restow.domain.descheduling.framework import POINTS, Point
+from restow.domain.descheduling.plugins import PLUGINS
+from restow.domain.descheduling.selection import parsed
+
+EVICTOR = "DefaultEvictor"
+API_VERSION, KIND = "descheduler/v1alpha2", "DeschedulerPolicy"
+KUBERNETES, PROMETHEUS = "KubernetesMetrics", "Prometheus"
+
+
+class PolicyError(ValueError):
+    """A policy that is refused; one line a reason."""
+
+    def __init__(self, reasons: list[str]):
+        super().__init__("\n".join(reasons))
+        self.reasons = reasons
+
+
+class PluginSet(Args):
+    """`disabled` takes nothing away: no plugin is on by itself but DefaultEvictor, which stays on, as upstream has it."""
+
+    enabled: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
+
+
+class Plugins(Args):
+    presort: PluginSet = PluginSet()
+    sort: PluginSet = PluginSet()
+    deschedule: PluginSet = PluginSet()
+    balance: PluginSet = PluginSet()
+    filter: PluginSet = PluginSet()
+    pre_eviction_filter: PluginSet = PluginSet()
+
+    def at(self, point: Point) -> PluginSet:
+        found: PluginSet = getattr(self, "pre_eviction_filter" if point == "preEvictionFilter" else point)
+        return found
+
+    def enabled(self, point: Point) -> tuple[str, ...]:
+        return self.at(point).enabled
+
+
+class PluginConfig(msgspec.Struct, frozen=True):
+    name: str
+    args: Args
+
+
+class Profile(msgspec.Struct, frozen=True):
+    name: str
+    plugin_config: tuple[PluginConfig, ...]
+    plugins: Plugins
+
+    def args(self, plugin: str) -> Args:
+        """What is said first counts; defaults where nothing is."""
+        for config in self.plugin_config:
+            if config.name == plugin:
+                return config.args
+        found: Args = _kind(plugin)().defaulted()
+        return found
+
+    @property
+    def evictor_args(self) -> DefaultEvictorArgs:
+        args = self.args(EVICTOR)
+        assert isinstance(args, DefaultEvictorArgs)
+        return args
+
+
+class SecretReference(Args):
+    namespace: str = ""
+    name: str = ""
+
+
+class AuthToken(Args):
+    """A secret with the bearer token under the key `prometheusAuthToken`."""
+
+    secret_reference: SecretReference | None = None
+
+
+class Prometheus(Args):
+    url: str = ""
+    auth_token: AuthToken | None = None
+
+    def check(self) -> str:
+        if refusal := _url(self.url):
+            return refusal
+        if self.auth_token is None:
+            return ""
+        secret = self.auth_token.secret_reference
+        if secret is None:
+            return "authToken.secretReference: nothing; allowed: namespace and name of a secret"
+        if not secret.namespace or not secret.name:
+            said = f"{secret.namespace}/{secret.name}"
+            return f"authToken.secretReference: {said!r}; allowed: both namespace and name"
+        return ""
+
+
+class MetricsProvider(Args):
+    source: str = ""
+    prometheus: Prometheus | None = None
+
+    def check(self) -> str:
+        if self.source not in (KUBERNETES, PROMETHEUS):
+            return f"source: {self.source!r}; allowed: {KUBERNETES}, {PROMETHEUS}"
+        if self.source == PROMETHEUS and self.prometheus is None:
+            return "prometheus: nothing; allowed: an url, and an authToken where it asks for one"
+        if self.prometheus is not None and (self.source == PROMETHEUS or self.prometheus != Prometheus()):
+            return below("prometheus", self.prometheus.check())
+        return ""
+
+
+class MetricsCollector(Args):
+    """Deprecated: the same as the provider KubernetesMetrics."""
+
+    enabled: bool = False
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits are None where there is none; 0 allows no eviction. `grace_period_seconds` None is the pods' own."""
+
+    profiles: tuple[Profile, ...] = ()
+    node_selector: LabelSelector | None = None
+    node_selector_text: str = ""
+    max_no_of_pods_to_evict_per_node: int | None = None
+    max_no_of_pods_to_evict_per_namespace: int | None = None
+    max_no_of_pods_to_evict_total: int | None = None
+    eviction_failure_event_notification: bool | None = None
+    metrics_collector: MetricsCollector | None = None
+    metrics_providers: tuple[MetricsProvider, ...] = ()
+    grace_period_seconds: int | None = None
+
+    @property
+    def wants_metrics(self) -> bool:
+        """Whether metrics.k8s.io is to be read."""
+        if self.metrics_collector is not None and self.metrics_collector.enabled:
+            return True
+        return any(provider.source == KUBERNETES for provider in self.metrics_providers)
+
+    @property
+    def prometheus(self) -> Prometheus | None:
+        return next((p.prometheus for p in self.metrics_providers if p.source == PROMETHEUS), None)
+
+
+class _PluginConfig(Args):
+    name: str = ""
+    args: dict[str, Any] | None = None
+
+
+class _Profile(Args):
+    name: str = ""
+    plugin_config: tuple[_PluginConfig, ...] = ()
+    plugins: Plugins = Plugins()
+
+
+class _Policy(Args):
+    """As it is written."""
+
+    api_version: str = API_VERSION
+    kind: str = KIND
+    profiles: tuple[_Profile, ...] | None = None
+    node_selector: str | None = None
+    max_no_of_pods_to_evict_per_node: Uint | None = None
+    max_no_of_pods_to_evict_per_namespace: Uint | None = None
+    max_no_of_pods_to_evict_total: Uint | None = None
+    eviction_failure_event_notification: bool | None = None
+    metrics_collector: MetricsCollector | None = None
+    metrics_providers: tuple[MetricsProvider, ...] | None = None
+    grace_period_seconds: int | None = None
+
+
+def load(document: Any) -> Policy:
+    """A policy that can be run. Raises PolicyError."""
+    policy = read(document)
+    if reasons := unusable(policy):
+        raise PolicyError(reasons)
+    return policy
+
+
+def read(document: Any) -> Policy:
+    """A policy as upstream decodes, defaults and validates it, from YAML's or JSON's plain values. Raises PolicyError."""
+    if not isinstance(document, Mapping):
+        raise PolicyError([f"the policy: {type(document).__name__}; allowed: an object of kind {KIND}"])
+    written = _convert(_spelled(document), _Policy, "")
+    reasons: list[str] = []
+    if written.api_version != API_VERSION:
+        reasons.append(f"apiVersion: {written.api_version!r}; allowed: {API_VERSION}")
+    if written.kind != KIND:
+        reasons.append(f"kind: {written.kind!r}; allowed: {KIND}")
+    profiles = tuple(_profile(p, f"profiles[{i}]", reasons) for i, p in enumerate(written.profiles or ()))
+    selector = None
+    if written.node_selector:
+        try:
+            selector = parsed(written.node_selector)
+        except ValueError as error:
+            reasons.append(f"nodeSelector: {error}")
+    if written.grace_period_seconds is not None and written.grace_period_seconds < 0:
+        reasons.append(f"gracePeriodSeconds: {written.grace_period_seconds}; allowed: 0 or more")
+    reasons += _metrics(written)
+    if reasons:
+        raise PolicyError(reasons)
+    return Policy(
+        profiles=profiles,
+        node_selector=selector,
+        node_selector_text=written.node_selector or "",
+        max_no_of_pods_to_evict_per_node=written.max_no_of_pods_to_evict_per_node,
+        max_no_of_pods_to_evict_per_namespace=written.max_no_of_pods_to_evict_per_namespace,
+        max_no_of_pods_to_evict_total=written.max_no_of_pods_to_evict_total,
+        eviction_failure_event_notification=written.eviction_failure_event_notification,
+        metrics_collector=written.metrics_collector,
+        metrics_providers=written.metrics_providers or (),
+        grace_period_seconds=written.grace_period_seconds,
+    )
+
+
+def written(policy: Policy) -> dict[str, Any]:
+    """With all defaults, as plain values: `read` of it is the same policy."""
+    out: dict[str, Any] = {}
+    if policy.profiles:
+        out["profiles"] = [
+            {
+                "name": profile.name,
+                "pluginConfig": [{"name": c.name, "args": _plain(c.args)} for c in profile.plugin_config],
+                "plugins": _plain(profile.plugins),
+            }
+            for profile in policy.profiles
+        ]
+    rest = _Policy(
+        node_selector=policy.node_selector_text or None,
+        max_no_of_pods_to_evict_per_node=policy.max_no_of_pods_to_evict_per_node,
+        max_no_of_pods_to_evict_per_namespace=policy.max_no_of_pods_to_evict_per_namespace,
+        max_no_of_pods_to_evict_total=policy.max_no_of_pods_to_evict_total,
+        eviction_failure_event_notification=policy.eviction_failure_event_notification,
+        metrics_collector=policy.metrics_collector,
+        metrics_providers=policy.metrics_providers or None,
+        grace_period_seconds=policy.grace_period_seconds,
+    )
+    return out | _plain(rest)
+
+
+def unusable(policy: Policy) -> list[str]:
+    """Why it cannot be run as it is written; empty where it can."""
+    reasons: list[str] = []
+    if not policy.profiles:
+        reasons.append("profiles: none; allowed: at least one")
+    names: set[str] = set()
+    for i, profile in enumerate(policy.profiles):
+        path = f"profiles[{i}]"
+        if profile.name in names:
+            reasons.append(f"{path}.name: {profile.name!r} is there twice; allowed: names that tell profiles apart")
+        names.add(profile.name)
+        reasons += _unusable(profile, path)
+    return reasons
+
+
+def _unusable(profile: Profile, path: str) -> list[str]:
+    reasons: list[str] = []
+    configured: list[str] = []
+    for i, config in enumerate(profile.plugin_config):
+        if config.name in configured:
+            reasons.append(f"{path}.pluginConfig[{i}].name: {config.name!r} is there twice; allowed: once")
+        configured.append(config.name)
+    for point in POINTS:
+        allowed = _at(point)
+        for word in ("enabled", "disabled"):
+            said = getattr(profile.plugins.at(point), word)
+            for i, name in enumerate(said):
+                where = f"{path}.plugins.{point}.{word}[{i}]"
+                if name not in allowed and not (word == "disabled" and name == "*"):
+                    reasons.append(f"{where}: {name!r}; allowed: {', '.join(allowed) or 'no plugin has this extension point'}")
+                elif name in said[:i]:
+                    reasons.append(f"{where}: {name!r} is there twice; allowed: once")
+                elif word == "enabled" and name not in configured:
+                    reasons.append(f"{where}: {name!r} has no entry in pluginConfig; allowed: plugins that have one, be it empty")
+    return reasons
+
+
+def _at(point: Point) -> list[str]:
+    if point in ("filter", "preEvictionFilter"):
+        return [EVICTOR]
+    return sorted(name for name, plugin in PLUGINS.items() if point in plugin.POINTS)
+
+
+def _kind(plugin: str) -> type[Args]:
+    kind: type[Args] = DefaultEvictorArgs if plugin == EVICTOR else PLUGINS[plugin].Args
+    return kind
+
+
+def _profile(said: _Profile, path: str, reasons: list[str]) -> Profile:
+    configs: list[PluginConfig] = []
+    for i, config in enumerate(said.plugin_config):
+        at = f"{path}.pluginConfig[{i}]"
+        if config.name != EVICTOR and config.name not in PLUGINS:
+            reasons.append(f"{at}.name: {config.name!r}; allowed: {', '.join(sorted((EVICTOR, *PLUGINS)))}")
+            continue
+        try:
+            args = _args(config, at)
+        except PolicyError as error:
+            reasons += error.reasons
+            continue
+        if refusal := args.check():
+            reasons.append(f"{below(f'{at}.args', refusal)} (profile {said.name!r}, {config.name})")
+        configs.append(PluginConfig(config.name, args))
+    if not any(config.name == EVICTOR for config in said.plugin_config):
+        configs.insert(0, PluginConfig(EVICTOR, DefaultEvictorArgs().defaulted()))
+    plugins = said.plugins
+    return Profile(
+        said.name,
+        tuple(configs),
+        replace(plugins, filter=_with_evictor(plugins.filter), pre_eviction_filter=_with_evictor(plugins.pre_eviction_filter)),
+    )
+
+
+def _args(config: _PluginConfig, path: str) -> Args:
+    """Their own apiVersion and kind say nothing that the name does not."""
+    said = {k: v for k, v in (config.args or {}).items() if k not in ("apiVersion", "kind")}
+    args: Args = _convert(said, _kind(config.name), f"{path}.args")
+    return args.defaulted()
+
+
+def _with_evictor(set: PluginSet) -> PluginSet:
+    return set if EVICTOR in set.enabled else replace(set, enabled=(EVICTOR, *set.enabled))
+
+
+def _spelled(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Extension points in either case, as upstream's documents have `preevictionfilter` and `preEvictionFilter`; `null` is nothing."""
+    out = _without_nulls(document)
+    for profile in out.get("profiles") or ():
+        plugins = profile.get("plugins") if isinstance(profile, dict) else None
+        if isinstance(plugins, dict):
+            for key in list(plugins):
+                for point in POINTS:
+                    if isinstance(key, str) and key != point and key.lower() == point.lower() and point not in plugins:
+                        plugins[point] = plugins.pop(key)
+    return out
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+    return [_without_nulls(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _metrics(said: _Policy) -> list[str]:
+    reasons: list[str] = []
+    sources: list[str] = []
+    for i, provider in enumerate(said.metrics_providers or ()):
+        path = f"metricsProviders[{i}]"
+        if refusal := provider.check():
+            reasons.append(below(path, refusal))
+        elif provider.source in sources:
+            reasons.append(f"{path}.source: {provider.source} is there twice; allowed: once")
+        sources.append(provider.source)
+    if sources and said.metrics_collector is not None and said.metrics_collector.enabled:
+        reasons.append("metricsCollector.enabled: true beside metricsProviders; allowed: one of them (metricsCollector is deprecated)")
+    return reasons
+
+
+def _url(url: str) -> str:
+    allowed = "allowed: an https url, such as https://prometheus.monitoring:9090"
+    if not url:
+        return f"url: nothing; {allowed}"
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - it is checked only when it is asked for
+    except ValueError as error:
+        return f"url: {url!r} ({error}); {allowed}"
+    if parts.scheme != "https" or not parts.hostname:
+        return f"url: {url!r}; {allowed}"
+    return ""
+
+
+def _plain(args: Args) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(args, enc_hook=encoded))
+    return plain
+
+
+def _convert(value: Any, kind: type[Any], path: str) -> Any:
+    try:
+        return msgspec.convert(value, kind, dec_hook=decoded)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).rpartition(" - at `$")
+        where = where.removesuffix("`") if what else ""
+        raise PolicyError([f"{(path + where).lstrip('.') or 'the policy'}: {what or error}"]) from None

@@ -1,0 +1,169 @@
+"""One run of a policy over a state: every profile's deschedule plugins, then every profile's balance plugins, as upstream does."""
+
+from collections import Counter
+from typing import Any, cast
+
+import msgspec
+
+from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.domain.descheduling.evictor.filter import Evictor
+from restow.domain.descheduling.evictor.fit import NodeFit
+from restow.domain.descheduling.framework import Eviction, Handle, Point, Verdict
+from restow.domain.descheduling.plugins import PLUGINS
+from restow.domain.descheduling.policy import Policy, Profile
+from restow.domain.descheduling.samples import Samples
+from restow.domain.descheduling.selection import selected_nodes
+from restow.domain.maps import OVER
+from restow.domain.state import ClusterState
+
+LEAST_NODES = 2
+"""With fewer there is nowhere to go; upstream skips the cycle."""
+
+TOTAL = "Limit: maxNoOfPodsToEvictTotal is reached"
+PER_NODE = "Limit: maxNoOfPodsToEvictPerNode is reached"
+PER_NAMESPACE = "Limit: maxNoOfPodsToEvictPerNamespace is reached"
+
+
+class Warned(msgspec.Struct, frozen=True, gc=False):
+    profile: str
+    plugin: str
+    text: str
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """`skipped`: why nothing was looked at; empty where plugins ran. Of each plugin and pod there is either an eviction or at
+    most one verdict."""
+
+    evictions: tuple[Eviction, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    warnings: tuple[Warned, ...] = ()
+    skipped: str = ""
+
+
+def evaluate(state: ClusterState, policy: Policy, now: Millis, samples: Samples | None = None) -> Outcome:
+    """What the policy evicts, in order. A pure function; `now` is what ages and metrics are measured against."""
+    nodes = selected_nodes(state, policy.node_selector)
+    if len(nodes) < LEAST_NODES:
+        return Outcome(skipped=f"{len(nodes)} ready nodes are selected; at least {LEAST_NODES} are needed for a pod to go anywhere")
+    run = Run(state, policy, now, nodes, samples)
+    points: tuple[Point, ...] = ("deschedule", "balance")
+    for point in points:
+        for profile in run.profiles:
+            profile.run(point)
+    return run.outcome()
+
+
+class Run:
+    """What all profiles share: the limits, and what was evicted."""
+
+    def __init__(self, state: ClusterState, policy: Policy, now: Millis, nodes: list[NodeName], samples: Samples | None):
+        self.state, self.policy, self.now, self.nodes, self.samples = state, policy, now, nodes, samples
+        self.evictions: dict[PodUid, Eviction] = {}
+        self.verdicts: dict[tuple[str, str, PodUid], Verdict] = {}
+        self.warnings: dict[Warned, None] = {}
+        self.per_node: Counter[NodeName] = Counter()
+        self.per_namespace: Counter[str] = Counter()
+        self.fit = NodeFit(state, now)
+        self._on: dict[NodeName, list[PodUid]] | None = None
+        self.profiles = [_Profile(self, profile) for profile in policy.profiles]
+
+    def on(self, node: NodeName) -> list[PodUid]:
+        """Facts only: a pod that is placed and not bound has no node that an eviction could take it from."""
+        if self._on is None:
+            pods = self.state.pods
+            self._on = {}
+            for uid, live in self.state.live.items():
+                if live.node is not None:
+                    self._on.setdefault(live.node, []).append(uid)
+            for there in self._on.values():
+                there.sort(key=lambda uid: (pods[uid].namespace, pods[uid].name, uid))
+        return self._on.get(node, [])
+
+    def limit(self, node: NodeName, namespace: str) -> str:
+        """The limit that one more eviction would break, in upstream's order."""
+        policy = self.policy
+        if _reached(len(self.evictions), policy.max_no_of_pods_to_evict_total):
+            return TOTAL
+        if _reached(self.per_node[node], policy.max_no_of_pods_to_evict_per_node):
+            return PER_NODE
+        if _reached(self.per_namespace[namespace], policy.max_no_of_pods_to_evict_per_namespace):
+            return PER_NAMESPACE
+        return ""
+
+    def full(self, node: NodeName) -> bool:
+        policy = self.policy
+        return _reached(len(self.evictions), policy.max_no_of_pods_to_evict_total) or _reached(
+            self.per_node[node], policy.max_no_of_pods_to_evict_per_node
+        )
+
+    def outcome(self) -> Outcome:
+        return Outcome(tuple(self.evictions.values()), tuple(self.verdicts.values()), tuple(self.warnings))
+
+
+def _reached(count: int, limit: int | None) -> bool:
+    return limit is not None and count >= limit
+
+
+class _Profile:
+    def __init__(self, run: Run, profile: Profile):
+        self._run, self._profile = run, profile
+        args = profile.evictor_args
+        self.evictor = Evictor(run.state, args, run.now, run.nodes, run.fit, profile)
+
+    def run(self, point: Point) -> None:
+        for name in self._profile.plugins.enabled(point):
+            handle: Any = _Handle(self._run, self._profile.name, self.evictor, name, point)
+            PLUGINS[name].run(cast(Handle, handle), self._profile.args(name))
+
+
+class _Handle:
+    """`framework.Handle`."""
+
+    def __init__(self, run: Run, profile: str, evictor: Evictor, plugin: str, point: Point):
+        self._run, self._profile, self._evictor, self._plugin, self._point = run, profile, evictor, plugin, point
+        self.state, self.now, self.nodes, self.samples = run.state, run.now, run.nodes, run.samples
+
+    def pods(self, node: NodeName, finished: bool = False) -> list[PodUid]:
+        evicted, live = self._run.evictions, self.state.live
+        return [
+            uid for uid in self._run.on(node) if uid not in evicted and (finished or live[uid].phase not in OVER)
+        ]
+
+    def evictable(self, pod: PodUid) -> str:
+        why = "Evicted: by this run already" if pod in self._run.evictions else self._evictor.evictable(pod)
+        return self._kept(pod, why)
+
+    def fits(self, pod: PodUid) -> str:
+        return self._kept(pod, self._evictor.fits(pod))
+
+    def fits_on(self, pod: PodUid, node: NodeName) -> str:
+        return self._run.fit.why_not(pod, node)
+
+    def evict(self, pod: PodUid, reason: str) -> bool:
+        run, node = self._run, self.state.live[pod].node
+        if node is None or self.evictable(pod) or self.fits(pod):
+            return False
+        namespace = self.state.pods[pod].namespace
+        if self._kept(pod, run.limit(node, namespace)):
+            return False
+        run.evictions[pod] = Eviction(
+            pod, node, self._plugin, self._profile, self._point, reason, run.policy.grace_period_seconds
+        )
+        run.verdicts.pop((self._profile, self._plugin, pod), None)
+        run.per_node[node] += 1
+        run.per_namespace[namespace] += 1
+        return True
+
+    def full(self, node: NodeName) -> bool:
+        return self._run.full(node)
+
+    def keep(self, pod: PodUid, why: str) -> None:
+        self._kept(pod, why)
+
+    def warn(self, text: str) -> None:
+        self._run.warnings[Warned(self._profile, self._plugin, text)] = None
+
+    def _kept(self, pod: PodUid, why: str) -> str:
+        if why and pod not in self._run.evictions:
+            self._run.verdicts[self._profile, self._plugin, pod] = Verdict(pod, self._plugin, self._profile, self._point, why)
+        return why
