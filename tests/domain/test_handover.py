@@ -157,7 +157,7 @@ def test_a_place_that_is_given_back_is_offered_again_in_its_turn():
     taken, was = [], []
     for one in pods[:3]:
         taken.append(offers.hand_over(one))
-        was.append(offers.take(taken[-1]))
+        was.append(offers.take(taken[-1])[0])
     assert [handed.reservation for handed in taken] == ["r0", "r1", "r2"]
     assert offers.hand_over(pods[3]) is None
     for n in (2, 0):

@@ -121,11 +121,12 @@ def recount(state: ClusterState) -> list[str]:
     said = state.device_objects
     there = {n: [g.index for g in said[n].gpus if g.healthy] if n in said else range(fact.devices) for n, fact in state.nodes.items()}
     free_devices: dict[tuple[str, int], int] = {(n, d): 1000 for n, devices in there.items() for d in devices}
-    charged = [(c.node, c.shape, c.devices) for c in state.charges.values()]
+    charged = [(c.node, state.shapes[c.shape].requests, c.devices) for c in state.charges.values()]
     for uid, slots in state.slots.items():
-        charged += [(s.node, s.shape, s.devices) for name, s in slots.items() if (uid, name) in state.held_on.get(s.node, ())]
-    for where, what, shares in charged:
-        for resource, amount in state.shapes[what].requests.items():
+        held = [s for name, s in slots.items() if (uid, name) in state.held_on.get(s.node, ())]
+        charged += [(s.node, {state.table.resources[c]: a for c, a in s.room.held}, s.room.held_devices) for s in held]
+    for where, amounts, shares in charged:
+        for resource, amount in amounts.items():
             used[where, resource] = used.get((where, resource), 0) + amount
         for share in shares:
             if (where, share.index) in free_devices:  # a device that the node does not have is nobody's

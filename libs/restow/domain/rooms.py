@@ -26,6 +26,7 @@ LENT = "Lent"
 GIVEN_BACK = "GivenBack"
 """Why a place waits: its owner was never bound there. The session looks at it once more."""
 
+NOTHING = vector_of(())
 SHORT = tuple[dict[int, int], dict[int, int]]
 """What a node is over-committed by: amounts by column, thousandths by device."""
 
@@ -62,9 +63,8 @@ class Rooms(Places):
         """A place on its node holds this now, as much as is free of what it is short of. It waits where that is not all, and
         until the session says that it is ready again."""
         slot = self.slots[key[0]][key[1]]
-        self._charge_place(slot, slot.room.held, slot.room.held_devices, -1)
+        self._hold_instead(slot, room)
         now = replace(slot, room=room, **changes)
-        self._charge_place(now, room.held, room.held_devices, 1)
         room = self._filled(now.node, room, now.queue)
         if now.phase is SlotPhase.HELD and not room.complete:
             now = replace(now, phase=SlotPhase.WAITING, reason=OVERCOMMITTED)
@@ -101,6 +101,20 @@ class Rooms(Places):
         v = self._vector(items, self.vectors[slot.shape])
         self._charge(self.table.rows[slot.node], v, devices, sign, Kind.HELD)
         self._account(slot.queue, v, sign)
+
+    def _hold_instead(self, slot: Slot, room: Room) -> None:
+        """Charge what `room` holds in place of what the place does."""
+        row, was = self.table.rows[slot.node], slot.room
+        if was.held_devices != room.held_devices:
+            self._charge(row, NOTHING, was.held_devices, -1, Kind.HELD)
+            self._charge(row, NOTHING, room.held_devices, 1, Kind.HELD)
+        if was.held != room.held:
+            more = dict(room.held)
+            for column, amount in was.held:
+                more[column] = more.get(column, 0) - amount
+            v = vector_of(item for item in more.items() if item[1])
+            self._charge(row, v, (), 1, Kind.HELD)
+            self._account(slot.queue, v, 1)
 
     @staticmethod
     def _vector(items: Items, usual: Vector) -> Vector:
@@ -291,8 +305,7 @@ class Rooms(Places):
                 return
 
     def _lower(self, key: Place, slot: Slot, left: Room) -> None:
-        self._charge_place(slot, slot.room.held, slot.room.held_devices, -1)
-        self._charge_place(slot, left.held, left.held_devices, 1)
+        self._hold_instead(slot, left)
         now = replace(slot, room=left)
         if slot.phase is SlotPhase.HELD:
             now = replace(now, phase=SlotPhase.WAITING, reason=OVERCOMMITTED)
@@ -303,6 +316,8 @@ class Rooms(Places):
 
     def _short(self, row: int) -> SHORT | None:
         free, shares = self.table.free[row].tolist(), self.table.device_free[row].tolist()
+        if min(free, default=0) >= 0 and not any(share < 0 and share != NO_DEVICE for share in shares):
+            return None
         amounts = {c: -amount for c, amount in enumerate(free) if amount < 0}
         # A device that the node does not have (any more) lacks all that is charged to it.
         lacks = {i: -share if share > NO_DEVICE // 2 else NO_DEVICE - share for i, share in enumerate(shares) if share < 0}
@@ -348,21 +363,25 @@ def drawn_of(
 ) -> Drawn:
     """What a pod takes of a hold: of every amount as much as is held and it asks for, of its devices and CPUs those that the
     hold has. Of all devices together (`gpus` is their column) as much as of each."""
-    held, mine = dict(room.held), set(cores)
-    shares = {d.index: d.milli for d in room.held_devices}
-    taken = tuple(DeviceShare(d.index, take) for d in devices if (take := min(d.milli, shares.get(d.index, 0))))
+    held = dict(room.held)
+    taken: tuple[DeviceShare, ...] = ()
+    if room.held_devices:
+        shares = {d.index: d.milli for d in room.held_devices}
+        taken = tuple(DeviceShare(d.index, take) for d in devices if (take := min(d.milli, shares.get(d.index, 0))))
     if gpus in held:
         held[gpus] = min(held[gpus], sum(d.milli for d in taken))
-    items = tuple((c, take) for c, amount in wanted if (take := min(amount, held.get(c, 0))))
+    items = tuple([(c, take) for c, amount in wanted if (take := min(amount, held.get(c, 0)))])
+    mine = set(cores) if room.cores else ()
     return items, taken, tuple(c for c in room.cores if c in mine)
 
 
 def after(room: Room, items: Items, devices: Iterable[DeviceShare], cores: Iterable[int]) -> Room:
     """The room without what was drawn, of what is wanted and of what is held."""
     gone, taken = set(cores), tuple(devices)
+    wanted = tuple(less(room.wanted, items))
     return Room(
-        tuple(less(room.wanted, items)),
-        tuple(less(room.held, items)),
+        wanted,
+        wanted if room.held == room.wanted else tuple(less(room.held, items)),
         fewer(room.devices, taken),
         fewer(room.held_devices, taken),
         tuple(c for c in room.cores if c not in gone),

@@ -38,22 +38,30 @@ class Kind(Enum):
 
 
 class Vector:
-    """A request in the table's terms: `columns` and `amounts` (both int64, same length) plus the devices. `items` are the
-    same (column, amount) as plain integers."""
+    """A request in the table's terms: `items` are (column, amount) as plain integers, plus the devices. `columns` and
+    `amounts` (both int64, same length) are the same as arrays, made when they are first asked for: most vectors of holds are
+    charged once and forgotten."""
 
     __slots__ = ("amounts", "columns", "devices", "items")
 
-    def __init__(self, columns: np.ndarray, amounts: np.ndarray, devices: DeviceRequest | None):
-        self.columns = columns
-        self.amounts = amounts
+    def __init__(self, items: tuple[tuple[int, int], ...], devices: DeviceRequest | None):
+        self.items = items
         self.devices = devices
-        self.items: tuple[tuple[int, int], ...] = tuple(zip(columns.tolist(), amounts.tolist(), strict=True))
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        """Only where a slot is empty still."""
+        if name == "columns":
+            self.columns = np.array([c for c, _ in self.items], np.int64)
+            return self.columns
+        if name == "amounts":
+            self.amounts = np.array([a for _, a in self.items], np.int64)
+            return self.amounts
+        raise AttributeError(name)
 
 
 def vector_of(items: Iterable[tuple[int, int]]) -> Vector:
     """Of (column, amount) pairs, without devices."""
-    pairs = list(items)
-    return Vector(np.array([c for c, _ in pairs], np.int64), np.array([a for _, a in pairs], np.int64), None)
+    return Vector(tuple(items), None)
 
 
 def less(wanted: Iterable[tuple[int, int]], held: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -144,10 +152,7 @@ class NodeTable:
         return at
 
     def vector(self, requests: dict[str, int], devices: DeviceRequest | None) -> Vector:
-        wanted = sorted((self.column(r), min(v, MOST)) for r, v in requests.items() if v > 0)
-        return Vector(
-            np.array([c for c, _ in wanted], np.int64), np.array([v for _, v in wanted], np.int64), devices
-        )
+        return Vector(tuple(sorted((self.column(r), min(v, MOST)) for r, v in requests.items() if v > 0)), devices)
 
     def set_node(self, name: NodeName, allocatable: dict[str, int], devices: int | Collection[int]) -> int:
         """Add a node, or change what it offers; what is charged to it stays. `devices`: how many, or which."""
@@ -241,14 +246,14 @@ class NodeTable:
     def charge(self, row: int, v: Vector, devices: Iterable[DeviceShare], sign: int, kind: Kind = Kind.USED) -> None:
         """Add (`sign` 1) or take back (-1) a request. Facts may over-commit a node: free can be negative."""
         self.dirty.append(row)
-        amounts = v.amounts if sign > 0 else -v.amounts
-        if kind is Kind.HELD:
-            self.reserved[row, v.columns] += amounts
-        else:
-            self.used[row, v.columns] += amounts
+        # A few integers: one by one they cost less than arrays.
+        taken, free = self.reserved if kind is Kind.HELD else self.used, self.free
+        for column, amount in v.items:
+            change = amount * sign
+            taken[row, column] += change
+            free[row, column] -= change
             if kind is Kind.RELEASING:
-                self.releasing[row, v.columns] += amounts
-        self.free[row, v.columns] -= amounts
+                self.releasing[row, column] += change
         for d in devices:
             self._charge_device(row, d, sign)
 

@@ -195,7 +195,7 @@ def handed_over(state: ClusterState, event: e.HandedOver) -> None:
         state.put(state.migrations, migration.id, replace(migration, successor=event.pod))
         state.put(state.successors, event.pod, migration.id)
         state.drop_in(state.armed, migration.lineage, migration.id)
-    rephase(state, event.reservation)
+    state.unsettled[event.reservation] = None
 
 
 def hold_released(state: ClusterState, event: e.HoldReleased) -> None:

@@ -4,23 +4,19 @@ number of Reservations that are not its own.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
 
 import msgspec
 
 from restow.contracts.events import PodObserved
-from restow.contracts.ids import ReservationUid, ShapeId
-from restow.contracts.values import OwnerRule
+from restow.contracts.ids import ReservationUid, ShapeId, SlotName
 from restow.domain import resources as r
 from restow.domain.places import Place
 from restow.domain.records import ON_NODE, Reservation, Slot, SlotPhase
+from restow.domain.reservation.keys import ByOwner
 from restow.domain.reservation.match import owned
 from restow.domain.reservation.wishes import order_of
 from restow.domain.state import ClusterState
 
-Key = tuple[str, str, str]
-"""Namespace of the Reservation (empty for all), and something that a pod must have to be its owner: a label and its value,
-`uid` or `name` of itself or of what controls it, or nothing."""
 Rank = tuple
 """The smaller, the sooner a hold is taken."""
 
@@ -29,10 +25,6 @@ SHAPES = 64
 LAST = 1 << 64
 """The order of those that have no number."""
 FULL = 10_000
-
-_ANY = ("", "")
-_UID, _NAME = "uid of", "name of"
-"""No label's key has a blank."""
 
 
 class Ladder:
@@ -75,10 +67,12 @@ class Kind:
 class _Known:
     """What the index has seen of a Reservation."""
 
-    __slots__ = ("available", "kind", "labels", "places", "spec")
+    __slots__ = ("available", "fixed", "kind", "labels", "places", "spec")
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
+        self.fixed: dict[SlotName, tuple[tuple, tuple]] = {}
+        """By place, the first and the last parts of its rank, which follow from the Reservation alone."""
         self.spec: object = None
         self.labels: object = None
         self.available = False
@@ -90,7 +84,7 @@ class HoldIndex:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._by_key: dict[Key, list[Kind]] = {}
+        self._by_owner: ByOwner[Kind] = ByOwner()
         self._kinds: dict[tuple[str, bytes], Kind] = {}
         self._count = 0
         self.open = 0
@@ -118,15 +112,11 @@ class HoldIndex:
 
     def kinds(self, pod: PodObserved) -> list[Kind]:
         """Kinds of Reservations that this pod owns."""
-        if not self._by_key:
+        found = self._by_owner.find(self._state, pod)
+        if not found:
             return []
-        found: dict[int, Kind] = {}
-        for key in _has(self._state, pod):
-            for namespace in (pod.namespace, ""):
-                for kind in self._by_key.get((namespace, *key), ()):
-                    if kind.all or kind.open:
-                        found[kind.number] = kind
-        return [kind for kind in found.values() if owned(self._state, kind.record, pod)]
+        kinds = {kind.number: kind for kind in found if kind.all or kind.open}
+        return [kind for kind in kinds.values() if owned(self._state, kind.record, pod)]
 
     def kind_of(self, uid: ReservationUid) -> Kind | None:
         """None for a migration's."""
@@ -154,10 +144,15 @@ class HoldIndex:
             return None
         if spec.match_policy == "PodSpec" and state.shapes[slot.shape].spec_digest != state.shapes[shape].spec_digest:
             return None
+        known = self._known.get(place[0])
+        fixed = None if known is None else known.fixed.get(place[1])
+        if fixed is None:
+            task, _, index = place[1].rpartition("-")
+            fixed = (order_of(record.fact) or LAST,), (record.fact.created, record.order, task, int(index))
+            if known is not None:
+                known.fixed[place[1]] = fixed
         covers, full = self._suits(slot, shape)
-        order = order_of(record.fact)
-        task, _, index = place[1].rpartition("-")
-        return order or LAST, -covers, -full, record.fact.created, record.order, task, int(index)
+        return *fixed[0], -covers, -full, *fixed[1]
 
     def _suits(self, slot: Slot, shape: ShapeId) -> tuple[int, int]:
         """How much of the pod's request the hold covers, and of what it was made for would be taken then, of 10 000 each: the
@@ -219,6 +214,7 @@ class HoldIndex:
         elif known.spec is record.spec and known.labels == record.fact.labels and known.available == available:
             return
         known.spec, known.labels, known.available = record.spec, record.fact.labels, available
+        known.fixed.clear()
         known.kind.record = record
         known.kind.members[uid] = None
         for name in [*state.slots[uid], *(name for _, name in known.places)]:
@@ -255,18 +251,14 @@ class HoldIndex:
         kind.members.pop(uid, None)
         if not kind.members:
             del self._kinds[_said(kind.record)]
-            for key in _keys(kind.record):
-                self._by_key[key].remove(kind)
-                if not self._by_key[key]:
-                    del self._by_key[key]
+            self._by_owner.remove(kind.record, kind)
 
     def _kind(self, record: Reservation) -> Kind:
         kind = self._kinds.get(_said(record))
         if kind is None:
             self._count += 1
             kind = self._kinds[_said(record)] = Kind(self._count, record)
-            for key in _keys(record):
-                self._by_key.setdefault(key, []).append(kind)
+            self._by_owner.add(record, kind)
         return kind
 
 
@@ -274,39 +266,6 @@ def _said(record: Reservation) -> tuple[str, bytes]:
     """Equal for equal owners in one namespace."""
     assert record.spec is not None, "an accepted Reservation"
     return record.fact.namespace, msgspec.msgpack.encode(record.spec.owners)
-
-
-def _keys(record: Reservation) -> Iterator[Key]:
-    assert record.spec is not None, "an accepted Reservation"
-    yield from dict.fromkeys((record.fact.namespace, *_needed(rule)) for rule in record.spec.owners)
-
-
-def _needed(rule: OwnerRule) -> tuple[str, str]:
-    """One thing that every owner by this rule has, the most telling one."""
-    for ref in (rule.controller, rule.object):
-        if ref is not None and ref.uid:
-            return _UID, ref.uid
-    for ref in (rule.controller, rule.object):
-        if ref is not None and ref.name:
-            return _NAME, ref.name
-    if rule.selector is not None and rule.selector.labels:
-        return min(rule.selector.labels.items())
-    return _ANY
-
-
-def _has(state: ClusterState, pod: PodObserved) -> Iterator[tuple[str, str]]:
-    """What `_needed` may ask for, of this pod."""
-    yield _ANY
-    yield from pod.labels.items()
-    yield _UID, pod.pod
-    yield _NAME, pod.name
-    if pod.owner is not None:
-        yield _UID, pod.owner.uid
-        yield _NAME, pod.owner.name
-        above = state.workloads.get(pod.owner.uid)
-        if above is not None:
-            yield _UID, above.owner.uid
-            yield _NAME, above.owner.name
 
 
 def is_migration_hold(state: ClusterState, record: Reservation) -> bool:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections import Counter
+from collections.abc import Container
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -24,6 +25,10 @@ Tried = tuple
 """What pods have in common that no place refuses one of and admits the other: shape, pinned node, what they say of Reservations."""
 
 
+SKIPPED = 256
+"""Places that were passed over in vain after which a line is made anew without them."""
+
+
 class Host(Protocol):
     """What the session is asked: whether rules that depend on what runs let the pod run on a row in place of the hold, with
     which CPUs; None where they do not. `equal`: specs are equal, and most rules are skipped."""
@@ -34,9 +39,10 @@ class Host(Protocol):
 class _Line:
     """Places of the kinds that a pod owns, for pods that are alike in what is `Tried`, in the order in which they take them:
     those of `base` from `start` on that this session has not changed and that are not `refused`, and between them `changed`
-    ones as they are now, with their `ranks`. `seen`: how many changes of each kind are known to it. `base` is the index's."""
+    ones as they are now, with their `ranks`. `seen`: how many changes of each kind are known to it. `base` is the index's;
+    `skipped`: how many of it were passed over in vain."""
 
-    __slots__ = ("base", "changed", "kinds", "ranks", "refused", "seen", "start")
+    __slots__ = ("base", "changed", "kinds", "ranks", "refused", "seen", "skipped", "start")
 
     def __init__(self, kinds: list[Kind], base: list[tuple[Rank, Place]]) -> None:
         self.kinds = kinds
@@ -46,6 +52,7 @@ class _Line:
         self.changed: list[tuple[Rank, Place]] = []
         self.ranks: dict[Place, Rank] = {}
         self.seen = [0] * len(kinds)
+        self.skipped = 0
 
     def put(self, place: Place, rank: Rank | None) -> None:
         """A place that the session has changed has this rank now; None where it cannot be had."""
@@ -55,6 +62,13 @@ class _Line:
         if rank is not None:
             insort(self.changed, (rank, place))
             self.ranks[place] = rank
+
+    def compact(self, now: Container[Place]) -> None:
+        """`now`: what the session has changed."""
+        left = self.base[self.start :]
+        self.base = [entry for entry in left if entry[1] not in now and entry[1] not in self.refused]
+        self.start = self.skipped = 0
+        self.refused.clear()
 
 
 class Offers:
@@ -100,17 +114,17 @@ class Offers:
         for name in self._state.slots[uid]:
             self._reopen((uid, name))
 
-    def take(self, handed: HandedOver) -> Slot:
-        """The pod has it; returns what was held."""
+    def take(self, handed: HandedOver) -> tuple[Slot, Drawn | None]:
+        """The pod has it; returns what was held, and what was drawn of it, None for all of it."""
         place, pod = (handed.reservation, handed.slot), self._state.pods[handed.pod]
         slot = self.slot(place)
         if self._once(place):
             self._now[place] = replace(slot, phase=SlotPhase.USED, pod=handed.pod)
-        else:
-            drawn = self.drawn(slot, pod, handed)
-            self._now[place] = replace(slot, room=after(slot.room, *drawn))
-            self._reopen(place)
-        return slot
+            return slot, None
+        drawn = self.drawn(slot, pod, handed)
+        self._now[place] = replace(slot, room=after(slot.room, *drawn))
+        self._reopen(place)
+        return slot, drawn
 
     def give_back(self, handed: HandedOver, was: Slot) -> None:
         """Undo `take`, which returned `was`."""
@@ -205,11 +219,15 @@ class Offers:
         return self._first(self._line(pod, kinds, target), pod, wish)
 
     def _first(self, line: _Line, pod: PodObserved, wish: Wish | None) -> HandedOver | None:
-        base, changed, refused, now = line.base, line.changed, line.refused, self._now
+        now = self._now
+        if line.skipped > SKIPPED:
+            line.compact(now)
+        base, changed, refused = line.base, line.changed, line.refused
         at, next_at, passed = line.start, 0, False
         while True:
             while at < len(base) and (base[at][1] in now or base[at][1] in refused):
                 at += 1
+                line.skipped += passed
             if not passed:
                 line.start = at
             own = next_at < len(changed) and (at == len(base) or changed[next_at] < base[at])

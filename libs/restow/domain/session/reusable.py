@@ -17,6 +17,31 @@ REASON = "node(s) already had a reusable reservation of this kind"
 _Kind = tuple[int, ShapeId]
 
 
+class _There:
+    """Where Reservations of one kind are: how many `(nodes,) int64` on each row, and which of them are on which rows."""
+
+    __slots__ = ("counts", "rows")
+
+    def __init__(self, nodes: int) -> None:
+        self.counts = np.zeros(nodes, np.int64)
+        self.rows: dict[ReservationUid, list[int]] = {}
+
+    def add(self, uid: ReservationUid, row: int) -> None:
+        self.counts[row] += 1
+        self.rows.setdefault(uid, []).append(row)
+
+    def remove(self, uid: ReservationUid, row: int) -> None:
+        self.counts[row] -= 1
+        self.rows[uid].remove(row)
+
+    def of_others(self, uid: ReservationUid) -> np.ndarray:
+        """`(nodes,) bool`: rows with another one than this."""
+        found = self.counts > 0
+        for row in self.rows.get(uid, ()):
+            found[row] = self.counts[row] > 1
+        return found
+
+
 class OneOfAKind:
     """A rule about places of Reservations only: of one kind are those with equal owners in one namespace and an equal template."""
 
@@ -25,7 +50,8 @@ class OneOfAKind:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self.active = any(_reusable(state.reservations[uid]) for uid, _ in (*state.slot_queue, *state.resizes))
-        self._placed: dict[Who, tuple[_Kind, int]] = {}
+        self._there: dict[_Kind, _There] = {}
+        """By kind, once it has been asked for; with what this session has placed."""
 
     def concerns(self, pod: PodObserved) -> bool:
         return self._record(pod) is not None
@@ -34,25 +60,31 @@ class OneOfAKind:
         return self._kind(pod)
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
+        rows = self._of(pod).of_others(_uid(pod))
+        return ((REASON, rows),) if rows.any() else ()
+
+    def _of(self, pod: PodObserved) -> _There:
+        """Of the kind of this place."""
         state, kind = self._state, self._kind(pod)
+        there = self._there.get(kind)
+        if there is not None:
+            return there
+        there = self._there[kind] = _There(len(state.table.names))
         known = HoldIndex.of(state).kind_of(_uid(pod))
-        rows = np.zeros(len(state.table.names), bool)
         for uid, name in known.all if known is not None else ():
             slot = state.slots[uid][name]
             row = state.table.rows.get(slot.node)
-            if uid != _uid(pod) and row is not None and slot.shape == kind[1] and _reusable(state.reservations[uid]):
-                rows[row] = True
-        for who, (other, row) in self._placed.items():
-            if other == kind and who != pod.pod:
-                rows[row] = True
-        return ((REASON, rows),) if rows.any() else ()
+            if row is not None and slot.shape == kind[1] and _reusable(state.reservations[uid]):
+                there.add(uid, row)
+        return there
 
     def placed(self, pod: PodObserved, row: int, volumes: Any) -> None:
         if self.concerns(pod):
-            self._placed[pod.pod] = self._kind(pod), row
+            self._of(pod).add(_uid(pod), row)
 
     def removed(self, pod: PodObserved, row: int) -> None:
-        self._placed.pop(pod.pod, None)
+        if self.concerns(pod):
+            self._of(pod).remove(_uid(pod), row)
 
     def vacated(self, who: Who) -> None:
         """Another Reservation of the kind may still come back there."""
@@ -61,7 +93,7 @@ class OneOfAKind:
         """As it was."""
 
     def close(self) -> None:
-        self._placed.clear()
+        self._there.clear()
 
     def _record(self, pod: PodObserved) -> Reservation | None:
         record = self._state.reservations.get(_uid(pod))

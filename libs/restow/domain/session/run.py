@@ -30,6 +30,8 @@ Kind = Hashable
 
 HELD_ROOM = frozenset({"reserved", "window", "proportional"})
 """Rules that hand-overs of existing holds are exempt from (RULES G-8): what is held already takes no more room."""
+Rest = tuple[Vector, tuple[DeviceShare, ...]]
+"""What is left of something: amounts and shares of devices."""
 NOBODYS = (-1,)
 """In place of the kinds of holds that a pod owns: looked at anew for the next one."""
 OF_ROOM = frozenset({"numa", "cores"})
@@ -125,8 +127,8 @@ class Session:
         self._aside: dict[Place, None] = {}
         """Holds that rules do not see at present: those that the pod owns which was judged last."""
         self._owned: tuple[int, ...] = ()
-        self._taken_from: dict[PodUid, Slot] = {}
-        """What the place was that a pod of this session has been handed."""
+        self._taken_from: dict[PodUid, tuple[Slot, Rest | None]] = {}
+        """What the place was that a pod of this session has been handed, and what of it was left to others."""
 
     def ready(self, version: Hashable = ()) -> None:
         """All plugins have registered. `version` names what their static scores depend on besides nodes and shapes."""
@@ -310,17 +312,21 @@ class Session:
         handed = self.offers.hand_over(pod)
         if handed is None or self._over_quota(job, pod, handed):
             return None
-        slot = self.offers.take(handed)
+        slot, drawn = self.offers.take(handed)
         place, row = (handed.reservation, handed.slot), self.state.table.rows[slot.node]
-        self._draw(row, place, slot, pod, handed)
+        if drawn is None:
+            self.vacate(row, place, slot)
+        else:
+            self.board.give(row, vector_of(drawn[0]), drawn[1])
+            self._account(slot.queue, drawn[0], -1)
         chooser = self.extensions.volumes
         volumes = chooser.choose(pod, row) if pod.claims and chooser is not None else ()
         if volumes:
             handed = replace(handed, volumes=volumes)
         self.place(job, pod, Fit(row, handed.devices, volumes, handed.cores))
-        self._taken_from[pod.pod] = slot
+        self._taken_from[pod.pod] = slot, None
         if not self.offers.is_held(place) and (slot.node in self.state.nominated_on or slot.node in self.state.waiting_on):
-            self._leave_the_rest(row, pod, slot)
+            self._taken_from[pod.pod] = slot, self._leave_the_rest(row, pod, slot)
         return handed
 
     def _over_quota(self, job: Job, pod: e.PodObserved, handed: e.HandedOver) -> bool:
@@ -329,20 +335,13 @@ class Session:
         queue = self.offers.slot((handed.reservation, handed.slot)).queue
         return bool(queue) and queue != job.queue and bool(self.extensions.first("allocatable", job, pod))
 
-    def _draw(self, row: int, place: Place, slot: Slot, pod: e.PodObserved, handed: e.HandedOver) -> None:
-        """What the pod takes of the hold is free for it: all of it, where it is allocated once."""
-        if self.offers.is_held(place):
-            items, devices, _ = self.offers.drawn(slot, pod, handed)
-            self.board.give(row, vector_of(items), devices)
-            self._account(slot.queue, items, -1)
-        else:
-            self.vacate(row, place, slot)
-
     def take_back(self, job: Job, pod: e.PodObserved, handed: e.HandedOver) -> None:
         """Undo `hand_over`."""
         self.unplace(job, pod)
-        place, slot = (handed.reservation, handed.slot), self._taken_from.pop(pod.pod)
+        place, (slot, rest) = (handed.reservation, handed.slot), self._taken_from.pop(pod.pod)
         row = self.state.table.rows[slot.node]
+        if rest is not None:
+            self.board.give(row, *rest)
         if self.offers.is_held(place):
             items, devices, _ = self.offers.drawn(slot, pod, handed)
             self.board.take(row, vector_of(items), devices)
@@ -372,12 +371,14 @@ class Session:
         for rule in self.extensions.filters:
             rule.restored(place)
 
-    def _leave_the_rest(self, row: int, pod: e.PodObserved, slot: Slot) -> None:
+    def _leave_the_rest(self, row: int, pod: e.PodObserved, slot: Slot) -> Rest:
         """What a smaller pod leaves of a hold goes to those who are nominated or wait on its node, not to this session."""
         state = self.state
         rest = less(slot.room.held, state.vectors[pod.shape].items)
         taken = set(self.placements[pod.pod].devices)
-        self.board.take(row, vector_of(rest), [d for d in slot.room.held_devices if d not in taken])
+        left = vector_of(rest), tuple(d for d in slot.room.held_devices if d not in taken)
+        self.board.take(row, *left)
+        return left
 
     def admits(
         self, pod: e.PodObserved, row: int, hold: Place, slot: Slot, equal: bool
