@@ -216,7 +216,8 @@ async def test_reservation_reserved_three_ports_7777_8888_9999__owner_pod_a_requ
 async def test_reservation_a_reserved_port_7777__reservation_b_reserved_port_8888__owner_pod_a_requests_port_7777_and_owner_pod_b_requests_port_8888(
     world: World, order: str, jobs: str
 ) -> None:
-    """Where both pods own both Reservations, each uses the one that has its port."""
+    """Where both pods own both Reservations, each uses the one that has its port: the other's stays reserved until its owner
+    comes, whoever comes first."""
     node = await machine(world)
     port = {"a": 7777, "b": 8888}
     job = {name: {"restow.dev/owner": f"job-{it}"} for name, it in zip("ab", jobs, strict=True)}
@@ -229,12 +230,17 @@ async def test_reservation_a_reserved_port_7777__reservation_b_reserved_port_888
         await world.waits("wrong", TAKEN_PORT)
         await available(world, "a", CPU)
         await end(world, "wrong")
-    for name in order:
-        await pod(world, name, CPU, ports=[port[name]], labels=job[name])
-        await world.lands(name, node)
-        await settled(world, name, "Succeeded", [name], CPU)
-    await pod(world, "late", SMALL, ports=[7777])
-    await world.waits("late", TAKEN_PORT)
+    first, second = order
+    await pod(world, first, CPU, ports=[port[first]], labels=job[first])
+    await world.lands(first, node)
+    await settled(world, first, "Succeeded", [first], CPU)
+    await pod(world, "thief", SMALL, ports=[port[second]])
+    await world.waits("thief", TAKEN_PORT)
+    await available(world, second, CPU)
+    await pod(world, second, CPU, ports=[port[second]], labels=job[second])
+    await world.lands(second, node)
+    await settled(world, second, "Succeeded", [second], CPU)
+    await still_waits(world, "thief")
 
 
 async def test_reservation_reserved_three_ports_7777_8888_9999__non_owner_pod_requests_port_7777(world: World) -> None:
