@@ -9,6 +9,7 @@ from restow.contracts import events as e
 from restow.contracts.values import HostPort, LabelSelector, PodTerm
 from restow.domain import reservation as reservations
 from restow.domain import session
+from restow.domain.reservation.status import status
 from restow.domain.session.preemption.crowd import may_go
 from restow.domain.snapshot import dump, load
 
@@ -412,3 +413,24 @@ def test_an_empty_hold_gives_nothing_and_its_owners_go_the_normal_way():
     settle(then(state, *[pod(f"o{i}", "c4", labels=MINE) for i in range(3)]))
     assert sorted(name for name in state.placed if state.placed[name].hold) == ["o0"]
     assert list(state.drawers["r", "reservation-0"]) == ["o0"]
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_of_holds_with_ports_an_owner_takes_the_one_that_keeps_its_own(first):
+    ports = {"a": HostPort(7777), "b": HostPort(8888)}
+    state = given(node("n"), *[shape(name, host_ports=(port,)) for name, port in ports.items()])
+    settle(then(state, hold("ra", "a"), hold("rb", "b", created=NOW + 1)))
+    settle(then(state, pod("o", first, labels=MINE)))
+    settle(then(state, *[pod(f"stranger-{name}", name) for name in ports]))
+    assert state.draws["o"].reservation == f"r{first}"
+    assert not [name for name in state.placed if name.startswith("stranger")], "the other port is still kept"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("koordinator.sh/gpu", {"koordinator.sh/gpu": "50"}), ("nvidia.com/gpu", {"alibabacloud.com/gpu-milli": "500"}), ("", {"alibabacloud.com/gpu-milli": "500"})],
+)
+def test_gpus_are_reported_by_the_name_that_was_asked_for_where_that_can_say_it(name, said):
+    state = given(node("a", gpus=1), shape("half", cpu=0, memory=0, gpu=(1, 500)))
+    settle(then(state, hold("r", "half", gpu=name)))
+    assert status(state, "r")["allocatable"] == said

@@ -178,10 +178,8 @@ async def took_nothing(world: World, *names: str) -> None:
 
 
 def amounts(said: Obj | None) -> dict[str, Fraction]:
-    """Quantities as numbers, without zeros: "4" is "4000m", 1000 thousandths of a GPU are 100 percent."""
+    """Quantities as numbers, without zeros: "4" is "4000m"."""
     found = {name: _amount(str(text)) for name, text in (said or {}).items()}
-    if "alibabacloud.com/gpu-milli" in found:
-        found[GPU] = found.pop("alibabacloud.com/gpu-milli") / 10
     return {name: amount for name, amount in found.items() if amount}
 
 

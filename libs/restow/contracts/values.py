@@ -163,6 +163,27 @@ class Container(Value):
     init: bool = False
 
 
+class ContainerTrouble(Value):
+    """What a container's status says beyond running: how often it was restarted, why it waits, or how it ended (`exit_code`
+    None: it has not). `kind`: `init` or `ephemeral`, empty for any other."""
+
+    name: str
+    kind: str = ""
+    restarts: int = 0
+    waiting: str = ""
+    terminated: str = ""
+    exit_code: int | None = None
+
+
+class PodCondition(Value):
+    """A condition of a pod; `since` is its lastTransitionTime."""
+
+    type: str
+    status: str
+    reason: str = ""
+    since: Millis = Millis(0)
+
+
 class PodShape(Value):
     """What is equal in siblings, and so the scheduler's equivalence class (DESIGN 3).
 
@@ -170,6 +191,7 @@ class PodShape(Value):
     is always 1. `spec_digest` identifies the part of the pod spec that `matchPolicy: PodSpec` compares (RULES G-4).
     `volumes` are kinds that scheduling reads, such as `persistentVolumeClaim`. `qos`: Guaranteed or "" (NUMA alignment).
     `resource_claims` are the names of its claims to dynamically allocated resources. `cores` are CPUs of its own.
+    `local_storage`: it has an emptyDir or a hostPath, which stay behind when it goes.
     """
 
     requests: dict[str, int]
@@ -193,6 +215,7 @@ class PodShape(Value):
     preemption: str = "PreemptLowerPriority"
     containers: tuple[Container, ...] = ()
     spec_digest: str = ""
+    local_storage: bool = False
 
 
 class OwnerRef(Value):
@@ -251,7 +274,7 @@ class ReservationSpec(Value):
     `ttl` is in milliseconds, None where absent; `expires` is a time, 0 where absent. `min_available` 0 means "all".
     `restricted` are the only resources that Restricted is about, all of the hold's where empty. An `unschedulable` one is
     handed over to nobody but who names or tolerates that, one with `taints` to who tolerates them. With `pre_allocation` a place
-    may be chosen whose room is still in use.
+    may be chosen whose room is still in use. `gpu` is the name under which its templates ask for GPUs.
     """
 
     tasks: tuple[ReservationTask, ...] = ()
@@ -268,6 +291,7 @@ class ReservationSpec(Value):
     pre_allocation: bool = False
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
+    gpu: str = ""
 
 
 class Move(Value):

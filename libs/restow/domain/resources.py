@@ -54,14 +54,21 @@ def shown(resource: str, how_much: int) -> str:
     return f"{title(resource)} {amount(resource, how_much)}"
 
 
-def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
+def quantities(amounts: Mapping[str, int], gpu: str = "") -> dict[str, str]:
     """Amounts as the status of an object has them, without zeros and in `ordered` order: quantities as Kubernetes writes them,
-    GPUs in thousandths by a name that users know."""
-    return {
-        ALIBABA_GPU_MILLI if name == GPU_MILLI else name: format_resource(name, amounts[name])
+    GPUs by the name that was asked for (`gpu`), where that can say it, else in thousandths."""
+    return dict(
+        _gpus(amounts[name], gpu) if name == GPU_MILLI else (name, format_resource(name, amounts[name]))
         for name in ordered(amounts)
         if amounts[name]
-    }
+    )
+
+
+def _gpus(milli: int, name: str) -> tuple[str, str]:
+    unit = GPU_UNIT.get(name, 1)
+    if milli % unit:
+        name, unit = ALIBABA_GPU_MILLI, 1
+    return name or ALIBABA_GPU_MILLI, format_resource(GPU_MILLI, milli // unit)
 
 
 class DeviceError(ValueError):

@@ -15,6 +15,7 @@ from restow.contracts import events as e
 from restow.contracts import values as v
 from restow.contracts.ids import MigrationId, NodeName, ReservationUid, ShapeId
 from restow.domain import duration
+from restow.domain.resources import ALIBABA_GPU_COUNT, ALIBABA_GPU_MILLI, GPU_NAMES
 from restow.kube import selectors, wire
 from restow.kube.annotations import MIGRATION, read_restricted
 from restow.kube.decode import BAD_JSON
@@ -102,7 +103,18 @@ def _read(reservation: wire.Reservation, door: Door, shapes: Shapes, shaper: Sha
         pre_allocation=bool(spec.pre_allocation),
         unschedulable=bool(spec.unschedulable),
         taints=tuple(v.Taint(t.key, t.effect, t.value) for t in spec.taints or ()),
+        gpu=next((name for one in (spec.template, *(t.template for t in spec.tasks or ())) if (name := _gpu_name(one))), ""),
     )
+
+
+def _gpu_name(template: wire.Template | None) -> str:
+    """As what a template asks for GPUs; empty where it does not, or says it by annotations."""
+    for container in (template.spec.containers or ()) if template is not None and template.spec is not None else ():
+        resources = container.resources or wire.Resources()
+        for name in (*(resources.requests or {}), *(resources.limits or {})):
+            if name in GPU_NAMES:
+                return ALIBABA_GPU_MILLI if name == ALIBABA_GPU_COUNT else name
+    return ""
 
 
 def _form(spec: wire.ReservationSpec, door: Door) -> bool:

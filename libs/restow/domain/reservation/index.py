@@ -86,7 +86,8 @@ class HoldIndex:
         self._state = state
         self._by_owner: ByOwner[Kind] = ByOwner()
         self._kinds: dict[tuple[str, bytes], Kind] = {}
-        self._count = 0
+        self.kinds_made = 0
+        """How many kinds there have been."""
         self.open = 0
         """How many places can be taken."""
         self._known: dict[ReservationUid, _Known] = {}
@@ -109,6 +110,11 @@ class HoldIndex:
         return bool(self._known)
 
     # -- questions ---------------------------------------------------------------------------------------------------
+
+    def may_own(self, pod: PodObserved) -> bool:
+        """Whether this pod may own any of these Reservations, whatever is held of them. What is True for it stays so until it
+        changes itself; what is False until there are owners of a new kind, or its controller's own is seen."""
+        return bool(self._by_owner.find(self._state, pod))
 
     def kinds(self, pod: PodObserved) -> list[Kind]:
         """Kinds of Reservations that this pod owns."""
@@ -136,7 +142,7 @@ class HoldIndex:
 
     def rank(self, place: Place, slot: Slot, shape: ShapeId) -> Rank | None:
         """When a pod of this shape should take the place (RULES 004-3): those with a `reservation-order` first, by that; then
-        the more of its request the hold covers; then the fuller the hold would be (most allocated); then the earliest
+        those that keep its host ports, and no others; then the more of its request the hold covers; then the fuller the hold would be (most allocated); then the earliest
         created. None where the place is for pods of another spec."""
         state, record = self._state, self._state.reservations[place[0]]
         spec = record.spec
@@ -152,7 +158,18 @@ class HoldIndex:
             if known is not None:
                 known.fixed[place[1]] = fixed
         covers, full = self._suits(slot, shape)
-        return *fixed[0], -covers, -full, *fixed[1]
+        return *fixed[0], *self._ports(slot, shape, spec.allocate_once), -covers, -full, *fixed[1]
+
+    def _ports(self, slot: Slot, shape: ShapeId, once: bool) -> tuple[int, int]:
+        """How many of the host ports that the pod asks for the hold does not keep for it, and how many that it does not ask for
+        would be anybody's if it ended the hold."""
+        shapes = self._state.shapes
+        kept = shapes[slot.shape].host_ports
+        if not kept and not shapes[shape].host_ports:
+            return 0, 0
+        asked = {(port.port, port.protocol) for port in shapes[shape].host_ports}
+        held = {(port.port, port.protocol) for port in kept}
+        return len(asked - held), len(held - asked) if once else 0
 
     def _suits(self, slot: Slot, shape: ShapeId) -> tuple[int, int]:
         """How much of the pod's request the hold covers, and of what it was made for would be taken then, of 10 000 each: the
@@ -256,8 +273,8 @@ class HoldIndex:
     def _kind(self, record: Reservation) -> Kind:
         kind = self._kinds.get(_said(record))
         if kind is None:
-            self._count += 1
-            kind = self._kinds[_said(record)] = Kind(self._count, record)
+            self.kinds_made += 1
+            kind = self._kinds[_said(record)] = Kind(self.kinds_made, record)
             self._by_owner.add(record, kind)
         return kind
 

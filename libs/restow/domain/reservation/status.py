@@ -46,7 +46,9 @@ def status(state: ClusterState, uid: ReservationUid) -> dict[str, Any]:
     since = state.phases.get(uid) or PhaseSince(ReservationPhase.PENDING)
     who = owners(state, uid)
     since = msgspec.structs.replace(since, message=_in_full(since.message, slots.values(), len(who)))
-    amounts = {"allocatable": r.quantities(allocatable(state, uid)), "allocated": r.quantities(allocated(state, uid))}
+    spec = record.spec or record.fact.spec
+    gpu = spec.gpu if spec is not None else ""
+    amounts = {"allocatable": r.quantities(allocatable(state, uid), gpu), "allocated": r.quantities(allocated(state, uid), gpu)}
     body: dict[str, Any] = {"phase": str(since.phase)} | {name: said for name, said in amounts.items() if said}
     if record.fact.door == "koordinator":
         named = [{"namespace": o.namespace, "name": o.name, "uid": o.uid} for o in who[:MAX_OWNERS]]
@@ -55,7 +57,7 @@ def status(state: ClusterState, uid: ReservationUid) -> dict[str, Any]:
     body |= {"state": _moment(since) | {"phase": str(since.phase)}, "currentOwners": named}
     if named:
         body["currentOwner"] = named[0]
-    if is_template_form(record.spec or record.fact.spec):
+    if is_template_form(spec):
         return body | {"conditions": _conditions(since)} | _where(slots)
     return body | _counts(record, slots) | {
         "conditions": [{"status": str(phase), "lastTransitionTime": seconds(at)} for phase, at in since.history],
