@@ -26,6 +26,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "csinodes.storage.k8s.io": {"list", "watch"},
         "noderesourcetopologies.topology.node.k8s.io": {"list", "watch"},
         "devices.scheduling.koordinator.sh": {"list", "watch"},
+        "poddisruptionbudgets.policy": {"list", "watch"},
     },
     "scheduler-session": {
         "pods": {"get"},

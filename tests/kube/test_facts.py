@@ -26,6 +26,7 @@ NAMED = {
     "storage_class": d.STORAGE_CLASSES.name,
     "csi_node": d.CSI_NODES.name,
     "numa": d.NUMA.name,
+    "budget": d.BUDGETS.name,
 }
 
 
@@ -34,7 +35,7 @@ class Fold:
 
     def __init__(self):
         self.shapes, self.nodes, self.pods, self.workloads, self.reservations = set(), {}, {}, {}, {}
-        self.others = {}
+        self.others, self.troubles = {}, {}
 
     def shape(self, shape):
         return shape in self.shapes
@@ -44,6 +45,9 @@ class Fold:
 
     def pod(self, uid):
         return self.pods.get(uid)
+
+    def trouble(self, uid):
+        return self.troubles.get(uid)
 
     def workload(self, uid):
         return self.workloads.get(uid)
@@ -86,8 +90,11 @@ class Fold:
                     self.pods[uid] = event, e.PodChanged(uid, *moving)
                 case e.PodChanged(uid):
                     self.pods[uid] = self.pods[uid][0], event
+                case e.PodTroubled(uid):
+                    self.troubles[uid] = event
                 case e.PodGone(uid):
                     del self.pods[uid]
+                    self.troubles.pop(uid, None)
                 case e.NodeObserved(name):
                     self.nodes[name] = event
                 case e.NodeGone(name):

@@ -406,9 +406,10 @@ SAMPLES = {
     d.CSI_NODES: {"spec": {"drivers": []}},
     d.NUMA: {"zones": [zone("node-0", cpu="1")]},
     d.DEVICES: {"spec": {"devices": [{"type": "gpu", "minor": 0, "health": True}]}},
+    d.BUDGETS: {"meta": {"namespace": "n"}, "spec": {"selector": {"matchLabels": {"a": "b"}}}, "status": {"disruptionsAllowed": 1}},
 }
 SAMPLED = [pytest.param(c, body, id=c.name) for c, body in SAMPLES.items()]
-NAMES = "namespace priority_class queue pod_group storage_class claim volume csi_node numa device"
+NAMES = "namespace priority_class queue pod_group storage_class claim volume csi_node numa device budget"
 TAGS = dict(zip(SAMPLES, NAMES.split(), strict=True))
 
 

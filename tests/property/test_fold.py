@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.values import Cpu, DeviceShare, Expression, Gpu, NodeTerm, NumaZone
+from restow.contracts.values import (
+    ContainerTrouble,
+    Cpu,
+    DeviceShare,
+    Expression,
+    Gpu,
+    LabelSelector,
+    NodeTerm,
+    NumaZone,
+)
 from restow.domain import config, fold, session
 from restow.domain import gc as collector
 from restow.domain import reservation as reservations
@@ -60,6 +69,9 @@ def objects(draw) -> Any:
                 e.NumaGone(where),
                 e.DeviceObserved(where, tuple(Gpu(i, healthy) for i, healthy in draw(st.dictionaries(st.integers(0, 4), st.booleans())).items())),
                 e.DeviceGone(where),
+                e.BudgetObserved("default", name, uid, LabelSelector(), draw(st.integers(0, 2))),
+                e.BudgetGone("default", name),
+                e.PodTroubled(draw(st.sampled_from(PODS)), draw(st.sampled_from([(), (ContainerTrouble("a", restarts=1),)]))),
                 pod(draw(st.sampled_from(PODS)), "small", annotations={"scheduling.k8s.io/group-name": name}, claims=(name,)),
             ]
         )

@@ -108,6 +108,8 @@ class Maps:
         self.queues: dict[str, e.QueueObserved] = {}
         self.priority_classes: dict[str, e.PriorityClassObserved] = {}
         self.namespaces: dict[str, e.NamespaceObserved] = {}
+        self.budgets: dict[str, e.BudgetObserved] = {}
+        self.troubles: dict[PodUid, e.PodTroubled] = {}
         self.claims: dict[str, e.ClaimObserved] = {}
         self.volumes: dict[str, e.VolumeObserved] = {}
         self.storage_classes: dict[str, e.StorageClassObserved] = {}
@@ -185,6 +187,8 @@ class Maps:
         """Of the objects that pods refer to: the name of their map here, and the key."""
         self.reviewed: Changes[ReservationUid] = Changes()
         """Reservations whose record, places or phase changed, or whose migration did: also those that are gone now."""
+        self.parkings: Changes[PodUid] = Changes()
+        """Pods that were parked, or are not any more; forgotten where those that are parked may turn out to be owners."""
         self.memo: dict = {}
         self.void: Counter[str] = Counter()
         self.unknown: Counter[str] = Counter()
@@ -230,7 +234,7 @@ class Maps:
         """Changes made inside are taken back at the end. Drafts nest. Facts (`cluster` events) cannot be drafted."""
         outer, self._journal = self._journal, []
         scalars = (self.seq, self.time, self.clock, self.capacity_epoch, self.snapshot_seq, self.archived, self.truncated, self.timed_from)
-        followed = tuple((changes, changes.position) for changes in (self.moved, self.reviewed))
+        followed = tuple((changes, changes.position) for changes in (self.moved, self.reviewed, self.parkings))
         events, touched, self.touched = self.events, self.touched, Touched()
         void, unknown, configs = self.void.copy(), self.unknown.copy(), self._configs()
         try:

@@ -103,6 +103,8 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
     void: dict[str, int]
     unknown: dict[str, int]
     events: int
+    troubles: list[e.PodTroubled] = []
+    budgets: list[e.BudgetObserved] = []
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -170,6 +172,8 @@ def dump(state: ClusterState) -> bytes:
         void=dict(state.void),
         unknown=dict(state.unknown),
         events=state.events,
+        troubles=list(state.troubles.values()),
+        budgets=list(state.budgets.values()),
     )
     return _encoder.encode(image)
 
@@ -246,6 +250,8 @@ def _objects(state: ClusterState, image: _Image) -> None:
     state.queues = {q.name: q for q in image.queues}
     state.priority_classes = {c.name: c for c in image.priority_classes}
     state.namespaces = {n.name: n for n in image.namespaces}
+    state.budgets = {f"{b.namespace}/{b.name}": b for b in image.budgets}
+    state.troubles = {t.pod: t for t in image.troubles}
     state.claims = {f"{c.namespace}/{c.name}": c for c in image.claims}
     state.volumes = {v.name: v for v in image.volumes}
     state.storage_classes = {c.name: c for c in image.storage_classes}

@@ -57,6 +57,8 @@ IN_SHAPE = (r.ALIBABA_GPU_COUNT, r.ALIBABA_GPU_MILLI, r.ALIBABA_GPU_MODEL)
 LIMIT_RANGER = "kubernetes.io/limit-ranger"
 """Read into the spec digest: which requests and limits admission has injected (RULES G-4)."""
 MIRROR = "kubernetes.io/config.mirror"
+CONFIG_SOURCE = "kubernetes.io/config.source"
+"""Read into `static`: where a kubelet has a pod from; `api` or absent for any other than its own."""
 DEVICES = "scheduling.koordinator.sh/device-allocated"
 """Read into the pod's devices."""
 RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"

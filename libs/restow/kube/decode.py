@@ -269,6 +269,13 @@ DEVICES = Collection(
     by_name=True,
     optional=True,
 )
+BUDGETS = Collection(
+    "poddisruptionbudgets.policy",
+    "PodDisruptionBudget",
+    "/apis/policy/v1/poddisruptionbudgets",
+    objects.Budget,
+    by_name=True,
+)
 COLLECTIONS: tuple[Collection[Any], ...] = (
     NODES,
     PODS,
@@ -286,4 +293,5 @@ COLLECTIONS: tuple[Collection[Any], ...] = (
     CSI_NODES,
     NUMA,
     DEVICES,
+    BUDGETS,
 )

@@ -9,9 +9,10 @@ from restow.contracts import values as v
 from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
 from restow.domain import resources as r
 from restow.kube import cpus, wire
-from restow.kube.annotations import DEVICES, MIRROR, RESOURCE_STATUS, kept, read_devices
+from restow.kube.annotations import CONFIG_SOURCE, DEVICES, MIRROR, RESOURCE_STATUS, kept, read_devices
 from restow.kube.requests import FactError, canonical
 from restow.kube.shapes import Shaper
+from restow.kube.troubles import troubles
 
 _PHASES: frozenset[str] = frozenset(("Pending", "Running", "Succeeded", "Failed", "Unknown"))
 _NO_SPEC = wire.PodSpec()
@@ -29,6 +30,14 @@ def controller(meta: wire.Meta) -> v.OwnerRef | None:
         if owner.controller:
             return v.OwnerRef(owner.kind, owner.name, owner.uid, owner.api_version)
     return None
+
+
+def others(meta: wire.Meta, owner: v.OwnerRef | None) -> tuple[v.OwnerRef, ...]:
+    """Owner references beside the controller's, in their order."""
+    refs = [v.OwnerRef(o.kind, o.name, o.uid, o.api_version) for o in meta.owner_references or ()]
+    if owner is not None:
+        refs.remove(owner)
+    return tuple(refs)
 
 
 def node_fact(node: wire.Node) -> e.NodeObserved:
@@ -67,7 +76,9 @@ def pod_fact(pod: wire.Pod, shaper: Shaper = _shaper) -> tuple[v.PodShape, Shape
         claims=shaped.claims,
         pinned_node=NodeName(shaped.pinned),
         gated=bool(spec.scheduling_gates),
-        static=MIRROR in annotations or (owner is not None and owner.kind == "Node"),
+        static=MIRROR in annotations
+        or annotations.get(CONFIG_SOURCE, "api") != "api"
+        or (owner is not None and owner.kind == "Node"),
         node=NodeName(spec.node_name) if spec.node_name else None,
         phase=_phase(status.phase),
         ready=_is(status.conditions, "Ready"),
@@ -76,6 +87,7 @@ def pod_fact(pod: wire.Pod, shaper: Shaper = _shaper) -> tuple[v.PodShape, Shape
         devices=_devices(annotations),
         started=millis(status.start_time),
         cores=_cores(annotations),
+        owners=others(meta, owner) if meta.owner_references else (),
     )
     return shaped.shape, shaped.id, fact
 
@@ -85,6 +97,11 @@ def pod_changed(pod: e.PodObserved) -> e.PodChanged:
     return e.PodChanged(
         pod.pod, pod.node, pod.phase, pod.ready, pod.deleting, pod.reason, pod.devices, pod.started, pod.cores
     )
+
+
+def pod_troubled(pod: wire.Pod) -> e.PodTroubled:
+    """Both parts empty where it is well."""
+    return e.PodTroubled(PodUid(pod.metadata.uid), *troubles(pod.spec or _NO_SPEC, pod.status or _NO_STATUS))
 
 
 def workload_fact(workload: wire.Workload, kind: str) -> e.WorkloadObserved | None:

@@ -13,11 +13,12 @@ from restow.contracts.ids import NodeName, PodUid, ReservationUid, ShapeId
 from restow.contracts.values import PodShape
 from restow.kube import decode as d
 from restow.kube import reflector as r
-from restow.kube.describe import node_fact, pod_changed, pod_fact, workload_fact
+from restow.kube.describe import node_fact, pod_changed, pod_fact, pod_troubled, workload_fact
 from restow.kube.objects import OBJECTS
 from restow.kube.requests import FactError
 from restow.kube.reservations import Door, reservation_fact
 
+_TROUBLES = "troubles"
 _DOORS: dict[str, Door] = {d.VOLCANO_RESERVATIONS.name: "volcano", d.KOORDINATOR_RESERVATIONS.name: "koordinator"}
 
 
@@ -30,6 +31,7 @@ class Known(Protocol):
         """The description that was logged last, and the latest moving part (which wins over the description's)."""
         ...
 
+    def trouble(self, uid: PodUid) -> e.PodTroubled | None: ...
     def workload(self, uid: str) -> e.WorkloadObserved | None: ...
     def reservation(self, uid: ReservationUid) -> e.ReservationObserved | None: ...
     def fact(self, collection: str, key: str) -> e.Event | None:
@@ -89,6 +91,7 @@ class Batch:
         try:
             if collection is d.PODS:
                 self._pod(*pod_fact(one))
+                self._troubled(pod_troubled(one))
             elif collection is d.NODES:
                 self._node(node_fact(one))
             elif (door := _DOORS.get(collection.name)) is not None:
@@ -114,6 +117,16 @@ class Batch:
             return
         self._declare(shape_id, shape)
         self._say(d.PODS, fact.pod, (fact, moving), fact)
+
+    def _troubled(self, fact: e.PodTroubled) -> None:
+        """Of most pods there is nothing to say, and nothing was."""
+        place = _TROUBLES, fact.pod
+        known = self._said[place] if place in self._said else self._known.trouble(fact.pod)
+        if known is None:
+            known = e.PodTroubled(fact.pod)
+        if known != fact:
+            self._said[place] = fact
+            self._events.append(fact)
 
     def _node(self, fact: e.NodeObserved) -> None:
         known = self._lookup(d.NODES, fact.name)
@@ -152,6 +165,7 @@ class Batch:
         if self._lookup(collection, key) is None:
             return
         if collection is d.PODS:
+            self._said[_TROUBLES, key] = None
             event: e.Event = e.PodGone(PodUid(key))
         elif collection is d.NODES:
             event = e.NodeGone(NodeName(key))

@@ -26,6 +26,9 @@ class StateKnown:
         pod = self._state.pods.get(uid)
         return None if pod is None else (pod, self._state.live[uid])
 
+    def trouble(self, uid: PodUid) -> e.PodTroubled | None:
+        return self._state.troubles.get(uid)
+
     def workload(self, uid: str) -> e.WorkloadObserved | None:
         return self._state.workloads.get(uid)
 

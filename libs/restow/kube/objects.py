@@ -7,8 +7,8 @@ import msgspec
 
 from restow.contracts import events as e
 from restow.contracts.ids import NodeName
+from restow.kube import budgets, devices, groups, numa, volumes
 from restow.kube import decode as d
-from restow.kube import devices, groups, numa, volumes
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -36,4 +36,5 @@ OBJECTS: dict[str, Form] = {
     d.CSI_NODES.name: Form(volumes.csi_node_fact, lambda key: e.CsiNodeGone(NodeName(key)), "csi_nodes"),
     d.NUMA.name: Form(numa.numa_fact, lambda key: e.NumaGone(NodeName(key)), "numa"),
     d.DEVICES.name: Form(devices.device_fact, lambda key: e.DeviceGone(NodeName(key)), "device_objects"),
+    d.BUDGETS.name: Form(budgets.budget_fact, lambda key: e.BudgetGone(*place(key)), "budgets"),
 }

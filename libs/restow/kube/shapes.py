@@ -72,6 +72,7 @@ class Shaper:
         affinity, pinned = _unpin(spec.affinity)
         kinds, claims = _volumes(spec.volumes, pod)
         disks = _disks(spec.volumes) if spec.volumes else ()
+        local = any(v.empty_dir is not None or v.host_path is not None for v in spec.volumes or ())
         bound = cpus.read(labels, annotations)
         read = [annotations.get(name) for name in (*IN_SHAPE, LIMIT_RANGER)] if annotations else ()
         key = _key.encode(
@@ -87,6 +88,7 @@ class Shaper:
                 spec.resources,
                 kinds,
                 disks,
+                local,
                 spec.priority,
                 spec.priority_class_name,
                 spec.preemption_policy,
@@ -98,7 +100,9 @@ class Shaper:
         )
         known = self._known.get(key)
         if known is None:
-            shape = _shape(spec, affinity, kinds, disks, annotations, scheduler, bound)
+            shape = msgspec.structs.replace(
+                _shape(spec, affinity, kinds, disks, annotations, scheduler, bound), local_storage=local
+            )
             known = shape, shape_id(shape)
             if len(self._known) >= self._limit:
                 self._known.clear()

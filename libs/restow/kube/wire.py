@@ -179,6 +179,8 @@ class Volume(Wire):
     fc: Present | None = None
     iscsi: IscsiDisk | None = None
     rbd: RbdDisk | None = None
+    empty_dir: Present | None = None
+    host_path: Present | None = None
 
 
 class Gate(Wire):
@@ -211,11 +213,39 @@ class Condition(Wire):
     status: str = ""
 
 
+class PodCondition(Condition):
+    reason: str = ""
+    last_transition_time: datetime | None = None
+
+
+class Waits(Wire):
+    reason: str = ""
+
+
+class Ended(Wire):
+    reason: str = ""
+    exit_code: int = 0
+
+
+class ContainerState(Wire):
+    waiting: Waits | None = None
+    terminated: Ended | None = None
+
+
+class ContainerStatus(Wire):
+    name: str = ""
+    restart_count: int = 0
+    state: ContainerState | None = None
+
+
 class PodStatus(Wire):
     phase: str = ""
     reason: str = ""
     start_time: datetime | None = None
-    conditions: list[Condition] | None = None
+    conditions: list[PodCondition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    ephemeral_container_statuses: list[ContainerStatus] | None = None
 
 
 class Pod(Wire):

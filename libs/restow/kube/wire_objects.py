@@ -6,7 +6,7 @@ rest is validated by the API server.
 
 import msgspec
 
-from restow.kube.wire import Meta, NodeSelector, Quantity, Resources, Wire
+from restow.kube.wire import LabelSelector, Meta, NodeSelector, Quantity, Resources, Wire
 
 
 class Named(Wire):
@@ -188,6 +188,22 @@ class Device(Wire):
 
     metadata: Meta
     spec: DeviceSpec | None = None
+
+
+class BudgetSpec(Wire):
+    selector: LabelSelector | None = None
+
+
+class BudgetStatus(Wire):
+    disruptions_allowed: int = 0
+
+
+class Budget(Wire):
+    """A PodDisruptionBudget."""
+
+    metadata: Meta
+    spec: BudgetSpec | None = None
+    status: BudgetStatus | None = None
 
 
 class Topology(Wire):

@@ -92,6 +92,16 @@ def _nominated(v: e.Nominated, names: Names) -> str:
     return f"{_named(names, v.pod)} is to run {_on(v.node, v.devices)}{victims}; held until {seconds(v.deadline)}"
 
 
+def _troubled(v: e.PodTroubled, names: Names) -> str:
+    parts = []
+    for one in v.containers:
+        ended = "" if one.exit_code is None else f"ended with {one.exit_code}" + (f" ({one.terminated})" if one.terminated else "")
+        said = [f"waits: {one.waiting}" if one.waiting else "", ended, f"{one.restarts} restarts" if one.restarts else ""]
+        parts.append(f"{one.kind or 'container'} {one.name} {', '.join(filter(None, said))}")
+    parts += [f"{one.type} is {one.status or 'unknown'}" + (f" ({one.reason})" if one.reason else "") for one in v.conditions]
+    return f"{_named(names, v.pod)}: {'; '.join(parts) or 'well'}"
+
+
 _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.PodObserved: lambda v, n: f"pod {v.namespace}/{v.name} is seen: {_pod_live(v, n)}",
     e.PodChanged: lambda v, n: f"{_named(n, v.pod)} is {_pod_live(v, n)}",
@@ -140,6 +150,9 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.NumaGone: lambda v, n: f"NUMA zones of {v.node} are gone",
     e.DeviceObserved: lambda v, n: f"devices of {v.node} are seen: {len(v.gpus)} gpu{'s' * (len(v.gpus) != 1)}",
     e.DeviceGone: lambda v, n: f"devices of {v.node} are gone",
+    e.BudgetObserved: lambda v, n: f"disruption budget {v.namespace}/{v.name} is seen: {v.allowed} may go",
+    e.BudgetGone: lambda v, n: f"disruption budget {v.namespace}/{v.name} is gone",
+    e.PodTroubled: _troubled,
     e.Unfit: lambda v, n: f"{_wait(v.pods, n, 'its kind waits on')}: {fit_message(v.nodes, v.reasons)}",
     e.HoldUnfit: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} waits: {v.message or fit_message(v.nodes, v.reasons)}",
     e.ReservationAccepted: lambda v, n: f"reservation {_named(n, v.reservation)} is accepted: {v.min_available} needed, expires {seconds(v.expires) or 'never'}",

@@ -12,12 +12,15 @@ from restow.contracts.ids import (
     ShapeId,
 )
 from restow.contracts.values import (
+    ContainerTrouble,
     Cpu,
     DeviceShare,
     Gpu,
+    LabelSelector,
     NodeTerm,
     NumaZone,
     OwnerRef,
+    PodCondition,
     PodPhase,
     PodShape,
     ReservationSpec,
@@ -59,7 +62,8 @@ class ShapeDeclared(Event, tag="cluster.shape_declared"):
 
 class PodObserved(Event, tag="cluster.pod_observed"):
     """A pod that the log has not seen, or one whose described part changed. `labels` and the annotations that some rule
-    reads are here, as is whatever differs between siblings: `claims` (PVC names) and `pinned_node` (a DaemonSet's)."""
+    reads are here, as is whatever differs between siblings: `claims` (PVC names) and `pinned_node` (a DaemonSet's).
+    `owner` is its controller, `owners` are all other owner references."""
 
     pod: PodUid
     namespace: str
@@ -81,6 +85,7 @@ class PodObserved(Event, tag="cluster.pod_observed"):
     devices: tuple[DeviceShare, ...] = ()
     started: Millis = Millis(0)
     cores: tuple[int, ...] = ()
+    owners: tuple[OwnerRef, ...] = ()
 
 
 class PodChanged(Event, tag="cluster.pod_changed"):
@@ -96,6 +101,15 @@ class PodChanged(Event, tag="cluster.pod_changed"):
     devices: tuple[DeviceShare, ...] = ()
     started: Millis = Millis(0)
     cores: tuple[int, ...] = ()
+
+
+class PodTroubled(Event, tag="cluster.pod_troubled"):
+    """What a pod on a node says of itself that is not as it is with a pod that runs well: containers that were restarted, wait or have
+    ended, and conditions; in full, for descheduling. Both empty: it is well again. Most pods have none but while they start."""
+
+    pod: PodUid
+    containers: tuple[ContainerTrouble, ...] = ()
+    conditions: tuple[PodCondition, ...] = ()
 
 
 class PodGone(Event, tag="cluster.pod_gone"):
@@ -205,6 +219,21 @@ class NamespaceObserved(Event, tag="cluster.namespace_observed"):
 
 
 class NamespaceGone(Event, tag="cluster.namespace_gone"):
+    name: str
+
+
+class BudgetObserved(Event, tag="cluster.budget_observed"):
+    """A PodDisruptionBudget: the pods that it is about (`selector` None: no pod), and how many of them may be evicted now."""
+
+    namespace: str
+    name: str
+    uid: str
+    selector: LabelSelector | None = None
+    allowed: int = 0
+
+
+class BudgetGone(Event, tag="cluster.budget_gone"):
+    namespace: str
     name: str
 
 

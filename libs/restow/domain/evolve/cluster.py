@@ -93,6 +93,15 @@ def _move(state: ClusterState, live: e.PodChanged) -> None:
     _touch(state, uid)
 
 
+def pod_troubled(state: ClusterState, event: e.PodTroubled) -> None:
+    if event.pod not in state.pods:
+        state.void["cluster.pod_troubled"] += 1
+    elif event.containers or event.conditions:
+        state.put(state.troubles, event.pod, event)
+    else:
+        state.drop(state.troubles, event.pod)
+
+
 def pod_gone(state: ClusterState, event: e.PodGone) -> None:
     uid = event.pod
     if uid not in state.pods:
@@ -104,6 +113,7 @@ def pod_gone(state: ClusterState, event: e.PodGone) -> None:
     state.drop(state.placed, uid)
     state.drop(state.victims_of, uid)
     state.drop(state.stuck, uid)
+    state.drop(state.troubles, uid)
     state.requeue(uid)
     _touch(state, uid)
     group = groups.group_of(state.pods[uid])
@@ -149,6 +159,7 @@ def _rearm(state: ClusterState, uid) -> None:
 
 def workload_observed(state: ClusterState, event: e.WorkloadObserved) -> None:
     state.put(state.workloads, event.uid, event)
+    state.parkings.forget()
     state.capacity_epoch += 1  # pods that wait may turn out to be somebody's owner
 
 
@@ -210,6 +221,7 @@ RULES: Rules = {
     e.ShapeDeclared: shape_declared,
     e.PodObserved: pod_observed,
     e.PodChanged: pod_changed,
+    e.PodTroubled: pod_troubled,
     e.PodGone: pod_gone,
     e.WorkloadObserved: workload_observed,
     e.WorkloadGone: workload_gone,

@@ -172,6 +172,16 @@ def _other_devices(state: ClusterState, name: NodeName) -> None:
         state.top_up(name)
 
 
+def budget_observed(state: ClusterState, event: e.BudgetObserved) -> None:
+    """The API server asks it, nobody who places pods does: pods that wait fit no better now."""
+    state.put(state.budgets, _path(event), event)
+
+
+def budget_gone(state: ClusterState, event: e.BudgetGone) -> None:
+    if state.drop(state.budgets, _path(event)) is None:
+        state.void["cluster.budget_gone"] += 1
+
+
 RULES: Rules = {
     e.PodGroupObserved: pod_group_observed,
     e.PodGroupGone: pod_group_gone,
@@ -193,4 +203,6 @@ RULES: Rules = {
     e.NumaGone: _gone("numa", _node),
     e.DeviceObserved: device_observed,
     e.DeviceGone: device_gone,
+    e.BudgetObserved: budget_observed,
+    e.BudgetGone: budget_gone,
 }
