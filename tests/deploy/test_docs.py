@@ -45,11 +45,13 @@ def test_links_and_paths_lead_somewhere(page):
 def test_every_metric_is_described():
     from restow.contracts.ids import FAMILIES
     from restow.domain.state import ClusterState
+    from restow.reservation_cache.gauges import Gauges
     from restow.runtime.telemetry import Metrics
 
     metrics = Metrics(FAMILIES[0])
     gauges = {"leader", "ready", "log_sequence", "log_lag", "effects_owed", *(f"state_{n}" for n in ClusterState().counts())}
     metrics.gauges(lambda: dict.fromkeys(gauges, 0.0))
-    exposed = {m.name + ("_total" if m.type == "counter" else "") for m in metrics.registry.collect()}
+    of_services = {f"restow_{gauge.name}" for gauge in Gauges(ClusterState).read()}
+    exposed = of_services | {m.name + ("_total" if m.type == "counter" else "") for m in metrics.registry.collect()}
     section = OPERATIONS.partition("## Metrics")[2].partition("\n## ")[0]
     assert set(re.findall(r"`(restow_\w+)`", section)) == exposed
