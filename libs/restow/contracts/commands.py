@@ -63,11 +63,30 @@ class Review(Command, tag="review"):
 
 
 class Defragment(Command, tag="defragment"):
-    """Make a plan and carry it out. `trigger`: interval, cron, api. `plan` is a fresh id."""
+    """Make a plan and carry it out. `trigger`: interval, cron, api, demand. `plan` is a fresh id. `demand`: make room for this
+    pod (its uid), or for this PodGroup (`namespace/name`), that waits."""
 
     time: Millis
     trigger: str
     plan: PlanId
+    demand: str = ""
+
+
+class MovePod(Command, tag="move_pod"):
+    """Move one pod, to `target` or wherever it is best. Rejected with the reason where that cannot be promised."""
+
+    time: Millis
+    plan: PlanId
+    pod: PodUid
+    target: NodeName = NodeName("")
+
+
+class CancelPlan(Command, tag="cancel_plan"):
+    """Nothing more of this plan, or of all plans where it is empty."""
+
+    time: Millis
+    plan: PlanId = PlanId("")
+    reason: str = ""
 
 
 class Advance(Command, tag="advance"):
@@ -131,6 +150,8 @@ COMMANDS: tuple[type[Command], ...] = (
     RefusePreemption,
     Review,
     Defragment,
+    MovePod,
+    CancelPlan,
     Advance,
     ReportHold,
     ReportEviction,

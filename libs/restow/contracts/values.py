@@ -295,7 +295,10 @@ class ReservationSpec(Value):
 
 
 class Move(Value):
-    """One migration of a plan: ⟨source, target, pod⟩ with the devices that are promised on the target."""
+    """One migration of a plan: ⟨source, target, pod⟩ with the devices and CPUs that are promised on the target. `after`: moves
+    that must have landed before it begins, since their pods leave what it takes. `follows`: it moves the successor of that
+    migration on (`pod` is empty then). With `swap` its hold waits on the target for room that another of the plan leaves.
+    `cost` is what it was weighed with."""
 
     migration: MigrationId
     pod: PodUid
@@ -304,6 +307,20 @@ class Move(Value):
     source: NodeName
     target: NodeName
     devices: tuple[DeviceShare, ...] = ()
+    cores: tuple[int, ...] = ()
+    after: tuple[MigrationId, ...] = ()
+    follows: MigrationId = MigrationId("")
+    swap: bool = False
+    cost: int = 0
+
+
+class RoomFor(Value):
+    """Room that a plan makes for a pod that waits: the Reservation of this name holds it on this node as it becomes free."""
+
+    name: str
+    pod: PodUid
+    namespace: str
+    node: NodeName
 
 
 class Packing(Value):

@@ -112,7 +112,14 @@ class Selector(Config):
 
 class DefragmentationArgs(Config, rename=None):
     """Seed 000's arguments. Thresholds are percent per resource. `coolDownTime` is in seconds. `labelSelector` chooses the
-    pods that may move."""
+    pods that may move.
+
+    `planner`: greedy (seed 000's rules and order) or optimizing. The latter minimises, by `objective`, what is not a whole free
+    device (`devices`), a whole free node (`nodes`), or room for the amounts of `room` (`room`), per pod moved: a set of moves must
+    gain `minimumGain` thousandths of one of these per unit of cost; `costs` are added for what a pod is (priority, age,
+    restarts, gang, budget), 1000 is one move. `searchSteps` bounds the search. With `wholeNodes` a source is emptied wholly
+    or not at all. `swaps` allows two pods to change places. `demand`: plan for pods that wait although the room is there in
+    pieces."""
 
     resourceType: str = "nvidia.com/gpu"
     protectionThresholds: dict[str, int] = msgspec.field(default_factory=lambda: {"nvidia.com/gpu": 95})
@@ -122,11 +129,22 @@ class DefragmentationArgs(Config, rename=None):
     evictableNamespaces: Namespaces | None = None
     coolDownTime: int = 0
     labelSelector: Selector | None = None
+    planner: Literal["greedy", "optimizing"] = "greedy"
+    objective: Literal["devices", "nodes", "room"] = "devices"
+    room: dict[str, str] = msgspec.field(default_factory=dict)
+    minimumGain: int = 100
+    costs: dict[str, int] = msgspec.field(default_factory=dict)
+    searchSteps: int = 20_000
+    wholeNodes: bool = False
+    swaps: bool = False
+    demand: bool = False
 
 
 class MigrationConfig(Config):
     """`interval` in milliseconds, 0 for never; `cron` in five fields, empty for never. `concurrent` bounds migrations
-    under way at once, `per_node` those with one source. Deadlines in milliseconds per step of the saga."""
+    under way at once, `per_node` those with one source, `per_namespace` and `max_unavailable` those of one namespace and of one
+    workload, `evictions_per_minute` how many begin to be evicted; 0 for no bound. An eviction that a budget refuses is tried again for
+    `budget_patience`. Deadlines and patience in milliseconds per step of the saga."""
 
     defragmentation: DefragmentationArgs | None = None
     interval: int = 0
@@ -138,6 +156,10 @@ class MigrationConfig(Config):
     hold_deadline: int = 30_000
     evict_deadline: int = 60_000
     land_deadline: int = 300_000
+    per_namespace: int = 0
+    max_unavailable: int = 0
+    evictions_per_minute: int = 0
+    budget_patience: int = 0
 
 
 class GcConfig(Config):

@@ -175,6 +175,10 @@ class Maps:
         self.armed: dict[str, dict[MigrationId, None]] = {}
         self.cooling: dict[NodeName, int] = {}
         self.timed_from = Millis(0)
+        self.cancelled: dict[PlanId, str] = {}
+        """Plans of which nothing more is begun, and why."""
+        self.left_alone: dict[tuple[str, NodeName], int] = {}
+        """Lineages whose pods came back to a node, and how often."""
 
         self.snapshot_seq = 0
         self.archived = 0

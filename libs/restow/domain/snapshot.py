@@ -97,6 +97,8 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
     plans: dict[PlanId, Plan]
     migrations: dict[MigrationId, Migration]
     cooling: dict[NodeName, int]
+    cancelled: dict[PlanId, str]
+    left_alone: list[tuple[str, NodeName, int]]
     timed_from: Millis
     marks: tuple[int, int, int]
     capacity_epoch: int
@@ -166,6 +168,8 @@ def dump(state: ClusterState) -> bytes:
         plans=state.plans,
         migrations=state.migrations,
         cooling=state.cooling,
+        cancelled=state.cancelled,
+        left_alone=[(lineage, node, times) for (lineage, node), times in state.left_alone.items()],
         timed_from=state.timed_from,
         marks=(state.snapshot_seq, state.archived, state.truncated),
         capacity_epoch=state.capacity_epoch,
@@ -234,6 +238,8 @@ def _plain(state: ClusterState, image: _Image) -> None:
     state.plans.update(image.plans)
     state.migrations.update(image.migrations)
     state.cooling.update(image.cooling)
+    state.cancelled.update(image.cancelled)
+    state.left_alone = {(lineage, node): times for lineage, node, times in image.left_alone}
     state.timed_from = image.timed_from
     state.snapshot_seq, state.archived, state.truncated = image.marks
     state.void, state.unknown, state.events = Counter(image.void), Counter(image.unknown), image.events

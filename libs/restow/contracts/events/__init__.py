@@ -69,6 +69,7 @@ from restow.contracts.events.gc import (
 )
 from restow.contracts.events.migration import (
     Aborting,
+    CameBack,
     Evicted,
     Evicting,
     Held,
@@ -76,6 +77,7 @@ from restow.contracts.events.migration import (
     Landed,
     MigrationFailed,
     NotRecreated,
+    PlanCancelled,
     Planned,
 )
 from restow.contracts.events.reservation import (
@@ -167,6 +169,8 @@ EVENTS: tuple[type[Event], ...] = (
     MigrationLed,
     MigrationConfigured,
     Planned,
+    PlanCancelled,
+    CameBack,
     Holding,
     Held,
     Evicting,
@@ -190,6 +194,7 @@ __all__ = [
     "LED",
     "Aborting",
     "Archived",
+    "CameBack",
     "BudgetGone",
     "BudgetObserved",
     "ClaimGone",
@@ -232,6 +237,7 @@ __all__ = [
     "NotRecreated",
     "NumaGone",
     "NumaObserved",
+    "PlanCancelled",
     "Planned",
     "PodChanged",
     "PodGone",

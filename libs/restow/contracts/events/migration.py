@@ -13,12 +13,14 @@ from restow.contracts.ids import (
 from restow.contracts.values import (
     Move,
     Packing,
+    RoomFor,
 )
 
 
 class Planned(Event, tag="migration.planned"):
     """A plan: moves in order, what it does to packing, and why candidates stayed (counts per verdict). `trigger`: interval,
-    cron, api."""
+    cron, api, demand, move. `planner` made it in so many `steps` of search; `rooms` are for pods that wait (demand), `reason`
+    says for what."""
 
     plan: PlanId
     plugin: str
@@ -28,6 +30,26 @@ class Planned(Event, tag="migration.planned"):
     sources: tuple[NodeName, ...] = ()
     kept: dict[str, int] = msgspec.field(default_factory=dict)
     trigger: str = ""
+    planner: str = "greedy"
+    steps: int = 0
+    rooms: tuple[RoomFor, ...] = ()
+    reason: str = ""
+
+
+class PlanCancelled(Event, tag="migration.plan_cancelled"):
+    """What has not begun of a plan does not begin any more; what was not evicted yet is rolled back."""
+
+    plan: PlanId
+    reason: str
+
+
+class CameBack(Event, tag="migration.came_back"):
+    """A finding: pods of this lineage (`lineage`: their controller's uid, or with `/name`) were moved off this node and came
+    back, `times` in a row. They are left alone there."""
+
+    lineage: str
+    node: NodeName
+    times: int
 
 
 class Holding(Event, tag="migration.holding"):

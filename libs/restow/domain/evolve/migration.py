@@ -43,6 +43,21 @@ def planned(state: ClusterState, event: e.Planned) -> None:
     _forget_plans(state)
 
 
+def plan_cancelled(state: ClusterState, event: e.PlanCancelled) -> None:
+    """The saga answers for each of its migrations."""
+    if event.plan not in state.plans:
+        state.void["migration.plan_cancelled"] += 1
+        return
+    state.put(state.cancelled, event.plan, event.reason)
+    for id in (*state.backlog, *state.active):
+        if state.migrations[id].plan == event.plan:
+            state.touched.migrations[id] = None
+
+
+def came_back(state: ClusterState, event: e.CameBack) -> None:
+    state.put(state.left_alone, (event.lineage, event.node), event.times)
+
+
 def _forget_plans(state: ClusterState) -> None:
     """Keep the newest, and what is under way. Nodes that are gone need no cooldown either."""
     if len(state.plans) <= KEEP_PLANS * (100 + SLACK) // 100:
@@ -52,6 +67,7 @@ def _forget_plans(state: ClusterState) -> None:
     for plan in newest[:-KEEP_PLANS]:
         if plan not in busy:
             state.drop(state.plans, plan)
+            state.drop(state.cancelled, plan)
     for node in [n for n in state.cooling if n not in state.nodes]:
         state.drop(state.cooling, node)
 
@@ -125,6 +141,8 @@ _BEFORE_EVICTION = frozenset({Step.PLANNED, Step.HOLDING, Step.HELD})
 RULES: Rules = {
     e.MigrationConfigured: configured,
     e.Planned: planned,
+    e.PlanCancelled: plan_cancelled,
+    e.CameBack: came_back,
     e.Holding: _step(Step.HOLDING, frozenset({Step.PLANNED})),
     e.Held: _step(Step.HELD, frozenset({Step.HOLDING})),
     e.Evicting: _step(Step.EVICTING, frozenset({Step.HELD})),
