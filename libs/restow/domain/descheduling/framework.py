@@ -11,7 +11,7 @@ A plugin is a folder of `plugins/` with three small files: `args.py` (what a use
 `plugins/__init__.py` lists them. What may be evicted at all is asked of the profile's filter plugins; there is one, DefaultEvictor.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -72,6 +72,10 @@ class Handle(Protocol):
 
     def fits_on(self, pod: PodUid, node: NodeName) -> str:
         """Whether a pod like this one would be let onto the node (upstream: NodeFit), whatever the policy says; "" or why not."""
+        ...
+
+    def fits_any(self, pod: PodUid, nodes: Sequence[NodeName]) -> bool:
+        """Whether `fits_on` lets it onto one of them."""
         ...
 
     def evict(self, pod: PodUid, reason: str) -> bool:

@@ -1,6 +1,7 @@
 """One run of a policy over a state: every profile's deschedule plugins, then every profile's balance plugins, as upstream does."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
@@ -10,9 +11,9 @@ from restow.domain.descheduling.evictor.filter import Evictor
 from restow.domain.descheduling.evictor.fit import NodeFit
 from restow.domain.descheduling.framework import Eviction, Handle, Point, Verdict
 from restow.domain.descheduling.plugins import PLUGINS
-from restow.domain.descheduling.policy import Policy, Profile
+from restow.domain.descheduling.policy import EVICTOR, Policy, Profile
 from restow.domain.descheduling.samples import Samples
-from restow.domain.descheduling.selection import selected_nodes
+from restow.domain.descheduling.selection import selected_nodes, selecting_nothing
 from restow.domain.maps import OVER
 from restow.domain.state import ClusterState
 
@@ -107,8 +108,12 @@ def _reached(count: int, limit: int | None) -> bool:
 class _Profile:
     def __init__(self, run: Run, profile: Profile):
         self._run, self._profile = run, profile
-        args = profile.evictor_args
-        self.evictor = Evictor(run.state, args, run.now, run.nodes, run.fit, profile)
+        self.evictor = Evictor(run.state, profile.evictor_args, run.now, run.fit)
+        for text in self.evictor.warnings():
+            run.warnings[Warned(profile.name, EVICTOR, text)] = None
+        for name in dict.fromkeys((*profile.plugins.deschedule.enabled, *profile.plugins.balance.enabled)):
+            for text in selecting_nothing(run.state, profile.args(name)):
+                run.warnings[Warned(profile.name, name, text)] = None
 
     def run(self, point: Point) -> None:
         for name in self._profile.plugins.enabled(point):
@@ -139,9 +144,17 @@ class _Handle:
     def fits_on(self, pod: PodUid, node: NodeName) -> str:
         return self._run.fit.why_not(pod, node)
 
+    def fits_any(self, pod: PodUid, nodes: Sequence[NodeName]) -> bool:
+        return self._run.fit.any_of(pod, nodes)
+
     def evict(self, pod: PodUid, reason: str) -> bool:
-        run, node = self._run, self.state.live[pod].node
+        run, live = self._run, self.state.live[pod]
+        node = live.node
         if node is None or self.evictable(pod) or self.fits(pod):
+            return False
+        if live.deleting:
+            # With the annotation `evict` it passes the filter; but it cannot be evicted a second time.
+            self._kept(pod, "Terminating: it is going away already")
             return False
         namespace = self.state.pods[pod].namespace
         if self._kept(pod, run.limit(node, namespace)):

@@ -1,9 +1,11 @@
 """Which nodes a policy is about, and label selectors as text."""
 
 import re
+from collections.abc import Iterator
 
 from restow.contracts.ids import NodeName
 from restow.contracts.values import Expression, LabelSelector
+from restow.domain.descheduling import args as a
 from restow.domain.selectors import selects
 from restow.domain.state import ClusterState
 
@@ -44,3 +46,17 @@ def selected_nodes(state: ClusterState, selector: LabelSelector | None) -> list[
     return sorted(
         name for name, node in state.nodes.items() if node.ready and (selector is None or selects(selector, node.labels))
     )
+
+
+def selecting_nothing(state: ClusterState, args: a.Args) -> Iterator[str]:
+    """What is most likely a slip in a plugin's arguments: a selector, or a namespace, that is about nothing there is."""
+    selector = getattr(args, "label_selector", None)
+    if isinstance(selector, a.LabelSelector) and not any(selects(selector.selects, p.labels) for p in state.pods.values()):
+        yield "labelSelector selects no pod"
+    for name in type(args).__struct_fields__:
+        said = getattr(args, name)
+        if isinstance(said, a.Namespaces):
+            there = {pod.namespace for pod in state.pods.values()} | set(state.namespaces)
+            missing = [one for one in said.include if one not in there]
+            if missing:
+                yield f"{'all of ' if len(missing) == len(said.include) else ''}the namespaces to include are not there: {', '.join(missing)}"

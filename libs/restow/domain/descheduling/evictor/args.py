@@ -14,6 +14,7 @@ from restow.domain.descheduling.args import (
     below,
     first,
 )
+from restow.domain.descheduling.selection import parsed
 
 SYSTEM_CRITICAL = 2_000_000_000
 """From here on priorities are the system's own."""
@@ -93,6 +94,7 @@ class DefaultEvictorArgs(Args):
             (
                 self._priority(),
                 _one_of("noEvictionPolicy", self.no_eviction_policy, (PREFERRED, MANDATORY)),
+                _selector("nodeSelector", self.node_selector),
                 below("labelSelector", self.label_selector.check()) if self.label_selector else "",
                 below("namespaceLabelSelector", self.namespace_label_selector.check()) if self.namespace_label_selector else "",
                 f"podProtections: is given beside the deprecated {', '.join(map(_camel, deprecated))}; allowed: one of the two"
@@ -140,6 +142,14 @@ def _names(path: str, names: tuple[str, ...], allowed: tuple[str, ...]) -> str:
             return f"{path}[{i}]: {name!r}; allowed: {', '.join(allowed)}"
         if name in names[:i]:
             return f"{path}[{i}]: {name!r} is there twice; allowed: once"
+    return ""
+
+
+def _selector(path: str, text: str) -> str:
+    try:
+        parsed(text)
+    except ValueError as error:
+        return f"{path}: {error}"
     return ""
 
 

@@ -1,21 +1,225 @@
-"""Which pods may be evicted at all."""
+"""Which pods may be evicted at all: upstream's DefaultEvictor, one rule a function.
 
-from typing import Any
+The first word of a refusal is the rule's name; a verdict keeps the first rule that refuses. What a pod's own annotations say is
+asked first: `evict` lets it go whatever else is said, `prefer-no-eviction` keeps it where the policy is Mandatory.
+"""
 
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis, NodeName, PodUid
-from restow.domain.descheduling.evictor.args import DefaultEvictorArgs
+from restow.contracts.values import LabelSelector, OwnerRef
+from restow.domain.descheduling.evictor.args import MANDATORY, SYSTEM_CRITICAL, DefaultEvictorArgs
 from restow.domain.descheduling.evictor.fit import NodeFit
+from restow.domain.descheduling.selection import parsed, selected_nodes
+from restow.domain.duration import format_milliseconds
+from restow.domain.selectors import selects
 from restow.domain.state import ClusterState
+
+EVICT = "descheduler.alpha.kubernetes.io/evict"
+PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+"""Their presence counts, not their value."""
+
+Rule = Callable[[PodObserved], str]
+
+
+def owners_of(pod: PodObserved) -> tuple[OwnerRef, ...]:
+    """All owner references; the controller's first."""
+    return pod.owners if pod.owner is None else (pod.owner, *pod.owners)
 
 
 class Evictor:
-    def __init__(
-        self, state: ClusterState, args: DefaultEvictorArgs, now: Millis, nodes: list[NodeName], fit: NodeFit, profile: Any
-    ):
-        self._state = state
+    """One profile's. Answers are kept: the state does not change in a run."""
 
-    def evictable(self, pod: PodUid) -> str:
+    def __init__(self, state: ClusterState, args: DefaultEvictorArgs, now: Millis, fit: NodeFit):
+        self._state, self._args, self._now, self._fit = state, args, now, fit
+        self._on = args.protections
+        self._owned: Counter[str] | None = None
+        self._budgets: dict[str, list[LabelSelector]] | None = None
+        self._filtered: dict[PodUid, str] = {}
+        self._fitted: dict[PodUid, str] = {}
+        self._rules = tuple(self._all_rules())
+        selector = parsed(args.node_selector) if args.node_selector else None
+        self.nodes: list[NodeName] = selected_nodes(state, selector)
+        self._among = fit.rows(self.nodes)
+
+    def evictable(self, uid: PodUid) -> str:
+        """The filter: "" or the first rule that keeps it."""
+        known = self._filtered.get(uid)
+        if known is None:
+            known = self._filtered[uid] = self._filter(self._state.pods[uid])
+        return known
+
+    def fits(self, uid: PodUid) -> str:
+        """The preEvictionFilter: "" or why not."""
+        known = self._fitted.get(uid)
+        if known is None:
+            known = self._fitted[uid] = self._namespace(self._state.pods[uid]) or (
+                self._fit.elsewhere(uid, self._among) if self._args.node_fit else ""
+            )
+        return known
+
+    @property
+    def threshold(self) -> int | str:
+        """The priority from which on pods stay, or why it is not known: then nothing may be evicted."""
+        said = self._args.priority_threshold
+        if said is None or (said.value is None and not said.name):
+            return SYSTEM_CRITICAL
+        if said.value is not None:
+            return said.value
+        known = self._state.priority_classes.get(said.name)
+        if known is None:
+            return f"priorityThreshold.name: there is no PriorityClass {said.name!r}; allowed: one of the cluster's"
+        if known.value > SYSTEM_CRITICAL:
+            return f"priorityThreshold.name: {said.name!r} stands for {known.value}; allowed: up to {SYSTEM_CRITICAL}"
+        return known.value
+
+    def warnings(self) -> Iterator[str]:
+        """Arguments that select nothing."""
+        args, state = self._args, self._state
+        if isinstance(threshold := self.threshold, str) and "SystemCriticalPods" in self._on:
+            yield f"{threshold}. Nothing is evicted by this profile"
+        if args.node_selector and args.node_fit and not self.nodes:
+            yield f"nodeSelector {args.node_selector!r} selects no ready node: nothing fits anywhere"
+        if (asked := args.label_selector) is not None and not any(selects(asked.selects, p.labels) for p in state.pods.values()):
+            yield "labelSelector selects no pod"
+        asked = args.namespace_label_selector
+        if asked is not None and not any(selects(asked.selects, n.labels) for n in state.namespaces.values()):
+            yield "namespaceLabelSelector selects no namespace"
+
+    # -- rules -------------------------------------------------------------------------------------------------------
+
+    def _filter(self, pod: PodObserved) -> str:
+        if EVICT in pod.annotations:
+            return ""
+        if self._args.no_eviction_policy == MANDATORY and PREFER_NO_EVICTION in pod.annotations:
+            return f"NoEviction: its annotation {PREFER_NO_EVICTION} asks for it"
+        return next((why for rule in self._rules if (why := rule(pod))), "")
+
+    def _all_rules(self) -> Iterator[Rule]:
+        """In upstream's order."""
+        yield self._static
+        yield self._terminating
+        protections: tuple[tuple[str, Rule], ...] = (
+            ("SystemCriticalPods", self._critical),
+            ("SystemCriticalPods", self._priority),
+            ("FailedBarePods", self._bare),
+            ("PodsWithLocalStorage", self._local_storage),
+            ("DaemonSetPods", self._daemon_set),
+            ("PodsWithPVC", self._claims),
+            ("PodsWithoutPDB", self._without_budget),
+            ("PodsWithPDBBlockingSingleReplicaOwner", self._budget_of_many),
+            ("PodsWithResourceClaims", self._resource_claims),
+        )
+        if "FailedBarePods" not in self._on:
+            yield self._bare_unless_failed
+        for name, rule in protections:
+            if name in self._on:
+                yield rule
+        if self._args.label_selector is not None:
+            yield self._labels
+        if self._args.min_replicas > 1:
+            yield self._replicas
+        if self._args.min_pod_age is not None:
+            yield self._age
+
+    def _static(self, pod: PodObserved) -> str:
+        return "Static: only its kubelet can end it" if pod.static else ""
+
+    def _terminating(self, pod: PodObserved) -> str:
+        return "Terminating: it is going away already" if self._state.live[pod.pod].deleting else ""
+
+    def _critical(self, pod: PodObserved) -> str:
+        priority = self._state.shapes[pod.shape].priority
+        return f"SystemCritical: its priority is {priority}" if priority >= SYSTEM_CRITICAL else ""
+
+    def _priority(self, pod: PodObserved) -> str:
+        threshold, priority = self.threshold, self._state.shapes[pod.shape].priority
+        if isinstance(threshold, str):
+            return f"Priority: {threshold}"
+        return f"Priority: {priority} is not below the threshold, {threshold}" if priority >= threshold else ""
+
+    def _bare(self, pod: PodObserved) -> str:
+        return "" if owners_of(pod) else "Bare: nobody owns it, so nobody would create it again"
+
+    def _bare_unless_failed(self, pod: PodObserved) -> str:
+        if owners_of(pod) or self._state.live[pod.pod].phase == "Failed":
+            return ""
+        return "Bare: nobody owns it, and it has not failed"
+
+    def _local_storage(self, pod: PodObserved) -> str:
+        return "LocalStorage: it would lose its emptyDir or hostPath" if self._state.shapes[pod.shape].local_storage else ""
+
+    def _daemon_set(self, pod: PodObserved) -> str:
+        return "DaemonSet: its pods belong to their nodes" if any(o.kind == "DaemonSet" for o in owners_of(pod)) else ""
+
+    def _claims(self, pod: PodObserved) -> str:
+        if "persistentVolumeClaim" not in self._state.shapes[pod.shape].volumes:
+            return ""
+        classes = self._args.protected_classes
+        if not classes:
+            return "PVC: it has a PersistentVolumeClaim"
+        for name in pod.claims:
+            claim = self._state.claims.get(f"{pod.namespace}/{name}")
+            if claim is None or not claim.storage_class:
+                return f"PVC: the storage class of its claim {name} is not known"
+            if claim.storage_class in classes:
+                return f"PVC: its claim {name} is of the protected class {claim.storage_class}"
         return ""
 
-    def fits(self, pod: PodUid) -> str:
+    def _without_budget(self, pod: PodObserved) -> str:
+        return "" if self._has_budget(pod) else "WithoutPDB: no PodDisruptionBudget is about it"
+
+    def _budget_of_many(self, pod: PodObserved) -> str:
+        """With a budget only the pod of an owner that has no other may go."""
+        if not self._has_budget(pod) or any(self._count(o.uid) == 1 for o in owners_of(pod)):
+            return ""
+        return "PDB: a PodDisruptionBudget is about it, and it is not its owner's only pod"
+
+    def _resource_claims(self, pod: PodObserved) -> str:
+        return "ResourceClaims: it has claimed devices" if self._state.shapes[pod.shape].resource_claims else ""
+
+    def _labels(self, pod: PodObserved) -> str:
+        asked = self._args.label_selector
+        return "" if asked is None or selects(asked.selects, pod.labels) else "Labels: labelSelector does not select it"
+
+    def _replicas(self, pod: PodObserved) -> str:
+        owners = owners_of(pod)
+        if len(owners) != 1:
+            return ""
+        count, least = self._count(owners[0].uid), self._args.min_replicas
+        return f"MinReplicas: its owner has {count} pods, fewer than {least}" if count < least else ""
+
+    def _age(self, pod: PodObserved) -> str:
+        started, least = self._state.live[pod.pod].started, self._args.min_pod_age or 0
+        if not started:
+            return "MinPodAge: it has not started"
+        if self._now - started < least:
+            return f"MinPodAge: it has run for less than {format_milliseconds(least)}"
         return ""
+
+    def _namespace(self, pod: PodObserved) -> str:
+        asked = self._args.namespace_label_selector
+        if asked is None or not (asked.match_labels or asked.match_expressions):
+            return ""
+        known = self._state.namespaces.get(pod.namespace)
+        if known is not None and selects(asked.selects, known.labels):
+            return ""
+        return "Namespace: namespaceLabelSelector does not select its namespace"
+
+    # -- counted once ------------------------------------------------------------------------------------------------
+
+    def _count(self, owner: str) -> int:
+        """Pods of this owner, finished ones too."""
+        if self._owned is None:
+            self._owned = Counter(o.uid for pod in self._state.pods.values() for o in owners_of(pod))
+        return self._owned[owner]
+
+    def _has_budget(self, pod: PodObserved) -> bool:
+        if self._budgets is None:
+            self._budgets = {}
+            for budget in self._state.budgets.values():
+                if budget.selector is not None:
+                    self._budgets.setdefault(budget.namespace, []).append(budget.selector)
+        return any(selects(selector, pod.labels) for selector in self._budgets.get(pod.namespace, ()))

@@ -1,12 +1,126 @@
-"""Whether a pod would find room on a node: the scheduler's own rules."""
+"""Whether a pod would find a node: upstream's NodeFit, on the scheduler's own rules.
 
-from restow.contracts.ids import Millis, NodeName, PodUid
+Upstream looks at node selector and affinity, taints, cordons, requests and the pod's own anti-affinity. Here all rules are asked that
+the session asks: also other pods' anti-affinity, ports, spread, volumes, devices, what is held for others. Whoever fails one of
+them would wait after its eviction.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from restow.contracts.events import PodObserved
+from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
+from restow.domain import predicates
 from restow.domain.state import ClusterState
+from restow.domain.topology import Subject, Topology
+from restow.domain.volumes import Volumes
+
+RESERVED = "node(s) were reserved for a job that starves"
+
+Rules = list[tuple[str, np.ndarray]]
+"""(reason, `(nodes,) bool` rows that fail), in order."""
 
 
 class NodeFit:
+    """Valid while the state is not folded further. Nothing that is asked leaves a trace in the state's indexes."""
+
     def __init__(self, state: ClusterState, now: Millis):
         self._state = state
+        self._topology = Topology.of(state)
+        self._volumes = Volumes.of(state)
+        self._volumes.at(now)
+        self._room: dict[ShapeId, np.ndarray] = {}
+        self._reserved = np.zeros(len(state.table.names), bool)
+        for name in state.reserved_on:
+            if (row := state.table.rows.get(name)) is not None:
+                self._reserved[row] = bool(state.reserved_on[name])
 
-    def why_not(self, pod: PodUid, node: NodeName) -> str:
-        return ""
+    def rows(self, names: Sequence[NodeName]) -> np.ndarray:
+        """`(nodes,) bool`: these nodes."""
+        mask = np.zeros(len(self._state.table.names), bool)
+        mask[[self._state.table.rows[name] for name in names if name in self._state.table.rows]] = True
+        return mask
+
+    def elsewhere(self, uid: PodUid, among: np.ndarray) -> str:
+        """Why none of these nodes other than its own would take it; "" where one would."""
+        pod = self._state.pods[uid]
+        among = among & self._state.table.alive & ~self.rows([self._state.live[uid].node or NodeName("")])
+        return "" if self._somewhere(pod, among) else self._explained(pod, among)
+
+    def any_of(self, uid: PodUid, names: Sequence[NodeName]) -> bool:
+        """Whether `why_not` says nothing against one of them."""
+        home = self._state.live[uid].node
+        others = self.rows([name for name in names if name != home]) & self._state.table.alive
+        return self._somewhere(self._state.pods[uid], others) or (home is not None and home in names and not self.why_not(uid, home))
+
+    def _somewhere(self, pod: PodObserved, among: np.ndarray) -> bool:
+        left = among & self._roomy(pod.shape) & ~self._not_pinned(pod)
+        if not left.any():
+            return False
+        for _, failing in self._company(pod):
+            left = left & ~failing
+        return bool(left.any())
+
+    def why_not(self, uid: PodUid, name: NodeName) -> str:
+        """The first rule by which the node would not take it. On its own node it needs no more room than it has."""
+        state, pod = self._state, self._state.pods[uid]
+        row = state.table.rows.get(name)
+        if row is None:
+            return "the node is gone"
+        at_home = state.live[uid].node == name
+        return next((reason for reason, failing in self._rules(pod, room=not at_home) if failing[row]), "")
+
+    def _roomy(self, shape: ShapeId) -> np.ndarray:
+        """Rows that do for the shape by all that depends on nothing but it."""
+        known = self._room.get(shape)
+        if known is None:
+            state = self._state
+            fits = state.table.fits(state.vectors[shape])
+            known = self._room[shape] = predicates.static_mask(state, shape) & fits & ~self._reserved
+        return known
+
+    def _not_pinned(self, pod: PodObserved) -> np.ndarray:
+        if not pod.pinned_node:
+            return np.zeros(len(self._state.table.names), bool)
+        return ~predicates.only(self._state, pod.pinned_node)
+
+    def _rules(self, pod: PodObserved, room: bool) -> Iterator[tuple[str, np.ndarray]]:
+        """In the scheduler's order, near enough to say the first."""
+        state = self._state
+        static = predicates.static_reasons(state, pod.shape)
+        for reason in dict.fromkeys(static):
+            if reason:
+                yield reason, np.array([one == reason for one in static], bool)
+        yield predicates.PINNED, self._not_pinned(pod)
+        if room:
+            yield RESERVED, self._reserved
+            yield from predicates.room_reasons(state, state.vectors[pod.shape])
+        yield from self._company(pod)
+
+    def _company(self, pod: PodObserved) -> Rules:
+        """Rules that depend on what runs, as if the pod itself had gone already."""
+        found: Rules = []
+        subject = Subject(pod.namespace, pod.labels, pod.shape, pod.pinned_node)
+        topology = self._topology
+        if topology.concerns(subject):
+            topology.remove(pod.pod)
+            found += [*topology.ports(subject), *topology.spread(subject), *topology.affinity(subject)]
+            topology.restore(pod.pod)
+        if self._volumes.concerns(pod) and not self._volumes.waits(pod):
+            self._volumes.remove(pod.pod)
+            found += self._volumes.filters(pod)
+            self._volumes.restore(pod.pod)
+        return found
+
+    def _explained(self, pod: PodObserved, among: np.ndarray) -> str:
+        """Each node counts for the first rule that removes it."""
+        counts: Counter[str] = Counter()
+        left = among
+        for reason, failing in self._rules(pod, room=True):
+            if count := int((left & failing).sum()):
+                counts[reason.replace(predicates.AND, ", ")] += count
+                left = left & ~failing
+        said = ", ".join(f"{counts[reason]} {reason}" for reason in sorted(counts))
+        return f"NodeFit: 0 of {int(among.sum())} other nodes would take it" + (f": {said}" if said else "")
