@@ -111,7 +111,7 @@ def check_same(ours: dict[str, tuple[str, str]], plain: dict[str, tuple[str, str
 async def _placing(sizes: Sizes, url: str) -> list[Row]:
     """All Reservations are requested at once: accepted before, held in this."""
     rows = []
-    for what, once, shared in (("once-only", True, False), ("reusable, one kind of owners", False, True)):
+    for what, once, shared in (("once-only", True, False), ("reusable, same owners", False, True)):
         case = Case(sizes.cluster, sizes.holds[-1], sizes.holds[-1], once, shared=shared)
         seconds = []
         for i in range(3 if sizes.full else 1):
@@ -146,9 +146,9 @@ def _among_others(sizes: Sizes) -> list[Row]:
     rows = []
     for owner in (True, False):
         ours, plain = _open(clusters, owner, sizes)
-        who = "owner's" if owner else "stranger's"
+        who = "owner comes" if owner else "stranger"
         rows += [
-            Row(f"{who} session, {unrelated:,} others' holds", cost, "µs", baseline=other)
+            Row(f"{who}, {unrelated:,} holds of others", cost, "µs", baseline=other)
             for unrelated, cost, other in zip(sizes.unrelated, ours, plain, strict=True)
         ]
         what = f"  {sizes.unrelated[-1]:,} against {sizes.unrelated[0]:,}"

@@ -72,7 +72,7 @@ def cpu(state, what, at="a"):
 
 def mentions(state, *uids):
     """Where the state says anything of these uids: names of its maps (not of what is derived, or only says what to look at)."""
-    skipped = {"memo", "touched", "moved", "reviewed", "changed_rows", "objects", "table"}
+    skipped = {"memo", "touched", "moved", "reviewed", "parkings", "changed_rows", "objects", "table"}
 
     def found(value):
         if isinstance(value, str):

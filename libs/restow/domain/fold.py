@@ -36,7 +36,7 @@ def fold(state: ClusterState, seq: int, family: str, time: Millis, decisions: It
     state.last[family] = seq
     for decision in decisions:
         apply(state, decision.events)
-    for changes in (state.moved, state.changed_rows, state.objects, state.reviewed, state.table.dirty):
+    for changes in (state.moved, state.changed_rows, state.objects, state.reviewed, state.parkings, state.table.dirty):
         changes.trim()
 
 

@@ -88,6 +88,7 @@ class ClusterState(Charges):
         self.drop_in(self.held_on, name, key)
         self.drop_in(self.waiting_on, name, key)
         self.drop(self.whole, key)
+        self.drop(self.resizes, key)
         self.put(self.to_release, key, NODE_LOST)
 
     def turn(self, pod: PodUid) -> int:
@@ -98,6 +99,7 @@ class ClusterState(Charges):
         self.drop(self.queue, pod)
         self.unpark(pod)
         self.put(self.parked, pod, (key, under))
+        self.parkings.append(pod)
         self.put_in(self.parked_under, under, pod)
         self.put(self.waiters, key, self.waiters.get(key, 0) + 1)
         if is_sociable(self.shapes[self.pods[pod].shape]):
@@ -108,6 +110,7 @@ class ClusterState(Charges):
         if parked is None:
             return
         key, under = parked
+        self.parkings.append(pod)
         self.drop_in(self.parked_under, under, pod)
         self.drop(self.sociable, pod)
         left = self.waiters[key] - 1

@@ -10,7 +10,7 @@ import numpy as np
 from restow.domain.state import ClusterState
 from restow.domain.table import NO_DEVICE, NodeTable, Vector
 
-_SKIPPED = frozenset({"touched", "changed_rows", "moved", "objects", "reviewed", "memo", "table", "vectors"})
+_SKIPPED = frozenset({"touched", "changed_rows", "moved", "objects", "reviewed", "parkings", "memo", "table", "vectors"})
 """What somebody has not looked at yet, and what can be computed again; table and vectors are compared by name."""
 
 

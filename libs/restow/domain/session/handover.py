@@ -317,6 +317,11 @@ class Offers:
         parts = [f"{count} {why}" for why, count in sorted(against.items())]
         return f"of {against.total()} places of Reservations that it owns: {', '.join(parts)}"
 
+    @property
+    def left_behind(self) -> bool:
+        """Whether any pod that was moved, or is about to be, leaves a hold to its successor."""
+        return self._armed_since is not None
+
     def left_to(self, pod: PodObserved) -> bool:
         """Whether a pod of its lineage that was moved has left it a hold."""
         return bool(self._left(pod))

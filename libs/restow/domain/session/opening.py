@@ -15,6 +15,7 @@ from restow.domain.reservation.wishes import ignores
 from restow.domain.session import closing
 from restow.domain.session.chances import may_fit
 from restow.domain.session.jobs import UNSCHEDULABLE, Job, gang, job_of, missing, single
+from restow.domain.session.owners import parked_owners
 from restow.domain.session.registry import due_times
 from restow.domain.session.run import Session
 from restow.domain.state import ClusterState, Under
@@ -79,14 +80,18 @@ def _waiting(session: Session) -> list[PodUid]:
     state, limit = session.state, session.limit
     order = state.order.__getitem__
     hopeful: list[PodUid] = []
+    unfit: set[Under] = set()
     for under in sorted(state.parked_under):
         pods = state.parked_under[under]
         if may_fit(session, under, pods):
             hopeful += nsmallest(limit, pods, key=order)
             continue
         _look_again(session, under, pods)
-        if session.offers or state.held_on:
-            hopeful += [uid for uid in pods if _can_take(session, state.pods[uid])]
+        unfit.add(under)
+    if unfit and (session.offers or state.held_on):
+        # Who follows a pod that is being moved may own nothing.
+        asked: Iterable[PodUid] = state.parked if session.offers.left_behind else parked_owners(state)
+        hopeful += [uid for uid in asked if state.parked[uid][1] in unfit and _can_take(session, state.pods[uid])]
     return [uid for _, uid in nsmallest(limit, ((state.turn(uid), uid) for uid in hopeful))]
 
 
