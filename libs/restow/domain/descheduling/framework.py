@@ -55,7 +55,7 @@ class Handle(Protocol):
     nodes: list[NodeName]
     """Ready nodes that the policy's nodeSelector selects, by name."""
     samples: Samples | None
-    """Metrics, None where the policy names no source or none answered in time: see `samples.missing`."""
+    """Metrics, None where the policy names no source. They may say why there are none: ask `samples.missing` first."""
 
     def pods(self, node: NodeName, finished: bool = False) -> list[PodUid]:
         """Pods whose spec names the node, by namespace and name; without those that this run evicts already, and without

@@ -106,6 +106,8 @@ class Prometheus(Args):
         if not secret.namespace or not secret.name:
             said = f"{secret.namespace}/{secret.name}"
             return f"authToken.secretReference: {said!r}; allowed: both namespace and name"
+        if self.url.lower().startswith("http:"):
+            return f"url: {self.url!r} would carry the token in the clear; allowed: https with an authToken"
         return ""
 
 
@@ -370,7 +372,7 @@ def _metrics(said: _Policy) -> list[str]:
 
 
 def _url(url: str) -> str:
-    allowed = "allowed: an https url, such as https://prometheus.monitoring:9090"
+    allowed = "allowed: such as https://prometheus.monitoring:9090"
     if not url:
         return f"url: nothing; {allowed}"
     try:
@@ -378,7 +380,7 @@ def _url(url: str) -> str:
         parts.port  # noqa: B018 - it is checked only when it is asked for
     except ValueError as error:
         return f"url: {url!r} ({error}); {allowed}"
-    if parts.scheme != "https" or not parts.hostname:
+    if parts.scheme not in ("https", "http") or not parts.hostname:
         return f"url: {url!r}; {allowed}"
     return ""
 
