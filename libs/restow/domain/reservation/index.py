@@ -53,11 +53,12 @@ class Kind:
     """Reservations with equal owners in one namespace: a pod owns all of them or none. `record` is any of them, `open` their
     places that can be taken, `all` all of theirs that are on a node."""
 
-    __slots__ = ("all", "ladders", "members", "number", "open", "record")
+    __slots__ = ("all", "ladders", "members", "number", "open", "record", "said")
 
-    def __init__(self, number: int, record: Reservation) -> None:
+    def __init__(self, number: int, record: Reservation, said: tuple[str, bytes]) -> None:
         self.number = number
         self.record = record
+        self.said = said
         self.members: dict[ReservationUid, None] = {}
         self.open: dict[Place, None] = {}
         self.all: dict[Place, None] = {}
@@ -222,7 +223,8 @@ class HoldIndex:
             if known is not None:
                 self._forget(uid, known)
             return
-        if known is not None and known.spec is not record.spec and _said(known.kind.record) != _said(record):
+        same = known is None or (known.spec is record.spec and known.kind.said[0] == record.fact.namespace)
+        if known is not None and not same and known.kind.said != _said(record):
             self._forget(uid, known)
             known = None
         available = uid in state.available
@@ -267,14 +269,15 @@ class HoldIndex:
         kind = known.kind
         kind.members.pop(uid, None)
         if not kind.members:
-            del self._kinds[_said(kind.record)]
+            del self._kinds[kind.said]
             self._by_owner.remove(kind.record, kind)
 
     def _kind(self, record: Reservation) -> Kind:
-        kind = self._kinds.get(_said(record))
+        said = _said(record)
+        kind = self._kinds.get(said)
         if kind is None:
             self.kinds_made += 1
-            kind = self._kinds[_said(record)] = Kind(self.kinds_made, record)
+            kind = self._kinds[said] = Kind(self.kinds_made, record, said)
             self._by_owner.add(record, kind)
         return kind
 
