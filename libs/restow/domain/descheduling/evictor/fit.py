@@ -32,28 +32,38 @@ class NodeFit:
         self._volumes = Volumes.of(state)
         self._volumes.at(now)
         self._room: dict[ShapeId, np.ndarray] = {}
+        self._asked: tuple[Sequence[NodeName], np.ndarray] | None = None
         self._reserved = np.zeros(len(state.table.names), bool)
         for name in state.reserved_on:
             if (row := state.table.rows.get(name)) is not None:
                 self._reserved[row] = bool(state.reserved_on[name])
 
     def rows(self, names: Sequence[NodeName]) -> np.ndarray:
-        """`(nodes,) bool`: these nodes."""
+        """`(nodes,) bool`: these nodes. Plugins ask for many pods about the same ones: the last answer is kept. Must not be written to."""
+        if self._asked is not None and self._asked[0] is names:
+            return self._asked[1]
         mask = np.zeros(len(self._state.table.names), bool)
         mask[[self._state.table.rows[name] for name in names if name in self._state.table.rows]] = True
+        self._asked = names, mask
         return mask
 
     def elsewhere(self, uid: PodUid, among: np.ndarray) -> str:
         """Why none of these nodes other than its own would take it; "" where one would."""
         pod = self._state.pods[uid]
-        among = among & self._state.table.alive & ~self.rows([self._state.live[uid].node or NodeName("")])
+        among = among & self._state.table.alive
+        home = self._state.table.rows.get(self._state.live[uid].node or NodeName(""))
+        if home is not None:
+            among[home] = False
         return "" if self._somewhere(pod, among) else self._explained(pod, among)
 
     def any_of(self, uid: PodUid, names: Sequence[NodeName]) -> bool:
         """Whether `why_not` says nothing against one of them."""
-        home = self._state.live[uid].node
-        others = self.rows([name for name in names if name != home]) & self._state.table.alive
-        return self._somewhere(self._state.pods[uid], others) or (home is not None and home in names and not self.why_not(uid, home))
+        among = self.rows(names) & self._state.table.alive
+        home = self._state.table.rows.get(self._state.live[uid].node or NodeName(""))
+        if home is None or not among[home]:
+            return self._somewhere(self._state.pods[uid], among)
+        among[home] = False
+        return self._somewhere(self._state.pods[uid], among) or not self.why_not(uid, self._state.table.names[home])
 
     def _somewhere(self, pod: PodObserved, among: np.ndarray) -> bool:
         left = among & self._roomy(pod.shape) & ~self._not_pinned(pod)

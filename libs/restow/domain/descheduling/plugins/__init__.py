@@ -2,7 +2,31 @@
 
 from typing import Any
 
-_MODULES: tuple[Any, ...] = ()
+from restow.domain.descheduling.plugins import (
+    high_node_utilization,
+    low_node_utilization,
+    pod_life_time,
+    remove_duplicates,
+    remove_failed_pods,
+    remove_pods_having_too_many_restarts,
+    remove_pods_violating_inter_pod_anti_affinity,
+    remove_pods_violating_node_affinity,
+    remove_pods_violating_node_taints,
+    remove_pods_violating_topology_spread_constraint,
+)
+
+_MODULES: tuple[Any, ...] = (
+    high_node_utilization,
+    low_node_utilization,
+    pod_life_time,
+    remove_duplicates,
+    remove_failed_pods,
+    remove_pods_having_too_many_restarts,
+    remove_pods_violating_inter_pod_anti_affinity,
+    remove_pods_violating_node_affinity,
+    remove_pods_violating_node_taints,
+    remove_pods_violating_topology_spread_constraint,
+)
 
 PLUGINS: dict[str, Any] = {module.NAME: module for module in _MODULES}
 """By upstream's name; each is a `framework.Plugin`."""

@@ -1,0 +1,7 @@
+"""The arguments."""
+
+from restow.domain.descheduling.utilization.args import UtilizationArgs
+
+
+class Args(UtilizationArgs):
+    """A node is underutilized where no resource is above its threshold, which is a percentage of what the node has for pods."""

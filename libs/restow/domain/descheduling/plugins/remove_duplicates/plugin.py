@@ -1,0 +1,98 @@
+"""RemoveDuplicates: pods of one owner and with equal images are spread evenly over the nodes that they may run on."""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple
+
+from restow.contracts.ids import NodeName, PodUid
+from restow.contracts.values import PodShape
+from restow.domain.descheduling.evictor.filter import owners_of
+from restow.domain.descheduling.framework import Handle
+from restow.domain.descheduling.plugins.remove_duplicates.args import Args
+from restow.domain.descheduling.subjects import Subjects, evict_until_full
+from restow.domain.predicates import node_rules, selected, tolerated
+
+
+class Copies(NamedTuple):
+    """What pods have in common that serve one purpose; `images` are sorted."""
+
+    namespace: str
+    kind: str
+    owner: str
+    images: tuple[str, ...]
+
+
+def run(handle: Handle, args: Args) -> None:
+    state = handle.state
+    about = Subjects(handle, args.namespaces)
+    excluded = frozenset(args.exclude_owner_kinds)
+    counts: Counter[Copies] = Counter()
+    duplicates: dict[Copies, dict[NodeName, list[PodUid]]] = {}
+    images: dict[str, tuple[str, ...]] = {}
+    for node in handle.nodes:
+        seen: set[tuple[Copies, ...]] = set()
+        for uid in about.on(node):
+            pod = state.pods[uid]
+            of = owners_of(pod)
+            if not of or any(o.kind in excluded for o in of) or handle.evictable(uid):
+                continue
+            used = images.get(pod.shape)
+            if used is None:
+                used = images[pod.shape] = _images(state.shapes[pod.shape])
+            copies = tuple(sorted({Copies(pod.namespace, o.kind, o.name, used) for o in of}))
+            counts.update(copies)
+            if copies not in seen:
+                seen.add(copies)
+                continue
+            for one in copies:
+                duplicates.setdefault(one, {}).setdefault(node, []).append(uid)
+    targets = _Targets(handle)
+    for one, by_node in duplicates.items():
+        _spread(handle, targets, one, counts[one], by_node)
+    about.tell()
+
+
+def _images(shape: PodShape) -> tuple[str, ...]:
+    return tuple(sorted(container.image for container in shape.containers if not container.init))
+
+
+def _spread(handle: Handle, targets: "_Targets", copies: Copies, count: int, by_node: dict[NodeName, list[PodUid]]) -> None:
+    """The first copy on a node is no duplicate. Of the others those go that the node has above the average, rounded up."""
+    name = f"{copies.kind} {copies.namespace}/{copies.owner}"
+    nodes = targets.of({handle.state.pods[uid].shape for there in by_node.values() for uid in there})
+    if nodes < 2:
+        for uid in (uid for there in by_node.values() for uid in there):
+            handle.keep(uid, f"Spread: copies of {name} may run on {nodes} of the nodes")
+        return
+    average = -(-count // nodes)
+    for node, there in by_node.items():
+        has = len(there) + 1
+        reason = f"{has} of {count} copies of {name} on one node; at most {average} where {nodes} may have some"
+        for uid in there[: average - 1]:
+            handle.keep(uid, f"Spread: {has} of {count} copies of {name} on its node, at most {average} may stay")
+        # A pod with several owners is a copy of each; it can leave only once.
+        going = (uid for uid in there[max(average - 1, 0) :])
+        evict_until_full(handle, node, ((uid, reason) for uid in going))
+
+
+class _Targets:
+    """How many nodes may have pods like these, room aside. Rules that only one node keeps to do not count: from there
+    is no way out."""
+
+    def __init__(self, handle: Handle):
+        self._handle = handle
+        self._known: dict[Hashable, frozenset[NodeName]] = {}
+
+    def of(self, shapes: Iterable[str]) -> int:
+        found = {self._nodes(self._handle.state.shapes[shape]) for shape in shapes}  # type: ignore[index]
+        return len(frozenset().union(*(nodes for nodes in found if len(nodes) > 1)))
+
+    def _nodes(self, shape: PodShape) -> frozenset[NodeName]:
+        rules = node_rules(shape)
+        nodes = self._known.get(rules)
+        if nodes is None:
+            observed = self._handle.state.nodes
+            nodes = self._known[rules] = frozenset(
+                name for name in self._handle.nodes if tolerated(shape, observed[name]) and selected(shape, observed[name])
+            )
+        return nodes

@@ -1,0 +1,50 @@
+"""RemoveFailedPods: pods of phase Failed, so that their owners can replace them where they may work."""
+
+from collections.abc import Iterator
+
+from restow.contracts.ids import NodeName, PodUid
+from restow.domain.descheduling.evictor.filter import owners_of
+from restow.domain.descheduling.framework import Handle
+from restow.domain.descheduling.plugins.remove_failed_pods.args import Args
+from restow.domain.descheduling.subjects import Subjects, evict_until_full
+from restow.domain.descheduling.troubles import containers, reasons
+
+FAILED = "Failed"
+
+
+def run(handle: Handle, args: Args) -> None:
+    about = Subjects.of(handle, args)
+    for node in handle.nodes:
+        evict_until_full(handle, node, _failed(handle, args, about, node))
+    about.tell()
+
+
+def _failed(handle: Handle, args: Args, about: Subjects, node: NodeName) -> Iterator[tuple[PodUid, str]]:
+    live = handle.state.live
+    for uid in about.on(node, finished=True):
+        if live[uid].phase != FAILED:
+            continue
+        why = _stays(handle, args, uid)
+        if why:
+            handle.keep(uid, why)
+        else:
+            yield uid, "has failed" + (f": {live[uid].reason}" if live[uid].reason else "")
+
+
+def _stays(handle: Handle, args: Args, uid: PodUid) -> str:
+    state = handle.state
+    pod = state.pods[uid]
+    excluded = next((owner.kind for owner in owners_of(pod) if owner.kind in args.exclude_owner_kinds), "")
+    if excluded:
+        return f"Owner: {excluded} is excluded"
+    age, least = (handle.now - pod.created) // 1000, args.min_pod_lifetime_seconds
+    if least and age <= least:
+        return f"Age: {age} s; only older than {least} s"
+    seen = tuple(containers(state, uid, init=args.including_init_containers))
+    if args.reasons:
+        said = {reason for one in seen for reason in reasons(one)} | {state.live[uid].reason}
+        if said.isdisjoint(args.reasons):
+            return f"Reason: none of {', '.join(args.reasons)}"
+    if args.exit_codes and all(one.exit_code not in args.exit_codes for one in seen):
+        return f"Exit code: none of {', '.join(map(str, args.exit_codes))}"
+    return ""

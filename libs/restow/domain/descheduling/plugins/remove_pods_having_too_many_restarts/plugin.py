@@ -1,0 +1,39 @@
+"""RemovePodsHavingTooManyRestarts: pods whose containers fail again and again may fare better elsewhere. On
+each node those with the most restarts go first."""
+
+from collections.abc import Iterator
+
+from restow.contracts.ids import NodeName, PodUid
+from restow.domain.descheduling.framework import Handle
+from restow.domain.descheduling.plugins.remove_pods_having_too_many_restarts.args import Args
+from restow.domain.descheduling.subjects import Subjects, evict_until_full
+from restow.domain.descheduling.troubles import containers
+
+
+def run(handle: Handle, args: Args) -> None:
+    about = Subjects.of(handle, args)
+    for node in handle.nodes:
+        found = sorted(_restless(handle, args, about, node), key=lambda one: -one[1])
+        evict_until_full(handle, node, ((uid, _reason(args, restarts)) for uid, restarts in found))
+    about.tell()
+
+
+def _restless(handle: Handle, args: Args, about: Subjects, node: NodeName) -> Iterator[tuple[PodUid, int]]:
+    """With how many restarts each has."""
+    state, least = handle.state, args.pod_restart_threshold
+    for uid in about.on(node, finished=True):
+        if uid not in state.troubles:
+            continue
+        seen = tuple(containers(state, uid, init=args.including_init_containers))
+        restarts = sum(one.restarts for one in seen)
+        if restarts < least:
+            if restarts:
+                handle.keep(uid, f"Restarts: {restarts}; {least} are too many")
+        elif args.states and state.live[uid].phase not in args.states and not any(c.waiting in args.states for c in seen):
+            handle.keep(uid, f"State: none of {', '.join(args.states)}")
+        else:
+            yield uid, restarts
+
+
+def _reason(args: Args, restarts: int) -> str:
+    return f"{restarts} restarts; {args.pod_restart_threshold} are too many"

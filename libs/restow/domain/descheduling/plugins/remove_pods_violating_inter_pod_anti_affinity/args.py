@@ -1,0 +1,7 @@
+"""The arguments."""
+
+from restow.domain.descheduling.subjects import PodArgs
+
+
+class Args(PodArgs):
+    """Only pods that these are about are held against each other."""

@@ -1,0 +1,81 @@
+"""RemovePodsViolatingNodeAffinity: pods whose node affinity is not about their node (any more) while it is about another one
+that would take them, or that prefer another one that would."""
+
+from collections.abc import Callable, Hashable, Iterator
+
+from restow.contracts.ids import NodeName, PodUid
+from restow.contracts.values import PodShape
+from restow.domain.descheduling.framework import Handle
+from restow.domain.descheduling.plugins.remove_pods_violating_node_affinity.args import (
+    PREFERRED,
+    REQUIRED,
+    Args,
+)
+from restow.domain.descheduling.subjects import Subjects, evict_until_full
+from restow.domain.predicates import selected, term_matches
+
+Violations = Callable[[Handle, Subjects, NodeName], Iterator[tuple[PodUid, str]]]
+
+
+def run(handle: Handle, args: Args) -> None:
+    about = Subjects.of(handle, args)
+    for kind in args.node_affinity_type:
+        violations: Violations
+        if kind == REQUIRED:
+            violations = _required
+        elif kind == PREFERRED:
+            violations = _Preferences(handle)
+        else:
+            handle.warn(f"nodeAffinityType: {kind!r} means nothing; allowed: {REQUIRED}, {PREFERRED}")
+            continue
+        for node in handle.nodes:
+            evict_until_full(handle, node, violations(handle, about, node))
+    about.tell()
+
+
+def _required(handle: Handle, about: Subjects, node: NodeName) -> Iterator[tuple[PodUid, str]]:
+    state = handle.state
+    observed = state.nodes[node]
+    for uid in about.on(node):
+        shape = state.shapes[state.pods[uid].shape]
+        if shape.node_affinity is None or selected(shape, observed) or handle.evictable(uid):
+            continue
+        if handle.fits_any(uid, handle.nodes):
+            yield uid, "required node affinity is about other nodes"
+        else:
+            handle.keep(uid, "Affinity: no node that its node affinity is about would take it")
+
+
+class _Preferences:
+    """Sums of weights, once for all pods that prefer alike."""
+
+    def __init__(self, handle: Handle):
+        self._nodes = handle.nodes
+        self._weights: dict[Hashable, dict[NodeName, int]] = {}
+        self._state = handle.state
+
+    def _weigh(self, shape: PodShape) -> dict[NodeName, int]:
+        weights = self._weights.get(shape.node_preferences)
+        if weights is None:
+            nodes = self._state.nodes
+            weights = self._weights[shape.node_preferences] = {
+                name: sum(p.weight for p in shape.node_preferences if term_matches(p.term, nodes[name])) for name in self._nodes
+            }
+        return weights
+
+    def __call__(self, handle: Handle, about: Subjects, node: NodeName) -> Iterator[tuple[PodUid, str]]:
+        """Upstream is content with any node that fits; here one must fit that is preferred, or nothing would be won."""
+        state = handle.state
+        for uid in about.on(node):
+            shape = state.shapes[state.pods[uid].shape]
+            if not shape.node_preferences:
+                continue
+            weights = self._weigh(shape)
+            better = [name for name in handle.nodes if weights[name] > weights[node]]
+            if not better or handle.evictable(uid):
+                continue
+            if handle.fits_any(uid, better):
+                best = max(weights[name] for name in better)
+                yield uid, f"prefers other nodes: weight {best}, here {weights[node]}"
+            else:
+                handle.keep(uid, "Affinity: no node that it prefers would take it")

@@ -1,0 +1,28 @@
+"""RemovePodsViolatingNodeTaints: pods on a node whose taints they do not tolerate (any more)."""
+
+from collections.abc import Iterator
+
+from restow.contracts.ids import NodeName, PodUid
+from restow.contracts.values import Taint
+from restow.domain.descheduling.framework import Handle
+from restow.domain.descheduling.plugins.remove_pods_violating_node_taints.args import Args
+from restow.domain.descheduling.subjects import Subjects, evict_until_full
+from restow.domain.predicates import tolerates
+
+
+def run(handle: Handle, args: Args) -> None:
+    about = Subjects.of(handle, args)
+    for node in handle.nodes:
+        taints = tuple(taint for taint in handle.state.nodes[node].taints if args.counts(taint))
+        evict_until_full(handle, node, _violating(handle, about, node, taints))
+    about.tell()
+
+
+def _violating(handle: Handle, about: Subjects, node: NodeName, taints: tuple[Taint, ...]) -> Iterator[tuple[PodUid, str]]:
+    state = handle.state
+    for uid in about.on(node):
+        for taint in taints:
+            if not tolerates(state.shapes[state.pods[uid].shape].tolerations, taint):
+                said = f"{taint.key}={taint.value}" if taint.value else taint.key
+                yield uid, f"does not tolerate the node's taint {said}:{taint.effect}"
+                break

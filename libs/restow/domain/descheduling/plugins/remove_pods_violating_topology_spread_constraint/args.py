@@ -1,0 +1,19 @@
+"""The arguments: which constraints are to hold while pods run."""
+
+from restow.domain.descheduling.subjects import PodArgs
+
+HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
+
+
+class Args(PodArgs):
+    """`constraints`: by their whenUnsatisfiable. `topologyBalanceNodeFit`: only pods count that some node of a domain with too
+    few would take."""
+
+    constraints: tuple[str, ...] = (HARD,)
+    topology_balance_node_fit: bool = True
+
+    def check(self) -> str:
+        for i, constraint in enumerate(self.constraints):
+            if constraint not in (HARD, SOFT):
+                return f"constraints[{i}]: {constraint!r}; allowed: {HARD}, {SOFT}"
+        return super().check()

@@ -1,0 +1,50 @@
+"""What both plugins take: thresholds in percent by resource."""
+
+from fractions import Fraction
+
+from msgspec import field
+
+from restow.domain.descheduling.args import Args, Namespaces, Percent, Uint, below, first
+
+ONLY_THRESHOLDING = "OnlyThresholdingResources"
+MODES = (ONLY_THRESHOLDING,)
+METRIC = "MetricResource"
+"""What a Prometheus query measures; 100 of it is a whole node."""
+
+Thresholds = dict[str, Percent]
+
+
+class UtilizationArgs(Args):
+    """`evictionModes`: with OnlyThresholdingResources only pods go that ask for a resource that has a threshold. Pods of excluded
+    `evictableNamespaces` count, but stay. With `numberOfNodes` nothing is done unless more nodes than that are underutilized."""
+
+    thresholds: Thresholds = field(default_factory=dict)
+    number_of_nodes: Uint = 0
+    eviction_modes: tuple[str, ...] = ()
+    evictable_namespaces: Namespaces | None = None
+
+    def check(self) -> str:
+        return first((self._namespaces(), thresholds_wrong("thresholds", self.thresholds), self._modes()))
+
+    def _namespaces(self) -> str:
+        if self.evictable_namespaces is None or not self.evictable_namespaces.include:
+            return ""
+        return below("evictableNamespaces", f"include: {', '.join(self.evictable_namespaces.include)}; allowed: only exclude")
+
+    def _modes(self) -> str:
+        wrong = ((i, mode) for i, mode in enumerate(self.eviction_modes) if mode not in MODES)
+        return next((f"evictionModes[{i}]: {mode!r}; allowed: {', '.join(MODES)}" for i, mode in wrong), "")
+
+
+def thresholds_wrong(path: str, thresholds: Thresholds) -> str:
+    if not thresholds:
+        return f"{path}: none; allowed: percentages by resource, such as cpu: 20"
+    for name, percent in thresholds.items():
+        if not 0 <= percent <= 100:
+            return f"{path}.{name}: {shown(percent)}; allowed: 0 to 100"
+    return ""
+
+
+def shown(percent: Fraction) -> str:
+    """With at most three decimals."""
+    return f"{float(percent):.3f}".rstrip("0").rstrip(".")

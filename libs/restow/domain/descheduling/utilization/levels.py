@@ -1,0 +1,80 @@
+"""Percentages of nodes held against thresholds, exactly: everything is an integer, in parts of `SCALE` of a percent.
+
+A usage is rounded up to the next part, so it is above a threshold exactly where it really is (thresholds have fewer decimals).
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+SCALE = 10**12
+
+Amounts = dict[str, int]
+"""By resource, in canonical units."""
+
+
+class Bound(NamedTuple):
+    """A threshold: `parts / of` parts of a percent."""
+
+    parts: int
+    of: int = 1
+
+    def below(self, level: int) -> bool:
+        """Whether the threshold is below the level."""
+        return self.parts < level * self.of
+
+    def share(self, capacity: int) -> int:
+        """So much of it, rounded down."""
+        return self.parts * capacity // (self.of * 100 * SCALE)
+
+    @property
+    def percent(self) -> Fraction:
+        return Fraction(self.parts, self.of * SCALE)
+
+
+Bounds = dict[str, Bound]
+
+
+def levels(usage: Mapping[str, int], capacity: Mapping[str, int]) -> Amounts:
+    """Parts by resource. Resources that the node does not have are left out; of one that it has 0 of, 0 is used."""
+    found: Amounts = {}
+    for name, used in usage.items():
+        of = capacity.get(name)
+        if of is not None:
+            found[name] = -(-used * 100 * SCALE // of) if of > 0 else 0
+    return found
+
+
+def fixed(thresholds: Mapping[str, Fraction]) -> Bounds:
+    """Bounds that are percentages of each node."""
+    return {name: Bound(p.numerator * SCALE, p.denominator) for name, p in thresholds.items()}
+
+
+def around_mean(nodes: list[Amounts], deviations: Mapping[str, Fraction], sign: int) -> Bounds:
+    """Bounds that are so far (`sign` 1 or -1) from the mean of all nodes, and from 0 to 100. Resources that no node has have
+    none."""
+    total: Counter[str] = Counter()
+    count: Counter[str] = Counter()
+    for node in nodes:
+        for name in deviations:
+            if name in node:
+                total[name] += node[name]
+                count[name] += 1
+    bounds: Bounds = {}
+    for name, deviation in deviations.items():
+        if count[name]:
+            of = count[name] * deviation.denominator
+            parts = total[name] * deviation.denominator + sign * deviation.numerator * SCALE * count[name]
+            bounds[name] = Bound(min(max(parts, 0), 100 * SCALE * of), of)
+    return bounds
+
+
+def under(node: Mapping[str, int], bounds: Bounds) -> bool:
+    """No resource is above its bound."""
+    return not any(bound.below(node.get(name, 0)) for name, bound in bounds.items())
+
+
+def over(node: Mapping[str, int], bounds: Bounds) -> str:
+    """The first resource that is above its bound; empty where none is."""
+    return next((name for name, bound in bounds.items() if bound.below(node.get(name, 0))), "")

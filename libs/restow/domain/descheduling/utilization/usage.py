@@ -1,0 +1,107 @@
+"""What nodes and pods use: what pods ask for, or what was measured."""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from restow.contracts.ids import NodeName, PodUid
+from restow.domain.descheduling.framework import Handle
+from restow.domain.descheduling.samples import BILLION
+from restow.domain.descheduling.utilization.args import METRIC
+from restow.domain.descheduling.utilization.levels import Amounts
+from restow.domain.quantity import CPU
+from restow.domain.resources import MEMORY, PODS, canonical_resource
+
+BASIC = (CPU, MEMORY, PODS)
+NO_SOURCE = "the policy names no source of metrics; allowed: metricsProviders"
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """By node and resource (`names`, as they are in facts: GPUs under one name). `of`: what one pod uses, None where nobody knows;
+    `countable`: whether what a pod uses can be known at all."""
+
+    names: tuple[str, ...]
+    nodes: dict[NodeName, Amounts]
+    pods: dict[NodeName, list[PodUid]]
+    of: Callable[[PodUid], Amounts | None]
+    countable: bool = True
+
+    def capacity(self, handle: Handle, node: NodeName) -> Amounts:
+        return handle.state.nodes[node].allocatable | {METRIC: 100}
+
+
+def named(thresholds: Iterable[str]) -> tuple[str, ...]:
+    """The resources that count: those with a threshold, and cpu, memory and pods."""
+    return tuple(dict.fromkeys((*(canonical_resource(name) for name in thresholds), *BASIC)))
+
+
+def requested(handle: Handle, names: tuple[str, ...]) -> Usage:
+    """What the pods of each node ask for, terminating ones too."""
+    state = handle.state
+    by_shape: dict[str, Amounts] = {}
+
+    def of(uid: PodUid) -> Amounts:
+        shape = state.pods[uid].shape
+        amounts = by_shape.get(shape)
+        if amounts is None:
+            asked = state.shapes[shape].requests
+            amounts = by_shape[shape] = {name: 1 if name == PODS else asked.get(name, 0) for name in names}
+        return amounts
+
+    nodes: dict[NodeName, Amounts] = {}
+    pods: dict[NodeName, list[PodUid]] = {}
+    for node in handle.nodes:
+        there = pods[node] = handle.pods(node)
+        total = nodes[node] = dict.fromkeys(names, 0)
+        for uid in there:
+            for name, amount in of(uid).items():
+                total[name] += amount
+    return Usage(names, nodes, pods, of)
+
+
+def measured(handle: Handle, names: tuple[str, ...]) -> Usage | str:
+    """metrics.k8s.io's; or why there is nothing to go by. Of a pod all resources must be known, or it stays."""
+    samples = handle.samples
+    if samples is None:
+        return NO_SOURCE
+    if why := samples.missing(handle.now):
+        return why
+    nodes: dict[NodeName, Amounts] = {}
+    pods: dict[NodeName, list[PodUid]] = {}
+    for node in handle.nodes:
+        there = pods[node] = handle.pods(node)
+        seen = samples.nodes.get(node)
+        if seen is None:
+            return f"node {node} has no metrics"
+        missing = next((name for name in names if name != PODS and name not in seen), "")
+        if missing:
+            return f"the metrics of node {node} lack {missing}"
+        nodes[node] = {name: len(there) if name == PODS else seen[name] for name in names}
+
+    def of(uid: PodUid) -> Amounts | None:
+        used = samples.pods.get(uid)
+        if used is None or any(name != PODS and name not in used for name in names):
+            return None
+        return {name: 1 if name == PODS else used[name] for name in names}
+
+    return Usage(names, nodes, pods, of)
+
+
+def queried(handle: Handle, query: str) -> Usage | str:
+    """A Prometheus query's, in whole percent of a node; or why there is nothing to go by."""
+    if handle.samples is None:
+        return NO_SOURCE
+    if why := handle.samples.missing_query(query, handle.now):
+        return why
+    answer = handle.samples.prometheus[query]
+    nodes: dict[NodeName, Amounts] = {}
+    for node in handle.nodes:
+        ratio = answer.ratios.get(node)
+        if ratio is None:
+            return f"the query has no sample with instance={node}"
+        if not 0 <= ratio <= BILLION:
+            return f"the sample with instance={node} is {ratio / BILLION}; allowed: 0 to 1"
+        nodes[node] = {METRIC: ratio * 100 // BILLION}
+    pods = {node: handle.pods(node) for node in handle.nodes}
+    return Usage((METRIC,), nodes, pods, lambda _: None, countable=False)
+
