@@ -183,6 +183,14 @@ def test_pre_allocation_never_waits_on_a_node_that_is_too_small():
     assert state.phases["r"].message == "0/1 nodes are available: 1 Insufficient cpu."
 
 
+def test_pre_allocation_goes_where_the_room_can_come_free_and_not_where_another_hold_keeps_it():
+    state = one(cpu=4_000)
+    settle(then(state, hold("other", "c3")))
+    then(state, node("b", cpu=4_000), pod("x", "c4", "b"), pod("y", "c1", "a"))
+    settle(then(state, hold("r", "c2", pre_allocation=True)))
+    assert state.slots["r"]["reservation-0"].node == "b"
+
+
 def test_a_foreign_pod_takes_room_from_the_latest_hold_which_has_it_back_first():
     state = one(cpu=8_000)
     settle(then(state, hold("r1", "c4")))

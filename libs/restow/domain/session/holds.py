@@ -1,5 +1,6 @@
 """Placing the places of a Reservation: as a gang, like a job of pods that skip the bind (seed 000, RULES 000-1, 000-3)."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 
 import numpy as np
@@ -18,7 +19,7 @@ from restow.domain.session.jobs import HOLD, MIGRATION, QUOTA, UNSCHEDULABLE, Jo
 from restow.domain.session.run import HELD_ROOM, OF_ROOM, Fit, Session
 from restow.domain.session.statement import Statement
 from restow.domain.state import ClusterState
-from restow.domain.table import NO_DEVICE
+from restow.domain.table import NO_DEVICE, WHOLE
 
 
 def jobs(session: Session) -> Iterator[Job]:
@@ -151,8 +152,9 @@ def _fit(session: Session, record: Reservation, slot: Slot, place: e.PodObserved
 
 
 def waiting_fit(session: Session, place: e.PodObserved, concerned: list[Filter]) -> Fit | None:
-    """A node that is large enough, and where every rule but those about room lets the place be: the one that lacks the smallest
-    part of it now, the first name among equals."""
+    """A node that is large enough, and where every rule but those about room lets the place be: one where the room can come
+    free although other places keep theirs, before all others; of these the one that lacks the smallest part of it now, the
+    first name among equals."""
     state, table = session.state, session.state.table
     v = state.vectors[place.shape]
     room = static_mask(state, place.shape) & table.alive
@@ -175,11 +177,32 @@ def waiting_fit(session: Session, place: e.PodObserved, concerned: list[Filter])
         lacks += np.clip(request.count - able, 0, request.count) * _PARTS // request.count
     if not room.any():
         return None
-    rows = np.flatnonzero(room)
-    row = int(min(rows.tolist(), key=lambda r: (int(lacks[r]), table.names[r])))
-    devices = _emptiest(table.device_free[row].tolist(), request) if request is not None else ()
-    cores = session.choose_cores(place, row)
-    return None if cores is None else Fit(row, devices, (), cores, waiting=True)
+    rows = np.flatnonzero(room).tolist()
+    for row in sorted(rows, key=lambda r: (_kept_for_others(state, r, place), int(lacks[r]), table.names[r])):
+        cores = session.choose_cores(place, row)
+        if cores is not None:
+            devices = _emptiest(table.device_free[row].tolist(), request) if request is not None else ()
+            return Fit(row, devices, (), cores, waiting=True)
+    return None
+
+
+def _kept_for_others(state: ClusterState, row: int, place: e.PodObserved) -> bool:
+    """Whether other places keep so much of the node, with what their owners will leave to them, that this one can have its room
+    only after one of them has ended."""
+    held = state.held_on.get(state.table.names[row])
+    if not held:
+        return False
+    v = state.vectors[place.shape]
+    left, shares = state.table.allocatable[row].tolist(), Counter[int]()
+    for uid, name in held:
+        slot = state.slots[uid][name]
+        for column, amount in state.vectors[slot.shape].items:
+            left[column] -= amount
+        shares.update({d.index: d.milli for d in slot.devices})
+    if any(left[column] < amount for column, amount in v.items):
+        return True
+    there = [i for i, share in enumerate(state.table.device_free[row].tolist()) if share > NO_DEVICE // 2]
+    return v.devices is not None and sum(WHOLE - shares[i] >= v.devices.milli for i in there) < v.devices.count
 
 
 _PARTS = 1_000
