@@ -51,17 +51,6 @@ def samples_of(case: dict[str, Any], state: ClusterState, policy: Policy, now: M
         ratios = {
             NodeName(one["metric"]["instance"]): int(Decimal(repr(one["value"])) * BILLION) for one in case["prometheusSamples"]
         }
-        queries = [
-            query
-            for profile in policy.profiles
-            for config in profile.plugin_config
-            if (query := _query(config.args))
-        ]
-        return Samples(now, prometheus={query: NodeRatios(now, ratios) for query in queries})
+        return Samples(now, prometheus={query: NodeRatios(now, ratios) for query in policy.queries})
     return None
 
-
-def _query(args: Any) -> str:
-    said = getattr(args, "metrics_utilization", None)
-    asked = getattr(said, "prometheus", None)
-    return getattr(asked, "query", "")

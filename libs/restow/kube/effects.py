@@ -159,29 +159,35 @@ class Effects:
 
     # -- evict -------------------------------------------------------------------------------------------------------
 
-    async def evict(self, pod: PodRef, deadline: int = 0) -> EvictOutcome:
+    async def evict(
+        self, pod: PodRef, deadline: int = 0, grace: int | None = None, finished: bool = False
+    ) -> EvictOutcome:
         """Through the Eviction API, with uid and the resourceVersion read just before as preconditions: a pod that was
         marked `restow.dev/migration: aborted` in between is not evicted, whoever asks and however late. `deadline` (ms) is
-        the eviction's: a mark of an earlier one does not concern it; 0 respects every mark."""
+        the eviction's: a mark of an earlier one does not concern it; 0 respects every mark. `grace`: seconds to end in, None for
+        what the pod says. `finished`: one that has ended by itself is to go, too, and does not count as evicted."""
 
         async def attempt() -> EvictOutcome:
             there = await self._read(pod)
             if there is None:
                 return Gone()
-            if _terminating(there) or (there.status and there.status.phase in _OVER):
+            if _terminating(there) or (not finished and there.status and there.status.phase in _OVER):
                 return AlreadyTerminating()
             if _forbidden(there, deadline):
                 return Refused(0, "Aborted", f"the pod is marked {MIGRATION}={ABORTED}")
-            return await self._evict(pod, there.metadata.resource_version)
+            return await self._evict(pod, there.metadata.resource_version, grace)
 
         return await self._bounded(attempt)
 
-    async def _evict(self, pod: PodRef, version: str) -> EvictOutcome:
+    async def _evict(self, pod: PodRef, version: str, grace: int | None) -> EvictOutcome:
+        options: dict[str, Any] = {"preconditions": {"uid": pod.uid, "resourceVersion": version}}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"namespace": pod.namespace, "name": pod.name},
-            "deleteOptions": {"preconditions": {"uid": pod.uid, "resourceVersion": version}},
+            "deleteOptions": options,
         }
         try:
             await self._client.create(_path(pod, "eviction"), eviction)

@@ -1,17 +1,39 @@
-"""metrics.k8s.io → usage in canonical units. What cannot be read is left out: nothing is decided on it."""
+"""metrics.k8s.io and Prometheus → samples of what nodes and pods use, as integers with their time.
 
+A source that does not answer, or answers with something else, is an error in the samples: nothing is evicted on it.
+"""
+
+import asyncio
+import base64
+import os
+import ssl
 from collections.abc import Mapping
 from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
 
+import aiohttp
 import msgspec
 
 from restow.contracts import times
-from restow.contracts.ids import Millis, NodeName
+from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.domain import quantity as q
+from restow.domain.descheduling.policy import Policy, Prometheus
+from restow.domain.descheduling.samples import BILLION, NodeRatios, Samples
 from restow.kube import wire
+from restow.kube.client import ApiStatus, Client
 from restow.kube.decode import BAD_JSON
 
 NODES, PODS = "/apis/metrics.k8s.io/v1beta1/nodes", "/apis/metrics.k8s.io/v1beta1/pods"
+
+TOKEN = "prometheusAuthToken"
+"""The key of the bearer token in the secret that the policy names, as upstream has it."""
+CA = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
+"""In a pod the cluster's own authority is trusted, too: a Prometheus in the cluster most often has its certificate from there."""
+TIMEOUT = 10.0
+"""Seconds for one answer of Prometheus."""
+_MOST = 32 * 2**20
+"""Bytes of an answer."""
 
 Usage = dict[str, int]
 
@@ -84,3 +106,96 @@ def _added(parts: list[dict[str, wire.Quantity] | None]) -> Usage:
         for name, amount in (part or {}).items():
             total[name] = total.get(name, 0) + q.nano(amount)
     return {name: q.from_nano(name, amount) for name, amount in total.items()}
+
+
+# -- asking ------------------------------------------------------------------------------------------------------------
+
+
+async def sample(client: Client, policy: Policy, uids: Mapping[str, PodUid], now: Millis) -> Samples | None:
+    """What the policy's sources say now; None where it names none. `uids`: of pods by `namespace/name`. Never raises."""
+    prometheus, queries = policy.prometheus, policy.queries
+    if not policy.wants_metrics and prometheus is None:
+        return None
+    measured = await _measured(client, uids, now) if policy.wants_metrics else Samples(now)
+    if prometheus is None or not queries:
+        return measured
+    return msgspec.structs.replace(measured, prometheus=await _queried(client, prometheus, queries, now))
+
+
+async def _measured(client: Client, uids: Mapping[str, PodUid], now: Millis) -> Samples:
+    try:
+        of_nodes, of_pods = map(_read, await asyncio.gather(client.get(NODES), client.get(PODS)))
+    except ApiStatus as error:
+        hint = "; is metrics-server installed?" if error.code == 404 else ""
+        return Samples(now, error=f"metrics.k8s.io: {error}{hint}")
+    except MetricsError as error:
+        return Samples(now, error=str(error))
+    # Without a time it is as old as the answer.
+    taken = min((read.taken for read in (of_nodes, of_pods) if read.taken), default=now)
+    pods = {uids[name]: usage for name, usage in of_pods.usage.items() if name in uids}
+    return Samples(taken, node_names(of_nodes.usage), pods)
+
+
+async def _queried(client: Client, source: Prometheus, queries: tuple[str, ...], now: Millis) -> dict[str, NodeRatios]:
+    try:
+        headers = await _authorization(client, source)
+        verify = ssl.create_default_context()
+        if os.path.exists(CA):
+            verify.load_verify_locations(CA)
+    except (ApiStatus, MetricsError, ssl.SSLError, OSError) as error:
+        return {query: NodeRatios(now, error=f"Prometheus at {source.url}: {error}") for query in queries}
+    timeout = aiohttp.ClientTimeout(total=TIMEOUT)
+    async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
+        return {query: await _query(session, source.url.rstrip("/"), query, verify, now) for query in queries}
+
+
+async def _authorization(client: Client, source: Prometheus) -> dict[str, str]:
+    secret = source.auth_token.secret_reference if source.auth_token is not None else None
+    if secret is None:
+        return {}
+    where = f"secret {secret.namespace}/{secret.name}"
+    try:
+        body = await client.get(f"/api/v1/namespaces/{secret.namespace}/secrets/{secret.name}")
+    except ApiStatus as error:
+        raise MetricsError(f"{where}: {error}") from None
+    try:
+        data = msgspec.json.decode(body)["data"]
+        token = base64.b64decode(data[TOKEN], validate=True).decode().strip()
+    except (*BAD_JSON, KeyError, TypeError, ValueError):
+        raise MetricsError(f"{where} has no readable key {TOKEN!r}") from None
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def _query(session: aiohttp.ClientSession, url: str, query: str, verify: ssl.SSLContext, now: Millis) -> NodeRatios:
+    try:
+        async with session.get(
+            f"{url}/api/v1/query", params={"query": query}, ssl=verify if url.startswith("https:") else False, allow_redirects=False
+        ) as answer:
+            body = await answer.content.read(_MOST)
+            if answer.status != 200:
+                return NodeRatios(now, error=f"Prometheus at {url} answers {answer.status} to {query!r}")
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        return NodeRatios(now, error=f"Prometheus at {url} does not answer: {str(error) or type(error).__name__}")
+    return vector(body, query, now)
+
+
+def vector(body: bytes, query: str, now: Millis) -> NodeRatios:
+    """The answer to an instant query: one sample for each `instance`. What is no such answer is an error."""
+    try:
+        said: Any = msgspec.json.decode(body)
+        if said["status"] != "success" or said["data"]["resultType"] != "vector":
+            return NodeRatios(now, error=f"Prometheus answers {query!r} with {said['data']['resultType']}; allowed: an instant vector")
+        ratios: dict[NodeName, int] = {}
+        taken: list[int] = []
+        for one in said["data"]["result"]:
+            at, value = one["value"]
+            name, ratio = NodeName(one["metric"]["instance"]), Decimal(str(value))
+            if not 0 <= ratio <= 1:
+                return NodeRatios(now, error=f"{query!r} is {value} for {name}; allowed: 0 to 1")
+            if name in ratios:
+                return NodeRatios(now, error=f"{query!r} has more than one sample for {name}; allowed: one for each instance")
+            ratios[name] = int(ratio * BILLION)
+            taken.append(int(Decimal(str(at)) * 1000))
+    except (*BAD_JSON, KeyError, TypeError, ValueError, InvalidOperation) as error:
+        return NodeRatios(now, error=f"Prometheus answers {query!r} with something unreadable ({type(error).__name__} {error})")
+    return NodeRatios(Millis(min(taken, default=now)), ratios)

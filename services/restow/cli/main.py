@@ -32,15 +32,17 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Act": {
         "reserve": ("restow.cli.reserve:reserve", "Hold room for the next pods of a workload, before they come."),
         "defrag": ("restow.cli.defrag:defrag", "Plan a defragmentation (--dry-run), or carry one out (--now)."),
+        "descheduler run": ("", "Carry out a DeschedulerPolicy once, on any cluster (--dry-run)."),
     },
     "Other": {
         "version": ("restow.cli.version:version", "Versions of Restow, its fold and its deciders."),
     },
 }
-"""Section → command → (where it is, what it does). `log ...` are commands of the group `log`."""
+"""Section → command → (where it is, what it does). `log ...` are commands of the group `log`, and so on."""
 
 _TARGETS = {name: target for section in SECTIONS.values() for name, (target, _) in section.items() if target}
 _TARGETS["log"] = "restow.cli.log:log"
+_TARGETS["descheduler"] = "restow.cli.descheduler.command:descheduler"
 
 EXAMPLES = """\
   restow up                                 a cluster on this machine, for kubectl and for you
@@ -89,7 +91,7 @@ class Restow(click.Group):
             if there:
                 write(f"\n{_bold(section)}\n")
                 for name, text in there.items():
-                    write(f"  {name:<12} {text}\n")
+                    write(f"  {name:<16} {text}\n")
         for title, text in (("Examples", EXAMPLES), ("Where the log is", PLACES), ("Exit codes", CODES)):
             write(f"\n{_bold(title)}\n{text}")
         write("\n  -o json on every command that shows something; plain text wherever output is not a terminal.\n")

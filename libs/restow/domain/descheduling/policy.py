@@ -153,6 +153,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return any(provider.source == KUBERNETES for provider in self.metrics_providers)
 
     @property
+    def queries(self) -> tuple[str, ...]:
+        """What enabled plugins ask of Prometheus, each once."""
+        asked = (
+            getattr(profile.args(name), "query", "")
+            for profile in self.profiles
+            for name in (*profile.plugins.deschedule.enabled, *profile.plugins.balance.enabled)
+        )
+        return tuple(dict.fromkeys(query for query in asked if query))
+
+    @property
     def prometheus(self) -> Prometheus | None:
         return next((p.prometheus for p in self.metrics_providers if p.source == PROMETHEUS), None)
 
@@ -396,4 +406,7 @@ def _convert(value: Any, kind: type[Any], path: str) -> Any:
     except msgspec.ValidationError as error:
         what, _, where = str(error).rpartition(" - at `$")
         where = where.removesuffix("`") if what else ""
-        raise PolicyError([f"{(path + where).lstrip('.') or 'the policy'}: {what or error}"]) from None
+        said = what or str(error)
+        if "unknown field" in said and not where:
+            said += f"; allowed: {', '.join(kind.__struct_encode_fields__)}"
+        raise PolicyError([f"{(path + where).lstrip('.') or 'the policy'}: {said}"]) from None

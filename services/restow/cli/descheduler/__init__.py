@@ -1,0 +1,1 @@
+"""`restow descheduler`: upstream's policies against any cluster."""

@@ -1,0 +1,106 @@
+"""`restow descheduler run`: one pass of a DeschedulerPolicy over any cluster, with nothing of Restow running in it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from restow.cli.failures import BROKEN, UNUSABLE, Failure
+from restow.cli.kubeapi import Kube, kube_options
+from restow.cli.output import Progress, emit, output_option
+from restow.cli.where import Where
+
+if TYPE_CHECKING:
+    from restow.cli.descheduler.carry import Carried
+    from restow.contracts.ids import Millis
+    from restow.domain.descheduling.policy import Policy
+    from restow.domain.descheduling.run import Outcome
+    from restow.kube.client import Client
+    from restow.kube.look import Look
+
+LARGEST = 1 << 20
+"""Bytes of a policy."""
+
+
+@click.group()
+def descheduler() -> None:
+    """Evict pods that would be better off elsewhere, by a policy of kubernetes-sigs/descheduler.
+
+    \b
+    Examples:
+      restow descheduler run --once --policy policy.yaml --dry-run
+    """
+
+
+@descheduler.command()
+@click.option("--policy", "file", required=True, type=click.Path(), metavar="FILE", help="A descheduler/v1alpha2 DeschedulerPolicy.")
+@click.option("--once", is_flag=True, help="One pass, then the end.")
+@click.option("--dry-run", is_flag=True, help="Show what would be evicted; evict nothing.")
+@kube_options
+@output_option
+def run(file: str, once: bool, dry_run: bool, kube: Kube, output: str) -> None:
+    """Carry out a DeschedulerPolicy once, and say what was evicted, why, and why the others stay.
+
+    Lists nodes and pods with your own rights, decides, and evicts through the Eviction API, so that disruption budgets hold.
+    Needs nothing of Restow in the cluster. Exit code 1: an eviction failed for another reason than a budget.
+
+    \b
+    Examples:
+      restow descheduler run --once --policy policy.yaml --dry-run
+      restow descheduler run --once --policy policy.yaml --kube ~/.kube/config
+      restow descheduler run --once --policy policy.yaml -o json
+    """
+    if not once:
+        raise click.UsageError("say --once: passes at intervals are the work of the descheduler service")
+    policy = read(file)
+    began = time.monotonic()
+
+    async def work(client: Client) -> tuple[Look, Outcome, tuple[Carried, ...], str]:
+        from restow.cli.descheduler.carry import carry
+        from restow.domain.descheduling.run import evaluate
+        from restow.kube.look import look
+        from restow.kube.metrics import sample
+
+        seen = await look(client)
+        now = _now()
+        uids = {f"{pod.namespace}/{pod.name}": uid for uid, pod in seen.state.pods.items()}
+        outcome = evaluate(seen.state, policy, now, await sample(client, policy, uids, now))
+        with Progress("evicting") as progress:
+            carried = () if dry_run else await carry(client, seen.state, outcome.evictions, now, progress)
+        return seen, outcome, carried, client.url
+
+    seen, outcome, carried, url = kube.call(Where(None, None, None, None), work)
+    from restow.cli.descheduler import report
+
+    found = report.Report(file, url, policy, seen, outcome, carried, dry_run, time.monotonic() - began)
+    if output == "json":
+        emit(report.plain(found))
+    else:
+        report.show(found)
+    if any(one.failed for one in carried):
+        raise Failure(f"{sum(one.failed for one in carried)} of {len(carried)} evictions failed; the table says why", BROKEN)
+
+
+def read(file: str) -> Policy:
+    """Raises Failure, with file, path and what is allowed."""
+    from pathlib import Path
+
+    from restow.domain.descheduling.policy import PolicyError, load
+    from restow.runtime.config_source import BadConfig, parse
+
+    text = Path(file).read_bytes()
+    if len(text) > LARGEST:
+        raise Failure(f"{file}: {len(text)} bytes; allowed: up to {LARGEST}", UNUSABLE)
+    try:
+        document: Any = parse(text)
+        return load(document)
+    except (BadConfig, PolicyError, RecursionError) as error:
+        raise Failure("\n".join(f"{file}: {line}" for line in (str(error) or "too deeply nested").splitlines()), UNUSABLE) from None
+
+
+def _now() -> Millis:
+    from restow.contracts.ids import Millis
+
+    return Millis(int(time.time() * 1000))

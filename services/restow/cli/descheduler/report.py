@@ -1,0 +1,190 @@
+"""What one pass did and why, and why the other pods that it looked at stay: as tables, and as JSON."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from restow.cli.descheduler.carry import Carried
+from restow.cli.output import colored, faint, heading, table, width
+from restow.contracts.ids import PodUid
+from restow.domain.descheduling.framework import Eviction, Verdict
+from restow.domain.descheduling.policy import Policy
+from restow.domain.descheduling.run import Outcome
+from restow.domain.state import ClusterState
+from restow.kube.look import Look
+
+MOST = 3
+"""Pods that are named as examples of a group."""
+_WORD = {"evicted": "evicted", "gone": "gone already", "budget": "kept: budget", "refused": "refused", "failed": "failed"}
+
+
+class Report(msgspec.Struct, frozen=True):
+    """`carried` is empty in a dry run; `took` is in seconds."""
+
+    file: str
+    url: str
+    policy: Policy
+    seen: Look
+    outcome: Outcome
+    carried: Sequence[Carried]
+    dry: bool
+    took: float
+
+    @property
+    def state(self) -> ClusterState:
+        return self.seen.state
+
+    def name(self, uid: PodUid) -> str:
+        pod = self.state.pods[uid]
+        return f"{pod.namespace}/{pod.name}"
+
+    def results(self) -> list[tuple[Eviction, str, str]]:
+        """(eviction, result, message) in order."""
+        if self.dry:
+            return [(eviction, "would go", "") for eviction in self.outcome.evictions]
+        return [(one.eviction, _WORD[one.result], one.message) for one in self.carried]
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Pods that stay for the same reason."""
+
+    profile: str
+    plugin: str
+    why: str
+    pods: tuple[PodUid, ...]
+
+
+def groups(verdicts: Iterable[Verdict]) -> list[Group]:
+    """The most first. Reasons that differ only in what they name are one: their common word, and the first of them."""
+    found: dict[tuple[str, str, str], list[Verdict]] = {}
+    for one in verdicts:
+        word = one.why.partition(":")[0]
+        found.setdefault((one.profile, one.plugin, word), []).append(one)
+    made = []
+    for (profile, plugin, _), members in found.items():
+        texts = Counter(one.why for one in members)
+        why = members[0].why if len(texts) == 1 else f"{members[0].why} (and {len(texts) - 1} more like this)"
+        made.append(Group(profile, plugin, why, tuple(one.pod for one in members)))
+    return sorted(made, key=lambda group: (-len(group.pods), group.profile, group.plugin, group.why))
+
+
+def show(report: Report) -> None:
+    state, outcome = report.state, report.outcome
+    profiles = len(report.policy.profiles)
+    _say(f"policy   {report.file}, {_many(profiles, 'profile')}")
+    seen = f"{_many(len(state.nodes), 'node')} and {_many(len(state.pods), 'pod')}"
+    _say(f"cluster  {report.url}, {seen}, {'decided' if report.dry else 'done'} in {report.took:.1f} s")
+    _warnings(report)
+    if outcome.skipped:
+        click.echo()
+        _say(f"nothing was looked at: {outcome.skipped}")
+        return
+    _evictions(report)
+    _stay(report)
+
+
+def _warnings(report: Report) -> None:
+    for name, why in report.seen.unread.items():
+        _warn(f"{name} could not be listed ({why}): what depends on them is decided cautiously")
+    if bad := report.seen.undecodable:
+        one = bad[0]
+        _warn(f"{_many(len(bad), 'object')} could not be read, such as {one.kind} {one.namespace}/{one.name}: {one.message}")
+    for warned in report.outcome.warnings:
+        _warn(f"profile {warned.profile}, {warned.plugin}: {warned.text}")
+
+
+def _warn(text: str) -> None:
+    _say(f"warning  {text}", lambda line: line.replace("warning", colored("warning", "yellow"), 1))
+
+
+def _say(text: str, dressed: Callable[[str], str] = str) -> None:
+    """In lines that fit; names stay whole."""
+    first, *rest = textwrap.wrap(text, width(), subsequent_indent=" " * 9, break_long_words=False, break_on_hyphens=False)
+    click.echo("\n".join((dressed(first), *rest)))
+
+
+def _evictions(report: Report) -> None:
+    results = report.results()
+    if not results:
+        click.echo("\nnothing to evict")
+        return
+    click.echo(f"\n{heading('would be evicted' if report.dry else 'evicted')}")
+    many = len(report.policy.profiles) > 1
+    rows = [
+        (
+            report.name(eviction.pod),
+            eviction.node,
+            f"{eviction.profile}/{eviction.plugin}" if many else eviction.plugin,
+            eviction.reason,
+            result,
+        )
+        for eviction, result, _ in results
+    ]
+    table(("POD", "NODE", "BY", "WHY", "RESULT"), rows, flexible=("POD", "NODE", "BY", "WHY"), wrap=("WHY", "BY", "POD"))
+    for eviction, result, message in results:
+        if message:
+            _say(f"  {report.name(eviction.pod)}: {result}: {message}", faint)
+    counts = Counter(result for _, result, _ in results)
+    click.echo("\n" + ", ".join(f"{count} {result}" for result, count in sorted(counts.items())))
+
+
+def _stay(report: Report) -> None:
+    found = groups(report.outcome.verdicts)
+    if not found:
+        return
+    click.echo(f"\n{heading('looked at, and stay')}")
+    many = len(report.policy.profiles) > 1
+    rows = [
+        (f"{group.profile}/{group.plugin}" if many else group.plugin, len(group.pods), group.why, _examples(report, group))
+        for group in found
+    ]
+    table(("BY", "PODS", "WHY", "SUCH AS"), rows, right=("PODS",), flexible=("BY", "WHY", "SUCH AS"), wrap=("WHY", "BY", "SUCH AS"))
+
+
+def _examples(report: Report, group: Group) -> str:
+    return ", ".join(map(report.name, group.pods[:MOST])) + (", …" if len(group.pods) > MOST else "")
+
+
+def _many(count: int, name: str) -> str:
+    return f"{count} {name}{'s' * (count != 1)}"
+
+
+def plain(report: Report) -> dict[str, Any]:
+    """With stable keys; every pod that stays is there with its reason."""
+    results = {one.eviction.pod: one for one in report.carried}
+
+    def pod(uid: PodUid) -> dict[str, str]:
+        known = report.state.pods[uid]
+        return {"namespace": known.namespace, "name": known.name, "uid": uid}
+
+    def carried(uid: PodUid) -> dict[str, str]:
+        one = results.get(uid)
+        return {"result": "dry-run", "message": ""} if one is None else {"result": one.result, "message": one.message}
+
+    return {
+        "policy": report.file,
+        "api": report.url,
+        "dryRun": report.dry,
+        "skipped": report.outcome.skipped,
+        "evictions": [
+            pod(e.pod)
+            | {"node": e.node, "profile": e.profile, "plugin": e.plugin, "extensionPoint": e.point, "reason": e.reason}
+            | carried(e.pod)
+            for e in report.outcome.evictions
+        ],
+        "kept": [
+            pod(v.pod) | {"profile": v.profile, "plugin": v.plugin, "extensionPoint": v.point, "why": v.why}
+            for v in report.outcome.verdicts
+        ],
+        "warnings": [{"profile": w.profile, "plugin": w.plugin, "text": w.text} for w in report.outcome.warnings],
+        "unread": report.seen.unread,
+        "undecodable": [
+            {"kind": u.kind, "namespace": u.namespace, "name": u.name, "message": u.message} for u in report.seen.undecodable
+        ],
+    }
