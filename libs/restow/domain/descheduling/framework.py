@@ -78,8 +78,9 @@ class Handle(Protocol):
         """Whether `fits_on` lets it onto one of them."""
         ...
 
-    def evict(self, pod: PodUid, reason: str) -> bool:
-        """Asks filter and preEvictionFilter, then the limits, then counts. False: refused, and why is the verdict."""
+    def evict(self, pod: PodUid, reason: str, skewed: bool = False) -> bool:
+        """Asks filter and preEvictionFilter, then the limits, then counts. False: refused, and why is the verdict. `skewed`: the
+        plugin has asked itself whether topology spread lets it in elsewhere; nodeFit does not."""
         ...
 
     def full(self, node: NodeName) -> bool:

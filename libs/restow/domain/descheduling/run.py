@@ -147,10 +147,10 @@ class _Handle:
     def fits_any(self, pod: PodUid, nodes: Sequence[NodeName]) -> bool:
         return self._run.fit.any_of(pod, nodes)
 
-    def evict(self, pod: PodUid, reason: str) -> bool:
+    def evict(self, pod: PodUid, reason: str, skewed: bool = False) -> bool:
         run, live = self._run, self.state.live[pod]
         node = live.node
-        if node is None or self.evictable(pod) or self.fits(pod):
+        if node is None or self.evictable(pod) or self._kept(pod, self._evictor.fits(pod, skewed)):
             return False
         if live.deleting:
             # With the annotation `evict` it passes the filter; but it cannot be evicted a second time.

@@ -38,7 +38,7 @@ class Evictor:
         self._owned: Counter[str] | None = None
         self._budgets: dict[str, list[LabelSelector]] | None = None
         self._filtered: dict[PodUid, str] = {}
-        self._fitted: dict[PodUid, str] = {}
+        self._fitted: dict[tuple[PodUid, bool], str] = {}
         self._rules = tuple(self._all_rules())
         selector = parsed(args.node_selector) if args.node_selector else None
         self.nodes: list[NodeName] = selected_nodes(state, selector)
@@ -51,12 +51,12 @@ class Evictor:
             known = self._filtered[uid] = self._filter(self._state.pods[uid])
         return known
 
-    def fits(self, uid: PodUid) -> str:
-        """The preEvictionFilter: "" or why not."""
-        known = self._fitted.get(uid)
+    def fits(self, uid: PodUid, skewed: bool = False) -> str:
+        """The preEvictionFilter: "" or why not. `skewed`: topology spread does not count."""
+        known = self._fitted.get((uid, skewed))
         if known is None:
-            known = self._fitted[uid] = self._namespace(self._state.pods[uid]) or (
-                self._fit.elsewhere(uid, self._among) if self._args.node_fit else ""
+            known = self._fitted[uid, skewed] = self._namespace(self._state.pods[uid]) or (
+                self._fit.elsewhere(uid, self._among, spread=not skewed) if self._args.node_fit else ""
             )
         return known
 

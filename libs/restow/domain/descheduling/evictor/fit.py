@@ -47,14 +47,15 @@ class NodeFit:
         self._asked = names, mask
         return mask
 
-    def elsewhere(self, uid: PodUid, among: np.ndarray) -> str:
-        """Why none of these nodes other than its own would take it; "" where one would."""
+    def elsewhere(self, uid: PodUid, among: np.ndarray, spread: bool = True) -> str:
+        """Why none of these nodes other than its own would take it; "" where one would. Without `spread` its topology spread
+        constraints do not count."""
         pod = self._state.pods[uid]
         among = among & self._state.table.alive
         home = self._state.table.rows.get(self._state.live[uid].node or NodeName(""))
         if home is not None:
             among[home] = False
-        return "" if self._somewhere(pod, among) else self._explained(pod, among)
+        return "" if self._somewhere(pod, among, spread) else self._explained(pod, among, spread)
 
     def any_of(self, uid: PodUid, names: Sequence[NodeName]) -> bool:
         """Whether `why_not` says nothing against one of them."""
@@ -65,11 +66,11 @@ class NodeFit:
         among[home] = False
         return self._somewhere(self._state.pods[uid], among) or not self.why_not(uid, self._state.table.names[home])
 
-    def _somewhere(self, pod: PodObserved, among: np.ndarray) -> bool:
+    def _somewhere(self, pod: PodObserved, among: np.ndarray, spread: bool = True) -> bool:
         left = among & self._roomy(pod.shape) & ~self._not_pinned(pod)
         if not left.any():
             return False
-        for _, failing in self._company(pod):
+        for _, failing in self._company(pod, spread):
             left = left & ~failing
         return bool(left.any())
 
@@ -96,7 +97,7 @@ class NodeFit:
             return np.zeros(len(self._state.table.names), bool)
         return ~predicates.only(self._state, pod.pinned_node)
 
-    def _rules(self, pod: PodObserved, room: bool) -> Iterator[tuple[str, np.ndarray]]:
+    def _rules(self, pod: PodObserved, room: bool, spread: bool = True) -> Iterator[tuple[str, np.ndarray]]:
         """In the scheduler's order, near enough to say the first."""
         state = self._state
         static = predicates.static_reasons(state, pod.shape)
@@ -107,16 +108,16 @@ class NodeFit:
         if room:
             yield RESERVED, self._reserved
             yield from predicates.room_reasons(state, state.vectors[pod.shape])
-        yield from self._company(pod)
+        yield from self._company(pod, spread)
 
-    def _company(self, pod: PodObserved) -> Rules:
+    def _company(self, pod: PodObserved, spread: bool) -> Rules:
         """Rules that depend on what runs, as if the pod itself had gone already."""
         found: Rules = []
         subject = Subject(pod.namespace, pod.labels, pod.shape, pod.pinned_node)
         topology = self._topology
         if topology.concerns(subject):
             topology.remove(pod.pod)
-            found += [*topology.ports(subject), *topology.spread(subject), *topology.affinity(subject)]
+            found += [*topology.ports(subject), *(topology.spread(subject) if spread else ()), *topology.affinity(subject)]
             topology.restore(pod.pod)
         if self._volumes.concerns(pod) and not self._volumes.waits(pod):
             self._volumes.remove(pod.pod)
@@ -124,11 +125,11 @@ class NodeFit:
             self._volumes.restore(pod.pod)
         return found
 
-    def _explained(self, pod: PodObserved, among: np.ndarray) -> str:
+    def _explained(self, pod: PodObserved, among: np.ndarray, spread: bool) -> str:
         """Each node counts for the first rule that removes it."""
         counts: Counter[str] = Counter()
         left = among
-        for reason, failing in self._rules(pod, room=True):
+        for reason, failing in self._rules(pod, room=True, spread=spread):
             if count := int((left & failing).sum()):
                 counts[reason.replace(predicates.AND, ", ")] += count
                 left = left & ~failing

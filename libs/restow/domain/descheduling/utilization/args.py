@@ -15,8 +15,8 @@ Thresholds = dict[str, Percent]
 
 
 class UtilizationArgs(Args):
-    """`evictionModes`: with OnlyThresholdingResources only pods go that ask for a resource that has a threshold. Pods of excluded
-    `evictableNamespaces` count, but stay. With `numberOfNodes` nothing is done unless more nodes than that are underutilized."""
+    """`evictionModes`: with OnlyThresholdingResources only pods go that ask for a resource that has a threshold. Pods of other
+    namespaces than the `evictableNamespaces` count, but stay (upstream's plugin can only exclude, and its policy refuses to include). With `numberOfNodes` nothing is done unless more nodes than that are underutilized."""
 
     thresholds: Thresholds = field(default_factory=dict)
     number_of_nodes: Uint = 0
@@ -27,9 +27,7 @@ class UtilizationArgs(Args):
         return first((self._namespaces(), thresholds_wrong("thresholds", self.thresholds), self._modes()))
 
     def _namespaces(self) -> str:
-        if self.evictable_namespaces is None or not self.evictable_namespaces.include:
-            return ""
-        return below("evictableNamespaces", f"include: {', '.join(self.evictable_namespaces.include)}; allowed: only exclude")
+        return below("evictableNamespaces", self.evictable_namespaces.check() if self.evictable_namespaces else "")
 
     def _modes(self) -> str:
         wrong = ((i, mode) for i, mode in enumerate(self.eviction_modes) if mode not in MODES)

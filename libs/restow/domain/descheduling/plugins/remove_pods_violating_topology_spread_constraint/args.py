@@ -6,8 +6,9 @@ HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
 
 
 class Args(PodArgs):
-    """`constraints`: by their whenUnsatisfiable. `topologyBalanceNodeFit`: only pods count that some node of a domain with too
-    few would take."""
+    """`constraints`: by their whenUnsatisfiable. `topologyBalanceNodeFit`: only pods go that some node of a domain with too
+    few would take. All rules of the scheduler count there, other spread constraints too; without it pods go that may have to wait
+    for new nodes, and `nodeFit` of DefaultEvictor does not ask about topology spread."""
 
     constraints: tuple[str, ...] = (HARD,)
     topology_balance_node_fit: bool = True

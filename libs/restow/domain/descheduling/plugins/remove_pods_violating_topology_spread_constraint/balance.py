@@ -9,19 +9,24 @@ def moves(sizes: list[int], max_skew: int) -> Iterator[tuple[int, int, int]]:
     skew has too much. `sizes` are changed. Behaviour of upstream's balanceDomains."""
     total, domains = sum(sizes), len(sizes)
     low, high = 0, domains - 1
+    grown = False
     while low < high:
         if sizes[high] * domains <= total:
             high -= 1
         skew = sizes[high] - sizes[low]
         if skew <= max_skew:
-            # Those that follow are no smaller, and `high` stays where it is or comes to a smaller one.
-            return
+            if not grown:
+                # Those that follow are no smaller, and `high` stays where it is or comes to a smaller one.
+                return
+            low, grown = low + 1, False
+            continue
         above = sizes[high] - total // domains
         below = -(-total // domains) - sizes[low]
         count = min(above, below, -(-(skew - max_skew) // 2))
         if count <= 0:
-            low += 1
+            low, grown = low + 1, False
             continue
         sizes[high] -= count
         sizes[low] += count
+        grown = True
         yield high, low, count
