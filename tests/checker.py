@@ -143,8 +143,8 @@ class Judge(HoldRules, SessionRules):
             self.judge_node(new[0], key, more)
         return more
 
-    def judge_node(self, name, key, only=None):
-        """Of what was raised `only`: others may have been over-committed by facts before."""
+    def judge_node(self, name, key, only=None, fact=False):
+        """Of what was raised `only`: others may have been over-committed by facts before. `fact`: no decision has raised it."""
         node = self.nodes.get(name)
         if node is None:
             return
@@ -154,7 +154,7 @@ class Judge(HoldRules, SessionRules):
                 continue
             if amount > room.get(what, 0) and what != "?":
                 sentence = f"{name} has {room.get(what, 0)} of {what!s}, {amount} are promised (last to {key})"
-                if self.raised.get(name, 0) <= self.read:
+                if self.raised.get(name, 0) <= self.read and not fact:
                     self.say(self.seq, sentence)
                 elif not isinstance(key, tuple):
                     self.report.overtaken.append(f"{self.seq}: {sentence}")
@@ -219,7 +219,7 @@ class Judge(HoldRules, SessionRules):
     def node_changes(self, name):
         self.lowered[name] = None
         self.squeeze(name)
-        self.judge_node(name, "the node itself")
+        self.judge_node(name, "the node itself", fact=True)
 
     def cluster_node_gone(self, event):
         self.node_is_gone(event["name"])
@@ -385,8 +385,9 @@ class Judge(HoldRules, SessionRules):
         for id, migration in self.migrations.items():
             if migration["step"] not in FINAL:
                 self.say(self.seq, f"at the end migration {id} is {migration['step']}")
+        # What was promised was judged then: what is too much now, facts have brought about.
         for name in self.used:
-            self.judge_node(name, "the end")
+            self.judge_node(name, "the end", fact=True)
 
 
 if __name__ == "__main__":

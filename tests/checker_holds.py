@@ -257,7 +257,7 @@ class HoldRules:
             return self.say(self.seq, f"{key} is handed over to {uid} on {event['node']}, but it is on {hold.node}")
         if not self.waits(uid):
             self.place(uid, event["node"], event.get("devices", ()), event.get("cores", ()))
-            return None
+            return self.overtaken(hold)
         if hold.once and key in self.spent and not self.migration_of(key):
             self.say(self.seq, f"{key} is handed over to {uid}, but {self.spent[key]} was bound there before")
         request = self.amounts(pod["shape"], event.get("devices", ()), event.get("cores", ()))
@@ -293,8 +293,12 @@ class HoldRules:
         if hold.state not in states or hold.lost:
             if max(hold.moved, hold.lost) <= self.read:
                 self.say(self.seq, f"{key} {what}, but it is {'lost' if hold.lost else hold.state}")
-            return None
+            return self.overtaken(hold)
         return hold
+
+    def overtaken(self, hold):
+        """Facts came before a decision, which is void now: so may be others, of the same commit, that counted on it."""
+        self.raised[hold.node] = self.seq
 
     # -- what is held --------------------------------------------------------------------------------------------------
 
@@ -366,6 +370,7 @@ class HoldRules:
         if node is None:
             return
         room = self.room(node)
+        self.squeeze_cores(name)
         short = {w: over for w, a in self.used[name].items() if not isinstance(w, tuple) and w != "?" and (over := a - room.get(w, 0)) > 0}
         if not short:
             return
@@ -390,6 +395,18 @@ class HoldRules:
             else:
                 self.nominations[who]["has"] = left
                 self.used[name].subtract(gone)
+
+    def squeeze_cores(self, name):
+        """A CPU that is a pod's is no hold's any more, which is then to get others."""
+        for key in list(self.places_on[name]):
+            hold = self.holds[key]
+            twice = [core for core in cores_of(hold.has) if self.used[name][core] > 1]
+            if twice and self.raised.get(name, 0) > self.read:
+                for core in twice:
+                    del hold.full[core], hold.has[core]
+                self.keep(key, hold, lowers=False)
+                if hold.state == "held":
+                    self.begins_to_wait(key, hold)
 
     def is_a_migrations(self, key):
         record = self.reservations[key[0]]
@@ -421,8 +438,11 @@ class HoldRules:
     def holds_again(self, key, hold, uid):
         """Its only owner was never bound there."""
         hold.pod = ""
-        if self.dead(self.reservations[key[0]])[0]:
+        record = self.reservations[key[0]]
+        if self.dead(record)[0]:
             hold.state = "released"
+            return
+        if self.asked(record, key[1]) is None:
             return
         pod = self.pods.get(uid, {})
         if self.migration_of(key) and (pod.get("node") or pod.get("phase") == "Succeeded"):
@@ -493,7 +513,7 @@ class HoldRules:
                 self.say(self.seq, f"{who} comes to {node}, where pod {key} has its port")
         for key in list(self.places_on[node]):
             hold = self.holds[key]
-            if key == who or hold.moved > self.read or not self.clash(mine, self.shapes[hold.shape]):
+            if key == who or key in self.lent.get(who, ()) or hold.moved > self.read or not self.clash(mine, self.shapes[hold.shape]):
                 continue
             record, pod = self.reservations[key[0]], self.pods.get(who) if isinstance(who, str) else None
             if pod is None or not (self.is_a_migrations(key) or owns(record["fact"], record["spec"], pod, self.workloads)):

@@ -1,7 +1,8 @@
 """One pod and many holds, slowly: which hold a pod gets (RULES 004-3), from which devices, or that it goes the normal way.
 
 Of the holds that a pod may use on nodes where it can run with what the hold keeps: those whose Reservation has a
-`reservation-order` first, the lowest; then the one that gives it more of what it asks for (the mean of its resources, and of
+`reservation-order` first, the lowest; then the one that keeps the pod's host ports, and of those that it would end the one that
+keeps no others; then the one that gives it more of what it asks for (the mean of its resources, and of
 the devices that it has of the hold alone); then the one that is used most, the pod included (the mean of the hold's resources,
 one that is asked too much of counts nothing, as in Koordinator); then the earliest created; then the one seen first. Ratios are
 of 10 000. Written from the rules, nothing of `restow.domain`.
@@ -102,7 +103,9 @@ class Holds:
             then = full[r] - left[r] + asked.get(r, 0)
             used += then * SCALE // full[r] if then <= full[r] else 0
         used //= max(len(held), 1)
-        return said == 0, said, -covered, -used, hold.fact["created"], hold.seen
+        mine, kept = ({(p.port, p.protocol) for p in self.world.shapes[s].host_ports} for s in (pod.shape, hold.shape))
+        given_up = len(kept - mine) if hold.spec.get("allocate_once") else 0
+        return said == 0, said, len(mine - kept), given_up, -covered, -used, hold.fact["created"], hold.seen
 
     def can_have(self, hold: Hold, pod: e.PodObserved, plain: dict) -> tuple[DeviceShare, ...] | None:
         """The devices that it gets with this hold, None where it cannot have it."""

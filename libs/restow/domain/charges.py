@@ -45,6 +45,7 @@ class Charges(Rooms):
         if wanted is not None:
             self._recharge(pod, wanted)
             self.squeeze(wanted.node)
+            self.yield_cores(wanted.node, wanted.cores)
         if old is not None:
             self.top_up(old.node)
 

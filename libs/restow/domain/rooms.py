@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from restow.contracts.ids import NodeName, PodUid
+from restow.contracts.ids import NodeName, PodUid, ShapeId, SlotName
 from restow.contracts.values import DeviceShare
 from restow.domain.maps import NODE_LOST
 from restow.domain.places import Place, Places
@@ -194,17 +194,46 @@ class Rooms(Places):
             return
         if not self._await_another(record, slot.pod):
             return
+        asked = self._asked(record, key[1])
+        if asked is None:
+            # A later generation has been accepted meanwhile, and does not ask for it: it stays as it is.
+            return
         # CPUs that the owner left were nobody's: others may have them now, and the place is to get other ones (`releases`).
         cores = tuple(core for core in slot.cores if core not in self._cores_in_use(slot.node)) if slot.cores else ()
         room = Room(self.vectors[slot.shape].items, devices=slot.devices, cores=cores)
         again = replace(
             slot, phase=SlotPhase.WAITING, pod=PodUid(""), owner="", reason=GIVEN_BACK, room=room, cores=cores, reasons={},
-            nodes=0, message="",
+            nodes=0, message="", asked=asked if asked != slot.shape else ShapeId(""),
         )
         self.put_place(key, again)
         self.occupy(key, again)
         if slot.node in self.table.rows:
             self.change_room(key, room)
+            if again.asked:
+                self.put(self.resizes, key, None)
+
+    @staticmethod
+    def _asked(record: Reservation, name: SlotName) -> ShapeId | None:
+        """The shape that the accepted generation asks for this place in, None where it does not ask for it."""
+        task, _, index = name.rpartition("-")
+        tasks = record.spec.tasks if record.spec is not None else ()
+        return next((t.shape for t in tasks if t.name == task and int(index) < t.replicas), None)
+
+    def yield_cores(self, node: NodeName, cores: tuple[int, ...]) -> None:
+        """These CPUs are a pod's now: a hold that has any of them waits, and is to get other ones (`releases`)."""
+        for key in list(self.held_on.get(node, ())) if cores else ():
+            slot = self.slots[key[0]][key[1]]
+            if set(cores).isdisjoint(slot.room.cores):
+                continue
+            room = replace(slot.room, cores=tuple(core for core in slot.room.cores if core not in cores))
+            now = replace(slot, room=room, cores=tuple(core for core in slot.cores if core not in cores))
+            if slot.phase is SlotPhase.HELD:
+                now = replace(now, phase=SlotPhase.WAITING, reason=OVERCOMMITTED)
+            self.put_place(key, now)
+            self.moved.append(key)
+            self.touched.reservations[key[0]] = None
+            self._note_waiting(key, now)
+            self.capacity_epoch += 1
 
     def _cores_in_use(self, node: NodeName) -> set[int]:
         """CPUs that are some pod's, some place's, or kept for a nomination."""

@@ -138,10 +138,10 @@ class Cores:
         return choose(topology, free, wish, first)
 
     def _some_pods(self, row: int, cpu: int, own: PodUid | None) -> bool:
-        """Whether a pod other than this one has the CPU."""
-        return any(
-            isinstance(who, str) and who != own and cpu in occupant.cpus for who, occupant in self._on.get(row, {}).items()
-        )
+        """Whether a pod other than this one has the CPU. (A place that this very session holds is known as a pod that there is
+        not.)"""
+        pods = self._state.pods
+        return any(who in pods and who != own and cpu in occupant.cpus for who, occupant in self._on.get(row, {}).items())
 
     def _blocked(self, row: int, topology: Topology, exclusive: str, own: PodUid | None) -> set[int]:
         """CPUs of cores, or zones, where somebody is who wants to be as alone."""

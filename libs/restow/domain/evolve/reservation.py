@@ -61,6 +61,7 @@ def _keep_or_supersede(state: ClusterState, key: Place, slot: Slot, asked: Slot 
         return
     if asked is None:
         state.put(state.to_release, key, SUPERSEDED)
+        state.drop(state.resizes, key)
         return
     state.drop(state.to_release, key)
     other = ShapeId("") if asked.shape == slot.shape else asked.shape

@@ -88,6 +88,7 @@ def cancel(state: ClusterState, uid: ReservationUid, reason: str) -> None:
             state.put_place((uid, name), replace(slot, phase=SlotPhase.FAILED, reason=reason))
         elif slot.phase in ON_NODE and (uid, name) not in state.to_release:
             state.put(state.to_release, (uid, name), reason)
+            state.drop(state.resizes, (uid, name))
             state.moved.append((uid, name))
     rephase(state, uid)
 

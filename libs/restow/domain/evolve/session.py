@@ -96,7 +96,9 @@ def _place(state: ClusterState, event: Any, *phases: SlotPhase, lost: bool = Fal
 def hold_placed(state: ClusterState, event: e.HoldPlaced) -> None:
     found = _place(state, event, SlotPhase.PENDING)
     if found is None or not state.reservations[event.reservation].alive or (event.shape and event.shape != found[1].shape):
-        # A later generation may ask for something else by now.
+        # A later generation may ask for something else by now; and what was released just before for it is lost.
+        if event.reservation in state.reservations:
+            state.unsettled[event.reservation] = None
         return _void(state, event)
     key, slot = found
     room = Room(state.vectors[slot.shape].items, devices=event.devices, cores=event.cores)
@@ -214,7 +216,11 @@ def hold_released(state: ClusterState, event: e.HoldReleased) -> None:
         state.drop_place(key)
         asked = places(record.spec).get(name)
         if asked is not None:
+            # It is held elsewhere next, in the same commit: whether anything is lost shows then.
             ask(state, uid, name, asked)
+            state.top_up(slot.node)
+            state.unsettled.pop(uid, None)
+            return
     else:
         state.put_place(key, replace(slot, phase=SlotPhase.FAILED, reason=event.reason, room=NO_ROOM))
     state.top_up(slot.node)

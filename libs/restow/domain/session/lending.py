@@ -34,7 +34,7 @@ def lending(session: Session, pod: PodObserved, concerned: list[Filter]) -> Fit 
 def _on(session: Session, pod: PodObserved, node: NodeName, concerned: list[Filter]) -> Fit | None:
     state = session.state
     row = state.table.rows.get(node)
-    places = [place for place in state.held_on.get(node, ()) if _gives(session, place)]
+    places = [place for place in state.held_on.get(node, ()) if _gives(session, place, node)]
     if row is None or not places or not static_mask(state, pod.shape)[row]:
         return None
     lent: list[Place] = []
@@ -54,7 +54,8 @@ def _on(session: Session, pod: PodObserved, node: NodeName, concerned: list[Filt
             continue
         restored = {i: share - was for i, (share, was) in enumerate(zip(shares, session.board.row(row)[1], strict=True))}
         devices = state.table.choose_devices(row, v.devices, restored)
-        cores = session.choose_cores(pod, row, tuple(c for p in lent for c in session.offers.slot(p).room.cores))
+        # CPUs are not lent: a hold keeps its own while it waits for the rest.
+        cores = session.choose_cores(pod, row)
         if devices is not None and cores is not None:
             if _refused(session, pod, row, lent, concerned):
                 return None
@@ -62,9 +63,12 @@ def _on(session: Session, pod: PodObserved, node: NodeName, concerned: list[Filt
     return None
 
 
-def _gives(session: Session, place: Place) -> bool:
+def _gives(session: Session, place: Place, node: NodeName) -> bool:
     state = session.state
     slot = session.offers.slot(place)
+    # This session may have moved it.
+    if slot.node != node:
+        return False
     return slot.phase in ON_NODE and place not in state.to_release and not is_migration_hold(state, state.reservations[place[0]])
 
 

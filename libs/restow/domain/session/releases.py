@@ -8,7 +8,6 @@ from restow.contracts import events as e
 from restow.contracts.ids import PodUid
 from restow.domain.evolve.session import UNAVAILABLE
 from restow.domain.places import Place
-from restow.domain.rooms import GIVEN_BACK
 from restow.domain.state import NODE_LOST, ClusterState
 from restow.domain.volumes import rejected
 
@@ -34,7 +33,7 @@ def hopeless(state: ClusterState) -> list[Place]:
         for place in places:
             slot = state.slots[place[0]][place[1]]
             v, cores = state.vectors[slot.shape], state.shapes[slot.shape].cores
-            bereft = slot.reason == GIVEN_BACK and cores is not None and len(slot.cores) < cores.count
+            bereft = cores is not None and len(slot.cores) < cores.count
             if place not in state.to_release and (bereft or (allocatable[v.columns] < v.amounts).any()):
                 found.append(place)
     return sorted(found)

@@ -1,0 +1,186 @@
+"""What the state says of Reservations, places, draws and rooms, added up anew, slowly: `wrong(state)` is what does not agree."""
+
+from collections import Counter, defaultdict
+
+from restow.domain.accounts import DEFAULT_QUEUE
+from restow.domain.records import ON_NODE, SlotPhase, Tally
+from restow.domain.reservation.index import HoldIndex
+from restow.domain.state import NODE_LOST, ClusterState
+
+
+def wrong(state: ClusterState) -> list[str]:
+    found = []
+    for check in (table, places, rooms, draws, index, accounts, cores):
+        found += [f"{check.__name__}: {sentence}" for sentence in check(state)]
+    return found
+
+
+def on_nodes(state: ClusterState):
+    """(place, slot) of everything that is on a node which is still there."""
+    for uid, slots in state.slots.items():
+        for name, slot in slots.items():
+            if slot.phase in ON_NODE and state.to_release.get((uid, name)) != NODE_LOST:
+                yield (uid, name), slot
+
+
+def table(state):
+    """The node table is the sum of charges, rooms of places and of nominations; and no node gives more than it has for a hold."""
+    used, reserved, releasing, devices = (defaultdict(Counter) for _ in range(4))
+    kept = defaultdict(Counter)
+    for charge in state.charges.values():
+        amounts = dict(state.vectors[charge.shape].items)
+        used[charge.node].update(amounts)
+        if charge.releasing:
+            releasing[charge.node].update(amounts)
+        devices[charge.node].update({d.index: d.milli for d in charge.devices})
+    homes = [(slot.node, slot.room) for _, slot in on_nodes(state)] + [(n.node, n.room) for n in state.nominations.values()]
+    for node, room in homes:
+        reserved[node].update(dict(room.held))
+        devices[node].update({d.index: d.milli for d in room.held_devices})
+        kept[node].update({d.index: d.milli for d in room.held_devices})
+    for node, row in state.table.rows.items():
+        fact, said = state.nodes[node], state.device_objects.get(node)
+        there = range(fact.devices) if said is None else [g.index for g in said.gpus if g.healthy]
+        for resource, column in state.table.columns.items():
+            now = {name: int(getattr(state.table, name)[row, column]) for name in ("used", "reserved", "releasing", "free")}
+            left = fact.allocatable.get(resource, 0) - used[node][column] - reserved[node][column]
+            right = {"used": used[node][column], "reserved": reserved[node][column], "releasing": releasing[node][column], "free": left}
+            if now != right:
+                yield f"{node} {resource} is {now}, and should be {right}"
+            if left < 0 < reserved[node][column]:
+                yield f"{node} {resource} is over-committed by {-left}, and {reserved[node][column]} are reserved"
+        for index in there:
+            free = int(state.table.device_free[row, index])
+            if free != 1000 - devices[node][index]:
+                yield f"{node} device {index} has {free} free, and should have {1000 - devices[node][index]}"
+            if free < 0 < kept[node][index]:
+                yield f"{node} device {index} is over-committed by {-free}, and {kept[node][index]} are held"
+        for index in set(kept[node]) - set(there):
+            if kept[node][index]:
+                yield f"{node} has no device {index}, and {kept[node][index]} of it are held"
+
+
+def places(state):
+    """Indexes over places are what going through all of them says."""
+    held, waiting, pending = defaultdict(set), defaultdict(set), set()
+    for uid, slots in state.slots.items():
+        counts = Counter(slot.phase for slot in slots.values())
+        right = Tally(*(counts[phase] for phase in SlotPhase))
+        if state.tally_of(uid) != right:
+            yield f"the tally of {uid} is {state.tally_of(uid)}, and should be {right}"
+        pending |= {(uid, name) for name, slot in slots.items() if slot.phase is SlotPhase.PENDING}
+    for key, slot in on_nodes(state):
+        held[slot.node].add(key)
+        if slot.phase is SlotPhase.WAITING:
+            waiting[slot.node].add(key)
+    for name, right in (("held_on", held), ("waiting_on", waiting)):
+        now = {node: set(keys) for node, keys in getattr(state, name).items() if keys}
+        if now != dict(right):
+            yield f"{name} is {now}, and should be {dict(right)}"
+    if set(state.slot_queue) != pending:
+        yield f"slot_queue is {set(state.slot_queue)}, and should be {pending}"
+    whole = {key for key, slot in on_nodes(state) if slot.phase is SlotPhase.WAITING and slot.room.complete}
+    if set(state.whole) != whole:
+        yield f"whole is {set(state.whole)}, and should be {whole}"
+    resizes = {key for key, slot in on_nodes(state) if slot.asked and key not in state.to_release}
+    if set(state.resizes) != resizes:
+        yield f"resizes is {set(state.resizes)}, and should be {resizes}"
+    for uid, phase in state.phases.items():
+        usable = str(phase.phase) == "Available" and not state.reservations[uid].over
+        if (uid in state.available) != usable:
+            yield f"{uid} is {phase.phase}, available: {uid in state.available}"
+    if state.unsettled:
+        yield f"unsettled: {list(state.unsettled)}"
+
+
+def rooms(state):
+    """What a place is to have, and what owners have drawn of it, is what it is of; what is held is whole."""
+    for key, slot in on_nodes(state):
+        room, full = slot.room, Counter(dict(state.vectors[slot.shape].items))
+        shares = Counter({d.index: d.milli for d in slot.devices})
+        mine = set(slot.cores)
+        for pod in state.drawers.get(key, ()):
+            drawn = state.draws[pod]
+            full -= Counter(dict(drawn.items))
+            shares -= Counter({d.index: d.milli for d in drawn.devices})
+            mine -= set(drawn.cores)
+        if dict(room.wanted) != dict(full) or {d.index: d.milli for d in room.devices} != dict(shares) or set(room.cores) != mine:
+            yield f"{key} wants {room}, and should want {dict(full)} {dict(shares)} {mine}"
+        if any(amount > dict(room.wanted).get(column, 0) or amount <= 0 for column, amount in room.held):
+            yield f"{key} holds more than it wants, or nothing: {room}"
+        if any(d not in room.devices for d in room.held_devices):
+            yield f"{key} holds parts of devices: {room}"
+        if slot.phase is SlotPhase.HELD and not room.complete:
+            yield f"{key} is held and not whole: {room}"
+        if room.complete != (room.held == room.wanted and room.held_devices == room.devices) or list(room.held) != sorted(room.held):
+            yield f"{key} is of no order: {room}"
+
+
+def draws(state):
+    """Drawers are those that have drawn, and a pod draws where it is charged."""
+    right = defaultdict(set)
+    for pod, drawn in state.draws.items():
+        right[drawn.reservation, drawn.slot].add(pod)
+        charge = state.charges.get(pod)
+        if drawn.node in state.nodes and pod not in state.homeless and (charge is None or charge.node != drawn.node):
+            yield f"{pod} has drawn on {drawn.node}, and is charged {charge}"
+        if charge is not None and charge.node == drawn.node:
+            request = dict(state.vectors[charge.shape].items)
+            if any(amount > request.get(column, 0) for column, amount in drawn.items):
+                yield f"{pod} has drawn more than it asks for: {drawn}"
+    now = {key: set(pods) for key, pods in state.drawers.items() if pods}
+    if now != dict(right):
+        yield f"drawers are {now}, and should be {dict(right)}"
+
+
+def index(state):
+    """The index of holds is one made anew."""
+    now, anew = HoldIndex.of(state), HoldIndex(state)
+    if now.open != anew.open or now.any != anew.any:
+        yield f"{now.open} are open, and should be {anew.open}"
+    for uid in state.reservations:
+        kinds = now.kind_of(uid), anew.kind_of(uid)
+        if (kinds[0] is None) != (kinds[1] is None):
+            yield f"{uid} is of {kinds}"
+        elif kinds[0] is not None:
+            for name in ("members", "open", "all"):
+                old, new = (set(getattr(kind, name)) for kind in kinds)
+                if old != new:
+                    yield f"{name} of {uid}'s kind are {old}, and should be {new}"
+            for shape, ladder in kinds[0].ladders.items():
+                right = anew.ladder(kinds[1], shape)
+                if ladder.entries != right.entries or ladder.ranks != right.ranks:
+                    yield f"pods of {shape} take {ladder.entries}, and should take {right.entries}"
+    for pod in state.queue.keys() | state.parked.keys():
+        said = state.pods[pod]
+        old, new = (sorted(map(str, (k.record.fact.reservation for k in i.kinds(said)))) for i in (now, anew))
+        if len(old) != len(new):
+            yield f"{pod} owns {old}, and should own {new}"
+
+
+def accounts(state):
+    """Queues are accounted for their pods and for what is held for them."""
+    right = defaultdict(Counter)
+    for charge in state.charges.values():
+        if charge.queue:
+            right[charge.queue].update(dict(state.vectors[charge.shape].items))
+    for _, slot in on_nodes(state):
+        if slot.queue:
+            right[slot.queue].update(dict(slot.room.held))
+    for queue in {*right, *state.accounts.queues(), DEFAULT_QUEUE}:
+        want = {column: amount for column, amount in right[queue].items() if amount}
+        if state.accounts.of(queue) != want:
+            yield f"{queue} uses {state.accounts.of(queue)}, and should use {want}"
+
+
+def cores(state):
+    """No CPU is used or held twice. (A nomination may be for CPUs that its victims still have.)"""
+    found = defaultdict(Counter)
+    for charge in state.charges.values():
+        found[charge.node].update(charge.cores)
+    for _, slot in on_nodes(state):
+        found[slot.node].update(slot.room.cores)
+    for node, counts in found.items():
+        twice = [core for core, count in counts.items() if count > 1]
+        if twice:
+            yield f"CPUs {twice} of {node} are given twice"
