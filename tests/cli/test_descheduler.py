@@ -98,7 +98,8 @@ def test_a_dry_run_says_what_would_go_and_why_the_others_stay(api, run):
     result = run(policy(), "--dry-run")
     assert result.exit_code == 0
     assert "2 nodes and 3 pods" in result.said
-    assert "would be evicted" in result.said
+    assert "RemovePodsViolatingNodeTaints (deschedule, profile default): 1 pod to evict, 1 looked at and left" in result.said
+    assert "1 would go" in result.said
     assert "shop/web-1" in result.said
     assert "Bare: nobody owns it" in result.said
     assert max(map(len, result.output.splitlines())) <= 100
@@ -178,9 +179,11 @@ def test_a_prometheus_that_is_down_evicts_nothing(api, run):
 def test_arguments_that_select_nothing_are_warned_about(api, run):
     api.pod("web-1", "n1")
     args = {"namespaces": {"include": ["shpo"]}, "labelSelector": {"matchLabels": {"app": "wbe"}}}
-    result = run(policy(args=args), "--dry-run")
-    assert "labelSelector selects no pod" in result.said
-    assert "the namespaces to include are not there: shpo" in result.said
+    result = run(policy(args=args, evictor={"labelSelector": {"matchLabels": {"app": "bew"}}}), "--dry-run")
+    assert result.said.count("shpo") == 1
+    assert "namespaces: shpo does not exist" in result.said
+    assert "RemovePodsViolatingNodeTaints: labelSelector: selects no pod" in result.said
+    assert "DefaultEvictor: labelSelector: selects no pod" in result.said
 
 
 def test_one_node_is_not_enough(api, run):
@@ -209,8 +212,9 @@ def test_one_node_is_not_enough(api, run):
         ({"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy"}, "profiles: none; allowed: at least one"),
     ],
 )
-def test_a_policy_that_cannot_be_meant_is_refused_with_file_path_and_reason(run, said, refusal):
-    result = run(said)
+def test_a_policy_that_cannot_be_meant_is_refused_with_file_path_and_reason(restow, tmp_path, said, refusal):
+    (tmp_path / "policy.yaml").write_text(said if isinstance(said, str) else yaml.safe_dump(said))
+    result = restow("descheduler", "run", "--once", "--policy", "policy.yaml", "--kube", "http://127.0.0.1:9")
     assert result.exit_code == 2
     assert "policy.yaml: " in result.said
     assert refusal in result.said

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator
 
+import msgspec
+
 from restow.contracts.ids import NodeName
 from restow.contracts.values import Expression, LabelSelector
 from restow.domain.descheduling import args as a
@@ -49,14 +51,11 @@ def selected_nodes(state: ClusterState, selector: LabelSelector | None) -> list[
 
 
 def selecting_nothing(state: ClusterState, args: a.Args) -> Iterator[str]:
-    """What is most likely a slip in a plugin's arguments: a selector, or a namespace, that is about nothing there is."""
-    selector = getattr(args, "label_selector", None)
-    if isinstance(selector, a.LabelSelector) and not any(selects(selector.selects, p.labels) for p in state.pods.values()):
-        yield "labelSelector selects no pod"
-    for name in type(args).__struct_fields__:
-        said = getattr(args, name)
-        if isinstance(said, a.Namespaces):
-            there = {pod.namespace for pod in state.pods.values()} | set(state.namespaces)
-            missing = [one for one in said.include if one not in there]
-            if missing:
-                yield f"{'all of ' if len(missing) == len(said.include) else ''}the namespaces to include are not there: {', '.join(missing)}"
+    """Namespaces that are not there: most likely a slip. Of `namespaces` and `labelSelector` plugins themselves say so, see `subjects`."""
+    for field in msgspec.structs.fields(args):
+        said = getattr(args, field.name)
+        if field.name == "namespaces" or not isinstance(said, a.Namespaces) or not state.namespaces:
+            continue
+        for name in (*said.include, *said.exclude):
+            if name not in state.namespaces:
+                yield f"{field.encode_name}: {name} does not exist"

@@ -56,28 +56,28 @@ class Group(msgspec.Struct, frozen=True):
 
     profile: str
     plugin: str
+    point: str
     why: str
     pods: tuple[PodUid, ...]
 
 
 def groups(verdicts: Iterable[Verdict]) -> list[Group]:
     """The most first. Reasons that differ only in what they name are one: their common word, and the first of them."""
-    found: dict[tuple[str, str, str], list[Verdict]] = {}
+    found: dict[tuple[str, str, str, str], list[Verdict]] = {}
     for one in verdicts:
         word = one.why.partition(":")[0]
-        found.setdefault((one.profile, one.plugin, word), []).append(one)
+        found.setdefault((one.profile, one.plugin, one.point, word), []).append(one)
     made = []
-    for (profile, plugin, _), members in found.items():
+    for (profile, plugin, point, _), members in found.items():
         texts = Counter(one.why for one in members)
         why = members[0].why if len(texts) == 1 else f"{members[0].why} (and {len(texts) - 1} more like this)"
-        made.append(Group(profile, plugin, why, tuple(one.pod for one in members)))
+        made.append(Group(profile, plugin, point, why, tuple(one.pod for one in members)))
     return sorted(made, key=lambda group: (-len(group.pods), group.profile, group.plugin, group.why))
 
 
 def show(report: Report) -> None:
     state, outcome = report.state, report.outcome
-    profiles = len(report.policy.profiles)
-    _say(f"policy   {report.file}, {_many(profiles, 'profile')}")
+    _say(f"policy   {report.file}, {_many(len(report.policy.profiles), 'profile')}")
     seen = f"{_many(len(state.nodes), 'node')} and {_many(len(state.pods), 'pod')}"
     _say(f"cluster  {report.url}, {seen}, {'decided' if report.dry else 'done'} in {report.took:.1f} s")
     _warnings(report)
@@ -85,8 +85,37 @@ def show(report: Report) -> None:
         click.echo()
         _say(f"nothing was looked at: {outcome.skipped}")
         return
-    _evictions(report)
-    _stay(report)
+    results, found = report.results(), groups(outcome.verdicts)
+    for point in ("deschedule", "balance"):
+        for profile in report.policy.profiles:
+            for plugin in profile.plugins.enabled(point):
+                of = (profile.name, plugin, point)
+                _plugin(
+                    report,
+                    of,
+                    [r for r in results if (r[0].profile, r[0].plugin, r[0].point) == of],
+                    [g for g in found if (g.profile, g.plugin, g.point) == of],
+                )
+    counts = Counter(result for _, result, _ in results)
+    click.echo("\n" + (", ".join(f"{count} {result}" for result, count in sorted(counts.items())) or "nothing to evict"))
+
+
+def _plugin(report: Report, of: tuple[str, str, str], results: list[tuple[Eviction, str, str]], stay: list[Group]) -> None:
+    """What one plugin did, and why the other pods that it looked at stay."""
+    profile, plugin, point = of
+    kept = sum(len(group.pods) for group in stay)
+    said = f"{_many(len(results), 'pod')} to evict, {kept} looked at and left" if results or kept else "looked at no pod"
+    click.echo()
+    _say(f"{plugin} ({point}, profile {profile}): {said}", heading)
+    if results:
+        rows = [(report.name(eviction.pod), eviction.node, result, eviction.reason) for eviction, result, _ in results]
+        table(("  POD", "NODE", "RESULT", "WHY"), [("  " + row[0], *row[1:]) for row in rows], flexible=("  POD", "NODE", "WHY"), wrap=("WHY",))
+    for eviction, result, message in results:
+        if message:
+            _say(f"  {report.name(eviction.pod)}: {result}: {message}", faint)
+    if stay:
+        rows = [(len(group.pods), group.why, _examples(report, group)) for group in stay]
+        table(("  LEFT", "WHY", "SUCH AS"), [(f"{count:>6}", *rest) for count, *rest in rows], flexible=("WHY", "SUCH AS"), wrap=("WHY", "SUCH AS"))
 
 
 def _warnings(report: Report) -> None:
@@ -105,46 +134,8 @@ def _warn(text: str) -> None:
 
 def _say(text: str, dressed: Callable[[str], str] = str) -> None:
     """In lines that fit; names stay whole."""
-    first, *rest = textwrap.wrap(text, width(), subsequent_indent=" " * 9, break_long_words=False, break_on_hyphens=False)
+    first, *rest = textwrap.wrap(text, width(), subsequent_indent=" " * 4, break_long_words=False, break_on_hyphens=False)
     click.echo("\n".join((dressed(first), *rest)))
-
-
-def _evictions(report: Report) -> None:
-    results = report.results()
-    if not results:
-        click.echo("\nnothing to evict")
-        return
-    click.echo(f"\n{heading('would be evicted' if report.dry else 'evicted')}")
-    many = len(report.policy.profiles) > 1
-    rows = [
-        (
-            report.name(eviction.pod),
-            eviction.node,
-            f"{eviction.profile}/{eviction.plugin}" if many else eviction.plugin,
-            eviction.reason,
-            result,
-        )
-        for eviction, result, _ in results
-    ]
-    table(("POD", "NODE", "BY", "WHY", "RESULT"), rows, flexible=("POD", "NODE", "BY", "WHY"), wrap=("WHY", "BY", "POD"))
-    for eviction, result, message in results:
-        if message:
-            _say(f"  {report.name(eviction.pod)}: {result}: {message}", faint)
-    counts = Counter(result for _, result, _ in results)
-    click.echo("\n" + ", ".join(f"{count} {result}" for result, count in sorted(counts.items())))
-
-
-def _stay(report: Report) -> None:
-    found = groups(report.outcome.verdicts)
-    if not found:
-        return
-    click.echo(f"\n{heading('looked at, and stay')}")
-    many = len(report.policy.profiles) > 1
-    rows = [
-        (f"{group.profile}/{group.plugin}" if many else group.plugin, len(group.pods), group.why, _examples(report, group))
-        for group in found
-    ]
-    table(("BY", "PODS", "WHY", "SUCH AS"), rows, right=("PODS",), flexible=("BY", "WHY", "SUCH AS"), wrap=("WHY", "BY", "SUCH AS"))
 
 
 def _examples(report: Report, group: Group) -> str:

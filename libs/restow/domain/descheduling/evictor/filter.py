@@ -81,12 +81,12 @@ class Evictor:
         if isinstance(threshold := self.threshold, str) and "SystemCriticalPods" in self._on:
             yield f"{threshold}. Nothing is evicted by this profile"
         if args.node_selector and args.node_fit and not self.nodes:
-            yield f"nodeSelector {args.node_selector!r} selects no ready node: nothing fits anywhere"
+            yield f"nodeSelector: {args.node_selector!r} selects no ready node, so nothing fits anywhere"
         if (asked := args.label_selector) is not None and not any(selects(asked.selects, p.labels) for p in state.pods.values()):
-            yield "labelSelector selects no pod"
+            yield "labelSelector: selects no pod"
         asked = args.namespace_label_selector
         if asked is not None and not any(selects(asked.selects, n.labels) for n in state.namespaces.values()):
-            yield "namespaceLabelSelector selects no namespace"
+            yield "namespaceLabelSelector: selects no namespace"
 
     # -- rules -------------------------------------------------------------------------------------------------------
 
