@@ -1,0 +1,40 @@
+"""Words for tests of descheduling: a policy in few words, and what it does to a state."""
+
+from typing import Any
+
+from domain.build import NOW
+
+from restow.contracts.values import OwnerRef
+from restow.domain.descheduling.policy import Policy, load
+from restow.domain.descheduling.run import Outcome, evaluate
+from restow.domain.descheduling.samples import Samples
+from restow.domain.state import ClusterState
+
+HOUR = 3_600_000
+WEB = OwnerRef("ReplicaSet", "web", "uid-web", "apps/v1")
+
+
+def profile(plugin: str = "PodLifeTime", args: dict[str, Any] | None = None, evictor: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """One plugin and the evictor; PodLifeTime takes whatever is older than a minute."""
+    if args is None:
+        args = {"maxPodLifeTimeSeconds": 60} if plugin == "PodLifeTime" else {}
+    configs = [{"name": "DefaultEvictor", "args": evictor or {}}, {"name": plugin, "args": args}]
+    return {
+        "name": more.pop("name", "default"),
+        "pluginConfig": configs,
+        "plugins": {more.pop("point", "deschedule"): {"enabled": [plugin]}, **more},
+    }
+
+
+def policy(*profiles: dict[str, Any], **limits: Any) -> Policy:
+    said = {"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy", "profiles": list(profiles) or [profile()]}
+    return load(said | limits)
+
+
+def evicted(state: ClusterState, what: Policy, now: int = NOW + HOUR, samples: Samples | None = None) -> list[str]:
+    return [one.pod for one in evaluate(state, what, now, samples).evictions]
+
+
+def why(outcome: Outcome) -> dict[str, str]:
+    """The rule that keeps each pod."""
+    return {verdict.pod: verdict.why.partition(":")[0] for verdict in outcome.verdicts}
