@@ -272,3 +272,21 @@ async def test_what_is_bound_is_read_by_the_facts(api, effects):
     await effects.bind(pod, "node-a", (DeviceShare(2, 250),))
     fact = pod_fact(d.PODS.object(json.dumps(await api.read_pod(pod)).encode()))[2]
     assert (fact.node, fact.devices) == ("node-a", (DeviceShare(2, 250),))
+
+
+# -- evictions of a descheduler --------------------------------------------------------------------------------------------
+
+
+async def test_an_eviction_may_have_its_own_grace(api, effects):
+    pod = await api.pod(terminationGracePeriodSeconds=30, nodeName="node-a")
+    await api.node()
+    assert await effects.evict(pod, grace=7) == Accepted()
+    assert (await api.read_pod(pod))["metadata"]["deletionGracePeriodSeconds"] == 7
+
+
+async def test_a_pod_that_has_ended_is_evicted_only_where_that_is_meant(api, effects):
+    pod = await api.pod()
+    await api.patch_pod(pod, {"status": {"phase": "Failed"}}, "/status")
+    assert await effects.evict(pod) == AlreadyTerminating()
+    assert await effects.evict(pod, finished=True) == Accepted()
+    assert await effects.evict(pod, finished=True) in (Gone(), AlreadyTerminating())

@@ -280,11 +280,7 @@ def unusable(policy: Policy) -> list[str]:
 
 def _unusable(profile: Profile, path: str) -> list[str]:
     reasons: list[str] = []
-    configured: list[str] = []
-    for i, config in enumerate(profile.plugin_config):
-        if config.name in configured:
-            reasons.append(f"{path}.pluginConfig[{i}].name: {config.name!r} is there twice; allowed: once")
-        configured.append(config.name)
+    configured = {config.name for config in profile.plugin_config}
     for point in POINTS:
         allowed = _at(point)
         for word in ("enabled", "disabled"):
@@ -318,6 +314,8 @@ def _profile(said: _Profile, path: str, reasons: list[str]) -> Profile:
         if config.name != EVICTOR and config.name not in PLUGINS:
             reasons.append(f"{at}.name: {config.name!r}; allowed: {', '.join(sorted((EVICTOR, *PLUGINS)))}")
             continue
+        if any(config.name == other.name for other in said.plugin_config[:i]):
+            reasons.append(f"{at}.name: {config.name!r} is there twice; allowed: once")
         try:
             args = _args(config, at)
         except PolicyError as error:

@@ -1,0 +1,218 @@
+"""A DeschedulerPolicy is read as upstream reads it, and refused with path, value and what is allowed."""
+
+import pytest
+
+from restow.domain.descheduling.policy import PolicyError, load, read, written
+from restow.domain.descheduling.selection import parsed
+from restow.domain.selectors import selects
+
+HEAD = {"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy"}
+LIFE = {"name": "PodLifeTime", "args": {"maxPodLifeTimeSeconds": 60}}
+
+
+def document(*configs, plugins=None, **more):
+    chosen = {"deschedule": {"enabled": ["PodLifeTime"]}} if plugins is None else plugins
+    return {**HEAD, "profiles": [{"name": "p", "pluginConfig": [*configs] or [LIFE], "plugins": chosen}], **more}
+
+
+def refusals(said, load=load):
+    with pytest.raises(PolicyError) as refused:
+        load(said)
+    return refused.value.reasons
+
+
+def evictor(**args):
+    return document({"name": "DefaultEvictor", "args": args}, LIFE)
+
+
+def test_the_evictor_is_always_on_and_first():
+    policy = load(document())
+    (profile,) = policy.profiles
+    assert profile.plugins.enabled("filter") == profile.plugins.enabled("preEvictionFilter") == ("DefaultEvictor",)
+    assert [config.name for config in profile.plugin_config] == ["DefaultEvictor", "PodLifeTime"]
+    assert profile.evictor_args.priority_threshold.value == 2_000_000_000
+
+
+@pytest.mark.parametrize("point", ["preEvictionFilter", "preevictionfilter"])
+def test_extension_points_in_either_spelling(point):
+    chosen = {"deschedule": {"enabled": ["PodLifeTime"]}, point: {"enabled": ["DefaultEvictor"], "disabled": []}}
+    said = document({"name": "DefaultEvictor"}, LIFE, plugins=chosen)
+    assert load(said).profiles[0].plugins.enabled("preEvictionFilter") == ("DefaultEvictor",)
+
+
+def test_to_disable_the_evictor_changes_nothing_as_upstream_has_it():
+    chosen = {"deschedule": {"enabled": ["PodLifeTime"], "disabled": ["*"]}, "filter": {"disabled": ["DefaultEvictor"]}}
+    assert load(document(plugins=chosen)).profiles[0].plugins.enabled("filter") == ("DefaultEvictor",)
+
+
+def test_null_is_nothing_and_arguments_may_say_their_kind():
+    kind = {"apiVersion": "descheduler/v1alpha2", "kind": "PodLifeTimeArgs"}
+    said = document({"name": "PodLifeTime", "args": {**LIFE["args"], **kind, "namespaces": None}}, nodeSelector=None)
+    assert load(said) == load(document())
+
+
+def test_what_was_read_can_be_written_and_read_again():
+    said = document(
+        {"name": "DefaultEvictor", "args": {"minPodAge": "1h30m", "nodeFit": True, "labelSelector": {"matchLabels": {"a": "b"}}}},
+        {"name": "LowNodeUtilization", "args": {"thresholds": {"cpu": 20.5, "memory": 20}, "targetThresholds": {"cpu": 50, "memory": 50}}},
+        plugins={"balance": {"enabled": ["LowNodeUtilization"]}},
+        nodeSelector="pool in (a, b)",
+        maxNoOfPodsToEvictPerNode=1,
+        maxNoOfPodsToEvictPerNamespace=2,
+        maxNoOfPodsToEvictTotal=0,
+        gracePeriodSeconds=0,
+        metricsProviders=[{"source": "KubernetesMetrics"}],
+        evictionFailureEventNotification=True,
+    )
+    policy = load(said)
+    assert load(written(policy)) == policy
+    again = written(policy)
+    assert again["profiles"][0]["pluginConfig"][0]["args"]["minPodAge"] == "1h30m0s"
+    assert again["profiles"][0]["pluginConfig"][1]["args"]["thresholds"] == {"cpu": 20.5, "memory": 20}
+    assert (again["maxNoOfPodsToEvictTotal"], again["gracePeriodSeconds"]) == (0, 0), "nothing is not the same as 0"
+
+
+def test_percentages_are_what_was_written():
+    from fractions import Fraction
+
+    said = document(
+        {"name": "LowNodeUtilization", "args": {"thresholds": {"cpu": 33.3}, "targetThresholds": {"cpu": 66.6}}},
+        plugins={"balance": {"enabled": ["LowNodeUtilization"]}},
+    )
+    assert load(said).profiles[0].plugin_config[-1].args.thresholds["cpu"] == Fraction(333, 10)
+
+
+REFUSED = {
+    "no object": ([1], "the policy: list; allowed: an object of kind DeschedulerPolicy"),
+    "another version": ({**document(), "apiVersion": "descheduler/v1alpha1"}, "apiVersion: 'descheduler/v1alpha1'; allowed: descheduler/v1alpha2"),
+    "another kind": ({**document(), "kind": "Policy"}, "kind: 'Policy'; allowed: DeschedulerPolicy"),
+    "no profiles": (HEAD, "profiles: none; allowed: at least one"),
+    "an unknown field": (document(maxPods=1), "the policy: Object contains unknown field `maxPods`; allowed: apiVersion, kind, profiles"),
+    "a number that is none": (document(maxNoOfPodsToEvictTotal="3"), "maxNoOfPodsToEvictTotal: Expected `int"),
+    "a negative limit": (document(maxNoOfPodsToEvictPerNode=-1), "maxNoOfPodsToEvictPerNode: Expected `int` >= 0"),
+    "a negative grace": (document(gracePeriodSeconds=-1), "gracePeriodSeconds: -1; allowed: 0 or more"),
+    "a selector that is none": (document(nodeSelector="a b"), "nodeSelector: 'a b'; allowed: a label selector"),
+    "an unknown plugin": (document({"name": "Nope"}), "profiles[0].pluginConfig[0].name: 'Nope'; allowed: DefaultEvictor"),
+    "plugin at the wrong point": (
+        document(plugins={"balance": {"enabled": ["PodLifeTime"]}}),
+        "profiles[0].plugins.balance.enabled[0]: 'PodLifeTime'; allowed: HighNodeUtilization",
+    ),
+    "a point that no plugin has": (
+        document(plugins={"sort": {"enabled": ["PodLifeTime"]}}),
+        "profiles[0].plugins.sort.enabled[0]: 'PodLifeTime'; allowed: no plugin has this extension point",
+    ),
+    "an unknown point": (document(plugins={"evict": {"enabled": []}}), "profiles[0].plugins: Object contains unknown field `evict`"),
+    "a plugin without arguments' entry": (
+        document({"name": "DefaultEvictor"}),
+        "profiles[0].plugins.deschedule.enabled[0]: 'PodLifeTime' has no entry in pluginConfig",
+    ),
+    "enabled twice": (
+        document(plugins={"deschedule": {"enabled": ["PodLifeTime", "PodLifeTime"]}}),
+        "profiles[0].plugins.deschedule.enabled[1]: 'PodLifeTime' is there twice; allowed: once",
+    ),
+    "configured twice": (document(LIFE, LIFE), "profiles[0].pluginConfig[1].name: 'PodLifeTime' is there twice; allowed: once"),
+    "a disabled plugin that is none": (
+        document(plugins={"deschedule": {"enabled": ["PodLifeTime"], "disabled": ["Nope"]}}),
+        "profiles[0].plugins.deschedule.disabled[0]: 'Nope'",
+    ),
+    "an unknown argument": (
+        document({"name": "PodLifeTime", "args": {"maxAge": 1}}),
+        "profiles[0].pluginConfig[0].args: Object contains unknown field `maxAge`; allowed: ",
+    ),
+    "namespaces that overlap": (
+        document({"name": "PodLifeTime", "args": {**LIFE["args"], "namespaces": {"include": ["a"], "exclude": ["b"]}}}),
+        "profiles[0].pluginConfig[0].args.namespaces: has include and exclude; allowed: one of them",
+    ),
+    "an operator that is none": (
+        evictor(labelSelector={"matchExpressions": [{"key": "a", "operator": "Is", "values": ["b"]}]}),
+        "args.labelSelector.matchExpressions[0].operator: 'Is'; allowed: In, NotIn, Exists, DoesNotExist",
+    ),
+    "In without values": (
+        evictor(namespaceLabelSelector={"matchExpressions": [{"key": "a", "operator": "In"}]}),
+        "args.namespaceLabelSelector.matchExpressions[0].values: none; allowed: at least one with In",
+    ),
+    "an age that is none": (evictor(minPodAge="old"), "profiles[0].pluginConfig[0].args.minPodAge: 'old' is not a duration"),
+    "an age without unit": (evictor(minPodAge=3600), "profiles[0].pluginConfig[0].args.minPodAge: allowed: a duration such as 50m or 1h30m"),
+    "a negative age": (evictor(minPodAge="-1m"), "args.minPodAge: -60000"),
+    "negative replicas": (evictor(minReplicas=-1), "profiles[0].pluginConfig[0].args.minReplicas: Expected `int` >= 0"),
+    "two thresholds": (evictor(priorityThreshold={"value": 1, "name": "high"}), "args.priorityThreshold: has value and name; allowed: one of them"),
+    "a threshold too high": (evictor(priorityThreshold={"value": 2_000_000_001}), "args.priorityThreshold.value: 2000000001; allowed: up to 2000000000"),
+    "a policy of no eviction": (evictor(noEvictionPolicy="Never"), "args.noEvictionPolicy: 'Never'; allowed: Preferred, Mandatory"),
+    "an unknown protection": (evictor(podProtections={"extraEnabled": ["Nice"]}), "args.podProtections.extraEnabled[0]: 'Nice'; allowed: PodsWithPVC"),
+    "a default one as extra": (evictor(podProtections={"extraEnabled": ["DaemonSetPods"]}), "args.podProtections.extraEnabled[0]: 'DaemonSetPods'"),
+    "a protection twice": (
+        evictor(podProtections={"defaultDisabled": ["DaemonSetPods", "DaemonSetPods"]}),
+        "args.podProtections.defaultDisabled[1]: 'DaemonSetPods' is there twice",
+    ),
+    "both ways to protect": (
+        evictor(evictDaemonSetPods=True, podProtections={"extraEnabled": ["PodsWithPVC"]}),
+        "args.podProtections: is given beside the deprecated evictDaemonSetPods; allowed: one of the two",
+    ),
+    "the evictor's selector": (evictor(nodeSelector="!!"), "args.nodeSelector: '!!'; allowed: a label selector"),
+    "an unknown source": (document(metricsProviders=[{"source": "Graphite"}]), "metricsProviders[0].source: 'Graphite'; allowed: KubernetesMetrics, Prometheus"),
+    "a source twice": (
+        document(metricsProviders=[{"source": "KubernetesMetrics"}] * 2),
+        "metricsProviders[1].source: KubernetesMetrics is there twice; allowed: once",
+    ),
+    "a Prometheus without url": (document(metricsProviders=[{"source": "Prometheus", "prometheus": {}}]), "metricsProviders[0].prometheus.url: nothing"),
+    "a Prometheus that is none": (document(metricsProviders=[{"source": "Prometheus"}]), "metricsProviders[0].prometheus: nothing"),
+    "a token in the clear": (
+        document(
+            metricsProviders=[
+                {"source": "Prometheus", "prometheus": {"url": "http://p", "authToken": {"secretReference": {"namespace": "n", "name": "s"}}}}
+            ]
+        ),
+        "metricsProviders[0].prometheus.url: 'http://p' would carry the token in the clear; allowed: https with an authToken",
+    ),
+    "a token of nothing": (
+        document(metricsProviders=[{"source": "Prometheus", "prometheus": {"url": "https://p", "authToken": {}}}]),
+        "metricsProviders[0].prometheus.authToken.secretReference: nothing; allowed: namespace and name of a secret",
+    ),
+}
+
+
+@pytest.mark.parametrize(("said", "refusal"), REFUSED.values(), ids=REFUSED)
+def test_bad_policies(said, refusal):
+    (reason,) = refusals(said)
+    assert refusal in reason
+
+
+def test_all_that_is_wrong_is_said_at_once():
+    said = evictor(noEvictionPolicy="Never") | {"gracePeriodSeconds": -1, "nodeSelector": "a b"}
+    assert len(refusals(said)) == 3
+
+
+def test_two_profiles_of_one_name():
+    said = document()
+    said["profiles"] *= 2
+    assert "profiles[1].name: 'p' is there twice" in refusals(said)[0]
+
+
+def test_upstream_reads_what_it_then_cannot_run():
+    """pol-13: decoding knows nothing of extension points; `load` does."""
+    said = document({"name": "DefaultEvictor"})
+    assert read(said).profiles[0].args("PodLifeTime") is not None
+    assert refusals(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "yes", "no"),
+    [
+        ("a=b", {"a": "b"}, {"a": "c"}),
+        ("a==b,c!=d", {"a": "b"}, {"a": "b", "c": "d"}),
+        ("!gpu", {}, {"gpu": ""}),
+        ("example.com/pool", {"example.com/pool": ""}, {}),
+        ("zone in (a, b), tier notin (x)", {"zone": "b"}, {"zone": "b", "tier": "x"}),
+        ("a=", {"a": ""}, {"a": "b"}),
+        ("", {}, None),
+    ],
+)
+def test_label_selectors_as_text(text, yes, no):
+    assert selects(parsed(text), yes)
+    assert no is None or not selects(parsed(text), no)
+
+
+@pytest.mark.parametrize("text", ["a b", "=b", "a=b,", "in (a)", "a in", "a in ()extra", "a=b c=d", "a in (b c)", ",", "a>1", "!", "é=1"])
+def test_text_that_is_no_label_selector(text):
+    with pytest.raises(ValueError, match="allowed: a label selector"):
+        parsed(text)
