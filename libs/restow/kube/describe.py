@@ -1,6 +1,7 @@
 """Wire form → contract facts: pure functions, one a kind. Reservations are in `reservations`, what pods refer to in
 `objects`."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from restow.contracts import events as e
@@ -120,7 +121,7 @@ def _phase(phase: str) -> v.PodPhase:
     return "Unknown" if phase else "Pending"
 
 
-def _is(conditions: list[wire.Condition] | None, name: str) -> bool:
+def _is(conditions: Sequence[wire.Condition] | None, name: str) -> bool:
     return any(c.type == name and c.status == "True" for c in conditions or ())
 
 

@@ -7,7 +7,7 @@ import asyncio
 import base64
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -90,7 +90,7 @@ def _read(body: bytes) -> Read:
     at: list[Millis] = []
     for one in listed:
         meta = one.metadata
-        parts = [one.usage] if one.usage is not None else [c.usage for c in one.containers or ()]
+        parts = (one.usage,) if one.usage is not None else tuple(c.usage for c in one.containers or ())
         try:
             found[f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name] = _added(parts)
         except q.QuantityError:
@@ -100,7 +100,7 @@ def _read(body: bytes) -> Read:
     return Read(found, min(at, default=Millis(0)))
 
 
-def _added(parts: list[dict[str, wire.Quantity] | None]) -> Usage:
+def _added(parts: Sequence[dict[str, wire.Quantity] | None]) -> Usage:
     total: dict[str, int] = {}
     for part in parts:
         for name, amount in (part or {}).items():

@@ -34,7 +34,7 @@ class Percent(Fraction):
     """A percentage, exactly as it was written: 20, 33.3."""
 
 
-class Namespaces(Args):
+class Namespaces(Args, frozen=True):
     """Either `include` or `exclude`. An empty one allows every namespace."""
 
     include: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class Namespaces(Args):
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
-class Requirement(Args):
+class Requirement(Args, frozen=True):
     """One of a selector's matchExpressions."""
 
     key: str
@@ -60,7 +60,7 @@ class Requirement(Args):
     values: tuple[str, ...] = ()
 
 
-class LabelSelector(Args):
+class LabelSelector(Args, frozen=True):
     """metav1.LabelSelector, as users write it."""
 
     match_labels: dict[str, str] = {}
@@ -83,7 +83,7 @@ class LabelSelector(Args):
         return Selects(self.match_labels, tuple(Expression(e.key, e.operator, e.values) for e in self.match_expressions))
 
 
-class PriorityThreshold(Args):
+class PriorityThreshold(Args, frozen=True):
     """Pods of this priority and above stay. By value, or by the name of a PriorityClass."""
 
     value: int | None = None

@@ -17,7 +17,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from restow.contracts.ids import Millis, NodeName, PodUid
-from restow.domain.descheduling.args import Args
+from restow.domain.descheduling import args as a
 from restow.domain.descheduling.samples import Samples
 from restow.domain.state import ClusterState
 
@@ -101,5 +101,5 @@ class Plugin(Protocol):
 
     NAME: str
     POINTS: tuple[Point, ...]
-    Args: type[Args]
-    run: Callable[[Handle, Args], None]
+    Args: type[a.Args]
+    run: Callable[[Handle, a.Args], None]

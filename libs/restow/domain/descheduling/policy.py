@@ -32,14 +32,14 @@ class PolicyError(ValueError):
         self.reasons = reasons
 
 
-class PluginSet(Args):
+class PluginSet(Args, frozen=True):
     """`disabled` takes nothing away: no plugin is on by itself but DefaultEvictor, which stays on, as upstream has it."""
 
     enabled: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
 
 
-class Plugins(Args):
+class Plugins(Args, frozen=True):
     presort: PluginSet = PluginSet()
     sort: PluginSet = PluginSet()
     deschedule: PluginSet = PluginSet()
@@ -80,18 +80,18 @@ class Profile(msgspec.Struct, frozen=True):
         return args
 
 
-class SecretReference(Args):
+class SecretReference(Args, frozen=True):
     namespace: str = ""
     name: str = ""
 
 
-class AuthToken(Args):
+class AuthToken(Args, frozen=True):
     """A secret with the bearer token under the key `prometheusAuthToken`."""
 
     secret_reference: SecretReference | None = None
 
 
-class Prometheus(Args):
+class Prometheus(Args, frozen=True):
     url: str = ""
     auth_token: AuthToken | None = None
 
@@ -111,7 +111,7 @@ class Prometheus(Args):
         return ""
 
 
-class MetricsProvider(Args):
+class MetricsProvider(Args, frozen=True):
     source: str = ""
     prometheus: Prometheus | None = None
 
@@ -125,7 +125,7 @@ class MetricsProvider(Args):
         return ""
 
 
-class MetricsCollector(Args):
+class MetricsCollector(Args, frozen=True):
     """Deprecated: the same as the provider KubernetesMetrics."""
 
     enabled: bool = False
@@ -167,18 +167,18 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return next((p.prometheus for p in self.metrics_providers if p.source == PROMETHEUS), None)
 
 
-class _PluginConfig(Args):
+class _PluginConfig(Args, frozen=True):
     name: str = ""
     args: dict[str, Any] | None = None
 
 
-class _Profile(Args):
+class _Profile(Args, frozen=True):
     name: str = ""
     plugin_config: tuple[_PluginConfig, ...] = ()
     plugins: Plugins = Plugins()
 
 
-class _Policy(Args):
+class _Policy(Args, frozen=True):
     """As it is written."""
 
     api_version: str = API_VERSION

@@ -34,21 +34,21 @@ DEPRECATED = {
 """Each stands for one protection: `evict…` takes it away, `ignore…` adds it."""
 
 
-class StorageClassName(Args):
+class StorageClassName(Args, frozen=True):
     name: str
 
 
-class PodsWithPvc(Args):
+class PodsWithPvc(Args, frozen=True):
     """Empty protects every claim's pods."""
 
     protected_storage_classes: tuple[StorageClassName, ...] = ()
 
 
-class ProtectionsConfig(Args):
+class ProtectionsConfig(Args, frozen=True):
     pods_with_pvc: PodsWithPvc | None = field(default=None, name="PodsWithPVC")
 
 
-class PodProtections(Args):
+class PodProtections(Args, frozen=True):
     extra_enabled: tuple[str, ...] = ()
     default_disabled: tuple[str, ...] = ()
     config: ProtectionsConfig | None = None
@@ -62,7 +62,7 @@ class PodProtections(Args):
         )
 
 
-class DefaultEvictorArgs(Args):
+class DefaultEvictorArgs(Args, frozen=True):
     """`minPodAge` counts from the pod's start. With `nodeFit`, `nodeSelector` says which nodes a pod may go to."""
 
     node_selector: str = ""
