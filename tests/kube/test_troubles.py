@@ -57,6 +57,8 @@ def test_a_pod_that_runs_well_has_none():
     assert told() == ((), ())
     done = status("setup", terminated={"exitCode": 0, "reason": "Completed"})
     assert told(init=[done]) == ((), ()), "an init container that has done its work is none"
+    odd = status("setup", terminated={"exitCode": 0, "reason": "CreateContainerConfigError"})
+    assert len(told(init=[odd])[0]) == 1, "what a policy may name is told"
 
 
 def test_a_pod_without_a_node_has_none():

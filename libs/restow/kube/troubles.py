@@ -13,6 +13,7 @@ from restow.kube import wire
 
 _USUAL = frozenset({"PodScheduled", "Initialized", "Ready", "ContainersReady", "PodReadyToStartContainers"})
 """Conditions that every pod has that runs well, with status True and no reason."""
+_SUCCESS = ("", "Completed")
 
 Troubles = tuple[tuple[v.ContainerTrouble, ...], tuple[v.PodCondition, ...]]
 NONE: Troubles = ((), ())
@@ -55,7 +56,8 @@ def _containers(status: wire.PodStatus) -> Iterator[v.ContainerTrouble]:
 
 
 def _done(container: v.ContainerTrouble) -> bool:
-    return not container.restarts and not container.waiting and container.exit_code == 0
+    """Some runtimes give no reason with success. Any other reason is told, whatever the exit code beside it."""
+    return not container.restarts and not container.waiting and container.exit_code == 0 and container.terminated in _SUCCESS
 
 
 def _well(condition: wire.PodCondition) -> bool:

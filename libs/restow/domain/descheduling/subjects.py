@@ -10,7 +10,7 @@ from restow.domain.selectors import selects
 NO_MORE = "Limit: this run evicts nothing more from the node"
 
 
-class PodArgs(Args):
+class PodArgs(Args, frozen=True):
     """What most plugins have in common. Pods that these leave out are not looked at, and get no verdict."""
 
     namespaces: Namespaces | None = None

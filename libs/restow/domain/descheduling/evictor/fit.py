@@ -32,6 +32,7 @@ class NodeFit:
         self._volumes = Volumes.of(state)
         self._volumes.at(now)
         self._room: dict[ShapeId, np.ndarray] = {}
+        self._static: dict[ShapeId, Rules] = {}
         self._asked: tuple[Sequence[NodeName], np.ndarray] | None = None
         self._reserved = np.zeros(len(state.table.names), bool)
         for name in state.reserved_on:
@@ -55,7 +56,8 @@ class NodeFit:
         home = self._state.table.rows.get(self._state.live[uid].node or NodeName(""))
         if home is not None:
             among[home] = False
-        return "" if self._somewhere(pod, among, spread) else self._explained(pod, among, spread)
+        company = self._company(pod, spread)
+        return "" if _any(self._lasting(pod, among), company) else self._explained(pod, among, company)
 
     def any_of(self, uid: PodUid, names: Sequence[NodeName]) -> bool:
         """Whether `why_not` says nothing against one of them."""
@@ -66,13 +68,13 @@ class NodeFit:
         among[home] = False
         return self._somewhere(self._state.pods[uid], among) or not self.why_not(uid, self._state.table.names[home])
 
-    def _somewhere(self, pod: PodObserved, among: np.ndarray, spread: bool = True) -> bool:
-        left = among & self._roomy(pod.shape) & ~self._not_pinned(pod)
-        if not left.any():
-            return False
-        for _, failing in self._company(pod, spread):
-            left = left & ~failing
-        return bool(left.any())
+    def _somewhere(self, pod: PodObserved, among: np.ndarray) -> bool:
+        left = self._lasting(pod, among)
+        return bool(left.any()) and _any(left, self._company(pod))
+
+    def _lasting(self, pod: PodObserved, among: np.ndarray) -> np.ndarray:
+        """What is left of these by all but the company that the pod would have."""
+        return among & self._roomy(pod.shape) & ~self._not_pinned(pod)
 
     def why_not(self, uid: PodUid, name: NodeName) -> str:
         """The first rule by which the node would not take it. On its own node it needs no more room than it has."""
@@ -81,7 +83,8 @@ class NodeFit:
         if row is None:
             return "the node is gone"
         at_home = state.live[uid].node == name
-        return next((reason for reason, failing in self._rules(pod, room=not at_home) if failing[row]), "")
+        rules = self._rules(pod, self._company(pod), room=not at_home)
+        return next((reason for reason, failing in rules if failing[row]), "")
 
     def _roomy(self, shape: ShapeId) -> np.ndarray:
         """Rows that do for the shape by all that depends on nothing but it."""
@@ -97,20 +100,26 @@ class NodeFit:
             return np.zeros(len(self._state.table.names), bool)
         return ~predicates.only(self._state, pod.pinned_node)
 
-    def _rules(self, pod: PodObserved, room: bool, spread: bool = True) -> Iterator[tuple[str, np.ndarray]]:
+    def _rules(self, pod: PodObserved, company: Rules, room: bool) -> Iterator[tuple[str, np.ndarray]]:
         """In the scheduler's order, near enough to say the first."""
         state = self._state
-        static = predicates.static_reasons(state, pod.shape)
-        for reason in dict.fromkeys(static):
-            if reason:
-                yield reason, np.array([one == reason for one in static], bool)
+        yield from self._unchanging(pod.shape)
         yield predicates.PINNED, self._not_pinned(pod)
         if room:
             yield RESERVED, self._reserved
             yield from predicates.room_reasons(state, state.vectors[pod.shape])
-        yield from self._company(pod, spread)
+        yield from company
 
-    def _company(self, pod: PodObserved, spread: bool) -> Rules:
+    def _unchanging(self, shape: ShapeId) -> Rules:
+        known = self._static.get(shape)
+        if known is None:
+            static = predicates.static_reasons(self._state, shape)
+            known = self._static[shape] = [
+                (reason, np.array([one == reason for one in static], bool)) for reason in dict.fromkeys(static) if reason
+            ]
+        return known
+
+    def _company(self, pod: PodObserved, spread: bool = True) -> Rules:
         """Rules that depend on what runs, as if the pod itself had gone already."""
         found: Rules = []
         subject = Subject(pod.namespace, pod.labels, pod.shape, pod.pinned_node)
@@ -125,13 +134,19 @@ class NodeFit:
             self._volumes.restore(pod.pod)
         return found
 
-    def _explained(self, pod: PodObserved, among: np.ndarray, spread: bool) -> str:
+    def _explained(self, pod: PodObserved, among: np.ndarray, company: Rules) -> str:
         """Each node counts for the first rule that removes it."""
         counts: Counter[str] = Counter()
         left = among
-        for reason, failing in self._rules(pod, room=True, spread=spread):
+        for reason, failing in self._rules(pod, company, room=True):
             if count := int((left & failing).sum()):
                 counts[reason.replace(predicates.AND, ", ")] += count
                 left = left & ~failing
         said = ", ".join(f"{counts[reason]} {reason}" for reason in sorted(counts))
         return f"NodeFit: 0 of {int(among.sum())} other nodes would take it" + (f": {said}" if said else "")
+
+
+def _any(left: np.ndarray, rules: Rules) -> bool:
+    for _, failing in rules:
+        left = left & ~failing
+    return bool(left.any())

@@ -15,13 +15,13 @@ from restow.domain.descheduling.utilization.args import (
 KUBERNETES, PROMETHEUS = "KubernetesMetrics", "Prometheus"
 
 
-class Prometheus(Base):
+class Prometheus(Base, frozen=True):
     """A query with a sample from 0 to 1 for each node (label `instance`)."""
 
     query: str = ""
 
 
-class MetricsUtilization(Base):
+class MetricsUtilization(Base, frozen=True):
     """`metricsServer` is deprecated: the same as source KubernetesMetrics."""
 
     metrics_server: bool = False
@@ -46,13 +46,13 @@ class MetricsUtilization(Base):
         return ""
 
 
-class EvictionLimits(Base):
+class EvictionLimits(Base, frozen=True):
     """Of this plugin, in one run."""
 
     node: Uint | None = None
 
 
-class Args(UtilizationArgs):
+class Args(UtilizationArgs, frozen=True):
     """A node is underutilized where no resource is above `thresholds`, and overutilized where one is above `targetThresholds`. With
     `useDeviationThresholds` both say how far from the mean of all nodes that is."""
 

@@ -20,14 +20,14 @@ TERMINATED = ("OOMKilled", "Error", "Completed", "DeadlineExceeded", "Evicted", 
 STATES = frozenset((*PHASES, *POD_REASONS, *WAITING, *TERMINATED))
 
 
-class OwnerKinds(Base):
+class OwnerKinds(Base, frozen=True):
     """Either `include` or `exclude`."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
 
-class Condition(Base):
+class Condition(Base, frozen=True):
     """What one condition of a pod must be: everything that is said, and so for at least that many seconds."""
 
     type: str = ""
@@ -40,7 +40,7 @@ class Condition(Base):
         return not (self.type or self.status or self.reason) and self.min_time_since_last_transition_seconds is None
 
 
-class Args(PodArgs):
+class Args(PodArgs, frozen=True):
     """Of each list one entry must match; what is not said matches always. `states` are phases, reasons of the pod, and reasons
     for which its containers wait or have ended."""
 

@@ -23,8 +23,8 @@ def run(handle: Handle, args: Args) -> None:
     # Of equal age: by node, then as the pods of a node are listed.
     due.sort(key=lambda one: state.pods[one[0]].created)
     for uid, reason in due:
-        node = state.live[uid].node
-        if node is not None and handle.full(node):
+        home = state.live[uid].node
+        if home is not None and handle.full(home):
             handle.keep(uid, NO_MORE)
         else:
             handle.evict(uid, reason)

@@ -4,7 +4,7 @@ from restow.domain.descheduling.args import Args as Base
 from restow.domain.descheduling.args import Namespaces, below
 
 
-class Args(Base):
+class Args(Base, frozen=True):
     """Pods that have an owner of an excluded kind are left alone."""
 
     namespaces: Namespaces | None = None

@@ -10,7 +10,7 @@ from restow.domain.descheduling.subjects import PodArgs
 HOUR = 3600
 
 
-class Args(PodArgs):
+class Args(PodArgs, frozen=True):
     """Every list that is not empty must match. `minPodLifetimeSeconds`: only pods that are older; an hour where nothing is
     said, and 0 asks for no age."""
 

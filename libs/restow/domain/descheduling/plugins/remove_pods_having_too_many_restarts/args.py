@@ -6,7 +6,7 @@ STATES = ("Running", "CrashLoopBackOff")
 """A pod's phase, and a reason for which a container waits."""
 
 
-class Args(PodArgs):
+class Args(PodArgs, frozen=True):
     """`podRestartThreshold` is the sum over containers at which a pod goes."""
 
     pod_restart_threshold: int = 0

@@ -6,7 +6,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-class Args(PodArgs):
+class Args(PodArgs, frozen=True):
     """As upstream a kind that does not exist does nothing; ours says so in a warning."""
 
     node_affinity_type: tuple[str, ...] = ()

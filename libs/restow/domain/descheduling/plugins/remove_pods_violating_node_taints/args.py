@@ -4,7 +4,7 @@ from restow.contracts.values import Taint
 from restow.domain.descheduling.subjects import PodArgs
 
 
-class Args(PodArgs):
+class Args(PodArgs, frozen=True):
     """Taints are named by `key` or by `key=value`; of the two lists at most one. Taints of effect NoSchedule count, and with
     `includePreferNoSchedule` those of effect PreferNoSchedule."""
 

@@ -5,7 +5,7 @@ from restow.domain.descheduling.subjects import PodArgs
 HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
 
 
-class Args(PodArgs):
+class Args(PodArgs, frozen=True):
     """`constraints`: by their whenUnsatisfiable. `topologyBalanceNodeFit`: only pods go that some node of a domain with too
     few would take. All rules of the scheduler count there, other spread constraints too; without it pods go that may have to wait
     for new nodes, and `nodeFit` of DefaultEvictor does not ask about topology spread."""

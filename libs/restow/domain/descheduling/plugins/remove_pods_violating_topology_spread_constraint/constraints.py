@@ -12,15 +12,22 @@ from restow.domain.topology.terms import Rule, spread_rule
 HONOR = "Honor"
 
 
+class Choice(NamedTuple):
+    """What of a pod decides which nodes are eligible; None where a policy ignores it."""
+
+    affinity: Hashable
+    tolerations: Hashable
+
+
 class Constraint(NamedTuple):
-    """Whom it counts (`rule`), where (`eligible`: what its policies read of the pod), and how far domains may differ."""
+    """Whom it counts (`rule`), where (`eligible`), and how far domains may differ."""
 
     rule: Rule
     topology_key: str
     max_skew: int
     when: str
     min_domains: int
-    eligible: Hashable
+    eligible: Choice
 
 
 class Grid(NamedTuple):
@@ -36,9 +43,9 @@ class Constraints:
     def __init__(self, handle: Handle):
         self._handle = handle
         self._known: dict[Hashable, tuple[Constraint, ...]] = {}
-        self._shapes: dict[Hashable, PodShape] = {}
-        self._grids: dict[tuple[Hashable, str], Grid] = {}
-        self._nodes: dict[Hashable, frozenset[NodeName]] = {}
+        self._shapes: dict[Choice, PodShape] = {}
+        self._grids: dict[tuple[Choice, str], Grid] = {}
+        self._nodes: dict[Choice, frozenset[NodeName]] = {}
         self._keys: dict[ShapeId, tuple[str, ...]] = {}
 
     def of(self, uid: PodUid) -> tuple[Constraint, ...]:
@@ -59,7 +66,7 @@ class Constraints:
     def _made(self, shape: PodShape, spread: Spread, namespace: str, labels: dict[str, str]) -> Constraint:
         affinity = spread.node_affinity_policy == HONOR
         taints = spread.node_taints_policy == HONOR
-        eligible = (
+        eligible = Choice(
             (tuple(sorted(shape.node_selector.items())), shape.node_affinity) if affinity else None,
             shape.tolerations if taints else None,
         )
@@ -87,14 +94,14 @@ class Constraints:
             grid = self._grids[asked] = Grid(eligible, {value: tuple(domains[value]) for value in sorted(domains)})
         return grid
 
-    def _eligible(self, asked: Hashable) -> frozenset[NodeName]:
+    def _eligible(self, asked: Choice) -> frozenset[NodeName]:
         eligible = self._nodes.get(asked)
         if eligible is None:
             shape, nodes = self._shapes[asked], self._handle.state.nodes
-            affinity, tolerations = asked  # type: ignore[misc]
             eligible = self._nodes[asked] = frozenset(
                 name
                 for name in self._handle.nodes
-                if (affinity is None or selected(shape, nodes[name])) and (tolerations is None or tolerated(shape, nodes[name]))
+                if (asked.affinity is None or selected(shape, nodes[name]))
+                and (asked.tolerations is None or tolerated(shape, nodes[name]))
             )
         return eligible
