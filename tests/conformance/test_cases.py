@@ -96,7 +96,8 @@ def test_policies(case):
         return
     policy = read(case["policy"])
     if (result := case["expect"].get("result")) is not None:
-        assert written(policy) == result
+        head = {"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy"}
+        assert written(policy) == head | result
     assert read(written(policy)) == policy
 
 

@@ -69,7 +69,20 @@ def test_what_was_read_can_be_written_and_read_again():
     again = written(policy)
     assert again["profiles"][0]["pluginConfig"][0]["args"]["minPodAge"] == "1h30m0s"
     assert again["profiles"][0]["pluginConfig"][1]["args"]["thresholds"] == {"cpu": 20.5, "memory": 20}
+    assert list(again)[:2] == ["apiVersion", "kind"]
     assert (again["maxNoOfPodsToEvictTotal"], again["gracePeriodSeconds"]) == (0, 0), "nothing is not the same as 0"
+
+
+def test_what_is_on_by_default_is_written_as_upstream_writes_it():
+    spread = "RemovePodsViolatingTopologySpreadConstraint"
+
+    def args(**said):
+        profile = load(document({"name": spread, "args": said}, plugins={"balance": {"enabled": [spread]}}))
+        return written(profile)["profiles"][0]["pluginConfig"][1]["args"]
+
+    assert args() == {"constraints": ["DoNotSchedule"], "topologyBalanceNodeFit": True}
+    assert args(topologyBalanceNodeFit=False)["topologyBalanceNodeFit"] is False
+    assert args(labelSelector={})["labelSelector"] == {}, "an empty selector is not the same as none"
 
 
 def test_percentages_are_what_was_written():
@@ -86,6 +99,8 @@ REFUSED = {
     "no object": ([1], "the policy: list; allowed: an object of kind DeschedulerPolicy"),
     "another version": ({**document(), "apiVersion": "descheduler/v1alpha1"}, "apiVersion: 'descheduler/v1alpha1'; allowed: descheduler/v1alpha2"),
     "another kind": ({**document(), "kind": "Policy"}, "kind: 'Policy'; allowed: DeschedulerPolicy"),
+    "no version": ({"kind": "DeschedulerPolicy", "profiles": document()["profiles"]}, "apiVersion: ''; allowed: descheduler/v1alpha2"),
+    "no kind": ({"apiVersion": "descheduler/v1alpha2", "profiles": document()["profiles"]}, "kind: ''; allowed: DeschedulerPolicy"),
     "no profiles": (HEAD, "profiles: none; allowed: at least one"),
     "an unknown field": (document(maxPods=1), "the policy: Object contains unknown field `maxPods`; allowed: apiVersion, kind, profiles"),
     "a number that is none": (document(maxNoOfPodsToEvictTotal="3"), "maxNoOfPodsToEvictTotal: Expected `int"),

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from restow.contracts.values import LabelSelector
-from restow.domain.descheduling.args import Args, Uint, below, decoded, encoded
+from restow.domain.descheduling.args import Args, Duration, Percent, Uint, below, decoded, encoded
 from restow.domain.descheduling.evictor.args import DefaultEvictorArgs
 from restow.domain.descheduling.framework import POINTS, Point
 from restow.domain.descheduling.plugins import PLUGINS
@@ -181,8 +181,8 @@ class _Profile(Args, frozen=True):
 class _Policy(Args, frozen=True):
     """As it is written."""
 
-    api_version: str = API_VERSION
-    kind: str = KIND
+    api_version: str = ""
+    kind: str = ""
     profiles: tuple[_Profile, ...] | None = None
     node_selector: str | None = None
     max_no_of_pods_to_evict_per_node: Uint | None = None
@@ -251,6 +251,8 @@ def written(policy: Policy) -> dict[str, Any]:
             for profile in policy.profiles
         ]
     rest = _Policy(
+        api_version=API_VERSION,
+        kind=KIND,
         node_selector=policy.node_selector_text or None,
         max_no_of_pods_to_evict_per_node=policy.max_no_of_pods_to_evict_per_node,
         max_no_of_pods_to_evict_per_namespace=policy.max_no_of_pods_to_evict_per_namespace,
@@ -260,7 +262,7 @@ def written(policy: Policy) -> dict[str, Any]:
         metrics_providers=policy.metrics_providers or None,
         grace_period_seconds=policy.grace_period_seconds,
     )
-    return out | _plain(rest)
+    return _plain(rest) | out
 
 
 def unusable(policy: Policy) -> list[str]:
@@ -394,8 +396,26 @@ def _url(url: str) -> str:
 
 
 def _plain(args: Args) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(args, enc_hook=encoded))
+    """As upstream writes it: without what is empty, unless nothing would not mean the same."""
+    plain: dict[str, Any] = {}
+    for field in msgspec.structs.fields(args):
+        value = getattr(args, field.name)
+        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        shown = _values(value)
+        # What may be nothing at all (Go's pointers) is there where it is said, and so is what is on by default.
+        if shown or (value is not None and default is None) or (default and not isinstance(default, Args)):
+            plain[field.encode_name] = shown
     return plain
+
+
+def _values(value: Any) -> Any:
+    if isinstance(value, Args):
+        return _plain(value)
+    if isinstance(value, Mapping):
+        return {key: _values(one) for key, one in value.items()}
+    if isinstance(value, tuple):
+        return [_values(one) for one in value]
+    return encoded(value) if isinstance(value, Duration | Percent) else value
 
 
 def _convert(value: Any, kind: type[Any], path: str) -> Any:
