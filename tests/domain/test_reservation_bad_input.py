@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 from deploy.structural import strict
-from domain.build import NOW, given, node, then
+from domain.build import NOW, configured, given, node, then
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -23,9 +23,10 @@ from jsonschema import Draft7Validator
 
 from restow.contracts import commands as c
 from restow.contracts.codec import Decision, decode, encode
+from restow.domain import config, session
 from restow.domain import reservation as reservations
-from restow.domain import session
 from restow.domain.decider import decide_all
+from restow.domain.foreign import other_scheduler
 from restow.domain.records import ON_NODE, ReservationPhase
 from restow.domain.reservation.status import status
 from restow.domain.snapshot import dump, load
@@ -241,7 +242,8 @@ def settle(state) -> None:
 
 def begin():
     """Room for about forty of the good ones."""
-    return given(node("a", cpu=64_000, labels={"zone": "z"}), node("b", cpu=64_000, labels={"zone": "z"}))
+    answers = configured("session", config.SessionConfig(scheduler_names=("restow", "volcano")))
+    return given(answers, node("a", cpu=64_000, labels={"zone": "z"}), node("b", cpu=64_000, labels={"zone": "z"}))
 
 
 def holds(state, uid: str) -> bool:
@@ -256,6 +258,10 @@ def check(state, uid: str, door: str, spec: Any) -> None:
         assert not holds(state, uid)
         return
     record, phase = state.reservations[uid], state.phases[uid]
+    if other_scheduler(state, record):
+        assert not holds(state, uid)
+        assert not phase.reason, "nobody looks at it"
+        return
     wrong = malformed(door, spec)
     if wrong:
         assert not holds(state, uid), wrong

@@ -113,6 +113,7 @@ def core_facts(draw) -> Any:
                 e.Expired(hold),
                 e.Collected(hold, "Retention"),
                 configured("session", config.SessionConfig(scheduler_names=("restow", "volcano"))),
+                configured("session", config.SessionConfig(scheduler_names=("somebody",))),
             ]
         )
     )

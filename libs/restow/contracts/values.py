@@ -268,13 +268,17 @@ AllocatePolicy = Literal["Aligned", "Restricted", "Covering"]
 (Restricted); nothing at all (Covering: seed 003, RULES 003-1)."""
 
 
+ReservationForm = Literal["", "tasks", "template"]
+
+
 class ReservationSpec(Value):
     """Both front doors in one form, before validation: what the object says, in canonical units.
 
     `ttl` is in milliseconds, None where absent; `expires` is a time, 0 where absent. `min_available` 0 means "all".
     `restricted` are the only resources that Restricted is about, all of the hold's where empty. An `unschedulable` one is
     handed over to nobody but who names or tolerates that, one with `taints` to who tolerates them. With `pre_allocation` a place
-    may be chosen whose room is still in use. `gpu` is the name under which its templates ask for GPUs.
+    may be chosen whose room is still in use. `gpu` is the name under which its templates ask for GPUs. `form`: whether it has
+    `spec.tasks` or one `spec.template` (whose task nobody has named); empty in logs that do not say.
     """
 
     tasks: tuple[ReservationTask, ...] = ()
@@ -292,6 +296,7 @@ class ReservationSpec(Value):
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
     gpu: str = ""
+    form: ReservationForm = ""
 
 
 class Move(Value):

@@ -328,7 +328,7 @@ def _reservations(state: ClusterState, image: _Image) -> None:
                 state.resizes[uid, name] = None
         if phase_of(state, record)[0] is ReservationPhase.AVAILABLE:
             state.available[uid] = None
-        if needs_review(record):
+        if needs_review(state, record):
             state.unreviewed[uid] = None
     state.unsettled.clear()
     # In the order in which they came, which says who gives way.

@@ -65,7 +65,25 @@ def reservation_fact(
         invalid=invalid,
         labels=labels,
         unknown=unknown_fields(reservation.spec, door) if bytes(reservation.spec) else (),
+        schedulers=_schedulers(reservation.spec, door) if spec is None else (),
     )
+
+
+def _schedulers(raw: msgspec.Raw, door: Door) -> tuple[str, ...]:
+    """What the templates of an object name that cannot be read as a whole, each once. Never raises."""
+    try:
+        body = msgspec.json.decode(raw)
+    except BAD_JSON:
+        return ()
+    tasks = _at(body, "tasks")
+    templates = [_at(body, "template"), *(_at(task, "template") for task in (tasks if isinstance(tasks, list) else ()))]
+    usual = _at(body, "schedulerName") if door == "volcano" else None
+    named = [_at(_at(template, "spec"), "schedulerName") or usual for template in templates if isinstance(template, dict)]
+    return tuple(dict.fromkeys(name for name in named or [usual] if isinstance(name, str) and name))
+
+
+def _at(value: object, name: str) -> object:
+    return value.get(name) if isinstance(value, dict) else None
 
 
 def _read(reservation: wire.Reservation, door: Door, shapes: Shapes, shaper: Shaper) -> v.ReservationSpec:
@@ -103,6 +121,7 @@ def _read(reservation: wire.Reservation, door: Door, shapes: Shapes, shaper: Sha
         pre_allocation=bool(spec.pre_allocation),
         unschedulable=bool(spec.unschedulable),
         taints=tuple(v.Taint(t.key, t.effect, t.value) for t in spec.taints or ()),
+        form="tasks" if by_tasks else "template",
         gpu=next((name for one in (spec.template, *(t.template for t in spec.tasks or ())) if (name := _gpu_name(one))), ""),
     )
 

@@ -12,6 +12,7 @@ import msgspec
 from restow.contracts.ids import ReservationUid
 from restow.domain.effects import WriteReservationStatus
 from restow.domain.reservation import decider
+from restow.domain.reservation.decider import told_by_us
 from restow.domain.reservation.status import status
 from restow.domain.state import ClusterState
 from restow.kube.crs import STATUSES, Written, merge_difference
@@ -82,7 +83,7 @@ class Drift:
 
 def differs(state: ClusterState, uid: ReservationUid, text: bytes) -> bool:
     """Whether this status is not what it should be; False for what has none to be written."""
-    if not decider.owed(state, WriteReservationStatus(uid, state.seq)):
+    if not told_by_us(state, uid) or not decider.owed(state, WriteReservationStatus(uid, state.seq)):
         return False
     there: Any = msgspec.json.decode(text) if text else None
     return merge_difference(there or {}, status(state, uid)) is not None

@@ -11,6 +11,7 @@ from restow.contracts.ids import ReservationUid
 from restow.domain.effects import Effect, WriteReservationStatus
 from restow.domain.evolve.phases import HELD
 from restow.domain.records import PhaseSince, ReservationPhase
+from restow.domain.reservation.decider import told_by_us
 from restow.domain.reservation.status import status
 from restow.domain.state import ClusterState
 from restow.kube import crs
@@ -44,6 +45,10 @@ class _Status:
         if record is None:
             return Done()
         fact = record.fact
+        if not told_by_us(state, effect.reservation):
+            # What was said while it was ours stays, and its users are told that it is not any more.
+            self._tell(state, effect.reservation)
+            return Done()
         match await self._kube.write_status(
             crs.CrRef(fact.door, fact.namespace, fact.name, fact.reservation), status(state, effect.reservation)
         ):

@@ -9,6 +9,7 @@ import msgspec
 
 from restow.contracts.ids import ReservationUid
 from restow.domain import resources as r
+from restow.domain.foreign import other_scheduler
 from restow.domain.quantity import CPU
 from restow.domain.records import ReservationPhase
 from restow.domain.reservation.status import allocated, left
@@ -72,7 +73,7 @@ class Gauges:
 
 def _share(state: ClusterState, uid: ReservationUid) -> _Share | None:
     record, since = state.reservations.get(uid), state.phases.get(uid)
-    if record is None or since is None:
+    if record is None or since is None or other_scheduler(state, record):
         return None
     used = allocated(state, uid)
     return _Share(record.fact.door, str(since.phase), left(state, uid) + used, used)

@@ -6,7 +6,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import ShapeId
 from restow.contracts.values import PodShape
 from restow.domain import devices, groups
-from restow.domain.evolve.reservations import ask, cancel, forget_if_over, needs_review, rephase
+from restow.domain.evolve.reservations import ask, cancel, forget_if_over, note_review, rephase
 from restow.domain.evolve.rules import Rules
 from restow.domain.records import FINAL, Reservation, Slot, SlotPhase
 from restow.domain.state import OVER, ClusterState
@@ -185,13 +185,9 @@ def reservation_observed(state: ClusterState, event: e.ReservationObserved) -> N
     else:
         record = _observed_again(known, event)
     state.put(state.reservations, uid, record)
+    note_review(state, uid)
     if event.deleting:
-        state.drop(state.unreviewed, uid)
         cancel(state, uid, "Deleted")
-    elif needs_review(record):
-        state.put(state.unreviewed, uid, None)
-    else:
-        state.drop(state.unreviewed, uid)
     rephase(state, uid)
 
 

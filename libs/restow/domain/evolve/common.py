@@ -2,6 +2,7 @@
 
 from restow.contracts import events as e
 from restow.domain import config
+from restow.domain.evolve.reservations import note_review
 from restow.domain.evolve.rules import Rules
 from restow.domain.records import Leader
 from restow.domain.state import ClusterState
@@ -28,6 +29,10 @@ def configured(family: str):
             for pod in state.pods:
                 state.settle(pod)
                 state.requeue(pod)
+            for uid in state.reservations:
+                # Whether it is ours may be another answer now.
+                note_review(state, uid)
+                state.reviewed.append(uid)
             state.capacity_epoch += 1
 
     return rule

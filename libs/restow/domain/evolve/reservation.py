@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import ShapeId
-from restow.domain.evolve.reservations import SUPERSEDED, ask, cancel, places, rephase
+from restow.domain.evolve.reservations import SUPERSEDED, ask, cancel, note_review, places, rephase
 from restow.domain.evolve.rules import Rules
 from restow.domain.places import Place
 from restow.domain.records import ON_NODE, Reservation, Slot, SlotPhase
@@ -35,7 +35,7 @@ def accepted(state: ClusterState, event: e.ReservationAccepted) -> None:
             reviewed=event.revision,
         ),
     )
-    state.drop(state.unreviewed, uid)
+    note_review(state, uid)
     wanted = places(record.fact.spec)
     slots = state.slots[uid]
     for name, slot in list(slots.items()):
@@ -91,7 +91,7 @@ def refused(state: ClusterState, event: e.ReservationRefused) -> None:
             reviewed=event.revision,
         ),
     )
-    state.drop(state.unreviewed, event.reservation)
+    note_review(state, event.reservation)
     cancel(state, event.reservation, event.reason)
 
 

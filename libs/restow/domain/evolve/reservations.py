@@ -6,6 +6,7 @@ from restow.contracts.ids import Millis, ReservationUid, SlotName
 from restow.contracts.values import ReservationSpec
 from restow.domain.evolve.phases import Said, phase_of
 from restow.domain.evolve.phases import fit_message as fit_message
+from restow.domain.foreign import OTHER_SCHEDULER, other_scheduler
 from restow.domain.records import ON_NODE, PhaseSince, Reservation, ReservationPhase, Slot, SlotPhase
 from restow.domain.state import ClusterState
 
@@ -93,10 +94,23 @@ def cancel(state: ClusterState, uid: ReservationUid, reason: str) -> None:
     rephase(state, uid)
 
 
-def needs_review(record: Reservation) -> bool:
-    """Whether its present generation is still to be accepted or refused."""
+def needs_review(state: ClusterState, record: Reservation) -> bool:
+    """Whether its present generation is still to be accepted or refused. Of one that is for another scheduler, whether what was
+    accepted of it is still to be taken back."""
+    if record.over:
+        return False
+    if other_scheduler(state, record):
+        return record.alive
     latest = max(record.accepted, record.refused) >= record.fact.generation and record.reviewed >= record.revision
-    return not record.over and not latest
+    return not latest or (record.rejected and record.reason == OTHER_SCHEDULER)
+
+
+def note_review(state: ClusterState, uid: ReservationUid) -> None:
+    """Keep the list of those that are to be reviewed right, when its record, or whose it is, has changed."""
+    if needs_review(state, state.reservations[uid]):
+        state.put(state.unreviewed, uid, None)
+    else:
+        state.drop(state.unreviewed, uid)
 
 
 def forget_if_over(state: ClusterState, uid: ReservationUid) -> None:

@@ -9,6 +9,7 @@ from heapq import heapify, heappop, heappush
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, ReservationUid
 from restow.domain.config import GcConfig
+from restow.domain.foreign import other_scheduler
 from restow.domain.records import FINAL, PhaseSince, Reservation, ReservationPhase
 from restow.domain.state import ClusterState
 
@@ -20,8 +21,11 @@ SLACK = 64
 
 def next_of(state: ClusterState, record: Reservation) -> tuple[Millis, e.Event] | None:
     """What becomes of this Reservation next if nothing else happens, and from when on; None for nothing. What is over
-    already, or terminating (somebody's finalizer may keep it for long), is nobody's to end again."""
+    already, or terminating (somebody's finalizer may keep it for long), is nobody's to end again, and what is another
+    scheduler's is not ours to end."""
     if record.gone or record.fact.deleting or record.collected:
+        return None
+    if other_scheduler(state, record) and not made_by_us(state, record):
         return None
     uid = record.fact.reservation
     phase = state.phases.get(uid)

@@ -6,7 +6,8 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Family, Millis, ReservationUid
 from restow.domain.effects import Effect, WriteReservationStatus
-from restow.domain.records import FINAL
+from restow.domain.foreign import OTHER_SCHEDULER, other_scheduler
+from restow.domain.records import FINAL, Reservation
 from restow.domain.reservation.validate import expiry, problem
 from restow.domain.state import ClusterState, Touched
 
@@ -16,7 +17,7 @@ AT_ONCE = 200
 
 class ReservationDecider:
     family: Family = "reservation"
-    logic = "reservation@1"
+    logic = "reservation@2"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:
@@ -44,9 +45,17 @@ class ReservationDecider:
         return record is not None and not record.gone and (record.accepted > 0 or record.refused > 0 or record.expired)
 
 
+def told_by_us(state: ClusterState, uid: ReservationUid) -> bool:
+    """Whether its status is ours to write. That of another scheduler's Reservation is not, also where it was ours before."""
+    record = state.reservations.get(uid)
+    return record is not None and not other_scheduler(state, record)
+
+
 def _review(state: ClusterState, uid: ReservationUid) -> e.Event:
     record = state.reservations[uid]
     fact = record.fact
+    if taken_back := _foreign(state, record):
+        return e.ReservationRefused(uid, fact.generation, *taken_back, record.revision)
     if fact.spec is None:
         return e.ReservationRefused(uid, fact.generation, "InvalidSpec", fact.invalid, record.revision)
     wrong = problem(state, fact.spec, record.spec)
@@ -66,3 +75,12 @@ def _review(state: ClusterState, uid: ReservationUid) -> e.Event:
         expiry(state, fact.spec, fact.created, known),
         record.revision,
     )
+
+
+def _foreign(state: ClusterState, record: Reservation) -> tuple[str, str] | None:
+    """Why one that was ours is taken back, None where it is ours."""
+    other = other_scheduler(state, record)
+    if not other:
+        return None
+    served = ", ".join(state.session_config.scheduler_names)
+    return OTHER_SCHEDULER, f"its templates name scheduler {other}, which is not served here (schedulerNames: {served})"

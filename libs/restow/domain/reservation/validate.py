@@ -4,6 +4,7 @@ import re
 
 from restow.contracts.ids import Millis
 from restow.contracts.values import Expression, ObjectRef, OwnerRule, ReservationSpec
+from restow.domain.foreign import UNNAMED
 from restow.domain.resources import title
 from restow.domain.state import ClusterState
 
@@ -24,6 +25,7 @@ def problem(state: ClusterState, spec: ReservationSpec, before: ReservationSpec 
         _places(spec)
         or _owners(spec)
         or _use(spec, before)
+        or _scheduler(state, spec)
         or _restricted(state, spec)
         or _taints(spec)
         or (f"spec.ttl: {spec.ttl} ms; allowed: 0 (no ttl) or more" if spec.ttl is not None and spec.ttl < 0 else "")
@@ -101,6 +103,17 @@ def _use(spec: ReservationSpec, before: ReservationSpec | None) -> str:
     if before is not None and before.allocate_once is not spec.allocate_once:
         was, now = (str(once).lower() for once in (before.allocate_once, spec.allocate_once))
         return f"spec.allocateOnce: {now}; allowed: {was}, as it was accepted (make another Reservation)"
+    return ""
+
+
+def _scheduler(state: ClusterState, spec: ReservationSpec) -> str:
+    """All of it is held, or none: its templates must be for us, or for nobody else."""
+    served = (UNNAMED, *state.session_config.scheduler_names)
+    named = {task.name: state.shapes[task.shape].scheduler for task in spec.tasks}
+    ours = any(said in served for said in named.values())
+    for name, said in named.items():
+        if ours and said not in served:
+            return f"template of task {name}: schedulerName {_shown(said)}; allowed beside those of other tasks: {', '.join(served[1:])}"
     return ""
 
 

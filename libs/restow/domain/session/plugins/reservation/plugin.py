@@ -12,6 +12,7 @@ from collections import Counter
 
 from restow.contracts import events as e
 from restow.contracts.ids import ReservationUid
+from restow.domain.foreign import other_scheduler
 from restow.domain.groups import group_of
 from restow.domain.records import Reservation, ReservationPhase, SlotPhase
 from restow.domain.reservation.index import by_spec, is_migration_hold
@@ -131,6 +132,8 @@ class Targets:
         """The second half of a sentence; empty where the Reservation is Available. Without counts, which change often."""
         if is_migration_hold(self._state, record):
             return "is held for a pod that is being moved"
+        if other := other_scheduler(self._state, record):
+            return f"is for scheduler {other}, which has to hold it"
         if record.expired:
             return "has expired"
         if record.fact.deleting or record.collected:

@@ -1,0 +1,34 @@
+"""Reservations for other schedulers: they are never touched (DESIGN 6).
+
+The schedulers that a Reservation is for are those of its templates. One that names none that is among the session's
+`scheduler_names` is somebody else's: it is not reviewed, gets no status and no Event, nothing is held for it, and its object is never
+deleted. One that names none at all is ours: its pods' scheduler is then `default-scheduler`, which serves no Reservations (in
+Koordinator's scheduler an empty name means its profile of that name). What Restow makes for a migration is ours.
+"""
+
+from restow.domain.maps import Maps
+from restow.domain.records import Reservation
+
+UNNAMED = "default-scheduler"
+"""What a template is for that names no scheduler."""
+OTHER_SCHEDULER = "OtherScheduler"
+"""Why nothing is held any more for a Reservation that was ours."""
+
+
+def schedulers(state: Maps, record: Reservation) -> tuple[str, ...]:
+    """The schedulers that its templates name, each once, in their order; also where the rest of it cannot be read."""
+    fact = record.fact
+    if fact.spec is None:
+        said = fact.schedulers
+    else:
+        said = tuple(state.shapes[task.shape].scheduler for task in fact.spec.tasks)
+    return tuple(dict.fromkeys(name for name in said if name != UNNAMED))
+
+
+def other_scheduler(state: Maps, record: Reservation) -> str:
+    """The scheduler that it is for; empty where it is ours."""
+    named = schedulers(state, record)
+    if not named or any(name in state.session_config.scheduler_names for name in named):
+        return ""
+    migration = state.migrations.get(record.fact.migration)
+    return "" if migration is not None and migration.reservation == record.fact.reservation else named[0]
