@@ -368,12 +368,11 @@ class HoldRules:
         """Where more is promised than there is, room that is kept for somebody is given up."""
         node = self.nodes.get(name)
         if node is None:
-            return
+            return None
         room = self.room(node)
-        self.squeeze_cores(name)
         short = {w: over for w, a in self.used[name].items() if not isinstance(w, tuple) and w != "?" and (over := a - room.get(w, 0)) > 0}
         if not short:
-            return
+            return self.squeeze_cores(name)
         waiting = list(self.waiting_on[name])
         held = [key for key in self.places_on[name] if key not in self.waiting_on[name]]
         moves = [key for key in held if self.is_a_migrations(key)]
@@ -395,6 +394,7 @@ class HoldRules:
             else:
                 self.nominations[who]["has"] = left
                 self.used[name].subtract(gone)
+        return self.squeeze_cores(name)
 
     def squeeze_cores(self, name):
         """A CPU that is a pod's is no hold's any more, which is then to get others."""

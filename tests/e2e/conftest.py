@@ -20,6 +20,8 @@ from kubesim.conformance.harness import Api
 def running_stack(request: pytest.FixtureRequest) -> Iterator[Running]:
     with stack(request.param) as running:
         yield running
+        judged = running.judged()
+        assert not judged.broken, f"{running.kind}: " + "\n".join(judged.broken[:40])
 
 
 @pytest.fixture

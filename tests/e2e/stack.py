@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from checker import Report, check
 from e2e.puppet import Puppet
 from kubesim.conformance.harness import (
     Target,
@@ -77,6 +78,12 @@ class Running:
     def service_url(self, name: str) -> str:
         address = (self.folder / ".restow" / "run" / f"{name}.http").read_text().strip()
         return address if address.startswith("http") else f"http://{address}"
+
+    def judged(self) -> Report:
+        """What the independent judge says of all that was ever logged (`tests/checker.py`). Tests delete pods whenever they like."""
+        exported = self.folder / "judged.jsonl.zst"
+        self.restow("log", "export", str(exported), "--force")
+        return check(exported, deletions_after_plan=True)
 
     def log(self, name: str) -> str:
         return (self.folder / ".restow" / "logs" / f"{name}.log").read_text(errors="replace")

@@ -96,9 +96,7 @@ def _place(state: ClusterState, event: Any, *phases: SlotPhase, lost: bool = Fal
 def hold_placed(state: ClusterState, event: e.HoldPlaced) -> None:
     found = _place(state, event, SlotPhase.PENDING)
     if found is None or not state.reservations[event.reservation].alive or (event.shape and event.shape != found[1].shape):
-        # A later generation may ask for something else by now; and what was released just before for it is lost.
-        if event.reservation in state.reservations:
-            state.unsettled[event.reservation] = None
+        # A later generation may ask for something else by now.
         return _void(state, event)
     key, slot = found
     room = Room(state.vectors[slot.shape].items, devices=event.devices, cores=event.cores)
@@ -178,7 +176,9 @@ def handed_over(state: ClusterState, event: e.HandedOver) -> None:
     items, devices, cores = drawn_of(slot.room, wanted, event.devices, event.cores, state.table.columns.get(GPU_MILLI))
     if record.spec is None or record.spec.allocate_once:
         state.vacate(key, slot)
-        used = replace(slot, phase=SlotPhase.USED, pod=event.pod, owner=f"{pod.namespace}/{pod.name}", room=NO_ROOM)
+        # What was drawn is remembered longer than the pod is there (RULES 004-1).
+        room = Room(items, devices=devices, cores=cores)
+        used = replace(slot, phase=SlotPhase.USED, pod=event.pod, owner=f"{pod.namespace}/{pod.name}", room=room)
         state.put_place(key, used)
     else:
         state.change_room(key, after(slot.room, items, devices, cores))
@@ -216,11 +216,7 @@ def hold_released(state: ClusterState, event: e.HoldReleased) -> None:
         state.drop_place(key)
         asked = places(record.spec).get(name)
         if asked is not None:
-            # It is held elsewhere next, in the same commit: whether anything is lost shows then.
             ask(state, uid, name, asked)
-            state.top_up(slot.node)
-            state.unsettled.pop(uid, None)
-            return
     else:
         state.put_place(key, replace(slot, phase=SlotPhase.FAILED, reason=event.reason, room=NO_ROOM))
     state.top_up(slot.node)
