@@ -85,7 +85,8 @@ class _Targets:
 
     def of(self, shapes: Iterable[str]) -> int:
         found = {self._nodes(self._handle.state.shapes[shape]) for shape in shapes}  # type: ignore[index]
-        return len(frozenset().union(*(nodes for nodes in found if len(nodes) > 1)))
+        many = [nodes for nodes in found if len(nodes) > 1]
+        return len(many[0] if len(many) == 1 else frozenset().union(*many))
 
     def _nodes(self, shape: PodShape) -> frozenset[NodeName]:
         rules = node_rules(shape)

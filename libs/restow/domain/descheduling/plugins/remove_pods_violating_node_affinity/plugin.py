@@ -52,6 +52,7 @@ class _Preferences:
     def __init__(self, handle: Handle):
         self._nodes = handle.nodes
         self._weights: dict[Hashable, dict[NodeName, int]] = {}
+        self._better: dict[Hashable, tuple[NodeName, ...]] = {}
         self._state = handle.state
 
     def _weigh(self, shape: PodShape) -> dict[NodeName, int]:
@@ -63,6 +64,15 @@ class _Preferences:
             }
         return weights
 
+    def _preferred(self, shape: PodShape, node: NodeName) -> tuple[NodeName, ...]:
+        """To this node; found once for all nodes of equal weight."""
+        weights = self._weigh(shape)
+        asked = shape.node_preferences, weights[node]
+        better = self._better.get(asked)
+        if better is None:
+            better = self._better[asked] = tuple(name for name in self._nodes if weights[name] > weights[node])
+        return better
+
     def __call__(self, handle: Handle, about: Subjects, node: NodeName) -> Iterator[tuple[PodUid, str]]:
         """Upstream is content with any node that fits; here one must fit that is preferred, or nothing would be won."""
         state = handle.state
@@ -70,12 +80,10 @@ class _Preferences:
             shape = state.shapes[state.pods[uid].shape]
             if not shape.node_preferences:
                 continue
-            weights = self._weigh(shape)
-            better = [name for name in handle.nodes if weights[name] > weights[node]]
+            better = self._preferred(shape, node)
             if not better or handle.evictable(uid):
                 continue
             if handle.fits_any(uid, better):
-                best = max(weights[name] for name in better)
-                yield uid, f"prefers other nodes: weight {best}, here {weights[node]}"
+                yield uid, f"prefers other nodes, of which {len(better)} weigh more than the {self._weigh(shape)[node]} of its own"
             else:
                 handle.keep(uid, "Affinity: no node that it prefers would take it")
