@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import zstandard
-from checker_holds import FINAL, ON_NODE, HoldRules
+from checker_holds import FINAL, HoldRules
+from checker_rooms import ON_NODE
 from checker_session import SessionRules
 
 from restow.contracts.codec import decode

@@ -1,0 +1,208 @@
+"""What is held for a place of a Reservation, and what pods have of it: the judge's own books, nothing of `restow.domain`.
+
+What is held is what the events say, less what facts need: where a node is over-committed, places that wait for room give of
+theirs, then nominations, then holds, the latest first, those of migrations last. What comes free goes to nominations first.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+GPU = "restow.dev/gpu-milli"
+ON_NODE = ("held", "waiting")
+
+
+@dataclass
+class Hold:
+    """One place, since it was placed. `full`: what pods of its shape ask for; `has`: what is kept for it now; `pod`: the owner
+    that ended it. `moved`: the sequence of the fact that made it what it is, 0 where a decision did; `lost`: of that which took
+    its node."""
+
+    node: str
+    shape: str
+    full: Counter
+    once: bool
+    state: str = "held"
+    has: Counter = field(default_factory=Counter)
+    pod: str = ""
+    moved: int = 0
+    lost: int = 0
+
+
+@dataclass
+class Draw:
+    """What a pod has of a hold, and whether it was ever seen on its node."""
+
+    key: tuple
+    node: str
+    has: Counter
+    bound: bool = False
+
+
+def without(full, gone):
+    return Counter({what: left for what, amount in full.items() if (left := amount - gone.get(what, 0)) > 0})
+
+
+def cores_of(amounts):
+    return {what for what in amounts if isinstance(what, tuple)}
+
+
+class HoldRooms:
+    """One part of the judge; `checker_holds.HoldRules` says what happens."""
+
+    # -- what is held --------------------------------------------------------------------------------------------------
+
+    def wanted(self, key, hold):
+        """All that it is of, less what owners have."""
+        found = hold.full
+        for pod in self.drawers.get(key, ()):
+            found = without(found, self.draws[pod].has)
+        return found
+
+    @staticmethod
+    def drawn(hold, request):
+        """Of everything as much as is asked for and held; of all devices together as much as of each."""
+        draw = Counter({what: min(amount, hold.has[what]) for what, amount in request.items() if hold.has.get(what)})
+        if GPU in draw and any(isinstance(what, int) for what in (*request, *hold.full)):
+            draw[GPU] = min(draw[GPU], sum(amount for what, amount in draw.items() if isinstance(what, int)))
+        return draw
+
+    def want_anew(self, key, hold):
+        """It is to have what it wants now, as far as that is free; a share of a device as a whole or not at all."""
+        wanted = self.wanted(key, hold)
+        kept = {w: a if isinstance(w, int) and hold.has[w] == a else min(hold.has[w], a) * (not isinstance(w, int)) for w, a in wanted.items()}
+        hold.has = Counter({what: amount for what, amount in kept.items() if amount})
+        self.keep(key, hold)
+        self.fill_hold(key, hold)
+        if hold.has != wanted and hold.state == "held":
+            self.begins_to_wait(key, hold)
+
+    def begins_to_wait(self, key, hold):
+        hold.state, hold.moved = "waiting", self.seq
+        self.waiting_on[hold.node][key] = None
+
+    def fill_hold(self, key, hold):
+        if hold.lost or any(key in keys for keys in self.lent.values()):
+            return
+        has = Counter(hold.has)
+        self.fill(hold.node, self.wanted(key, hold), has)
+        if has != hold.has:
+            hold.has = has
+            self.keep(key, hold, lowers=False)
+
+    def keep(self, key, hold, lowers=True):
+        """In the books is what the hold has."""
+        self.enter(key, (hold.node, Counter(hold.has)) if hold.has and not hold.lost else None, lowers)
+
+    def leaves(self, key, hold, state):
+        hold.state, hold.has, hold.lost, hold.moved = state, Counter(), 0, 0
+        self.places_on[hold.node].pop(key, None)
+        self.waiting_on[hold.node].pop(key, None)
+        self.keep(key, hold)
+
+    def lose(self, key, hold):
+        hold.lost, hold.has = self.seq, Counter()
+        self.keep(key, hold)
+        self.places_on[hold.node].pop(key, None)
+        self.waiting_on[hold.node].pop(key, None)
+
+    def holds_are_lost(self, node):
+        for key in list(self.places_on[node]):
+            self.lose(key, self.holds[key])
+
+    def top_up_holds(self, node):
+        for key in list(self.waiting_on[node]):
+            self.fill_hold(key, self.holds[key])
+
+    def squeeze(self, name):
+        """Where more is promised than there is, room that is kept for somebody is given up."""
+        node = self.nodes.get(name)
+        if node is None:
+            return None
+        room = self.room(node)
+        short = {w: over for w, a in self.used[name].items() if not isinstance(w, tuple) and w != "?" and (over := a - room.get(w, 0)) > 0}
+        if not short:
+            return self.squeeze_cores(name)
+        waiting = list(self.waiting_on[name])
+        held = [key for key in self.places_on[name] if key not in self.waiting_on[name]]
+        moves = [key for key in held if self.is_a_migrations(key)]
+        nominated = [uid for uid, n in self.nominations.items() if n["node"] == name]
+        for who in [*reversed(waiting), *reversed(nominated), *(k for k in reversed(held) if k not in moves), *reversed(moves)]:
+            place = isinstance(who, tuple)
+            has = Counter(self.holds[who].has if place else self.nominations[who]["has"])
+            gone = {w: has[w] if isinstance(w, int) else min(has[w], over) for w, over in short.items() if has[w] and over > 0}
+            if not gone:
+                continue
+            for what, amount in gone.items():
+                short[what] = max(short[what] - amount, 0)
+            left = without(has, gone)
+            if place:
+                self.holds[who].has = left
+                self.keep(who, self.holds[who], lowers=False)
+                if self.holds[who].state == "held":
+                    self.begins_to_wait(who, self.holds[who])
+            else:
+                self.nominations[who]["has"] = left
+                self.used[name].subtract(gone)
+        return self.squeeze_cores(name)
+
+    def squeeze_cores(self, name):
+        """A CPU that is a pod's is no hold's any more, which is then to get others."""
+        for key in list(self.places_on[name]):
+            hold = self.holds[key]
+            twice = [core for core in cores_of(hold.has) if self.used[name][core] > 1]
+            if twice and self.raised.get(name, 0) > self.read:
+                for core in twice:
+                    del hold.full[core], hold.has[core]
+                self.keep(key, hold, lowers=False)
+                if hold.state == "held":
+                    self.begins_to_wait(key, hold)
+
+    def is_a_migrations(self, key):
+        record = self.reservations[key[0]]
+        return record["fact"].get("migration", "") in self.migrations
+
+    # -- draws ---------------------------------------------------------------------------------------------------------
+
+    def settle_draw(self, uid, now):
+        """A pod has drawn as long as it is on the hold's node, or is to come there."""
+        draw, pod = self.draws.get(uid), self.pods.get(uid)
+        if draw is None:
+            return
+        if pod is not None and pod.get("node") == draw.node:
+            draw.bound = True
+            if self.holds[draw.key].once:
+                self.spent[draw.key] = uid
+        if now is None or now[0] != draw.node or draw.node not in self.nodes:
+            self.comes_back(uid, draw)
+
+    def comes_back(self, uid, draw):
+        del self.draws[uid]
+        self.drawers[draw.key].pop(uid, None)
+        hold = self.holds[draw.key]
+        if hold.state in ON_NODE and not hold.lost and hold.node == draw.node:
+            self.want_anew(draw.key, hold)
+        elif hold.state == "used" and hold.pod == uid and not draw.bound:
+            self.holds_again(draw.key, hold, uid)
+
+    def holds_again(self, key, hold, uid):
+        """Its only owner was never bound there."""
+        hold.pod = ""
+        record = self.reservations[key[0]]
+        if self.dead(record)[0]:
+            hold.state = "released"
+            return
+        if self.asked(record, key[1]) is None:
+            return
+        pod = self.pods.get(uid, {})
+        if self.migration_of(key) and (pod.get("node") or pod.get("phase") == "Succeeded"):
+            hold.pod = uid  # the successor has come, if elsewhere
+            return
+        taken = [core for core in cores_of(hold.full) if self.used[hold.node][core] > 0]
+        for core in taken:
+            del hold.full[core]
+        hold.moved, hold.state = self.seq, "waiting"
+        self.sits_on(key, hold)
+        if hold.node not in self.nodes:
+            return self.lose(key, hold)
+        self.waiting_on[hold.node][key] = None
+        return self.want_anew(key, hold)
