@@ -9,6 +9,7 @@ from restow.contracts import events as e
 from restow.contracts.times import seconds
 from restow.contracts.values import DeviceShare
 from restow.domain.reservation.status import MAX_OWNERS, MAX_PLACES, cpuset, status
+from restow.domain.snapshot import dump, load
 
 MINE = {"app": "owner"}
 LATER, LATEST = NOW + 60_000, NOW + 120_000
@@ -97,6 +98,8 @@ def test_one_that_is_allocated_once_succeeds_and_keeps_its_owner_when_the_pod_is
     then(state, e.PodChanged("p", "a", "Running"), e.PodGone("p"))
     gone = status(state, "r")
     assert (gone["phase"], gone["currentOwners"]) == ("Succeeded", body["currentOwners"])
+    assert (gone["allocatable"], gone["allocated"]) == (body["allocatable"], body["allocated"]), "what it took stays said"
+    assert status(load(dump(state)), "r") == gone
 
 
 def test_one_whose_owner_was_never_bound_there_is_available_again():
@@ -112,7 +115,7 @@ def test_a_reusable_one_says_how_much_is_used_and_forgets_owners_when_they_end()
     then(state, owner("p2"), owner("p1"), e.HandedOver("r", "reservation-0", "p2", "a"), time=LATEST)
     body = status(state, "r")
     assert (body["phase"], body["allocated"]) == ("Available", {"cpu": "1", "memory": "1Gi"})
-    assert (state.phases["r"].reason, state.phases["r"].message) == ("PartlyAllocated", "1 pods use some of it")
+    assert (state.phases["r"].reason, state.phases["r"].message) == ("PartlyAllocated", "1 pod uses some of it")
     then(state, e.HandedOver("r", "reservation-0", "p1", "a"))
     body = status(state, "r")
     assert [o["name"] for o in body["currentOwners"]] == ["p1", "p2"]
@@ -133,7 +136,35 @@ def test_one_that_expires_while_it_is_used_is_over_when_its_rest_is_released_and
     assert (body["phase"], body["nodeName"]) == ("Failed", "a")
     assert conditions(body)["Ready"] == ("False", "Expired", seconds(LATEST))
     assert [o["name"] for o in body["currentOwners"]] == ["p"]
-    assert "allocatable" not in body
+    assert (body["allocatable"]["cpu"], body["allocated"]["cpu"]) == ("2", "1")
+    assert state.phases["r"].message == "its time ended while 1 pod used it; it goes on running"
+    then(state, e.PodChanged("p", "a", "Succeeded"))
+    after = status(state, "r")
+    assert (after["phase"], after["currentOwners"]) == ("Failed", [])
+    assert not {"allocatable", "allocated"} & set(after)
+
+
+def test_a_shared_one_that_is_deleted_says_how_many_use_it_and_go_on():
+    fact = koordinator(once=False)
+    state = then(held(fact), owner("p"), owner("q"))
+    then(state, e.HandedOver("r", "reservation-0", "p", "a"), e.HandedOver("r", "reservation-0", "q", "a"))
+    then(state, replace(fact, deleting=LATEST), e.HoldReleased("r", "reservation-0", "Deleted"))
+    assert state.phases["r"].message == "it was deleted while 2 pods used it; they go on running"
+
+
+@pytest.mark.parametrize(
+    ("fact", "message"),
+    [
+        (koordinator(), "its time ended before a pod took it"),
+        (koordinator(once=False), "its time ended; no pod used it"),
+        (reservation("r", ("t", 2, "s"), match_policy="Owner"), "its time ended with 0 of 2 places handed over"),
+    ],
+)
+def test_one_that_ends_unused_says_so(fact, message):
+    state = then(held(fact), e.Expired("r"))
+    for place in list(state.to_release):
+        then(state, e.HoldReleased(*place, "Expired"))
+    assert (state.phases["r"].phase, state.phases["r"].message) == ("Failed", message)
 
 
 @pytest.mark.parametrize(("reason", "says"), [("NodeLost", "Expired"), ("Expired", "Expired"), ("Deleted", "Deleted")])
@@ -208,7 +239,28 @@ def test_a_larger_size_that_has_no_room_yet_is_said_and_the_former_stays():
     body = status(state, "r")
     assert (body["phase"], body["allocatable"]["cpu"]) == ("Available", "2")
     ready = next(c for c in body["conditions"] if c["type"] == "Ready")
-    assert ready["message"].endswith("1 places keep their former size for now: 0/2 nodes are available: 2 Insufficient cpu.")
+    assert ready["message"].endswith("; it keeps its former size for now: 0/2 nodes are available: 2 Insufficient cpu.")
+
+
+def test_what_pods_use_beyond_a_smaller_size_is_said_and_stays_allocated():
+    """As in Koordinator `allocated` is what owners use: they keep what they have."""
+    state = then(held(koordinator(once=False)), owner("p", "s"), e.HandedOver("r", "reservation-0", "p", "a"))
+    smaller = koordinator(once=False, generation=2, shape="small")
+    then(state, smaller, accepted(smaller), e.HoldResized("r", "reservation-0", "small"))
+    body = status(state, "r")
+    assert (body["allocatable"], body["allocated"]) == ({"cpu": "1", "memory": "1Gi"}, {"cpu": "2", "memory": "2Gi"})
+    ready = next(c for c in body["conditions"] if c["type"] == "Ready")
+    assert ready["message"] == "1 pod uses all of it; of that, 1 cpu and 1Gi memory is beyond its present size"
+
+
+def test_one_place_is_not_spoken_of_as_several():
+    state = held(koordinator())
+    assert state.phases["r"].message == "it is held, and no pod uses it"
+    then(state, owner("p"), e.HandedOver("r", "reservation-0", "p", "a"))
+    assert state.phases["r"].message == "it was handed over to its owner"
+    state = held(reservation("r", ("t", 3, "s"), match_policy="Owner"))
+    then(state, owner("p"), owner("q"), e.HandedOver("r", "t-0", "p", "a"), e.HandedOver("r", "t-1", "q", "a"))
+    assert state.phases["r"].message == "1 of 3 places is held, 2 handed over"
 
 
 # -- Volcano's -------------------------------------------------------------------------------------------------------------
@@ -242,6 +294,12 @@ def test_the_template_form_has_phase_conditions_and_node_and_no_counts():
     assert (body["phase"], body["state"]["phase"], body["nodeName"]) == ("Available", "Available", "a")
     assert conditions(body)["Ready"][:2] == ("True", "Available")
     assert not {"available", "taskStatusCount", "minAvailable", "places"} & set(body)
+
+
+def test_a_tasks_form_whose_only_task_is_called_reservation_is_still_one():
+    fact = reservation("r", ("reservation", 2, "s"), match_policy="Owner", form="tasks")
+    assert status(held(fact), "r")["taskStatusCount"] == {"reservation": {"phase": {"Available": 2}}}
+    assert "taskStatusCount" not in status(held(template_form(form="template")), "r")
 
 
 def test_places_are_bounded_and_in_the_order_of_their_numbers():

@@ -47,12 +47,13 @@ class Reader:
             pods = [pod for pod, draw in self.draws.items() if draw.key == (uid, name)]
             if place.phase == "Succeeded":
                 owners.append(place.owner)
+                used.update(place.taken)
             else:
                 owners += [(self.pods[pod].namespace, self.pods[pod].name, pod) for pod in pods]
-            if place.phase in (*ON_NODE, "Succeeded"):
+                for pod in pods:
+                    used.update(self.draws[pod].amounts)
+            if place.phase in (*ON_NODE, "Succeeded") or pods:
                 held.update(self.requests[place.shape])
-            for pod in pods:
-                used.update(self.draws[pod].amounts)
         return {
             "phase": one.phase,
             "reason": one.reason,
@@ -307,7 +308,7 @@ class Reader:
         amounts = {name: min(amount, left[name]) for name, amount in wanted.items()}
         if self.all[event.reservation].spec.allocate_once:
             amounts = {name: min(amount, self.requests[place.shape].get(name, 0)) for name, amount in wanted.items()}
-            place.phase, place.owner = "Succeeded", (pod.namespace, pod.name, pod.pod)
+            place.phase, place.owner, place.taken = "Succeeded", (pod.namespace, pod.name, pod.pod), amounts
             self.back.pop(key, None)
         self.draws[event.pod] = SimpleNamespace(key=key, node=place.node, amounts=amounts, bound=False)
         self.meant[event.pod] = event.node
@@ -341,4 +342,4 @@ class Reader:
 
 
 def _place(name: str, shape: str) -> SimpleNamespace:
-    return SimpleNamespace(name=name, shape=shape, phase="Pending", node="", reason="", asked="", owner=None, unfit="")
+    return SimpleNamespace(name=name, shape=shape, phase="Pending", node="", reason="", asked="", owner=None, unfit="", taken={})

@@ -119,10 +119,11 @@ ON_NODE = (SlotPhase.HELD, SlotPhase.WAITING)
 
 
 class Slot(Record):
-    """One place of a Reservation. `node`, `devices` and `cores` where held, waiting or used: all that the hold is of; `room`
-    what is to be held now, without what owners have drawn. `pod` and its name (`owner`, `namespace/name`) where used, `reason`
-    where failed or waiting, `reasons` (nodes per rule) where nothing fits, `reason` and `message` where it waits for something
-    that is no node. `asked`: the shape that a later generation asks for, where the hold cannot have it yet."""
+    """One place of a Reservation. `node`, `devices` and `cores` where held, waiting or used: all that the hold is of;
+    `room` what is to be held now, without what owners have drawn; of a used one what its pod took. `pod` and its name
+    (`owner`, `namespace/name`) where used, `reason` where failed or waiting, `reasons` (nodes per rule) where nothing
+    fits, `reason` and `message` where it waits for something that is no node. `asked`: the shape that a later
+    generation asks for, where the hold cannot have it yet."""
 
     shape: ShapeId
     task: str

@@ -14,7 +14,7 @@ from restow.contracts.ids import NodeName, PodUid, ShapeId, SlotName
 from restow.contracts.values import DeviceShare
 from restow.domain.maps import NODE_LOST
 from restow.domain.places import Place, Places
-from restow.domain.records import FINAL, Draw, Items, Nomination, Reservation, Room, Slot, SlotPhase
+from restow.domain.records import FINAL, NO_ROOM, Draw, Items, Nomination, Reservation, Room, Slot, SlotPhase
 from restow.domain.table import NO_DEVICE, Kind, Vector, fewer, less, plus, vector_of
 
 OVERCOMMITTED = "Overcommitted"
@@ -190,7 +190,7 @@ class Rooms(Places):
         """Its only owner was never bound there."""
         record = self.reservations[key[0]]
         if not record.alive:
-            self.put_place(key, replace(slot, phase=SlotPhase.FAILED, reason=record.end, pod=PodUid(""), owner=""))
+            self.put_place(key, replace(slot, phase=SlotPhase.FAILED, reason=record.end, pod=PodUid(""), owner="", room=NO_ROOM))
             return
         if not self._await_another(record, slot.pod):
             return

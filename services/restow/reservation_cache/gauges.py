@@ -12,7 +12,7 @@ from restow.domain import resources as r
 from restow.domain.foreign import other_scheduler
 from restow.domain.quantity import CPU
 from restow.domain.records import ReservationPhase
-from restow.domain.reservation.status import allocated, left
+from restow.domain.reservation.status import in_use, left
 from restow.domain.state import ClusterState
 from restow.runtime.telemetry import Labelled
 
@@ -75,5 +75,5 @@ def _share(state: ClusterState, uid: ReservationUid) -> _Share | None:
     record, since = state.reservations.get(uid), state.phases.get(uid)
     if record is None or since is None or other_scheduler(state, record):
         return None
-    used = allocated(state, uid)
+    used = in_use(state, uid)
     return _Share(record.fact.door, str(since.phase), left(state, uid) + used, used)

@@ -10,6 +10,7 @@ tests fold random histories and find no other. Failed and Succeeded are final, w
 """
 
 from restow.contracts import events as e
+from restow.contracts.ids import ReservationUid
 from restow.domain.records import PhaseSince, Reservation, SlotPhase, Tally
 from restow.domain.records import ReservationPhase as P
 from restow.domain.state import ClusterState
@@ -73,9 +74,9 @@ def phase_of(state: ClusterState, record: Reservation, before: PhaseSince | None
     if record.rejected:
         return P.FAILED, record.reason, record.message
     if tally.total and tally.used == tally.total:
-        return P.SUCCEEDED, "AllHandedOver", f"all {tally.used} places were handed over to their owners"
+        return P.SUCCEEDED, "AllHandedOver", _all_handed_over(tally.used)
     if record.over:
-        return _over(record, tally, before)
+        return _over(state, record, tally, before)
     if not record.accepted:
         return P.PENDING, "", ""
     held, used, needed = tally.held, tally.used, record.min_available
@@ -84,16 +85,16 @@ def phase_of(state: ClusterState, record: Reservation, before: PhaseSince | None
     if tally.waiting and held + used + tally.waiting >= needed:
         return P.WAITING, *_waits(state, record, tally)
     if (held or tally.waiting) and (tally.failed or (not anew and was in (P.AVAILABLE, P.WAITING))):
-        return P.WAITING, HOLD_LOST, f"{held} of {needed} needed places are held{_and_why(state, record)}"
+        return P.WAITING, HOLD_LOST, f"{held} of {needed} needed places {_be(held)} held{_and_why(state, record)}"
     if tally.failed and not held and not tally.waiting:
         if not used:
             return P.FAILED, *_lost(state, record)
         if not tally.pending:
-            return P.SUCCEEDED, "HandedOver", f"{used} places were handed over, nothing is held any more"
+            return P.SUCCEEDED, "HandedOver", _handed_over(used)
     return P.PENDING, *_why(state, record)
 
 
-def _over(record: Reservation, tally: Tally, before: PhaseSince | None) -> Said:
+def _over(state: ClusterState, record: Reservation, tally: Tally, before: PhaseSince | None) -> Said:
     """It has ended for good, and was not handed over as a whole. Until the session has released what it holds it is what it
     was: an owner may be ahead of the end (DESIGN 1)."""
     was = before.phase if before is not None else P.PENDING
@@ -104,30 +105,74 @@ def _over(record: Reservation, tally: Tally, before: PhaseSince | None) -> Said:
             return was, before.reason, before.message
         return was, ENDING, f"{_END[record.end]}; what is held is being released"
     if tally.used and was is P.SUCCEEDED:
-        return was, "HandedOver", f"{tally.used} places were handed over, nothing is held any more"
-    return P.FAILED, record.end, f"{_END[record.end]} with {tally.used} of {tally.total} places handed over"
+        return was, "HandedOver", _handed_over(tally.used)
+    return P.FAILED, record.end, _END[record.end] + _how_far(state, record, tally)
 
 
 _END = {EXPIRED: "its time ended", "Deleted": "it was deleted"}
 
 
+def _how_far(state: ClusterState, record: Reservation, tally: Tally) -> str:
+    """How far it was used when it ended."""
+    if is_shared(record):
+        pods = users(state, record.fact.reservation)
+        go_on = "it goes on running" if pods == 1 else "they go on running"
+        return f" while {counted(pods, 'pod')} used it; {go_on}" if pods else "; no pod used it"
+    if tally.total < 2:
+        return " before a pod took it" if tally.total else ""
+    return f" with {tally.used} of {tally.total} places handed over"
+
+
+def is_shared(record: Reservation) -> bool:
+    """Whether many pods use one place of it."""
+    return record.spec is not None and not record.spec.allocate_once
+
+
+def users(state: ClusterState, uid: ReservationUid) -> int:
+    """How many pods that are there have drawn from it."""
+    return sum(len(state.drawers.get((uid, name), ())) for name in state.slots.get(uid, {}))
+
+
+# -- sentences -----------------------------------------------------------------------------------------------------------
+
+
+def counted(count: int, what: str) -> str:
+    """`1 pod`, `2 pods`."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def _be(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _all_handed_over(places: int) -> str:
+    return "it was handed over to its owner" if places == 1 else f"all {places} places were handed over to their owners"
+
+
+def _handed_over(places: int) -> str:
+    return f"{counted(places, 'place')} {'was' if places == 1 else 'were'} handed over, nothing is held any more"
+
+
 def _taken(state: ClusterState, record: Reservation, tally: Tally) -> tuple[str, str]:
     """Reason and message of an available one: how much of it is used."""
     uid = record.fact.reservation
-    if record.spec is not None and not record.spec.allocate_once:
-        slots = state.slots[uid]
-        owners = sum(len(state.drawers.get((uid, name), ())) for name in slots)
-        if owners:
-            full = not any(slot.room.wanted or slot.room.devices for slot in slots.values())
-            return FULLY if full else PARTLY, f"{owners} pods use {'all' if full else 'some'} of it"
-    waiting = f", {tally.waiting} wait for room" if tally.waiting else ""
-    return HELD, f"{tally.held} of {tally.total} places are held, {tally.used} handed over{waiting}"
+    if is_shared(record) and (pods := users(state, uid)):
+        full = not any(slot.room.wanted or slot.room.devices for slot in state.slots[uid].values())
+        use = "uses" if pods == 1 else "use"
+        return FULLY if full else PARTLY, f"{counted(pods, 'pod')} {use} {'all' if full else 'some'} of it"
+    if tally.total == 1:
+        return HELD, "it is held, and no pod uses it"
+    waiting = f", {tally.waiting} wait{'s' * (tally.waiting == 1)} for room" if tally.waiting else ""
+    return HELD, f"{tally.held} of {tally.total} places {_be(tally.held)} held, {tally.used} handed over{waiting}"
 
 
 def _waits(state: ClusterState, record: Reservation, tally: Tally) -> tuple[str, str]:
     """Reason and message of one that waits for room on its nodes: why the first of its places does."""
     first = next(slot for slot in state.slots[record.fact.reservation].values() if slot.phase is SlotPhase.WAITING)
-    return first.reason, f"{tally.waiting} of {tally.total} places wait for room on their nodes"
+    if tally.total == 1:
+        return first.reason, "it waits for room on its node"
+    wait = "waits for room on its node" if tally.waiting == 1 else "wait for room on their nodes"
+    return first.reason, f"{tally.waiting} of {tally.total} places {wait}"
 
 
 def _lost(state: ClusterState, record: Reservation) -> tuple[str, str]:

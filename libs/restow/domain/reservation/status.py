@@ -7,7 +7,8 @@ Koordinator itself writes.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -25,10 +26,10 @@ MAX_OWNERS = 1_000
 MAX_PLACES = 100
 """Of `places`, first by task and number; the counts are of all."""
 TEMPLATE_TASK = "reservation"
-"""What the reader calls the one task of a template form (`restow.kube.reservations`)."""
+"""What the reader calls the one task of a template form (`restow.kube.reservations`); one of the tasks form may be called so, too."""
 
 PRESENT = (*ON_NODE, SlotPhase.USED)
-"""Places that are of a node."""
+"""Places that are of a node. So is one that has ended, for as long as pods use what they have drawn of it."""
 
 
 class Owner(msgspec.Struct, frozen=True, order=True):
@@ -45,20 +46,22 @@ def status(state: ClusterState, uid: ReservationUid) -> dict[str, Any]:
     slots = dict(sorted(state.slots.get(uid, {}).items(), key=_turn))
     since = state.phases.get(uid) or PhaseSince(ReservationPhase.PENDING)
     who = owners(state, uid)
-    since = msgspec.structs.replace(since, message=_in_full(since.message, slots.values(), len(who)))
     spec = record.spec or record.fact.spec
     gpu = spec.gpu if spec is not None else ""
-    amounts = {"allocatable": r.quantities(allocatable(state, uid), gpu), "allocated": r.quantities(allocated(state, uid), gpu)}
+    there, used = allocatable(state, uid), allocated(state, uid)
+    beyond = r.quantities(overdrawn(there, used), gpu)
+    since = msgspec.structs.replace(since, message=_in_full(since.message, slots.values(), beyond, len(who)))
+    amounts = {"allocatable": r.quantities(there, gpu), "allocated": r.quantities(used, gpu)}
     body: dict[str, Any] = {"phase": str(since.phase)} | {name: said for name, said in amounts.items() if said}
     if record.fact.door == "koordinator":
         named = [{"namespace": o.namespace, "name": o.name, "uid": o.uid} for o in who[:MAX_OWNERS]]
-        return body | {"currentOwners": named, "conditions": _conditions(since)} | _where(slots)
+        return body | {"currentOwners": named, "conditions": _conditions(since)} | _where(state, uid, slots)
     named = [{"apiVersion": "v1", "kind": "Pod", "namespace": o.namespace, "name": o.name, "uid": o.uid} for o in who[:MAX_OWNERS]]
     body |= {"state": _moment(since) | {"phase": str(since.phase)}, "currentOwners": named}
     if named:
         body["currentOwner"] = named[0]
     if is_template_form(spec):
-        return body | {"conditions": _conditions(since)} | _where(slots)
+        return body | {"conditions": _conditions(since)} | _where(state, uid, slots)
     return body | _counts(record, slots) | {
         "conditions": [{"status": str(phase), "lastTransitionTime": seconds(at)} for phase, at in since.history],
         "places": [_place(name, slot) for name, slot in list(slots.items())[:MAX_PLACES]],
@@ -67,7 +70,9 @@ def status(state: ClusterState, uid: ReservationUid) -> dict[str, Any]:
 
 def is_template_form(spec: ReservationSpec | None) -> bool:
     """Whether it was asked for by `spec.template`: one place, whose task nobody has named."""
-    return spec is not None and len(spec.tasks) == 1 and spec.tasks[0].name == TEMPLATE_TASK
+    if spec is None or spec.form:
+        return spec is not None and spec.form == "template"
+    return len(spec.tasks) == 1 and spec.tasks[0].name == TEMPLATE_TASK  # a log from before the form was said
 
 
 def owners(state: ClusterState, uid: ReservationUid) -> list[Owner]:
@@ -88,14 +93,33 @@ def allocatable(state: ClusterState, uid: ReservationUid) -> Counter[str]:
     """What its places are of, also where that is used or still waited for: the requests of their templates, in canonical
     units."""
     total: Counter[str] = Counter()
-    for slot in state.slots.get(uid, {}).values():
-        if slot.phase in PRESENT:
+    for name, slot in state.slots.get(uid, {}).items():
+        if is_present(state, uid, name, slot):
             total.update(state.shapes[slot.shape].requests)
     del total[r.PODS]
     return total
 
 
+def is_present(state: ClusterState, uid: ReservationUid, name: SlotName, slot: Slot) -> bool:
+    """Whether the place is of a node: `allocatable` and `allocated` are of the same places."""
+    return slot.phase in PRESENT or (uid, name) in state.drawers
+
+
+def overdrawn(there: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:
+    """What pods use beyond the size that it has now: they drew it before it was made smaller, and what they leave of it is the
+    node's."""
+    return {name: amount - there.get(name, 0) for name, amount in used.items() if amount > there.get(name, 0)}
+
+
 def allocated(state: ClusterState, uid: ReservationUid) -> Counter[str]:
+    """What pods have taken of it, in canonical units. Of a place that is used once that stays when its pod is gone
+    (RULES 004-1)."""
+    slots = state.slots.get(uid, {}).items()
+    draws = (state.draws[pod].items for name, slot in slots if slot.phase is not SlotPhase.USED for pod in state.drawers.get((uid, name), ()))
+    return _named(state, chain(draws, (slot.room.wanted for _, slot in slots if slot.phase is SlotPhase.USED)))
+
+
+def in_use(state: ClusterState, uid: ReservationUid) -> Counter[str]:
     """What pods that are there have drawn of it, in canonical units."""
     drawers = (state.drawers.get((uid, name), ()) for name in state.slots.get(uid, {}))
     return _named(state, (state.draws[pod].items for pods in drawers for pod in pods))
@@ -132,14 +156,18 @@ def _turn(item: tuple[SlotName, Slot]) -> tuple[str, int, str]:
     return slot.task, int(number) if number.isdecimal() else 0, name
 
 
-def _in_full(message: str, slots: Iterable[Slot], owners: int) -> str:
+def _in_full(message: str, slots: Collection[Slot], beyond: Mapping[str, str], owners: int) -> str:
     """With what is not worth a change of the phase's record."""
     said = [message] if message else []
     former = [slot for slot in slots if slot.asked]
     if former:
         why = next((slot for slot in former if slot.message or slot.reasons), None)
         reason = "" if why is None else f": {why.message or fit_message(why.nodes, why.reasons)}"
-        said.append(f"{len(former)} places keep their former size for now{reason}")
+        keep = "it keeps its" if len(slots) == 1 else "1 place keeps its" if len(former) == 1 else f"{len(former)} places keep their"
+        said.append(f"{keep} former size for now{reason}")
+    if beyond:
+        amounts = " and ".join(f"{amount} {name}" for name, amount in beyond.items())
+        said.append(f"of that, {amounts} is beyond its present size")
     if owners > MAX_OWNERS:
         said.append(f"currentOwners has the first {MAX_OWNERS} of {owners}")
     return "; ".join(said)
@@ -165,12 +193,12 @@ def _counts(record: Reservation, slots: Mapping[SlotName, Slot]) -> dict[str, An
     }
 
 
-def _where(slots: Mapping[SlotName, Slot]) -> dict[str, Any]:
+def _where(state: ClusterState, uid: ReservationUid, slots: Mapping[SlotName, Slot]) -> dict[str, Any]:
     """The node of the only place, and what it has there. Of one that has ended, where it was."""
-    slot = next(iter(slots.values()), None)
+    name, slot = next(iter(slots.items()), (SlotName(""), None))
     if slot is None or not slot.node:
         return {}
-    return {"nodeName": slot.node} | (_concrete(slot) if slot.phase in PRESENT else {})
+    return {"nodeName": slot.node} | (_concrete(slot) if is_present(state, uid, name, slot) else {})
 
 
 def _place(name: SlotName, slot: Slot) -> dict[str, Any]:
