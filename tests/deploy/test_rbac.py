@@ -53,6 +53,8 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "reservations.scheduling.koordinator.sh": {"get", "create", "delete"},
         "pods": {"get", "patch"},
         "pods/eviction": {"create"},
+        "podgroups.scheduling.volcano.sh": {"get", "patch"},
+        "podgroups/status.scheduling.volcano.sh": {"get", "patch"},
         "events.events.k8s.io": {"get", "create", "patch"},
     },
     "garbage-collector": {

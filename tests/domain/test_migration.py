@@ -619,7 +619,7 @@ def test_only_the_newest_finished_migrations_and_plans_are_kept(monkeypatch):
     monkeypatch.setattr(rules, "KEEP_PLANS", 10)
     state = planned()
     for i in range(40):
-        then(state, plan(move(id=f"y{i:02}-1"), id=f"y{i:02}"), time=NOW + i)
+        then(state, plan(id=f"y{i:02}"), time=NOW + i)
     then(state, e.MigrationFailed(M, "PodGone"), time=NOW)
     for i in range(40):
         then(state, plan(move(id=f"z{i:02}-1"), id=f"z{i:02}"), e.MigrationFailed(f"z{i:02}-1", "PodGone"), time=NOW + 100 + i)

@@ -103,6 +103,15 @@ class ReportHold(Command, tag="report_hold"):
     message: str
 
 
+class ReportRoom(Command, tag="report_room"):
+    """The Reservation of a plan's room (`name`) could not be created."""
+
+    time: Millis
+    plan: PlanId
+    name: str
+    message: str
+
+
 class ReportEviction(Command, tag="report_eviction"):
     """The API refused the eviction. `reason`: Budget (a PDB), Changed (a precondition), Gone, Refused, Aborted (the
     annotation that makes a late eviction fail is in place)."""
@@ -154,6 +163,7 @@ COMMANDS: tuple[type[Command], ...] = (
     CancelPlan,
     Advance,
     ReportHold,
+    ReportRoom,
     ReportEviction,
     Collect,
     ReportSnapshot,

@@ -161,6 +161,11 @@ class MigrationConfig(Config):
     evictions_per_minute: int = 0
     budget_patience: int = 0
 
+    @property
+    def evicts_for(self) -> int:
+        """Milliseconds in which an eviction must have been accepted: long enough for a budget to let the pod go."""
+        return max(self.evict_deadline, self.budget_patience)
+
 
 class GcConfig(Config):
     """`retention`: milliseconds that a finished Reservation is kept. `period`: objects are deleted only at full multiples of so

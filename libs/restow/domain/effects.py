@@ -91,6 +91,27 @@ class AbortEviction(Effect):
     migration: MigrationId
 
 
+class CreateRoom(Effect):
+    """Create the Reservation `name` (`namespace/name`, the key in `ClusterState.plan_rooms`) for a pod that waits."""
+
+    name: str
+
+
+class TellGroupMoves(Effect):
+    """Write a PodGroup's `migrationInfo` and `migrationState`; `version` counts what has changed of them."""
+
+    namespace: str
+    group: str
+    version: int
+
+
+class TellCameBack(Effect):
+    """Tell people of a finding: pods of this lineage come back to this node."""
+
+    lineage: str
+    node: NodeName
+
+
 class DeleteReservation(Effect):
     reservation: ReservationUid
 

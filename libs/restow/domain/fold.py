@@ -20,7 +20,7 @@ from restow.domain.records import Charge, Placement
 from restow.domain.state import ClusterState
 from restow.domain.table import Vector
 
-FOLD_VERSION = 3
+FOLD_VERSION = 4
 """Changes when the fold changes its meaning; snapshots of another version are folded anew."""
 
 BULK = 16

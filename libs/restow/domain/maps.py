@@ -31,12 +31,15 @@ from restow.domain.config import GcConfig, MigrationConfig, ReservationConfig, S
 from restow.domain.records import (
     Charge,
     Draw,
+    GroupMoves,
     Leader,
+    Left,
     Migration,
     Nomination,
     PhaseSince,
     Placement,
     Plan,
+    PlanRoom,
     Reservation,
     Slot,
     Tally,
@@ -60,7 +63,7 @@ NODE_LOST = "NodeLost"
 class Touched:
     """What changed since somebody last looked: the incremental form of `pending` (effects still owed)."""
 
-    __slots__ = ("groups", "migrations", "pods", "queues", "reservations", "shapes")
+    __slots__ = ("findings", "groups", "migrations", "pods", "queues", "reservations", "shapes")
 
     def __init__(self) -> None:
         self.pods: dict[PodUid, None] = {}
@@ -69,6 +72,7 @@ class Touched:
         self.shapes: dict[ShapeId, None] = {}
         self.groups: dict[groups.Group, None] = {}
         self.queues: dict[str, None] = {}
+        self.findings: dict[tuple[str, NodeName], None] = {}
 
 
 class Maps:
@@ -179,6 +183,21 @@ class Maps:
         """Plans of which nothing more is begun, and why."""
         self.left_alone: dict[tuple[str, NodeName], int] = {}
         """Lineages whose pods came back to a node, and how often."""
+        self.evictions: dict[MigrationId, Millis] = {}
+        """When evictions were decided: those of the minute before the last one."""
+        self.followers: dict[MigrationId, MigrationId] = {}
+        """Migration → the one that moves its successor on."""
+        self.plan_rooms: dict[str, PlanRoom] = {}
+        """By the Reservation's `namespace/name`: room that plans make for pods that wait."""
+        self.group_moves: dict[groups.Group, GroupMoves] = {}
+        self.owned: dict[str, dict[PodUid, None]] = {}
+        """Controller's uid → its pods."""
+        self.left: dict[str, tuple[Left, ...]] = {}
+        """By lineage: moved pods that run elsewhere, until their own successor has come somewhere."""
+        self.returned: dict[PodUid, int] = {}
+        """Pods that came back to where their lineage was moved off, and how often in a row that has happened."""
+        self.found: dict[tuple[str, NodeName], int] = {}
+        """Lineages that came back to a node too often, to be reported (`migration.came_back`)."""
 
         self.snapshot_seq = 0
         self.archived = 0

@@ -5,8 +5,17 @@ from enum import StrEnum
 import msgspec
 
 from restow.contracts.events import Planned, ReservationObserved
-from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid, ReservationUid, ShapeId, SlotName
-from restow.contracts.values import ClaimChoice, DeviceShare, Move, ReservationSpec
+from restow.contracts.ids import (
+    MigrationId,
+    Millis,
+    NodeName,
+    PlanId,
+    PodUid,
+    ReservationUid,
+    ShapeId,
+    SlotName,
+)
+from restow.contracts.values import ClaimChoice, DeviceShare, Move, ReservationSpec, RoomFor
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -251,7 +260,9 @@ FINAL = frozenset({Step.LANDED, Step.FAILED, Step.NOT_RECREATED})
 class Migration(Record):
     """`reservation` is the hold's uid once it was seen. `asked` is the pod counter when the eviction was decided, 0
     before: only pods that the log saw later may take the hold. `armed` is the pod counter when the victim's end was first
-    seen, 0 before: only then may it be taken. `successor` took it. `planned` is the plan's time."""
+    seen, 0 before: only then may it be taken. `successor` took it. `planned` is the plan's time, `evicting` when the eviction was
+    decided, 0 before. `group` is the victim's PodGroup, `returned` how often in a row pods before it were moved off the source
+    and came back."""
 
     id: MigrationId
     plan: str
@@ -268,11 +279,54 @@ class Migration(Record):
     reason: str = ""
     message: str = ""
     planned: Millis = Millis(0)
+    evicting: Millis = Millis(0)
+    group: str = ""
+    returned: int = 0
 
 
 class Plan(Record):
     planned: Planned
     at: Millis
+
+
+class PlanRoom(Record):
+    """Room that a plan makes for a pod that waits. `reservation` holds it once that was seen; `gone`: it is no more."""
+
+    plan: PlanId
+    room: RoomFor
+    at: Millis
+    reservation: ReservationUid = ReservationUid("")
+    gone: bool = False
+
+
+class GroupMove(Record):
+    """One entry of a PodGroup's `migrationInfo` (seed 003): identities alone (RULES 003-2), and how far it is."""
+
+    migration: MigrationId
+    pod: PodUid
+    name: str
+    source: NodeName
+    target: NodeName
+    reservation: ReservationUid
+    step: Step
+
+
+class GroupMoves(Record):
+    """What a PodGroup's `migrationInfo` and `migrationState` are to say: the moves that are, or were last, under way at once, and
+    their phase since then. `version` counts what has changed."""
+
+    moves: tuple[GroupMove, ...]
+    phase: str
+    since: Millis
+    version: int = 1
+
+
+class Left(Record):
+    """A pod that was moved off `node` and runs as `pod` elsewhere. `times`: how often in a row its predecessors had come back."""
+
+    node: NodeName
+    pod: PodUid
+    times: int
 
 
 class Waiting(Record):

@@ -17,6 +17,7 @@ from restow.contracts.ids import (
 )
 from restow.contracts.values import PodShape
 from restow.domain import config, devices
+from restow.domain.evolve.migration import TAKEN
 from restow.domain.evolve.objects import is_pending
 from restow.domain.evolve.reservations import needs_review, phase_of
 from restow.domain.fold import FOLD_VERSION
@@ -25,12 +26,15 @@ from restow.domain.records import (
     ON_NODE,
     Charge,
     Draw,
+    GroupMoves,
     Leader,
+    Left,
     Migration,
     Nomination,
     PhaseSince,
     Placement,
     Plan,
+    PlanRoom,
     Reservation,
     ReservationPhase,
     Slot,
@@ -99,6 +103,12 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
     cooling: dict[NodeName, int]
     cancelled: dict[PlanId, str]
     left_alone: list[tuple[str, NodeName, int]]
+    evictions: dict[MigrationId, Millis]
+    plan_rooms: dict[str, PlanRoom]
+    group_moves: list[tuple[str, str, GroupMoves]]
+    left: dict[str, tuple[Left, ...]]
+    returned: dict[PodUid, int]
+    found: list[tuple[str, NodeName, int]]
     timed_from: Millis
     marks: tuple[int, int, int]
     capacity_epoch: int
@@ -170,6 +180,12 @@ def dump(state: ClusterState) -> bytes:
         cooling=state.cooling,
         cancelled=state.cancelled,
         left_alone=[(lineage, node, times) for (lineage, node), times in state.left_alone.items()],
+        evictions=state.evictions,
+        plan_rooms=state.plan_rooms,
+        group_moves=[(*group, moves) for group, moves in state.group_moves.items()],
+        left=state.left,
+        returned=state.returned,
+        found=[(lineage, node, times) for (lineage, node), times in state.found.items()],
         timed_from=state.timed_from,
         marks=(state.snapshot_seq, state.archived, state.truncated),
         capacity_epoch=state.capacity_epoch,
@@ -240,6 +256,12 @@ def _plain(state: ClusterState, image: _Image) -> None:
     state.cooling.update(image.cooling)
     state.cancelled.update(image.cancelled)
     state.left_alone = {(lineage, node): times for lineage, node, times in image.left_alone}
+    state.evictions.update(image.evictions)
+    state.plan_rooms.update(image.plan_rooms)
+    state.group_moves = {(namespace, name): moves for namespace, name, moves in image.group_moves}
+    state.left.update(image.left)
+    state.returned.update(image.returned)
+    state.found = {(lineage, node): times for lineage, node, times in image.found}
     state.timed_from = image.timed_from
     state.snapshot_seq, state.archived, state.truncated = image.marks
     state.void, state.unknown, state.events = Counter(image.void), Counter(image.unknown), image.events
@@ -345,7 +367,10 @@ def _migrations(state: ClusterState) -> None:
         if migration.step in FINAL:
             continue
         (state.backlog if migration.step is Step.PLANNED else state.active)[id] = None
-        state.victims[migration.move.pod] = id
+        if migration.move.pod and migration.reason != TAKEN:
+            state.victims[migration.move.pod] = id
+        if migration.move.follows and migration.step is Step.PLANNED and not migration.move.pod:
+            state.followers[migration.move.follows] = id
         if migration.successor:
             state.successors[migration.successor] = id
         elif migration.armed:

@@ -121,7 +121,14 @@ class ClusterState(Charges):
             self.drop(self.waiting, key)
 
     def regroup(self, before: PodObserved | None, after: PodObserved | None) -> None:
-        """Keep the index of groups right when a pod is seen, changes or goes."""
+        """Keep the indexes of groups and owners right when a pod is seen, changes or goes."""
+        was = before.owner.uid if before is not None and before.owner is not None else ""
+        now = after.owner.uid if after is not None and after.owner is not None else ""
+        if was != now:
+            if was and before is not None:
+                self.drop_in(self.owned, was, before.pod)
+            if now and after is not None:
+                self.put_in(self.owned, now, after.pod)
         old, new = (None if pod is None else groups.group_of(pod) for pod in (before, after))
         if old == new:
             return

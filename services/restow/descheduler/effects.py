@@ -1,24 +1,39 @@
 """The saga's effects: create and delete holds, evict, and mark a pod so that no late eviction can succeed (DESIGN 5)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from restow.contracts import commands as c
 from restow.contracts.ids import MigrationId
-from restow.domain.effects import AbortEviction, CreateHold, DeleteReservation, Effect, Evict
-from restow.domain.migration import hold_manifest
+from restow.domain.effects import (
+    AbortEviction,
+    CreateHold,
+    CreateRoom,
+    DeleteReservation,
+    Effect,
+    Evict,
+    TellCameBack,
+    TellGroupMoves,
+)
+from restow.domain.migration import hold_manifest, podgroup, room_manifest
+from restow.domain.migration.manifest import Manifest
 from restow.domain.records import Migration
 from restow.domain.state import ClusterState
 from restow.kube import crs
 from restow.kube import effects as k
+from restow.kube.group_moves import GroupMoveEffects
 from restow.kube.record import Notice, Regarding
 from restow.kube.retry import Backoff
 from restow.runtime.effector import Answer, Done, Executor, Report, Retry, later
 from restow.runtime.service import Context
 
 TRIES = 3
-"""Evictions in a row whose precondition failed because the pod had just changed."""
+"""Evictions in a row whose precondition failed because the pod had just changed; then there is a pause."""
+REFUSED = 30.0
+"""Seconds until what the API has refused is tried again."""
+BUDGET_PAUSE = 2.0
+"""Seconds until a budget is asked again, where the API does not say."""
 
 
 def executors(context: Context) -> Mapping[type[Effect], Executor]:
@@ -27,6 +42,9 @@ def executors(context: Context) -> Mapping[type[Effect], Executor]:
         CreateHold: Executor(effects.create, limit=16),
         Evict: Executor(effects.evict, limit=16, settle=10.0),
         AbortEviction: Executor(effects.abort, limit=16, settle=10.0),
+        CreateRoom: Executor(effects.create_room, limit=4),
+        TellGroupMoves: Executor(effects.tell_group, limit=4, settle=0),
+        TellCameBack: Executor(effects.tell_came_back, limit=4, settle=0),
         DeleteReservation: Executor(effects.delete, limit=16),
     }
 
@@ -37,16 +55,31 @@ class _MigrationEffects:
         once = Backoff(attempts=1)
         self._pods = k.Effects(context.client, once)
         self._holds = crs.Reservations(context.client, once)
+        self._groups = GroupMoveEffects(context.client, once)
+        self._told: dict[tuple[str, str], tuple[str, int]] = {}
+        """PodGroup → its uid and the version that was written last."""
+        context.metrics.gauges(lambda: {"lineages_came_back": len(context.state.left_alone)})
 
     async def create(self, effect: CreateHold, state: ClusterState) -> Answer:
         manifest = hold_manifest(state, state.migrations[effect.migration])
         if manifest is None:
             return Report(c.ReportHold(self._now(), effect.migration, "the pod to be moved is gone"))
+        return await self._create(manifest, lambda why: c.ReportHold(self._now(), effect.migration, why))
+
+    async def create_room(self, effect: CreateRoom, state: ClusterState) -> Answer:
+        room = state.plan_rooms[effect.name]
+        manifest = room_manifest(state, room)
+        if manifest is None:
+            # That the pod is gone is a fact: the plan is cancelled.
+            return Done()
+        return await self._create(manifest, lambda why: c.ReportRoom(self._now(), room.plan, effect.name, why))
+
+    async def _create(self, manifest: Manifest, report: Callable[[str], c.Command]) -> Answer:
         match outcome := await self._holds.create("volcano", msgspec.to_builtins(manifest)):
             case k.Failed():
                 return later(outcome)
             case k.Refused(code=code, reason=reason, message=message):
-                return Report(c.ReportHold(self._now(), effect.migration, f"{code} {reason} {message}".strip()))
+                return Report(report(f"{code} {reason} {message}".strip()))
         return Done()
 
     async def evict(self, effect: Evict, state: ClusterState) -> Answer:
@@ -60,19 +93,25 @@ class _MigrationEffects:
             case k.Failed():
                 return later(outcome)
             case k.Changed(message=message):
-                return self._report(effect.migration, "Changed", message)
-            case k.OverBudget(message=message):
+                # Until the deadline of the step: others write to the pod, and stop some time.
+                return Retry(f"the pod has just changed: {message}")
+            case k.OverBudget(message=message, retry_after=after):
+                if self._now() < migration.evicting + state.migration_config.budget_patience:
+                    self._say_waits(migration, message)
+                    return Retry(f"a disruption budget does not allow it: {message}", (after or 0) / 1000 or BUDGET_PAUSE)
                 return self._report(effect.migration, "Budget", message)
             case k.Gone():
                 return self._report(effect.migration, "Gone")
             case k.Refused(code=code, reason=reason, message=message):
                 return self._report(effect.migration, "Refused", f"{code} {reason} {message}".strip())
         move = migration.move
-        self._context.recorder.record(
-            Notice(Regarding("v1", "Pod", pod.namespace, pod.name, pod.uid), "Migrating", "Evict",
-                   f"evicted from {move.source} to land on {move.target} (migration {migration.id})")
-        )
+        note = f"evicted from {move.source} to land on {move.target} (migration {migration.id})"
+        self._context.recorder.record(Notice(_regarding(pod), "Migrating", "Evict", note))
         return Done()
+
+    def _say_waits(self, migration: Migration, message: str) -> None:
+        note = f"is to move to {migration.move.target} (migration {migration.id}); a disruption budget does not allow it yet: {message}"
+        self._context.recorder.record(Notice(_regarding(_pod(migration)), "MigrationWaits", "Evict", note))
 
     async def abort(self, effect: AbortEviction, state: ClusterState) -> Answer:
         """A pod that terminates already counts as evicted: the fact decides, not this answer."""
@@ -87,6 +126,40 @@ class _MigrationEffects:
                 return self._report(effect.migration, "Gone")
             case k.Refused(code=code, reason=reason, message=message):
                 return Retry(f"refused: {code} {reason} {message}", after=5.0)
+        return Done()
+
+    async def tell_group(self, effect: TellGroupMoves, state: ClusterState) -> Answer:
+        """The latest, whatever was asked for. Where the CRD does not know the fields nothing comes of it; the log has the
+        truth."""
+        group = effect.namespace, effect.group
+        fact, moves = state.pod_groups[group], state.group_moves[group]
+        if self._told.get(group) == (fact.uid, moves.version):
+            return Done()
+        infos = podgroup.infos(moves, effect.namespace)
+        outcome = await self._groups.write(*group, fact.uid, infos, lambda before: podgroup.states(moves, before))
+        match outcome:
+            case k.Failed():
+                return later(outcome)
+            case k.Refused(code=code, reason=reason, message=message):
+                return Retry(f"refused: {code} {reason} {message}", after=REFUSED)
+        self._told[group] = fact.uid, moves.version
+        if len(self._told) > 2 * len(state.group_moves) + 64:
+            self._told = {known: said for known, said in self._told.items() if known in state.group_moves}
+        return Done()
+
+    async def tell_came_back(self, effect: TellCameBack, state: ClusterState) -> Answer:
+        """On the pods that have come back, and on the node."""
+        times = state.left_alone[effect.lineage, effect.node]  # type: ignore[index]
+        note = f"was moved off {effect.node} and has come back {times} times in a row: it is left alone there"
+        for uid in state.on_node.get(effect.node, ()):
+            pod = state.pods[uid]
+            if state.lineage(pod) == effect.lineage:
+                whom = Regarding("v1", "Pod", pod.namespace, pod.name, uid)
+                self._context.recorder.record(Notice(whom, "CameBack", "Migrating", note, "Warning"))
+        node = state.nodes.get(effect.node)
+        if node is not None:
+            said = f"pods of controller {effect.lineage} were moved off and have come back {times} times in a row: they are left alone here"
+            self._context.recorder.record(Notice(Regarding("v1", "Node", "", effect.node, node.uid), "CameBack", "Migrating", said, "Warning"))
         return Done()
 
     async def delete(self, effect: DeleteReservation, state: ClusterState) -> Answer:
@@ -104,6 +177,10 @@ class _MigrationEffects:
 
     def _now(self):
         return self._context.clock.now()
+
+
+def _regarding(pod: k.PodRef) -> Regarding:
+    return Regarding("v1", "Pod", pod.namespace, pod.name, pod.uid)
 
 
 def _pod(migration: Migration) -> k.PodRef:

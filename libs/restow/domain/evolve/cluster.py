@@ -6,6 +6,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import ShapeId
 from restow.contracts.values import PodShape
 from restow.domain import devices, groups
+from restow.domain.evolve import comebacks, plan_rooms
 from restow.domain.evolve.reservations import ask, cancel, forget_if_over, note_review, rephase
 from restow.domain.evolve.rules import Rules
 from restow.domain.records import FINAL, Reservation, Slot, SlotPhase
@@ -78,8 +79,10 @@ def pod_changed(state: ClusterState, event: e.PodChanged) -> None:
 
 
 def _move(state: ClusterState, live: e.PodChanged) -> None:
-    uid = live.pod
+    uid, before = live.pod, state.live.get(live.pod)
     state.put(state.live, uid, live)
+    if state.left and live.node is not None and (before is None or before.node is None):
+        comebacks.seen_on(state, uid, live.node)
     group = groups.group_of(state.pods[uid])
     if group is not None:
         state.touched.groups[group] = None
@@ -114,6 +117,7 @@ def pod_gone(state: ClusterState, event: e.PodGone) -> None:
     state.drop(state.victims_of, uid)
     state.drop(state.stuck, uid)
     state.drop(state.troubles, uid)
+    state.drop(state.returned, uid)
     state.requeue(uid)
     _touch(state, uid)
     group = groups.group_of(state.pods[uid])
@@ -185,6 +189,8 @@ def reservation_observed(state: ClusterState, event: e.ReservationObserved) -> N
     else:
         record = _observed_again(known, event)
     state.put(state.reservations, uid, record)
+    if state.plan_rooms:
+        plan_rooms.observed(state, event)
     note_review(state, uid)
     if event.deleting:
         cancel(state, uid, "Deleted")
@@ -205,6 +211,8 @@ def reservation_gone(state: ClusterState, event: e.ReservationGone) -> None:
         state.void["cluster.reservation_gone"] += 1
         return
     state.put(state.reservations, event.reservation, replace(known, gone=True))
+    if state.plan_rooms:
+        plan_rooms.gone(state, event.reservation)
     state.drop(state.unreviewed, event.reservation)
     cancel(state, event.reservation, "Deleted")
     forget_if_over(state, event.reservation)

@@ -3,13 +3,18 @@
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.contracts.ids import MigrationId, Millis, NodeName
-from restow.domain.evolve import common
+from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid, ShapeId
+from restow.contracts.values import Move
+from restow.domain.evolve import comebacks, common, group_moves, plan_rooms
 from restow.domain.evolve.reservations import cancel
 from restow.domain.evolve.rules import Rules
+from restow.domain.groups import group_of
 from restow.domain.records import FINAL, Migration, Plan, Step
 from restow.domain.state import ClusterState
 
+TAKEN = "Taken"
+"""Why a move fails whose pod is part of another migration: the one that was planned first wins."""
+MINUTE = 60_000
 KEEP_MIGRATIONS, KEEP_PLANS = 10_000, 1_000
 """Finished ones that are kept, the newest; older ones are in the log."""
 SLACK = 10
@@ -27,20 +32,70 @@ def planned(state: ClusterState, event: e.Planned) -> None:
     state.put(state.plans, event.plan, Plan(event, Millis(state.time)))
     state.timed_from = state.time
     for move in event.moves:
-        pod = state.pods.get(move.pod)
-        id = MigrationId(move.migration)
-        if pod is None or move.pod in state.victims or id in state.migrations:
+        record = _record(state, event.plan, move)
+        if record is None:
             state.void["migration.planned"] += 1
             continue
-        now = Millis(state.time)
-        record = Migration(id, event.plan, move, pod.shape, state.lineage(pod), since=now, planned=now)
+        id = record.id
         state.put(state.migrations, id, record)
         state.put(state.backlog, id, None)
-        state.put(state.victims, move.pod, id)
         state.touched.migrations[id] = None
+        if record.reason:
+            continue
+        if move.pod:
+            state.put(state.victims, move.pod, id)
+        else:
+            state.put(state.followers, move.follows, id)
         for node in (move.source, move.target):
             state.put(state.cooling, NodeName(node), state.time)
+    plan_rooms.planned(state, event)
     _forget_plans(state)
+
+
+def _record(state: ClusterState, plan: PlanId, move: Move) -> Migration | None:
+    """A planned move; None where it is about nothing that is known. It has a reason at once where its pod is somebody else's
+    already."""
+    if move.migration in state.migrations:
+        return None
+    new = Migration(MigrationId(move.migration), plan, move, ShapeId(""), "", since=state.time, planned=state.time)
+    if move.follows and not move.pod:
+        before = state.migrations.get(move.follows)
+        if before is None or before.step in FINAL or move.follows in state.followers:
+            return None
+        return replace(new, shape=before.shape, lineage=before.lineage, group=before.group)
+    pod = state.pods.get(move.pod)
+    if pod is None:
+        return None
+    group = group_of(pod)
+    new = replace(
+        new,
+        shape=pod.shape,
+        lineage=state.lineage(pod),
+        group="/".join(group) if group is not None else "",
+        returned=state.returned.get(move.pod, 0),
+    )
+    return _unless_taken(state, new)
+
+
+def _unless_taken(state: ClusterState, record: Migration) -> Migration:
+    first = state.victims.get(record.move.pod) or state.successors.get(record.move.pod)
+    if first is None:
+        return record
+    return replace(record, reason=TAKEN, message=f"the pod is part of migration {first}, which was planned first")
+
+
+def _follow(state: ClusterState, before: Migration, uid: PodUid) -> None:
+    """It has landed as this pod, which another migration of the plan moves on."""
+    id = state.drop(state.followers, before.id)
+    record, pod = state.migrations.get(id), state.pods.get(uid)
+    if record is None or pod is None:
+        return
+    record = replace(record, move=replace(record.move, pod=uid, namespace=pod.namespace, name=pod.name))
+    record = _unless_taken(state, record)
+    state.put(state.migrations, record.id, record)
+    state.touched.migrations[record.id] = None
+    if not record.reason:
+        state.put(state.victims, uid, record.id)
 
 
 def plan_cancelled(state: ClusterState, event: e.PlanCancelled) -> None:
@@ -52,10 +107,7 @@ def plan_cancelled(state: ClusterState, event: e.PlanCancelled) -> None:
     for id in (*state.backlog, *state.active):
         if state.migrations[id].plan == event.plan:
             state.touched.migrations[id] = None
-
-
-def came_back(state: ClusterState, event: e.CameBack) -> None:
-    state.put(state.left_alone, (event.lineage, event.node), event.times)
+    plan_rooms.settle(state, event.plan)
 
 
 def _forget_plans(state: ClusterState) -> None:
@@ -68,8 +120,10 @@ def _forget_plans(state: ClusterState) -> None:
         if plan not in busy:
             state.drop(state.plans, plan)
             state.drop(state.cancelled, plan)
+            plan_rooms.forget(state, plan)
     for node in [n for n in state.cooling if n not in state.nodes]:
         state.drop(state.cooling, node)
+    group_moves.forget(state)
 
 
 def _forget_migrations(state: ClusterState) -> None:
@@ -110,6 +164,9 @@ def _step(to: Step, after: frozenset[Step]):
             reason=getattr(event, "reason", record.reason),
             message=getattr(event, "message", record.message),
         )
+        if to is Step.EVICTING:
+            record = replace(record, evicting=Millis(event.deadline - state.migration_config.evicts_for))
+            _count(state, record)
         if to is Step.EVICTING and record.lineage and not record.armed:
             record = replace(record, asked=state.clock)
             state.put_in(state.expecting, record.lineage, record.id)
@@ -119,21 +176,37 @@ def _step(to: Step, after: frozenset[Step]):
         state.put(state.migrations, record.id, record)
         state.drop(state.backlog, record.id)
         state.touched.migrations[record.id] = None
+        group_moves.moved_on(state, record)
         if to not in FINAL:
             state.put(state.active, record.id, None)
             return
         state.drop(state.active, record.id)
-        state.drop(state.victims, record.move.pod)
-        state.drop(state.successors, record.successor)
+        if state.victims.get(record.move.pod) == record.id:
+            state.drop(state.victims, record.move.pod)
+        if state.successors.get(record.successor) == record.id:
+            state.drop(state.successors, record.successor)
         state.drop_in(state.armed, record.lineage, record.id)
         state.drop_in(state.expecting, record.lineage, record.id)
         if to is not Step.LANDED and record.reservation in state.reservations:
             cancel(state, record.reservation, "MigrationOver")
         if record.reservation:
             state.reviewed.append(record.reservation)
+        if to is Step.LANDED:
+            comebacks.moved(state, record, event.pod)
+            _follow(state, record, event.pod)
+        state.drop(state.followers, record.id)
+        if record.move.follows and state.followers.get(record.move.follows) == record.id:
+            state.drop(state.followers, record.move.follows)
         _forget_migrations(state)
 
     return rule
+
+
+def _count(state: ClusterState, record: Migration) -> None:
+    """Of evictions only those of the last minute count."""
+    for id in [id for id, at in state.evictions.items() if at <= record.evicting - MINUTE]:
+        state.drop(state.evictions, id)
+    state.put(state.evictions, record.id, record.evicting)
 
 
 _BEFORE_EVICTION = frozenset({Step.PLANNED, Step.HOLDING, Step.HELD})
@@ -142,7 +215,7 @@ RULES: Rules = {
     e.MigrationConfigured: configured,
     e.Planned: planned,
     e.PlanCancelled: plan_cancelled,
-    e.CameBack: came_back,
+    e.CameBack: comebacks.came_back,
     e.Holding: _step(Step.HOLDING, frozenset({Step.PLANNED})),
     e.Held: _step(Step.HELD, frozenset({Step.HOLDING})),
     e.Evicting: _step(Step.EVICTING, frozenset({Step.HELD})),

@@ -1,9 +1,10 @@
 """The descheduler: plans, and the saga that carries each move out, hold first."""
 
+from restow.domain.migration import podgroup
 from restow.domain.migration.advance import overdue
 from restow.domain.migration.decider import MigrationDecider, check
-from restow.domain.migration.manifest import hold_manifest
+from restow.domain.migration.manifest import hold_manifest, room_manifest
 
 decider = MigrationDecider()
 
-__all__ = ["MigrationDecider", "check", "decider", "hold_manifest", "overdue"]
+__all__ = ["MigrationDecider", "check", "decider", "hold_manifest", "overdue", "podgroup", "room_manifest"]

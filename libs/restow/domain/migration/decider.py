@@ -18,7 +18,10 @@ from restow.domain.config import MigrationConfig
 from restow.domain.decider import Rejected
 from restow.domain.effects import Effect
 from restow.domain.migration import effects
-from restow.domain.migration.advance import advance, ended, is_due, of, overdue
+from restow.domain.migration.advance import advance, is_due, of, overdue
+from restow.domain.migration.cancel import cancel
+from restow.domain.migration.move import move_pod
+from restow.domain.migration.steps import ended
 from restow.domain.records import Step
 from restow.domain.state import ClusterState, Touched
 
@@ -27,12 +30,16 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 class MigrationDecider:
     family: Family = "migration"
-    logic = "migration@1"
+    logic = "migration@2"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:
             case c.Defragment(time=now, plan=plan, trigger=trigger):
                 return (replace(_plan(state, now, plan), trigger=trigger),)
+            case c.MovePod(time=now, plan=plan, pod=pod, target=target):
+                return (move_pod(state, now, plan, pod, target),)
+            case c.CancelPlan(plan=plan, reason=reason):
+                return cancel(state, plan, reason)
             case c.Advance(time=now):
                 return advance(state, now)
             case c.ReportHold(migration=id, message=message):
@@ -40,6 +47,10 @@ class MigrationDecider:
                 if migration is None or migration.step is not Step.HOLDING or migration.reservation:
                     return ()
                 return (e.MigrationFailed(id, "HoldFailed", message),)
+            case c.ReportRoom(plan=plan, message=message):
+                if plan not in state.plans or plan in state.cancelled:
+                    return ()
+                return (e.PlanCancelled(plan, f"RoomFailed: {message}"),)
             case c.ReportEviction():
                 return _reported(state, command)
         raise TypeError(f"{self.family} does not decide {type(command).__name__}")
@@ -53,10 +64,9 @@ class MigrationDecider:
         return None
 
     def deadline(self, state: ClusterState) -> Millis | None:
-        if state.active:
-            return overdue(state)
         trigger = _next_trigger(state)
-        return None if trigger is None else trigger[0]
+        times = [at for at in (overdue(state), None if trigger is None else trigger[0]) if at is not None]
+        return min(times, default=None)
 
     def pending(self, state: ClusterState, touched: Touched | None) -> list[Effect]:
         return effects.pending(state, touched)
@@ -77,6 +87,9 @@ def check(config: MigrationConfig) -> None:
     for name in ("concurrent", "per_node", "max_moves", "hold_deadline", "evict_deadline", "land_deadline"):
         if getattr(config, name) < 1:
             raise ValueError(f"{name}: {getattr(config, name)}; allowed: 1 or more")
+    for name in ("per_namespace", "max_unavailable", "evictions_per_minute", "budget_patience"):
+        if getattr(config, name) < 0:
+            raise ValueError(f"{name}: {getattr(config, name)}; allowed: 0 (for no bound) or more")
 
 
 def plan_id(now: Millis) -> PlanId:
@@ -136,6 +149,9 @@ def _reported(state: ClusterState, report: c.ReportEviction) -> Sequence[e.Event
         if report.reason != "Aborted":
             return ()
         return (e.MigrationFailed(migration.id, migration.reason, migration.message),)
+    if report.reason == "Budget" and report.time < migration.evicting + state.migration_config.budget_patience:
+        # It is tried again: the budget may let it go by then.
+        return ()
     if report.reason == "Aborted":
         # Of an earlier attempt: the victim is marked, so no eviction can succeed. Mark it again on the way back.
         return (e.Aborting(migration.id, "Refused", report.message or "the pod is marked as aborted"),)

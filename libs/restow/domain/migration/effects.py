@@ -5,21 +5,50 @@
 
 from collections.abc import Iterator
 
-from restow.domain.effects import AbortEviction, CreateHold, DeleteReservation, Effect, Evict
-from restow.domain.migration.advance import held
-from restow.domain.records import FINAL, Migration, Step
+from restow.contracts.ids import ReservationUid
+from restow.domain.effects import (
+    AbortEviction,
+    CreateHold,
+    CreateRoom,
+    DeleteReservation,
+    Effect,
+    Evict,
+    TellCameBack,
+    TellGroupMoves,
+)
+from restow.domain.evolve.group_moves import group_of
+from restow.domain.migration import rooms
+from restow.domain.migration.steps import may_evict
+from restow.domain.records import FINAL, Migration, PlanRoom, Step
 from restow.domain.state import ClusterState, Touched
 
 
 def pending(state: ClusterState, touched: Touched | None) -> list[Effect]:
     ids = list(state.migrations) if touched is None else list(touched.migrations)
-    return [effect for id in ids if (m := state.migrations.get(id)) is not None for effect in _of(state, m)]
+    known = [m for id in ids if (m := state.migrations.get(id)) is not None]
+    found: list[Effect] = [effect for m in known for effect in _of(state, m)]
+    for key, room in state.plan_rooms.items():
+        found += _of_room(state, key, room)
+    groups = state.group_moves if touched is None else dict.fromkeys(group_of(m) for m in known if m.group)
+    found += [TellGroupMoves(*group, moves.version) for group in groups if (moves := state.group_moves.get(group)) is not None]
+    # Of what was found before a restart people were told then.
+    found += [TellCameBack(*key) for key in (touched.findings if touched is not None else ())]
+    return found
 
 
 def owed(state: ClusterState, effect: Effect) -> bool:
     match effect:
         case CreateHold(migration=id) | Evict(migration=id) | AbortEviction(migration=id):
             migration = state.migrations.get(id)
+        case CreateRoom(name=key):
+            room = state.plan_rooms.get(key)
+            return room is not None and rooms.wanted(state, room)
+        case TellGroupMoves(namespace=namespace, group=group):
+            return (namespace, group) in state.group_moves and (namespace, group) in state.pod_groups
+        case TellCameBack(lineage=lineage, node=node):
+            return (lineage, node) in state.left_alone
+        case DeleteReservation(reservation=uid) if (room := _room_of(state, uid)) is not None:
+            return rooms.unwanted(state, room)
         case DeleteReservation(reservation=uid):
             record = state.reservations.get(uid)
             migration = None if record is None else state.migrations.get(record.fact.migration)  # type: ignore[call-overload]
@@ -34,7 +63,7 @@ def _of(state: ClusterState, migration: Migration) -> Iterator[Effect]:
             yield CreateHold(migration.id)
         case Step.EVICTING:
             # Asked again before every attempt: a hold that was lost since the decision stops it at once.
-            if held(state, migration):
+            if may_evict(state, migration):
                 yield Evict(migration.id)
         case Step.ABORTING:
             yield AbortEviction(migration.id)
@@ -43,3 +72,16 @@ def _of(state: ClusterState, migration: Migration) -> Iterator[Effect]:
             record = state.reservations.get(migration.reservation)
             if record is not None and not record.gone and not record.fact.deleting:
                 yield DeleteReservation(migration.reservation)
+
+
+def _of_room(state: ClusterState, key: str, room: PlanRoom) -> Iterator[Effect]:
+    if rooms.wanted(state, room):
+        yield CreateRoom(key)
+    elif rooms.unwanted(state, room):
+        yield DeleteReservation(room.reservation)
+
+
+def _room_of(state: ClusterState, uid: ReservationUid) -> PlanRoom | None:
+    record = state.reservations.get(uid)
+    room = state.plan_rooms.get(f"{record.fact.namespace}/{record.fact.name}") if record is not None else None
+    return room if room is not None and room.reservation == uid else None

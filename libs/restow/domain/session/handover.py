@@ -189,10 +189,21 @@ class Offers:
         """Whether it may be the successor of a pod whose eviction is under way and whose end the log has not seen yet: a
         list shows objects in any order. It waits for that fact, or for the eviction to be given up (both are near)."""
         state = self._state
-        if not state.expecting:
+        if not state.expecting and not self.left_behind:
             return False
-        expecting = state.expecting.get(state.lineage(pod), ())
-        return any(state.order[pod.pod] > state.migrations[id].asked for id in expecting)
+        lineage, order = state.lineage(pod), state.order[pod.pod]
+        if any(order > state.migrations[id].asked for id in state.expecting.get(lineage, ())):
+            return True
+        left = [state.migrations[id] for id in state.armed.get(lineage, ())]
+        return any(order > _since(migration) and self._is_coming(migration) for migration in left)
+
+    def _is_coming(self, migration: Migration) -> bool:
+        """Whether the hold that a pod has left is soon to be had: of two that change places one waits for the other to leave, and
+        a rule may count the pod that terminates as one beside its successor."""
+        state, slots = self._state, self._state.slots.get(migration.reservation, {})
+        if migration.move.swap and any(slot.phase is SlotPhase.WAITING for slot in slots.values()):
+            return True
+        return migration.move.pod in state.charges and self._is_available(migration.reservation)
 
     def own(self, pod: PodObserved) -> list[Kind]:
         """The kinds of Reservations that a pod owns; none for one that ignores Reservations."""

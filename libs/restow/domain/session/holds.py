@@ -1,7 +1,8 @@
 """Placing the places of a Reservation: as a gang, like a job of pods that skip the bind (seed 000, RULES 000-1, 000-3)."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -56,6 +57,32 @@ def withhold(session: Session, job: Job, reason: str, message: str, held: Collec
 
 
 def place_gang(session: Session, job: Job) -> None:
+    """Of a migration as if its victim were not there: the pod itself is not in the way of where it goes (DESIGN 5)."""
+    record = session.state.reservations[job.hold] if job.hold is not None else None
+    with without(session, _victim_of(session.state, record)):
+        _place_gang(session, job)
+
+
+def _victim_of(state: ClusterState, record: Reservation | None) -> PodUid:
+    if record is None or not is_migration_hold(state, record):
+        return PodUid("")
+    return state.migrations[record.fact.migration].move.pod
+
+
+@contextmanager
+def without(session: Session, pod: PodUid) -> Iterator[None]:
+    """Rules about what runs do not see this pod. Room on its node counts as ever."""
+    rules = [rule for rule in session.extensions.filters if rule.stage not in OF_ROOM] if pod in session.state.charges else []
+    for rule in rules:
+        rule.vacated(pod)
+    try:
+        yield
+    finally:
+        for rule in rules:
+            rule.restored(pod)
+
+
+def _place_gang(session: Session, job: Job) -> None:
     """Hold at least `min_available` places of this Reservation in all, or none of those that wait."""
     assert job.hold is not None, "a Reservation's job"
     state, uid = session.state, job.hold
@@ -145,10 +172,12 @@ def _fit(session: Session, record: Reservation, slot: Slot, place: e.PodObserved
     else:
         row = session.best_row(place, concerned)
     if row is None:
-        return waiting_fit(session, place, concerned) if record.spec is not None and record.spec.pre_allocation else None
+        if record.spec is None or not record.spec.pre_allocation:
+            return None
+        return _in_exchange(state, record, waiting_fit(session, place, concerned))
     fit = session.fit_at(place, row)
     # No volume is chosen, nor made, before there is a pod (seed 004, "Unsolved Problems").
-    return Fit(row, _promised(state, record, row) or fit.devices, (), fit.cores)
+    return Fit(row, _promised(state, record, row) or fit.devices, (), _cores(session, record, place, fit))
 
 
 def waiting_fit(session: Session, place: e.PodObserved, concerned: list[Filter]) -> Fit | None:
@@ -213,6 +242,21 @@ def _emptiest(shares: list[int], request: DeviceRequest) -> tuple[DeviceShare, .
     """The devices of which the least is missing."""
     there = sorted((max(request.milli - share, 0), i) for i, share in enumerate(shares) if share > NO_DEVICE // 2)
     return tuple(DeviceShare(i, request.milli) for i in sorted(i for _, i in there[: request.count]))
+
+
+def _in_exchange(state: ClusterState, record: Reservation, fit: Fit | None) -> Fit | None:
+    """A pod that changes places with another waits for the very devices that the plan promised: the other's."""
+    if fit is not None and is_migration_hold(state, record):
+        fit.devices = state.migrations[record.fact.migration].move.devices or fit.devices
+    return fit
+
+
+def _cores(session: Session, record: Reservation, place: e.PodObserved, fit: Fit) -> tuple[int, ...]:
+    """Of the CPUs that a migration's plan promised as many as are still free."""
+    if not fit.cores or not is_migration_hold(session.state, record):
+        return fit.cores
+    promised = session.state.migrations[record.fact.migration].move.cores
+    return session.choose_cores(place, fit.row, promised) or fit.cores
 
 
 def _promised(state: ClusterState, record: Reservation, row: int) -> tuple[DeviceShare, ...]:

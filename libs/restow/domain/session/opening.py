@@ -69,7 +69,7 @@ def _is_promised(session: Session, job: Job) -> bool:
 def _new(session: Session) -> list[PodUid]:
     state = session.state
     queue: Iterable[tuple[PodUid, int]] = state.queue.items()
-    if state.expecting:
+    if state.expecting or session.offers.left_behind:
         # However many pods of its lineage wait for a victim's end, nobody else waits with them.
         queue = [item for item in queue if not session.offers.must_wait(state.pods[item[0]])]
     return [uid for uid, _ in nsmallest(session.limit, queue, key=itemgetter(1))]

@@ -1,0 +1,59 @@
+"""Rooms that plans make for pods that wait: which Reservation holds which."""
+
+from msgspec.structs import replace
+
+from restow.contracts import events as e
+from restow.contracts.ids import PlanId, ReservationUid
+from restow.domain.records import PlanRoom
+from restow.domain.state import ClusterState
+
+PLAN = "restow.dev/plan"
+"""Label of a Reservation: the plan that it makes room for."""
+
+
+def key_of(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}"
+
+
+def planned(state: ClusterState, event: e.Planned) -> None:
+    for room in event.rooms:
+        key = key_of(room.namespace, room.name)
+        if key in state.plan_rooms:
+            state.void["migration.planned"] += 1
+        else:
+            state.put(state.plan_rooms, key, PlanRoom(event.plan, room, state.time))
+
+
+def observed(state: ClusterState, fact: e.ReservationObserved) -> None:
+    key = key_of(fact.namespace, fact.name)
+    known = state.plan_rooms.get(key)
+    if known is not None and not known.reservation and fact.labels.get(PLAN) == known.plan:
+        state.put(state.plan_rooms, key, replace(known, reservation=fact.reservation))
+
+
+def gone(state: ClusterState, uid: ReservationUid) -> None:
+    record = state.reservations[uid]
+    key = key_of(record.fact.namespace, record.fact.name)
+    known = state.plan_rooms.get(key)
+    if known is None or known.reservation != uid:
+        return
+    state.put(state.plan_rooms, key, replace(known, gone=True))
+    settle(state, known.plan)
+
+
+def settle(state: ClusterState, plan: PlanId) -> None:
+    """Rooms of which nothing is left, and nothing is to come, are forgotten."""
+    over = plan in state.cancelled or not _is_under_way(state, plan)
+    for key in [key for key, one in state.plan_rooms.items() if one.plan == plan and one.gone and over]:
+        state.drop(state.plan_rooms, key)
+
+
+def _is_under_way(state: ClusterState, plan: PlanId) -> bool:
+    known = state.plans.get(plan)
+    moves = known.planned.moves if known is not None else ()
+    return any(move.migration in state.active or move.migration in state.backlog for move in moves)
+
+
+def forget(state: ClusterState, plan: PlanId) -> None:
+    for key in [key for key, one in state.plan_rooms.items() if one.plan == plan]:
+        state.drop(state.plan_rooms, key)

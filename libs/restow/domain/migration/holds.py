@@ -1,0 +1,87 @@
+"""What a migration's hold is doing, as far as the log says."""
+
+from restow.contracts.ids import NodeName
+from restow.domain.records import FINAL, Migration, ReservationPhase, Slot, SlotPhase
+from restow.domain.state import ClusterState
+
+Reason = tuple[str, str]
+"""One CamelCase word, and a sentence."""
+
+
+def places(state: ClusterState, migration: Migration) -> list[tuple[str, Slot]]:
+    return list(state.slots.get(migration.reservation, {}).items())
+
+
+def _has(state: ClusterState, migration: Migration, *phases: SlotPhase) -> bool:
+    return any(
+        slot.phase in phases
+        and slot.node == migration.move.target
+        and (migration.reservation, name) not in state.to_release
+        for name, slot in places(state, migration)
+    )
+
+
+def held(state: ClusterState, migration: Migration) -> bool:
+    """The session holds the promised place and has not been asked to release it."""
+    return _has(state, migration, SlotPhase.HELD)
+
+
+def placed(state: ClusterState, migration: Migration) -> bool:
+    """The promised place is chosen: it is held, or waits for room on its node."""
+    return _has(state, migration, SlotPhase.HELD, SlotPhase.WAITING)
+
+
+def is_open(state: ClusterState, migration: Migration) -> bool:
+    """A successor can still take the hold, now or when the session has held it anew."""
+    coming = (SlotPhase.PENDING, SlotPhase.WAITING)
+    return held(state, migration) or any(s.phase in coming for _, s in places(state, migration))
+
+
+def promises(state: ClusterState, migration: Migration) -> bool:
+    """Whether the landing place is promised and nothing is charged for it yet."""
+    if migration.step in FINAL or migration.successor:
+        return False
+    charged = (SlotPhase.HELD, SlotPhase.WAITING, SlotPhase.USED)
+    return not any(slot.phase in charged for _, slot in places(state, migration))
+
+
+def failure(state: ClusterState, migration: Migration) -> Reason | None:
+    """Why the hold will never come, None where it may. `HoldUnfit` is final here: the plan's promise is broken, and
+    waiting would only block others."""
+    if why := target_lost(state, migration.move.target):
+        return why
+    if not migration.reservation:
+        return None
+    record = state.reservations.get(migration.reservation)
+    if record is None or record.gone or record.fact.deleting or record.collected:
+        return "HoldFailed", "its Reservation was deleted"
+    phase = state.phases.get(migration.reservation)
+    if phase is not None and phase.phase is ReservationPhase.FAILED:
+        return "HoldFailed", f"its Reservation failed: {phase.reason} {phase.message}".rstrip()
+    for name, slot in places(state, migration):
+        if why := _of_place(state, migration, name, slot):
+            return why
+    return None
+
+
+def _of_place(state: ClusterState, migration: Migration, name: str, slot: Slot) -> Reason | None:
+    target, wanted = migration.move.target, state.shapes[migration.shape]
+    if slot.phase is SlotPhase.USED:
+        return "HoldTaken", f"pod {slot.pod} took the hold before the eviction"
+    if slot.phase is SlotPhase.PENDING and slot.reasons:
+        return "NoRoom", f"the session found no room on {target}: " + ", ".join(sorted(slot.reasons))
+    if slot.phase in (SlotPhase.HELD, SlotPhase.WAITING) and slot.node != target:
+        return "HoldFailed", f"node {slot.node} is held, not {target}"
+    if (migration.reservation, name) in state.to_release:
+        return "HoldLost", f"the hold on {target} is being released"
+    shape = state.shapes[slot.shape]
+    if (shape.requests, shape.devices) != (wanted.requests, wanted.devices):
+        return "HoldFailed", "its Reservation does not ask for what the pod does"
+    return None
+
+
+def target_lost(state: ClusterState, target: NodeName) -> Reason | None:
+    node = state.nodes.get(target)
+    if node is None or target not in state.table.rows or not node.ready or node.unschedulable:
+        return "TargetLost", f"node {target} is gone, not ready or unschedulable"
+    return None

@@ -1,0 +1,168 @@
+"""How many migrations at once, and how fast: per node, namespace and workload, in total, and evictions a minute.
+
+What only waits for our own migrations waits: each of them ends. What waits for others (pods of the workload that are not ready,
+too few ready members of a gang) fails at once, with the reason: the next plan finds it again.
+"""
+
+from collections import Counter
+
+from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid
+from restow.domain.evolve.migration import MINUTE
+from restow.domain.groups import Group
+from restow.domain.migration.holds import Reason
+from restow.domain.records import Migration, Step
+from restow.domain.state import OVER, ClusterState
+
+BEFORE_EVICTION = (Step.HOLDING, Step.HELD)
+
+
+class Limits:
+    """Counts what is under way; told what begins and what ends as a decision goes on."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._config = state.migration_config
+        self._active: dict[MigrationId, Migration] = {id: state.migrations[id] for id in state.active}
+        self._nodes: Counter[NodeName] = Counter()
+        self._namespaces: Counter[str] = Counter()
+        self._workloads: Counter[str] = Counter()
+        self._groups: Counter[str] = Counter()
+        self._moved: dict[PodUid, None] = {}
+        """Victims and successors of what is under way."""
+        self._coming = 0
+        """Evictions that are still to be decided for what is under way."""
+        self._evicted = dict(state.evictions)
+        self._children: dict[str, list[str]] | None = None
+        for migration in self._active.values():
+            self._add(migration, 1)
+
+    def _add(self, migration: Migration, sign: int) -> None:
+        self._nodes[migration.move.source] += sign
+        self._namespaces[migration.move.namespace] += sign
+        self._workloads[workload(migration)] += sign
+        self._groups[migration.group] += sign
+        self._coming += sign * (migration.step in BEFORE_EVICTION or migration.step is Step.PLANNED)
+        for pod in (migration.move.pod, migration.successor):
+            if sign > 0:
+                self._moved[pod] = None
+            else:
+                self._moved.pop(pod, None)
+
+    def begins(self, migration: Migration) -> None:
+        self._active[migration.id] = migration
+        self._add(migration, 1)
+
+    def ends(self, migration: Migration) -> None:
+        if self._active.pop(migration.id, None) is not None:
+            self._add(migration, -1)
+
+    def evicts(self, migration: Migration, now: Millis) -> None:
+        self._coming -= 1
+        self._evicted[migration.id] = now
+
+    @property
+    def under_way(self) -> int:
+        return len(self._active)
+
+    @property
+    def free(self) -> int:
+        """How many may still begin."""
+        return self._config.concurrent - len(self._active)
+
+    # -- before it begins --------------------------------------------------------------------------------------------
+
+    def must_wait(self, migration: Migration, now: Millis) -> bool:
+        """Whether too many others are under way for this one to begin now."""
+        config = self._config
+        if self.free <= 0 or self._nodes[migration.move.source] >= config.per_node:
+            return True
+        if config.per_namespace and self._namespaces[migration.move.namespace] >= config.per_namespace:
+            return True
+        if config.evictions_per_minute and self._recent(now) + self._coming >= config.evictions_per_minute:
+            return True
+        return self._too_many(migration, 1) is not None and self._others(migration)
+
+    def refuses(self, migration: Migration) -> Reason | None:
+        """Why it must not begin, whatever else is under way: asked where it need not wait."""
+        return self._too_many(migration, 1)
+
+    def _others(self, migration: Migration) -> bool:
+        """Whether others of the same workload or gang are under way: then their ends are waited for."""
+        return self._workloads[workload(migration)] > 0 or bool(migration.group and self._groups[migration.group])
+
+    # -- before the eviction -------------------------------------------------------------------------------------------
+
+    def before_eviction(self, migration: Migration, now: Millis) -> Reason | None:
+        """Why the pod must not be evicted now, None where it may."""
+        most = self._config.evictions_per_minute
+        if most and self._recent(now) >= most:
+            return "RateLimit", f"{most} pods were evicted within a minute"
+        return self._too_many(migration, 0)
+
+    def _recent(self, now: Millis) -> int:
+        return sum(at > now - MINUTE for at in self._evicted.values())
+
+    def _too_many(self, migration: Migration, more: int) -> Reason | None:
+        """`more`: how many it adds to those that are under way."""
+        most = self._config.max_unavailable
+        if most:
+            who = workload(migration)
+            missing = self._not_ready(who)
+            if missing + self._workloads[who] + more > most:
+                return "MaxUnavailable", f"{missing} other pods of its workload are not ready; allowed: {most} in all, with those that move"
+        group = _group(migration)
+        known = self._state.pod_groups.get(group) if group is not None else None
+        if group is not None and known is not None and known.min_member:
+            left = self._ready_members(group, migration.move.pod)
+            if left < known.min_member:
+                return "GangMinimum", f"{left} other members of PodGroup {migration.group} are ready; its minMember is {known.min_member}"
+        return None
+
+    def _not_ready(self, who: str) -> int:
+        """Pods of a workload that do not serve, those that we move aside. One that terminates has its replacement counted."""
+        state = self._state
+        missing = 0
+        for owner in (who, *self._owned_by(who)):
+            for uid in state.owned.get(owner, ()):
+                live = state.live[uid]
+                missing += not (live.ready or live.deleting or live.phase in OVER or uid in self._moved)
+        return missing
+
+    def _ready_members(self, group: Group, victim: PodUid) -> int:
+        """Members that stay ready while all that is under way, and this victim, are away."""
+        state = self._state
+        ready = 0
+        for uid in state.groups.get(group, ()):
+            live = state.live[uid]
+            ready += live.ready and not live.deleting and live.phase not in OVER and uid not in self._moved and uid != victim
+        return ready
+
+    def _owned_by(self, who: str) -> list[str]:
+        """Controllers that this one has made: the ReplicaSets of a Deployment."""
+        if self._children is None:
+            self._children = {}
+            for uid, known in self._state.workloads.items():
+                self._children.setdefault(known.owner.uid, []).append(uid)
+        return self._children.get(who, [])
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def next_eviction(self) -> Millis | None:
+        """When another eviction may be decided although nothing happens; None where one may be now."""
+        most = self._config.evictions_per_minute
+        times = sorted(at for at in self._evicted.values() if at > self._state.time - MINUTE)
+        if not most or len(times) + self._coming < most or not times:
+            return None
+        return Millis(times[max(len(times) - most, 0)] + MINUTE)
+
+
+def workload(migration: Migration) -> str:
+    """The top controller of its pod: that, and for a StatefulSet the name, is the lineage."""
+    return migration.lineage.partition("/")[0]
+
+
+def _group(migration: Migration) -> Group | None:
+    if not migration.group:
+        return None
+    namespace, _, name = migration.group.partition("/")
+    return namespace, name

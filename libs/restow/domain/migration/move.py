@@ -1,0 +1,116 @@
+"""`MovePod`: one pod, to a node that is named or to the best, by the scheduler's own rules, as if the pod were not there."""
+
+from restow.contracts.events import Planned, PodObserved
+from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
+from restow.contracts.values import DeviceShare, Move
+from restow.domain import predicates
+from restow.domain.config import DefragmentationArgs
+from restow.domain.decider import Rejected
+from restow.domain.defragmentation import evictable
+from restow.domain.fragmentation import Room, packing, typical_shapes
+from restow.domain.migration import holds
+from restow.domain.resources import canonical_resource
+from restow.domain.session.holds import without
+from restow.domain.session.registry import open_session
+from restow.domain.session.run import Fit, Session
+from restow.domain.state import ClusterState
+from restow.domain.table import vector_of
+
+PLUGIN = "MovePod"
+TRIGGER = PLANNER = "move"
+
+
+def move_pod(state: ClusterState, now: Millis, plan: PlanId, uid: PodUid, target: NodeName) -> Planned:
+    """A plan with this one move. Raises Rejected with the reason where no landing place can be promised."""
+    if plan in state.plans:
+        raise Rejected(f"move: plan {plan!r} exists already; allowed: a fresh id")
+    pod = state.pods.get(uid)
+    if pod is None:
+        raise Rejected(f"move: there is no pod {uid!r}; allowed: the uid of a pod that runs")
+    name = f"pod {pod.namespace}/{pod.name}"
+    if why := _not_movable(state, uid):
+        raise Rejected(f"move: {name} cannot be moved: {why}")
+    source = state.live[uid].node or NodeName("")
+    if target:
+        _check_target(state, name, source, target)
+    fit, row, message = _landing(state, now, pod, source, target)
+    if fit is None:
+        raise Rejected(f"move: {name} cannot be moved{f' to {target}' if target else ''}: {message}")
+    to = NodeName(state.table.names[row])
+    move = Move(MigrationId(f"{plan}-1"), uid, pod.namespace, pod.name, source, to, fit.devices, fit.cores, cost=1)
+    typical = typical_shapes(state)
+    room = Room(state.table)
+    v = state.vectors[pod.shape]
+    room.take(state.table.rows[source], v, state.charges[uid].devices, -1)
+    room.take(row, v, fit.devices)
+    after = packing(state, room, {source: -1, to: 1}, typical)
+    return Planned(
+        plan, PLUGIN, (move,), packing(state, typical=typical), after, (source,), trigger=TRIGGER, planner=PLANNER,
+        reason=f"{name} was to be moved",
+    )
+
+
+def _not_movable(state: ClusterState, uid: PodUid) -> str:
+    """Why the pod stays, whoever asks: the rules of Defragmentation but for its thresholds. Constraints about other pods are
+    no obstacle here: the session is asked itself."""
+    args = state.migration_config.defragmentation or DefragmentationArgs()
+    verdict = evictable.Evictable(state, args, canonical_resource(args.resourceType)).verdict(uid)
+    if verdict == evictable.UNSUPPORTED:
+        shape = state.shapes[state.pods[uid].shape]
+        return "it uses dynamic resource claims, which a hold cannot promise" if shape.resource_claims else ""
+    if not verdict and state.charges.get(uid) is None:
+        return "its node is not known"
+    return evictable.MEANING.get(verdict, verdict)
+
+
+def _check_target(state: ClusterState, name: str, source: NodeName, target: NodeName) -> None:
+    if target == source:
+        raise Rejected(f"move: {name} is on {target} already; allowed: another node, or none to have the best chosen")
+    if target not in state.nodes:
+        raise Rejected(f"move: there is no node {target!r}; allowed: a node of the cluster, or none to have the best chosen")
+    if why := holds.target_lost(state, target):
+        raise Rejected(f"move: {why[1]}; allowed: a node that takes pods")
+
+
+def _landing(
+    state: ClusterState, now: Millis, pod: PodObserved, source: NodeName, target: NodeName
+) -> tuple[Fit | None, int, str]:
+    """What it gets and on which row; or why it gets nothing."""
+    session = open_session(state, now, 1)
+    try:
+        place = PodObserved(
+            PodUid(f"move/{pod.pod}"), pod.namespace, pod.name, pod.shape, now, pod.labels, claims=pod.claims, pinned_node=target
+        )
+        _close(session, source)
+        with without(session, pod.pod):
+            row = session.best_row(place, session.concerned(place))
+            if row is None:
+                return None, -1, _why(session, place)
+            fit = session.fit_at(place, row)
+            return fit, row, ""
+    finally:
+        session.close()
+
+
+def _close(session: Session, source: NodeName) -> None:
+    """On the session's board, which is thrown away: nothing more fits where the pod is, nor where room is promised already."""
+    state, board = session.state, session.board
+    row = state.table.rows[source]
+    free, _ = board.row(row)
+    board.take(row, vector_of((c, amount) for c, amount in enumerate(free) if amount > 0), ())
+    for id in (*state.backlog, *state.active):
+        migration = state.migrations[id]
+        at = state.table.rows.get(migration.move.target)
+        if at is not None and holds.promises(state, migration):
+            devices: tuple[DeviceShare, ...] = migration.move.devices
+            board.take(at, state.vectors[migration.shape], devices)
+
+
+def _why(session: Session, place: PodObserved) -> str:
+    nodes, reasons = session.reasons(place)
+    said = {reason: count for reason, count in reasons.items() if not (place.pinned_node and reason == predicates.PINNED)}
+    if place.pinned_node:
+        return ", ".join(sorted(said)) or "there is no room"
+    counts = ", ".join(f"{count} {reason}" for reason, count in sorted(said.items()))
+    return f"0 of {nodes} nodes would take it: {counts}".rstrip(": ")
+

@@ -1,0 +1,169 @@
+"""The saga of one migration: what follows from the facts, the session's answers and the deadlines (DESIGN 5).
+
+planned → holding → held → evicting → evicted → landed, or rolled back. Two rules carry the promise that no pod is lost:
+
+* Nothing is evicted before the session holds the landing place, and a hold that is lost before the eviction ends it. Of two
+  pods that change places (`swap`) each place must be chosen: it is the other's room that it waits for.
+* Once an eviction may have been sent (`evicting`), only `aborting` leads back, and only when the victim is marked, so that
+  no late eviction can succeed. A victim that ends meanwhile counts as evicted: its successor takes the hold.
+
+After the eviction there is nothing to roll back: `failed` then means that the successor did not come up on its hold in
+time; it runs, or waits, like any other pod. A successor that is on its hold keeps the capacity, so nothing leaks.
+"""
+
+from restow.contracts import events as e
+from restow.contracts.ids import Millis, NodeName
+from restow.domain.migration import holds, limits, waves
+from restow.domain.migration.holds import Reason
+from restow.domain.records import Migration, Step
+from restow.domain.state import ClusterState
+
+Events = tuple[e.Event, ...]
+
+CANCELLED = "Cancelled"
+
+
+def step(state: ClusterState, migration: Migration, now: Millis, counts: limits.Limits) -> Events:
+    """What happens next to an active migration; nothing where it waits."""
+    match migration.step:
+        case Step.HOLDING | Step.HELD:
+            return _holding(state, migration, now, counts)
+        case Step.EVICTING:
+            return _evicting(state, migration, now)
+        case Step.ABORTING:
+            return _evicted(state, migration, now) if ended(state, migration) or taken(migration) else ()
+        case Step.EVICTED:
+            return _landing(state, migration, now)
+    return ()
+
+
+def _holding(state: ClusterState, migration: Migration, now: Millis, counts: limits.Limits) -> Events:
+    id, target = migration.id, migration.move.target
+    if taken(migration):
+        return _evicted(state, migration, now)
+    failure = cancelled(state, migration) or victim_gone(state, migration) or holds.failure(state, migration)
+    if failure is not None:
+        return (e.MigrationFailed(id, *failure),)
+    events: list[e.Event] = []
+    why: Reason = "HoldTimeout", f"node {target} was not held in time"
+    if may_evict(state, migration):
+        if migration.step is not Step.HELD:
+            events.append(e.Held(id))
+        blocked = counts.before_eviction(migration, now)
+        if blocked is None:
+            return (*events, e.Evicting(id, Millis(now + state.migration_config.evicts_for)))
+        why = blocked
+    elif migration.step is Step.HELD:
+        # It was held, and waited for its turn.
+        return (e.MigrationFailed(id, "HoldLost", f"the hold on {target} was lost before the pod was evicted"),)
+    elif migration.move.swap and waves.partner(state, migration) is None:
+        return (e.MigrationFailed(id, "SwapBroken", "the pod that it was to change places with stays"),)
+    if now >= migration.deadline:
+        return (e.MigrationFailed(id, *why),)
+    return tuple(events)
+
+
+def may_evict(state: ClusterState, migration: Migration) -> bool:
+    """Whether the pod has its landing place. In a swap that may still be in use by the other pod, where that has its own."""
+    if holds.held(state, migration):
+        return True
+    if not (migration.move.swap and holds.placed(state, migration)):
+        return False
+    args = state.migration_config.defragmentation
+    if args is None or not args.swaps:
+        return False
+    other = waves.partner(state, migration)
+    return other is not None and (other.step in (Step.EVICTED, Step.LANDED) or holds.placed(state, other))
+
+
+def _evicting(state: ClusterState, migration: Migration, now: Millis) -> Events:
+    id = migration.id
+    if taken(migration) or ended(state, migration):
+        return _evicted(state, migration, now)
+    live = state.live.get(migration.move.pod)
+    if live is not None and live.phase == "Succeeded":
+        return (e.Aborting(id, "PodFinished", "the pod finished before it was evicted"),)
+    failure = cancelled(state, migration) or changed_hands(state, migration)
+    if failure is not None:
+        return (e.Aborting(id, *failure),)
+    if not may_evict(state, migration):
+        return (e.Aborting(id, "HoldLost", f"the hold on {migration.move.target} was lost before the pod was evicted"),)
+    if now >= migration.deadline:
+        return (e.Aborting(id, "EvictTimeout", "the API did not accept the eviction in time"),)
+    return ()
+
+
+def _landing(state: ClusterState, migration: Migration, now: Millis) -> Events:
+    id, target = migration.id, migration.move.target
+    if not migration.successor:
+        if not holds.is_open(state, migration):
+            return (e.MigrationFailed(id, "HoldLost", f"the hold on {target} was lost before a successor took it"),)
+        if migration.move.swap and not holds.held(state, migration) and waves.partner(state, migration) is None:
+            # Its room is not coming any more: the successor may go where it likes, back among others.
+            return (e.MigrationFailed(id, "SwapBroken", "the pod that it was to change places with stays"),)
+        return (e.NotRecreated(id),) if now >= migration.deadline else ()
+    live = state.live.get(migration.successor)
+    if live is None or live.deleting:
+        return (e.MigrationFailed(id, "SuccessorGone", "the successor was deleted before it was ready"),)
+    if live.node is not None and live.node != target:
+        return (e.MigrationFailed(id, "Elsewhere", f"the successor runs on {live.node}, not on {target}"),)
+    if live.node == target and live.ready:
+        return (e.Landed(id, migration.successor, target),)
+    if live.phase == "Succeeded":
+        return (e.MigrationFailed(id, "SuccessorFinished", "the successor ran and finished before it was seen ready"),)
+    if now >= migration.deadline:
+        return (e.MigrationFailed(id, "NotReady", f"the successor is on {target}, but was not ready in time"),)
+    return ()
+
+
+def _evicted(state: ClusterState, migration: Migration, now: Millis) -> Events:
+    return (e.Evicted(migration.id, Millis(now + state.migration_config.land_deadline)),)
+
+
+# -- the victim ------------------------------------------------------------------------------------------------------
+
+
+def ended(state: ClusterState, migration: Migration) -> bool:
+    """The victim is terminating, gone or failed: its controller makes a successor."""
+    live = state.live.get(migration.move.pod)
+    return live is None or live.deleting > 0 or live.phase == "Failed"
+
+
+def taken(migration: Migration) -> bool:
+    """A successor took the hold, so the victim's end is a fact (only then a hold is armed)."""
+    return bool(migration.successor and migration.armed)
+
+
+def cancelled(state: ClusterState, migration: Migration) -> Reason | None:
+    """Whether somebody has cancelled its plan."""
+    said = state.cancelled.get(migration.plan)  # type: ignore[call-overload]
+    return None if said is None else (CANCELLED, said)
+
+
+def victim_gone(state: ClusterState, migration: Migration) -> Reason | None:
+    """Why there is nothing to move any more, or nothing that may be moved."""
+    move = migration.move
+    live = state.live.get(move.pod)
+    if ended(state, migration) or live is None:
+        return "PodGone", "the pod ended before its landing place was held"
+    if live.phase == "Succeeded":
+        return "PodFinished", "the pod finished before its landing place was held"
+    if live.node != move.source:
+        return "PodMoved", f"the pod is on {live.node or 'no node'}, not on {move.source}"
+    if state.pods[move.pod].shape != migration.shape:
+        return "PodChanged", "the pod's requests or constraints changed after the plan"
+    return changed_hands(state, migration)
+
+
+def changed_hands(state: ClusterState, migration: Migration) -> Reason | None:
+    """Whether nobody, or somebody else than when it was planned, would make the pod again. Whatever made the plan: a pod that no
+    controller makes again elsewhere is never moved."""
+    pod = state.pods.get(migration.move.pod)
+    if pod is None:
+        return None
+    if pod.static or pod.owner is None or pod.owner.kind == "DaemonSet":
+        what = "a static pod" if pod.static else "a bare pod" if pod.owner is None else "a DaemonSet's pod"
+        return "NotMovable", f"it is {what}: nobody would make it again on {NodeName(migration.move.target)}"
+    if state.lineage(pod) != migration.lineage:
+        return "OwnerChanged", "the pod's controller is another one than when the move was planned"
+    return None

@@ -1,0 +1,226 @@
+"""A pod's template from its shape, its labels and its claims: what a hold asks for must be read back exactly as the pod's own shape
+says, as far as rules that must be met read it. GPUs are asked for under names that decode to the same devices, CPUs of its own
+by the labels and the annotation that ask for them (tests read it back through `restow.kube`)."""
+
+import msgspec
+
+from restow.contracts import values as v
+from restow.contracts.events import PodObserved
+from restow.domain.quantity import format_resource
+from restow.domain.resources import ALIBABA_GPU_COUNT, ALIBABA_GPU_MILLI, GPU_MILLI, NVIDIA_GPU, PODS
+from restow.domain.table import WHOLE
+
+QOS = {"koordinator.sh/qosClass": "LSR", "koordinator.sh/priority-class": "koord-prod"}
+"""What makes Koordinator give a pod CPUs of its own, whatever range its priority is in."""
+RESOURCE_SPEC = "scheduling.koordinator.sh/resource-spec"
+EPHEMERAL = "ephemeral"
+IMAGE = "restow.dev/hold"
+
+
+class Json(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Base of the parts of a manifest. Defaults are left out, as kubectl would."""
+
+
+class Expression(Json, frozen=True):
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class Selector(Json, frozen=True):
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[Expression, ...] = ()
+
+
+class NodeTerm(Json, frozen=True):
+    match_expressions: tuple[Expression, ...] = ()
+    match_fields: tuple[Expression, ...] = ()
+
+
+class NodeSelector(Json, frozen=True):
+    node_selector_terms: tuple[NodeTerm, ...]
+
+
+class PodTerm(Json, frozen=True):
+    topology_key: str
+    label_selector: Selector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: Selector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class NodeAffinity(Json, frozen=True):
+    required: NodeSelector = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class PodAffinity(Json, frozen=True):
+    required: tuple[PodTerm, ...] = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class Affinity(Json, frozen=True):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Spread(Json, frozen=True):
+    max_skew: int
+    topology_key: str
+    when_unsatisfiable: str
+    label_selector: Selector | None = None
+    min_domains: int = 0
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+    match_label_keys: tuple[str, ...] = ()
+
+
+class Toleration(Json, frozen=True):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class Resources(Json, frozen=True):
+    requests: dict[str, str] = {}
+
+
+class Port(Json, frozen=True):
+    container_port: int
+    host_port: int
+    protocol: str = "TCP"
+    host_ip: str = msgspec.field(default="0.0.0.0", name="hostIP")
+
+
+class Container(Json, frozen=True):
+    name: str
+    image: str
+    resources: Resources
+    ports: tuple[Port, ...] = ()
+
+
+class Claim(Json, frozen=True):
+    claim_name: str
+
+
+class Volume(Json, frozen=True):
+    name: str
+    persistent_volume_claim: Claim
+
+
+class PodSpec(Json, frozen=True):
+    scheduler_name: str
+    node_name: str
+    containers: tuple[Container, ...]
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    topology_spread_constraints: tuple[Spread, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    priority: int = 0
+    priority_class_name: str = ""
+    preemption_policy: str = ""
+
+
+class TemplateMetadata(Json, frozen=True):
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class Template(Json, frozen=True):
+    spec: PodSpec
+    metadata: TemplateMetadata | None = None
+
+
+def template(pod: PodObserved, shape: v.PodShape, node: str) -> Template:
+    """Of a place on this node that rules see as this pod. What is only preferred is left out: the node is chosen."""
+    labels, annotations = _own_cpus(pod.labels, shape.cores)
+    metadata = TemplateMetadata(labels, annotations) if labels or annotations else None
+    ports = tuple(Port(p.port, p.port, p.protocol, p.ip) for p in shape.host_ports)
+    spec = PodSpec(
+        scheduler_name=shape.scheduler,
+        node_name=node,
+        containers=(Container("hold", IMAGE, Resources(quantities(shape.requests, shape.devices)), ports),),
+        node_selector=shape.node_selector,
+        affinity=_affinity(shape),
+        topology_spread_constraints=tuple(_spread(s) for s in shape.spread if s.when_unsatisfiable == "DoNotSchedule"),
+        tolerations=tuple(
+            Toleration(t.key, "" if t.operator == "Equal" else t.operator, t.value, t.effect, t.seconds)
+            for t in shape.tolerations
+        ),
+        volumes=tuple(Volume(f"claim-{i}", Claim(name)) for i, name in enumerate(_claims(pod, shape))),
+        priority=shape.priority,
+        priority_class_name=shape.priority_class,
+        preemption_policy="" if shape.preemption == "PreemptLowerPriority" else shape.preemption,
+    )
+    return Template(spec, metadata)
+
+
+def _claims(pod: PodObserved, shape: v.PodShape) -> tuple[str, ...]:
+    """Those that a successor will have, too: claims that were made for this pod alone go with it."""
+    if EPHEMERAL not in shape.volumes:
+        return pod.claims
+    return tuple(claim for claim in pod.claims if not claim.startswith(f"{pod.name}-"))
+
+
+def _own_cpus(labels: dict[str, str], cores: v.CoreRequest | None) -> tuple[dict[str, str], dict[str, str]]:
+    """Labels and annotations. A pod that gets no CPUs of its own must not ask for them by a label alone."""
+    if cores is None:
+        return {key: value for key, value in labels.items() if key not in QOS}, {}
+    said = {"requiredCPUBindPolicy" if cores.required else "preferredCPUBindPolicy": cores.policy}
+    if cores.exclusive:
+        said["preferredCPUExclusivePolicy"] = cores.exclusive
+    return labels | QOS, {RESOURCE_SPEC: msgspec.json.encode(said).decode()}
+
+
+def quantities(requests: dict[str, int], devices: v.DeviceRequest | None) -> dict[str, str]:
+    """Canonical requests as the strings that mean exactly them."""
+    said: dict[str, str] = {
+        name: format_resource(name, amount) for name, amount in requests.items() if name not in (PODS, GPU_MILLI)
+    }
+    if devices is not None and devices.milli == WHOLE:
+        said[NVIDIA_GPU] = str(devices.count)
+    elif devices is not None:
+        said |= {ALIBABA_GPU_MILLI: str(devices.milli), ALIBABA_GPU_COUNT: str(devices.count)}
+    return said
+
+
+# -- what must be met about nodes and other pods ---------------------------------------------------------------------
+
+
+def _affinity(shape: v.PodShape) -> Affinity | None:
+    nodes = None
+    if shape.node_affinity is not None:
+        terms = tuple(NodeTerm(_expressions(t.labels), _expressions(t.fields)) for t in shape.node_affinity)
+        nodes = NodeAffinity(NodeSelector(terms))
+    together, apart = _required(shape.pod_affinity), _required(shape.pod_anti_affinity)
+    return Affinity(nodes, together, apart) if nodes or together or apart else None
+
+
+def _required(terms: tuple[v.PodTerm, ...]) -> PodAffinity | None:
+    found = tuple(
+        PodTerm(
+            t.topology_key, _selector(t.selector), t.namespaces, _selector(t.namespace_selector), t.match_label_keys,
+            t.mismatch_label_keys,
+        )
+        for t in terms
+        if not t.weight
+    )  # fmt: skip
+    return PodAffinity(found) if found else None
+
+
+def _spread(s: v.Spread) -> Spread:
+    return Spread(
+        s.max_skew, s.topology_key, s.when_unsatisfiable, _selector(s.selector), s.min_domains, s.node_affinity_policy,
+        s.node_taints_policy, s.match_label_keys,
+    )  # fmt: skip
+
+
+def _selector(selector: v.LabelSelector | None) -> Selector | None:
+    return None if selector is None else Selector(selector.labels, _expressions(selector.expressions))
+
+
+def _expressions(expressions: tuple[v.Expression, ...]) -> tuple[Expression, ...]:
+    return tuple(Expression(e.key, e.operator, e.values) for e in expressions)

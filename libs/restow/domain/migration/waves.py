@@ -1,0 +1,78 @@
+"""What moves of one plan are to each other: waves (`after`), the next leg of a pod (`follows`), and pods that change places."""
+
+from restow.contracts.ids import MigrationId, Millis
+from restow.contracts.values import Move
+from restow.domain.migration.holds import Reason
+from restow.domain.records import FINAL, Migration, Step
+from restow.domain.state import ClusterState
+
+AFTER = "After"
+BROKEN = (Step.FAILED, Step.NOT_RECREATED)
+
+
+def before(move: Move) -> tuple[MigrationId, ...]:
+    """What must have landed first."""
+    return (*move.after, move.follows) if move.follows and move.follows not in move.after else move.after
+
+
+def broken(state: ClusterState, migration: Migration) -> Reason | None:
+    """Why it will never be its turn: one that was to land first has ended otherwise."""
+    for id in before(migration.move):
+        first = state.migrations.get(id)
+        if first is None:
+            return AFTER, f"migration {id}, which was to land first, is not known (any more)"
+        if first.step in BROKEN:
+            return AFTER, f"migration {id}, which was to land first, ended as {first.step}: {first.reason}".rstrip(": ")
+    return None
+
+
+def is_turn(state: ClusterState, migration: Migration, now: Millis) -> bool:
+    """Whether all have landed that come before it, and their pods have left what it takes. A pod that terminates for ever is
+    waited for as long as a landing may take."""
+    for id in before(migration.move):
+        first = state.migrations[id]
+        if first.step is not Step.LANDED or (_is_there(state, first) and now < _patience(state, first)):
+            return False
+    return True
+
+
+def turns_at(state: ClusterState, migration: Migration) -> Millis | None:
+    """When `is_turn` is true although nothing happens; None where that is not so."""
+    firsts = [state.migrations.get(id) for id in before(migration.move)]
+    if any(first is None or first.step is not Step.LANDED for first in firsts):
+        return None
+    return max((_patience(state, first) for first in firsts if first is not None and _is_there(state, first)), default=None)
+
+
+def _is_there(state: ClusterState, migration: Migration) -> bool:
+    """Whether the pod that was moved still uses its old node."""
+    charge = state.charges.get(migration.move.pod)
+    return charge is not None and charge.node == migration.move.source
+
+
+def _patience(state: ClusterState, migration: Migration) -> Millis:
+    return Millis(migration.since + state.migration_config.land_deadline)
+
+
+def partner(state: ClusterState, migration: Migration) -> Migration | None:
+    """The pod that changes places with this one, where it still may: of the plan's swaps between the two nodes the first one way
+    goes with the first the other way, and so on. (A longer cycle is no swap.)"""
+    plan = state.plans.get(migration.plan)  # type: ignore[call-overload]
+    if plan is None:
+        return None
+    mine, move = [], migration.move
+    theirs = []
+    for other in plan.planned.moves:
+        if other.swap and (other.source, other.target) == (move.source, move.target):
+            mine.append(other.migration)
+        elif other.swap and (other.source, other.target) == (move.target, move.source):
+            theirs.append(other.migration)
+    at = mine.index(migration.id) if migration.id in mine else len(theirs)
+    found = state.migrations.get(theirs[at]) if at < len(theirs) else None
+    if found is None or found.step in BROKEN or found.step is Step.ABORTING:
+        return None
+    return found
+
+
+def is_over(migration: Migration | None) -> bool:
+    return migration is None or migration.step in FINAL
