@@ -125,7 +125,7 @@ def test_a_full_node_is_passed_over_and_the_next_oldest_elsewhere_goes():
 
 
 def test_selectors_that_select_nothing_are_told():
-    state = given(e.NamespaceObserved("default", "u1"), *WORLD, one())
+    state = given(e.NamespaceObserved("default"), *WORLD, one())
     said = {"maxPodLifeTimeSeconds": 1}
     assert life.told(state, namespaces={"include": ["defualt"]}, **said) == ["namespaces: defualt does not exist"]
     assert life.told(state, labelSelector={"matchLabels": {"a": "b"}}, **said) == ["labelSelector: selects no pod on these nodes"]

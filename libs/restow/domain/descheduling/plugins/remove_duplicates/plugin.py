@@ -62,7 +62,7 @@ def _spread(handle: Handle, targets: "_Targets", copies: Copies, count: int, by_
     nodes = targets.of({handle.state.pods[uid].shape for there in by_node.values() for uid in there})
     if nodes < 2:
         for uid in (uid for there in by_node.values() for uid in there):
-            handle.keep(uid, f"Spread: copies of {name} may run on {nodes} of the nodes")
+            handle.keep(uid, f"Spread: copies of {name} may run on less than two of the nodes")
         return
     average = -(-count // nodes)
     for node, there in by_node.items():
