@@ -126,9 +126,75 @@ def test_what_room_a_waiting_one_misses_and_who_has_it(describe):
     made.decide("reservation", c.Review(time_at(3)), accepted(need=1))
     made.decide("session", c.Schedule(time_at(4)), e.HoldPlaced("uid-r", "t-0", "a", waiting=True))
     text = describe(made).output
-    assert "t-0   Waiting  a     cpu 0/2, memory 0/1Gi  waits for cpu 1" in text
+    assert "t-0   Waiting  a     cpu 0/2, memory 0/1Gi  has cpu 1, memory 1Gi, waits for cpu 1" in text
+    assert "  left       nothing yet: cpu 1, memory 1Gi is there, cpu 1 is waited for" in text
     assert "ROOM that t-0 waits for on a: cpu 1\nIN USE BY     AMOUNTS\npod shop/big  cpu 3\n" in text
     assert "waits for its room on a" in text
+
+
+def test_one_that_is_used_up_says_the_same_before_and_after_its_pod_is_gone(describe, restow, tmp_path):
+    made = held(replicas=1)
+    made.facts(e.ShapeDeclared("half", PodShape({"cpu": 500, "pods": 1}, "restow")), pod("web-1", shape="half"))
+    made.decide("session", c.Schedule(time_at(6)), e.HandedOver("uid-r", "t-0", "uid-web-1", "a"))
+    made.facts(e.PodChanged("uid-web-1", "a", "Running", True))
+    listed = restow("get", "reservations", "--log", export(tmp_path / "e.jsonl", made)).output
+    assert "a      0.5/1   0/1Gi" in listed
+    made.facts(e.PodGone("uid-web-1"))
+    after = restow("get", "reservations", "--log", export(tmp_path / "f.jsonl", made)).output
+    assert after.replace("8s", "7s") == listed
+    assert "t-0   Succeeded  a     cpu 0.5/1, memory 0/1Gi  used by shop/web-1" in describe(made).output
+
+
+def test_what_is_used_beyond_a_smaller_size(describe, restow, tmp_path):
+    made = held(replicas=1, allocate_once=False)
+    made.facts(pod("web-1"))
+    made.decide("session", c.Schedule(time_at(6)), e.HandedOver("uid-r", "t-0", "uid-web-1", "a"))
+    smaller = e.ShapeDeclared("half", PodShape({"cpu": 500, "memory": 1 << 30, "pods": 1}, "restow"))
+    fact = replace(asked(replicas=1, allocate_once=False, shape="half"), generation=2)
+    made.facts(smaller, fact, kind="reservations.batch.volcano.sh")
+    made.decide("reservation", c.Review(time_at(8)), e.ReservationAccepted("uid-r", 2, 1, START + HOUR))
+    made.decide("session", c.Schedule(time_at(9)), e.HoldResized("uid-r", "t-0", "half"))
+    said = describe(made).said
+    assert "allocated cpu 1/0.5, memory 1Gi/1Gi; cpu 0.5 of that is beyond its present size, and the node's once it is left" in said
+    assert "left nothing" in said
+    listed = restow("get", "reservations", "--log", export(tmp_path / "g.jsonl", made)).output
+    assert "1/0.5  1Gi/1Gi" in listed
+    assert "over by cpu 0.5\n" in listed
+
+
+def test_one_for_another_scheduler_says_so_and_nothing_else(describe, restow, tmp_path):
+    made = Handmade()
+    theirs = e.ShapeDeclared("theirs", PodShape({"cpu": 1000, "pods": 1}, "koord-scheduler"))
+    made.facts(node("a"), shape(), theirs, kind="nodes")
+    made.facts(asked("theirs", shape="theirs"), asked("waits"), kind="reservations.batch.volcano.sh")
+    said = describe(made, "reservation/shop/theirs").said
+    assert "for scheduler koord-scheduler, which is not Restow's: it is never touched" in said
+    assert "Pending" not in said
+    file = export(tmp_path / "g.jsonl", made)
+    listed = restow("get", "reservations", "--log", file).output
+    assert "shop/theirs  -" in listed
+    assert "for scheduler koord-scheduler" in listed
+    assert "shop/theirs" not in restow("why", "reservations", "--log", file).output
+    assert "for scheduler koord-scheduler: Restow (schedulerNames: restow) never touches it" in restow("why", "reservation/shop/theirs", "--log", file).said
+
+
+def test_a_rule_that_keeps_it_away_is_not_said_with_with(describe):
+    made = Handmade()
+    taken = replace(node("a"), taints=(Taint("gpu", "NoSchedule"),))
+    made.facts(taken, shape(), kind="nodes")
+    made.facts(asked(replicas=1), kind="reservations.batch.volcano.sh")
+    made.decide("reservation", c.Review(time_at(3)), accepted(need=1))
+    assert "would be held without the rule: node(s) had untolerated taint {gpu: }" in describe(made).said
+
+
+def test_what_has_no_namespace_is_named_without_one(restow, tmp_path):
+    made = held(namespace="", door="koordinator")
+    made.facts(replace(pod("r"), pod="uid-of-pod"))
+    said = restow("why", "r", "--log", export(tmp_path / "w.jsonl", made))
+    assert said.exit_code == 2
+    assert "reservation/r   uid-r" in said.output
+    assert "pod/shop/r   uid-of-pod" in said.output
+    assert "//" not in said.output
 
 
 def test_concrete_devices_and_cpus_are_named(describe):

@@ -6,7 +6,9 @@ import msgspec
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, ReservationUid
+from restow.domain.foreign import other_scheduler
 from restow.domain.records import SlotPhase
+from restow.domain.reservation.status import overdrawn
 from restow.domain.session.verdict import PlacesFit, explain_places
 from restow.domain.state import ClusterState
 from restow.replay import holds
@@ -26,7 +28,8 @@ _TRANSITIONS = (
 
 class Described(msgspec.Struct):
     """Amounts are in canonical units, by resource: `allocatable` is held or used, `allocated` what owners use of it, `left`
-    what they may still take. Times are in ms since the epoch, 0 for never. `fit` and `waits` say how it stands with places
+    what they may still take, `waiting` and `missing` what places that wait have of their room and what not, `beyond` what is
+    used beyond the present size. `foreign`: the scheduler that it is for, where that is not Restow. Times are in ms since the epoch, 0 for never. `fit` and `waits` say how it stands with places
     that have no node yet; `because` why it `ends` then."""
 
     subject: Subject
@@ -52,6 +55,10 @@ class Described(msgspec.Struct):
     allocatable: holds.Amounts = {}
     allocated: holds.Amounts = {}
     left: holds.Amounts = {}
+    waiting: holds.Amounts = {}
+    missing: holds.Amounts = {}
+    beyond: holds.Amounts = {}
+    foreign: str = ""
     places: list[holds.Place] = []
     drawn: list[holds.Drawn] = []
     unknown: tuple[str, ...] = ()
@@ -94,6 +101,11 @@ def _fill(state: ClusterState, uid: ReservationUid, answer: Described) -> None:
     answer.drawn = holds.drawn_of(state, uid)
     answer.allocatable, answer.allocated = holds.amounts(answer.places)
     answer.left = holds.total(place.held for place in answer.places if place.phase == SlotPhase.HELD)
+    waiting = [place for place in answer.places if place.phase == SlotPhase.WAITING]
+    answer.waiting = holds.total(place.held for place in waiting)
+    answer.missing = holds.total(place.missing for place in waiting)
+    answer.beyond = overdrawn(answer.allocatable, answer.allocated)
+    answer.foreign = other_scheduler(state, record)
     if any(place.phase == SlotPhase.PENDING for place in answer.places):
         answer.fit = explain_places(state, uid)
         if answer.fit is not None:

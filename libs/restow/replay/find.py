@@ -30,8 +30,12 @@ class Subject(msgspec.Struct, frozen=True):
     @property
     def label(self) -> str:
         """`pod shop/web-1`."""
-        where = f"{self.namespace}/" if self.namespace and self.kind != "migration" else ""
-        return f"{self.kind} {where}{self.name}"
+        return self.path.replace("/", " ", 1)
+
+    @property
+    def path(self) -> str:
+        """`pod/shop/web-1`: what names it alone, with no namespace where it has none."""
+        return "/".join(part for part in (self.kind, self.namespace * (self.kind != "migration"), self.name) if part)
 
 
 class Ambiguous(ValueError):

@@ -31,7 +31,7 @@ class User(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One place. `total` is what it is for, `held` what is held for owners now, `drawn` what they use, `missing` what it waits
+    """One place. `total` is what it is for, `held` what is held for owners now, `drawn` what they use, or used it up, `missing` what it waits
     for on its node and `users` the largest of those who have that. `asked` is the size that a later
     generation wants, where it cannot have that yet. `pod` (`namespace/name`) used it up."""
 
@@ -93,10 +93,11 @@ def places(state: ClusterState, uid: ReservationUid) -> list[Place]:
 def _place(state: ClusterState, uid: ReservationUid, name: SlotName, slot: Slot) -> Place:
     draws = [state.draws[pod] for pod in state.drawers.get((uid, name), ())]
     asked = by_name(state, state.vectors[slot.shape].items)
-    drawn = total(by_name(state, draw.items) for draw in draws)
-    if slot.phase is SlotPhase.USED and not draws:
-        # Its pod is gone, or bound elsewhere: once handed over it stays so (RULES 004-1).
-        drawn = asked
+    if slot.phase is SlotPhase.USED:
+        # Also when its pod is gone: once handed over it stays so (RULES 004-1).
+        drawn = by_name(state, slot.room.wanted)
+    else:
+        drawn = total(by_name(state, draw.items) for draw in draws)
     on_node = slot.phase in ON_NODE
     held = by_name(state, slot.room.held) if on_node else {}
     wanted = by_name(state, slot.room.wanted) if on_node else {}
@@ -121,7 +122,7 @@ def _place(state: ClusterState, uid: ReservationUid, name: SlotName, slot: Slot)
 
 def amounts(found: Iterable[Place]) -> tuple[Amounts, Amounts]:
     """What is held or used (`allocatable`), and what owners use of it (`allocated`)."""
-    there = [place for place in found if place.phase in (*ON_NODE, SlotPhase.USED)]
+    there = [place for place in found if place.phase in (*ON_NODE, SlotPhase.USED) or place.drawn]
     return total(place.total for place in there), total(place.drawn for place in there)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from restow.contracts import events as e
 from restow.contracts.times import rfc3339
 from restow.domain.evolve.reservations import fit_message
+from restow.domain.foreign import other_scheduler
 from restow.domain.quantity import format_resource
 from restow.domain.records import FINAL, SlotPhase
 from restow.domain.session import podgroup_status
@@ -137,6 +138,9 @@ def places_lines(fit: PlacesFit) -> list[str]:
 
 
 def relief_line(relief: Relief, ending: str = "would fit with") -> str:
+    """`would fit with a cpu request of at most 2: 3 nodes`."""
+    if relief.change.startswith("without "):
+        ending = ending.removesuffix(" with")
     return f"{ending} {relief.change}" + (f": {counted(relief.nodes, 'node')}" if relief.nodes else "")
 
 
@@ -195,9 +199,13 @@ def _reservation_verdict(state: ClusterState, story: Story, answer: Any) -> None
     if phase is None:
         say(_gone(story.last(e.ReservationGone, reservation=uid)))
         return
-    why = f" ({phase.reason})" if phase.reason else ""
-    say(f"{phase.phase}{why} since {rfc3339(phase.since)}{': ' if phase.message else ''}{phase.message}")
     record = state.reservations[uid]  # type: ignore[index]
+    if other := other_scheduler(state, record):
+        say(foreign_line(state, other))
+    why = f" ({phase.reason})" if phase.reason else ""
+    if other and not record.refused:
+        return
+    say(f"{phase.phase}{why} since {rfc3339(phase.since)}{': ' if phase.message else ''}{phase.message}")
     if not record.accepted and not record.refused:
         say("not reviewed yet")
     if record.expires and not record.expired:
@@ -213,6 +221,12 @@ def _reservation_verdict(state: ClusterState, story: Story, answer: Any) -> None
             answer.verdict += places_lines(answer.places)
 
 
+def foreign_line(state: ClusterState, scheduler: str) -> str:
+    """Of a Reservation for another scheduler."""
+    served = ", ".join(state.session_config.scheduler_names)
+    return f"for scheduler {scheduler}: Restow (schedulerNames: {served}) never touches it"
+
+
 def place_line(place: Place) -> str:
     """One place in a sentence."""
     where = f"on {place.node}" + (f", {devices_text(place.devices)}" if place.devices else "")
@@ -223,7 +237,8 @@ def place_line(place: Place) -> str:
             return f"place {place.name}: held {where}{drawn}"
         case SlotPhase.WAITING:
             why = f" ({place.reason})" if place.reason else ""
-            return f"place {place.name}: waits {where} for {amounts_text(place.missing) or 'its room'}{why}"
+            has = f", has {amounts_text(place.held)}" if place.held else ""
+            return f"place {place.name}: waits {where} for {amounts_text(place.missing) or 'its room'}{why}{has}"
         case SlotPhase.USED:
             return f"place {place.name}: used by {place.pod} {where}"
         case SlotPhase.FAILED:

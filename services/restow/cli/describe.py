@@ -57,7 +57,10 @@ def _show(d: Described, now: Millis) -> None:
     click.echo(f"{heading(subject.label)}{faint(f'  {subject.id}')}")
     why = f" ({d.reason})" if d.reason and d.phase in ("Pending", "Waiting", "Failed") else ""
     since = f" since {_moment(d.since, now)}" if d.since else ""
-    _wrapped(f"{d.phase}{why}{since}" + (f": {d.message}" if d.message else ""), "  ", (d.phase, _COLORS.get(d.phase, "white")))
+    if d.foreign:
+        _wrapped(f"for scheduler {d.foreign}, which is not Restow's: it is never touched", "  ")
+    if not d.foreign or d.accepted or d.reason:
+        _wrapped(f"{d.phase}{why}{since}" + (f": {d.message}" if d.message else ""), "  ", (d.phase, _COLORS.get(d.phase, "white")))
     if not d.door:
         _latest(d)
         return
@@ -89,7 +92,9 @@ def _facts(d: Described, now: Millis) -> list[tuple[str, str]]:
         found.append(("deleting", f"since {_moment(d.deleting, now)}"))
     if d.migration:
         found.append(("migration", f"holds for {d.migration}: restow why migration/{d.migration}"))
-    if d.phase == "Succeeded":
+    if d.foreign:
+        pass
+    elif d.phase == "Succeeded":
         found.append(("end", "it has served: nothing is held any more"))
     else:
         ends = "never" if not d.ends else f"{'ended' if d.expired else 'ends'} {_moment(d.ends, now)}"
@@ -99,11 +104,23 @@ def _facts(d: Described, now: Millis) -> list[tuple[str, str]]:
     if d.queue:
         found.append(("queue", d.queue))
     if d.allocatable:
-        found.append(("allocated", f"{pairs(d.allocated, d.allocatable)}"))
-        found.append(("left", listed(d.left) if any(d.left.values()) else "nothing"))
+        beyond = f"; {listed(d.beyond)} of that is beyond its present size, and the node's once it is left" if d.beyond else ""
+        found.append(("allocated", pairs(d.allocated, d.allocatable) + beyond))
+        found.append(("left", _left(d)))
     if d.unknown:
         found.append(("unknown", f"fields without a meaning: {', '.join(d.unknown)}"))
     return found
+
+
+def _left(d: Described) -> str:
+    """What owners may take. What a place that waits has of its room is nobody's yet."""
+    from restow.cli.amounts import listed
+
+    left = listed(d.left) if any(d.left.values()) else "nothing"
+    if not d.missing:
+        return left
+    has = f"{listed(d.waiting)} is there, " if d.waiting else ""
+    return f"{left}{' yet' if left == 'nothing' else ''}: {has}{listed(d.missing)} is waited for"
 
 
 def _places(d: Described) -> None:
@@ -130,10 +147,11 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], flexible: Sequ
 def _row(place: Place) -> tuple[str, ...]:
     from restow.cli.amounts import listed, pairs
 
-    on_node = place.phase in ("Available", "Waiting", "Succeeded")
+    on_node = place.phase in ("Available", "Waiting", "Succeeded") or bool(place.drawn)
+    has = f"has {listed(place.held)}, " if place.held else ""
     what = {
         "Available": f"is to become {listed(place.asked)}" if place.asked else "",
-        "Waiting": f"waits for {listed(place.missing)}" + (f" ({place.reason})" if place.reason else ""),
+        "Waiting": f"{has}waits for {listed(place.missing)}" + (f" ({place.reason})" if place.reason else ""),
         "Succeeded": f"used by {place.pod}",
         "Failed": place.reason,
     }.get(place.phase, place.message)

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from restow.cli.amounts import of, span, when
+from restow.cli.amounts import listed, of, span, when
 from restow.contracts.ids import Millis, ReservationUid, SlotName
 from restow.contracts.times import millis, rfc3339
+from restow.domain.foreign import other_scheduler
 from restow.domain.records import SlotPhase
+from restow.domain.reservation.status import overdrawn
 from restow.domain.resources import GPU_MILLI
 from restow.domain.state import ClusterState
 from restow.replay import holds
 
 
 def reservations(state: ClusterState, namespace: str | None = None) -> list[dict[str, Any]]:
-    """By namespace and name. Amounts in canonical units: `allocatable` is held or used, `allocated` what owners use of it."""
+    """By namespace and name. Amounts in canonical units: `allocatable` is held or used, `allocated` what owners use of it, or have
+    used up, `beyond` what of that is more than its present size. `foreign`: the scheduler that it is for, where that is not Restow."""
     found = []
     for uid, record in sorted(state.reservations.items(), key=lambda i: (i[1].fact.namespace, i[1].fact.name, i[0])):
         fact, phase = record.fact, state.phases.get(uid)
@@ -39,6 +42,8 @@ def reservations(state: ClusterState, namespace: str | None = None) -> list[dict
                 "owners": holds.owners(record.spec or fact.spec),
                 "allocatable": allocatable,
                 "allocated": allocated,
+                "beyond": overdrawn(allocatable, allocated),
+                "foreign": other_scheduler(state, record),
                 "migration": fact.migration,
                 "deleting": bool(fact.deleting),
                 "places": [_place(state, uid, place) for place in places],
@@ -68,16 +73,23 @@ def _place(state: ClusterState, uid: ReservationUid, place: holds.Place) -> dict
 def reservation_row(r: dict[str, Any], now: Millis) -> tuple:
     nodes = _nodes_of(r)
     on = nodes[0] + (f" +{len(nodes) - 1}" if len(nodes) > 1 else "") if nodes else "-"
-    return (_full_name(r), r["phase"], _counts(r), on, *_used(r), _ends(r, now), _age(r, now), _reason(r))
+    return (full_name(r), _phase(r), _counts(r), on, *_used(r), _ends(r, now), _age(r, now), _reason(r))
 
 
 def wide_row(r: dict[str, Any], now: Millis) -> tuple:
     on = ",".join(_nodes_of(r)) or "-"
     owners, ends = " or ".join(r["owners"]) or "-", (_ends(r, now), _age(r, now))
-    return (_full_name(r), r["door"], r["phase"], _counts(r), on, *_used(r), *ends, owners, r["migration"] or "-", _reason(r), r["message"] or "-")
+    return (full_name(r), r["door"], _phase(r), _counts(r), on, *_used(r), *ends, owners, r["migration"] or "-", _reason(r), r["message"] or "-")
+
+
+def _phase(r: dict[str, Any]) -> str:
+    """That of another scheduler's is not ours to tell."""
+    return "-" if r["foreign"] else r["phase"]
 
 
 def _counts(r: dict[str, Any]) -> str:
+    if r["foreign"] and not r["places"]:
+        return "-"
     phases = Counter(place["phase"] for place in r["places"])
     return f"{phases[SlotPhase.HELD]}/{phases[SlotPhase.USED]}/{len(r['places'])}"
 
@@ -87,10 +99,14 @@ def _used(r: dict[str, Any]) -> list[str]:
 
 
 def _reason(r: dict[str, Any]) -> str:
+    if r["foreign"]:
+        return f"for scheduler {r['foreign']}"
+    if r["beyond"]:
+        return f"over by {listed(r['beyond'])}"
     return r["reason"] if r["reason"] and r["phase"] in ("Failed", "Pending", "Waiting") else "-"
 
 
-def _full_name(r: dict[str, Any]) -> str:
+def full_name(r: dict[str, Any]) -> str:
     return f"{r['namespace']}/{r['name']}" if r["namespace"] else r["name"]
 
 
@@ -100,7 +116,7 @@ def _nodes_of(r: dict[str, Any]) -> list[str]:
 
 def _ends(r: dict[str, Any], now: Millis) -> str:
     """Of one that has ended otherwise its time says nothing any more."""
-    if r["phase"] == "Succeeded" or (r["phase"] == "Failed" and r["reason"] != "Expired"):
+    if r["foreign"] or r["phase"] == "Succeeded" or (r["phase"] == "Failed" and r["reason"] != "Expired"):
         return "-"
     if not r["expires"]:
         return "never"

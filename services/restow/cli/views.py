@@ -8,10 +8,11 @@ from typing import Any
 
 from restow.cli.amounts import amount, of
 from restow.cli.batch import podgroup_row, podgroups, queue_row, queues
-from restow.cli.holds import reservation_row, reservations, wide_row
+from restow.cli.holds import full_name, reservation_row, reservations, wide_row
 from restow.contracts.ids import Millis
 from restow.contracts.times import rfc3339
 from restow.contracts.values import DeviceShare
+from restow.domain.foreign import other_scheduler
 from restow.domain.resources import GPU_MILLI
 from restow.domain.session import podgroup_status
 from restow.domain.session.waits import told
@@ -146,9 +147,9 @@ def troubled(state: ClusterState, kind: str) -> list[dict[str, str]]:
         ]
     if kind == "reservation":
         return [
-            {"name": f"{r['namespace']}/{r['name']}", "status": r["phase"], "why": f"{r['reason']}: {r['message']}".strip(": ")}
+            {"name": full_name(r), "status": r["phase"], "why": f"{r['reason']}: {r['message']}".strip(": ")}
             for r in reservations(state)
-            if r["phase"] not in ("Available", "Succeeded")
+            if r["phase"] not in ("Available", "Succeeded") and not r["foreign"]
         ]
     return [
         {"name": m["id"], "status": m["step"], "why": f"{m['reason']}: {m['message']}".strip(": ") or f"until {m['deadline']}"}
@@ -191,7 +192,7 @@ def summary(state: ClusterState, namespace: str | None = None) -> dict[str, Any]
         "podGroupsByPhase": dict(sorted(Counter(podgroup_status.phase_of(state, group) for group in state.pod_groups).items())),
         "queues": len(state.queues),
         "reservations": len(state.reservations),
-        "reservationsByPhase": dict(sorted(Counter(str(p.phase) for p in state.phases.values()).items())),
+        "reservationsByPhase": dict(sorted(_phases(state).items())),
         "holds": sum(len(held) for held in state.held_on.values()),
         "plans": len(state.plans),
         "migrationsByStep": dict(sorted(Counter(str(m.step) for m in state.migrations.values()).items())),
@@ -201,6 +202,11 @@ def summary(state: ClusterState, namespace: str | None = None) -> dict[str, Any]
         "void": dict(sorted(state.void.items())),
         "unknown": dict(sorted(state.unknown.items())),
     }
+
+
+def _phases(state: ClusterState) -> Counter[str]:
+    """Of Reservations; those for other schedulers have none."""
+    return Counter(str(p.phase) for uid, p in state.phases.items() if not other_scheduler(state, state.reservations[uid]))
 
 
 VIEWS: dict[str, Callable[[ClusterState, str | None], Any]] = {
