@@ -41,16 +41,14 @@ def test_on_each_node_the_worst_go_first():
     assert set(kept(outcome)) == {"a", "c"}
 
 
+PENDING = pod("p", node="n1", owner=WEB, phase="Pending")
+LOOPS = e.PodTroubled("p", (ContainerTrouble("c", restarts=9), ContainerTrouble("i", "init", 1, "CrashLoopBackOff")))
 STATES = {
     "phase": (one("p", 9), ["Running"], {}, True),
     "waiting": (one("p", 9, waiting="CrashLoopBackOff", phase="Pending"), ["CrashLoopBackOff"], {}, True),
     "either": (one("p", 9, phase="Pending"), ["Running", "CrashLoopBackOff"], {}, False),
-    "an init container's": (one("p", 9, waiting="CrashLoopBackOff", phase="Pending", init=1)[:1]
-                            + (e.PodTroubled("p", (ContainerTrouble("c", restarts=9), ContainerTrouble("i", "init", 1, "CrashLoopBackOff"))),),
-                            ["CrashLoopBackOff"], {}, False),
-    "an init container's, included": ((one("p", 9, phase="Pending")[0],
-                                       e.PodTroubled("p", (ContainerTrouble("c", restarts=9), ContainerTrouble("i", "init", 1, "CrashLoopBackOff")))),
-                                      ["CrashLoopBackOff"], {"includingInitContainers": True}, True),
+    "an init container's": ((PENDING, LOOPS), ["CrashLoopBackOff"], {}, False),
+    "an init container's, included": ((PENDING, LOOPS), ["CrashLoopBackOff"], {"includingInitContainers": True}, True),
 }
 
 

@@ -33,7 +33,8 @@ def test_above_a_threshold_is_what_really_is(used, capacity, threshold, above):
 
 def test_a_resource_that_the_node_does_not_have_is_none():
     assert levels({"gpu": 1}, {}) == {}
-    assert under({}, fixed(percent(gpu=0))) and not over({}, fixed(percent(gpu=0)))
+    assert under({}, fixed(percent(gpu=0)))
+    assert over({}, fixed(percent(gpu=0))) == ""
 
 
 def test_what_a_bound_leaves_of_a_node_is_rounded_down():
