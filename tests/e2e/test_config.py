@@ -121,6 +121,32 @@ async def test_the_names_that_the_session_answers_to_are_its_configuration_s(wor
     await world.lands("foreign", a)
 
 
+async def test_reservations_of_a_name_that_is_not_served_any_more_are_given_back_and_held_again_when_it_is(world: World) -> None:
+    a = await world.node("a", cpu="1")
+    owners = [{"labelSelector": {"matchLabels": {"for": "it"}}}]
+    await world.reservation("r", {"t": (1, world.spec("800m", schedulerName="volcano"))}, owners=owners)
+    await world.held("r", "Available")
+    (before,) = await world.reservations()
+    await world.pod("other", "800m")
+    await world.waits("other", "Insufficient cpu")
+    async with configured(world, "schedulerNames: [restow]\n"):
+        await world.lands("other", a)
+        (event,) = await world.events("r", "OtherScheduler")
+        assert "its templates name scheduler volcano, which is not served here" in event["message"]
+        (after,) = await world.reservations()
+        assert after == before, "its status is another's now"
+        await world.remove(f"/api/v1/namespaces/{world.ns}/pods/other", grace=0)
+    # Back to the names of the embedded stack.
+
+    async def held_again() -> bool:
+        (now,) = await world.reservations()
+        return now["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"] and now["status"]["phase"] == "Available"
+
+    await world.until("it is held again", held_again)
+    await world.pod("stranger", "800m")
+    await world.waits("stranger", "Insufficient cpu")
+
+
 async def test_pods_are_placed_in_the_order_of_their_priority_classes(world: World) -> None:
     specs: dict[str, Any] = {}
     for name, value in (("low", 10), ("middle", 100), ("high", 1000)):

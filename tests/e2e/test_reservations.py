@@ -137,6 +137,44 @@ async def test_a_koordinator_reservation_is_available_and_taken(world: World) ->
     await world.until("it is Succeeded", lambda: phase("Succeeded"))
 
 
+async def test_one_for_another_scheduler_is_never_touched(world: World) -> None:
+    """DESIGN 6: not held, no status, no Event, whatever it says; not even told that it cannot be read."""
+    await full(world)
+    theirs = {"t": (1, world.spec("800m", schedulerName="somebody-else"))}
+    odd = {"t": (1, world.spec("800m", more={"koordinator.sh/gpu": "150"}, schedulerName="somebody-else"))}
+    made = [await world.reservation(name, tasks, owners=OWNERS) for name, tasks in (("theirs", theirs), ("odd", odd))]
+    await hold(world)
+    await world.held("r", "Available")
+    await world.pod("owner", "800m", labels=OWNED)
+    await world.running("owner")
+    left = {r["metadata"]["name"]: r for r in await world.reservations()}
+    assert [left[r["metadata"]["name"]] for r in made] == made
+    query = "fieldSelector=involvedObject.kind%3DReservation"
+    told = (await world.api.ok("GET", f"/api/v1/namespaces/{world.ns}/events?{query}"))["items"]
+    assert {event["involvedObject"]["name"] for event in told} == {"r"}
+    listed = {r["name"]: r["foreign"] for r in (await world.restow_json("get", "reservations", "-n", world.ns))["items"]}
+    assert listed == {"theirs": "somebody-else", "odd": "somebody-else", "r": ""}
+    assert "for scheduler somebody-else" in await world.restow("describe", f"reservation/{world.ns}/theirs")
+
+
+async def test_one_that_names_no_scheduler_is_held(world: World) -> None:
+    """Nobody else would: `default-scheduler` serves no Reservations."""
+    await full(world)
+    unnamed = world.spec("800m")
+    del unnamed["schedulerName"]
+    body = {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Reservation", "metadata": {"name": f"e2e-{world.ns}"},
+        "spec": {"template": {"spec": unnamed}, "owners": OWNERS},
+    }  # fmt: skip
+    await world.make(KOORDINATOR, body)
+
+    async def available() -> bool:
+        status = (await world.api.ok("GET", f"{KOORDINATOR}/e2e-{world.ns}")).get("status") or {}
+        return status.get("phase") == "Available"
+
+    await world.until("it is Available", available)
+
+
 # -- owners --------------------------------------------------------------------------------------------------------------
 
 

@@ -303,6 +303,36 @@ def test_unknown_fields_are_reported_of_a_spec_that_cannot_be_read_too():
     assert got.unknown == ("spec.task",)
 
 
+def test_the_form_is_said_whatever_a_task_is_called():
+    assert fact(SEED_000)[1].spec.form == "tasks"
+    called_so = {"owners": SEED_000["owners"], "tasks": [{"name": "reservation", "template": NGINX}]}
+    assert fact(called_so)[1].spec.form == "tasks"
+    assert koordinator().spec.form == "template"
+
+
+@pytest.mark.parametrize(
+    ("spec", "schedulers"),
+    [
+        ({"template": {"spec": {"schedulerName": "koord-scheduler"}}}, ("koord-scheduler",)),
+        ({"schedulerName": "volcano", "tasks": [{"template": {"spec": {}}}]}, ("volcano",)),
+        ({"schedulerName": "volcano", "tasks": [{"template": {"spec": {"schedulerName": "mine"}}}, {"template": {}}]}, ("mine", "volcano")),
+        ({"schedulerName": "volcano"}, ("volcano",)),
+        ({"schedulerName": 5, "template": {"spec": {"schedulerName": []}}}, ()),
+        ({"tasks": {"a": 1}, "template": 7}, ()),
+        ([], ()),
+    ],
+)
+def test_whose_it_is_is_known_of_what_cannot_be_read_too(spec, schedulers):
+    """Else another scheduler's would be told that it is wrong."""
+    got = fact(spec | {"ttl": "never"} if isinstance(spec, dict) else spec)[1]
+    assert (got.spec, got.schedulers) == (None, schedulers)
+
+
+def test_at_koordinators_door_only_the_template_says_whose_it_is():
+    body = {"schedulerName": "volcano", "ttl": "never", "template": NGINX}
+    assert fact(body, "koordinator", **CLUSTER)[1].schedulers == ()
+
+
 def test_the_report_is_bounded():
     _, got = fact(SEED_000 | {f"x{i:03}": 1 for i in range(99)} | {"a" * 500: 1})
     assert len(got.unknown) == 16
