@@ -115,20 +115,23 @@ def packing(
     room: Room | None = None,
     loads: dict[NodeName, int] | None = None,
     typical: tuple[Typical, ...] | None = None,
+    only: np.ndarray | None = None,
 ) -> Packing:
     """The packing as it is, or as it would be: with this `room`, and with `loads` pods that count more (or fewer) on
-    these nodes. Integers throughout; the weighted mean is rounded down once, at the end."""
+    these nodes. `only`, `(nodes,) bool`: of these rows. Integers throughout; the weighted mean is rounded down once, at the end."""
     table = state.table
     free = table.free if room is None else room.free
     device_free = table.device_free if room is None else room.device_free
+    nodes = list(state.nodes) if only is None else [name for name in state.nodes if only[table.rows[name]]]
+    if only is not None:
+        device_free = np.where(only[:, None], device_free, 0)
     devices = np.maximum(device_free, 0)
     idle = devices.sum(axis=1)
-    total_idle = int(idle.sum())
     return Packing(
-        nodes=len(table.rows),
-        free_nodes=_free_nodes(state, loads or {}),
-        total=sum(node.devices for node in state.nodes.values()) * WHOLE,
-        idle=total_idle,
+        nodes=len(nodes),
+        free_nodes=_free_nodes(state, nodes, loads or {}),
+        total=sum(state.nodes[name].devices for name in nodes) * WHOLE,
+        idle=int(idle.sum()),
         fragmented=_fragmented(state, typical_shapes(state) if typical is None else typical, free, devices, idle),
         free_devices=int((device_free == WHOLE).sum()),
     )
@@ -168,9 +171,9 @@ def _fragmented(
     return weighted // weights
 
 
-def _free_nodes(state: ClusterState, loads: dict[NodeName, int]) -> int:
+def _free_nodes(state: ClusterState, nodes: list[NodeName], loads: dict[NodeName, int]) -> int:
     count = 0
-    for node in state.nodes:
+    for node in nodes:
         if node in state.held_on:
             continue
         allowed = -loads.get(node, 0)

@@ -30,6 +30,7 @@ from restow.domain.changes import Changes
 from restow.domain.config import GcConfig, MigrationConfig, ReservationConfig, SessionConfig
 from restow.domain.records import (
     Charge,
+    Demand,
     Draw,
     GroupMoves,
     Leader,
@@ -189,6 +190,8 @@ class Maps:
         """Migration → the one that moves its successor on."""
         self.plan_rooms: dict[str, PlanRoom] = {}
         """By the Reservation's `namespace/name`: room that plans make for pods that wait."""
+        self.demands: dict[str, Demand] = {}
+        """By job: what was tried for pods that wait."""
         self.group_moves: dict[groups.Group, GroupMoves] = {}
         self.owned: dict[str, dict[PodUid, None]] = {}
         """Controller's uid → its pods."""

@@ -299,6 +299,13 @@ class PlanRoom(Record):
     gone: bool = False
 
 
+class Demand(Record):
+    """A job that waits for which plans were made: so many, the last one then."""
+
+    tries: int
+    at: Millis
+
+
 class GroupMove(Record):
     """One entry of a PodGroup's `migrationInfo` (seed 003): identities alone (RULES 003-2), and how far it is."""
 

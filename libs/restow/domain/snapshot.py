@@ -25,6 +25,7 @@ from restow.domain.records import (
     FINAL,
     ON_NODE,
     Charge,
+    Demand,
     Draw,
     GroupMoves,
     Leader,
@@ -117,6 +118,7 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
     events: int
     troubles: list[e.PodTroubled] = []
     budgets: list[e.BudgetObserved] = []
+    demands: dict[str, Demand] = {}
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -194,6 +196,7 @@ def dump(state: ClusterState) -> bytes:
         events=state.events,
         troubles=list(state.troubles.values()),
         budgets=list(state.budgets.values()),
+        demands=state.demands,
     )
     return _encoder.encode(image)
 
@@ -262,6 +265,7 @@ def _plain(state: ClusterState, image: _Image) -> None:
     state.left.update(image.left)
     state.returned.update(image.returned)
     state.found = {(lineage, node): times for lineage, node, times in image.found}
+    state.demands.update(image.demands)
     state.timed_from = image.timed_from
     state.snapshot_seq, state.archived, state.truncated = image.marks
     state.void, state.unknown, state.events = Counter(image.void), Counter(image.unknown), image.events

@@ -19,8 +19,8 @@ from restow.contracts.values import (
 
 class Planned(Event, tag="migration.planned"):
     """A plan: moves in order, what it does to packing, and why candidates stayed (counts per verdict). `trigger`: interval,
-    cron, api, demand, move. `planner` made it in so many `steps` of search; `rooms` are for pods that wait (demand), `reason`
-    says for what."""
+    cron, api, demand, move. `planner` made it in so many `steps` of search; `rooms` are for pods that wait, `reason` says for
+    what, and `demand` is the job (a pod's uid, or `namespace/name` of a PodGroup), also where no plan was found."""
 
     plan: PlanId
     plugin: str
@@ -34,6 +34,7 @@ class Planned(Event, tag="migration.planned"):
     steps: int = 0
     rooms: tuple[RoomFor, ...] = ()
     reason: str = ""
+    demand: str = ""
 
 
 class PlanCancelled(Event, tag="migration.plan_cancelled"):

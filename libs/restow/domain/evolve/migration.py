@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid, ShapeId
 from restow.contracts.values import Move
-from restow.domain.evolve import comebacks, common, group_moves, plan_rooms
+from restow.domain.evolve import comebacks, common, demands, group_moves, plan_rooms
 from restow.domain.evolve.reservations import cancel
 from restow.domain.evolve.rules import Rules
 from restow.domain.groups import group_of
@@ -14,6 +14,8 @@ from restow.domain.state import ClusterState
 
 TAKEN = "Taken"
 """Why a move fails whose pod is part of another migration: the one that was planned first wins."""
+BY_HAND = "move"
+"""Trigger of a plan for one pod."""
 MINUTE = 60_000
 KEEP_MIGRATIONS, KEEP_PLANS = 10_000, 1_000
 """Finished ones that are kept, the newest; older ones are in the log."""
@@ -30,7 +32,10 @@ def configured(state: ClusterState, event: e.MigrationConfigured) -> None:
 
 def planned(state: ClusterState, event: e.Planned) -> None:
     state.put(state.plans, event.plan, Plan(event, Millis(state.time)))
-    state.timed_from = state.time
+    if not event.demand and event.trigger != BY_HAND:
+        # Timed plans are due as if there were none that is about single pods.
+        state.timed_from = state.time
+    demands.planned(state, event)
     for move in event.moves:
         record = _record(state, event.plan, move)
         if record is None:

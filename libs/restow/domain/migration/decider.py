@@ -20,6 +20,7 @@ from restow.domain.effects import Effect
 from restow.domain.migration import effects
 from restow.domain.migration.advance import advance, is_due, of, overdue
 from restow.domain.migration.cancel import cancel
+from restow.domain.migration.demand import next_demand
 from restow.domain.migration.move import move_pod
 from restow.domain.migration.steps import ended
 from restow.domain.records import Step
@@ -34,8 +35,8 @@ class MigrationDecider:
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:
-            case c.Defragment(time=now, plan=plan, trigger=trigger):
-                return (replace(_plan(state, now, plan), trigger=trigger),)
+            case c.Defragment(time=now, plan=plan, trigger=trigger, demand=demand):
+                return (replace(_plan(state, now, plan, demand), trigger=trigger, demand=demand),)
             case c.MovePod(time=now, plan=plan, pod=pod, target=target):
                 return (move_pod(state, now, plan, pod, target),)
             case c.CancelPlan(plan=plan, reason=reason):
@@ -61,11 +62,14 @@ class MigrationDecider:
         trigger = _next_trigger(state)
         if trigger is not None and trigger[0] <= now:
             return c.Defragment(now, trigger[1], plan_id(now))
+        asked = next_demand(state)
+        if asked is not None and asked[0] <= now:
+            return c.Defragment(now, "demand", plan_id(now), asked[1])
         return None
 
     def deadline(self, state: ClusterState) -> Millis | None:
-        trigger = _next_trigger(state)
-        times = [at for at in (overdue(state), None if trigger is None else trigger[0]) if at is not None]
+        triggers = (_next_trigger(state), next_demand(state))
+        times = [at for at in (overdue(state), *(t[0] for t in triggers if t is not None)) if at is not None]
         return min(times, default=None)
 
     def pending(self, state: ClusterState, touched: Touched | None) -> list[Effect]:
@@ -102,7 +106,7 @@ def plan_id(now: Millis) -> PlanId:
     return PlanId(digits or "0")
 
 
-def _plan(state: ClusterState, now: Millis, plan: PlanId) -> e.Planned:
+def _plan(state: ClusterState, now: Millis, plan: PlanId, demand: str) -> e.Planned:
     config = state.migration_config
     if config.defragmentation is None:
         raise Rejected("defragment: the plugin is not configured; allowed: after enabling Defragmentation in the policy")
@@ -112,6 +116,8 @@ def _plan(state: ClusterState, now: Millis, plan: PlanId) -> e.Planned:
         defragmentation.check(config.defragmentation)
     except defragmentation.ArgsError as error:
         raise Rejected(f"defragment: {error}") from error
+    if demand:
+        return defragmentation.make_room(state, config.defragmentation, now, plan, demand, config.max_moves)
     return defragmentation.plan(state, config.defragmentation, now, plan, config.max_moves)
 
 

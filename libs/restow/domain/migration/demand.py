@@ -1,0 +1,121 @@
+"""On demand for pods that wait: when a plan is made to make room for them (`demand: true` in the policy).
+
+A job is a candidate where it waits for room, and the free room of all nodes together would do. It is tried once it has waited for
+`PATIENCE`, one job at a time, not more often than every `PERIOD`, and again after a pause that doubles each time while it waits. All
+of that follows from times in the log, so that a restart forgets nothing.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import msgspec
+
+from restow.contracts.ids import Millis, PodUid
+from restow.domain.evolve.demands import job_of
+from restow.domain.groups import Group
+from restow.domain.records import Demand
+from restow.domain.state import ClusterState
+
+PATIENCE = 10_000
+"""Milliseconds that a pod waits at least: what it waits for may be on its way."""
+PERIOD = 15_000
+"""Milliseconds between plans on demand, for whatever job."""
+PAUSE, LONGEST_PAUSE = 60_000, 3_600_000
+"""Milliseconds until the same job is tried again: at first, and at most."""
+LOOKED_AT = 500
+"""Kinds of pods that wait, at most, which are looked at."""
+OF_A_KIND = 50
+"""Pods that wait for the same among which the first in turn is found."""
+ROOM = "Insufficient "
+"""What reasons begin with that are about room."""
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """`job` as `Defragment.demand` says it: a pod's uid, or `namespace/name` of a PodGroup. `since`: from when it may be tried."""
+
+    job: str
+    turn: int
+    since: Millis
+    asked: dict[int, int]
+    """By column of the node table."""
+
+
+def next_demand(state: ClusterState) -> tuple[Millis, str] | None:
+    """When the next plan on demand is due, and for which job; None while nobody can be helped."""
+    args = state.migration_config.defragmentation
+    if args is None or not args.demand or not state.parked:
+        return None
+    free = _free(state)
+    earliest = max((d.at for d in state.demands.values()), default=Millis(0)) + PERIOD
+    best: tuple[Millis, int, str] | None = None
+    for candidate in _candidates(state):
+        if any(free.get(column, 0) < amount for column, amount in candidate.asked.items()):
+            continue
+        at = Millis(max(earliest, candidate.since, _paused_until(state.demands.get(candidate.job))))
+        if best is None or (at, candidate.turn, candidate.job) < best:
+            best = (at, candidate.turn, candidate.job)
+    return None if best is None else (best[0], best[2])
+
+
+def _paused_until(tried: Demand | None) -> int:
+    return 0 if tried is None else tried.at + min(PAUSE << min(tried.tries - 1, 16), LONGEST_PAUSE)
+
+
+def _candidates(state: ClusterState) -> Sequence[Candidate]:
+    """Computed anew when pods begin or end to wait, or what they wait for may have changed."""
+    key = (state.parkings.position, state.capacity_epoch, len(state.plan_rooms), len(state.cancelled))
+    known = state.memo.get("demand")
+    if known is None or known[0] != key:
+        known = state.memo["demand"] = (key, tuple(_found(state)))
+    found: tuple[Candidate, ...] = known[1]
+    return found
+
+
+def _found(state: ClusterState) -> Iterator[Candidate]:
+    helped = {room.room.pod for room in state.plan_rooms.values() if not room.gone and room.plan not in state.cancelled}
+    seen: set[str] = set()
+    for pods in islice(state.parked_under.values(), LOOKED_AT):
+        waiting = [pod for pod in islice(pods, OF_A_KIND) if _waits_for_room(state, pod) and pod not in helped]
+        if not waiting:
+            continue
+        first = min(waiting, key=lambda pod: (state.turn(pod), pod))
+        job, group = job_of(state, first)
+        if job in seen:
+            continue
+        seen.add(job)
+        members = [first] if group is None else _missing(state, group)
+        if helped.isdisjoint(members):
+            since = Millis(state.pods[first].created + PATIENCE)
+            yield Candidate(job, state.turn(first), since, _asked(state, members))
+
+
+def _waits_for_room(state: ClusterState, pod: PodUid) -> bool:
+    """A rule about something else may remove nodes beside: what counts is whether room does."""
+    if not state.awaits_placement(pod) or pod in state.nominations:
+        return False
+    waiting = state.waiting.get(state.parked[pod][0])
+    return waiting is not None and any(reason.startswith(ROOM) for reason in waiting.reasons)
+
+
+def _missing(state: ClusterState, group: Group) -> list[PodUid]:
+    """Of a gang those that have no place, as many as it needs to start, or all where it runs already."""
+    members = state.groups.get(group, {})
+    waiting = sorted((pod for pod in members if state.awaits_placement(pod)), key=lambda pod: (state.turn(pod), pod))
+    have = sum(state.node_of(pod) is not None for pod in members)
+    return waiting[: max(state.pod_groups[group].min_member - have, 1)]
+
+
+def _asked(state: ClusterState, pods: Sequence[PodUid]) -> dict[int, int]:
+    total: dict[int, int] = {}
+    for pod in pods:
+        for column, amount in state.vectors[state.pods[pod].shape].items:
+            total[column] = total.get(column, 0) + amount
+    return total
+
+
+def _free(state: ClusterState) -> dict[int, int]:
+    """Of nodes that take pods, in all, by column. Overcommitted nodes lend nothing to the others."""
+    table = state.table
+    rows = [table.rows[name] for name, node in state.nodes.items() if node.ready and not node.unschedulable]
+    sums = table.free[rows].clip(min=0).sum(axis=0).tolist() if rows else []
+    return dict(enumerate(sums))

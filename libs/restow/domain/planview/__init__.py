@@ -1,0 +1,28 @@
+"""Plans as people look at them: in waves, with what became of each move, and by groups of nodes. Reads the state, decides
+nothing."""
+
+from restow.domain.planview.groups import NodeGroup, node_groups
+from restow.domain.planview.plans import (
+    MigrationView,
+    PlanView,
+    RoomView,
+    migration_view,
+    migrations_of,
+    plan_view,
+    rooms_of,
+)
+from restow.domain.planview.waves import numbers, waves
+
+__all__ = [
+    "MigrationView",
+    "NodeGroup",
+    "PlanView",
+    "RoomView",
+    "migration_view",
+    "migrations_of",
+    "node_groups",
+    "numbers",
+    "plan_view",
+    "rooms_of",
+    "waves",
+]

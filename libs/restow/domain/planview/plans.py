@@ -1,0 +1,183 @@
+"""A plan and its migrations as they are now."""
+
+from collections import Counter
+from typing import Literal
+
+import msgspec
+
+from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
+from restow.contracts.times import rfc3339
+from restow.contracts.values import Move, Packing
+from restow.domain.evolve.plan_rooms import key_of
+from restow.domain.planview.waves import numbers
+from restow.domain.records import FINAL, Plan, Step
+from restow.domain.state import ClusterState
+
+Phase = Literal["empty", "waiting", "moving", "cancelling", "done", "cancelled"]
+"""Of a plan: without moves; nothing has begun; under way; what was begun comes to its end; over."""
+UNKNOWN = "unknown"
+"""Step of a move that was void from the start, or is forgotten: the log has it."""
+
+
+class MigrationView(msgspec.Struct, frozen=True, rename="camel"):
+    """`step` is the saga's, `unknown` where there is none. Times in RFC 3339, empty for none."""
+
+    id: MigrationId
+    plan: PlanId
+    wave: int
+    step: str
+    namespace: str
+    name: str
+    pod: PodUid
+    source: NodeName
+    target: NodeName
+    since: str = ""
+    deadline: str = ""
+    successor: PodUid = PodUid("")
+    landed_as: str = ""
+    reason: str = ""
+    message: str = ""
+    after: tuple[MigrationId, ...] = ()
+    swap: bool = False
+
+    @property
+    def over(self) -> bool:
+        return self.step in FINAL or self.step == UNKNOWN
+
+    @property
+    def under_way(self) -> bool:
+        return not self.over and self.step != Step.PLANNED
+
+
+class RoomView(msgspec.Struct, frozen=True, rename="camel"):
+    """Room that the plan makes: `phase` is its Reservation's, empty before that was seen."""
+
+    name: str
+    namespace: str
+    pod: PodUid
+    node: NodeName
+    phase: str = ""
+
+
+class PlanView(msgspec.Struct, frozen=True, rename="camel"):
+    """`steps` counts its migrations by step, `search` is how many steps the planner searched. `until` is when its last migration
+    ended, empty while there is more to do."""
+
+    plan: PlanId
+    phase: Phase
+    at: str
+    until: str
+    trigger: str
+    plugin: str
+    planner: str
+    search: int
+    reason: str
+    cancelled: str
+    moves: int
+    waves: int
+    steps: dict[str, int]
+    sources: tuple[NodeName, ...]
+    before: Packing
+    after: Packing
+    kept: dict[str, int]
+    rooms: int = 0
+
+    @property
+    def over(self) -> bool:
+        return self.phase in ("empty", "done", "cancelled")
+
+
+def plan_view(state: ClusterState, id: PlanId) -> PlanView | None:
+    plan = state.plans.get(id)
+    return None if plan is None else _view(state, plan)
+
+
+def _view(state: ClusterState, plan: Plan) -> PlanView:
+    planned = plan.planned
+    records = [state.migrations.get(move.migration) for move in planned.moves]
+    steps = Counter(str(m.step) if m is not None else UNKNOWN for m in records)
+    cancelled = state.cancelled.get(planned.plan, "")
+    ended = [m.since for m in records if m is not None and m.step in FINAL]
+    open_ = any(m is not None and m.step not in FINAL for m in records)
+    until = max(ended, default=plan.at) if not open_ else Millis(0)
+    return PlanView(
+        planned.plan,
+        _phase(bool(planned.moves or planned.rooms), open_, steps, bool(cancelled)),
+        rfc3339(plan.at),
+        rfc3339(until) if until else "",
+        planned.trigger,
+        planned.plugin,
+        planned.planner,
+        planned.steps,
+        planned.reason,
+        cancelled,
+        len(planned.moves),
+        max(numbers(planned.moves).values(), default=0),
+        dict(sorted(steps.items())),
+        planned.sources,
+        planned.before,
+        planned.after,
+        planned.kept,
+        len(planned.rooms),
+    )
+
+
+def _phase(something: bool, open_: bool, steps: Counter[str], cancelled: bool) -> Phase:
+    if not open_:
+        return "cancelled" if cancelled else "done" if something else "empty"
+    if cancelled:
+        return "cancelling"
+    return "waiting" if set(steps) <= {Step.PLANNED, UNKNOWN} else "moving"
+
+
+def migrations_of(state: ClusterState, id: PlanId) -> list[MigrationView]:
+    """As planned."""
+    plan = state.plans.get(id)
+    if plan is None:
+        return []
+    wave = numbers(plan.planned.moves)
+    return [migration_view(state, id, move, wave[move.migration]) for move in plan.planned.moves]
+
+
+def migration_view(state: ClusterState, plan: PlanId, move: Move, wave: int) -> MigrationView:
+    record = state.migrations.get(move.migration)
+    if record is None:
+        return MigrationView(
+            move.migration, plan, wave, UNKNOWN, move.namespace, move.name, move.pod, move.source, move.target, after=move.after, swap=move.swap
+        )
+    # Of a move that follows another one the pod is known once that has landed.
+    move = record.move
+    return MigrationView(
+        record.id,
+        plan,
+        wave,
+        str(record.step),
+        move.namespace,
+        move.name,
+        move.pod,
+        move.source,
+        move.target,
+        rfc3339(record.since) if record.since else "",
+        rfc3339(record.deadline) if record.deadline else "",
+        record.successor,
+        _name(state, record.successor) if record.step is Step.LANDED else "",
+        record.reason,
+        record.message,
+        (*move.after, move.follows) if move.follows and move.follows not in move.after else move.after,
+        move.swap,
+    )
+
+
+def _name(state: ClusterState, uid: PodUid) -> str:
+    pod = state.pods.get(uid)
+    return pod.name if pod is not None else ""
+
+
+def rooms_of(state: ClusterState, id: PlanId) -> list[RoomView]:
+    plan = state.plans.get(id)
+    found = []
+    for room in plan.planned.rooms if plan is not None else ():
+        known = state.plan_rooms.get(key_of(room.namespace, room.name))
+        phase = state.phases.get(known.reservation) if known is not None else None
+        found.append(RoomView(room.name, room.namespace, room.pod, room.node, str(phase.phase) if phase is not None else ""))
+    return found

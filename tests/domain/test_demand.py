@@ -1,0 +1,178 @@
+"""On demand for pods that wait: given a policy with `demand`, when a job waits for room that is there in pieces, then a plan is
+due for it, now and then, and less and less often while nothing helps."""
+
+import msgspec
+import pytest
+from domain.build import (
+    NOW,
+    changed,
+    configured,
+    given,
+    member,
+    node,
+    pod,
+    pod_group,
+    replica_of,
+    run,
+    shape,
+    then,
+)
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.values import Packing, RoomFor
+from restow.domain import config, migration, session, snapshot
+from restow.domain.config import DefragmentationArgs
+from restow.domain.migration import demand
+from restow.domain.migration.demand import LONGEST_PAUSE, PATIENCE, PAUSE, PERIOD, next_demand
+
+ARGS = DefragmentationArgs(
+    resourceType="cpu", protectionThresholds={"cpu": 100}, defragmentThresholds={"cpu": 90}, lowThresholds={"cpu": 10}, demand=True
+)
+CONF = config.MigrationConfig(defragmentation=ARGS)
+NONE = Packing(0, 0, 0, 0, 0, 0)
+RS = replica_of("rs")
+
+
+def pieces(*more: e.Event, conf: config.MigrationConfig = CONF, wants: int = 5_000):
+    """Two nodes of 8 cores with 4 in use on each, and a pod that wants 5: no node has them, both have 8."""
+    return given(
+        configured("migration", conf), node("a"), node("b"), shape("s", cpu=4_000), shape("big", cpu=wants),
+        pod("pa", "s", "a", owner=RS), pod("pb", "s", "b", owner=RS), *more,
+    )  # fmt: skip
+
+
+def told(state, time: int = NOW) -> None:
+    """A session has looked at whoever waits."""
+    run(state, session.decider, c.Schedule(time))
+
+
+def tried(state, job: str, at: int, *rooms: RoomFor, plan: str = "") -> None:
+    then(state, e.Planned(plan or f"p{at}", "Defragmentation", (), NONE, NONE, trigger="demand", rooms=rooms, demand=job), time=at)
+
+
+def waiting():
+    state = pieces(pod("w", "big"))
+    told(state)
+    return state
+
+
+def test_a_pod_that_would_fit_if_the_pieces_were_together_is_helped():
+    assert next_demand(waiting()) == (NOW + PATIENCE, "w")
+
+
+def test_nobody_is_helped_where_the_policy_does_not_say_so():
+    state = pieces(pod("w", "big"), conf=msgspec.structs.replace(CONF, defragmentation=msgspec.structs.replace(ARGS, demand=False)))
+    told(state)
+    assert next_demand(state) is None
+    state = pieces(pod("w", "big"), conf=config.MigrationConfig())
+    told(state)
+    assert next_demand(state) is None
+
+
+def test_who_asks_for_more_than_is_free_in_all_is_not_helped():
+    state = pieces(pod("w", "big"), wants=8_001)
+    told(state)
+    assert next_demand(state) is None
+
+
+def test_what_is_free_on_a_node_that_takes_no_pods_does_not_count():
+    state = waiting()
+    then(state, node("b", unschedulable=True))
+    told(state)
+    assert next_demand(state) is None
+
+
+def test_who_waits_for_something_else_is_not_helped():
+    state = pieces(shape("picky", node_selector={"no": "such"}), pod("w", "picky"))
+    told(state)
+    assert state.parked
+    assert next_demand(state) is None
+
+
+def test_of_several_jobs_the_first_in_turn_is_helped():
+    state = pieces(pod("late", "big", created=NOW), shape("vip", cpu=5_000, priority=9), pod("vip", "vip"))
+    told(state)
+    assert next_demand(state) == (NOW + PATIENCE, "vip")
+
+
+def test_a_gang_is_one_job_and_needs_room_for_all_that_makes_it_ready():
+    def gang(need: int):
+        state = pieces(pod_group("g", need=need), shape("half", cpu=5_000), member("g1", "g", "half"), member("g2", "g", "half"))
+        told(state)
+        return next_demand(state)
+
+    assert gang(1) == (NOW + PATIENCE, "default/g")
+    assert gang(2) is None  # 10 cores of 8
+
+
+def test_plans_for_different_jobs_keep_their_distance():
+    state = pieces(pod("w", "big"), shape("big2", cpu=6_000), pod("x", "big2"))
+    told(state)
+    tried(state, "w", NOW + PATIENCE)
+    assert next_demand(state) == (NOW + PATIENCE + PERIOD, "x")
+
+
+@pytest.mark.parametrize(("tries", "pause"), [(1, PAUSE), (2, 2 * PAUSE), (3, 4 * PAUSE), (40, LONGEST_PAUSE)])
+def test_a_job_that_cannot_be_helped_is_tried_less_and_less_often(tries, pause):
+    state, at = waiting(), NOW + PATIENCE
+    for i in range(tries):
+        tried(state, "w", at + i)
+    assert next_demand(state) == (at + tries - 1 + pause, "w")
+
+
+def test_a_job_for_which_room_is_being_made_is_not_tried_again():
+    state = waiting()
+    tried(state, "w", NOW + PATIENCE, RoomFor("restow-room-x-1", "w", "default", "a"), plan="x")
+    assert next_demand(state) is None
+    then(state, e.PlanCancelled("x", "by hand"), time=NOW + PATIENCE + 1)
+    assert next_demand(state) == (NOW + PATIENCE + PAUSE, "w")
+
+
+def test_jobs_that_do_not_wait_any_more_are_forgotten():
+    state = pieces(pod("w", "big"), shape("big2", cpu=6_000), pod("x", "big2"))
+    told(state)
+    tried(state, "w", NOW + PATIENCE)
+    then(state, changed("w", phase="Running", node="b", ready=True))
+    tried(state, "x", NOW + PATIENCE + PERIOD)
+    assert set(state.demands) == {"x"}
+
+
+def test_a_restart_forgets_nothing():
+    state = waiting()
+    tried(state, "w", NOW + PATIENCE)
+    tried(state, "w", NOW + PATIENCE + PAUSE)
+    before = next_demand(state)
+    assert before == (NOW + PATIENCE + PAUSE + 2 * PAUSE, "w")
+    assert next_demand(snapshot.load(snapshot.dump(state))) == before
+
+
+def test_the_decider_asks_for_the_plan_when_it_is_due_and_plans_are_about_the_job():
+    state = waiting()
+    assert migration.decider.deadline(state) == NOW + PATIENCE
+    assert migration.decider.due(state, NOW + PATIENCE - 1) is None
+    command = migration.decider.due(state, NOW + PATIENCE)
+    assert (command.trigger, command.demand) == ("demand", "w")
+    (planned,) = run(state, migration.decider, command)
+    assert (planned.trigger, planned.demand) == ("demand", "w")
+    assert [(move.source, move.target) for move in planned.moves] in ([("a", "b")], [("b", "a")])
+    assert [room.pod for room in planned.rooms] == ["w"]
+    assert next_demand(state) is None
+
+
+def test_timed_plans_are_due_as_if_there_were_none_on_demand():
+    state = pieces(pod("w", "big"), conf=msgspec.structs.replace(CONF, interval=60_000))
+    told(state)
+    assert state.timed_from == NOW
+    tried(state, "w", NOW + PATIENCE)
+    assert state.timed_from == NOW
+
+
+def test_what_it_costs_does_not_grow_with_the_pods_of_a_kind(monkeypatch):
+    state = pieces(*(pod(f"w{i}", "big") for i in range(200)))
+    told(state)
+    asked = []
+    monkeypatch.setattr(demand, "_waits_for_room", lambda state, uid: asked.append(uid) or True)
+    next_demand(state)
+    next_demand(state)
+    assert len(asked) == demand.OF_A_KIND
