@@ -1,6 +1,10 @@
 """A DeschedulerPolicy is read as upstream reads it, and refused with path, value and what is allowed."""
 
+import copy
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from restow.domain.descheduling.policy import PolicyError, load, read, written
 from restow.domain.descheduling.selection import parsed
@@ -231,3 +235,56 @@ def test_label_selectors_as_text(text, yes, no):
 def test_text_that_is_no_label_selector(text):
     with pytest.raises(ValueError, match="allowed: a label selector"):
         parsed(text)
+
+
+FULL = document(
+    {"name": "DefaultEvictor", "args": {"nodeFit": True, "minPodAge": "1m", "podProtections": {"extraEnabled": ["PodsWithPVC"]}}},
+    {"name": "PodLifeTime", "args": {"maxPodLifeTimeSeconds": 1, "namespaces": {"include": ["a"]}, "labelSelector": {"matchLabels": {"a": "b"}}}},
+    {"name": "LowNodeUtilization", "args": {"thresholds": {"cpu": 1}, "targetThresholds": {"cpu": 2}}},
+    plugins={"deschedule": {"enabled": ["PodLifeTime"]}, "balance": {"enabled": ["LowNodeUtilization"]}},
+    metricsProviders=[{"source": "Prometheus", "prometheus": {"url": "https://p", "authToken": {"secretReference": {"namespace": "n", "name": "s"}}}}],
+)
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5) | st.dates(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5) | st.integers(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def places(value, path=()):
+    yield path
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from places(inner, (*path, key))
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_whatever_is_written_is_read_or_refused(data):
+    said = copy.deepcopy(FULL)
+    for _ in range(data.draw(st.integers(1, 2))):
+        path = data.draw(st.sampled_from([p for p in places(said) if p]))
+        holder = said
+        for key in path[:-1]:
+            holder = holder[key]
+        holder[path[-1]] = data.draw(JUNK)
+    try:
+        policy = load(said)
+    except PolicyError:
+        return
+    assert load(written(policy)) == policy
+
+
+@pytest.mark.parametrize("percent", [float("inf"), float("nan"), True, "20", None, 10**400])
+def test_percentages_that_are_none(percent):
+    args = {"thresholds": {"cpu": percent}, "targetThresholds": {"cpu": 50}}
+    refusals(document({"name": "LowNodeUtilization", "args": args}, plugins={"balance": {"enabled": ["LowNodeUtilization"]}}))
+
+
+def test_a_document_without_end_is_refused():
+    loop: list = []
+    loop.append(loop)
+    assert "nested too deeply" in refusals({**HEAD, "profiles": loop})[0]
+    wide: list = [[]]
+    for _ in range(20):
+        wide = [wide, wide]
+    assert "allowed: up to 100000" in refusals({**HEAD, "profiles": wide})[0]

@@ -12,6 +12,8 @@ from restow.contracts.values import LabelSelector as Selects
 from restow.domain import duration
 
 Uint = Annotated[int, msgspec.Meta(ge=0)]
+_FAR = 10**9
+"""No percentage is anywhere near; infinity and what is no number are not below it."""
 
 
 class Args(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
@@ -110,8 +112,8 @@ def decoded(kind: type, value: Any) -> Any:
             raise ValueError("allowed: a duration such as 50m or 1h30m")
         return Duration(duration.milliseconds(value))
     if kind is Percent:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError("allowed: a number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not -_FAR < value < _FAR:
+            raise ValueError("allowed: a number, such as 20 or 33.3")
         # What was written, not the nearest binary fraction.
         return Percent(Decimal(repr(value)))
     raise NotImplementedError(kind)

@@ -22,6 +22,8 @@ from restow.domain.descheduling.selection import parsed
 EVICTOR = "DefaultEvictor"
 API_VERSION, KIND = "descheduler/v1alpha2", "DeschedulerPolicy"
 KUBERNETES, PROMETHEUS = "KubernetesMetrics", "Prometheus"
+LARGEST = 100_000
+"""Values of a policy, nested ones counted."""
 
 
 class PolicyError(ValueError):
@@ -206,7 +208,10 @@ def read(document: Any) -> Policy:
     """A policy as upstream decodes, defaults and validates it, from YAML's or JSON's plain values. Raises PolicyError."""
     if not isinstance(document, Mapping):
         raise PolicyError([f"the policy: {type(document).__name__}; allowed: an object of kind {KIND}"])
-    written = _convert(_spelled(document), _Policy, "")
+    try:
+        written = _convert(_spelled(document), _Policy, "")
+    except RecursionError:
+        raise PolicyError(["the policy: is nested too deeply; allowed: what a DeschedulerPolicy has"]) from None
     reasons: list[str] = []
     if written.api_version != API_VERSION:
         reasons.append(f"apiVersion: {written.api_version!r}; allowed: {API_VERSION}")
@@ -349,8 +354,9 @@ def _with_evictor(set: PluginSet) -> PluginSet:
 
 def _spelled(document: Mapping[str, Any]) -> dict[str, Any]:
     """Extension points in either case, as upstream's documents have `preevictionfilter` and `preEvictionFilter`; `null` is nothing."""
-    out = _without_nulls(document)
-    for profile in out.get("profiles") or ():
+    out: dict[str, Any] = _without_nulls(document, [LARGEST])
+    profiles = out.get("profiles")
+    for profile in profiles if isinstance(profiles, list) else ():
         plugins = profile.get("plugins") if isinstance(profile, dict) else None
         if isinstance(plugins, dict):
             for key in list(plugins):
@@ -360,10 +366,14 @@ def _spelled(document: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _without_nulls(value: Any) -> Any:
+def _without_nulls(value: Any, left: list[int]) -> Any:
+    """`left`: values that may follow. What refers to itself, as YAML can, has no end."""
+    left[0] -= 1
+    if left[0] < 0:
+        raise PolicyError([f"the policy: has more than {LARGEST} values; allowed: up to {LARGEST}"])
     if isinstance(value, Mapping):
-        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
-    return [_without_nulls(v) for v in value] if isinstance(value, list | tuple) else value
+        return {k: _without_nulls(v, left) for k, v in value.items() if v is not None}
+    return [_without_nulls(v, left) for v in value] if isinstance(value, list | tuple) else value
 
 
 def _metrics(said: _Policy) -> list[str]:
