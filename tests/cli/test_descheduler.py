@@ -234,3 +234,13 @@ def test_an_api_that_is_not_there(restow, tmp_path):
     result = restow("descheduler", "run", "--once", "--policy", str(file), "--kube", "http://127.0.0.1:9")
     assert result.exit_code == 3
     assert "does not answer" in result.said
+
+
+def test_in_a_pod_it_goes_by_the_pods_own_account(restow, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy()))
+    result = restow("descheduler", "run", "--once", "--policy", "policy.yaml")
+    assert result.exit_code == 3
+    assert "in-cluster configuration" in result.said, "there is no token here"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -42,7 +44,13 @@ class Kube:
 
         address = self.address(where)
         web = address.startswith(("http://", "https://"))
-        config = ClientConfig(url=address if web else "", kubeconfig="" if web else address, context=self._context or "", timeout=TIMEOUT)
+        config = ClientConfig(
+            url=address if web else "",
+            in_cluster=not address and not self._context and _in_a_pod(),
+            kubeconfig="" if web else address,
+            context=self._context or "",
+            timeout=TIMEOUT,
+        )
         try:
             client = await connect(config)
         except ClientConfigError as error:
@@ -53,6 +61,13 @@ class Kube:
                 return await work(client)
             except ApiStatus as error:
                 raise refusal(error, client.url) from None
+
+
+def _in_a_pod() -> bool:
+    """Whether to go by the pod's own account, as kubectl does where there is no kubeconfig."""
+    if os.environ.get("KUBECONFIG") or (Path.home() / ".kube" / "config").exists():
+        return False
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
 
 
 def refusal(error: ApiStatus, url: str, doing: str = "") -> Failure:
