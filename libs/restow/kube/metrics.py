@@ -18,8 +18,9 @@ import msgspec
 from restow.contracts import times
 from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.domain import quantity as q
-from restow.domain.descheduling.policy import Policy, Prometheus
+from restow.domain.descheduling.policy import Policy
 from restow.domain.descheduling.samples import BILLION, NodeRatios, Samples
+from restow.domain.descheduling.sources import Prometheus
 from restow.kube import wire
 from restow.kube.client import ApiStatus, Client
 from restow.kube.decode import BAD_JSON

@@ -7,7 +7,6 @@ it never minds although it cannot be meant. Whoever runs a policy asks both (`lo
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec.structs import replace
@@ -18,10 +17,17 @@ from restow.domain.descheduling.evictor.args import DefaultEvictorArgs
 from restow.domain.descheduling.framework import POINTS, Point
 from restow.domain.descheduling.plugins import PLUGINS
 from restow.domain.descheduling.selection import parsed
+from restow.domain.descheduling.sources import (
+    KUBERNETES,
+    PROMETHEUS,
+    MetricsCollector,
+    MetricsProvider,
+    Prometheus,
+    refusals,
+)
 
 EVICTOR = "DefaultEvictor"
 API_VERSION, KIND = "descheduler/v1alpha2", "DeschedulerPolicy"
-KUBERNETES, PROMETHEUS = "KubernetesMetrics", "Prometheus"
 LARGEST = 100_000
 """Values of a policy, nested ones counted."""
 
@@ -80,57 +86,6 @@ class Profile(msgspec.Struct, frozen=True):
         args = self.args(EVICTOR)
         assert isinstance(args, DefaultEvictorArgs)
         return args
-
-
-class SecretReference(Args, frozen=True):
-    namespace: str = ""
-    name: str = ""
-
-
-class AuthToken(Args, frozen=True):
-    """A secret with the bearer token under the key `prometheusAuthToken`."""
-
-    secret_reference: SecretReference | None = None
-
-
-class Prometheus(Args, frozen=True):
-    url: str = ""
-    auth_token: AuthToken | None = None
-
-    def check(self) -> str:
-        if refusal := _url(self.url):
-            return refusal
-        if self.auth_token is None:
-            return ""
-        secret = self.auth_token.secret_reference
-        if secret is None:
-            return "authToken.secretReference: nothing; allowed: namespace and name of a secret"
-        if not secret.namespace or not secret.name:
-            said = f"{secret.namespace}/{secret.name}"
-            return f"authToken.secretReference: {said!r}; allowed: both namespace and name"
-        if self.url.lower().startswith("http:"):
-            return f"url: {self.url!r} would carry the token in the clear; allowed: https with an authToken"
-        return ""
-
-
-class MetricsProvider(Args, frozen=True):
-    source: str = ""
-    prometheus: Prometheus | None = None
-
-    def check(self) -> str:
-        if self.source not in (KUBERNETES, PROMETHEUS):
-            return f"source: {self.source!r}; allowed: {KUBERNETES}, {PROMETHEUS}"
-        if self.source == PROMETHEUS and self.prometheus is None:
-            return "prometheus: nothing; allowed: an url, and an authToken where it asks for one"
-        if self.prometheus is not None and (self.source == PROMETHEUS or self.prometheus != Prometheus()):
-            return below("prometheus", self.prometheus.check())
-        return ""
-
-
-class MetricsCollector(Args, frozen=True):
-    """Deprecated: the same as the provider KubernetesMetrics."""
-
-    enabled: bool = False
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,7 +181,7 @@ def read(document: Any) -> Policy:
             reasons.append(f"nodeSelector: {error}")
     if written.grace_period_seconds is not None and written.grace_period_seconds < 0:
         reasons.append(f"gracePeriodSeconds: {written.grace_period_seconds}; allowed: 0 or more")
-    reasons += _metrics(written)
+    reasons += refusals(written.metrics_providers or (), written.metrics_collector)
     if reasons:
         raise PolicyError(reasons)
     return Policy(
@@ -374,35 +329,6 @@ def _without_nulls(value: Any, left: list[int]) -> Any:
     if isinstance(value, Mapping):
         return {k: _without_nulls(v, left) for k, v in value.items() if v is not None}
     return [_without_nulls(v, left) for v in value] if isinstance(value, list | tuple) else value
-
-
-def _metrics(said: _Policy) -> list[str]:
-    reasons: list[str] = []
-    sources: list[str] = []
-    for i, provider in enumerate(said.metrics_providers or ()):
-        path = f"metricsProviders[{i}]"
-        if refusal := provider.check():
-            reasons.append(below(path, refusal))
-        elif provider.source in sources:
-            reasons.append(f"{path}.source: {provider.source} is there twice; allowed: once")
-        sources.append(provider.source)
-    if sources and said.metrics_collector is not None and said.metrics_collector.enabled:
-        reasons.append("metricsCollector.enabled: true beside metricsProviders; allowed: one of them (metricsCollector is deprecated)")
-    return reasons
-
-
-def _url(url: str) -> str:
-    allowed = "allowed: such as https://prometheus.monitoring:9090"
-    if not url:
-        return f"url: nothing; {allowed}"
-    try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018 - it is checked only when it is asked for
-    except ValueError as error:
-        return f"url: {url!r} ({error}); {allowed}"
-    if parts.scheme not in ("https", "http") or not parts.hostname:
-        return f"url: {url!r}; {allowed}"
-    return ""
 
 
 def _plain(args: Args) -> dict[str, Any]:
