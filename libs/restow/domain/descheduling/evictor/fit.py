@@ -17,6 +17,8 @@ from restow.domain.state import ClusterState
 from restow.domain.topology import Subject, Topology
 from restow.domain.volumes import Volumes
 
+MOST_KEPT = 1000
+
 RESERVED = "node(s) were reserved for a job that starves"
 
 Rules = list[tuple[str, np.ndarray]]
@@ -33,19 +35,24 @@ class NodeFit:
         self._volumes.at(now)
         self._room: dict[ShapeId, np.ndarray] = {}
         self._static: dict[ShapeId, Rules] = {}
-        self._asked: tuple[Sequence[NodeName], np.ndarray] | None = None
+        self._asked: dict[int, tuple[Sequence[NodeName], np.ndarray]] = {}
         self._reserved = np.zeros(len(state.table.names), bool)
         for name in state.reserved_on:
             if (row := state.table.rows.get(name)) is not None:
                 self._reserved[row] = bool(state.reserved_on[name])
 
     def rows(self, names: Sequence[NodeName]) -> np.ndarray:
-        """`(nodes,) bool`: these nodes. Plugins ask for many pods about the same ones: the last answer is kept. Must not be written to."""
-        if self._asked is not None and self._asked[0] is names:
-            return self._asked[1]
+        """`(nodes,) bool`: these nodes. Plugins ask for many pods about the same ones: answers are kept, by identity. Neither they nor
+        `names` may be written to."""
+        known = self._asked.get(id(names))
+        if known is not None:
+            return known[1]
         mask = np.zeros(len(self._state.table.names), bool)
         mask[[self._state.table.rows[name] for name in names if name in self._state.table.rows]] = True
-        self._asked = names, mask
+        if len(self._asked) >= MOST_KEPT:
+            self._asked.clear()
+        # The names are kept, too, so that nothing else gets their identity.
+        self._asked[id(names)] = names, mask
         return mask
 
     def elsewhere(self, uid: PodUid, among: np.ndarray, spread: bool = True) -> str:

@@ -4,7 +4,7 @@ that would take them, or that prefer another one that would."""
 from collections.abc import Callable, Hashable, Iterator
 
 from restow.contracts.ids import NodeName, PodUid
-from restow.contracts.values import PodShape
+from restow.contracts.values import NodeTerm, PodShape
 from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.plugins.remove_pods_violating_node_affinity.args import (
     PREFERRED,
@@ -52,17 +52,24 @@ class _Preferences:
     def __init__(self, handle: Handle):
         self._nodes = handle.nodes
         self._weights: dict[Hashable, dict[NodeName, int]] = {}
+        self._terms: dict[NodeTerm, list[NodeName]] = {}
         self._better: dict[Hashable, tuple[NodeName, ...]] = {}
         self._state = handle.state
 
     def _weigh(self, shape: PodShape) -> dict[NodeName, int]:
         weights = self._weights.get(shape.node_preferences)
         if weights is None:
-            nodes = self._state.nodes
-            weights = self._weights[shape.node_preferences] = {
-                name: sum(p.weight for p in shape.node_preferences if term_matches(p.term, nodes[name])) for name in self._nodes
-            }
+            weights = self._weights[shape.node_preferences] = dict.fromkeys(self._nodes, 0)
+            for preferred in shape.node_preferences:
+                for name in self._matching(preferred.term):
+                    weights[name] += preferred.weight
         return weights
+
+    def _matching(self, term: NodeTerm) -> list[NodeName]:
+        found = self._terms.get(term)
+        if found is None:
+            found = self._terms[term] = [name for name in self._nodes if term_matches(term, self._state.nodes[name])]
+        return found
 
     def _preferred(self, shape: PodShape, node: NodeName) -> tuple[NodeName, ...]:
         """To this node; found once for all nodes of equal weight."""
@@ -84,6 +91,6 @@ class _Preferences:
             if not better or handle.evictable(uid):
                 continue
             if handle.fits_any(uid, better):
-                yield uid, f"prefers other nodes, of which {len(better)} weigh more than the {self._weigh(shape)[node]} of its own"
+                yield uid, f"prefers {len(better)} other nodes to its own, which weighs {self._weigh(shape)[node]}"
             else:
                 handle.keep(uid, "Affinity: no node that it prefers would take it")
