@@ -326,7 +326,6 @@ class Offers:
         if not against:
             return "it asks for a Reservation by affinity, and is an owner of none that holds anything"
         parts = [f"{count} {why}" for why, count in sorted(against.items())]
-        return f"of {against.total()} places of Reservations that it owns: {', '.join(parts)}"
 
     @property
     def left_behind(self) -> bool:
