@@ -16,7 +16,8 @@ Thresholds = dict[str, Percent]
 
 class UtilizationArgs(Args, frozen=True):
     """`evictionModes`: with OnlyThresholdingResources only pods go that ask for a resource that has a threshold. Pods of other
-    namespaces than the `evictableNamespaces` count, but stay (upstream's plugin can only exclude, and its policy refuses to include). With `numberOfNodes` nothing is done unless more nodes than that are underutilized."""
+    namespaces than the `evictableNamespaces` count, but stay (upstream's plugin has `include`, which its policy refuses). With
+    `numberOfNodes` nothing is done unless more nodes than that are underutilized."""
 
     thresholds: Thresholds = field(default_factory=dict)
     number_of_nodes: Uint = 0
