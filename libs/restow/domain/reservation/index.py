@@ -210,7 +210,7 @@ class HoldIndex:
         self._reviewed, self._moved = state.reviewed.position, state.moved.position
         for uid in dict.fromkeys(reviewed):
             self._look(uid)
-        for who in dict.fromkeys(moved):
+        for who in dict.fromkeys(moved) if self._known else ():
             if isinstance(who, tuple) and (known := self._known.get(who[0])) is not None:
                 self._place(known, who)
         return True

@@ -83,6 +83,8 @@ class Offers:
         self._state = state
         self._host = host
         self._index = HoldIndex.of(state)
+        self.owned = self._index.any
+        """Whether any pod may own anything that is held."""
         self._now: dict[Place, Slot] = {}
         """Places that this session has held, handed over or given up, as they are now."""
         self._added: dict[ReservationUid, None] = {}
@@ -207,7 +209,7 @@ class Offers:
 
     def own(self, pod: PodObserved) -> list[Kind]:
         """The kinds of Reservations that a pod owns; none for one that ignores Reservations."""
-        if not self._index.any or ignores(pod):
+        if not self.owned or ignores(pod):
             return []
         known = self._kinds.get(pod.pod)
         if known is None:

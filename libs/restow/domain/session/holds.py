@@ -206,13 +206,25 @@ def waiting_fit(session: Session, place: e.PodObserved, concerned: list[Filter])
         lacks += np.clip(request.count - able, 0, request.count) * _PARTS // request.count
     if not room.any():
         return None
-    rows = np.flatnonzero(room).tolist()
-    for row in sorted(rows, key=lambda r: (_kept_for_others(state, r, place), int(lacks[r]), table.names[r])):
+    rows = np.flatnonzero(room)
+    ordered = rows[np.argsort(lacks[rows] * (len(room) + 1) + table.rank[rows])].tolist()
+    for row in _last(ordered, lambda row: _kept_for_others(state, row, place)):
         cores = session.choose_cores(place, row)
         if cores is not None:
             devices = _emptiest(table.device_free[row].tolist(), request) if request is not None else ()
             return Fit(row, devices, (), cores, waiting=True)
     return None
+
+
+def _last(rows: Iterable[int], is_last: Callable[[int], bool]) -> Iterator[int]:
+    """The same in their order, but for some that come after all others. Of most of them nobody asks."""
+    left = []
+    for row in rows:
+        if is_last(row):
+            left.append(row)
+        else:
+            yield row
+    yield from left
 
 
 def _kept_for_others(state: ClusterState, row: int, place: e.PodObserved) -> bool:

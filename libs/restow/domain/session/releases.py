@@ -27,16 +27,46 @@ def releases(state: ClusterState, limit: int) -> list[e.Event]:
 
 def hopeless(state: ClusterState) -> list[Place]:
     """Places that wait for more than their node has, if it was empty, or whose CPUs others have got meanwhile."""
-    found = []
-    for node, places in state.waiting_on.items():
-        allocatable = state.table.allocatable[state.table.rows[node]]
-        for place in places:
-            slot = state.slots[place[0]][place[1]]
-            v, cores = state.vectors[slot.shape], state.shapes[slot.shape].cores
-            bereft = cores is not None and len(slot.cores) < cores.count
-            if place not in state.to_release and (bereft or (allocatable[v.columns] < v.amounts).any()):
-                found.append(place)
-    return sorted(found)
+    if not state.waiting_on:
+        return []
+    kept: _Hopeless | None = state.memo.get("hopeless")
+    if kept is None:
+        kept = state.memo["hopeless"] = _Hopeless()
+    kept.refresh(state)
+    return sorted(place for place in kept.found if place not in state.to_release)
+
+
+class _Hopeless:
+    """After a node has changed all that wait are looked at, otherwise those that have moved: it is asked before every session."""
+
+    def __init__(self) -> None:
+        self.found: dict[Place, None] = {}
+        self._at = (-1, -1)
+
+    def refresh(self, state: ClusterState) -> None:
+        at = state.changed_rows.position, state.moved.position
+        moved = state.moved.since(self._at[1]) if at[0] == self._at[0] else None
+        self._at = at
+        if moved is None:
+            self.found.clear()
+        again = (place for places in state.waiting_on.values() for place in places) if moved is None else dict.fromkeys(moved)
+        for place in again:
+            if isinstance(place, tuple):
+                if _is_hopeless(state, place):
+                    self.found[place] = None
+                else:
+                    self.found.pop(place, None)
+
+
+def _is_hopeless(state: ClusterState, place: Place) -> bool:
+    slot = state.slots.get(place[0], {}).get(place[1])
+    if slot is None or place not in state.waiting_on.get(slot.node, ()):
+        return False
+    v, cores = state.vectors[slot.shape], state.shapes[slot.shape].cores
+    if cores is not None and len(slot.cores) < cores.count:
+        return True
+    allocatable, row = state.table.allocatable, state.table.rows[slot.node]
+    return any(allocatable[row, column] < amount for column, amount in v.items)
 
 
 class _Rejections:

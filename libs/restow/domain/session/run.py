@@ -170,6 +170,8 @@ class Session:
 
     def look_as(self, pod: e.PodObserved) -> None:
         """Rules about what runs do not see the holds that this pod owns: no hold is in its own owner's way."""
+        if not self.offers.owned:
+            return
         kinds = self.offers.own(pod)
         owned = tuple([kind.number for kind in kinds])
         if owned == self._owned:
@@ -304,8 +306,11 @@ class Session:
 
     def placed_events(self, pod: e.PodObserved, fit: Fit) -> list[e.Event]:
         """What is logged of a placement."""
-        lent: list[e.Event] = [e.HoldLent(*place, pod.pod) for place in fit.lent]
-        return [*lent, e.PodPlaced(pod.pod, self.name(fit.row), fit.devices, fit.volumes, fit.cores)]
+        return [*[e.HoldLent(*place, pod.pod) for place in fit.lent], self.placed_event(pod, fit)]
+
+    def placed_event(self, pod: e.PodObserved, fit: Fit) -> e.PodPlaced:
+        """The last of them."""
+        return e.PodPlaced(pod.pod, self.state.table.names[fit.row], fit.devices, fit.volumes, fit.cores)
 
     def hand_over(self, job: Job, pod: e.PodObserved) -> e.HandedOver | None:
         """Give the pod the hold that it owns, if there is one: released and allocated in one step (RULES G-5)."""

@@ -117,7 +117,7 @@ def place_one(session: Session, job: Job, pod: e.PodObserved) -> bool:
             session.withhold_pod(job, pod.pod, UNSCHEDULABLE, reason)
             return False
     concerned = session.concerned(pod)
-    if not ignores(pod) and session.known_unfit(pod, concerned):
+    if session.unfit and not ignores(pod) and session.known_unfit(pod, concerned):
         session.say_unfit(pod, concerned)
         return False
     row = session.best_row(pod, concerned)
@@ -126,7 +126,10 @@ def place_one(session: Session, job: Job, pod: e.PodObserved) -> bool:
         session.say_unfit(pod, concerned)
         return False
     session.place(job, pod, fit)
-    session.events += session.placed_events(pod, fit)
+    if fit.lent:
+        session.events += session.placed_events(pod, fit)
+    else:
+        session.events.append(session.placed_event(pod, fit))
     job.ready += 1
     return True
 

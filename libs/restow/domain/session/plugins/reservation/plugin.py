@@ -69,6 +69,8 @@ class Targets:
 
     def waits(self, pod: e.PodObserved) -> str:
         """Why a pod that can take no place goes nowhere else: it names a Reservation, or asks for one by affinity."""
+        if not pod.annotations:
+            return ""
         handing_over, offers = self._session.handing_over, self._session.offers
         wish = wish_of(pod)
         if wish is not None and (wish.affinity or wish.wrong) and not offers.left_to(pod):
