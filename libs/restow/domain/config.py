@@ -119,7 +119,10 @@ class DefragmentationArgs(Config, rename=None):
     gain `minimumGain` thousandths of one of these per unit of cost; `costs` are added for what a pod is (priority, age,
     restarts, gang, budget), 1000 is one move. `searchSteps` bounds the search. With `wholeNodes` a source is emptied wholly
     or not at all. `swaps` allows two pods to change places. `demand`: plan for pods that wait although the room is there in
-    pieces."""
+    pieces.
+
+    `perDevice` (greedy, GPUs): thresholds are about the devices that are in use, what is requested of them over what they have; on a
+    device that pods share no more is planned than stays below the protection threshold."""
 
     resourceType: str = "nvidia.com/gpu"
     protectionThresholds: dict[str, int] = msgspec.field(default_factory=lambda: {"nvidia.com/gpu": 95})
@@ -138,13 +141,14 @@ class DefragmentationArgs(Config, rename=None):
     wholeNodes: bool = False
     swaps: bool = False
     demand: bool = False
+    perDevice: bool = False
 
 
 class MigrationConfig(Config):
     """`interval` in milliseconds, 0 for never; `cron` in five fields, empty for never. `concurrent` bounds migrations
     under way at once, `per_node` those with one source, `per_namespace` and `max_unavailable` those of one namespace and of one
     workload, `evictions_per_minute` how many begin to be evicted; 0 for no bound. An eviction that a budget refuses is tried again for
-    `budget_patience`. Deadlines and patience in milliseconds per step of the saga."""
+    `budget_patience`. `profile` is the policy's that enables Defragmentation: what metrics are labelled with. Deadlines and patience in milliseconds per step of the saga."""
 
     defragmentation: DefragmentationArgs | None = None
     interval: int = 0
@@ -160,6 +164,7 @@ class MigrationConfig(Config):
     max_unavailable: int = 0
     evictions_per_minute: int = 0
     budget_patience: int = 0
+    profile: str = ""
 
     @property
     def evicts_for(self) -> int:

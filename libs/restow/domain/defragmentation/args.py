@@ -1,10 +1,22 @@
 """The plugin's arguments: what is allowed (RULES 000-4)."""
 
+from restow.contracts.values import DeviceRequest
 from restow.domain.config import DefragmentationArgs
-from restow.domain.resources import canonical_resource
+from restow.domain.quantity import QuantityError, canonical
+from restow.domain.resources import (
+    GPU_MILLI,
+    GPU_NAMES,
+    DeviceError,
+    canonical_resource,
+    device_request,
+    in_columns,
+)
 
 THRESHOLDS = ("lowThresholds", "defragmentThresholds", "protectionThresholds")
 """From the lowest to the highest."""
+KINDS = ("age", "budget", "gang", "priority", "restarts")
+"""What may cost more than a move."""
+MOST_COST, MOST_GAIN, MOST_STEPS = 1_000_000, 1_000_000, 10_000_000
 
 
 class ArgsError(ValueError):
@@ -21,14 +33,47 @@ def threshold(args: DefragmentationArgs, name: str) -> int:
     return next(iter(found.values()))
 
 
+def optional_threshold(args: DefragmentationArgs, name: str) -> int | None:
+    """The same, None where it is missing: the optimizing planner needs none."""
+    try:
+        return threshold(args, name)
+    except ArgsError:
+        return None
+
+
+def room_of(said: dict[str, str]) -> tuple[dict[str, int], DeviceRequest | None]:
+    """What `room` asks of a node, by column, and of its devices. Raises ArgsError."""
+    whole: dict[str, int] = {}
+    try:
+        for name, amount in said.items():
+            whole[name] = canonical(name, amount)
+            if whole[name] <= 0:
+                raise ArgsError(f"room[{name!r}]: {amount}; allowed: more than 0")
+        devices = device_request({name: amount for name, amount in whole.items() if name in GPU_NAMES})
+    except (QuantityError, DeviceError) as error:
+        raise ArgsError(f"room: {error}") from None
+    return in_columns(whole, devices.count * devices.milli if devices is not None else 0), devices
+
+
 def check(args: DefragmentationArgs) -> None:
     """Raises ArgsError."""
+    _check_search(args)
     if not args.resourceType:
         raise ArgsError("resourceType: ''; allowed: a resource such as cpu, memory or nvidia.com/gpu")
     for name in THRESHOLDS:
         for resource, value in getattr(args, name).items():
             if not 0 <= value <= 100:
                 raise ArgsError(f"{name}[{resource!r}]: {value}; allowed: 0 to 100 (percent)")
+    names = args.evictableNamespaces
+    if names is not None and names.include and names.exclude:
+        raise ArgsError("evictableNamespaces: has include and exclude; allowed: one of them")
+    if args.numberOfNodes < 0:
+        raise ArgsError(f"numberOfNodes: {args.numberOfNodes}; allowed: 0 or more")
+    if args.coolDownTime < 0:
+        raise ArgsError(f"coolDownTime: {args.coolDownTime}; allowed: 0 or more (seconds)")
+    if args.planner == "optimizing":
+        _check_protection(args)
+        return
     low, defragment, protection = (threshold(args, name) for name in THRESHOLDS)
     if low > defragment:
         raise ArgsError(f"lowThresholds[{args.resourceType!r}]: {low}; allowed: at most defragmentThresholds, {defragment}")
@@ -36,10 +81,37 @@ def check(args: DefragmentationArgs) -> None:
         raise ArgsError(
             f"defragmentThresholds[{args.resourceType!r}]: {defragment}; allowed: at most protectionThresholds, {protection}"
         )
-    if args.numberOfNodes < 0:
-        raise ArgsError(f"numberOfNodes: {args.numberOfNodes}; allowed: 0 or more")
-    if args.coolDownTime < 0:
-        raise ArgsError(f"coolDownTime: {args.coolDownTime}; allowed: 0 or more (seconds)")
-    names = args.evictableNamespaces
-    if names is not None and names.include and names.exclude:
-        raise ArgsError("evictableNamespaces: has include and exclude; allowed: one of them")
+
+
+def _check_search(args: DefragmentationArgs) -> None:
+    """What is said to the optimizing planner, whether it is configured or not."""
+    if args.objective == "room" and not args.room:
+        raise ArgsError("room: {}; allowed with objective room: at least one resource, such as {nvidia.com/gpu: 8}")
+    if args.room:
+        room_of(args.room)
+        if args.objective != "room":
+            raise ArgsError(f"room: {args.room}; allowed: only with objective room, not with {args.objective}")
+    for kind, cost in args.costs.items():
+        if kind not in KINDS:
+            raise ArgsError(f"costs[{kind!r}]: unknown; allowed: {', '.join(KINDS)}")
+        if not 0 <= cost <= MOST_COST:
+            raise ArgsError(f"costs[{kind!r}]: {cost}; allowed: 0 to {MOST_COST} (1000 is one move)")
+    if not 0 <= args.minimumGain <= MOST_GAIN:
+        raise ArgsError(f"minimumGain: {args.minimumGain}; allowed: 0 to {MOST_GAIN} (thousandths a move)")
+    if not 1 <= args.searchSteps <= MOST_STEPS:
+        raise ArgsError(f"searchSteps: {args.searchSteps}; allowed: 1 to {MOST_STEPS}")
+    if args.perDevice and canonical_resource(args.resourceType) != GPU_MILLI:
+        raise ArgsError(f"perDevice: true; allowed: only where resourceType is a GPU, not {args.resourceType!r}")
+    if args.planner == "optimizing" and args.perDevice:
+        raise ArgsError("perDevice: true; allowed: only with planner greedy")
+    if args.planner == "greedy":
+        for name in ("wholeNodes", "swaps"):
+            if getattr(args, name):
+                raise ArgsError(f"{name}: true; allowed: only with planner optimizing")
+
+
+def _check_protection(args: DefragmentationArgs) -> None:
+    """One percentage at most is about the resource."""
+    wanted = canonical_resource(args.resourceType)
+    if len([key for key in args.protectionThresholds if canonical_resource(key) == wanted]) > 1:
+        threshold(args, "protectionThresholds")

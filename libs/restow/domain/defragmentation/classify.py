@@ -12,10 +12,13 @@ from restow.domain.defragmentation.args import THRESHOLDS, threshold
 from restow.domain.fragmentation import Room
 from restow.domain.resources import canonical_resource
 from restow.domain.state import ClusterState
+from restow.domain.table import NO_DEVICE, WHOLE
 
 SCALE = 10_000
 """Utilisation is ordered in these parts of one (bounds are compared exactly)."""
 CRITICAL = "critical"
+CRITICAL_NODE, COOLDOWN = "CriticalNode", "Cooldown"
+"""Why nothing leaves a node."""
 _FITS = (1 << 63) // (2 * SCALE)
 """Amounts from here on would overflow when scaled; they are computed with Python's integers."""
 
@@ -23,16 +26,37 @@ _FITS = (1 << 63) // (2 * SCALE)
 class Nodes:
     """`sources` and `targets` are rows: sources by ascending utilisation, ties by name. `column` is the classifying
     resource's; `usage` and `cap` are `(nodes,)`, in its unit: what is requested, and the most that stays below the
-    protection threshold."""
+    protection threshold; `total`, what `usage` is measured against.
 
-    __slots__ = ("cap", "column", "sources", "targets", "usage")
+    With `share` (per device; -1 where that is not asked for) `usage` and `total` are of the devices in use only, and protected is not
+    the node but each device that pods share: at most `share` thousandths of it are used."""
 
-    def __init__(self, column: int, sources: np.ndarray, targets: np.ndarray, usage: np.ndarray, cap: np.ndarray):
+    __slots__ = ("cap", "column", "share", "sources", "targets", "total", "usage")
+
+    def __init__(
+        self,
+        column: int,
+        sources: np.ndarray,
+        targets: np.ndarray,
+        usage: np.ndarray,
+        cap: np.ndarray,
+        total: np.ndarray,
+        share: int = -1,
+    ) -> None:
         self.column = column
         self.sources = sources
         self.targets = targets
         self.usage = usage
         self.cap = cap
+        self.total = total
+        self.share = share
+
+
+def in_use(device_free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`(nodes,) int64` each: thousandths that are used of the devices in use, and what these have in all. `device_free`
+    `(nodes, devices)`."""
+    used = np.where(device_free > NO_DEVICE // 2, np.clip(WHOLE - device_free, 0, WHOLE), 0)
+    return used.sum(axis=1), (used > 0).sum(axis=1) * WHOLE
 
 
 def scaled(usage: np.ndarray, allocatable: np.ndarray) -> np.ndarray:
@@ -54,32 +78,37 @@ def classify(state: ClusterState, args: DefragmentationArgs, time: Millis, room:
     none = np.zeros(0, np.int64)
     column = table.columns.get(canonical_resource(args.resourceType))
     if column is None:
-        return Nodes(-1, none, none, none, none)
+        return Nodes(-1, none, none, none, none, none)
     low, defragment, protection = (threshold(args, name) for name in THRESHOLDS)
     allocatable = exact(table.allocatable[:, column])
     usage = allocatable - exact(room.free[:, column])
-    open_rows = table.alive & (table.allocatable[:, column] > 0) & _usable(state)
+    open_rows = table.alive & (table.allocatable[:, column] > 0) & usable(state)
+    if args.perDevice:
+        usage, allocatable = in_use(room.device_free)
+        open_rows &= allocatable > 0
     below = open_rows & (usage * 100 < allocatable * low).astype(bool)
     between = (usage * 100 > allocatable * defragment) & (usage * 100 < allocatable * protection)
-    sources = np.array([row for row in np.flatnonzero(below) if not _spared(state, args, time, int(row))], np.int64)
+    sources = np.array([row for row in np.flatnonzero(below) if not spared(state, args, time, int(row))], np.int64)
     order = np.lexsort((table.rank[sources], scaled(usage, allocatable)[sources]))
     cap = (allocatable * protection - 1) // 100
-    return Nodes(
-        column, sources[order], np.flatnonzero(open_rows & between.astype(bool)), usage.astype(np.int64), cap.astype(np.int64)
-    )
+    targets = np.flatnonzero(open_rows & between.astype(bool))
+    share = (WHOLE * protection - 1) // 100 if args.perDevice else -1
+    amounts = (usage.astype(np.int64), cap.astype(np.int64), allocatable.astype(np.int64))
+    return Nodes(column, sources[order], targets, *amounts, share)
 
 
-def _usable(state: ClusterState) -> np.ndarray:
+def usable(state: ClusterState) -> np.ndarray:
     mask = np.zeros(len(state.table.names), bool)
     rows = state.table.rows
     mask[[rows[name] for name, node in state.nodes.items() if node.ready and not node.unschedulable]] = True
     return mask
 
 
-def _spared(state: ClusterState, args: DefragmentationArgs, time: Millis, row: int) -> bool:
-    """Critical, or in its cooldown."""
+def spared(state: ClusterState, args: DefragmentationArgs, time: Millis, row: int) -> str:
+    """Why nothing leaves the node: critical, or in its cooldown; empty where something may."""
     name = NodeName(state.table.names[row])
     if state.nodes[name].labels.get(CRITICAL) == "true":
-        return True
+        return CRITICAL_NODE
     last = state.cooling.get(name)
-    return last is not None and args.coolDownTime > 0 and time < last + args.coolDownTime * 1000
+    cooling = last is not None and args.coolDownTime > 0 and time < last + args.coolDownTime * 1000
+    return COOLDOWN if cooling else ""

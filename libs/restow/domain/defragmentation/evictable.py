@@ -24,6 +24,7 @@ LABELS = "Labels"
 UNSUPPORTED = "Unsupported"
 PINNED = "Pinned"
 DRAWS = "Draws"
+CAME_BACK = "CameBack"
 
 MEANING = {
     STATIC: "a static pod: only its kubelet can end it",
@@ -40,6 +41,7 @@ MEANING = {
     UNSUPPORTED: "it has a constraint that a hold cannot promise to meet",
     PINNED: "it asks for this very node",
     DRAWS: "what it uses belongs to a Reservation, which would only have it back",
+    CAME_BACK: "its like were moved off this node and came back, again and again",
 }
 
 SYSTEM_CRITICAL = 2_000_000_000
@@ -62,8 +64,10 @@ def is_foreseen(shape: PodShape) -> bool:
 class Evictable:
     """The rules for one plan; what depends only on a shape is decided once a shape."""
 
-    def __init__(self, state: ClusterState, args: DefragmentationArgs, resource: str) -> None:
+    def __init__(self, state: ClusterState, args: DefragmentationArgs, resource: str, by_rules: bool = False) -> None:
+        """`by_rules`: who plans asks the session's rules about what runs, too."""
         self._state = state
+        self._by_rules = by_rules
         names = args.evictableNamespaces
         self._include = frozenset(names.include) if names is not None else frozenset()
         self._exclude = frozenset(names.exclude) if names is not None else frozenset()
@@ -103,6 +107,8 @@ class Evictable:
             return LABELS
         if pod.pinned_node:
             return PINNED
+        if state.left_alone and (state.lineage(pod), live.node) in state.left_alone:
+            return CAME_BACK
         of_shape = self._shapes.get(pod.shape)
         return self._of_shape(pod.shape) if of_shape is None else of_shape
 
@@ -113,7 +119,7 @@ class Evictable:
             verdict = CRITICAL
         elif shape.scheduler not in self._state.session_config.scheduler_names:
             verdict = SCHEDULER
-        elif not is_foreseen(shape):
+        elif shape.resource_claims or (not self._by_rules and not is_foreseen(shape)):
             verdict = UNSUPPORTED
         self._shapes[id] = verdict
         return verdict

@@ -1,4 +1,4 @@
-"""Why each pod on a source moves or stays: the plan decided again, with every verdict in full (DESIGN 4)."""
+"""Why each candidate moves or stays: the plan decided again, with every verdict in full (DESIGN 4)."""
 
 from collections import Counter
 
@@ -6,8 +6,11 @@ import msgspec
 
 from restow.contracts.ids import Millis, NodeName, PlanId, PodUid
 from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation import optimizing
 from restow.domain.defragmentation.evictable import MEANING
-from restow.domain.defragmentation.plan import LIMIT, MAX_MOVES, NO_TARGET, TOO_FEW_SOURCES, walk
+from restow.domain.defragmentation.greedy import LIMIT, NO_TARGET, TOO_FEW_SOURCES, walk
+from restow.domain.defragmentation.optimizing.plan import SENTENCES
+from restow.domain.defragmentation.plan import MAX_MOVES
 from restow.domain.defragmentation.targets import NO_TARGETS, NODE_RULES, Targets
 from restow.domain.fragmentation import alike
 from restow.domain.predicates import static_reasons
@@ -17,7 +20,7 @@ PLANNED = "Planned"
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """One pod on a source. `verdict` is the plan's: `Planned`, or why it stays, as a sentence in `message`. Where no
+    """One pod on a source (optimizing: on any node). `verdict` is the plan's: `Planned`, or why it stays, as a sentence in `message`. Where no
     target took it: how many there were, and how many each rule `removed` (the first that applies counts)."""
 
     pod: PodUid
@@ -35,6 +38,32 @@ def explain(
     state: ClusterState, args: DefragmentationArgs, time: Millis, max_moves: int = MAX_MOVES
 ) -> tuple[Candidate, ...]:
     """All candidates, by source and pod in the order of their names. Decides exactly as `plan`."""
+    found = _optimizing(state, args, time, max_moves) if args.planner == "optimizing" else _greedy(state, args, time, max_moves)
+    return tuple(sorted(found, key=lambda c: (c.source, c.namespace, c.name, c.pod)))
+
+
+def _optimizing(state: ClusterState, args: DefragmentationArgs, time: Millis, max_moves: int) -> list[Candidate]:
+    """Every pod on a node is a candidate."""
+    found: list[Candidate] = []
+
+    def stays(uid: PodUid, source: NodeName, verdict: str, more: str) -> None:
+        pod = state.pods[uid]
+        message = _message(verdict, args, {}) if verdict == LIMIT else more or SENTENCES[verdict]
+        found.append(Candidate(uid, pod.namespace, pod.name, source, verdict, message))
+
+    made = optimizing.plan(state, args, time, PlanId("explain"), max_moves, stays)
+    last = {move.migration: move.target for move in made.moves if not move.follows}
+    last |= {move.follows: move.target for move in made.moves if move.follows}
+    for move in made.moves:
+        if not move.follows:
+            target = last[move.migration]
+            way = f"moves to {target}" + (f" by way of {move.target}" if target != move.target else "")
+            found.append(Candidate(move.pod, move.namespace, move.name, move.source, PLANNED, way, target))
+    return found
+
+
+def _greedy(state: ClusterState, args: DefragmentationArgs, time: Millis, max_moves: int) -> list[Candidate]:
+    """Those on sources."""
     found: list[Candidate] = []
 
     def kept(uid: PodUid, source: NodeName, verdict: str, targets: Targets | None) -> None:
@@ -49,7 +78,7 @@ def explain(
         found.append(
             Candidate(move.pod, move.namespace, move.name, move.source, PLANNED, f"moves to {move.target}", move.target)
         )
-    return tuple(sorted(found, key=lambda c: (c.source, c.namespace, c.name, c.pod)))
+    return found
 
 
 def _removed(state: ClusterState, targets: Targets, uid: PodUid) -> dict[str, int]:

@@ -6,13 +6,13 @@ import numpy as np
 
 from restow.contracts.ids import Millis, NodeName, ShapeId
 from restow.contracts.values import DeviceRequest, DeviceShare
-from restow.domain.defragmentation.classify import Nodes, exact, scaled
+from restow.domain.defragmentation.classify import Nodes, exact, in_use, scaled
 from restow.domain.fragmentation import Room, alike
 from restow.domain.predicates import static_mask
 from restow.domain.resources import GPU_MILLI
 from restow.domain.session.plugins.reserve.closed import closed
 from restow.domain.state import ClusterState
-from restow.domain.table import Vector
+from restow.domain.table import WHOLE, Vector
 
 NODE_RULES = "node selector, affinity or taints"
 PROTECTION = "protectionThresholds"
@@ -27,7 +27,7 @@ class Targets:
     def __init__(self, state: ClusterState, nodes: Nodes, room: Room, time: Millis) -> None:
         self._state = state
         self._table = state.table
-        self._rows = nodes.targets[~(_reserved(state) | closed(state, time))[nodes.targets]]
+        self._rows = nodes.targets[~(reserved(state) | closed(state, time))[nodes.targets]]
         self._column = nodes.column
         self._free = np.ascontiguousarray(room.free[self._rows].T)
         self._devices = room.device_free[self._rows]
@@ -35,7 +35,8 @@ class Targets:
         self._usage = nodes.usage[self._rows]
         self._cap = nodes.cap[self._rows]
         self._rank = len(self._table.names) - self._table.rank[self._rows]
-        self._total = self._table.allocatable[self._rows, self._column] if len(self._rows) else np.zeros(0, np.int64)
+        self._total = nodes.total[self._rows]
+        self._share = nodes.share
         self._keys = self._key_of(slice(None))
         self._static: dict[ShapeId, np.ndarray] = {}
         self._names = {column: resource for resource, column in self._table.columns.items()}
@@ -86,7 +87,7 @@ class Targets:
     def _room(self, v: Vector) -> Iterator[tuple[str, np.ndarray]]:
         """Per rule about room: its name and where it is kept."""
         for column, amount in zip(v.columns.tolist(), v.amounts.tolist(), strict=True):
-            if column == self._column:
+            if column == self._column and self._share < 0:
                 yield PROTECTION, self._cap - self._usage >= amount
             if v.devices is None or self._names[column] != GPU_MILLI:
                 yield f"Insufficient {self._names[column]}", self._free[column] >= amount
@@ -94,7 +95,10 @@ class Targets:
             if v.devices.count > len(self._widest):
                 yield DEVICES, np.zeros(len(self._rows), bool)
             else:
-                yield DEVICES, self._widest[v.devices.count - 1] >= v.devices.milli
+                widest = self._widest[v.devices.count - 1]
+                yield DEVICES, widest >= v.devices.milli
+                if self._share >= 0 and v.devices.milli < WHOLE:
+                    yield PROTECTION, widest - (WHOLE - self._share) >= v.devices.milli
 
     def name(self, at: int) -> NodeName:
         return NodeName(self._table.names[self._rows[at]])
@@ -104,7 +108,8 @@ class Targets:
 
     def take(self, at: int, v: Vector) -> tuple[DeviceShare, ...]:
         """Promise the request to this target: its devices, chosen as the session would."""
-        shares = _choose(self._devices[at].tolist(), v.devices)
+        kept = WHOLE - self._share if self._share >= 0 and v.devices is not None and v.devices.milli < WHOLE else 0
+        shares = _choose(self._devices[at].tolist(), v.devices, kept)
         for share in shares:
             self._devices[at, share.index] -= share.milli
         if shares:
@@ -112,21 +117,24 @@ class Targets:
         self._free[v.columns, at] -= v.amounts
         asked = v.amounts[v.columns == self._column]
         if asked.size:
-            self._usage[at] += asked[0]
+            if self._share < 0:
+                self._usage[at] += asked[0]
+            else:
+                self._usage[at : at + 1], self._total[at : at + 1] = in_use(self._devices[at : at + 1])
             self._keys[at] = self._key_of(slice(at, at + 1))[0]
         return shares
 
 
-def _reserved(state: ClusterState) -> np.ndarray:
+def reserved(state: ClusterState) -> np.ndarray:
     """`(nodes,) bool`: rows that tasks of starving jobs wait for: no hold would be placed there (RULES G-8)."""
     mask = np.zeros(len(state.table.names), bool)
     mask[[state.table.rows[name] for name in state.reserved_on]] = True
     return mask
 
 
-def _choose(free: list[int], request: DeviceRequest | None) -> tuple[DeviceShare, ...]:
-    """As `NodeTable.choose_devices`: the least free share that suffices, ties by index."""
+def _choose(free: list[int], request: DeviceRequest | None, kept: int) -> tuple[DeviceShare, ...]:
+    """As `NodeTable.choose_devices`: the least free share that suffices beside what is `kept` of it, ties by index."""
     if request is None:
         return ()
-    able = sorted((share, i) for i, share in enumerate(free) if share >= request.milli)
+    able = sorted((share, i) for i, share in enumerate(free) if share - kept >= request.milli)
     return tuple(DeviceShare(i, request.milli) for i in sorted(i for _, i in able[: request.count]))

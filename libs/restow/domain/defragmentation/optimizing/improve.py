@@ -1,0 +1,111 @@
+"""Better plans from a good one: take a part of it back, try again in another order, keep what is better.
+
+Large-neighbourhood search, with a generator of its own: the same state gives the same plan. It ends with the steps of search, or when
+many tries in a row were of no use.
+"""
+
+
+from restow.contracts.ids import PodUid
+from restow.domain.defragmentation.optimizing.choices import choices, easiest
+from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Search
+
+FUTILE = 120
+"""Tries in a row without any use after which it ends."""
+POOL = 12
+"""Rows that are tried anew in one go."""
+_MULTIPLIER, _INCREMENT, _MASK = 6364136223846793005, 1442695040888963407, (1 << 64) - 1
+
+
+class Chance:
+    """Numbers that look like chance and are always the same."""
+
+    def __init__(self) -> None:
+        self._state = 42
+
+    def below(self, n: int) -> int:
+        self._state = (self._state * _MULTIPLIER + _INCREMENT) & _MASK
+        return (self._state >> 33) % n
+
+    def some(self, items: list[int], count: int) -> list[int]:
+        """So many of them, in some order."""
+        left = items[:]
+        chosen = []
+        while left and len(chosen) < count:
+            at = self.below(len(left))
+            left[at], left[-1] = left[-1], left[at]
+            chosen.append(left.pop())
+        return chosen
+
+
+def improve(search: Search, rows: list[int]) -> None:
+    """`rows` are those that pods may leave."""
+    chance, futile, tries = Chance(), 0, 0
+    prune(search)
+    while not search.spent and futile < FUTILE and rows:
+        tries += 1
+        futile = 0 if _again(search, rows, chance, tries) else futile + 1
+    prune(search)
+
+
+def _again(search: Search, rows: list[int], chance: Chance, tries: int) -> bool:
+    """One try; whether it was of use. Nothing has changed where it was not."""
+    world = search.world
+    world.settle()
+    mark, before = world.mark(), search.net()
+    away = sorted(world.away)
+    if away:
+        left = {world.home(uid).row for uid in chance_of(chance, away, 1 + tries % 4)}
+        if not world.send_home([uid for uid in away if world.home(uid).row in left]):
+            world.back(mark)
+            return False
+        pool = [*left, *chance.some(rows, POOL)]
+    else:
+        pool = chance.some(rows, POOL)
+    for row in chance.some(list(dict.fromkeys(pool)), len(pool)):
+        _fill(search, row, chance)
+        if search.spent:
+            break
+    if search.net() > before and len(world.away) <= search.limits.moves:
+        return True
+    world.back(mark)
+    return False
+
+
+def chance_of(chance: Chance, uids: list[PodUid], count: int) -> list[PodUid]:
+    return [uids[i] for i in chance.some(list(range(len(uids))), count)]
+
+
+def _fill(search: Search, row: int, chance: Chance) -> None:
+    """As often as it is worth it; now and then not the easiest set first."""
+    world, again = search.world, True
+    while again and not search.spent:
+        found = choices(world, row, search.limits.whole, 4)
+        if len(found) > 1 and not chance.below(3):
+            at = chance.below(len(found))
+            found = [found[at], *found[:at], *found[at + 1 :]]
+        again = False
+        for pods in found:
+            if easiest(world, pods)[0] * search.limits.least > THOUSANDTHS * max(1, len(pods)):
+                continue
+            if search.attempt(row, pods):
+                again = True
+                break
+
+
+def prune(search: Search) -> None:
+    """Who can stay at home without any loss does; first all who left one row, then one by one, as the net gain says."""
+    world = search.world
+    homes: dict[int, list[PodUid]] = {}
+    for uid in sorted(world.away):
+        homes.setdefault(world.home(uid).row, []).append(uid)
+    groups = [homes[row] for row in sorted(homes)] + [[uid] for row in sorted(homes) for uid in homes[row]]
+    for group in groups:
+        group = [uid for uid in group if uid in world.away]
+        if not group:
+            continue
+        mark, before = world.mark(), search.net()
+        if not world.send_home(group) or search.net() <= before:
+            world.back(mark)
+    world.settle()
+
+

@@ -1,0 +1,92 @@
+"""A world to plan in: a session on the state, what is promised already, and which nodes take part."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from restow.contracts.ids import Millis, NodeName
+from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.args import optional_threshold, room_of
+from restow.domain.defragmentation.classify import exact, spared, usable
+from restow.domain.defragmentation.evictable import Evictable
+from restow.domain.defragmentation.optimizing.costs import Costs
+from restow.domain.defragmentation.optimizing.landing import PARTS, Landing
+from restow.domain.defragmentation.optimizing.value import Objective, Value
+from restow.domain.defragmentation.optimizing.world import World
+from restow.domain.defragmentation.promised import promised
+from restow.domain.defragmentation.targets import reserved
+from restow.domain.fragmentation import is_load
+from restow.domain.resources import GPU_MILLI, canonical_resource
+from restow.domain.session.plugins.reserve.closed import closed
+from restow.domain.session.registry import open_session
+from restow.domain.state import ClusterState
+
+NOT_OPEN, OWED = "NodeNotOpen", "NodeOwesRoom"
+"""Why nothing leaves a node, besides what spares it."""
+
+
+class Rows:
+    """`closed` says, by node, why nothing leaves it."""
+
+    def __init__(self, state: ClusterState, args: DefragmentationArgs, time: Millis) -> None:
+        table = state.table
+        self.counted = usable(state) & table.alive
+        self.closed: dict[NodeName, str] = {}
+        owed = set(state.waiting_on) | set(state.nominated_on)
+        rows = np.zeros(len(table.names), bool)
+        for name, row in table.rows.items():
+            why = NOT_OPEN if not self.counted[row] else OWED if name in owed else spared(state, args, time, row)
+            if why:
+                self.closed[name] = why
+            else:
+                rows[row] = True
+        self.sources = rows
+        self.open = self.counted & ~(reserved(state) | closed(state, time))
+        self.open[[table.rows[name] for name in owed if name in table.rows]] = False
+
+
+def _floor(state: ClusterState, args: DefragmentationArgs) -> tuple[int, np.ndarray]:
+    """The column of the protected resource and what must stay free of it, `(nodes,) int64`; a threshold of 100 protects
+    nothing."""
+    column = state.table.columns.get(canonical_resource(args.resourceType), -1)
+    protection = optional_threshold(args, "protectionThresholds")
+    if column < 0 or protection is None or protection >= 100:
+        return -1, np.zeros(len(state.table.names), np.int64)
+    total = exact(state.table.allocatable[:, column])
+    return column, (total - (total * protection - 1) // 100).astype(np.int64)
+
+
+@contextmanager
+def opened(
+    state: ClusterState, args: DefragmentationArgs, time: Millis, objective: Objective, rows: Rows
+) -> Iterator[tuple[World, Landing]]:
+    """The state is as before at the end."""
+    session = open_session(state, time, 1)
+    try:
+        for row, v, devices in promised(state):
+            session.board.take(row, v, devices)
+        room = state.table.vector(*room_of(args.room)) if objective == "room" else None
+        value = Value(objective, room, state.table.columns.get(GPU_MILLI, -1))
+        column, floor = _floor(state, args)
+        evictable = Evictable(state, args, canonical_resource(args.resourceType), by_rules=True)
+        costs = Costs(state, args.costs, time)
+        world = World(session, value, evictable, costs, (rows.open, rows.sources, rows.counted), column, floor)
+        stay = _stay(world) if objective == "nodes" else np.zeros(len(state.table.names), np.int64)
+        yield world, Landing(world, stay)
+    finally:
+        session.close()
+
+
+def _stay(world: World) -> np.ndarray:
+    """`(nodes,) int64`: how hard each row is to empty, 0 to PARTS; the rank among those that can be emptied at all."""
+    state = world.state
+    price: list[tuple[int, int, int]] = []
+    found = np.full(len(state.table.names), PARTS, np.int64)
+    for name, row in state.table.rows.items():
+        loads = [uid for uid in state.on_node.get(name, ()) if is_load(state, uid)]
+        if world.sources[row] and name not in state.held_on and all(world.movable(uid) for uid in loads):
+            price.append((sum(world.cost(uid) for uid in loads), int(state.table.rank[row]), row))
+    for place, (_, _, row) in enumerate(sorted(price)):
+        found[row] = place * (PARTS - 1) // len(price)
+    return found

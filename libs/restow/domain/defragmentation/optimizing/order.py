@@ -1,0 +1,233 @@
+"""The moves of a plan in an order in which each can be carried out: what must have left before what can arrive.
+
+First all that find room as things are; then those that need what others leave, of a target as little as possible: `after` names
+these. What is left waits in circles: two that would take each other's room change places where that is allowed, somebody goes
+to a third place first where there is one, and whoever still cannot arrive stays.
+"""
+
+from typing import NamedTuple
+
+from restow.contracts.ids import MigrationId, PodUid
+from restow.contracts.values import Move
+from restow.domain.defragmentation.optimizing.landing import Landing
+from restow.domain.defragmentation.optimizing.world import Spot, World
+
+
+class Leg(NamedTuple):
+    """A pod that goes to a row. `follows`: it is the successor of that migration."""
+
+    uid: PodUid
+    row: int
+    start: Spot
+    follows: MigrationId = MigrationId("")
+
+
+class Left(NamedTuple):
+    """What a move leaves at its source, once it has landed."""
+
+    id: MigrationId
+    uid: PodUid
+    spot: Spot
+    ruled: bool
+
+
+class Ordered(NamedTuple):
+    """`ends` are where pods end up; `stayed` found no order."""
+
+    moves: list[Move]
+    ends: dict[PodUid, Spot]
+    stayed: list[PodUid]
+
+
+class Sequence:
+    """Begins with everybody at home (the world has nobody away), and charges the world as holds will: a target when a move begins, a
+    source only where somebody needs what was left there."""
+
+    def __init__(self, world: World, landing: Landing, plan: str, swaps: bool, most: int) -> None:
+        self.world, self.landing, self.plan = world, landing, plan
+        self.swaps, self.most = swaps, most
+        self.moves: list[Move] = []
+        self.ends: dict[PodUid, Spot] = {}
+        self._left: dict[int, list[Left]] = {}
+        self._freed: dict[int, list[MigrationId]] = {}
+        self._ruled: list[MigrationId] = []
+        self._by_rules: dict[PodUid, bool] = {}
+
+    def order(self, wanted: dict[PodUid, int], first: list[PodUid]) -> Ordered:
+        """`wanted` is the row of each pod; `first` all of them in the order in which they were thought of."""
+        world = self.world
+        legs = [Leg(uid, wanted[uid], world.home(uid)) for uid in first]
+        stayed: list[PodUid] = []
+        for needed in (False, True):
+            legs = self._all(legs, needed)
+        while legs:
+            if not (self._swap(legs) or self._by_a_third(legs)):
+                stayed.append(legs.pop(self._least(legs)).uid)
+            legs = self._all(legs, True)
+        return Ordered(self.moves, self.ends, stayed)
+
+    def _all(self, legs: list[Leg], freeing: bool) -> list[Leg]:
+        """Whoever can begin does, until nobody can; the others."""
+        going = True
+        while going:
+            going, waiting = False, []
+            for leg in legs:
+                if len(self.moves) < self.most and self._begin(leg, leg.row, freeing):
+                    going = True
+                else:
+                    waiting.append(leg)
+            legs = waiting
+        return legs
+
+    def _least(self, legs: list[Leg]) -> int:
+        """Who stays: whose staying leaves the rest with the most to hope for, that is the one that costs least to keep; of several the
+        last. A second leg has moved already, and stays where it is."""
+        return max(range(len(legs)), key=lambda i: (not legs[i].follows, i))
+
+    # -- one move ----------------------------------------------------------------------------------------------------
+
+    def _begin(self, leg: Leg, row: int, freeing: bool) -> bool:
+        uid = leg.uid
+        if leg.row == leg.start.row:
+            return False
+        ruled = self._is_ruled(uid)
+        freed: list[tuple[int, Left]] = []
+        spot = self._at(leg, row, ruled)
+        while spot is None and freeing and (left := self._next(row)) is not None:
+            self._free(row, left)
+            freed.append((row, left))
+            spot = self._at(leg, row, ruled)
+        if spot is None:
+            for at, left in reversed(freed):
+                self._unfree(at, left)
+            return False
+        after = dict.fromkeys(self._freed.get(row, ()))
+        if ruled:
+            after |= dict.fromkeys(self._ruled)
+        self._take(leg, spot, tuple(after), ruled)
+        return True
+
+    def _at(self, leg: Leg, row: int, ruled: bool) -> Spot | None:
+        """As the successor would be judged: without the pod that it follows."""
+        if not ruled:
+            return self.landing.fits_at(leg.uid, row)
+        self._say_gone(leg)
+        found = self.landing.fits_at(leg.uid, row)
+        self._say_back(leg)
+        return found
+
+    def _say_gone(self, leg: Leg) -> None:
+        """Rules only: its room is still in use."""
+        for rule in self.world.session.extensions.filters:
+            if leg.follows:
+                rule.removed(self.world.twin(leg.uid), leg.start.row)
+            else:
+                rule.vacated(leg.uid)
+
+    def _say_back(self, leg: Leg) -> None:
+        for rule in self.world.session.extensions.filters:
+            if leg.follows:
+                rule.placed(self.world.twin(leg.uid), leg.start.row, leg.start.volumes)
+            else:
+                rule.restored(leg.uid)
+
+    def _take(self, leg: Leg, spot: Spot, after: tuple[MigrationId, ...], ruled: bool, swap: bool = False) -> MigrationId:
+        world, uid = self.world, leg.uid
+        pod = world.state.pods[uid]
+        id = MigrationId(f"{self.plan}-{len(self.moves) + 1}")
+        world.session.board.take(spot.row, world.vector(uid), spot.devices)
+        self._say_gone(leg)
+        world.enter(uid, spot)
+        self.moves.append(
+            Move(
+                id, PodUid("") if leg.follows else uid, pod.namespace, pod.name, world.name(leg.start.row), world.name(spot.row),
+                spot.devices, spot.cores, after, leg.follows, swap, world.cost(uid),
+            )
+        )  # fmt: skip
+        self.ends[uid] = spot
+        self._left.setdefault(leg.start.row, []).append(Left(id, uid, leg.start, ruled))
+        if ruled:
+            self._ruled.append(id)
+        return id
+
+    # -- what is left ------------------------------------------------------------------------------------------------
+
+    def _next(self, row: int) -> Left | None:
+        left = self._left.get(row)
+        return left[0] if left else None
+
+    def _free(self, row: int, left: Left) -> None:
+        self._left[row].pop(0)
+        self.world.session.board.give(row, self.world.vector(left.uid), left.spot.devices)
+        self._freed.setdefault(row, []).append(left.id)
+
+    def _unfree(self, row: int, left: Left) -> None:
+        self._freed[row].pop()
+        self.world.session.board.take(row, self.world.vector(left.uid), left.spot.devices)
+        self._left[row].insert(0, left)
+
+    def _is_ruled(self, uid: PodUid) -> bool:
+        known = self._by_rules.get(uid)
+        if known is None:
+            known = self._by_rules[uid] = bool(self.world.rules(uid))
+        return known
+
+    # -- circles -----------------------------------------------------------------------------------------------------
+
+    def _swap(self, legs: list[Leg]) -> bool:
+        """Two that would take each other's room."""
+        if not self.swaps or len(self.moves) + 2 > self.most:
+            return False
+        at = {(leg.start.row, leg.row): i for i, leg in enumerate(legs) if not leg.follows}
+        for i, leg in enumerate(legs):
+            j = at.get((leg.row, leg.start.row))
+            if leg.follows or j is None or j == i:
+                continue
+            if self._exchange(leg, legs[j]):
+                for k in sorted((i, j), reverse=True):
+                    del legs[k]
+                return True
+        return False
+
+    def _exchange(self, one: Leg, other: Leg) -> bool:
+        world, board = self.world, self.world.session.board
+        before = [dict.fromkeys(self._freed.get(leg.row, ())) for leg in (one, other)]
+        for leg in (one, other):
+            board.give(leg.start.row, world.vector(leg.uid), leg.start.devices)
+        ruled = [self._is_ruled(leg.uid) for leg in (one, other)]
+        for leg in (one, other):
+            self._say_gone(leg)
+        here = self.landing.fits_at(one.uid, one.row)
+        there = self.landing.fits_at(other.uid, other.row)
+        for leg in (other, one):
+            self._say_back(leg)
+        if here is None or there is None:
+            for leg in (one, other):
+                board.take(leg.start.row, world.vector(leg.uid), leg.start.devices)
+            return False
+        for leg, spot, freed, by_rules in zip((one, other), (here, there), before, ruled, strict=True):
+            after = freed | (dict.fromkeys(self._ruled) if by_rules else {})
+            id = self._take(leg, spot, tuple(after), by_rules, swap=True)
+            self._left[leg.start.row].pop()
+            self._freed.setdefault(leg.start.row, []).append(id)
+        # Neither waits for the other: both holds are placed first.
+        return True
+
+    def _by_a_third(self, legs: list[Leg]) -> bool:
+        """One of them goes to a place that nobody else wants, and on from there."""
+        if len(self.moves) + 2 > self.most:
+            return False
+        wanted = {leg.row for leg in legs} | {leg.start.row for leg in legs}
+        for i, leg in enumerate(legs):
+            if leg.follows:
+                continue
+            spot = None
+            if not self._is_ruled(leg.uid):
+                spot = self.landing.find(leg.uid, wanted)
+            if spot is None:
+                continue
+            id = self._take(leg, spot, tuple(self._freed.get(spot.row, ())), False)
+            legs[i] = Leg(leg.uid, leg.row, spot, id)
+            return True
+        return False
+

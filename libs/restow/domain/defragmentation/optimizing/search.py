@@ -1,0 +1,172 @@
+"""The search: empty what is cheapest to empty, until nothing gains enough for what it costs.
+
+For each row the sets of pods whose leaving makes it worth more, best gain per cost first, looked at again when their turn comes. All of
+a set find a place, or none of it moves. Who finds none may push others out of the way, who find another place in turn: a chain
+of bounded depth.
+"""
+
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+
+from restow.contracts.ids import PodUid
+from restow.domain.defragmentation.optimizing.choices import Pods, choices, easiest, lightest, size
+from restow.domain.defragmentation.optimizing.landing import MOST_LOSS, Landing
+from restow.domain.defragmentation.optimizing.world import World
+
+DEPTH = 2
+"""Who is pushed may push others, and these nobody."""
+PUSHED = 6
+"""Rows on which somebody may be pushed, for one pod that finds no place."""
+THOUSANDTHS = 1_000_000
+"""A thousandth of gain for a move that costs 1000 is a gain of 1 for a cost of this many, divided."""
+
+
+class Limits:
+    """`moves` at most; a gain of one is worth a cost of up to `THOUSANDTHS // least`; `steps` of search."""
+
+    __slots__ = ("least", "moves", "steps", "swaps", "whole")
+
+    def __init__(self, moves: int, least: int, steps: int, whole: bool, swaps: bool) -> None:
+        self.moves, self.least, self.steps, self.whole, self.swaps = moves, max(least, 1), steps, whole, swaps
+
+
+class Search:
+    """`stuck` says of pods of sets that did not move what was in the way; `full` that more would have moved but for the limit."""
+
+    def __init__(self, world: World, landing: Landing, limits: Limits) -> None:
+        self.world, self.landing, self.limits = world, landing, limits
+        self.stuck: dict[PodUid, str] = {}
+        self.full = False
+
+    @property
+    def spent(self) -> bool:
+        """Whether the steps are used up."""
+        return self.world.steps >= self.limits.steps
+
+    def net(self) -> int:
+        """Gain and cost in one number: what is to be as large as possible."""
+        return self.world.total * THOUSANDTHS - self.limits.least * self.world.spent
+
+    def run(self, rows: np.ndarray) -> None:
+        """Over these rows, until none is worth it."""
+        heap: list[tuple[int, tuple, int, int]] = []
+        for row in rows.tolist():
+            self._offer(heap, row)
+        heapify(heap)
+        while heap and not self.spent:
+            _, _, row, seen = heappop(heap)
+            if seen != self._seen(row):
+                self._offer(heap, row, push=True)
+                continue
+            for pods in choices(self.world, row, self.limits.whole):
+                if self.attempt(row, pods):
+                    self._offer(heap, row, push=True)
+                    break
+                if self.spent:
+                    return
+
+    def _seen(self, row: int) -> int:
+        """Changes with what is on the row."""
+        return hash((self.world.worth[row], *self.world.free(row)[0], *self.world.free(row)[1])) & ((1 << 60) - 1)
+
+    def _offer(self, heap: list[tuple[int, tuple, int, int]], row: int, push: bool = False) -> None:
+        found = choices(self.world, row, self.limits.whole, 1)
+        if not found:
+            return
+        key = easiest(self.world, found[0])
+        if key[0] * self.limits.least > THOUSANDTHS * self._most(row):
+            return
+        item = (key[0], key[1:], row, self._seen(row))
+        if push:
+            heappush(heap, item)
+        else:
+            heap.append(item)
+
+    def _most(self, row: int) -> int:
+        """What the leaving of one set may gain at most: with whole nodes more than one."""
+        return 1 if not self.limits.whole else 1 << 20
+
+    # -- one set of pods ---------------------------------------------------------------------------------------------
+
+    def attempt(self, row: int, pods: Pods) -> bool:
+        """Move all of them off the row, if that is worth it; nothing changes where it is not."""
+        world = self.world
+        mark, before = world.mark(), self.net()
+        for uid in pods:
+            world.lift(uid)
+        for uid in sorted(pods, key=lambda uid: (-size(world, uid), uid)):
+            if not self.place(uid, frozenset({row}), DEPTH, before):
+                self._blame(pods, uid)
+                world.back(mark)
+                return False
+        if self.net() <= before:
+            world.back(mark)
+            return False
+        if len(world.away) > self.limits.moves:
+            self.full = True
+            world.back(mark)
+            return False
+        return True
+
+    def _blame(self, pods: Pods, uid: PodUid) -> None:
+        pod = self.world.state.pods[uid]
+        for one in pods:
+            self.stuck[one] = f"{pod.namespace}/{pod.name}"
+
+    def place(self, uid: PodUid, banned: frozenset[int], depth: int, least: int) -> bool:
+        """A place for a pod in the air: where nothing is lost by it, else by pushing others, else where less is lost than all of
+        this can still gain."""
+        world, landing = self.world, self.landing
+        home = world.home(uid)
+        if home.row not in banned and world.home_fits(uid):
+            before = world.total
+            world.land(uid, home)
+            if world.total == before:
+                return True
+            world.lift(uid)
+        avoided = banned | {home.row}
+        spot = landing.find(uid, avoided, 0)
+        if spot is not None:
+            world.land(uid, spot)
+            return True
+        if depth and self.net() - self.limits.least * world.cost(uid) > least and self._push(uid, avoided, depth, least):
+            return True
+        if self.spent:
+            return False
+        spot = landing.find(uid, avoided, MOST_LOSS)
+        if spot is not None:
+            mark = world.mark()
+            world.land(uid, spot)
+            if self.net() > least:
+                return True
+            world.back(mark)
+        return False
+
+    def _push(self, uid: PodUid, banned: frozenset[int], depth: int, least: int) -> bool:
+        """Land where others make room and find places of their own."""
+        world, landing = self.world, self.landing
+        lack = landing.short(uid)
+        lack[list(banned)] = -1
+        rows = np.flatnonzero(lack > 0)
+        if not len(rows):
+            return False
+        near = rows[np.lexsort((world.state.table.rank[rows], lack[rows]))][:PUSHED].tolist()
+        wanted, mine = world.vector(uid), size(world, uid)
+        for row in near:
+            for pods in lightest(world, row, wanted, 2, protected=True, pods=2):
+                if self.spent:
+                    return False
+                if not pods or sum(size(world, other) for other in pods) > mine:
+                    continue
+                mark = world.mark()
+                for other in pods:
+                    world.lift(other)
+                spot = landing.fits_at(uid, row)
+                if spot is not None:
+                    world.land(uid, spot)
+                    near_by = banned | {row} if not self.limits.swaps else frozenset({row})
+                    if self.net() > least and all(self.place(other, near_by, depth - 1, least) for other in pods) and self.net() > least:
+                        return True
+                world.back(mark)
+        return False

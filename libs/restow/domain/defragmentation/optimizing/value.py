@@ -1,0 +1,131 @@
+"""What a node is worth by the objective: whole free devices, being free, or how often the named room fits.
+
+The sum over all nodes is what a plan is to raise; only nodes that are ready and schedulable count, capacity elsewhere is of no use.
+`of` is for one node in plain integers, `lost` for many: what a node would be worth less with one more pod.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from restow.contracts.values import DeviceRequest
+from restow.domain.table import WHOLE, Vector
+
+Objective = Literal["devices", "nodes", "room", "none"]
+"""`none`: nothing counts but what moves cost."""
+MANY = 1 << 30
+_NO_SHARE = 1 << 40
+
+
+def fits(free: list[int], shares: list[int], v: Vector) -> bool:
+    """Whether a request has room in this, devices included."""
+    for column, amount in v.items:
+        if free[column] < amount:
+            return False
+    if v.devices is None:
+        return True
+    milli = v.devices.milli
+    return sum(share >= milli for share in shares) >= v.devices.count
+
+
+class Value:
+    """`room` is the request of objective `room`; `gpu` the column of GPU share (-1 for none), of which devices say enough."""
+
+    def __init__(self, objective: Objective, room: Vector | None, gpu: int) -> None:
+        self.objective = objective
+        self.room = room
+        self._needs = [(c, a) for c, a in room.items if c != gpu or room.devices is None] if room is not None else []
+        self._devices = room.devices if room is not None else None
+
+    def of(self, free: list[int], shares: list[int], loads: int) -> int:
+        """`loads`: pods that keep the node from being free."""
+        if self.objective == "devices":
+            return shares.count(WHOLE)
+        if self.objective == "none":
+            return 0
+        if self.objective == "nodes":
+            return int(not loads)
+        most = min([free[c] // a for c, a in self._needs], default=MANY)
+        if self._devices is not None:
+            most = min(most, copies(shares, self._devices))
+        return max(most, 0)
+
+    def lost(self, free: np.ndarray, shares: np.ndarray, loads: np.ndarray, v: Vector) -> np.ndarray:
+        """`(rows,) int64`: what rows would be worth less with this request, which fits there. `free` `(rows, resources)`,
+        `shares` `(rows, devices)`."""
+        if self.objective == "nodes":
+            return (loads == 0).astype(np.int64)
+        if self.objective == "devices":
+            return wholes_taken(shares, v.devices)
+        if self.objective == "none":
+            return np.zeros(len(free), np.int64)
+        before, after = np.full(len(free), MANY), np.full(len(free), MANY)
+        asked = dict(v.items)
+        for c, a in self._needs:
+            np.minimum(before, free[:, c] // a, out=before)
+            np.minimum(after, (free[:, c] - asked.get(c, 0)) // a, out=after)
+        if self._devices is not None:
+            np.minimum(before, _copies(shares, self._devices), out=before)
+            np.minimum(after, _copies(_with(shares, v.devices), self._devices), out=after)
+        return np.maximum(before, 0) - np.maximum(after, 0)
+
+    def one_more(self, now: int) -> Vector | None:
+        """What must fit for a node to be worth one more: that many copies of the room. None where it is no matter of room."""
+        if self.objective == "nodes":
+            return None
+        if self.objective == "devices":
+            return Vector((), DeviceRequest(now + 1, WHOLE))
+        assert self.room is not None
+        items = tuple((c, a * (now + 1)) for c, a in self._needs)
+        if self._devices is None:
+            return Vector(items, None)
+        if self._devices.milli == WHOLE:
+            return Vector(items, DeviceRequest(self._devices.count * (now + 1), WHOLE))
+        return Vector(items, self._devices)
+
+
+def copies(shares: list[int], request: DeviceRequest) -> int:
+    """How many such requests fit beside each other; no two shares of one request on one device."""
+    slots = [share // request.milli for share in shares if share >= request.milli]
+    if request.count == 1:
+        return sum(slots)
+    low, high = 0, sum(slots) // request.count
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(min(slot, middle) for slot in slots) >= middle * request.count:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _copies(shares: np.ndarray, request: DeviceRequest) -> np.ndarray:
+    slots = np.maximum(shares, 0) // request.milli
+    if request.count == 1:
+        return slots.sum(axis=1)
+    if request.milli == WHOLE:
+        return slots.sum(axis=1) // request.count
+    # As `copies`: the most copies for which the slots of different devices suffice.
+    found = np.zeros(len(shares), np.int64)
+    for middle in range(1, int(slots.sum(axis=1).max(initial=0)) // request.count + 1):
+        found[np.minimum(slots, middle).sum(axis=1) >= middle * request.count] = middle
+    return found
+
+
+def wholes_taken(shares: np.ndarray, request: DeviceRequest | None) -> np.ndarray:
+    """How many whole free devices a request takes, where the fullest that suffice are chosen."""
+    if request is None:
+        return np.zeros(len(shares), np.int64)
+    partly = ((shares >= request.milli) & (shares < WHOLE)).sum(axis=1)
+    return np.maximum(request.count - partly, 0)
+
+
+def _with(shares: np.ndarray, request: DeviceRequest | None) -> np.ndarray:
+    """The shares once the request has taken the fullest devices that suffice."""
+    if request is None:
+        return shares
+    able = np.where(shares >= request.milli, shares, _NO_SHARE)
+    chosen = np.argsort(able, axis=1, kind="stable")[:, : request.count]
+    left = shares.copy()
+    np.put_along_axis(left, chosen, np.take_along_axis(shares, chosen, 1) - request.milli, 1)
+    return left

@@ -1,0 +1,262 @@
+"""The cluster as pods are thought to be moved: a session's board and rules, and where each pod is by now.
+
+A pod is lifted from its place and lands on another one. Every change is on a trail, so that a thought that leads nowhere is taken
+back exactly. Whoever is elsewhere than the state says is `away`: that, at the end, is the plan.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from restow.contracts.events import PodObserved
+from restow.contracts.ids import NodeName, PodUid
+from restow.contracts.values import DeviceShare
+from restow.domain.defragmentation.evictable import Evictable
+from restow.domain.defragmentation.optimizing.costs import Costs
+from restow.domain.defragmentation.optimizing.value import Value
+from restow.domain.fragmentation import is_load
+from restow.domain.session.framework import Filter
+from restow.domain.session.run import Fit, Session
+from restow.domain.state import ClusterState
+from restow.domain.table import Vector
+
+MASKED = frozenset({"reserved", "window"})
+"""Rules whose nodes are no targets for anybody (RULES G-8): they are out of `open` already."""
+
+
+class Spot(NamedTuple):
+    """Where a pod is, or would be."""
+
+    row: int
+    devices: tuple[DeviceShare, ...] = ()
+    cores: tuple[int, ...] = ()
+    volumes: tuple = ()
+
+
+class World:
+    """`open` `(nodes,) bool`: rows where something may land. `sources` `(nodes,) bool`: rows that something may leave.
+    `counted` `(nodes,) bool`: rows whose worth counts. `floor` `(nodes,) int64`: what must stay free of `column` (the resource that
+    is protected; -1 for none). `worth` is by row, `total` its sum; `spent` what those who are away cost. `changes` lists rows in the
+    order in which they changed."""
+
+    def __init__(
+        self,
+        session: Session,
+        value: Value,
+        evictable: Evictable,
+        costs: Costs,
+        rows: tuple[np.ndarray, np.ndarray, np.ndarray],
+        column: int,
+        floor: np.ndarray,
+    ) -> None:
+        self.session, self.value, self.column, self.floor = session, value, column, floor
+        self.state: ClusterState = session.state
+        self.open, self.sources, self.counted = rows
+        self.changes = session.board.changes
+        self.away: dict[PodUid, Spot] = {}
+        self.steps = 0
+        self._evictable, self._costs = evictable, costs
+        self._verdicts: dict[PodUid, str] = {}
+        self._cost: dict[PodUid, int] = {}
+        self._gone: dict[int, dict[PodUid, None]] = {}
+        self._come: dict[int, dict[PodUid, None]] = {}
+        self._trail: list[tuple[PodUid, Spot, bool]] = []
+        self._twins: dict[PodUid, PodObserved] = {}
+        self._rules: dict[PodUid, list[Filter]] = {}
+        self._heard = session.extensions.filters
+        self._homes: dict[int, list[PodUid]] = {}
+        self.largest = [max(int(n), 1) for n in self.state.table.allocatable.max(axis=0, initial=1)]
+        """By column: the most that a node has of it."""
+        self.loads = self._count_loads()
+        self.worth = self._worths()
+        self.total = sum(self.worth)
+        self.spent = 0
+
+    def _count_loads(self) -> np.ndarray:
+        """`(nodes,) int64`: pods that keep each row from being free; a hold does, too."""
+        state, loads = self.state, np.zeros(len(self.state.table.names), np.int64)
+        for name, row in state.table.rows.items():
+            pods = state.on_node.get(name, ())
+            loads[row] = sum(is_load(state, uid) for uid in pods) + (name in state.held_on)
+        return loads
+
+    def _worths(self) -> list[int]:
+        of, counted = self.value.of, self.counted.tolist()
+        table, loads = self.state.table, self.loads.tolist()
+        free, shares = table.free.tolist(), table.device_free.tolist()
+        return [of(free[row], shares[row], loads[row]) if counted[row] else 0 for row in range(len(free))]
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def vector(self, uid: PodUid) -> Vector:
+        return self.state.vectors[self.state.pods[uid].shape]
+
+    def floor_of(self, row: int, v: Vector) -> int:
+        """What must stay free of the protected resource besides this request."""
+        return int(self.floor[row]) if any(c == self.column for c, _ in v.items) else 0
+
+    def raised(self, v: Vector, floor: int) -> Vector:
+        return Vector(tuple((c, a + floor if c == self.column else a) for c, a in v.items), v.devices)
+
+    def name(self, row: int) -> NodeName:
+        return self.session.name(row)
+
+    def home(self, uid: PodUid) -> Spot:
+        charge = self.state.charges[uid]
+        return Spot(self.state.table.rows[charge.node], charge.devices, charge.cores)
+
+    def spot(self, uid: PodUid) -> Spot:
+        return self.away.get(uid) or self.home(uid)
+
+    def pods(self, row: int) -> list[PodUid]:
+        """Who is there now, by uid (those who have come, last)."""
+        homes = self._homes.get(row)
+        if homes is None:
+            homes = self._homes[row] = sorted(self.state.on_node.get(self.name(row), ()))
+        gone = self._gone.get(row)
+        there = [uid for uid in homes if uid not in gone] if gone else list(homes)
+        come = self._come.get(row)
+        return [*there, *come] if come else there
+
+    def verdict(self, uid: PodUid) -> str:
+        """Why it must not be moved; empty where it may."""
+        known = self._verdicts.get(uid)
+        if known is None:
+            known = self._verdicts[uid] = self._evictable.verdict(uid)
+        return known
+
+    def movable(self, uid: PodUid) -> bool:
+        return not self.verdict(uid) and (uid in self.away or bool(self.sources[self.home(uid).row]))
+
+    def cost(self, uid: PodUid) -> int:
+        known = self._cost.get(uid)
+        if known is None:
+            known = self._cost[uid] = self._costs.of(uid)
+        return known
+
+    def price(self, uid: PodUid) -> int:
+        """What moving it adds: nothing where it is on the move anyway."""
+        return 0 if uid in self.away else self.cost(uid)
+
+    def twin(self, uid: PodUid) -> PodObserved:
+        """The successor, as rules see it: another pod that is equal."""
+        known = self._twins.get(uid)
+        if known is None:
+            pod = self.state.pods[uid]
+            known = self._twins[uid] = replace(pod, pod=PodUid(f"{uid}~"), node=None)
+        return known
+
+    def rules(self, uid: PodUid) -> list[Filter]:
+        """Those that depend on what runs and concern it. What concerns it may change with who is where, hence anew once the
+        trail is empty only: a rule too many costs time, one too few is found when the moves are put in order."""
+        known = self._rules.get(uid)
+        if known is None:
+            twin = self.twin(uid)
+            known = self._rules[uid] = [r for r in self.session.concerned(twin) if r.stage not in MASKED]
+        return known
+
+    # -- changes, and back -------------------------------------------------------------------------------------------
+
+    def mark(self) -> int:
+        return len(self._trail)
+
+    def back(self, mark: int) -> None:
+        """Undo everything since the mark."""
+        while len(self._trail) > mark:
+            uid, spot, landed = self._trail.pop()
+            if landed:
+                self._lift(uid, spot)
+            else:
+                self._land(uid, spot)
+
+    def lift(self, uid: PodUid) -> Spot:
+        spot = self.spot(uid)
+        self._lift(uid, spot)
+        self._trail.append((uid, spot, False))
+        return spot
+
+    def land(self, uid: PodUid, spot: Spot) -> None:
+        self._land(uid, spot)
+        self._trail.append((uid, spot, True))
+
+    def _lift(self, uid: PodUid, spot: Spot) -> None:
+        row = spot.row
+        self.session.board.give(row, self.vector(uid), spot.devices)
+        if uid in self.away:
+            del self.away[uid]
+            del self._come[row][uid]
+            self.spent -= self.cost(uid)
+            self.leave(uid, row)
+        else:
+            self._gone.setdefault(row, {})[uid] = None
+            for rule in self._heard:
+                rule.vacated(uid)
+        self._weigh(row, -1)
+
+    def _land(self, uid: PodUid, spot: Spot) -> None:
+        row = spot.row
+        self.session.board.take(row, self.vector(uid), spot.devices)
+        if spot == self.home(uid):
+            del self._gone[row][uid]
+            for rule in self._heard:
+                rule.restored(uid)
+        else:
+            self.away[uid] = spot
+            self._come.setdefault(row, {})[uid] = None
+            self.spent += self.cost(uid)
+            self.enter(uid, spot)
+        self._weigh(row, 1)
+
+    def enter(self, uid: PodUid, spot: Spot) -> None:
+        """Rules are told of the successor there."""
+        if self._heard:
+            twin = self.twin(uid)
+            if spot.cores:
+                self.session.placements[twin.pod] = Fit(spot.row, spot.devices, (), spot.cores)
+            for rule in self._heard:
+                rule.placed(twin, spot.row, spot.volumes)
+
+    def leave(self, uid: PodUid, row: int) -> None:
+        if self._heard:
+            twin = self.twin(uid)
+            for rule in self._heard:
+                rule.removed(twin, row)
+            self.session.placements.pop(twin.pod, None)
+
+    def _weigh(self, row: int, loads: int) -> None:
+        self.loads[row] += loads
+        if not self.counted[row]:
+            return
+        free, shares = self.session.board.row(row)
+        worth = self.value.of(free, shares, int(self.loads[row]))
+        self.total += worth - self.worth[row]
+        self.worth[row] = worth
+
+    def settle(self) -> None:
+        """What was thought is kept; there is no way back beyond this."""
+        self._trail.clear()
+
+    def free(self, row: int) -> tuple[list[int], list[int]]:
+        """What a row has free, by column and device. Must not be changed."""
+        return self.session.board.row(row)
+
+    def send_home(self, uids: Iterable[PodUid]) -> bool:
+        """Put those who are away back; False (and some may be back) where the room of one is taken."""
+        uids = list(uids)
+        for uid in uids:
+            self.lift(uid)
+        for uid in uids:
+            if not self.home_fits(uid):
+                return False
+            self.land(uid, self.home(uid))
+        return True
+
+    def home_fits(self, uid: PodUid) -> bool:
+        """Whether what it had at home is free there."""
+        home = self.home(uid)
+        free, shares = self.free(home.row)
+        if any(free[c] < a for c, a in self.vector(uid).items):
+            return False
+        return all(d.index < len(shares) and shares[d.index] >= d.milli for d in home.devices)

@@ -1,0 +1,103 @@
+"""The best that any planner could do, by an exact solver (HiGHS): which pod on which node, with which devices, so that what is gained
+beyond the cost of the moves is as large as possible.
+
+Written from the rules, not from the planner, and without its limits: any final state that fits counts, in whatever order it could be
+reached, and devices are chosen freely, not as the scheduler would. So it is a bound from above.
+"""
+
+from collections.abc import Iterable
+
+import highspy
+from domain.build import GPU
+
+from restow.domain.config import DefragmentationArgs
+from restow.domain.state import ClusterState
+
+GAIN = 1_000_000
+
+
+def optimum(state: ClusterState, args: DefragmentationArgs, moves: int) -> tuple[int, int]:
+    """(gain, moves). Every pod may move; nodes differ only in what they have."""
+    return _Model(state, args, moves).solved()
+
+
+class _Model:
+    def __init__(self, state: ClusterState, args: DefragmentationArgs, moves: int) -> None:
+        self.state, self.args = state, args
+        self.solver = highspy.Highs()
+        self.solver.setOptionValue("output_flag", False)
+        self.solver.setOptionValue("mip_rel_gap", 0.0)
+        self.nodes, self.pods = sorted(state.nodes), sorted(state.pods)
+        self.at = {(p, n): self._binary() for p in self.pods for n in self.nodes}
+        self.on: dict[tuple[str, str, int], object] = {}
+        for p in self.pods:
+            self.solver.addConstr(self._sum(self.at[p, n] for n in self.nodes) == 1)
+            self._devices(p)
+        for n in self.nodes:
+            self._room(n)
+        leaving = [1 - self.at[p, state.charges[p].node] for p in self.pods]
+        self.moved = self._sum(leaving)
+        self.solver.addConstr(self.moved <= moves)
+        self.worth = self._sum(self._worth(n) for n in self.nodes)
+
+    def _binary(self):
+        return self.solver.addVariable(0, 1, type=highspy.HighsVarType.kInteger)
+
+    def _sum(self, terms: Iterable):
+        total = highspy.highs.highs_linear_expression(0)
+        for term in terms:
+            total += term
+        return total
+
+    def _asks(self, pod: str):
+        return self.state.shapes[self.state.pods[pod].shape]
+
+    def _devices(self, p: str) -> None:
+        """As many of a node's devices as it asks for; at home those that it has."""
+        request, charge = self._asks(p).devices, self.state.charges[p]
+        if request is None:
+            return
+        for n in self.nodes:
+            mine = [self.on.setdefault((p, n, d), self._binary()) for d in range(self.state.nodes[n].devices)]
+            self.solver.addConstr(self._sum(mine) == request.count * self.at[p, n])
+            if n == charge.node:
+                for share in charge.devices:
+                    self.solver.addConstr(self.on[p, n, share.index] >= self.at[p, n] * 1.0)
+
+    def _room(self, n: str) -> None:
+        fact = self.state.nodes[n]
+        for resource, total in fact.allocatable.items():
+            if resource != GPU:
+                self.solver.addConstr(self._used(n, resource) <= total)
+        for d in range(fact.devices):
+            shares = self._sum(self._asks(p).devices.milli * self.on[p, n, d] for p in self.pods if (p, n, d) in self.on)
+            self.solver.addConstr(shares <= 1000)
+
+    def _used(self, n: str, resource: str):
+        return self._sum(self._asks(p).requests.get(resource, 0) * self.at[p, n] for p in self.pods if self._asks(p).requests.get(resource))
+
+    def _worth(self, n: str):
+        fact, objective = self.state.nodes[n], self.args.objective
+        if objective == "nodes":
+            free = self._binary()
+            for p in self.pods:
+                self.solver.addConstr(free + self.at[p, n] <= 1)
+            return 1 * free
+        if objective == "devices":
+            whole = [self._binary() for _ in range(fact.devices)]
+            for d, free in enumerate(whole):
+                for p in self.pods:
+                    if (p, n, d) in self.on:
+                        self.solver.addConstr(free + self.on[p, n, d] <= 1)
+            return self._sum(whole)
+        copies = self.solver.addVariable(0, 1000, type=highspy.HighsVarType.kInteger)
+        for resource, amount in self.args.room.items():
+            self.solver.addConstr(self._used(n, resource) + int(amount.removesuffix("m")) * copies <= fact.allocatable[resource])
+        return 1 * copies
+
+    def solved(self) -> tuple[int, int]:
+        least = max(self.args.minimumGain, 1) * 1000
+        # In thousandths of a gain, so that the solver's tolerances do not matter.
+        self.solver.maximize(1000 * self.worth - (least / 1000) * self.moved)
+        moved = round(self.solver.val(self.moved))
+        return round(self.solver.val(self.worth)), moved
