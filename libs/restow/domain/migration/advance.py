@@ -73,7 +73,7 @@ def _begin(state: ClusterState, now: Millis, limits: Limits) -> Iterator[e.Event
     if not state.backlog:
         return
     promises = Promises(state)
-    idle = not limits.under_way
+    idle = not state.active
     waits = 0
     first: Migration | None = None
     for id in sorted((*state.active, *state.backlog), key=lambda m: order(state.migrations[m])):

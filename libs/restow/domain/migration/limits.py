@@ -61,10 +61,6 @@ class Limits:
         self._evicted[migration.id] = now
 
     @property
-    def under_way(self) -> int:
-        return len(self._active)
-
-    @property
     def free(self) -> int:
         """How many may still begin."""
         return self._config.concurrent - len(self._active)

@@ -1,0 +1,291 @@
+"""How many at once and how fast; budgets that say no for a while; plans that are cancelled (issue 5, "Migration")."""
+
+import pytest
+from domain.build import NOW, changed, member, node, pod, pod_group, replica_of, run, then
+from domain.saga import (
+    OWNER,
+    advance,
+    begun,
+    create,
+    decider,
+    evicts,
+    failed,
+    hold,
+    land,
+    move,
+    owed,
+    plan,
+    session_answers,
+    step,
+    terminate,
+    through,
+    world,
+)
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.values import OwnerRef
+from restow.domain import config, migration
+from restow.domain.decider import Rejected
+from restow.domain.effects import AbortEviction, DeleteReservation, Evict
+from restow.domain.records import Step
+
+MINUTE = 60_000
+
+
+def four(**conf):
+    """Four pods of one controller, moved off one node."""
+    return world(plan("x", *(move(f"x-{i}", f"p{i}") for i in range(1, 5))), **conf)
+
+
+# -- per namespace and workload --------------------------------------------------------------------------------------
+
+
+def test_so_many_of_a_namespace_are_moved_at_once():
+    other = pod("q1", node="a", owner=OWNER, namespace="other")
+    from msgspec.structs import replace
+
+    state = world(other, plan("x", move("x-1", "p1"), move("x-2", "p2"), replace(move("x-3", "q1"), namespace="other")), per_namespace=1)
+    assert begun(advance(state)) == ["x-1", "x-3"]
+    assert begun(through(state, "x-1", "n1")) == ["x-2"]
+
+
+def test_of_a_workload_no_more_are_away_than_may_be():
+    state = four(max_unavailable=2)
+    assert begun(advance(state)) == ["x-1", "x-2"]
+    assert decider.due(state, NOW) is None
+    assert begun(through(state, "x-1", "n1")) == ["x-3"]
+
+
+def test_pods_of_all_replica_sets_of_a_deployment_are_one_workload():
+    web = OwnerRef("Deployment", "web", "uid-web", "apps/v1")
+    new = replica_of("new")
+    state = world(
+        e.WorkloadObserved("uid-rs", "ReplicaSet", "default", "rs", web),
+        e.WorkloadObserved("uid-new", "ReplicaSet", "default", "new", web),
+        pod("n1", node="b", owner=new, ready=False),
+        plan("x", move("x-1", "p1"), move("x-2", "p2")),
+        max_unavailable=2,
+    )
+    assert begun(advance(state)) == ["x-1"], "one of the other ReplicaSet is not ready"
+
+
+def test_where_others_of_it_are_away_already_it_is_left_alone():
+    """Nobody knows when they come back: the next plan finds it again."""
+    state = world(pod("sick", node="b", owner=OWNER, ready=False), plan("x", move("x-1", "p1")), max_unavailable=1)
+    assert failed(advance(state)) == {"x-1": "MaxUnavailable"}
+    assert state.migrations["x-1"].message.startswith("1 other pods of its workload are not ready; allowed: 1")
+
+
+def test_one_that_falls_ill_before_the_eviction_stops_it_until_it_is_well_or_time_is_up():
+    state = four(max_unavailable=1)
+    advance(state)
+    create(state, "x-1")
+    then(state, changed("p4", node="a", phase="Running", ready=False))
+    session_answers(state)
+    assert [type(event) for event in advance(state)] == [e.Held]
+    assert owed(state) == []
+    then(state, changed("p4", node="a", phase="Running", ready=True))
+    assert evicts(advance(state)) == ["x-1"]
+    ill = four(max_unavailable=1)
+    advance(ill)
+    create(ill, "x-1")
+    then(ill, changed("p4", node="a", phase="Running", ready=False))
+    session_answers(ill)
+    advance(ill)
+    assert failed(advance(ill, 30_000))["x-1"] == "MaxUnavailable"
+
+
+def test_a_pod_that_finished_or_terminates_is_not_waited_for():
+    state = world(
+        pod("done", node="b", owner=OWNER, phase="Succeeded", ready=False),
+        pod("going", node="b", owner=OWNER, ready=False, deleting=NOW),
+        plan("x", move("x-1", "p1")),
+        max_unavailable=1,
+    )
+    assert begun(advance(state)) == ["x-1"]
+
+
+# -- gangs -----------------------------------------------------------------------------------------------------------
+
+
+def gang(need: int, *ready: bool):
+    members = [member(f"m{i}", "g", node="a", owner=OWNER, ready=ok) for i, ok in enumerate(ready, 1)]
+    moves = [move(f"x-{i}", f"m{i}") for i, ok in enumerate(ready, 1) if ok]
+    return world(pod_group("g", need=need), *members, plan("x", *moves))
+
+
+def test_a_gang_keeps_its_minimum_ready():
+    state = gang(2, True, True, True)
+    assert begun(advance(state)) == ["x-1"]
+    assert begun(through(state, "x-1", "n1")) == ["x-2"]
+    assert begun(through(state, "x-2", "n2")) == ["x-3"]
+
+
+def test_of_a_gang_without_a_spare_member_nobody_is_moved():
+    state = gang(3, True, True, True)
+    assert failed(advance(state)) == {"x-1": "GangMinimum", "x-2": "GangMinimum", "x-3": "GangMinimum"}
+    assert state.migrations["x-1"].message == "2 other members of PodGroup default/g are ready; its minMember is 3"
+
+
+def test_members_that_are_not_ready_do_not_count():
+    assert set(failed(advance(gang(2, True, True, False))).values()) == {"GangMinimum"}
+
+
+def test_a_member_that_is_lost_before_the_eviction_stops_it():
+    state = gang(2, True, True, True)
+    advance(state)
+    create(state, "x-1")
+    then(state, e.PodGone("m2"))
+    session_answers(state)
+    events = advance(state)
+    assert evicts(events) == []
+    assert step(state, "x-1") is Step.HELD
+    assert failed(advance(state, 30_000))["x-1"] == "GangMinimum"
+
+
+# -- evictions a minute ----------------------------------------------------------------------------------------------
+
+
+def test_so_many_pods_are_evicted_a_minute():
+    state = four(evictions_per_minute=2)
+    assert begun(advance(state)) == ["x-1", "x-2"]
+    for id in ("x-1", "x-2"):
+        through(state, id, f"n{id}")
+    assert begun(advance(state)) == []
+    assert decider.deadline(state) == NOW + MINUTE
+    assert decider.due(state, NOW + MINUTE - 1) is None
+    assert begun(advance(state, MINUTE)) == ["x-3", "x-4"]
+
+
+def test_a_restart_forgets_none_of_them():
+    from restow.domain import snapshot
+
+    state = four(evictions_per_minute=2)
+    advance(state)
+    for id in ("x-1", "x-2"):
+        through(state, id, f"n{id}")
+    loaded = snapshot.load(snapshot.dump(state))
+    assert loaded.evictions == {"x-1": NOW, "x-2": NOW}
+    assert decider.due(loaded, NOW + MINUTE - 1) is None
+    assert decider.due(loaded, NOW + MINUTE) == c.Advance(NOW + MINUTE)
+
+
+def test_a_stricter_limit_holds_for_what_is_under_way():
+    from domain.build import configured
+
+    state = four(evictions_per_minute=4)
+    advance(state)
+    through(state, "x-1", "n1")
+    then(state, configured("migration", config.MigrationConfig(evictions_per_minute=1)))
+    assert evicts(hold(state, "x-2")) == []
+    assert step(state, "x-2") is Step.HELD
+    assert failed(advance(state, 30_000))["x-2"] == "RateLimit"
+
+
+# -- budgets ---------------------------------------------------------------------------------------------------------
+
+
+def evicting(**conf):
+    state = world(plan("x", move("x-1", "p1")), **conf)
+    advance(state)
+    hold(state, "x-1")
+    return state
+
+
+def test_a_budget_that_refuses_is_asked_again_for_a_while():
+    state = evicting(budget_patience=90_000)
+    refused = c.ReportEviction(NOW + 89_999, "x-1", "Budget", "minAvailable")
+    assert run(state, decider, refused) == []
+    assert owed(state) == [Evict("x-1")]
+    assert advance(state, 89_999) == []
+    refused = c.ReportEviction(NOW + 90_000, "x-1", "Budget", "minAvailable")
+    assert run(state, decider, refused) == [e.Aborting("x-1", "Budget", "minAvailable")]
+    assert owed(state) == [AbortEviction("x-1")]
+
+
+def test_the_deadline_of_the_eviction_leaves_the_budget_its_time():
+    assert evicting(budget_patience=90_000).migrations["x-1"].deadline == NOW + 90_000
+    assert evicting(budget_patience=10_000).migrations["x-1"].deadline == NOW + 60_000
+
+
+def test_an_eviction_that_is_refused_for_ever_is_rolled_back():
+    state = evicting(budget_patience=90_000)
+    assert run(state, decider, c.ReportEviction(NOW, "x-1", "Refused", "403 Forbidden")) == [e.Aborting("x-1", "Refused", "403 Forbidden")]
+    assert run(state, decider, c.ReportEviction(NOW, "x-1", "Aborted")) == [e.MigrationFailed("x-1", "Refused", "403 Forbidden")]
+    assert owed(state) == [DeleteReservation("hold-x-1")]
+
+
+# -- cancelling ------------------------------------------------------------------------------------------------------
+
+
+def five_steps():
+    """One plan: evicted, evicting, held before its eviction, holding, and not begun."""
+    state = world(pod("p5", node="a", owner=OWNER), plan("x", *(move(f"x-{i}", f"p{i}") for i in range(1, 6))), concurrent=4)
+    advance(state)
+    hold(state, "x-1", "x-2")
+    terminate(state, "p1")
+    advance(state)
+    create(state, "x-3")
+    assert [step(state, f"x-{i}") for i in range(1, 6)] == [Step.EVICTED, Step.EVICTING, Step.HOLDING, Step.HOLDING, Step.PLANNED]
+    return state
+
+
+def test_what_is_not_evicted_yet_of_a_cancelled_plan_stays_and_the_rest_goes_on():
+    state = five_steps()
+    assert run(state, decider, c.CancelPlan(NOW, "x", "not today")) == [e.PlanCancelled("x", "not today")]
+    assert decider.due(state, NOW) == c.Advance(NOW)
+    events = advance(state)
+    assert failed(events) == {"x-3": "Cancelled", "x-4": "Cancelled", "x-5": "Cancelled"}
+    assert e.Aborting("x-2", "Cancelled", "not today") in events
+    assert set(owed(state)) == {AbortEviction("x-2"), DeleteReservation("hold-x-3")}
+    run(state, decider, c.ReportEviction(NOW, "x-2", "Aborted"))
+    assert (step(state, "x-2"), state.migrations["x-2"].reason) == (Step.FAILED, "Cancelled")
+    land(state, "x-1", "n1")
+    assert step(state, "x-1") is Step.LANDED
+    session_answers(state)
+    assert state.held_on == {}
+
+
+def test_a_late_eviction_of_a_cancelled_move_counts():
+    state = five_steps()
+    run(state, decider, c.CancelPlan(NOW, "x"))
+    advance(state)
+    terminate(state, "p2")
+    assert [type(event) for event in advance(state)] == [e.Evicted]
+    land(state, "x-1", "n1")
+    land(state, "x-2", "n2")
+    assert step(state, "x-2") is Step.LANDED
+
+
+def test_all_plans_are_cancelled_where_none_is_named():
+    state = world(plan("x", move("x-1", "p1")), plan("y", move("y-1", "p2")), plan("z"))
+    assert run(state, decider, c.CancelPlan(NOW)) == [e.PlanCancelled("x", "cancelled by hand"), e.PlanCancelled("y", "cancelled by hand")]
+    assert set(failed(advance(state)).values()) == {"Cancelled"}
+    with pytest.raises(Rejected, match="no plan is under way"):
+        run(state, decider, c.CancelPlan(NOW))
+
+
+@pytest.mark.parametrize(
+    ("which", "said"),
+    [("w", "there is no plan 'w'; allowed: one of x"), ("z", "plan 'z' is over; allowed: one of x"), ("x", "plan 'x' is cancelled already: why")],
+)
+def test_there_must_be_something_to_cancel(which, said):
+    state = world(plan("x", move("x-1", "p1")), plan("z"))
+    if which == "x":
+        then(state, e.PlanCancelled("x", "why"))
+    with pytest.raises(Rejected, match=said):
+        run(state, decider, c.CancelPlan(NOW, which))
+
+
+@pytest.mark.parametrize("name", ["per_namespace", "max_unavailable", "evictions_per_minute", "budget_patience"])
+def test_limits_below_nothing_are_refused(name):
+    with pytest.raises(ValueError, match=f"{name}: -1; allowed: 0"):
+        migration.check(config.MigrationConfig(**{name: -1}))
+
+
+def test_a_node_that_comes_back_is_no_reason_to_begin_twice():
+    state = four(concurrent=1)
+    advance(state)
+    then(state, node("b"))
+    assert advance(state) == []

@@ -1,0 +1,192 @@
+"""Rooms for pods that wait: held first, freed by moves, given up where nobody needs them (demand; issue 5)."""
+
+import pytest
+from domain.build import NOW, changed, configured, given, node, pod, replica_of, run, shape, then
+from domain.saga import (
+    OWNER,
+    advance,
+    begun,
+    decider,
+    failed,
+    hold,
+    land,
+    move,
+    observe,
+    owed,
+    plan,
+    session_answers,
+    step,
+    terminate,
+)
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.values import RoomFor
+from restow.domain import config, migration, snapshot
+from restow.domain.effects import CreateRoom, DeleteReservation
+from restow.domain.records import SlotPhase, Step
+
+ROOM = RoomFor("restow-room-x", "big", "default", "b")
+KEY = "default/restow-room-x"
+HOLD = config.MigrationConfig().hold_deadline
+
+
+def waiting():
+    """A pod that would fit on b if q went to c."""
+    return given(
+        configured("migration", config.MigrationConfig()), node("a", cpu=4_000), node("b", cpu=4_000), node("c", cpu=2_000),
+        shape("s"), shape("big", cpu=4_000), pod("f", node="a", owner=OWNER), pod("q", node="b", owner=OWNER), pod("big", "big"),
+        plan("x", move("x-1", "q", "b", "c"), rooms=(ROOM,), trigger="demand"),
+    )  # fmt: skip
+
+
+def made():
+    """The room waits for what q leaves."""
+    state = waiting()
+    observe(state, migration.room_manifest(state, state.plan_rooms[KEY]), "room")
+    session_answers(state)
+    return state
+
+
+def test_the_room_is_asked_for_before_anything_moves():
+    state = waiting()
+    assert owed(state) == [CreateRoom(KEY)]
+    assert advance(state) == []
+    assert decider.deadline(state) == NOW + HOLD
+
+
+def test_it_is_a_reservation_for_this_pod_alone_on_this_node_of_its_shape():
+    state = waiting()
+    observe(state, migration.room_manifest(state, state.plan_rooms[KEY]), "room")
+    record = state.reservations["room"]
+    spec, (task,) = record.fact.spec, record.fact.spec.tasks
+    assert (spec.allocate_once, spec.pre_allocation, spec.ttl, spec.match_policy) == (True, True, 600_000, "Owner")
+    assert [rule.object.uid for rule in spec.owners] == ["big"]
+    assert (task.node, state.shapes[task.shape].requests) == ("b", {"cpu": 4_000, "memory": 1 << 30, "pods": 1})
+    assert record.fact.migration == ""
+    assert record.fact.invalid == ""
+
+
+def test_moves_begin_when_the_room_waits_and_the_pod_gets_it_when_they_have_left():
+    state = made()
+    assert [(slot.phase, slot.node) for slot in state.slots["room"].values()] == [(SlotPhase.WAITING, "b")]
+    assert begun(advance(state)) == ["x-1"]
+    hold(state, "x-1")
+    land(state, "x-1", "q2")
+    session_answers(state)
+    session_answers(state)
+    assert state.placed["big"].node == "b"
+    assert state.draws["big"].reservation == "room"
+    assert advance(state) == []
+    assert owed(state) == [DeleteReservation("hold-x-1")]
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ((e.PodGone("big"),), "PodGone"),
+        ((changed("big", node="a", phase="Running"),), "PodPlaced"),
+        ((e.ReservationGone("room"),), "RoomFailed"),
+    ],
+)
+def test_where_the_pod_does_not_need_it_any_more_the_plan_is_cancelled(facts, reason):
+    state = made()
+    advance(state)
+    then(state, *facts)
+    (cancelled, *rest) = advance(state)
+    assert isinstance(cancelled, e.PlanCancelled)
+    assert cancelled.reason.startswith(f"{reason}: ")
+    assert failed(rest) == {"x-1": "Cancelled"}
+    assert owed(state) == ([] if reason == "RoomFailed" else [DeleteReservation("room")])
+    then(state, *([e.ReservationGone("room")] if reason != "RoomFailed" else []))
+    session_answers(state)
+    assert state.plan_rooms == {}
+    assert state.held_on == {}
+    assert owed(state) == []
+
+
+def test_what_was_evicted_for_it_goes_on_to_its_end():
+    state = made()
+    advance(state)
+    hold(state, "x-1")
+    terminate(state, "q")
+    advance(state)
+    then(state, changed("big", node="a", phase="Running"))
+    advance(state)
+    assert "x" in state.cancelled
+    assert step(state, "x-1") is Step.EVICTED
+    land(state, "x-1", "q2")
+    assert step(state, "x-1") is Step.LANDED
+
+
+def test_a_move_that_fails_takes_the_room_with_it():
+    state = made()
+    advance(state)
+    run(state, decider, c.ReportHold(NOW, "x-1", "forbidden"))
+    (event,) = advance(state)
+    assert event.reason.startswith("MoveFailed: migration x-1")
+    assert owed(state) == [DeleteReservation("room")]
+
+
+def test_a_room_that_is_not_placed_in_time_is_given_up():
+    state = waiting()
+    assert decider.due(state, NOW + HOLD - 1) is None
+    (event, *rest) = advance(state, HOLD)
+    assert event.reason.startswith("RoomTimeout")
+    assert failed(rest) == {"x-1": "Cancelled"}
+
+
+def test_a_room_that_the_api_refuses_cancels_the_plan():
+    state = waiting()
+    report = c.ReportRoom(NOW, "x", KEY, "403 Forbidden")
+    assert run(state, decider, report) == [e.PlanCancelled("x", "RoomFailed: 403 Forbidden")]
+    assert run(state, decider, report) == []
+    assert failed(advance(state)) == {"x-1": "Cancelled"}
+
+
+def test_a_room_that_comes_late_is_deleted():
+    state = waiting()
+    manifest = migration.room_manifest(state, state.plan_rooms[KEY])
+    advance(state, HOLD)
+    observe(state, manifest, "room")
+    assert owed(state) == [DeleteReservation("room")]
+
+
+def test_somebody_elses_reservation_of_that_name_is_no_room():
+    from domain.build import reservation
+
+    state = waiting()
+    then(state, reservation("restow-room-x", ("t", 1, "big")))
+    assert state.plan_rooms[KEY].reservation == ""
+
+
+def test_a_restart_knows_the_rooms():
+    state = made()
+    loaded = snapshot.load(snapshot.dump(state))
+    assert loaded.plan_rooms == state.plan_rooms
+    assert decider.due(loaded, NOW) == c.Advance(NOW)
+
+
+def test_several_rooms_are_all_placed_before_anything_moves():
+    state = waiting()
+    second = RoomFor("restow-room-y", "big2", "default", "a")
+    then(state, e.PlanCancelled("x", "over"), pod("big2", "big"))
+    advance(state)
+    then(state, plan("y", move("y-1", "q", "b", "c"), rooms=(RoomFor("restow-room-z", "big", "default", "b"), second)))
+    observe(state, migration.room_manifest(state, state.plan_rooms["default/restow-room-z"]), "z")
+    session_answers(state)
+    assert begun(advance(state)) == []
+    observe(state, migration.room_manifest(state, state.plan_rooms["default/restow-room-y"]), "y")
+    session_answers(state)
+    assert begun(advance(state)) == ["y-1"]
+
+
+def test_owners_of_other_workloads_do_not_take_the_room():
+    state = made()
+    then(state, pod("thief", "s", owner=replica_of("thief")), pod("thief2", "big", owner=replica_of("thief")))
+    advance(state)
+    hold(state, "x-1")
+    land(state, "x-1", "q2")
+    session_answers(state)
+    assert state.node_of("thief2") != "b"
+    assert state.node_of("big") == "b"
