@@ -72,7 +72,7 @@ async def _plan(running: Stack, session: aiohttp.ClientSession) -> tuple[str, fl
     do that the pod is ready: then it has nothing to move, and is asked again."""
     for _ in range(200):
         started = time.perf_counter()
-        async with session.post(f"{running.http('descheduler')}/defragment", json={"trigger": "bench"}) as answer:
+        async with session.post(f"{running.http('descheduler')}/defragment", json={"trigger": "bench"}, headers=running.authorization) as answer:
             body = await answer.json()
             if answer.status != 200:
                 raise RuntimeError(f"POST /defragment: {answer.status} {body}")

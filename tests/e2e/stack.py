@@ -79,6 +79,11 @@ class Running:
         address = (self.folder / ".restow" / "run" / f"{name}.http").read_text().strip()
         return address if address.startswith("http") else f"http://{address}"
 
+    @property
+    def authorization(self) -> dict[str, str]:
+        """What the descheduler's API asks for."""
+        return {"Authorization": f"Bearer {(self.folder / '.restow' / 'run' / 'api.token').read_text().strip()}"}
+
     def judged(self) -> Report:
         """What the independent judge says of all that was ever logged (`tests/checker.py`). Tests delete pods whenever they like."""
         exported = self.folder / "judged.jsonl.zst"

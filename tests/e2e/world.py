@@ -283,7 +283,7 @@ class World:
     async def defragment(self, dry: bool = False) -> Obj:
         """POST /defragment; the plan's event."""
         url = f"{self.stack.service_url('descheduler')}/defragment{'?dryRun=true' if dry else ''}"
-        async with self.api.session.post(url, json={}) as answer:
+        async with self.api.session.post(url, json={}, headers=self.stack.authorization) as answer:
             body = await answer.json()
             assert answer.status == 200, body
         return next(event for event in body["events"] if "moves" in event)

@@ -8,13 +8,15 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from restow.runtime.bearer import Gate, Guard
 from restow.runtime.health import Health
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Route(msgspec.Struct, frozen=True):
-    """One route and its OpenAPI operation: `answers` status → meaning, `query` and `body` name → JSON schema."""
+    """One route and its OpenAPI operation: `answers` status → meaning, `query` and `body` name → JSON schema. `{name}` in the path
+    stands for one segment, which the handler finds as `request["name"]`. `guard`: who may use it (`runtime/bearer.py`)."""
 
     method: str
     path: str
@@ -23,18 +25,32 @@ class Route(msgspec.Struct, frozen=True):
     answers: Mapping[int, str]
     query: Mapping[str, dict[str, Any]] = {}
     body: Mapping[str, dict[str, Any]] = {}
+    required: tuple[str, ...] = ()
     content: str = "application/json"
+    guard: Guard = ""
+
+    @property
+    def segments(self) -> list[str]:
+        return self.path.split("/")
 
 
-def answer(body: Any, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
+def answer(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json", headers=headers)
 
 
 class Server:
     """Starts before the log is reached, so that a service that waits can say what for."""
 
-    def __init__(self, service: str, health: Health, registry: CollectorRegistry, summary: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        service: str,
+        health: Health,
+        registry: CollectorRegistry,
+        summary: Callable[[], dict[str, Any]],
+        gate: Gate | None = None,
+    ) -> None:
         self._service, self._health, self._registry, self._summary = service, health, registry, summary
+        self._gate = gate or Gate()
         self.routes = [
             Route("GET", "/livez", "The process is alive", self._livez, {200: "alive"}),
             Route("GET", "/readyz", "The service can do its work", self._readyz, {200: "ready", 503: "not ready, and why"}),
@@ -64,8 +80,13 @@ class Server:
     async def _dispatch(self, request: web.Request) -> web.StreamResponse:
         """Routes may be added while the server runs: it starts before the service has any of its own."""
         there = [route for route in self.routes if route.path == request.path]
+        there = there or [route for route in self.routes if _matches(route, request)]
         for route in there:
             if route.method == request.method:
+                refusal = self._gate.refusal(request.headers.getall("Authorization", []), route.guard)
+                if refusal is not None:
+                    headers = {"WWW-Authenticate": 'Bearer realm="restow"'} if refusal.status == 401 else None
+                    return answer({"error": refusal.reason}, refusal.status, headers)
                 return await route.handler(request)
         if there:
             return answer({"error": f"{request.method}; allowed: {', '.join(r.method for r in there)}"}, 405)
@@ -92,23 +113,53 @@ class Server:
         return answer(describe(self._service, self.routes))
 
 
+def _matches(route: Route, request: web.Request) -> bool:
+    """Whether the path is one of the route's; then the request has what stands for its names."""
+    asked = request.path.split("/")
+    if "{" not in route.path or len(asked) != len(route.segments):
+        return False
+    pairs = list(zip(route.segments, asked, strict=True))
+    if not all((part.startswith("{") and said) or part == said for part, said in pairs):
+        return False
+    request.update({part[1:-1]: said for part, said in pairs if part.startswith("{")})
+    return True
+
+
 def describe(service: str, routes: list[Route]) -> dict[str, Any]:
     """OpenAPI 3.1 of these routes."""
     paths: dict[str, Any] = {}
     for route in routes:
-        operation: dict[str, Any] = {
-            "summary": route.summary,
-            "responses": {
-                str(status): {"description": meaning, "content": {route.content: {"schema": {}}}}
-                for status, meaning in route.answers.items()
-            },
-        }
-        if route.query:
-            operation["parameters"] = [{"name": n, "in": "query", "schema": s} for n, s in route.query.items()]
-        if route.body:
-            schema = {"type": "object", "properties": dict(route.body), "additionalProperties": False}
-            operation["requestBody"] = {"content": {"application/json": {"schema": schema}}}
-        paths.setdefault(route.path, {})[route.method.lower()] = operation
-    return {"openapi": "3.1.0", "info": {"title": f"restow {service}", "version": "1"}, "paths": paths}
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    description: dict[str, Any] = {"openapi": "3.1.0", "info": {"title": f"restow {service}", "version": "1"}, "paths": paths}
+    if any(route.guard for route in routes):
+        description["components"] = {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}}
+    return description
 
 
+def _operation(route: Route) -> dict[str, Any]:
+    answers = dict(route.answers)
+    if route.guard:
+        answers[401] = "no token, or not the service's"
+    if route.guard == "changes":
+        answers[403] = "the service has no token: nothing can be changed"
+    operation: dict[str, Any] = {
+        "summary": route.summary,
+        "responses": {
+            str(status): {"description": meaning, "content": {route.content if status < 400 else "application/json": {"schema": {}}}}
+            for status, meaning in sorted(answers.items())
+        },
+    }
+    names = [part[1:-1] for part in route.segments if part.startswith("{")]
+    parameters = [{"name": n, "in": "path", "required": True, "schema": {"type": "string"}} for n in names]
+    parameters += [{"name": n, "in": "query", "schema": schema} for n, schema in route.query.items()]
+    if parameters:
+        operation["parameters"] = parameters
+    if route.body:
+        schema: dict[str, Any] = {"type": "object", "properties": dict(route.body), "additionalProperties": False}
+        if route.required:
+            schema["required"] = list(route.required)
+        operation["requestBody"] = {"required": bool(route.required), "content": {"application/json": {"schema": schema}}}
+    if route.guard:
+        # Where there is no token, what only reads is open.
+        operation["security"] = [{"token": []}] if route.guard == "changes" else [{"token": []}, {}]
+    return operation

@@ -28,6 +28,7 @@ from restow.kube.client import ApiStatus, Client, ClientConfig, ClientConfigErro
 from restow.kube.lease import Elector, LeaseConfig, leading
 from restow.kube.record import Recorder
 from restow.runtime import logs, settings
+from restow.runtime.bearer import Gate
 from restow.runtime.clock import Clock, SystemClock
 from restow.runtime.commander import Book, Commander, Propose, smaller
 from restow.runtime.config_source import BadConfig, ConfigSource, Read
@@ -68,6 +69,7 @@ class Context(msgspec.Struct, kw_only=True):
     clock: Clock
     metrics: Metrics
     health: Health
+    gate: Gate
     commander: Any = None
 
     @property
@@ -158,7 +160,8 @@ class Process:
         self._phase = "starting"
         self._config: ConfigSource | None = None
         self._effector: Effector | None = None
-        self.server = Server(service.name, self.health, self.metrics.registry, self._summary)
+        self._gate = Gate(given.api_token, given.api_token_file)
+        self.server = Server(service.name, self.health, self.metrics.registry, self._summary, self._gate)
         self.health.checks.append(lambda: self._phase)
 
     async def life(self) -> int:
@@ -280,7 +283,7 @@ class Process:
             recorder=Recorder(client, f"restow.dev/{self.service.name.replace('_', '-')}", identity),
             follower=Follower(log, family, state),
             leadership=Leadership(family, f"{identity}/{secrets.token_hex(4)}"),
-            clock=self._clock, metrics=self.metrics, health=self.health,
+            clock=self._clock, metrics=self.metrics, health=self.health, gate=self._gate,
         )
 
     async def _caught_up(self, follow: asyncio.Task[None], follower: Follower) -> None:

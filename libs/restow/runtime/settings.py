@@ -1,5 +1,5 @@
 """A service's settings: `RESTOW_*` in the environment, each also a flag. Checked at start; a bad one is refused with its
-name, its value and what is allowed. Passwords come from the environment only and are never shown."""
+name, its value and what is allowed. Passwords and tokens come from the environment only and are never shown."""
 
 import argparse
 import os
@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+
+from restow.runtime import bearer
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("json", "console")
@@ -23,7 +25,8 @@ class BadSetting(ValueError):
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`kube`: URL of an API server, path of a kubeconfig, empty inside a cluster. `http_file`: where to write the address
-    that HTTP listens on (for port 0). `lease`: off lets the process lead at once. `namespace`: of the lease."""
+    that HTTP listens on (for port 0). `api_token`, or a file with it, opens what changes something over HTTP. `lease`: off lets the
+    process lead at once. `namespace`: of the lease."""
 
     cluster: str = "default"
     nats_url: str = "nats://127.0.0.1:4222"
@@ -32,6 +35,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kube: str = ""
     http: str = "0.0.0.0:8080"
     http_file: str = ""
+    api_token: str = ""
+    api_token_file: str = ""
     config: str = ""
     data: str = ""
     log_level: str = "info"
@@ -42,15 +47,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain: float = 10.0
 
     def shown(self) -> dict[str, str]:
-        """For logs: without the password."""
+        """For logs: without what is secret."""
         shown = {name: str(getattr(self, name)) for name in self.__struct_fields__ if getattr(self, name) != ""}
-        return shown | ({"nats_password": "***"} if self.nats_password else {})
+        return shown | {name: "***" for name in SECRETS if getattr(self, name)}
 
     @property
     def listen(self) -> tuple[str, int]:
         host, _, port = self.http.rpartition(":")
         return host.strip("[]"), int(port)
 
+
+SECRETS = ("nats_password", "api_token")
+"""Environment only: flags can be read by everybody on the machine."""
 
 _HELP = {
     "cluster": "name of the cluster, one subject token",
@@ -59,6 +67,7 @@ _HELP = {
     "kube": "URL of the Kubernetes API, path of a kubeconfig, or empty inside a cluster",
     "http": "address for health, metrics and API; port 0 chooses a free one",
     "http_file": "file to write that address to",
+    "api_token_file": "file with the token of the API, one a line; may appear later",
     "config": "path of the configuration (YAML)",
     "data": "folder for this service's files (archive)",
     "log_level": "one of " + ", ".join(LEVELS),
@@ -75,7 +84,7 @@ def read(service: str, argv: Sequence[str], environment: Mapping[str, str] = os.
     parser = argparse.ArgumentParser(
         prog=f"restow-{service.replace('_', '-')}",
         description=f"Restow's {service.replace('_', ' ')}.",
-        epilog="Every flag can be given as RESTOW_<NAME> in the environment; the password as RESTOW_NATS_PASSWORD only.",
+        epilog="Every flag can be given as RESTOW_<NAME> in the environment; RESTOW_NATS_PASSWORD and RESTOW_API_TOKEN only so.",
     )
     for name, text in _HELP.items():
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="VALUE", help=text)
@@ -102,6 +111,10 @@ def check(given: Mapping[str, str]) -> Settings:
         raise BadSetting(_variable("kube"), kube, "a URL (http:// or https://) or the path of a kubeconfig that exists")
     if given.get("config") and not Path(given["config"]).is_file():
         raise BadSetting(_variable("config"), given["config"], "the path of a file that exists")
+    if given.get("api_token") and not bearer.is_token(given["api_token"]):
+        raise BadSetting(_variable("api_token"), "***", bearer.ALLOWED)
+    if given.get("api_token") and given.get("api_token_file"):
+        raise BadSetting(_variable("api_token_file"), given["api_token_file"], "nothing beside RESTOW_API_TOKEN")
     if "drain" in given:
         try:
             values["drain"] = float(given["drain"])

@@ -1,82 +1,281 @@
-"""POST /defragment: a plan now, or only what it would be."""
+"""The descheduler's HTTP API: plan, move one pod, cancel, and look. Whatever changes something asks for the token."""
 
-import re
+import asyncio
 import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from restow.contracts import commands as c
+from restow.contracts import events as e
 from restow.contracts.codec import decode, encode
 from restow.contracts.ids import PlanId
+from restow.contracts.times import rfc3339
+from restow.descheduler import asks
+from restow.descheduler.asks import Refused
+from restow.descheduler.follow import Followers
 from restow.domain.decider import Rejected, decide_all
-from restow.runtime.commander import MANY, Outcome, Refused
-from restow.runtime.http import Route, answer
+from restow.domain.planview import migrations_of, node_groups, plan_view, rooms_of
+from restow.domain.records import Step
+from restow.runtime import commander, logs
+from restow.runtime.commander import MANY, Outcome
+from restow.runtime.http import Handler, Route, answer
 from restow.runtime.offload import in_copy
 from restow.runtime.service import Context
 
-_TRIGGER = re.compile(r"[a-z][a-z0-9-]{0,39}")
+DRY_RUNS = 8
+"""That wait for their turn: each may take all of a CPU for seconds, and anybody may ask where there is no token."""
+PLANS, MOST_PLANS = 20, 1_000
+MIGRATIONS, MOST_MIGRATIONS = 500, 10_000
+_BAD, _NONE, _CONFLICT, _AWAY = "bad request", "there is no such thing", "rejected, with the reason", "not the leader, or stopping"
+_DRY = {"dryRun": {"type": "boolean", "default": False}}
+_GROUPS = {"groupBy": {"type": "string", "default": "", "description": "label of nodes; without it nodes of a size are a group"}}
+_REASON = {"reason": {"type": "string", "maxLength": asks.LONGEST_REASON}}
 
 
-class Defragment(msgspec.Struct, forbid_unknown_fields=True):
-    trigger: str = "api"
-
-
-def routes(context: Context) -> list[Route]:
-    api = _Api(context)
+def routes(context: Context, followers: Followers) -> list[Route]:
+    api = _Api(context, followers)
+    act = {400: _BAD, 404: _NONE, 409: _CONFLICT, 503: _AWAY}
+    unless_dry = act | {403: "the service has no token: nothing but a dry run is allowed"}
     return [
         Route(
-            "POST", "/defragment", "Make a plan and carry it out; with dryRun only say what it would be", api.defragment,
-            {200: "the plan's events", 400: "bad request", 409: "rejected, with the reason", 503: "not the leader, or stopping"},
-            query={"dryRun": {"type": "boolean", "default": False}},
-            body={"trigger": {"type": "string", "default": "api", "pattern": _TRIGGER.pattern}},
-        )
-    ]
+            "POST", "/defragment", "Make a plan and carry it out; with dryRun only say what it would be (that changes nothing)",
+            _safely(api.defragment), {200: "the plan's event, and what it does to each group of nodes"} | unless_dry,
+            query=_DRY | _GROUPS, guard="reads",
+            body={
+                "trigger": {"type": "string", "default": "api", "pattern": asks.TRIGGER.pattern, "not": {"enum": list(asks.OWN_TRIGGERS)}},
+                "demand": {"type": "string", "description": f"make room for this job: {asks.JOBS}"},
+            },
+        ),
+        Route(
+            "POST", "/migrations", "Move one pod, to a node or wherever is best; with dryRun only say where that is",
+            _safely(api.move), {200: "the plan's event, with one move"} | unless_dry, query=_DRY, guard="reads",
+            body={"pod": {"type": "string", "description": asks.PODS}, "target": {"type": "string"}}, required=("pod",),
+        ),
+        Route(
+            "POST", "/plans/{plan}/cancel", "Nothing more of this plan: what was not evicted yet is rolled back",
+            _safely(api.cancel), {200: "what was cancelled"} | act, body=_REASON, guard="changes",
+        ),
+        Route(
+            "POST", "/plans/cancel", "The same of all plans that are under way",
+            _safely(api.cancel), {200: "what was cancelled"} | act, body=_REASON, guard="changes",
+        ),
+        Route(
+            "GET", "/plans", "The latest plans, the newest first", _safely(api.plans), {200: "plans", 400: _BAD}, guard="reads",
+            query={"limit": {"type": "integer", "minimum": 1, "maximum": MOST_PLANS, "default": PLANS}},
+        ),
+        Route(
+            "GET", "/plans/{plan}", "One plan with its moves; with follow a line of JSON for each change until it is over",
+            _safely(api.plan), {200: "the plan", 400: _BAD, 404: _NONE, 503: "too many follow plans already"}, guard="reads",
+            query={"follow": {"type": "boolean", "default": False}},
+        ),
+        Route(
+            "GET", "/migrations", "Migrations, the latest plan's first", _safely(api.migrations), {200: "migrations", 400: _BAD},
+            guard="reads",
+            query={
+                "plan": {"type": "string"},
+                "step": {"type": "string", "enum": [str(step) for step in Step]},
+                "active": {"type": "boolean", "default": False, "description": "only those that are not over"},
+                "limit": {"type": "integer", "minimum": 1, "maximum": MOST_MIGRATIONS, "default": MIGRATIONS},
+            },
+        ),
+        Route("GET", "/status", "What triggers plans, what is under way, and what came of the last plan", _safely(api.status), {200: "status", 400: _BAD}, guard="reads"),
+    ]  # fmt: skip
+
+
+def _safely(handler: Handler) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except Refused as error:
+            return answer({"error": str(error)}, error.status)
+        except Rejected as error:
+            return answer({"error": str(error)}, 409)
+        except commander.Refused as error:
+            return answer({"error": str(error)}, 503)
+        except (RuntimeError, TimeoutError) as error:
+            said = (str(error).strip() or "it took too long").splitlines()[-1]
+            logs.get(family="migration").error("request failed", path=request.path, reason=str(error) or "timeout")
+            return answer({"error": f"this failed, which it should not: {said}; the service's log says more"}, 500)
+
+    return handle
 
 
 class _Api:
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, context: Context, followers: Followers) -> None:
+        self._context, self._followers = context, followers
+        self._planning, self._asked = asyncio.Lock(), 0
 
-    async def defragment(self, request: web.Request) -> web.Response:
-        dry = request.query.get("dryRun", "false").lower()
-        if dry not in ("true", "false"):
-            return answer({"error": f"dryRun is {dry!r}; allowed: true, false"}, 400)
-        try:
-            body = msgspec.json.decode(await request.read() or b"{}", type=Defragment)
-        except msgspec.DecodeError as error:
-            return answer({"error": f"body: {error}; allowed: {{\"trigger\": \"api\"}}"}, 400)
-        if not _TRIGGER.fullmatch(body.trigger):
-            return answer({"error": f"trigger is {body.trigger!r}; allowed: {_TRIGGER.pattern}"}, 400)
-        command = c.Defragment(self._context.clock.now(), body.trigger, PlanId(f"p{secrets.token_hex(5)}"))
-        return await self._plan(command) if dry == "true" else await self._carry_out(command)
+    # -- what changes something ------------------------------------------------------------------------------------------
 
-    async def _plan(self, command: c.Defragment) -> web.Response:
-        """Decided on the present state, by any process, and forgotten."""
-        state = self._context.state
-        read = state.seq
+    async def defragment(self, request: web.Request) -> web.StreamResponse:
+        asks.known_query(request, "dryRun", "groupBy")
+        dry, group_by = asks.flag(request, "dryRun"), request.query.get("groupBy", "")
+        body = await asks.body(request, asks.Defragment)
+        trigger, demand = asks.trigger(body.trigger), asks.demand(self._context.state, body.demand)
+        command = c.Defragment(self._context.clock.now(), trigger, _fresh(), demand)
+        return await self._plan(request, command, dry, group_by)
 
-        def decide() -> bytes:
-            return encode(decide_all(state, self._context.service.decider, [command], cause="dry run"))
+    async def move(self, request: web.Request) -> web.StreamResponse:
+        asks.known_query(request, "dryRun")
+        dry, state = asks.flag(request, "dryRun"), self._context.state
+        body = await asks.body(request, asks.Move)
+        pod, target = asks.pod(state, body.pod), asks.target(state, body.target)
+        return await self._plan(request, c.MovePod(self._context.clock.now(), _fresh(), pod, target), dry, "")
 
-        try:
-            body = await in_copy(decide) if len(state.pods) >= MANY else decide()
-        except Rejected as error:
-            return answer({"error": str(error)}, 409)
-        except RuntimeError as error:
-            return answer({"error": str(error).strip().splitlines()[-1]}, 409)
-        events = [event for decision in decode(body) for event in decision.events]
-        return answer({"dryRun": True, "read": read, "plan": command.plan, "events": events})
+    async def cancel(self, request: web.Request) -> web.StreamResponse:
+        asks.known_query(request)
+        body = await asks.body(request, asks.Cancel)
+        plan = PlanId(request.get("plan", ""))
+        if plan and plan not in self._context.state.plans:
+            raise Refused(f"there is no plan {plan!r}; allowed: one that GET /plans tells", 404)
+        outcome = await self._submit(c.CancelPlan(self._context.clock.now(), plan, asks.reason(body.reason)), "cancelled over HTTP")
+        plans = [event.plan for event in outcome.events if isinstance(event, e.PlanCancelled)]
+        return answer({"seq": outcome.seq, "plans": plans, "events": outcome.events})
 
-    async def _carry_out(self, command: c.Defragment) -> web.Response:
+    async def _plan(self, request: web.Request, command: c.Defragment | c.MovePod, dry: bool, group_by: str) -> web.Response:
+        context = self._context
+        if dry:
+            read, events, groups = await self._forget(command, group_by)
+            return answer({"dryRun": True, "read": read, "plan": command.plan, "events": events, "groups": groups})
+        if refusal := context.gate.refusal(request.headers.getall("Authorization", []), "changes"):
+            return answer({"error": refusal.reason}, refusal.status)
+        trigger = command.trigger if isinstance(command, c.Defragment) else "moved over HTTP"
+        outcome = await self._submit(command, trigger)
+        # Nothing has moved yet: what the nodes were is still what they are.
+        groups = await self._groups(outcome.events, group_by)
+        return answer({"dryRun": False, "seq": outcome.seq, "plan": command.plan, "events": outcome.events, "groups": groups})
+
+    async def _submit(self, command: c.Command, cause: str) -> Outcome:
         context = self._context
         if not context.leadership.leading:
             leader = context.state.leaders[context.service.family]
-            return answer({"error": f"not the leader; {leader.holder or 'nobody'} is"}, 503)
+            raise Refused(f"not the leader; {leader.holder or 'nobody'} is", 503)
+        outcome: Outcome = await context.commander.submit(command, cause=cause)
+        return outcome
+
+    async def _forget(self, command: c.Command, group_by: str) -> tuple[int, Sequence[Any], Any]:
+        """Decided on the present state, by any process, and forgotten. (read, events, groups)."""
+        state, decider = self._context.state, self._context.service.decider
+        if self._asked >= DRY_RUNS:
+            raise Refused(f"{DRY_RUNS} dry runs are under way already; ask again later", 503)
+
+        def decide() -> bytes:
+            decisions = decide_all(state, decider, [command], cause="dry run")
+            groups = node_groups(state, _moves(decisions[0].events), group_by) if decisions else []
+            return msgspec.json.encode((msgspec.Raw(encode(decisions)), groups))
+
+        self._asked += 1
         try:
-            outcome: Outcome = await context.commander.submit(command, cause=command.trigger)
+            async with self._planning:
+                read = state.seq
+                found = await _apart(decide, len(state.pods))
+        finally:
+            self._asked -= 1
+        decisions, groups = msgspec.json.decode(found, type=tuple[msgspec.Raw, msgspec.Raw])
+        return read, [event for decision in decode(bytes(decisions)) for event in decision.events], groups
+
+    async def _groups(self, events: Sequence[e.Event], group_by: str) -> msgspec.Raw:
+        state = self._context.state
+        return msgspec.Raw(await _apart(lambda: msgspec.json.encode(node_groups(state, _moves(events), group_by)), len(state.pods)))
+
+    # -- what only looks ---------------------------------------------------------------------------------------------------
+
+    async def plans(self, request: web.Request) -> web.StreamResponse:
+        asks.known_query(request, "limit")
+        state, limit = self._context.state, asks.limit(request, PLANS, MOST_PLANS)
+        newest = sorted(state.plans, key=lambda plan: (state.plans[plan].at, plan), reverse=True)
+        return answer({"seq": state.seq, "items": [plan_view(state, plan) for plan in newest[:limit]], "total": len(newest)})
+
+    async def plan(self, request: web.Request) -> web.StreamResponse:
+        asks.known_query(request, "follow")
+        state, plan = self._context.state, PlanId(request["plan"])
+        view = plan_view(state, plan)
+        if view is None:
+            raise Refused(f"there is no plan {plan!r} (any more); allowed: one that GET /plans tells", 404)
+        if asks.flag(request, "follow"):
+            if self._followers.full:
+                raise Refused("too many follow plans already; ask again later, or without follow", 503)
+            return await self._followers.stream(request, plan)
+        return answer({"seq": state.seq, "plan": view, "migrations": migrations_of(state, plan), "rooms": rooms_of(state, plan)})
+
+    async def migrations(self, request: web.Request) -> web.StreamResponse:
+        asks.known_query(request, "plan", "step", "active", "limit")
+        state, limit = self._context.state, asks.limit(request, MIGRATIONS, MOST_MIGRATIONS)
+        step, active = asks.one_of(request, "step", tuple(str(s) for s in Step)), asks.flag(request, "active")
+        wanted = PlanId(request.query.get("plan", ""))
+        if wanted and wanted not in state.plans:
+            raise Refused(f"there is no plan {wanted!r} (any more); allowed: one that GET /plans tells", 404)
+        newest = sorted(state.plans, key=lambda plan: (state.plans[plan].at, plan), reverse=True)
+        found = []
+        for plan in [wanted] if wanted else newest:
+            found += [m for m in migrations_of(state, plan) if (not step or m.step == step) and not (active and m.over)]
+            if len(found) >= limit:
+                break
+        return answer({"seq": state.seq, "items": found[:limit]})
+
+    async def status(self, request: web.Request) -> web.StreamResponse:
+        asks.known_query(request)
+        context, state = self._context, self._context.state
+        config, leader = state.migration_config, state.leaders[context.service.family]
+        args = config.defragmentation
+        deadline = context.service.decider.deadline(state)
+        open_plans = {state.migrations[id].plan for id in (*state.backlog, *state.active)}
+        last = max(state.plans.values(), key=lambda plan: (plan.at, plan.planned.plan), default=None)
+        return answer(
+            {
+                "seq": state.seq,
+                "leader": leader.holder,
+                "leading": context.leadership.leading,
+                "changes": "allowed with the token" if context.gate.configured() else "refused: no token is configured",
+                "triggers": {
+                    "intervalSeconds": config.interval / 1000,
+                    "cron": config.cron,
+                    "timeZone": config.time_zone,
+                    "demand": bool(args is not None and args.demand),
+                    "next": rfc3339(deadline) if deadline is not None and not open_plans else "",
+                },
+                "plugin": "Defragmentation" if args is not None else "",
+                "planner": args.planner if args is not None else "",
+                "underWay": [plan_view(state, PlanId(plan)) for plan in sorted(open_plans)],
+                "waiting": len(state.backlog),
+                "active": len(state.active),
+                "steps": _steps(context),
+                "last": plan_view(state, last.planned.plan) if last is not None else None,
+                "leftAlone": len(state.left_alone),
+            }
+        )
+
+
+def _steps(context: Context) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for migration in context.state.migrations.values():
+        counts[str(migration.step)] = counts.get(str(migration.step), 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def _fresh() -> PlanId:
+    return PlanId(f"p{secrets.token_hex(5)}")
+
+
+def _moves(events: Sequence[e.Event]) -> Sequence[Any]:
+    return [move for event in events if isinstance(event, e.Planned) for move in event.moves]
+
+
+async def _apart(work: Callable[[], bytes], pods: int) -> bytes:
+    """In a copy of the process where it would stall this one. Raises Rejected."""
+    if pods < MANY:
+        return work()
+
+    def told() -> bytes:
+        try:
+            return b"+" + work()
         except Rejected as error:
-            return answer({"error": str(error)}, 409)
-        except Refused as error:
-            return answer({"error": str(error)}, 503)
-        return answer({"dryRun": False, "seq": outcome.seq, "plan": command.plan, "events": outcome.events})
+            return b"-" + str(error).encode()
+
+    found = await in_copy(told)
+    if found[:1] == b"-":
+        raise Rejected(found[1:].decode())
+    return found[1:]

@@ -3,7 +3,11 @@
 from restow.contracts import commands as c
 from restow.descheduler.api import routes
 from restow.descheduler.effects import executors
+from restow.descheduler.follow import Followers
+from restow.descheduler.metrics import DeschedulerMetrics
+from restow.descheduler.people import Told
 from restow.descheduler.policy import read
+from restow.descheduler.progress import Progress
 from restow.domain.config import MigrationConfig
 from restow.domain.migration import decider
 from restow.runtime.service import Context, Parts, Service, Shaping
@@ -22,4 +26,6 @@ def service() -> Service:
 
 
 def assemble(context: Context) -> Parts:
-    return Parts(executors=executors(context), routes=routes(context))
+    followers = Followers(context)
+    progress = Progress(context, (DeschedulerMetrics(context), Told(context.recorder)))
+    return Parts(executors=executors(context), routes=routes(context, followers), tasks=[followers.run(), progress.run()])

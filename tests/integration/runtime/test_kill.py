@@ -45,6 +45,8 @@ POLICY = {
     "restow": {"concurrent": 2},
 }
 
+TOKEN = "token-of-these-tests"
+
 
 class Stack:
     def __init__(self, broker, kube, folder):
@@ -58,6 +60,7 @@ class Stack:
         settings = {
             "RESTOW_NATS_URL": self.broker.url, "RESTOW_KUBE": self.kube.url, "RESTOW_HTTP": "127.0.0.1:0",
             "RESTOW_HTTP_FILE": str(published), "RESTOW_IDENTITY": name, "RESTOW_LOG_LEVEL": "warning",
+            "RESTOW_API_TOKEN": TOKEN,
         }
         config = self.folder / CONFIGS.get(name, "none")
         if config.exists():
@@ -75,7 +78,8 @@ class Stack:
         async with asyncio.timeout(SOON):
             while True:
                 try:
-                    async with self.session.request(method, published.read_text() + path) as response:
+                    headers = {"Authorization": f"Bearer {TOKEN}"}
+                    async with self.session.request(method, published.read_text() + path, headers=headers) as response:
                         return response.status, await response.json()
                 except (OSError, aiohttp.ClientError):
                     assert self.processes[name].returncode in (None, -9), f"{name} ended with {self.processes[name].returncode}"

@@ -288,7 +288,7 @@ async def _ask_for_plan(stack: Stack) -> bool:
     timeout = aiohttp.ClientTimeout(total=30)
     try:
         url = f"{stack.http('descheduler')}/defragment"
-        async with aiohttp.ClientSession(timeout=timeout) as session, session.post(url, json={"trigger": "api"}) as answer:
+        async with aiohttp.ClientSession(timeout=timeout, headers=stack.authorization) as session, session.post(url, json={"trigger": "api"}) as answer:
             if answer.status not in (200, 503):
                 raise ApiFailed(f"POST {url}: {answer.status} {await answer.text()}")
             return answer.status == 200

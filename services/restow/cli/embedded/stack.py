@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import signal
 import sys
@@ -116,6 +117,7 @@ class Stack:
         self._clean()
         for name in MANAGED:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
+        self._make_token()
         self.failed = asyncio.get_running_loop().create_future()
         self._start_broker()
         self._keeper = asyncio.create_task(self._keep_broker(), name="supervise the broker")
@@ -144,6 +146,21 @@ class Stack:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+    @property
+    def token_file(self) -> Path:
+        """The API's token: whoever may read this folder as its owner may move pods."""
+        return self.folder / "run" / "api.token"
+
+    @property
+    def authorization(self) -> dict[str, str]:
+        """The header that the API asks for."""
+        return {"Authorization": f"Bearer {self.token_file.read_text().strip()}"}
+
+    def _make_token(self) -> None:
+        file = os.open(self.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(file, "w") as out:
+            out.write(secrets.token_urlsafe(32) + "\n")
 
     def _who(self) -> str:
         try:
@@ -213,6 +230,9 @@ class Stack:
             "RESTOW_LOG_LEVEL": self._log_level,
             "RESTOW_IDENTITY": name.replace("_", "-"),
             "RESTOW_LEASE": "off",
+            # What the user has set is for another place.
+            "RESTOW_API_TOKEN": "",
+            "RESTOW_API_TOKEN_FILE": str(self.token_file),
         }
         if name in self._configs:
             config = self._configs[name]
@@ -284,6 +304,7 @@ class Stack:
             "logs": str(self.folder / "logs"),
             "services": {name: self.http(name) for name in SERVICES},
             "descheduler": self.http("descheduler"),
+            "token_file": str(self.token_file),
         }
 
     @property

@@ -1,0 +1,134 @@
+"""What people ask the descheduler for over HTTP, read strictly: every refusal says what is allowed."""
+
+import re
+from typing import TypeVar
+
+import msgspec
+from aiohttp import web
+
+from restow.contracts.ids import NodeName, PodUid
+from restow.domain.evolve.demands import TRIGGER as DEMAND
+from restow.domain.evolve.migration import BY_HAND
+from restow.domain.state import ClusterState
+
+TRIGGER = re.compile(r"[a-z][a-z0-9-]{0,39}")
+OWN_TRIGGERS = ("interval", "cron", DEMAND, BY_HAND)
+"""What plans are called that nobody has asked for over HTTP, or for one pod alone."""
+LONGEST_REASON = 200
+PODS = "NAMESPACE/NAME of a pod, or its uid"
+JOBS = "pod/NAMESPACE/NAME, podgroup/NAMESPACE/NAME, or the uid of a pod"
+
+
+class Refused(Exception):
+    """A request that cannot be served: status, and why with what is allowed."""
+
+    def __init__(self, reason: str, status: int = 400) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Defragment(msgspec.Struct, forbid_unknown_fields=True):
+    """`demand`: make room for this job."""
+
+    trigger: str = "api"
+    demand: str = ""
+
+
+class Move(msgspec.Struct, forbid_unknown_fields=True):
+    pod: str
+    target: str = ""
+
+
+class Cancel(msgspec.Struct, forbid_unknown_fields=True):
+    reason: str = ""
+
+
+B = TypeVar("B", Defragment, Move, Cancel)
+
+
+async def body(request: web.Request, kind: type[B]) -> B:
+    """Raises Refused."""
+    allowed = ", ".join(kind.__struct_fields__)
+    try:
+        return msgspec.json.decode(await request.read() or b"{}", type=kind)
+    except msgspec.DecodeError as error:
+        raise Refused(f"body: {error}; allowed: a JSON object with {allowed}") from None
+    except web.HTTPRequestEntityTooLarge:
+        raise Refused("body: too large; allowed: 64 KiB", 413) from None
+
+
+def flag(request: web.Request, name: str) -> bool:
+    said = request.query.get(name, "false").lower()
+    if said not in ("true", "false"):
+        raise Refused(f"{name} is {said!r}; allowed: true, false")
+    return said == "true"
+
+
+def one_of(request: web.Request, name: str, allowed: tuple[str, ...]) -> str:
+    said = request.query.get(name, "")
+    if said and said not in allowed:
+        raise Refused(f"{name} is {said!r}; allowed: {', '.join(allowed)}")
+    return said
+
+
+def limit(request: web.Request, default: int, most: int) -> int:
+    said = request.query.get("limit", str(default))
+    if not (said.isascii() and said.isdecimal() and len(said) < 10 and 1 <= int(said) <= most):
+        raise Refused(f"limit is {said!r}; allowed: 1 to {most}")
+    return int(said)
+
+
+def known_query(request: web.Request, *allowed: str) -> None:
+    """A parameter that nobody reads is a mistake that would pass unseen."""
+    for name in request.query:
+        if name not in allowed:
+            raise Refused(f"query {name!r}: unknown; allowed: {', '.join(allowed) or 'none'}")
+
+
+def trigger(said: str) -> str:
+    if not TRIGGER.fullmatch(said):
+        raise Refused(f"trigger is {said!r}; allowed: {TRIGGER.pattern}")
+    if said in OWN_TRIGGERS:
+        raise Refused(f"trigger is {said!r}, which is what the descheduler calls its own; allowed: any other, such as api")
+    return said
+
+
+def reason(said: str) -> str:
+    if len(said) > LONGEST_REASON or not said.isprintable():
+        raise Refused(f"reason: {len(said)} characters; allowed: up to {LONGEST_REASON}, printable")
+    return said
+
+
+def pod(state: ClusterState, said: str) -> PodUid:
+    """Raises Refused where there is none, or more than one."""
+    if PodUid(said) in state.pods:
+        return PodUid(said)
+    namespace, slash, name = said.partition("/")
+    if not (slash and namespace and name) or "/" in name:
+        raise Refused(f"pod is {said!r}; allowed: {PODS}")
+    found = [uid for uid, one in state.pods.items() if one.name == name and one.namespace == namespace]
+    running = [uid for uid in found if not state.live[uid].deleting] or found
+    if not running:
+        raise Refused(f"there is no pod {said!r}; allowed: {PODS}", 404)
+    return running[-1]
+
+
+def target(state: ClusterState, said: str) -> NodeName:
+    if said and NodeName(said) not in state.nodes:
+        raise Refused(f"target: there is no node {said!r}; allowed: a node of the cluster, or none to have the best chosen", 404)
+    return NodeName(said)
+
+
+def demand(state: ClusterState, said: str) -> str:
+    """As `Defragment.demand` has it: a pod's uid, or `namespace/name` of a PodGroup."""
+    if not said or PodUid(said) in state.pods:
+        return said
+    kind, _, name = said.partition("/")
+    if kind == "pod" and "/" in name:
+        return pod(state, name)
+    namespace, slash, group = name.partition("/")
+    if kind != "podgroup" or not slash or not group or "/" in group:
+        raise Refused(f"demand is {said!r}; allowed: {JOBS}")
+    if (namespace, group) not in state.pod_groups:
+        raise Refused(f"demand: there is no PodGroup {name!r}; allowed: {JOBS}", 404)
+    return name

@@ -1,0 +1,129 @@
+"""Prometheus metrics: under upstream's names (kubernetes-sigs/descheduler, metrics/metrics.go) where the meaning is equal, and ours
+beside them."""
+
+import platform
+from collections import Counter as Counts
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from restow.domain.defragmentation import PLUGIN
+from restow.domain.records import FINAL, Migration, Plan, Step
+from restow.domain.state import ClusterState
+from restow.runtime.service import Context
+from restow.runtime.telemetry import Labelled
+
+LOOP = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0)
+STRATEGY = LOOP[:-2]
+LANDED = (0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
+EVICTED = ("result", "strategy", "profile", "namespace", "node")
+GAINS = ("free_nodes", "free_devices", "fragmented")
+MILLI = ("fragmented",)
+"""Said in thousandths of a device."""
+
+
+class DeschedulerMetrics:
+    """A `progress.Listener`."""
+
+    def __init__(self, context: Context) -> None:
+        registry = context.metrics.registry
+        more: dict[str, Any] = {"registry": registry}
+        self._evicted = Counter("descheduler_pods_evicted", "Pods evicted, by result: success, or error where one could not be", EVICTED, **more)
+        self._loop = Histogram("descheduler_loop_duration_seconds", "From a plan to the end of its last migration", buckets=LOOP, **more)
+        self._strategy = Histogram(
+            "descheduler_strategy_duration_seconds", "The same by strategy, pods moved by hand too", ("strategy", "profile"), buckets=STRATEGY, **more
+        )
+        _build_info(registry)
+        registry.register(_Unsuffixed(self._evicted))
+        ours = {"labelnames": ("strategy", "result", "reason"), **more}
+        self._ended = Counter("restow_migrations_ended", "Migrations that ended: landed, failed (rolled back) or not_recreated", **ours)
+        self._took = Histogram("restow_migration_duration_seconds", "From plan to landed", ("strategy",), buckets=LANDED, **more)
+        self._plans = Counter("restow_plans", "Plans, with the moves they have: some or none", ("trigger", "planner", "moves"), **more)
+        self._moves = Counter("restow_planned_moves", "Moves of these plans", ("trigger", "planner"), **more)
+        self._gain = Gauge("restow_last_plan_gain", "What the last plan of all nodes promised to gain", ("what",), **more)
+        self._before = Gauge("restow_last_plan_before", "What there was when the last plan of all nodes was made", ("what",), **more)
+        self._state = lambda: context.state
+        context.metrics.labelled(self.read)
+
+    def read(self) -> Iterable[Labelled]:
+        state = self._state()
+        counts = Counts(str(state.migrations[id].step) for id in (*state.backlog, *state.active))
+        steps = [((str(step),), float(counts[str(step)])) for step in Step if step not in FINAL]
+        yield Labelled("migrations", "Migrations that are not over, by step", ("step",), steps)
+        yield Labelled("pods_that_came_back", "Pods' lineages that are left alone on a node: they were moved off it and came back", (), [((), float(len(state.left_alone)))])
+
+    # -- what happened -------------------------------------------------------------------------------------------------
+
+    def planned(self, state: ClusterState, plan: Plan) -> None:
+        planned = plan.planned
+        self._plans.labels(planned.trigger, planned.planner, "some" if planned.moves else "none").inc()
+        self._moves.labels(planned.trigger, planned.planner).inc(len(planned.moves))
+        if planned.plugin != PLUGIN or planned.demand:
+            return
+        for what in GAINS:
+            before, after = getattr(planned.before, what), getattr(planned.after, what)
+            scale = 1000 if what in MILLI else 1
+            self._before.labels(what).set(before / scale)
+            # Less fragmentation is a gain.
+            self._gain.labels(what).set(((before - after) if what == "fragmented" else (after - before)) / scale)
+
+    def evicted(self, state: ClusterState, migration: Migration) -> None:
+        self._evicted.labels(*self._labels(state, migration, "success")).inc()
+
+    def ended(self, state: ClusterState, migration: Migration, evicted: bool) -> None:
+        strategy = _strategy(state, migration)
+        self._ended.labels(strategy, str(migration.step), migration.reason).inc()
+        if migration.step is Step.LANDED:
+            self._took.labels(strategy).observe((migration.since - migration.planned) / 1000)
+        elif migration.step is Step.FAILED and migration.evicting and not evicted:
+            self._evicted.labels(*self._labels(state, migration, "error")).inc()
+
+    def over(self, state: ClusterState, plan: Plan) -> None:
+        records = [state.migrations.get(move.migration) for move in plan.planned.moves]
+        last = max((record.since for record in records if record is not None), default=plan.at)
+        seconds = (last - plan.at) / 1000
+        if plan.planned.plugin == PLUGIN:
+            self._loop.observe(seconds)
+        self._strategy.labels(plan.planned.plugin, state.migration_config.profile).observe(seconds)
+
+    def _labels(self, state: ClusterState, migration: Migration, result: str) -> tuple[str, ...]:
+        move = migration.move
+        return result, _strategy(state, migration), state.migration_config.profile, move.namespace, move.source
+
+
+def _strategy(state: ClusterState, migration: Migration) -> str:
+    plan = state.plans.get(migration.plan)  # type: ignore[call-overload]
+    return plan.planned.plugin if plan is not None else PLUGIN
+
+
+def _build_info(registry: CollectorRegistry) -> None:
+    """With upstream's labels; there is no Go here."""
+    try:
+        own = version("restow")
+    except PackageNotFoundError:
+        own = "unknown"
+    names = ("GoVersion", "AppVersion", "DeschedulerVersion", "GitBranch", "GitSha1", "PythonVersion")
+    info = Gauge("descheduler_build_info", "Build info", names, registry=registry)
+    info.labels("", ".".join(own.split(".")[:2]), f"restow-{own}", "", "", platform.python_version()).set(1)
+
+
+class _Unsuffixed(Collector):
+    """`descheduler_pods_evicted` as dashboards from before upstream's 0.34 have it; the client library adds `_total`."""
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        metric = Metric("descheduler_pods_evicted", "Deprecated: descheduler_pods_evicted_total", "unknown")
+        for family in self._counter.collect():
+            for sample in family.samples:
+                if sample.name.endswith("_total"):
+                    metric.add_sample("descheduler_pods_evicted", sample.labels, sample.value)
+        yield metric

@@ -1,0 +1,79 @@
+"""What people see with `kubectl describe` of pods and nodes: that a plan is about them, and what became of it."""
+
+from collections import Counter
+
+from restow.contracts.ids import NodeName, PodUid
+from restow.domain.records import Migration, Plan, Step
+from restow.domain.state import ClusterState
+from restow.kube.record import Notice, Recorder, Regarding
+
+MOST_NODES = 200
+"""Nodes of one plan that get Events: those with the most moves."""
+
+
+class Told:
+    """A `progress.Listener`. That a pod is evicted is said by the effect itself."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def planned(self, state: ClusterState, plan: Plan) -> None:
+        planned = plan.planned
+        leave, come = Counter(m.source for m in planned.moves), Counter(m.target for m in planned.moves)
+        for node in _nodes(leave, come):
+            what = _and(f"{_pods(leave[node])} off this node" if leave[node] else "", f"{_pods(come[node])} to it" if come[node] else "")
+            self._of_node(state, node, "MigrationPlanned", "Plan", f"plan {planned.plan} ({planned.trigger}) is to move {what}")
+
+    def evicted(self, state: ClusterState, migration: Migration) -> None:
+        """Said by the effect."""
+
+    def ended(self, state: ClusterState, migration: Migration, evicted: bool) -> None:
+        move = migration.move
+        if migration.step is Step.LANDED:
+            note = f"migrated from {move.source} to {move.target}, as the successor of {move.name} (migration {migration.id})"
+            self._of_pod(state, migration.successor, "Migrated", "Land", note)
+        elif migration.step is Step.FAILED and not evicted:
+            why = f"{migration.reason}: {migration.message}".strip(": ")
+            note = f"stays on {move.source}, was to move to {move.target}: {why} (migration {migration.id})"
+            self._of_pod(state, move.pod, "MigrationRolledBack", "RollBack", note, warning=True)
+
+    def over(self, state: ClusterState, plan: Plan) -> None:
+        left, came, stayed = Counter[NodeName](), Counter[NodeName](), Counter[NodeName]()
+        for move in plan.planned.moves:
+            record = state.migrations.get(move.migration)
+            if record is not None and record.step is Step.LANDED:
+                left[move.source] += 1
+                came[move.target] += 1
+            else:
+                stayed[move.source] += 1
+        for node in _nodes(left + stayed, came):
+            what = _and(
+                f"{_pods(left[node])} moved off this node" if left[node] else "",
+                f"{_pods(came[node])} moved to it" if came[node] else "",
+                f"{_pods(stayed[node])} not moved" if stayed[node] else "",
+            )
+            self._of_node(state, node, "MigrationDone", "Plan", f"plan {plan.planned.plan} is over: {what}")
+
+    def _of_node(self, state: ClusterState, node: NodeName, reason: str, action: str, note: str) -> None:
+        known = state.nodes.get(node)
+        if known is not None:
+            self._recorder.record(Notice(Regarding("v1", "Node", "", node, known.uid), reason, action, note))
+
+    def _of_pod(self, state: ClusterState, uid: PodUid, reason: str, action: str, note: str, warning: bool = False) -> None:
+        pod = state.pods.get(uid)
+        if pod is not None:
+            about = Regarding("v1", "Pod", pod.namespace, pod.name, uid)
+            self._recorder.record(Notice(about, reason, action, note, "Warning" if warning else "Normal"))
+
+
+def _nodes(leave: Counter[NodeName], come: Counter[NodeName]) -> list[NodeName]:
+    total = leave + come
+    return sorted(total, key=lambda node: (-total[node], node))[:MOST_NODES]
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod{'s' * (count != 1)}"
+
+
+def _and(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
