@@ -1,6 +1,6 @@
 """Spread constraints made concrete: equal ones of different pods are balanced once."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from restow.contracts.ids import NodeName, PodUid, ShapeId
@@ -10,6 +10,7 @@ from restow.domain.predicates import selected, tolerated
 from restow.domain.topology.terms import Rule, spread_rule
 
 HONOR = "Honor"
+FEW = 100
 
 
 class Choice(NamedTuple):
@@ -45,6 +46,7 @@ class Constraints:
         self._known: dict[Hashable, tuple[Constraint, ...]] = {}
         self._shapes: dict[Choice, PodShape] = {}
         self._grids: dict[tuple[Choice, str], Grid] = {}
+        self._unions: dict[tuple[Choice, str, tuple[str, ...]], tuple[NodeName, ...]] = {}
         self._nodes: dict[Choice, frozenset[NodeName]] = {}
         self._keys: dict[ShapeId, tuple[str, ...]] = {}
 
@@ -93,6 +95,17 @@ class Constraints:
                     domains.setdefault(value, []).append(name)
             grid = self._grids[asked] = Grid(eligible, {value: tuple(domains[value]) for value in sorted(domains)})
         return grid
+
+    def nodes(self, constraint: Constraint, domains: Sequence[str]) -> tuple[NodeName, ...]:
+        """Of these domains. Where they are few the same answer comes again for other constraints."""
+        asked = constraint.eligible, constraint.topology_key, tuple(domains)
+        nodes = self._unions.get(asked)
+        if nodes is None:
+            by_domain = self.grid(constraint).domains
+            nodes = tuple(node for domain in domains for node in by_domain.get(domain, ()))
+            if len(domains) <= FEW:
+                self._unions[asked] = nodes
+        return nodes
 
     def _eligible(self, asked: Choice) -> frozenset[NodeName]:
         eligible = self._nodes.get(asked)

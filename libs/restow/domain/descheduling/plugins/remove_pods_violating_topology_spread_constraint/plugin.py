@@ -62,7 +62,7 @@ class _Balance:
         sizes = [0] * len(empty) + [len(homes[value]) for value in used]
         total, domains = sum(sizes), len(sizes)
         few = [value for value, size in zip(values, sizes, strict=True) if size * domains < total]
-        nodes = tuple(node for value in few for node in grid.domains.get(value, ()))
+        nodes = self._constraints.nodes(constraint, few)
         lines: dict[int, _Line] = {}
         for high, low, count in moves(list(sizes), constraint.max_skew):
             line = lines.get(high)
