@@ -328,6 +328,8 @@ class Offers:
         if not against:
             return "it asks for a Reservation by affinity, and is an owner of none that holds anything"
         parts = [f"{count} {why}" for why, count in sorted(against.items())]
+        places = "place" if against.total() == 1 else "places"
+        return f"of {against.total()} {places} of Reservations that it owns: {', '.join(parts)}"
 
     @property
     def left_behind(self) -> bool:
