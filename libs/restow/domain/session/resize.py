@@ -1,12 +1,14 @@
 """Holds that a later generation asks for in another size: on their node if that has it, else elsewhere in the same commit, else
 they stay as they are until one of both can be."""
 
+from msgspec.structs import replace
+
 from restow.contracts import events as e
 from restow.contracts.values import DeviceShare
 from restow.domain.evolve.reservations import SUPERSEDED
 from restow.domain.occupants import as_pod
 from restow.domain.places import Place
-from restow.domain.records import Room, Slot
+from restow.domain.records import Room, Slot, SlotPhase
 from restow.domain.session import holds
 from restow.domain.session.jobs import Job
 from restow.domain.session.run import Fit, Session
@@ -16,7 +18,8 @@ from restow.domain.table import fewer, less, vector_of
 def resize(session: Session) -> None:
     """All that are asked for in another size, in the order of their Reservations."""
     state = session.state
-    due = [place for place in state.resizes if place not in state.to_release and session.offers.slot(place).asked]
+    # What this session has already given something of is looked at in the next one.
+    due = [p for p in state.resizes if p not in state.to_release and session.offers.slot(p) is state.slots[p[0]][p[1]]]
     for place in sorted(due, key=lambda place: (state.reservations[place[0]].order, place[1])):
         if state.reservations[place[0]].alive and place not in session.left:
             _resize(session, place)
@@ -30,20 +33,22 @@ def _resize(session: Session, place: Place) -> None:
     row = state.table.rows[slot.node]
     was = session.offers.lost(place)
     session.vacate(row, place, was)
+    job = Job(uid, was.queue, 0, record.order, record.fact.created)
     fit = _here(session, pod, row, place)
     if fit is not None:
-        _restore(session, row, place, was)
         session.events.append(e.HoldResized(uid, name, slot.asked, fit.devices, fit.cores))
-        _hold(session, place, was, fit)
+        _hold(session, job, pod, place, was, fit)
         return
-    # Who draws from it keeps it where it is.
-    fit = None if state.drawers.get(place) else session.find(pod)
+    # Who draws from it keeps it where it is; and the last one that is left of several is not let go: with it all would be lost.
+    tally = state.tally_of(uid)
+    stays = bool(state.drawers.get(place)) or (tally.failed > 0 and tally.held + tally.waiting == 1)
+    fit = None if stays else session.find(pod)
     if fit is not None:
         session.events += [
             e.HoldReleased(uid, name, SUPERSEDED),
             e.HoldPlaced(uid, name, session.name(fit.row), fit.devices, slot.asked, cores=fit.cores),
         ]
-        session.place(Job(uid, was.queue, 0, record.order, record.fact.created), pod, fit)
+        _hold(session, job, pod, place, replace(was, phase=SlotPhase.HELD), fit)
         return
     reasons = session.reasons(pod)
     _restore(session, row, place, was)
@@ -75,16 +80,25 @@ def _restore(session: Session, row: int, place: Place, was: Slot) -> None:
     session.reoccupy(row, place, was)
 
 
-def _hold(session: Session, place: Place, was: Slot, fit: Fit) -> None:
-    """On the board it is what it will be."""
+def _hold(session: Session, job: Job, pod: e.PodObserved, place: Place, was: Slot, fit: Fit) -> None:
+    """Every rule sees it as it will be: another shape may have other ports, terms and CPUs."""
     state = session.state
-    wanted, devices = state.vectors[was.asked].items, fit.devices
+    row = state.table.rows[was.node]
+    session.place(job, pod, fit)
+    full, devices, cores = state.vectors[was.asked].items, fit.devices, fit.cores
+    wanted = full
     for uid in state.drawers.get(place, ()):
         draw = state.draws[uid]
         wanted, devices = tuple(less(wanted, draw.items)), fewer(devices, draw.devices)
-    session.board.give(fit.row, vector_of(was.room.held), was.room.held_devices)
-    session.board.take(fit.row, vector_of(wanted), devices)
+        cores = tuple(core for core in cores if core not in draw.cores)
+    session.relieve(row, was.queue, less(full, wanted), fewer(fit.devices, devices))
+    if session.awaited(row):
+        # What it gives up goes to those who wait there, not to this session.
+        stays = fit.row == row
+        rest = less(was.room.held, wanted if stays else ())
+        session.board.take(row, vector_of(rest), fewer(was.room.held_devices, devices if stays else ()))
     now = Slot(
-        was.asked, was.task, was.phase, was.node, fit.devices, queue=was.queue, cores=fit.cores, room=Room.full(wanted, devices, fit.cores)
+        was.asked, was.task, was.phase, session.name(fit.row), fit.devices, queue=was.queue, cores=fit.cores,
+        room=Room.full(wanted, devices, cores),
     )
     session.offers.held_again(place, now)

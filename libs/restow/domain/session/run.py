@@ -1,6 +1,6 @@
 """One session: what it works with, and the only ways in which it changes that."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from restow.contracts.values import ClaimChoice, DeviceShare
 from restow.domain import predicates
 from restow.domain.groups import Group
 from restow.domain.places import Place
-from restow.domain.records import Slot
+from restow.domain.records import Items, Room, Slot
 from restow.domain.session import queues
 from restow.domain.session.board import Board
 from restow.domain.session.extensions import Extensions
@@ -41,9 +41,9 @@ as if they were not there."""
 
 class Fit:
     """Where a pod goes: `row`, with these devices, volumes and CPUs. `lent` are holds that give their room up for it; a place
-    that is `waiting` takes only what is free (`taken`, once it is placed)."""
+    that is `waiting` takes only what is free (`taken`, once it is placed); `left` is what the pod leaves of the lent ones."""
 
-    __slots__ = ("cores", "devices", "lent", "row", "taken", "volumes", "waiting")
+    __slots__ = ("cores", "devices", "left", "lent", "row", "taken", "volumes", "waiting")
 
     def __init__(
         self,
@@ -57,6 +57,7 @@ class Fit:
         self.row, self.devices, self.volumes, self.cores = row, devices, volumes, cores
         self.lent, self.waiting = lent, waiting
         self.taken: tuple[Vector, tuple[DeviceShare, ...]] | None = None
+        self.left: list[tuple[Vector, tuple[DeviceShare, ...]]] = []
 
 
 class Unfit:
@@ -127,6 +128,8 @@ class Session:
         self._aside: dict[Place, None] = {}
         """Holds that rules do not see at present: those that the pod owns which was judged last."""
         self._owned: tuple[int, ...] = ()
+        self._awaited: set[int] = set()
+        """Rows where a place waits for room since this session."""
         self._taken_from: dict[PodUid, tuple[Slot, Rest | None]] = {}
         """What the place was that a pod of this session has been handed, and what of it was left to others."""
 
@@ -267,14 +270,18 @@ class Session:
 
     def place(self, job: Job, pod: e.PodObserved, fit: Fit) -> None:
         """Charge a pod to its node and its queue."""
-        for place in fit.lent:
-            self.vacate(fit.row, place, self.offers.lost(place))
+        lent = self._lend(fit) if fit.lent else ()
         v, row, extensions = self.state.vectors[pod.shape], fit.row, self.extensions
         if fit.waiting:
-            fit.taken = self._free_of(v, fit)
+            self._awaited.add(row)
+            fit.taken = self._free_of(row, v.items, fit.devices)
             self.board.take(row, *fit.taken)
         else:
             self.board.take(row, v, fit.devices)
+        for room in lent:
+            # What the pod leaves of it is the hold's again (`Rooms.lend`).
+            fit.left.append(self._free_of(row, room.wanted, room.devices))
+            self.board.take(row, *fit.left[-1])
         self._account(job.queue, v.items, 1)
         self.placements[pod.pod] = fit
         for rule in extensions.filters:
@@ -282,11 +289,25 @@ class Session:
         for heard in extensions.allocated:
             heard(job, pod, row)
 
-    def _free_of(self, v: Vector, fit: Fit) -> tuple[Vector, tuple[DeviceShare, ...]]:
+    def _lend(self, fit: Fit) -> list[Room]:
+        """The holds give up their room for what is placed next. They stay where they are, with their ports, labels and CPUs, and
+        rules see them again. Returns what they had."""
+        fit.left, rooms = [], []
+        self._awaited.add(fit.row)
+        for place in fit.lent:
+            slot = self.offers.lost(place)
+            rooms.append(slot.room)
+            self.vacate(fit.row, place, slot)
+            for rule in self.extensions.filters:
+                if rule.stage != "numa":
+                    rule.restored(place)
+        return rooms
+
+    def _free_of(self, row: int, wanted: Items, devices: tuple[DeviceShare, ...]) -> Rest:
         """What is held at once of a place whose room is still in use, as the fold does it (`Rooms.top_up`)."""
-        free, shares = self.board.row(fit.row)
-        items = [(c, least) for c, amount in v.items if (least := min(amount, max(free[c], 0)))]
-        return vector_of(items), tuple(d for d in fit.devices if d.index < len(shares) and shares[d.index] >= d.milli)
+        free, shares = self.board.row(row)
+        items = [(c, least) for c, amount in wanted if (least := min(amount, max(free[c], 0)))]
+        return vector_of(items), tuple(d for d in devices if d.index < len(shares) and shares[d.index] >= d.milli)
 
     def unplace(self, job: Job, pod: e.PodObserved) -> None:
         """Take `place` back."""
@@ -295,11 +316,16 @@ class Session:
             rule.removed(pod, fit.row)
         del self.placements[pod.pod]
         v = self.state.vectors[pod.shape]
+        for left in fit.left:
+            self.board.give(fit.row, *left)
         self.board.give(fit.row, *(fit.taken or (v, fit.devices)))
         self._account(job.queue, v.items, -1)
         for heard in self.extensions.at("deallocated"):
             heard(job, pod, fit.row)
         for place in reversed(fit.lent):
+            for rule in self.extensions.filters:
+                if rule.stage != "numa":
+                    rule.vacated(place)
             was = self.state.slots[place[0]][place[1]]
             self.offers.held_again(place, was)
             self.reoccupy(fit.row, place, was)
@@ -330,7 +356,7 @@ class Session:
             handed = replace(handed, volumes=volumes)
         self.place(job, pod, Fit(row, handed.devices, volumes, handed.cores))
         self._taken_from[pod.pod] = slot, None
-        if not self.offers.is_held(place) and (slot.node in self.state.nominated_on or slot.node in self.state.waiting_on):
+        if not self.offers.is_held(place) and self.awaited(row):
             self._taken_from[pod.pod] = slot, self._leave_the_rest(row, pod, slot)
         return handed
 
@@ -375,6 +401,17 @@ class Session:
         self._owned = NOBODYS
         for rule in self.extensions.filters:
             rule.restored(place)
+
+    def awaited(self, row: int) -> bool:
+        """Whether somebody waits for room there, and gets what comes free before this session can give it away."""
+        node = self.name(row)
+        return row in self._awaited or node in self.state.nominated_on or node in self.state.waiting_on
+
+    def relieve(self, row: int, queue: str, items: Iterable[tuple[int, int]], devices: tuple[DeviceShare, ...]) -> None:
+        """What owners have drawn of a place that was just placed is theirs, and counts already."""
+        drawn = tuple(items)
+        self.board.give(row, vector_of(drawn), devices)
+        self._account(queue, drawn, -1)
 
     def _leave_the_rest(self, row: int, pod: e.PodObserved, slot: Slot) -> Rest:
         """What a smaller pod leaves of a hold goes to those who are nominated or wait on its node, not to this session."""
