@@ -167,11 +167,15 @@ class Reader:
         place = self.places.get(uid, {}).get(name)
         if place is None or place.node != draw.node or place.phase != "Succeeded" or place.owner[2] != pod or draw.bound:
             return
-        place.owner = None
-        if not self._lives(self.all[uid]):
-            place.phase, place.reason = "Failed", self._end(self.all[uid])
+        one = self.all[uid]
+        if not self._lives(one):
+            place.owner, place.phase, place.reason = None, "Failed", self._end(one)
             return
-        place.phase, place.reason = "Waiting", "GivenBack"
+        asked = self._asked(one.spec).get(name)
+        if asked is None:
+            return  # a later generation does not ask for it: it stays as it is
+        place.owner, place.phase, place.reason = None, "Waiting", "GivenBack"
+        place.asked = asked.shape * (asked.shape != place.shape)
         if place.node not in self.nodes:
             self.back[draw.key] = "NodeLost"
 
