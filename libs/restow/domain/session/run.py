@@ -57,7 +57,7 @@ class Fit:
         self.row, self.devices, self.volumes, self.cores = row, devices, volumes, cores
         self.lent, self.waiting = lent, waiting
         self.taken: tuple[Vector, tuple[DeviceShare, ...]] | None = None
-        self.left: list[tuple[Vector, tuple[DeviceShare, ...]]] = []
+        self.left: tuple[Rest, ...] = ()
 
 
 class Unfit:
@@ -280,8 +280,9 @@ class Session:
             self.board.take(row, v, fit.devices)
         for room in lent:
             # What the pod leaves of it is the hold's again (`Rooms.lend`).
-            fit.left.append(self._free_of(row, room.wanted, room.devices))
-            self.board.take(row, *fit.left[-1])
+            rest = self._free_of(row, room.wanted, room.devices)
+            fit.left = (*fit.left, rest)
+            self.board.take(row, *rest)
         self._account(job.queue, v.items, 1)
         self.placements[pod.pod] = fit
         for rule in extensions.filters:
@@ -292,7 +293,7 @@ class Session:
     def _lend(self, fit: Fit) -> list[Room]:
         """The holds give up their room for what is placed next. They stay where they are, with their ports, labels and CPUs, and
         rules see them again. Returns what they had."""
-        fit.left, rooms = [], []
+        fit.left, rooms = (), []
         self._awaited.add(fit.row)
         for place in fit.lent:
             slot = self.offers.lost(place)
