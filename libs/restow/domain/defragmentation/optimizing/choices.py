@@ -85,6 +85,8 @@ def lightest(world: World, row: int, wanted: Vector, most: int = 3, protected: b
     found: list[Pods] = []
     tried = 0
     for many in range(1, pods + 1):
+        if len(found) >= most:
+            break  # more pods would hardly be easier to move
         for some in combinations(there if many == 1 else there[:PAIRED], many):
             tried += 1
             if tried > TRIED:

@@ -9,7 +9,6 @@ from collections.abc import Hashable, Iterable
 import numpy as np
 
 from restow.contracts.ids import PodUid
-from restow.domain.defragmentation.optimizing.value import MANY
 from restow.domain.defragmentation.optimizing.world import Spot, World
 from restow.domain.fragmentation import alike
 from restow.domain.predicates import static_mask
@@ -19,6 +18,8 @@ LOSS, TIGHT, NAMES = 50, 20, 20
 """Bits of a rank: the loss is above `LOSS`, what is left over between, the tie-break by name in the lowest."""
 MOST_LOSS = 255
 PARTS = 1024
+MANY_ROWS = 32
+"""Rows from which on the vectorised form is the faster one."""
 
 
 class _Kind:
@@ -41,6 +42,7 @@ class Landing:
         self._of_shape: dict[str, _Kind] = {}
         columns = [self._table.columns[n] for n in ("cpu", "memory", "restow.dev/gpu-milli") if n in self._table.columns]
         self._columns = [(c, np.maximum(self._table.allocatable[:, c], 1)) for c in columns]
+        self._plain = [(c, totals.tolist()) for c, totals in self._columns]
 
     def find(self, uid: PodUid, banned: Iterable[int], most_loss: int = MOST_LOSS) -> Spot | None:
         """The best row for a pod that is in the air; None where it fits nowhere without taking more than `most_loss`."""
@@ -125,9 +127,14 @@ class Landing:
         """`(nodes,) int64`: the rank of each row as it is now, -1 where the pod does not fit (rules about what runs aside)."""
         kind, changes = self._kind(uid), self._world.changes
         if kind.seen < len(changes):
-            rows = np.array(sorted(set(changes[kind.seen :])), np.int64)
+            rows = set(changes[kind.seen :])
             kind.seen = len(changes)
-            kind.keys[rows] = self._rank(kind, rows)
+            if len(rows) < MANY_ROWS:
+                for row in rows:
+                    kind.keys[row] = self.rank_one(kind, row)
+            else:
+                several = np.array(sorted(rows), np.int64)
+                kind.keys[several] = self.rank(kind, several)
         return kind.keys
 
     def _kind(self, uid: PodUid) -> _Kind:
@@ -141,11 +148,45 @@ class Landing:
             if kind is None:
                 mask = static_mask(world.state, shape) & world.open
                 kind = self._kinds[key] = _Kind(v, mask, len(world.changes))
-                kind.keys = self._rank(kind, np.arange(len(self._table.names)))
+                kind.keys = self.rank(kind, np.arange(len(self._table.names)))
             self._of_shape[shape] = kind
         return kind
 
-    def _rank(self, kind: _Kind, rows: np.ndarray) -> np.ndarray:
+    def rank_one(self, kind: _Kind, row: int) -> int:
+        """`rank` of one row, in plain integers; a test holds both equal."""
+        if not kind.mask[row]:
+            return -1
+        world, v = self._world, kind.v
+        free, shares = world.free(row)
+        floor = int(world.floor[row])
+        for c, a in v.items:
+            if free[c] - (floor if c == world.column else 0) < a:
+                return -1
+        if v.devices is not None:
+            milli = v.devices.milli
+            if sum(share >= milli for share in shares) < v.devices.count:
+                return -1
+        lost = world.value.lost_one(free, shares, int(world.loads[row]), v) if world.counted[row] else 0
+        key = (MOST_LOSS - min(max(lost, 0), MOST_LOSS)) << LOSS
+        return key + (self._tight_one(v, free, shares, row) << NAMES) + int(self._names[row])
+
+    def _tight_one(self, v: Vector, free: list[int], shares: list[int], row: int) -> int:
+        asked, full = dict(v.items), 0
+        for c, totals in self._plain:
+            full += PARTS - min(max(free[c] - asked.get(c, 0), 0) * PARTS // totals[row], PARTS)
+        objective = self._world.value.objective
+        if objective == "devices" and v.devices is not None and v.devices.milli < WHOLE:
+            milli = v.devices.milli
+            able = sorted(share for share in shares if share >= milli)
+            full += (WHOLE - min(able[v.devices.count - 1] - milli, WHOLE)) << 13
+        elif objective == "nodes":
+            full += int(self._stay[row]) << 13
+        elif objective == "room" and (room := self._world.value.room) is not None and room.items:
+            left = max(max(free[c] - asked.get(c, 0), 0) % a * PARTS // a for c, a in room.items)
+            full += (PARTS - left) << 13
+        return full
+
+    def rank(self, kind: _Kind, rows: np.ndarray) -> np.ndarray:
         world, table, v = self._world, self._table, kind.v
         free, shares = table.free[rows], table.device_free[rows]
         room = kind.mask[rows].copy()
@@ -154,8 +195,8 @@ class Landing:
         if v.devices is not None:
             room &= (shares >= v.devices.milli).sum(axis=1) >= v.devices.count
         lost = world.value.lost(free, shares, world.loads[rows], v) * world.counted[rows]
-        keys = np.clip(MOST_LOSS - lost, 0, MOST_LOSS) << LOSS
-        keys += np.clip(self._tight(v, free, shares, rows), 0, (1 << (LOSS - NAMES)) - 1) << NAMES
+        keys = np.minimum(np.maximum(MOST_LOSS - lost, 0), MOST_LOSS) << LOSS
+        keys += self._tight(v, free, shares, rows) << NAMES
         keys += self._names[rows]
         return np.where(room, keys, -1)
 
@@ -164,13 +205,13 @@ class Landing:
         full = np.zeros(len(rows), np.int64)
         asked = dict(v.items)
         for c, total in self._columns:
-            left = np.clip(free[:, c] - asked.get(c, 0), 0, MANY << 20)
+            left = np.maximum(free[:, c] - asked.get(c, 0), 0)
             full += PARTS - np.minimum(left * PARTS // total[rows], PARTS)
         objective = self._world.value.objective
         if objective == "devices" and v.devices is not None and v.devices.milli < WHOLE:
             able = np.where(shares >= v.devices.milli, shares, WHOLE + v.devices.milli)
             left = np.sort(able, axis=1)[:, min(v.devices.count, able.shape[1]) - 1] - v.devices.milli
-            full += (WHOLE - np.clip(left, 0, WHOLE)) << 13
+            full += (WHOLE - np.minimum(np.maximum(left, 0), WHOLE)) << 13
         if objective == "nodes":
             full += self._stay[rows] << 13
         if objective == "room":
@@ -185,5 +226,5 @@ class Landing:
         asked = dict(v.items)
         left = np.zeros(len(free), np.int64)
         for c, a in room.items:
-            left = np.maximum(left, np.clip(free[:, c] - asked.get(c, 0), 0, None) % a * PARTS // a)
+            left = np.maximum(left, np.maximum(free[:, c] - asked.get(c, 0), 0) % a * PARTS // a)
         return PARTS - left

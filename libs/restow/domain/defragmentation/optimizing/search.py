@@ -92,6 +92,9 @@ class Search:
     def attempt(self, row: int, pods: Pods) -> bool:
         """Move all of them off the row, if that is worth it; nothing changes where it is not."""
         world = self.world
+        if len(world.away) + sum(uid not in world.away for uid in pods) > self.limits.moves:
+            self.full = True
+            return False
         mark, before = world.mark(), self.net()
         for uid in pods:
             world.lift(uid)

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from restow.contracts.values import DeviceRequest
-from restow.domain.table import WHOLE, Vector
+from restow.domain.table import WHOLE, Vector, fullest
 
 Objective = Literal["devices", "nodes", "room", "none"]
 """`none`: nothing counts but what moves cost."""
@@ -49,6 +49,27 @@ class Value:
         if self._devices is not None:
             most = min(most, copies(shares, self._devices))
         return max(most, 0)
+
+    def lost_one(self, free: list[int], shares: list[int], loads: int, v: Vector) -> int:
+        """What one node would be worth less with this request, which fits there."""
+        if self.objective == "nodes":
+            return int(not loads)
+        if self.objective == "devices":
+            if v.devices is None:
+                return 0
+            milli = v.devices.milli
+            return max(v.devices.count - sum(milli <= share < WHOLE for share in shares), 0)
+        if self.objective == "none":
+            return 0
+        left = free[:]
+        for c, a in v.items:
+            left[c] -= a
+        rest = shares
+        if v.devices is not None:
+            rest = shares[:]
+            for i in fullest(shares, v.devices) or ():
+                rest[i] -= v.devices.milli
+        return self.of(free, shares, loads) - self.of(left, rest, loads)
 
     def lost(self, free: np.ndarray, shares: np.ndarray, loads: np.ndarray, v: Vector) -> np.ndarray:
         """`(rows,) int64`: what rows would be worth less with this request, which fits there. `free` `(rows, resources)`,
