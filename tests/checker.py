@@ -339,7 +339,10 @@ class Judge(HoldRules, SessionRules):
         return migration
 
     def migration_holding(self, event):
-        self.step(event, "planned")
+        migration = self.step(event, "planned") or {}
+        for first in (*migration.get("after", ()), *filter(None, [migration.get("follows")])):
+            if self.migrations.get(first, {}).get("step") != "landed":
+                self.say(self.seq, f"migration {event['migration']} begins before {first} has landed")
 
     def migration_held(self, event):
         self.step(event, "holding")
@@ -365,6 +368,9 @@ class Judge(HoldRules, SessionRules):
         # The fact may have changed between the decision's read and its commit; where it is says enough.
         elif pod and pod.get("node") != event["node"]:
             self.say(self.seq, f"migration {event['migration']} landed, but pod {event['pod']} is on {pod.get('node')}")
+        for other in self.migrations.values():
+            if other.get("follows") == event["migration"]:
+                other["pod"] = event["pod"]
 
     def migration_failed(self, event):
         self.step(event, "planned", "holding", "held", "aborting", "evicted")

@@ -20,7 +20,19 @@ from domain.build import (
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.values import CoreRequest, Move, OwnerRef, Packing, Toleration
+from restow.contracts.values import (
+    CoreRequest,
+    Expression,
+    HostPort,
+    LabelSelector,
+    Move,
+    NodeTerm,
+    OwnerRef,
+    Packing,
+    PodTerm,
+    Spread,
+    Toleration,
+)
 from restow.domain import config, migration, session
 from restow.domain import reservation as reservations
 from restow.domain.config import DefragmentationArgs
@@ -603,6 +615,34 @@ def test_the_hold_asks_for_exactly_what_the_pod_does(of):
     for field in ("devices", "cores", "node_selector", "tolerations", "priority", "priority_class", "preemption", "scheduler"):
         assert getattr(read, field) == getattr(of.spec, field)
     assert read.requests == {k: v for k, v in of.spec.requests.items() if v}
+
+
+ZONE = PodTerm("zone", LabelSelector({"app": "web"}, (Expression("tier", "In", ("a", "b")),)), ("other",), None, ("rev",), ("gen",))
+ANYWHERE = PodTerm("zone", LabelSelector({"app": "db"}), (), LabelSelector())
+SPREAD = Spread(2, "zone", "DoNotSchedule", LabelSelector({"app": "web"}), 3, "Ignore", "Honor", ("rev",))
+
+
+def test_rules_about_others_see_the_hold_as_the_pod():
+    """Its labels, claims and ports, and what must be met of nodes and other pods; what is only preferred has been weighed."""
+    models = (NodeTerm((Expression("gpu", "In", ("A", "B")), Expression("n", "Gt", ("3",)))), NodeTerm((), (Expression("metadata.name", "In", ("a", "b")),)))
+    of = shape(
+        "s", pod_affinity=(ANYWHERE, msgspec.structs.replace(ZONE, weight=5)), pod_anti_affinity=(ZONE,),
+        spread=(SPREAD, msgspec.structs.replace(SPREAD, when_unsatisfiable="ScheduleAnyway")), node_affinity=models,
+        host_ports=(HostPort(53, "UDP", "10.0.0.1"), HostPort(80)), volumes=("ephemeral", "persistentVolumeClaim"),
+    )  # fmt: skip
+    labels = {"app": "web", "rev": "7", "koordinator.sh/qosClass": "LSR"}
+    state = given(node("a"), node("b"), of, pod("p", node="a", owner=OWNER, labels=labels, claims=("data", "p-scratch")), plan(move()))
+    manifest = migration.hold_manifest(state, state.migrations[M])
+    decoded = msgspec.json.decode(msgspec.json.encode(manifest), type=wire.Reservation)
+    shapes, fact = reservation_fact(decoded, "volcano")
+    assert (fact.invalid, fact.unknown) == ("", ())
+    (task,) = fact.spec.tasks
+    read = shapes[task.shape]
+    assert task.labels == {"app": "web", "rev": "7"}, "CPUs of its own are asked for by those alone that get some"
+    assert task.claims == ("data",), "what was made for this pod alone goes with it"
+    assert (read.pod_affinity, read.pod_anti_affinity, read.spread) == ((ANYWHERE,), (ZONE,), (SPREAD,))
+    assert sorted(map(str, read.node_affinity)) == sorted(map(str, models))
+    assert (read.host_ports, read.cores) == (of.spec.host_ports, None)
 
 
 def test_there_is_no_hold_for_a_victim_that_is_gone():

