@@ -6,13 +6,13 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid
 from restow.domain import groups
 from restow.domain.accounts import DEFAULT_QUEUE
+from restow.domain.draws import Draws
 from restow.domain.maps import OVER
 from restow.domain.records import Charge
-from restow.domain.rooms import Rooms
 from restow.domain.table import Kind
 
 
-class Charges(Rooms):
+class Charges(Draws):
     """Keeps the node table, the accounts and their indexes what facts and intents say of pods."""
 
     # -- charges -----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import Millis, PodUid, ReservationUid, ShapeId
 from restow.contracts.values import ClaimChoice
 from restow.domain.accounts import DEFAULT_QUEUE
+from restow.domain.draws import after, drawn_of
 from restow.domain.evolve.reservations import SUPERSEDED, ask, forget_if_over, places, rephase
 from restow.domain.evolve.rules import Rules
 from restow.domain.places import Place
@@ -26,7 +27,7 @@ from restow.domain.records import (
     Waiting,
 )
 from restow.domain.resources import GPU_MILLI
-from restow.domain.rooms import PRE_ALLOCATION, after, drawn_of
+from restow.domain.rooms import PRE_ALLOCATION
 from restow.domain.state import NODE_LOST, ClusterState, Under
 from restow.domain.table import lowered
 

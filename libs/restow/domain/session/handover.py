@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from restow.contracts.events import HandedOver, PodObserved
 from restow.contracts.ids import PodUid, ReservationUid
+from restow.domain.draws import Drawn, after, drawn_of, joined
 from restow.domain.groups import Group, group_of
 from restow.domain.places import Place
 from restow.domain.records import Migration, Reservation, Slot, SlotPhase
@@ -16,7 +17,6 @@ from restow.domain.reservation.index import HoldIndex, Kind, Rank, by_spec, is_m
 from restow.domain.reservation.match import counts_match
 from restow.domain.reservation.wishes import Wish, closed, ignores, wish_of
 from restow.domain.resources import GPU_MILLI
-from restow.domain.rooms import Drawn, after, drawn_of, joined
 from restow.domain.session.admit import may_run, share_of
 from restow.domain.state import ClusterState
 from restow.domain.table import plus

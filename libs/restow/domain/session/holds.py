@@ -17,8 +17,9 @@ from restow.domain.reservation.index import is_migration_hold
 from restow.domain.session.framework import Filter
 from restow.domain.session.handover import slot_order
 from restow.domain.session.jobs import HOLD, MIGRATION, QUOTA, UNSCHEDULABLE, Job
-from restow.domain.session.run import HELD_ROOM, OF_ROOM, Fit, Session
+from restow.domain.session.run import Session
 from restow.domain.session.statement import Statement
+from restow.domain.session.view import HELD_ROOM, OF_ROOM, Fit
 from restow.domain.state import ClusterState
 from restow.domain.table import NO_DEVICE, WHOLE
 

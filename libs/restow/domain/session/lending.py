@@ -11,7 +11,8 @@ from restow.domain.records import ON_NODE
 from restow.domain.reservation.index import is_migration_hold
 from restow.domain.reservation.wishes import ignores
 from restow.domain.session.framework import Filter
-from restow.domain.session.run import HELD_ROOM, OF_ROOM, Fit, Session
+from restow.domain.session.run import Session
+from restow.domain.session.view import HELD_ROOM, OF_ROOM, Fit
 
 
 def lending(session: Session, pod: PodObserved, concerned: list[Filter]) -> Fit | None:

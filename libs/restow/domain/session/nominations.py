@@ -11,7 +11,8 @@ from restow.domain.evolve.session import DEADLINE, REFUSED
 from restow.domain.groups import Group, task_of
 from restow.domain.records import Nomination
 from restow.domain.session.jobs import Job, gang, job_of
-from restow.domain.session.run import Fit, Session
+from restow.domain.session.run import Session
+from restow.domain.session.view import Fit
 from restow.domain.state import ClusterState
 from restow.domain.table import vector_of
 

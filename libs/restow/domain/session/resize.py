@@ -11,7 +11,8 @@ from restow.domain.places import Place
 from restow.domain.records import Room, Slot, SlotPhase
 from restow.domain.session import holds
 from restow.domain.session.jobs import Job
-from restow.domain.session.run import Fit, Session
+from restow.domain.session.run import Session
+from restow.domain.session.view import Fit
 from restow.domain.table import fewer, less, vector_of
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from restow.contracts import events as e
 from restow.domain.groups import task_of
 from restow.domain.session.jobs import Job
-from restow.domain.session.run import Fit, Session
+from restow.domain.session.run import Session
+from restow.domain.session.view import Fit
 
 
 class Statement:

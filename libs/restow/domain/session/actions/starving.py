@@ -15,12 +15,13 @@ from restow.domain.session.actions.args import ReserveArgs
 from restow.domain.session.extensions import jobs_in_order
 from restow.domain.session.jobs import job_of
 from restow.domain.session.requests import is_best_effort
-from restow.domain.session.run import Kind, Session
+from restow.domain.session.run import Session
 from restow.domain.session.starving.ahead import Ahead
 from restow.domain.session.starving.attempt import Attempt, possible
 from restow.domain.session.starving.members import Members
 from restow.domain.session.starving.reserved import Reserved, fits_empty, of
 from restow.domain.session.starving.waits import Waits
+from restow.domain.session.view import Kind
 from restow.domain.state import NODE_LOST, ClusterState
 
 READY, DELETED, DISCARDED = "Ready", "Deleted", "Discarded"

@@ -26,7 +26,8 @@ from restow.domain.session.preemption import coming
 from restow.domain.session.preemption.crowd import Crowd, may_go, since
 from restow.domain.session.preemption.ranking import FREE, LEAST_PRIORITY, Key, Line, ranked
 from restow.domain.session.requests import is_best_effort
-from restow.domain.session.run import HELD_ROOM, Fit, Session
+from restow.domain.session.run import Session
+from restow.domain.session.view import HELD_ROOM, Fit
 from restow.domain.table import vector_of
 
 NODES = 500

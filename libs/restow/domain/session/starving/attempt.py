@@ -13,10 +13,11 @@ from restow.contracts import events as e
 from restow.contracts.ids import PodUid
 from restow.domain.predicates import only, static_mask
 from restow.domain.session.requests import is_best_effort
-from restow.domain.session.run import Kind, Session
+from restow.domain.session.run import Session
 from restow.domain.session.starving.members import Members
 from restow.domain.session.starving.reserved import Reserved, fits_empty
 from restow.domain.session.statement import Statement
+from restow.domain.session.view import Kind
 from restow.domain.table import WHOLE, Vector
 
 PREEMPTED = "Preempted"

@@ -14,10 +14,11 @@ from restow.domain.predicates import static_mask
 from restow.domain.quantity import format_resource
 from restow.domain.session.actions.allocate import incomplete
 from restow.domain.session.jobs import Job
-from restow.domain.session.run import HELD_ROOM, Session
+from restow.domain.session.run import Session
 from restow.domain.session.statement import Statement
 from restow.domain.session.verdict.suppose import supposed
 from restow.domain.session.verdict.values import GangFit, Relief
+from restow.domain.session.view import HELD_ROOM
 from restow.domain.table import WHOLE, Vector, fullest
 
 MOST = 1_000

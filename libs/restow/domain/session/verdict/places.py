@@ -16,7 +16,7 @@ from restow.domain.records import ON_NODE, Reservation, SlotPhase
 from restow.domain.session import holds
 from restow.domain.session.handover import slot_order
 from restow.domain.session.jobs import OVERUSED, UNSCHEDULABLE, Job
-from restow.domain.session.run import HELD_ROOM, Fit, Session
+from restow.domain.session.run import Session
 from restow.domain.session.statement import Statement
 from restow.domain.session.verdict import nodes
 from restow.domain.session.verdict.explain import opened
@@ -24,6 +24,7 @@ from restow.domain.session.verdict.gangs import greatest, more_empty
 from restow.domain.session.verdict.quota import capability
 from restow.domain.session.verdict.suppose import supposed
 from restow.domain.session.verdict.values import Block, PlacesFit, Relief
+from restow.domain.session.view import HELD_ROOM, Fit
 from restow.domain.state import ClusterState
 
 Places = Sequence[tuple[SlotName, PodObserved]]

@@ -1,0 +1,225 @@
+"""What a session sees: where pods fit now, by every rule, on nodes as the session has charged them."""
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from restow.contracts import events as e
+from restow.contracts.ids import NodeName, PodUid, ShapeId
+from restow.contracts.values import ClaimChoice, DeviceShare
+from restow.domain import predicates
+from restow.domain.places import Place
+from restow.domain.records import Slot
+from restow.domain.session.board import Board
+from restow.domain.session.extensions import Extensions
+from restow.domain.session.framework import STAGES, Filter
+from restow.domain.session.handover import Offers
+from restow.domain.session.placer import Placer
+from restow.domain.session.reusable import OneOfAKind
+from restow.domain.state import ClusterState
+from restow.domain.table import Vector
+
+Kind = Hashable
+"""What pods have in common that every rule treats alike: they fit on the same nodes."""
+
+
+HELD_ROOM = frozenset({"reserved", "window", "proportional"})
+"""Rules that hand-overs of existing holds are exempt from (RULES G-8): what is held already takes no more room."""
+Rest = tuple[Vector, tuple[DeviceShare, ...]]
+"""What is left of something: amounts and shares of devices."""
+NOBODYS = (-1,)
+"""In place of the kinds of holds that a pod owns: looked at anew for the next one."""
+OF_ROOM = frozenset({"numa", "cores"})
+"""Rules about room in which a pod takes the place of the one hold that it draws from; of all others that it owns it is judged
+as if they were not there."""
+
+
+class Fit:
+    """Where a pod goes: `row`, with these devices, volumes and CPUs. `lent` are holds that give their room up for it; a place
+    that is `waiting` takes only what is free (`taken`, once it is placed); `left` is what the pod leaves of the lent ones."""
+
+    __slots__ = ("cores", "devices", "left", "lent", "row", "taken", "volumes", "waiting")
+
+    def __init__(
+        self,
+        row: int,
+        devices: tuple[DeviceShare, ...] = (),
+        volumes: tuple[ClaimChoice, ...] = (),
+        cores: tuple[int, ...] = (),
+        lent: tuple[Place, ...] = (),
+        waiting: bool = False,
+    ) -> None:
+        self.row, self.devices, self.volumes, self.cores = row, devices, volumes, cores
+        self.lent, self.waiting = lent, waiting
+        self.taken: tuple[Vector, tuple[DeviceShare, ...]] | None = None
+        self.left: tuple[Rest, ...] = ()
+
+
+class View:
+    """The board, what plugins have registered, and the holds that may be handed over. Asking changes nothing."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.board = Board(state.table)
+        self.extensions = Extensions()
+        self.placements: dict[PodUid, Fit] = {}
+        """Where this session has put pods, and places of Reservations as pods."""
+        self.offers = Offers(state, self)
+        self.left: set[Place] = set()
+        """Holds that this session has taken from their nodes."""
+        self._reasons: dict[Kind, tuple[int, tuple[int, dict[str, int]]]] = {}
+        self._aside: dict[Place, None] = {}
+        """Holds that rules do not see at present: those that the pod owns which was judged last."""
+        self._owned: tuple[int, ...] = ()
+
+    def ready(self, version: Hashable = ()) -> None:
+        """All plugins have registered. `version` names what their static scores depend on besides nodes and shapes."""
+        self.extensions.filters = [rule for rule in self.extensions.filters if rule.active]
+        if (alone := OneOfAKind(self.state)).active:
+            self.extensions.filters.append(alone)
+            self.extensions.filters.sort(key=lambda rule: STAGES.index(rule.stage))
+        self.extensions.dynamic = [scorer for scorer in self.extensions.dynamic if scorer.active]
+        scorers = tuple(self.extensions.content), tuple(self.extensions.static)
+        self.placer = Placer(self.state, self.board, scorers, version)
+
+    def close(self) -> None:
+        """Nothing of the session is left on what outlives it."""
+        for rule in self.extensions.filters:
+            rule.close()
+        self.board.close()
+
+    def concerned(self, pod: e.PodObserved) -> list[Filter]:
+        """The rules that can remove nodes for this pod now, in their order."""
+        return [rule for rule in self.extensions.filters if rule.concerns(pod)]
+
+    def kind(self, pod: e.PodObserved, concerned: list[Filter]) -> Kind:
+        if not concerned:
+            return pod.shape, pod.pinned_node
+        owned = tuple([kind.number for kind in self.offers.own(pod)])
+        return pod.shape, pod.pinned_node, owned, *[rule.key(pod) for rule in concerned]
+
+    def look_as(self, pod: e.PodObserved) -> None:
+        """Rules about what runs do not see the holds that this pod owns: no hold is in its own owner's way."""
+        if not self.offers.owned:
+            return
+        kinds = self.offers.own(pod)
+        owned = tuple([kind.number for kind in kinds])
+        if owned == self._owned:
+            return
+        wanted = {place: None for kind in kinds for place in kind.all if place not in self.left}
+        for place in [place for place in self._aside if place not in wanted]:
+            self._tell("restored", place)
+        for place in wanted:
+            if place not in self._aside:
+                self._tell("vacated", place)
+        self._aside, self._owned = wanted, owned
+
+    def _tell(self, what: str, place: Place) -> None:
+        for rule in self.extensions.filters:
+            if rule.stage not in OF_ROOM:
+                getattr(rule, what)(place)
+
+    def find(self, pod: e.PodObserved) -> Fit | None:
+        """The best node for a pod, with devices and volumes; None where it fits nowhere."""
+        row = self.best_row(pod, self.concerned(pod))
+        return None if row is None else self.fit_at(pod, row)
+
+    def fit_at(self, pod: e.PodObserved, row: int) -> Fit:
+        """What it gets on a node that it fits on."""
+        shape = self.state.shapes[pod.shape]
+        if not pod.claims and shape.devices is None and shape.cores is None:
+            return Fit(row)
+        devices = self.choose_devices(pod.shape, row)
+        volumes = self.extensions.volumes.choose(pod, row) if pod.claims and self.extensions.volumes is not None else ()
+        return Fit(row, devices, volumes, self.choose_cores(pod, row) or ())
+
+    def choose_cores(self, pod: e.PodObserved, row: int, preferred: tuple[int, ...] = ()) -> tuple[int, ...] | None:
+        """CPUs of its own on a row, of `preferred` first; None where it does not get them."""
+        if self.state.shapes[pod.shape].cores is None or self.extensions.cores is None:
+            return ()
+        return self.extensions.cores.choose(pod, row, preferred)
+
+    def choose_devices(self, shape: ShapeId, row: int) -> tuple[DeviceShare, ...]:
+        request = self.state.shapes[shape].devices
+        if request is None:
+            return ()
+        if self.extensions.devices is not None:
+            return self.extensions.devices(shape, row)
+        return self.state.table.choose_devices(row, request) or ()
+
+    def best_row(self, pod: e.PodObserved, concerned: list[Filter]) -> int | None:
+        if pod.pinned_node:
+            row = self.state.table.rows.get(pod.pinned_node)
+            if row is None or not self.fits_at(pod, row, concerned):
+                return None
+            return row
+        reserved = self.state.reserved_tasks.get(pod.pod)
+        if reserved is not None and self.fits_at(pod, row := self.state.table.rows[reserved], concerned):
+            return row
+        dynamic = [scorer for scorer in self.extensions.dynamic if scorer.concerns(pod)] if self.extensions.dynamic else ()
+        if not concerned and not dynamic:
+            return self.placer.best(pod.shape)
+        keys = self.placer.keys(pod.shape)
+        room = keys >= 0
+        self.look_as(pod)
+        for rule in concerned:
+            for _, failing in rule.failing(pod):
+                room &= ~failing
+        if not room.any():
+            return None
+        for scorer in dynamic:
+            scores = scorer.scores(pod, room)
+            if scores is not None:
+                keys = keys + scores * self.placer.unit
+        return int(np.where(room, keys, -1).argmax())
+
+    def fits_at(self, pod: e.PodObserved, row: int, concerned: list[Filter]) -> bool:
+        """Whether every rule lets the pod run on this row."""
+        if not self.placer.fits(pod.shape, row):
+            return False
+        if concerned:
+            self.look_as(pod)
+        return not any(failing[row] for rule in concerned for _, failing in rule.failing(pod))
+
+    def reasons(self, pod: e.PodObserved) -> tuple[int, dict[str, int]]:
+        """How many nodes there are, and how many each rule removes; counted once for a kind while no row changes."""
+        concerned = self.concerned(pod)
+        kind, changes = self.kind(pod, concerned), len(self.board.changes)
+        known = self._reasons.get(kind)
+        if known is None or known[0] != changes:
+            if concerned:
+                self.look_as(pod)
+            found = [(rule.stage, rule.failing(pod)) for rule in concerned]
+            known = self._reasons[kind] = changes, predicates.reasons(self.state, pod.shape, pod.pinned_node, found)
+        return known[1]
+
+    def admits(
+        self, pod: e.PodObserved, row: int, hold: Place, slot: Slot, equal: bool
+    ) -> tuple[int, ...] | None:
+        """The CPUs that the pod gets there in place of the hold, None where rules that depend on what runs do not let it run
+        there. Where specs are `equal` only volumes and CPUs count: a pod cannot start without them."""
+        volumes = self.extensions.volumes
+        if self.state.shapes[pod.shape].resource_claims:
+            return None
+        if pod.claims and volumes is not None and volumes.waits(pod):
+            return None
+        concerned = [rule for rule in self.concerned(pod) if rule.stage != "cores" and rule.stage not in HELD_ROOM]
+        if equal:
+            concerned = [rule for rule in concerned if rule.stage == "volumes"]
+        if concerned and self._fails(pod, row, hold, concerned):
+            return None
+        return self.choose_cores(pod, row, slot.room.cores)
+
+    def _fails(self, pod: e.PodObserved, row: int, hold: Place, concerned: list[Filter]) -> bool:
+        self.look_as(pod)
+        # All are told, for one that refuses nothing itself keeps the index of the others.
+        told = [rule for rule in self.extensions.filters if hold not in self._aside or rule.stage == "numa"]
+        for rule in told:
+            rule.vacated(hold)
+        failing = any(bool(rows[row]) for rule in concerned for _, rows in rule.failing(pod))
+        for rule in told:
+            rule.restored(hold)
+        return failing
+
+    def name(self, row: int) -> NodeName:
+        return NodeName(self.state.table.names[row])
