@@ -1,7 +1,8 @@
 """`ClusterState`: everything that follows from the log, and the few ways in which it may change.
 
-Layers: `maps` holds what there is and takes drafts back, `places` counts the places of Reservations, `rooms` and `charges` keep
-the node table and the accounts right for what is kept and what runs, and this module knows who waits. `evolve` holds the rules of the fold.
+Layers: `maps` holds what there is and takes drafts back, `places` counts the places of Reservations, `rooms`, `draws` and
+`charges` keep the node table and the accounts right for what is kept and what runs, and this module knows who waits. `evolve`
+holds the rules of the fold.
 """
 
 from restow.contracts.events import PodObserved
