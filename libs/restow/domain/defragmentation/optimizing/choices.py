@@ -1,6 +1,7 @@
 """Which pods would have to leave a row so that it is worth more, or so that something fits: the cheapest first."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 
 from restow.contracts.ids import PodUid
@@ -10,6 +11,8 @@ from restow.domain.fragmentation import is_load
 from restow.domain.table import WHOLE, Vector
 
 Pods = tuple[PodUid, ...]
+Enough = Callable[[list[int], list[int]], bool]
+"""Of what a row has free, by column and device."""
 PAIRED = 12
 """Pods of a row that are looked at in pairs and threes."""
 TRIED = 400
@@ -42,8 +45,10 @@ def choices(world: World, row: int, whole: bool, most: int = 3) -> list[Pods]:
     if world.value.objective == "devices":
         found = sorted(_by_device(world, row, pods), key=lambda some: easiest(world, some))
         return found[:most]
-    wanted = world.value.one_more(world.worth[row])
-    return lightest(world, row, wanted, most=most) if wanted is not None else []
+    value, worth = world.value, world.worth[row]
+    return _lightest(
+        world, row, lambda free, shares: value.of(free, shares, 1) > worth, lambda uid: value.reads(world.vector(uid)), most, 3
+    )
 
 
 def _gains(world: World, row: int, pods: Sequence[PodUid]) -> bool:
@@ -71,50 +76,71 @@ def _by_device(world: World, row: int, pods: Sequence[PodUid]) -> Iterator[Pods]
 
 
 def lightest(world: World, row: int, wanted: Vector, most: int = 3, protected: bool = False, pods: int = 3) -> list[Pods]:
-    """Sets of pods without which the row has this room, at most so many each (or as many as it takes), the easiest first.
-    `protected`: what must stay free of the protected resource stays free."""
+    """Sets of pods without which the row has this room, at most so many each (or as many as it takes), the easiest first; an empty set
+    where it has it. `protected`: what must stay free of the protected resource stays free."""
     floor = world.floor_of(row, wanted) if protected else 0
     raised = wanted if not floor else world.raised(wanted, floor)
     free, shares = world.free(row)
     if fits(free, shares, raised):
         return [()]
-    there = [uid for uid in world.pods(row) if world.movable(uid) and _helps(world, uid, free, shares, raised)]
-    if not there or not fits(*_without(world, row, there), raised):
+    short = [c for c, a in raised.items if free[c] < a]
+
+    def helps(uid: PodUid) -> bool:
+        """It uses something that is short, or a device where devices are."""
+        asked = world.vector(uid)
+        return (raised.devices is not None and asked.devices is not None) or any(c in short for c, _ in asked.items)
+
+    return _lightest(world, row, lambda free, shares: fits(free, shares, raised), helps, most, pods)
+
+
+def _lightest(world: World, row: int, enough: Enough, helps: Callable[[PodUid], bool], most: int, pods: int) -> list[Pods]:
+    there = [uid for uid in world.pods(row) if world.movable(uid) and helps(uid)]
+    if not there or not enough(*_without(world, row, there)):
         return []
-    there.sort(key=lambda uid: easiest(world, (uid,)))
+    everybody = sorted(there, key=lambda uid: easiest(world, (uid,)))
+    there = _distinct(world, everybody, pods)
     found: list[Pods] = []
-    tried = 0
+    tried, kinds = 0, set()
     for many in range(1, pods + 1):
-        if len(found) >= most:
-            break  # more pods would hardly be easier to move
+        if found:
+            break  # more pods are hardly easier to move
         for some in combinations(there if many == 1 else there[:PAIRED], many):
             tried += 1
             if tried > TRIED:
                 break
-            if any(set(less) <= set(some) for less in found):
-                continue
-            if fits(*_without(world, row, some), raised):
+            kind = tuple(sorted(_kind(world, uid) for uid in some))
+            if kind not in kinds and enough(*_without(world, row, some)):
                 found.append(some)
+                kinds.add(kind)
     if not found:
-        found = [_thinned(world, row, there, raised)]
+        found = [_thinned(world, row, everybody, enough)]
     found.sort(key=lambda some: easiest(world, some))
     return found[:most]
 
 
-def _helps(world: World, uid: PodUid, free: list[int], shares: list[int], wanted: Vector) -> bool:
-    """Whether it uses anything that is short, or a device where devices are."""
-    if wanted.devices is not None and world.spot(uid).devices:
-        return True
-    asked = dict(world.vector(uid).items)
-    return any(free[c] < a and asked.get(c, 0) for c, a in wanted.items)
+def _kind(world: World, uid: PodUid) -> tuple:
+    """Equal for pods that are the same to move."""
+    return world.vector(uid).items, world.price(uid), tuple(d.index for d in world.spot(uid).devices)
 
 
-def _thinned(world: World, row: int, there: Sequence[PodUid], wanted: Vector) -> Pods:
+def _distinct(world: World, pods: Sequence[PodUid], most: int) -> list[PodUid]:
+    """Of pods that are the same to move, only so many as a set may have."""
+    seen: Counter[tuple] = Counter()
+    left = []
+    for uid in pods:
+        kind = _kind(world, uid)
+        seen[kind] += 1
+        if seen[kind] <= most:
+            left.append(uid)
+    return left
+
+
+def _thinned(world: World, row: int, there: Sequence[PodUid], enough: Enough) -> Pods:
     """All of them but whom can be spared, those who are hardest to move first."""
     left = list(there)
     for uid in sorted(there, key=lambda uid: easiest(world, (uid,)), reverse=True):
         some = [other for other in left if other != uid]
-        if fits(*_without(world, row, some), wanted):
+        if enough(*_without(world, row, some)):
             left = some
     return tuple(left)
 

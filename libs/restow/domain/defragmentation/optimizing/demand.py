@@ -26,7 +26,8 @@ from restow.domain.defragmentation.outcome import planned
 from restow.domain.predicates import static_mask
 from restow.domain.resources import shown
 from restow.domain.session.jobs import Job, gang, job_of, single
-from restow.domain.session.run import Fit, Session
+from restow.domain.session.run import Session
+from restow.domain.session.view import Fit
 from restow.domain.state import ClusterState
 
 TRIED = 24

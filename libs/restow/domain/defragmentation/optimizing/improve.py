@@ -9,8 +9,10 @@ from restow.contracts.ids import PodUid
 from restow.domain.defragmentation.optimizing.choices import choices, easiest
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Search
 
-FUTILE = 120
+FUTILE = 60
 """Tries in a row without any use after which it ends."""
+MOST_BACK = 4
+"""Pods whose nodes' moves are taken back in one go."""
 POOL = 12
 """Rows that are tried anew in one go."""
 _MULTIPLIER, _INCREMENT, _MASK = 6364136223846793005, 1442695040888963407, (1 << 64) - 1
@@ -48,13 +50,13 @@ def improve(search: Search, rows: list[int]) -> None:
 
 
 def _again(search: Search, rows: list[int], chance: Chance, tries: int) -> bool:
-    """One try; whether it was of use. Nothing has changed where it was not."""
+    """One try; whether it was of use. Nothing is worse than before."""
     world = search.world
     world.settle()
     mark, before = world.mark(), search.net()
     away = sorted(world.away)
     if away:
-        left = {world.home(uid).row for uid in chance_of(chance, away, 1 + tries % 4)}
+        left = {world.home(uid).row for uid in chance_of(chance, away, 1 + tries % MOST_BACK)}
         if not world.send_home([uid for uid in away if world.home(uid).row in left]):
             world.back(mark)
             return False
@@ -65,10 +67,11 @@ def _again(search: Search, rows: list[int], chance: Chance, tries: int) -> bool:
         _fill(search, row, chance)
         if search.spent:
             break
-    if search.net() > before and len(world.away) <= search.limits.moves:
-        return True
-    world.back(mark)
-    return False
+    after = search.net()
+    if after < before or len(world.away) > search.limits.moves:
+        world.back(mark)
+    # As good, but other: from there something better may be near.
+    return after > before
 
 
 def chance_of(chance: Chance, uids: list[PodUid], count: int) -> list[PodUid]:

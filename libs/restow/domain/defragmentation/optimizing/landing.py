@@ -19,6 +19,7 @@ LOSS, TIGHT, NAMES = 50, 20, 20
 MOST_LOSS = 255
 PARTS = 1024
 MANY_ROWS = 32
+_NEVER = 1 << 40
 """Rows from which on the vectorised form is the faster one."""
 
 
@@ -42,6 +43,9 @@ class Landing:
         self._of_shape: dict[str, _Kind] = {}
         columns = [self._table.columns[n] for n in ("cpu", "memory", "restow.dev/gpu-milli") if n in self._table.columns]
         self._columns = [(c, np.maximum(self._table.allocatable[:, c], 1)) for c in columns]
+        room = world.value.room
+        self._part = room.devices.milli if room is not None and room.devices is not None else 0
+        """The share of one device that the room asks for."""
         self._plain = [(c, totals.tolist()) for c, totals in self._columns]
 
     def find(self, uid: PodUid, banned: Iterable[int], most_loss: int = MOST_LOSS) -> Spot | None:
@@ -181,8 +185,12 @@ class Landing:
             full += (WHOLE - min(able[v.devices.count - 1] - milli, WHOLE)) << 13
         elif objective == "nodes":
             full += int(self._stay[row]) << 13
-        elif objective == "room" and (room := self._world.value.room) is not None and room.items:
-            left = max(max(free[c] - asked.get(c, 0), 0) % a * PARTS // a for c, a in room.items)
+        elif objective == "room":
+            left = max([max(free[c] - asked.get(c, 0), 0) % a * PARTS // a for c, a in self._world.value.needs], default=0)
+            if (part := self._part) and v.devices is not None:
+                milli = v.devices.milli
+                able = sorted(share for share in shares if share >= milli)
+                left = max(left, (able[v.devices.count - 1] - milli) % part * PARTS // part)
             full += (PARTS - left) << 13
         return full
 
@@ -215,16 +223,17 @@ class Landing:
         if objective == "nodes":
             full += self._stay[rows] << 13
         if objective == "room":
-            full += self._remainder(v, free) << 13
+            full += self._remainder(v, free, shares) << 13
         return full
 
-    def _remainder(self, v: Vector, free: np.ndarray) -> np.ndarray:
-        """`(rows,) int64`, 0 to PARTS: how little would be left over of the room's first resource, beside copies of the room."""
-        room = self._world.value.room
-        if room is None or not room.items:
-            return np.zeros(len(free), np.int64)
-        asked = dict(v.items)
-        left = np.zeros(len(free), np.int64)
-        for c, a in room.items:
+    def _remainder(self, v: Vector, free: np.ndarray, shares: np.ndarray) -> np.ndarray:
+        """`(rows,) int64`, 0 to PARTS: how little would be left over beside copies of the room."""
+        asked, left = dict(v.items), np.zeros(len(free), np.int64)
+        for c, a in self._world.value.needs:
             left = np.maximum(left, np.maximum(free[:, c] - asked.get(c, 0), 0) % a * PARTS // a)
+        if (part := self._part) and v.devices is not None:
+            milli = v.devices.milli
+            able = np.where(shares >= milli, shares, _NEVER)
+            last = np.sort(able, axis=1)[:, min(v.devices.count, able.shape[1]) - 1]
+            left = np.maximum(left, (last - milli) % part * PARTS // part)
         return PARTS - left

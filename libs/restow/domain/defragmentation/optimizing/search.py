@@ -11,6 +11,7 @@ import numpy as np
 
 from restow.contracts.ids import PodUid
 from restow.domain.defragmentation.optimizing.choices import Pods, choices, easiest, lightest, size
+from restow.domain.defragmentation.optimizing.costs import MOVE
 from restow.domain.defragmentation.optimizing.landing import MOST_LOSS, Landing
 from restow.domain.defragmentation.optimizing.world import World
 
@@ -20,6 +21,10 @@ PUSHED = 6
 """Rows on which somebody may be pushed, for one pod that finds no place."""
 THOUSANDTHS = 1_000_000
 """A thousandth of gain for a move that costs 1000 is a gain of 1 for a cost of this many, divided."""
+
+
+Item = tuple[tuple, int, int, int]
+"""How easy it is, how deep chains may be, the row, and what was on it then."""
 
 
 class Limits:
@@ -49,35 +54,35 @@ class Search:
         return self.world.total * THOUSANDTHS - self.limits.least * self.world.spent
 
     def run(self, rows: np.ndarray) -> None:
-        """Over these rows, until none is worth it."""
-        heap: list[tuple[int, tuple, int, int]] = []
+        """Over these rows, until none is worth it. First in places that are free; who finds none there comes again later, as one
+        move dearer, and may push others then."""
+        heap: list[Item] = []
         for row in rows.tolist():
             self._offer(heap, row)
         heapify(heap)
         while heap and not self.spent:
-            _, _, row, seen = heappop(heap)
+            (cost, *rest), depth, row, seen = heappop(heap)
             if seen != self._seen(row):
                 self._offer(heap, row, push=True)
                 continue
-            for pods in choices(self.world, row, self.limits.whole):
-                if self.attempt(row, pods):
-                    self._offer(heap, row, push=True)
-                    break
-                if self.spent:
-                    return
+            found = choices(self.world, row, self.limits.whole)
+            if any(self.attempt(row, pods, depth) for pods in found if not self.spent):
+                self._offer(heap, row, push=True)
+            elif not depth and (cost + MOVE) * self.limits.least <= THOUSANDTHS * self._most(row):
+                heappush(heap, ((cost + MOVE, *rest), DEPTH, row, seen))
 
     def _seen(self, row: int) -> int:
         """Changes with what is on the row."""
         return hash((self.world.worth[row], *self.world.free(row)[0], *self.world.free(row)[1])) & ((1 << 60) - 1)
 
-    def _offer(self, heap: list[tuple[int, tuple, int, int]], row: int, push: bool = False) -> None:
+    def _offer(self, heap: list[Item], row: int, push: bool = False) -> None:
         found = choices(self.world, row, self.limits.whole, 1)
         if not found:
             return
         key = easiest(self.world, found[0])
         if key[0] * self.limits.least > THOUSANDTHS * self._most(row):
             return
-        item = (key[0], key[1:], row, self._seen(row))
+        item = (key, 0, row, self._seen(row))
         if push:
             heappush(heap, item)
         else:
@@ -89,7 +94,7 @@ class Search:
 
     # -- one set of pods ---------------------------------------------------------------------------------------------
 
-    def attempt(self, row: int, pods: Pods) -> bool:
+    def attempt(self, row: int, pods: Pods, depth: int = DEPTH) -> bool:
         """Move all of them off the row, if that is worth it; nothing changes where it is not."""
         world = self.world
         if len(world.away) + sum(uid not in world.away for uid in pods) > self.limits.moves:
@@ -99,7 +104,7 @@ class Search:
         for uid in pods:
             world.lift(uid)
         for uid in sorted(pods, key=lambda uid: (-size(world, uid), uid)):
-            if not self.place(uid, frozenset({row}), DEPTH, before):
+            if not self.place(uid, frozenset({row}), depth, before):
                 self._blame(pods, uid)
                 world.back(mark)
                 return False

@@ -34,7 +34,9 @@ class Value:
     def __init__(self, objective: Objective, room: Vector | None, gpu: int) -> None:
         self.objective = objective
         self.room = room
-        self._needs = [(c, a) for c, a in room.items if c != gpu or room.devices is None] if room is not None else []
+        self.needs = [(c, a) for c, a in room.items if c != gpu or room.devices is None] if room is not None else []
+        """What the room asks for, by column; devices apart."""
+        self._columns = frozenset(c for c, _ in self.needs)
         self._devices = room.devices if room is not None else None
 
     def of(self, free: list[int], shares: list[int], loads: int) -> int:
@@ -45,7 +47,7 @@ class Value:
             return 0
         if self.objective == "nodes":
             return int(not loads)
-        most = min([free[c] // a for c, a in self._needs], default=MANY)
+        most = min([free[c] // a for c, a in self.needs], default=MANY)
         if self._devices is not None:
             most = min(most, copies(shares, self._devices))
         return max(most, 0)
@@ -82,7 +84,7 @@ class Value:
             return np.zeros(len(free), np.int64)
         before, after = np.full(len(free), MANY), np.full(len(free), MANY)
         asked = dict(v.items)
-        for c, a in self._needs:
+        for c, a in self.needs:
             np.minimum(before, free[:, c] // a, out=before)
             np.minimum(after, (free[:, c] - asked.get(c, 0)) // a, out=after)
         if self._devices is not None:
@@ -90,19 +92,9 @@ class Value:
             np.minimum(after, _copies(_with(shares, v.devices), self._devices), out=after)
         return np.maximum(before, 0) - np.maximum(after, 0)
 
-    def one_more(self, now: int) -> Vector | None:
-        """What must fit for a node to be worth one more: that many copies of the room. None where it is no matter of room."""
-        if self.objective == "nodes":
-            return None
-        if self.objective == "devices":
-            return Vector((), DeviceRequest(now + 1, WHOLE))
-        assert self.room is not None
-        items = tuple((c, a * (now + 1)) for c, a in self._needs)
-        if self._devices is None:
-            return Vector(items, None)
-        if self._devices.milli == WHOLE:
-            return Vector(items, DeviceRequest(self._devices.count * (now + 1), WHOLE))
-        return Vector(items, self._devices)
+    def reads(self, v: Vector) -> bool:
+        """Whether what a request takes is any part of the room."""
+        return (self._devices is not None and v.devices is not None) or any(c in self._columns for c, _ in v.items)
 
 
 def copies(shares: list[int], request: DeviceRequest) -> int:

@@ -18,7 +18,8 @@ from restow.domain.defragmentation.optimizing.costs import Costs
 from restow.domain.defragmentation.optimizing.value import Value
 from restow.domain.fragmentation import is_load
 from restow.domain.session.framework import Filter
-from restow.domain.session.run import Fit, Session
+from restow.domain.session.run import Session
+from restow.domain.session.view import Fit
 from restow.domain.state import ClusterState
 from restow.domain.table import Vector
 
