@@ -131,43 +131,6 @@ def descheduler():
     server.server_close()
 
 
-PLAN = {
-    "type": "migration.planned",
-    "plan": "p9",
-    "moves": [{"migration": "p9-1", "pod": "u", "namespace": "shop", "name": "web", "source": "a", "target": "b"}],
-    "sources": ["a"],
-    "before": {"free_nodes": 0, "free_devices": 0, "idle": 1500, "fragmented": 500},
-    "after": {"free_nodes": 1, "free_devices": 2, "idle": 1500, "fragmented": 0},
-    "kept": {"Protected": 3},
-}
-
-
-def test_a_dry_run_shows_the_plan(restow, descheduler):
-    descheduler.answer = (200, json.dumps({"dryRun": True, "read": 12, "plan": "p9", "events": [PLAN]}).encode())
-    result = restow("defrag", "--dry-run", "--descheduler", descheduler.url)
-    assert descheduler.paths == ["/defragment?dryRun=true"]
-    assert result.output == (
-        "would move 1 pod off 1 node, decided at sequence 12\n\n"
-        "MIGRATION  POD       SOURCE  TARGET\n"
-        "p9-1       shop/web  a       b\n\n"
-        "                  BEFORE  AFTER\n"
-        "free nodes             0      1\n"
-        "whole free GPUs        0      2\n"
-        "idle GPU share      1.50   1.50\n"
-        "of it fragmented    0.50   0.00\n\n"
-        "stay where they are: 3 Protected\n"
-    )
-
-
-def test_now_asks_for_the_real_thing(restow, descheduler):
-    descheduler.answer = (200, json.dumps({"dryRun": False, "seq": 13, "plan": "p9", "events": [PLAN]}).encode())
-    result = restow("defrag", "--now", "--descheduler", descheduler.url)
-    assert descheduler.paths[-1] == "/defragment"
-    assert result.exit_code == 0
-    assert result.output.startswith("plan p9 moves 1 pod off 1 node, decided at sequence 13\n")
-    assert "restow log tail -f --family migration" in result.output
-
-
 def test_a_refusal_is_told_as_it_was_said(restow, descheduler):
     descheduler.answer = (409, b'{"error":"a plan is under way"}')
     result = restow("defrag", "--now", "--descheduler", descheduler.url)

@@ -173,9 +173,9 @@ def test_parquet_has_a_row_an_event(as_json, moved, tmp_path):
 def test_a_dry_run_offline_is_decided_on_the_log(restow, as_json, tmp_path):
     file = export(tmp_path / "f.jsonl", fragmented())
     text = restow("defrag", "--dry-run", "--log", file).output
-    assert text.startswith("would move 1 pod off 1 node, decided at sequence 3\n")
-    assert "shop/lone  a       b" in text
-    assert "stay where they are: 1 " in text
+    assert text.startswith("would move 1 pod off 1 node in 1 wave; planner greedy, decided at sequence 3\n")
+    assert "shop/lone  a     b" in text
+    assert "1  Bare     no controller would create it again" in text
     assert as_json("defrag", "--dry-run", "--log", file)["events"][0]["moves"][0]["target"] == "b"
 
 

@@ -38,7 +38,7 @@ def test_a_successor_leads_back_through_hold_and_plan_to_the_trigger():
     assert answer.verdict == [
         "Running, ready, on b",
         "uses 1 cpu and 1Gi memory of place task-0 of reservation shop/restow-p1-1",
-        "it is the successor in migration p1-1, which is landed",
+        "came from a, where it was shop/web-old, to b, to pack nodes tighter (migration p1-1)",
     ]
 
 
@@ -55,6 +55,7 @@ def test_a_migration_tells_of_its_pod_hold_and_successor():
     assert causes(answer) == [15, 12, 11, 8, 8, 7, 4, 3, 0]
     assert answer.verdict == [
         "landed since 2026-01-01T00:00:15.000Z: shop/web-old from a to b",
+        "it was planned to pack nodes tighter",
         "its successor is shop/web-new",
     ]
 

@@ -25,6 +25,7 @@ from restow.domain.session.verdict import (
 )
 from restow.domain.state import ClusterState
 from restow.replay.holds import Amounts, Place, by_name, places, reservation_name
+from restow.replay.moves import demand_line, move_lines, purpose
 from restow.replay.sentences import cores_text, devices_text
 from restow.replay.story import Entry, Story
 
@@ -37,13 +38,11 @@ def _pod_verdict(state: ClusterState, story: Story, answer: Any) -> None:
     else:
         answer.present = explain(state, uid)  # type: ignore[arg-type]
         answer.verdict += verdict_lines(state, answer.present)
+        if answer.present.status == "waiting" and (tried := demand_line(state, uid)):  # type: ignore[arg-type]
+            say(tried)
     if answer.choice is not None:
         say(choice_line(answer.choice))
-    for id in story.migrations:
-        record = state.migrations.get(id)  # type: ignore[call-overload]
-        if record is not None:
-            role = "it is moved by" if record.move.pod == uid else "it is the successor in"
-            say(f"{role} migration {id}, which is {record.step}{f' ({record.reason})' if record.reason else ''}")
+    answer.verdict += move_lines(state, uid, story.migrations)  # type: ignore[arg-type]
     if answer.stays is not None and observed is not None:
         say(f"plan {answer.stays.plan} ({answer.stays.seq}) {'moves it' if answer.stays.moves else 'leaves it there'}: {answer.stays.message}")
     if story.subject.earlier:
@@ -264,6 +263,7 @@ def _migration_verdict(state: ClusterState, story: Story, answer: Any) -> None:
         return
     move = record.move
     say(f"{record.step} since {rfc3339(record.since)}: {move.namespace}/{move.name} from {move.source} to {move.target}")
+    say(f"it was planned {purpose(state, record)}")
     if record.reason:
         say(f"{record.reason}{': ' if record.message else ''}{record.message}")
     if record.step not in FINAL and record.deadline:

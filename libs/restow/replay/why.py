@@ -100,13 +100,13 @@ def _questions(source: Source, story: Story, answer: Why) -> dict[int, list[Call
 
 
 def _last_plan(source: Source) -> tuple[int, int, c.Defragment] | None:
-    """Sequence, read and command of the last plan that had any move or verdict."""
+    """Sequence, read and command of the last plan that looked at all nodes: not of those that make room for one job."""
     found = None
     for batch in source.batches():
         for record in batch:
             if record.family == "migration" and b'"migration.planned"' in record.body:
                 for decision in decode_record(record):
-                    if isinstance(decision.command, c.Defragment) and decision.events:
+                    if isinstance(decision.command, c.Defragment) and decision.events and not decision.command.demand:
                         found = record.seq, record.envelope.read, decision.command
     return found
 

@@ -2,92 +2,133 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import click
 
-from restow.cli.failures import UNREACHABLE, UNUSABLE, Failure
-from restow.cli.output import Progress, emit, output_option, table
+from restow.cli.desk import Desk, desk_options
+from restow.cli.failures import BROKEN, UNUSABLE, Failure
+from restow.cli.output import Progress, emit, output_option
 from restow.cli.where import Where, log_options
 
-_TIMEOUT = 60.0
-"""Seconds for one answer of the descheduler: a plan for the largest clusters takes less than one."""
+if TYPE_CHECKING:
+    from restow.cli.following import Outcome
+
+ALL = "-all-"
 
 
 @click.command()
 @click.option("--dry-run", "mode", flag_value="dry", help="Show the plan and what it would gain; nothing is moved.")
-@click.option("--now", "mode", flag_value="now", help="Make the plan and carry it out: reserve first, then move.")
-@click.option("--descheduler", metavar="URL", help="Its HTTP address; default: the stack's.")
+@click.option("--now", "mode", flag_value="now", help="Make the plan and carry it out, reserve first, then move; follow it to its end.")
+@click.option("--for", "demand", metavar="pod/NS/NAME|podgroup/NS/NAME", help="Make room for this job that waits, and for nothing else.")
+@click.option("--group-by", metavar="LABEL", default="", help="Label of nodes for the table; by default nodes of a size are a group.")
+@click.option("--no-follow", is_flag=True, help="With --now: return when the plan is made.")
+@click.option("--follow", metavar="PLAN", help="Look at a plan until its end.")
+@click.option("--cancel", is_flag=False, flag_value=ALL, metavar="[PLAN]", help="Nothing more of this plan, or of all: what is not evicted yet is rolled back.")
 @log_options
+@desk_options
 @output_option
-def defrag(mode: str | None, descheduler: str | None, where: Where, output: str) -> None:
-    """Plan a defragmentation, or carry one out.
+def defrag(
+    mode: str | None, demand: str | None, group_by: str, no_follow: bool, follow: str | None, cancel: str | None, desk: Desk, where: Where, output: str
+) -> None:
+    """Plan a defragmentation, carry one out and follow it, or cancel it.
 
     Asks the descheduler. With --log FILE a dry run needs no stack: the plan is decided on the state at the end of that log,
-    with the policy that was in use there.
+    with the policy that was in use there. Ctrl-C ends the following, not the plan.
 
     \b
     Examples:
       restow defrag --dry-run
-      restow defrag --now && restow log tail -f --family migration
+      restow defrag --dry-run --group-by topology.kubernetes.io/zone
       restow defrag --dry-run --log incident.jsonl.zst
+      restow defrag --now
+      restow defrag --now --for podgroup/ml/train
+      restow defrag --cancel
     """
-    if mode is None:
-        raise click.UsageError("say --dry-run (show the plan) or --now (carry it out)")
-    if where.log and mode == "now":
+    chosen = [mode is not None, follow is not None, cancel is not None]
+    if sum(chosen) != 1:
+        raise click.UsageError("say one of --dry-run (show the plan), --now (carry it out), --follow PLAN and --cancel [PLAN]")
+    if where.log and mode != "dry":
         raise Failure(f"{where.log} is a file; nothing can be moved in it. Use --dry-run, or name a stack", UNUSABLE)
-    answer = _offline(where) if where.log else _ask(_address(where, descheduler), dry=mode == "dry")
-    if output == "json":
-        emit(answer)
+    if cancel is not None:
+        _cancel(desk, "" if cancel == ALL else cancel, output)
+    elif follow is not None:
+        _follow(desk, follow, output)
+    elif mode == "dry":
+        _dry(_offline(where, demand, group_by) if where.log else _ask(desk, demand, group_by, dry=True), output)
     else:
-        _show(answer, mode == "dry")
+        _now(desk, demand, group_by, output, follows=not no_follow)
 
 
-def _address(where: Where, given: str | None) -> str:
-    address = given or (where.stack or {}).get("descheduler")
-    if not address:
-        raise Failure(
-            "no descheduler: no stack runs in this folder or one above. Start one with `restow up`, name one with "
-            "--descheduler http://HOST:8080, or plan offline with --dry-run --log FILE",
-            UNREACHABLE,
-        )
-    if not address.startswith(("http://", "https://")):
-        raise Failure(f"--descheduler is {address!r}; allowed: http://HOST:PORT", UNUSABLE)
-    return address.rstrip("/")
+def _ask(desk: Desk, demand: str | None, group_by: str, *, dry: bool) -> dict[str, Any]:
+    query = ["dryRun=true"] * dry + [f"groupBy={quote(group_by, safe='')}"] * bool(group_by)
+    body = {"trigger": "cli"} | ({"demand": demand} if demand else {})
+    return desk.post("/defragment" + ("?" + "&".join(query) if query else ""), body)
 
 
-def _ask(address: str, *, dry: bool) -> dict[str, Any]:
-    url = f"{address}/defragment" + ("?dryRun=true" if dry else "")
-    request = urllib.request.Request(url, data=b"", method="POST")
-    try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
-            found = json.load(response)
-    except urllib.error.HTTPError as error:
-        code = UNREACHABLE if error.code == 503 else UNUSABLE
-        raise Failure(f"the descheduler at {address} refuses ({error.code}): {_reason(error)}", code) from None
-    except (urllib.error.URLError, TimeoutError, OSError) as error:
-        reason = getattr(error, "reason", error)
-        raise Failure(f"the descheduler at {address} does not answer: {reason}. Is the stack running?", UNREACHABLE) from None
-    except ValueError:
-        raise Failure(f"what answers at {address} is not a descheduler of Restow", UNUSABLE) from None
-    if not isinstance(found, dict):
-        raise Failure(f"what answers at {address} is not a descheduler of Restow", UNUSABLE)
-    return found
+def _dry(answer: dict[str, Any], output: str) -> None:
+    from restow.cli import planned as view
+
+    if output == "json":
+        return emit(answer)
+    planned = view.read(answer)
+    if planned is None:
+        return click.echo("nothing was planned: " + (", ".join(e.get("type", "?") for e in answer.get("events") or ()) or "no answer"))
+    view.show(answer, planned, True)
 
 
-def _reason(error: urllib.error.HTTPError) -> str:
-    text = error.read(4096).decode(errors="replace").strip()
-    try:
-        body = json.loads(text)
-        return str(body.get("error") or body.get("message") or text)
-    except (ValueError, AttributeError):
-        return text or error.reason
+def _now(desk: Desk, demand: str | None, group_by: str, output: str, *, follows: bool) -> None:
+    from restow.cli import planned as view
+
+    answer = _ask(desk, demand, group_by, dry=False)
+    planned = view.read(answer)
+    moves = planned is not None and (planned.moves or planned.rooms)
+    if output == "json" and not (follows and moves):
+        return emit(answer)
+    if planned is None:
+        return _dry(answer, output)
+    if output != "json":
+        view.show(answer, planned, False)
+        if not moves:
+            return None
+        click.echo()
+        if not follows:
+            return view.said(f"follow it: restow defrag --follow {planned.plan}")
+    outcome = _followed(desk, planned.plan, output)
+    return emit(answer | {"result": outcome.plan, "migrations": list(outcome.migrations.values())}) if output == "json" else None
 
 
-def _offline(where: Where) -> dict[str, Any]:
+def _follow(desk: Desk, plan: str, output: str) -> None:
+    outcome = _followed(desk, plan, output)
+    if output == "json":
+        emit({"result": outcome.plan, "migrations": list(outcome.migrations.values())})
+
+
+def _followed(desk: Desk, plan: str, output: str) -> Outcome:
+    """Raises Failure where pods were evicted that nobody made again: that is not what was promised."""
+    from restow.cli.following import follow, summary
+
+    outcome = follow(plan, desk.follow(plan), quiet=output == "json")
+    if not outcome.left and output != "json":
+        click.echo(f"\n{summary(outcome)}")
+    if lost := outcome.steps["not_recreated"]:
+        raise Failure(f"{lost} evicted pods were not created again by their controllers: `restow why migration/ID` tells the story", BROKEN)
+    return outcome
+
+
+def _cancel(desk: Desk, plan: str, output: str) -> None:
+    answer = desk.post(f"/plans/{quote(plan, safe='')}/cancel" if plan else "/plans/cancel", {"reason": "cancelled by restow defrag --cancel"})
+    if output == "json":
+        return emit(answer)
+    from restow.cli.planned import said
+
+    for one in answer.get("plans", ()):
+        said(f"plan {one} is cancelled: what has not been evicted stays, what has goes on; `restow defrag --follow {one}` shows it")
+    return None
+
+
+def _offline(where: Where, demand: str | None, group_by: str) -> dict[str, Any]:
     """The plan on the state at the end of a log."""
     import msgspec
 
@@ -95,56 +136,31 @@ def _offline(where: Where) -> dict[str, Any]:
     from restow.contracts.ids import Millis, PlanId
     from restow.domain.decider import Rejected, decide
     from restow.domain.deciders import DECIDERS
+    from restow.domain.planview import node_groups
     from restow.replay.at import state_at
 
     with where.source() as source, Progress("folding the log") as progress:
         state = state_at(source, progress=progress)
         if state.migration_config.defragmentation is None:
             raise Failure(f"{source.name}: no Defragmentation policy was in use in this log", UNUSABLE)
-        command = Defragment(Millis(state.time), "api", PlanId("dry-run"))
+        command = Defragment(Millis(state.time), "cli", PlanId("dry-run"), _job(state, demand))
         try:
-            events = decide(state, DECIDERS["migration"], command)
+            events = list(decide(state, DECIDERS["migration"], command))
         except Rejected as error:
             raise Failure(f"{source.name}: {error}", UNUSABLE) from None
-    return {"dryRun": True, "read": state.seq, "plan": command.plan, "events": msgspec.to_builtins(list(events))}
+        moves = [move for event in events for move in getattr(event, "moves", ())]
+        groups = node_groups(state, moves, group_by)
+    return {"dryRun": True, "read": state.seq, "plan": command.plan, "events": msgspec.to_builtins(events), "groups": msgspec.to_builtins(groups)}
 
 
-def _show(answer: dict[str, Any], dry: bool) -> None:
-    events = answer.get("events")
-    plans = [event for event in events or () if event.get("type") == "migration.planned"]
-    if not plans:
-        click.echo("nothing was planned: " + (", ".join(event.get("type", "?") for event in events or ()) or "no answer"))
-        return
-    planned, moves = plans[0], plans[0].get("moves", [])
-    what = f"would move {_count(moves, 'pod')}" if dry else f"plan {planned['plan']} moves {_count(moves, 'pod')}"
-    click.echo(f"{what} off {_count(planned.get('sources', ()), 'node')}, decided at sequence {answer.get('read') or answer.get('seq')}")
-    if moves:
-        click.echo()
-        rows = [(m["migration"], f"{m['namespace']}/{m['name']}", m["source"], m["target"]) for m in moves]
-        table(("MIGRATION", "POD", "SOURCE", "TARGET"), rows, flexible=("POD", "SOURCE", "TARGET"))
-    before, after = planned.get("before"), planned.get("after")
-    if before and after:
-        click.echo()
-        gains = [(text, _gpus(key, before), _gpus(key, after)) for key, text in _PACKING.items()]
-        table(("", "BEFORE", "AFTER"), gains, right=("BEFORE", "AFTER"), flexible=("",))
-    if kept := planned.get("kept"):
-        click.echo("\nstay where they are: " + ", ".join(f"{count} {why}" for why, count in sorted(kept.items())))
-    if not dry and moves:
-        click.echo("\nfollow it: restow log tail -f --family migration")
-
-
-def _count(things: Any, name: str) -> str:
-    return f"{len(things)} {name}{'s' * (len(things) != 1)}"
-
-
-_PACKING = {
-    "free_nodes": "free nodes",
-    "free_devices": "whole free GPUs",
-    "idle": "idle GPU share",
-    "fragmented": "of it fragmented",
-}
-
-
-def _gpus(key: str, packing: dict[str, int]) -> str:
-    value = packing.get(key, 0)
-    return f"{value / 1000:.2f}" if key in ("idle", "fragmented") else str(value)
+def _job(state: Any, demand: str | None) -> str:
+    """As `Defragment.demand` has it. Raises Failure."""
+    if not demand:
+        return ""
+    kind, _, name = demand.partition("/")
+    if kind == "podgroup" and tuple(name.split("/")) in state.pod_groups:
+        return name
+    found = [uid for uid, pod in state.pods.items() if demand == uid or (kind == "pod" and name == f"{pod.namespace}/{pod.name}")]
+    if not found:
+        raise Failure(f"--for is {demand!r}, which is not in this log; allowed: pod/NAMESPACE/NAME, podgroup/NAMESPACE/NAME", UNUSABLE)
+    return str(found[-1])

@@ -17,7 +17,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "demo": ("restow.cli.demo.command:demo", "Fragment a cluster, defragment it, prove that nothing was lost."),
     },
     "Look": {
-        "get": ("restow.cli.state:get", "List nodes, pods, groups, queues, reservations or migrations."),
+        "get": ("restow.cli.state:get", "List nodes, pods, groups, queues, reservations, plans or migrations."),
         "state": ("restow.cli.state:state", "The same, and a summary, at any sequence or time."),
         "describe": ("restow.cli.describe:describe", "A reservation in full: where, who may, who does, what is left, until when."),
         "why": ("restow.cli.why:why", "The story of a pod, group, reservation or migration, and why."),
@@ -31,7 +31,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Act": {
         "reserve": ("restow.cli.reserve:reserve", "Hold room for the next pods of a workload, before they come."),
-        "defrag": ("restow.cli.defrag:defrag", "Plan a defragmentation (--dry-run), or carry one out (--now)."),
+        "defrag": ("restow.cli.defrag:defrag", "Plan a defragmentation (--dry-run), carry one out (--now), cancel it."),
+        "migrate": ("restow.cli.migrate:migrate", "Move one pod: hold a place, evict, and see it land there."),
         "descheduler run": ("", "Carry out a DeschedulerPolicy once, on any cluster (--dry-run)."),
     },
     "Other": {

@@ -14,7 +14,7 @@ from restow.cli.where import Where, log_options
 if TYPE_CHECKING:
     from restow.domain.state import ClusterState
 
-KINDS = ("nodes", "pods", "podgroups", "queues", "reservations", "migrations")
+KINDS = ("nodes", "pods", "podgroups", "queues", "reservations", "plans", "migrations")
 _ALIASES = {"no": "nodes", "po": "pods", "pg": "podgroups", "q": "queues", "rsv": "reservations", "resv": "reservations", "mig": "migrations"}
 
 

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from restow.cli.amounts import amount, of
 from restow.cli.batch import podgroup_row, podgroups, queue_row, queues
 from restow.cli.holds import full_name, reservation_row, reservations, wide_row
@@ -13,6 +15,7 @@ from restow.contracts.ids import Millis
 from restow.contracts.times import rfc3339
 from restow.contracts.values import DeviceShare
 from restow.domain.foreign import other_scheduler
+from restow.domain.planview import plan_view
 from restow.domain.resources import GPU_MILLI
 from restow.domain.session import podgroup_status
 from restow.domain.session.waits import told
@@ -126,6 +129,16 @@ def migrations(state: ClusterState, namespace: str | None = None) -> Rows:
     return found
 
 
+def plans(state: ClusterState, namespace: str | None = None) -> Rows:
+    """In their order. With a namespace those that move its pods."""
+    found = []
+    for id in sorted(state.plans, key=lambda plan: (state.plans[plan].at, plan)):
+        if namespace is not None and not any(m.namespace == namespace for m in state.plans[id].planned.moves):
+            continue
+        found.append(msgspec.to_builtins(plan_view(state, id)))
+    return found
+
+
 def _number(id: str) -> tuple[int, str]:
     tail = id.rpartition("-")[2]
     return (int(tail) if tail.isdigit() else 0, id)
@@ -216,6 +229,7 @@ VIEWS: dict[str, Callable[[ClusterState, str | None], Any]] = {
     "podgroups": podgroups,
     "queues": queues,
     "reservations": reservations,
+    "plans": plans,
     "migrations": migrations,
 }
 
@@ -242,6 +256,14 @@ def _pod_row(p: dict[str, Any], now: Millis) -> tuple:
 
 def _migration_row(m: dict[str, Any], now: Millis) -> tuple:
     return (m["id"], m["step"], f"{m['namespace']}/{m['name']}", m["source"], m["target"], m["since"][:19], m["reason"] or "-")
+
+
+def _plan_row(p: dict[str, Any], now: Millis) -> tuple:
+    steps = p["steps"]
+    gone = sum(steps.get(step, 0) for step in ("failed", "not_recreated", "unknown"))
+    why = p["cancelled"] or p["reason"] or "-"
+    rest = p["moves"] - gone - steps.get("landed", 0)
+    return (p["plan"], p["phase"], p["trigger"], p["planner"], p["moves"], steps.get("landed", 0), gone, rest, p["at"][:19], why)
 
 
 Columns = tuple[tuple[str, ...], Callable[[dict[str, Any], Millis], tuple], tuple[str, ...], tuple[str, ...]]
@@ -277,6 +299,12 @@ COLUMNS: dict[str, Columns] = {
         ("HELD/USED/ALL", "CPU", "MEMORY", "GPU"),
         ("NODES", "REASON"),
     ),
+    "plans": (
+        ("ID", "PHASE", "TRIGGER", "PLANNER", "MOVES", "LANDED", "BACK", "OPEN", "SINCE", "WHY"),
+        _plan_row,
+        ("MOVES", "LANDED", "BACK", "OPEN"),
+        ("WHY", "ID"),
+    ),
     "migrations": (
         ("ID", "STEP", "POD", "SOURCE", "TARGET", "SINCE", "REASON"),
         _migration_row,
@@ -299,5 +327,5 @@ WIDE: dict[str, Columns] = {
 }  # fmt: skip
 """Views that have more to show with -o wide; nothing of that is cut."""
 
-OPTIONAL = {"reservations": ("GPU", "MIGRATION", "REASON")}
+OPTIONAL = {"reservations": ("GPU", "MIGRATION", "REASON"), "plans": ("WHY",)}
 """Columns that are left out where no row has anything there."""

@@ -54,7 +54,6 @@ class DeschedulerMetrics:
         counts = Counts(str(state.migrations[id].step) for id in (*state.backlog, *state.active))
         steps = [((str(step),), float(counts[str(step)])) for step in Step if step not in FINAL]
         yield Labelled("migrations", "Migrations that are not over, by step", ("step",), steps)
-        yield Labelled("pods_that_came_back", "Pods' lineages that are left alone on a node: they were moved off it and came back", (), [((), float(len(state.left_alone)))])
 
     # -- what happened -------------------------------------------------------------------------------------------------
 

@@ -51,13 +51,14 @@ def next_demand(state: ClusterState) -> tuple[Millis, str] | None:
     for candidate in _candidates(state):
         if any(free.get(column, 0) < amount for column, amount in candidate.asked.items()):
             continue
-        at = Millis(max(earliest, candidate.since, _paused_until(state.demands.get(candidate.job))))
+        at = Millis(max(earliest, candidate.since, paused_until(state.demands.get(candidate.job))))
         if best is None or (at, candidate.turn, candidate.job) < best:
             best = (at, candidate.turn, candidate.job)
     return None if best is None else (best[0], best[2])
 
 
-def _paused_until(tried: Demand | None) -> int:
+def paused_until(tried: Demand | None) -> int:
+    """From when on the job may be tried again."""
     return 0 if tried is None else tried.at + min(PAUSE << min(tried.tries - 1, 16), LONGEST_PAUSE)
 
 

@@ -1,0 +1,88 @@
+"""Why a pod was moved, why it was to be moved and stays, and what was tried for one that waits, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from restow.contracts.ids import PlanId, PodUid
+from restow.contracts.times import seconds
+from restow.domain.evolve.demands import TRIGGER, job_of
+from restow.domain.evolve.migration import BY_HAND
+from restow.domain.migration.demand import paused_until
+from restow.domain.records import FINAL, Migration, Step
+from restow.domain.state import ClusterState
+
+
+def move_lines(state: ClusterState, uid: PodUid, migrations: Iterable[str]) -> list[str]:
+    """Of each migration that concerns the pod, as the victim or as the successor."""
+    found = (state.migrations.get(id) for id in migrations)  # type: ignore[call-overload]
+    return [_line(state, record, uid) for record in found if record is not None]
+
+
+def _line(state: ClusterState, record: Migration, uid: PodUid) -> str:
+    move, why = record.move, because(state, record)
+    if record.move.pod != uid:
+        ending = "" if record.step is Step.LANDED else f"; the migration is {record.step}"
+        return f"came from {move.source}, where it was {move.namespace}/{move.name}, to {move.target}, {why}{ending}"
+    what = f"from {move.source} to {move.target}, {why}"
+    if record.step is Step.LANDED:
+        successor = state.pods.get(record.successor)
+        return f"moved {what}" + (f"; its successor is {successor.name}" if successor is not None else "")
+    if record.step is Step.NOT_RECREATED:
+        return f"evicted to be moved {what}; nothing took its place"
+    if record.step in FINAL:
+        return f"was to be moved {what}, and stayed: {reason(record)}"
+    return f"{'is to be' if record.step is Step.PLANNED else 'is being'} moved {what}; {record.step} now"
+
+
+def reason(record: Migration) -> str:
+    return f"{record.reason}: {record.message}".strip(": ")
+
+
+def because(state: ClusterState, record: Migration) -> str:
+    """What the plan was made for, who asked for it, and which migration it is."""
+    plan = state.plans.get(record.plan)  # type: ignore[call-overload]
+    trigger = plan.planned.trigger if plan is not None else ""
+    by = f"{trigger}, " if trigger not in ("", BY_HAND, TRIGGER) else ""
+    return f"{purpose(state, record)} ({by}migration {record.id})"
+
+
+def purpose(state: ClusterState, record: Migration) -> str:
+    """What its plan was made for."""
+    plan = state.plans.get(record.plan)  # type: ignore[call-overload]
+    if plan is None:
+        return "by a plan that is forgotten"
+    planned = plan.planned
+    if planned.trigger == BY_HAND:
+        return "because somebody asked for it"
+    return f"to make room for {job_name(state, planned.demand)}" if planned.demand else "to pack nodes tighter"
+
+
+def job_name(state: ClusterState, job: str) -> str:
+    """`default/big`, or `podgroup ml/train`."""
+    pod = state.pods.get(PodUid(job))
+    if pod is not None:
+        return f"{pod.namespace}/{pod.name}"
+    return f"podgroup {job}" if "/" in job else f"pod {job}"
+
+
+def demand_line(state: ClusterState, uid: PodUid) -> str:
+    """What was tried to make room for a pod that waits; empty for nothing."""
+    job, _ = job_of(state, uid)
+    tried = state.demands.get(job)
+    if tried is None:
+        return ""
+    last = max((p for p in state.plans.values() if p.planned.demand == job), key=lambda p: (p.at, p.planned.plan), default=None)
+    times = "once" if tried.tries == 1 else f"{tried.tries} times"
+    line = f"room was looked for by moving others, {times}, last at {seconds(tried.at)}"
+    if last is None:
+        return line
+    planned = last.planned
+    if cancelled := state.cancelled.get(PlanId(planned.plan)):
+        what = f"plan {planned.plan} was cancelled: {cancelled}"
+    elif planned.rooms:
+        what = f"plan {planned.plan} makes it on {', '.join(dict.fromkeys(room.node for room in planned.rooms))}"
+        return f"{line}: {what}"
+    else:
+        what = planned.reason.replace(job, job_name(state, job))
+    return f"{line}: {what}; again at {seconds(paused_until(tried))} at the earliest"

@@ -1,0 +1,154 @@
+"""A plan while it is carried out: one line for each wave that begins and for each move that ends, and on a terminal a last line that
+counts. Ctrl-C ends the looking, not the plan."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import click
+
+from restow.cli.output import colored, cut, faint, number, width
+from restow.cli.planned import counted, said
+
+OVER = ("landed", "failed", "not_recreated", "unknown")
+_WORD = {"landed": "landed", "failed": "rolled back", "not_recreated": "not recreated", "unknown": "void"}
+_COLOR = {"landed": "green", "failed": "yellow", "not_recreated": "red", "unknown": "red"}
+
+
+class Outcome:
+    """What was seen of a plan: the latest of it and of each migration."""
+
+    def __init__(self) -> None:
+        self.plan: dict[str, Any] = {}
+        self.migrations: dict[str, dict[str, Any]] = {}
+        self.left = False
+        """Ctrl-C: it goes on."""
+
+    @property
+    def steps(self) -> Counter[str]:
+        return Counter(m["step"] for m in self.migrations.values())
+
+
+def follow(plan: str, lines: Iterable[dict[str, Any]], *, quiet: bool = False) -> Outcome:
+    """Until the plan is over or the user has seen enough. `quiet`: show nothing."""
+    outcome, shown = Outcome(), _Shown(quiet)
+    try:
+        for line in lines:
+            outcome.plan = line["plan"]
+            changed = [m for m in line["migrations"] if outcome.migrations.get(m["id"], {}).get("step") != m["step"]]
+            outcome.migrations.update((m["id"], m) for m in line["migrations"])
+            shown.line(outcome, changed)
+    except KeyboardInterrupt:
+        outcome.left = True
+    shown.end()
+    if outcome.left and not quiet:
+        click.echo()
+        said(f"the plan goes on. See it again with `restow defrag --follow {plan}`, stop it with `restow defrag --cancel {plan}`")
+    return outcome
+
+
+class _Shown:
+    def __init__(self, quiet: bool) -> None:
+        self._quiet, self._terminal = quiet, sys.stdout.isatty()
+        self._waves: set[int] = set()
+        self._started = time.monotonic()
+        self._status = self._cancelled = False
+
+    def line(self, outcome: Outcome, changed: list[dict[str, Any]]) -> None:
+        if self._quiet:
+            return
+        for one in sorted(changed, key=lambda m: (m["since"], m["wave"], m["id"])):
+            if one["step"] != "planned":
+                self._wave(outcome, one["wave"])
+            if one["step"] in OVER:
+                self._clear()
+                _ended(one)
+        if (cancelled := outcome.plan.get("cancelled")) and not self._cancelled:
+            self._cancelled = True
+            self._clear()
+            said(f"  {_now()}  cancelled: {cancelled}")
+        self._counts(outcome)
+
+    def _wave(self, outcome: Outcome, wave: int) -> None:
+        """The first of a wave has begun: others of the one before may still be under way."""
+        if wave in self._waves:
+            return
+        self._waves.add(wave)
+        self._clear()
+        moves = sum(m["wave"] == wave for m in outcome.migrations.values())
+        click.echo(f"  {_now()}  wave {wave} of {outcome.plan['waves']}: {counted(moves, 'move')}")
+
+    def _counts(self, outcome: Outcome) -> None:
+        if not self._terminal or outcome.plan["phase"] in ("done", "cancelled", "empty"):
+            return
+        steps = outcome.steps
+        under_way = sum(count for step, count in steps.items() if step not in OVER and step != "planned")
+        parts = [f"{number(under_way)} under way", f"{number(steps['landed'])} landed"]
+        parts += [f"{number(steps['failed'])} rolled back"] if steps["failed"] else []
+        parts += [f"{number(steps['planned'])} to come"] if steps["planned"] else []
+        text = f"  {', '.join(parts)}; Ctrl-C leaves it running"
+        click.echo(f"\r{faint(cut(text, width() - 1))}\x1b[K", nl=False)
+        self._status = True
+
+    def _clear(self) -> None:
+        if self._status:
+            click.echo("\r\x1b[K", nl=False)
+            self._status = False
+
+    def end(self) -> None:
+        self._clear()
+
+
+def _ended(one: Mapping[str, Any]) -> None:
+    pod, word = f"{one['namespace']}/{one['name']}", _WORD[one["step"]]
+    word = colored(f"{word:<13}", _COLOR[one["step"]])
+    when = one["since"][11:19] or _now()
+    if one["step"] == "landed":
+        successor = one.get("landedAs") or ""
+        text = f"{pod} on {one['target']}" + (f" as {successor}" if successor and successor != one["name"] else "")
+    elif one["step"] == "failed":
+        text = f"{pod} stays on {one['source']}: {reason(one)}"
+    elif one["step"] == "not_recreated":
+        text = f"{pod}: its controller made no successor"
+    else:
+        text = f"{pod}: it was part of another migration, or gone"
+    _row(f"  {when}  ", word, text)
+
+
+def _row(prefix: str, word: str, text: str) -> None:
+    """Colours count for nothing in the width of a line."""
+    import textwrap
+
+    indent = len(prefix) + 13
+    first, *rest = textwrap.wrap(text, max(20, width() - indent), break_long_words=False, break_on_hyphens=False) or [""]
+    click.echo(f"{prefix}{word}{first}")
+    for line in rest:
+        click.echo(" " * indent + line)
+
+
+def reason(one: Mapping[str, Any]) -> str:
+    return f"{one['reason']}: {one['message']}".strip(": ")
+
+
+def _now() -> str:
+    return time.strftime("%H:%M:%S", time.gmtime())
+
+
+def summary(outcome: Outcome) -> str:
+    """`3 landed, 1 rolled back in 2.1 s`."""
+    steps = outcome.steps
+    parts = [f"{number(count)} {_WORD[step]}" for step in OVER if (count := steps[step])]
+    took = _seconds(outcome.plan.get("at", ""), outcome.plan.get("until", ""))
+    return (", ".join(parts) or "nothing to move") + (f" in {took:.1f} s" if took is not None else "")
+
+
+def _seconds(start: str, end: str) -> float | None:
+    from datetime import datetime
+
+    if not start or not end:
+        return None
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()

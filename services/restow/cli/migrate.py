@@ -1,0 +1,72 @@
+"""`restow migrate`: one pod, now."""
+
+from __future__ import annotations
+
+import click
+
+from restow.cli.desk import Desk, desk_options
+from restow.cli.failures import BROKEN, UNUSABLE, Failure
+from restow.cli.output import emit, output_option
+from restow.cli.where import Where, log_options
+
+
+@click.command()
+@click.argument("what", metavar="[pod/][NAMESPACE/]NAME")
+@click.option("--to", "target", metavar="NODE", default="", help="Where to; by default the best node there is.")
+@click.option("-n", "--namespace", metavar="NS", help="Its namespace; by default `default`.")
+@click.option("--dry-run", is_flag=True, help="Say where it would go; nothing is moved.")
+@click.option("--no-follow", is_flag=True, help="Return when the move is planned.")
+@log_options
+@desk_options
+@output_option
+def migrate(what: str, target: str, namespace: str | None, dry_run: bool, no_follow: bool, desk: Desk, where: Where, output: str) -> None:
+    """Move one pod: hold a place, evict it, and see its successor land there.
+
+    Its controller makes the successor; where no place can be held or the eviction is refused, the pod stays. Exit code 1: it
+    stayed, and the reason is told. Ctrl-C ends the looking, not the move.
+
+    \b
+    Examples:
+      restow migrate pod/shop/web-1
+      restow migrate web-1 -n shop --to node-7
+      restow migrate pod/shop/web-1 --dry-run
+    """
+    from restow.cli import planned as view
+    from restow.cli.following import follow, reason, summary
+
+    if where.log:
+        raise Failure(f"{where.log} is a file; nothing can be moved in it", UNUSABLE)
+    answer = desk.post("/migrations" + "?dryRun=true" * dry_run, {"pod": _name(what, namespace)} | ({"target": target} if target else {}))
+    planned = view.read(answer)
+    if planned is None or not planned.moves:
+        raise Failure("the descheduler planned nothing; `restow log tail --family migration` shows what it did", BROKEN)
+    (move,) = planned.moves
+    pod = f"{move.namespace}/{move.name}"
+    if output != "json":
+        view.said(f"{'would move' if dry_run else 'moves'} {pod} from {move.source} to {move.target}" + ("" if dry_run else f" (plan {planned.plan})"))
+    if dry_run or no_follow:
+        return emit(answer) if output == "json" else None
+    outcome = follow(planned.plan, desk.follow(planned.plan), quiet=output == "json")
+    one = outcome.migrations.get(move.migration, {"step": "unknown", "reason": "", "message": ""})
+    if output == "json":
+        emit(answer | {"result": outcome.plan, "migrations": list(outcome.migrations.values())})
+    elif not outcome.left:
+        click.echo(f"\n{summary(outcome)}")
+    if not outcome.left and one["step"] != "landed":
+        raise Failure(f"{pod} did not land on {move.target}: {reason(one).rstrip('.') or one['step']}; `restow why migration/{move.migration}` tells the story", BROKEN)
+    return None
+
+
+def _name(what: str, namespace: str | None) -> str:
+    """`NAMESPACE/NAME`, or a uid."""
+    parts = what.split("/")
+    if parts[0] in ("pod", "pods", "po") and len(parts) > 1:
+        parts = parts[1:]
+    if len(parts) > 2 or not all(parts):
+        raise click.BadParameter(f"{what!r}; allowed: pod/NAMESPACE/NAME, NAMESPACE/NAME or NAME", param_hint="what")
+    if len(parts) == 2:
+        if namespace is not None and namespace != parts[0]:
+            raise click.UsageError(f"{what} names namespace {parts[0]}, -n {namespace}; say one of them")
+        return "/".join(parts)
+    is_uid = len(parts[0]) == 36 and parts[0].count("-") == 4
+    return parts[0] if is_uid and namespace is None else f"{namespace or 'default'}/{parts[0]}"

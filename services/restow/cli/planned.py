@@ -1,0 +1,152 @@
+"""A plan as tables: its moves in waves, what it does to each group of nodes, and who stays and why."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from restow.cli.output import faint, heading, number, table, width
+
+if TYPE_CHECKING:
+    from restow.contracts.events import Planned
+    from restow.contracts.values import Move
+
+MOST = 60
+"""Moves that are shown on a terminal."""
+_PACKING = (("FREE NODES", "free_nodes", 1), ("FREE GPUS", "free_devices", 1), ("IDLE GPUS", "idle", 1000), ("FRAGMENTED", "fragmented", 1000))
+"""Column, field, and what one of it is. What is idle changes only where moves go from one group to another."""
+
+
+def read(answer: Mapping[str, Any]) -> Planned | None:
+    """The plan of an answer of the descheduler."""
+    import msgspec
+
+    from restow.contracts.events import Planned
+    from restow.contracts.values import Packing
+
+    empty = dict.fromkeys(Packing.__struct_fields__, 0)
+    for event in answer.get("events") or ():
+        if event.get("type") == "migration.planned":
+            # Of a descheduler of another version whatever it says is shown.
+            made = {"plugin": ""} | event | {key: empty | event.get(key, {}) for key in ("before", "after")}
+            return msgspec.convert(made, Planned)
+    return None
+
+
+def show(answer: Mapping[str, Any], planned: Planned, dry: bool) -> None:
+    moves = planned.moves
+    said(headline(planned, answer, dry))
+    if planned.reason:
+        said(f"  {planned.reason}")
+    for warning in answer.get("warnings") or ():
+        said(f"warning  {warning}")
+    if moves:
+        click.echo()
+        _moves(moves)
+    if planned.rooms:
+        click.echo(f"\n{heading('ROOM')} that is held first, for those who wait")
+        rows = [(f"{room.namespace}/{room.name}", room.node) for room in planned.rooms]
+        table(("RESERVATION", "NODE"), rows, flexible=("RESERVATION", "NODE"))
+    if planned.before.nodes or planned.before != planned.after:
+        click.echo()
+        groups(answer.get("groups") or (), planned)
+    if planned.kept:
+        click.echo(f"\n{heading('STAY')} where they are")
+        rows_ = [(count, verdict, sentence(verdict)) for verdict, count in sorted(planned.kept.items(), key=lambda k: (-k[1], k[0]))]
+        table(("PODS", "VERDICT", "WHY"), rows_, right=("PODS",), flexible=("VERDICT", "WHY"), wrap=("WHY",))
+
+
+def headline(planned: Planned, answer: Mapping[str, Any], dry: bool) -> str:
+    from restow.domain.planview import waves
+
+    count = len(waves(planned.moves))
+    what = f"would move {counted(len(planned.moves), 'pod')}" if dry else f"plan {planned.plan} moves {counted(len(planned.moves), 'pod')}"
+    where = f" off {counted(len(planned.sources), 'node')} in {counted(count, 'wave')}" if planned.moves else ""
+    search = f" in {counted(planned.steps, 'step')}" if planned.steps else ""
+    return f"{what}{where}; planner {planned.planner}{search}, decided at sequence {answer.get('read') or answer.get('seq')}"
+
+
+def _moves(moves: Sequence[Move]) -> None:
+    from restow.domain.planview import waves
+    from restow.replay.sentences import devices_text
+
+    names = {move.migration: move for move in moves}
+    rows = []
+    for i, wave in enumerate(waves(moves), 1):
+        for move in wave:
+            pod = f"{move.namespace}/{move.name}" if move.name or not move.follows else f"{_pod(names, move)}, moved on"
+            rows.append((i, pod, move.source, move.target, devices_text(move.devices) or "-", _waits(names, move)))
+    shown = rows[:MOST] if sys.stdout.isatty() else rows
+    columns = ["WAVE", "POD", "FROM", "TO", "DEVICES", "AFTER"]
+    kept = [i for i in range(6) if i < 4 or any(row[i] not in ("-", "") for row in rows)]
+    titles = [columns[i] for i in kept]
+    flexible = [name for name in ("POD", "FROM", "TO", "AFTER") if name in titles]
+    table(titles, [[row[i] for i in kept] for row in shown], right=("WAVE",), flexible=flexible)
+    if len(shown) < len(rows):
+        click.echo(faint(f"and {len(rows) - len(shown)} more; -o json has all of them"))
+
+
+def _pod(names: Mapping[Any, Move], move: Move) -> str:
+    first = names.get(move.follows)
+    return f"{first.namespace}/{first.name}" if first is not None else str(move.follows)
+
+
+def _waits(names: Mapping[Any, Move], move: Move) -> str:
+    if move.swap:
+        return "changes places"
+    before = dict.fromkeys((*move.after, *((move.follows,) if move.follows else ())))
+    found = [names[id].name or str(id) if id in names else str(id) for id in before]
+    return ", ".join(found[:2]) + (f" and {len(found) - 2} more" if len(found) > 2 else "")
+
+
+def groups(found: Sequence[Mapping[str, Any]], planned: Planned) -> None:
+    """Before → after, per group and in all. Columns that nothing is of are left out."""
+    import msgspec
+
+    before, after = msgspec.structs.asdict(planned.before), msgspec.structs.asdict(planned.after)
+    changes = any(group["before"]["idle"] != group["after"]["idle"] for group in found)
+    kept = [one for one in _PACKING if one[1] == "free_nodes" or (planned.before.total and (one[1] != "idle" or changes))]
+    rows = []
+    for group in found:
+        moved = f"-{group['leaves']} +{group['arrives']}" if group["leaves"] or group["arrives"] else ""
+        rows.append((group["name"], group["nodes"], moved, *(_change(group["before"], group["after"], key, unit) for _, key, unit in kept)))
+    if len(rows) != 1:
+        rows.append(("all nodes", planned.before.nodes or "", "", *(_change(before, after, key, unit) for _, key, unit in kept)))
+    titles = ("NODES", "COUNT", "PODS", *(title for title, _, _ in kept))
+    table(titles, rows, right=titles[1:], flexible=("NODES",))
+
+
+def _change(before: Mapping[str, Any], after: Mapping[str, Any], key: str, unit: int) -> str:
+    was, will = (_value(packing.get(key, 0), unit) for packing in (before, after))
+    return was if was == will else f"{was} → {will}"
+
+
+def _value(value: int, unit: int) -> str:
+    return number(value) if unit == 1 else f"{value / unit:.2f}"
+
+
+def sentence(verdict: str) -> str:
+    """What a verdict of a plan says."""
+    from restow.domain.defragmentation.evictable import MEANING
+    from restow.domain.defragmentation.greedy import LIMIT, NO_TARGET, TOO_FEW_SOURCES
+    from restow.domain.defragmentation.optimizing.plan import SENTENCES
+
+    known = MEANING | SENTENCES | {LIMIT: "the plan is full; a later one may move it", TOO_FEW_SOURCES: "too few nodes are sources (numberOfNodes)"}
+    kind, _, more = verdict.partition(": ")
+    if kind == NO_TARGET:
+        return f"no target fits: {more}" if more else "no target fits"
+    return known.get(verdict, "")
+
+
+def said(text: str) -> None:
+    """In lines that fit."""
+    for line in textwrap.wrap(text, width(), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) or [""]:
+        click.echo(line)
+
+
+def counted(count: int, name: str) -> str:
+    return f"{number(count)} {name}{'s' * (count != 1)}"
