@@ -7,6 +7,7 @@ A command carries everything a decision used that is not in the state: time, tri
 import msgspec
 
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
+from restow.contracts.samples import Samples
 
 
 class Command(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field="type"):
@@ -70,6 +71,16 @@ class Defragment(Command, tag="defragment"):
     trigger: str
     plan: PlanId
     demand: str = ""
+
+
+class Deschedule(Command, tag="deschedule"):
+    """Run the whole policy: every profile's deschedule plugins, then every profile's balance plugins. Each makes a plan, called
+    `<plan>-p<n>`. `samples`: metrics as they were read just before, None where the policy asks for none."""
+
+    time: Millis
+    trigger: str
+    plan: PlanId
+    samples: Samples | None = None
 
 
 class MovePod(Command, tag="move_pod"):
@@ -159,6 +170,7 @@ COMMANDS: tuple[type[Command], ...] = (
     RefusePreemption,
     Review,
     Defragment,
+    Deschedule,
     MovePod,
     CancelPlan,
     Advance,

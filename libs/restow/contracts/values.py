@@ -303,7 +303,8 @@ class Move(Value):
     """One migration of a plan: ⟨source, target, pod⟩ with the devices and CPUs that are promised on the target. `after`: moves
     that must have landed before it begins, since their pods leave what it takes. `follows`: it moves the successor of that
     migration on (`pod` is empty then). With `swap` its hold waits on the target for room that another of the plan leaves.
-    `cost` is what it was weighed with."""
+    `cost` is what it was weighed with, `reason` why a plugin wants it gone. Where `target` is empty the pod is only evicted, and nothing
+    is held: it has ended, or nobody makes it again."""
 
     migration: MigrationId
     pod: PodUid
@@ -317,6 +318,7 @@ class Move(Value):
     follows: MigrationId = MigrationId("")
     swap: bool = False
     cost: int = 0
+    reason: str = ""
 
 
 class RoomFor(Value):

@@ -148,7 +148,11 @@ class MigrationConfig(Config):
     """`interval` in milliseconds, 0 for never; `cron` in five fields, empty for never. `concurrent` bounds migrations
     under way at once, `per_node` those with one source, `per_namespace` and `max_unavailable` those of one namespace and of one
     workload, `evictions_per_minute` how many begin to be evicted; 0 for no bound. An eviction that a budget refuses is tried again for
-    `budget_patience`. `profile` is the policy's that enables Defragmentation: what metrics are labelled with. Deadlines and patience in milliseconds per step of the saga."""
+    `budget_patience`. `profile` is the policy's that enables Defragmentation: what metrics are labelled with. Deadlines and patience in milliseconds per step of the saga.
+
+    `policy`: the DeschedulerPolicy with all defaults (`descheduling.policy.written`), where it enables other plugins than
+    Defragmentation, which is not in it: in its profile it comes after so many (`defragment_at`) of the balance plugins. `grace`:
+    seconds in which pods that are evicted are to end, None for what they say themselves."""
 
     defragmentation: DefragmentationArgs | None = None
     interval: int = 0
@@ -165,6 +169,9 @@ class MigrationConfig(Config):
     evictions_per_minute: int = 0
     budget_patience: int = 0
     profile: str = ""
+    policy: dict[str, Any] = msgspec.field(default_factory=dict)
+    defragment_at: int = 0
+    grace: int | None = None
 
     @property
     def evicts_for(self) -> int:

@@ -241,7 +241,7 @@ class Reservation(Record):
 
 
 class Step(StrEnum):
-    """The saga of one migration. The last three are final."""
+    """The saga of one migration. The last four are final; `removed` is the end of a pod that nothing was held for."""
 
     PLANNED = "planned"
     HOLDING = "holding"
@@ -252,9 +252,10 @@ class Step(StrEnum):
     LANDED = "landed"
     FAILED = "failed"
     NOT_RECREATED = "not_recreated"
+    REMOVED = "removed"
 
 
-FINAL = frozenset({Step.LANDED, Step.FAILED, Step.NOT_RECREATED})
+FINAL = frozenset({Step.LANDED, Step.FAILED, Step.NOT_RECREATED, Step.REMOVED})
 
 
 class Migration(Record):

@@ -79,6 +79,7 @@ from restow.contracts.events.migration import (
     NotRecreated,
     PlanCancelled,
     Planned,
+    Removed,
 )
 from restow.contracts.events.reservation import (
     ReservationAccepted,
@@ -179,6 +180,7 @@ EVENTS: tuple[type[Event], ...] = (
     Landed,
     MigrationFailed,
     NotRecreated,
+    Removed,
     GcLed,
     GcConfigured,
     Expired,
@@ -253,6 +255,7 @@ __all__ = [
     "PriorityClassObserved",
     "QueueGone",
     "QueueObserved",
+    "Removed",
     "ReservationAccepted",
     "ReservationConfigured",
     "ReservationGone",

@@ -20,7 +20,10 @@ from restow.contracts.values import (
 class Planned(Event, tag="migration.planned"):
     """A plan: moves in order, what it does to packing, and why candidates stayed (counts per verdict). `trigger`: interval,
     cron, api, demand, move. `planner` made it in so many `steps` of search; `rooms` are for pods that wait, `reason` says for
-    what, and `demand` is the job (a pod's uid, or `namespace/name` of a PodGroup), also where no plan was found."""
+    what, and `demand` is the job (a pod's uid, or `namespace/name` of a PodGroup), also where no plan was found.
+
+    Of a policy that is carried out as a whole there is one a plugin's run: `plugin` of `profile`; `planner` is `policy` then, and
+    `reason` says what the plugin warns of, such as why it did nothing."""
 
     plan: PlanId
     plugin: str
@@ -35,6 +38,7 @@ class Planned(Event, tag="migration.planned"):
     rooms: tuple[RoomFor, ...] = ()
     reason: str = ""
     demand: str = ""
+    profile: str = ""
 
 
 class PlanCancelled(Event, tag="migration.plan_cancelled"):
@@ -104,5 +108,11 @@ class MigrationFailed(Event, tag="migration.failed"):
 
 class NotRecreated(Event, tag="migration.not_recreated"):
     """The pod was evicted and its controller made no successor in time; the hold is released."""
+
+    migration: MigrationId
+
+
+class Removed(Event, tag="migration.removed"):
+    """A pod that nothing was held for was evicted: it had ended, or nobody makes it again."""
 
     migration: MigrationId

@@ -56,6 +56,8 @@ class Handle(Protocol):
     """Ready nodes that the policy's nodeSelector selects, by name."""
     samples: Samples | None
     """Metrics, None where the policy names no source. They may say why there are none: ask `samples.missing` first."""
+    cooling: frozenset[NodeName]
+    """Nodes that a plan has touched lately: plugins that move load take nothing from them, and send nothing to them."""
 
     def pods(self, node: NodeName, finished: bool = False) -> list[PodUid]:
         """Pods whose spec names the node, by namespace and name; without those that this run evicts already, and without
@@ -78,9 +80,14 @@ class Handle(Protocol):
         """Whether `fits_on` lets it onto one of them."""
         ...
 
-    def evict(self, pod: PodUid, reason: str, skewed: bool = False) -> bool:
+    def evict(self, pod: PodUid, reason: str, skewed: bool = False, to: Sequence[NodeName] | None = None) -> bool:
         """Asks filter and preEvictionFilter, then the limits, then counts. False: refused, and why is the verdict. `skewed`: the
-        plugin has asked itself whether topology spread lets it in elsewhere; nodeFit does not."""
+        plugin has asked itself whether topology spread lets it in elsewhere; nodeFit does not. Where pods are moved hold first, the pod
+        stays unless it is promised a place, on one of the nodes `to` if they are said. (Who only evicts has no say in that.)"""
+        ...
+
+    def lands_on(self, pod: PodUid) -> NodeName | None:
+        """Where a pod that was evicted is promised a place; None where nobody promises."""
         ...
 
     def full(self, node: NodeName) -> bool:
@@ -93,6 +100,23 @@ class Handle(Protocol):
 
     def warn(self, text: str) -> None:
         """What the user should know of this plugin: why it did nothing, which argument selects nothing."""
+        ...
+
+
+class Places(Protocol):
+    """Landing places, where pods are moved hold first."""
+
+    def unmovable(self, pod: PodUid) -> str:
+        """Why it stays whatever the policy says; "" where it may go."""
+        ...
+
+    def promise(self, pod: PodUid, to: Sequence[NodeName] | None) -> str:
+        """Promises it a place, which counts as taken from now on, on another node than its own; or why there is none. A pod that
+        nobody would make again needs none."""
+        ...
+
+    def of(self, pod: PodUid) -> NodeName | None:
+        """Where a place was promised."""
         ...
 
 

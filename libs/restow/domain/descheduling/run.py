@@ -1,7 +1,7 @@
 """One run of a policy over a state: every profile's deschedule plugins, then every profile's balance plugins, as upstream does."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -9,7 +9,8 @@ import msgspec
 from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.domain.descheduling.evictor.filter import Evictor
 from restow.domain.descheduling.evictor.fit import NodeFit
-from restow.domain.descheduling.framework import Eviction, Handle, Point, Verdict
+from restow.domain.descheduling.cooldown import cooling
+from restow.domain.descheduling.framework import Eviction, Handle, Places, Point, Verdict
 from restow.domain.descheduling.plugins import PLUGINS
 from restow.domain.descheduling.policy import EVICTOR, Policy, Profile
 from restow.domain.descheduling.samples import Samples
@@ -44,21 +45,45 @@ class Outcome(msgspec.Struct, frozen=True):
 def evaluate(state: ClusterState, policy: Policy, now: Millis, samples: Samples | None = None) -> Outcome:
     """What the policy evicts, in order. A pure function; `now` is what ages and metrics are measured against."""
     nodes = selected_nodes(state, policy.node_selector)
-    if len(nodes) < LEAST_NODES:
-        return Outcome(skipped=f"{len(nodes)} ready nodes are selected; at least {LEAST_NODES} are needed for a pod to go anywhere")
+    if why := too_few(nodes):
+        return Outcome(skipped=why)
     run = Run(state, policy, now, nodes, samples)
-    points: tuple[Point, ...] = ("deschedule", "balance")
-    for point in points:
-        for profile in run.profiles:
-            profile.run(point)
+    for turn in turns(policy):
+        run.carry(turn)
     return run.outcome()
 
 
+def too_few(nodes: Sequence[NodeName]) -> str:
+    """Why nothing is looked at; "" where there are nodes enough."""
+    if len(nodes) >= LEAST_NODES:
+        return ""
+    return f"{len(nodes)} ready nodes are selected; at least {LEAST_NODES} are needed for a pod to go anywhere"
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """One plugin's run in one profile, which is the policy's at `at`."""
+
+    point: Point
+    at: int
+    profile: str
+    plugin: str
+
+
+def turns(policy: Policy) -> Iterator[Turn]:
+    """In upstream's order: what all profiles deschedule, then what all balance."""
+    points: tuple[Point, ...] = ("deschedule", "balance")
+    for point in points:
+        for at, profile in enumerate(policy.profiles):
+            for plugin in profile.plugins.enabled(point):
+                yield Turn(point, at, profile.name, plugin)
+
+
 class Run:
-    """What all profiles share: the limits, and what was evicted."""
+    """What all profiles share: the limits, and what was evicted. With `places` nobody is evicted who has none."""
 
     def __init__(self, state: ClusterState, policy: Policy, now: Millis, nodes: list[NodeName], samples: Samples | None):
         self.state, self.policy, self.now, self.nodes, self.samples = state, policy, now, nodes, samples
+        self.places: Places | None = None
         self.evictions: dict[PodUid, Eviction] = {}
         self.verdicts: dict[tuple[str, str, PodUid], Verdict] = {}
         self.warnings: dict[Warned, None] = {}
@@ -67,6 +92,16 @@ class Run:
         self.fit = NodeFit(state, now)
         self._on: dict[NodeName, list[PodUid]] | None = None
         self.profiles = [_Profile(self, profile) for profile in policy.profiles]
+
+    def carry(self, turn: Turn) -> None:
+        """Let the plugin look, and evict."""
+        self.profiles[turn.at].carry(turn)
+
+    def count(self, pod: PodUid, eviction: Eviction) -> None:
+        """It is evicted, by whomever."""
+        self.evictions[pod] = eviction
+        self.per_node[eviction.node] += 1
+        self.per_namespace[self.state.pods[pod].namespace] += 1
 
     def on(self, node: NodeName) -> list[PodUid]:
         """Facts only: a pod that is placed and not bound has no node that an eviction could take it from."""
@@ -115,10 +150,9 @@ class _Profile:
             for text in selecting_nothing(run.state, profile.args(name)):
                 run.warnings[Warned(profile.name, name, text)] = None
 
-    def run(self, point: Point) -> None:
-        for name in self._profile.plugins.enabled(point):
-            handle: Any = _Handle(self._run, self._profile.name, self.evictor, name, point)
-            PLUGINS[name].run(cast(Handle, handle), self._profile.args(name))
+    def carry(self, turn: Turn) -> None:
+        handle: Any = _Handle(self._run, self._profile.name, self.evictor, turn.plugin, turn.point)
+        PLUGINS[turn.plugin].run(cast(Handle, handle), self._profile.args(turn.plugin))
 
 
 class _Handle:
@@ -127,6 +161,7 @@ class _Handle:
     def __init__(self, run: Run, profile: str, evictor: Evictor, plugin: str, point: Point):
         self._run, self._profile, self._evictor, self._plugin, self._point = run, profile, evictor, plugin, point
         self.state, self.now, self.nodes, self.samples = run.state, run.now, run.nodes, run.samples
+        self.cooling = cooling(run.state, run.now)
 
     def pods(self, node: NodeName, finished: bool = False) -> list[PodUid]:
         evicted, live = self._run.evictions, self.state.live
@@ -136,6 +171,8 @@ class _Handle:
 
     def evictable(self, pod: PodUid) -> str:
         why = "Evicted: by this run already" if pod in self._run.evictions else self._evictor.evictable(pod)
+        if not why and self._run.places is not None:
+            why = self._run.places.unmovable(pod)
         return self._kept(pod, why)
 
     def fits(self, pod: PodUid) -> str:
@@ -147,7 +184,7 @@ class _Handle:
     def fits_any(self, pod: PodUid, nodes: Sequence[NodeName]) -> bool:
         return self._run.fit.any_of(pod, nodes)
 
-    def evict(self, pod: PodUid, reason: str, skewed: bool = False) -> bool:
+    def evict(self, pod: PodUid, reason: str, skewed: bool = False, to: Sequence[NodeName] | None = None) -> bool:
         run, live = self._run, self.state.live[pod]
         node = live.node
         if node is None or self.evictable(pod) or self._kept(pod, self._evictor.fits(pod, skewed)):
@@ -159,13 +196,15 @@ class _Handle:
         namespace = self.state.pods[pod].namespace
         if self._kept(pod, run.limit(node, namespace)):
             return False
-        run.evictions[pod] = Eviction(
-            pod, node, self._plugin, self._profile, self._point, reason, run.policy.grace_period_seconds
-        )
+        if run.places is not None and self._kept(pod, run.places.promise(pod, to)):
+            return False
+        grace = run.policy.grace_period_seconds
+        run.count(pod, Eviction(pod, node, self._plugin, self._profile, self._point, reason, grace))
         run.verdicts.pop((self._profile, self._plugin, pod), None)
-        run.per_node[node] += 1
-        run.per_namespace[namespace] += 1
         return True
+
+    def lands_on(self, pod: PodUid) -> NodeName | None:
+        return None if self._run.places is None else self._run.places.of(pod)
 
     def full(self, node: NodeName) -> bool:
         return self._run.full(node)

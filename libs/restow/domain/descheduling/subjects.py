@@ -1,6 +1,6 @@
 """Which pods a plugin is about: those of its namespaces that its label selector selects."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from restow.contracts.ids import NodeName, PodUid
 from restow.domain.descheduling.args import Args, LabelSelector, Namespaces, below, first
@@ -63,12 +63,18 @@ class Subjects:
             self._handle.warn("labelSelector: selects no pod on these nodes")
 
 
-def evict_until_full(handle: Handle, node: NodeName, wanted: Iterator[tuple[PodUid, str]]) -> None:
-    """Evict each for its reason, in this order, until a limit is reached; of the others is said that it was."""
+def evict_until_full(
+    handle: Handle,
+    node: NodeName,
+    wanted: Iterator[tuple[PodUid, str]],
+    to: Callable[[PodUid], Sequence[NodeName] | None] = lambda pod: None,
+) -> None:
+    """Evict each for its reason, in this order, until a limit is reached; of the others is said that it was. `to`: where each may
+    land."""
     full = False
     for pod, reason in wanted:
         full = full or handle.full(node)
         if full:
             handle.keep(pod, NO_MORE)
         else:
-            handle.evict(pod, reason)
+            handle.evict(pod, reason, to=to(pod))

@@ -139,7 +139,7 @@ def _arm(state: ClusterState, uid) -> None:
     """The victim's end is a fact: from here on its successor may take the hold (DESIGN 5)."""
     id = state.victims.get(uid)
     migration = state.migrations.get(id) if id is not None else None
-    if migration is None or migration.armed or migration.step in FINAL:
+    if migration is None or migration.armed or migration.step in FINAL or not migration.lineage:
         return
     state.put(state.migrations, id, replace(migration, armed=state.clock))
     state.drop_in(state.expecting, migration.lineage, id)

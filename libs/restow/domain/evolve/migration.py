@@ -51,7 +51,7 @@ def planned(state: ClusterState, event: e.Planned) -> None:
             state.put(state.victims, move.pod, id)
         else:
             state.put(state.followers, move.follows, id)
-        for node in (move.source, move.target):
+        for node in filter(None, (move.source, move.target)):
             state.put(state.cooling, NodeName(node), state.time)
     plan_rooms.planned(state, event)
     _forget_plans(state)
@@ -71,6 +71,9 @@ def _record(state: ClusterState, plan: PlanId, move: Move) -> Migration | None:
     pod = state.pods.get(move.pod)
     if pod is None:
         return None
+    if not move.target:
+        # Nobody takes its place: it has neither a successor nor a say in what its PodGroup tells.
+        return _unless_taken(state, replace(new, shape=pod.shape))
     group = group_of(pod)
     new = replace(
         new,
@@ -223,11 +226,13 @@ RULES: Rules = {
     e.CameBack: comebacks.came_back,
     e.Holding: _step(Step.HOLDING, frozenset({Step.PLANNED})),
     e.Held: _step(Step.HELD, frozenset({Step.HOLDING})),
-    e.Evicting: _step(Step.EVICTING, frozenset({Step.HELD})),
+    # At once where nothing is held (`Move.target`).
+    e.Evicting: _step(Step.EVICTING, frozenset({Step.PLANNED, Step.HELD})),
     e.Evicted: _step(Step.EVICTED, frozenset({Step.HOLDING, Step.HELD, Step.EVICTING, Step.ABORTING})),
     e.Aborting: _step(Step.ABORTING, frozenset({Step.EVICTING})),
     e.Landed: _step(Step.LANDED, frozenset({Step.EVICTED})),
     # Not from EVICTING: the way back leads through ABORTING (DESIGN 5).
     e.MigrationFailed: _step(Step.FAILED, _BEFORE_EVICTION | {Step.ABORTING, Step.EVICTED}),
     e.NotRecreated: _step(Step.NOT_RECREATED, frozenset({Step.EVICTED})),
+    e.Removed: _step(Step.REMOVED, frozenset({Step.EVICTING, Step.ABORTING})),
 }

@@ -17,7 +17,7 @@ from restow.domain import defragmentation, windows
 from restow.domain.config import MigrationConfig
 from restow.domain.decider import Rejected
 from restow.domain.effects import Effect
-from restow.domain.migration import effects
+from restow.domain.migration import effects, removal
 from restow.domain.migration.advance import advance, is_due, of, overdue
 from restow.domain.migration.cancel import cancel
 from restow.domain.migration.demand import next_demand
@@ -148,8 +148,11 @@ def _reported(state: ClusterState, report: c.ReportEviction) -> Sequence[e.Event
     migration = of(state, report.migration)
     if migration is None or migration.step not in (Step.EVICTING, Step.ABORTING):
         return ()
-    evicted = e.Evicted(migration.id, Millis(report.time + state.migration_config.land_deadline))
-    if report.reason == "Gone" or ended(state, migration):
+    evicted: e.Event = e.Evicted(migration.id, Millis(report.time + state.migration_config.land_deadline))
+    alone = removal.is_removal(migration)
+    if alone:
+        evicted = e.Removed(migration.id)
+    if report.reason == "Gone" or (removal.is_gone(state, migration) if alone else ended(state, migration)):
         return (evicted,)
     if migration.step is Step.ABORTING:
         if report.reason != "Aborted":

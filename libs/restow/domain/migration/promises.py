@@ -17,11 +17,17 @@ class Promises:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._rows: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._told: list[Migration] = []
 
     def tell(self, migration: Migration) -> None:
-        """In the order in which they were planned."""
+        """In the order in which they were planned. Nothing is counted before somebody asks."""
+        self._told.append(migration)
+
+    def _count(self, migration: Migration) -> None:
         state, move = self._state, migration.move
         charge = state.charges.get(move.pod)
+        if not move.target:
+            return
         if charge is not None and charge.node == move.source:
             self._give(move.source, state.vectors[charge.shape], charge.devices, 1)
         if holds.promises(state, migration):
@@ -34,6 +40,9 @@ class Promises:
         row, v = state.table.rows.get(migration.move.target), state.vectors[migration.shape]
         if row is None or not (swap or state.table.fits_row(row, v)):
             return False
+        for told in self._told:
+            self._count(told)
+        self._told.clear()
         free, devices = self._row(row)
         other = waves.partner(state, migration) if swap else None
         charge = state.charges.get(other.move.pod) if other is not None else None

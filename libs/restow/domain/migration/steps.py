@@ -13,7 +13,7 @@ time; it runs, or waits, like any other pod. A successor that is on its hold kee
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, NodeName
-from restow.domain.migration import holds, limits, waves
+from restow.domain.migration import holds, limits, removal, waves
 from restow.domain.migration.holds import Reason
 from restow.domain.records import Migration, Step
 from restow.domain.state import ClusterState
@@ -25,6 +25,8 @@ CANCELLED = "Cancelled"
 
 def step(state: ClusterState, migration: Migration, now: Millis, counts: limits.Limits) -> Events:
     """What happens next to an active migration; nothing where it waits."""
+    if removal.is_removal(migration):
+        return removal.step(state, migration, now, cancelled(state, migration))
     match migration.step:
         case Step.HOLDING | Step.HELD:
             return _holding(state, migration, now, counts)
@@ -64,7 +66,10 @@ def _holding(state: ClusterState, migration: Migration, now: Millis, counts: lim
 
 
 def may_evict(state: ClusterState, migration: Migration) -> bool:
-    """Whether the pod has its landing place. In a swap that may still be in use by the other pod, where that has its own."""
+    """Whether the pod has its landing place, if it needs one. In a swap that may still be in use by the other pod, where that has its
+    own."""
+    if removal.is_removal(migration):
+        return True
     if holds.held(state, migration):
         return True
     if not (migration.move.swap and holds.placed(state, migration)):

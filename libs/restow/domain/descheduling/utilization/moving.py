@@ -16,9 +16,13 @@ from restow.domain.predicates import tolerates
 from restow.domain.resources import PODS, canonical_resource
 
 
+COOLDOWN = "Cooldown: a plan has touched its node within coolDownTime"
+
+
 class Flow(msgspec.Struct, frozen=True):
     """From `sources`, in order, to `targets`. `ceiling`: what each target may use. `enough`: given a source and what it uses now,
-    why no more pods leave it, or empty. `reason` why pods of a source go. `most`: pods a source, None for any number."""
+    why no more pods leave it, or empty. `reason` why pods of a source go. `most`: pods a source, None for any number. `order` is that
+    of a source's pods, where it is not by priority."""
 
     sources: Sequence[NodeName]
     targets: Sequence[NodeName]
@@ -26,6 +30,23 @@ class Flow(msgspec.Struct, frozen=True):
     enough: Callable[[NodeName, Amounts], str]
     reason: Callable[[NodeName], str]
     most: int | None = None
+    order: Callable[[NodeName, list[PodUid]], list[PodUid]] | None = None
+
+
+def rested(handle: Handle, usage: Usage, sources: list[NodeName], targets: list[NodeName]) -> str:
+    """Leaves out, in place, nodes that a plan has touched lately, so that packing and spreading never fight. Why nothing can be done,
+    where that leaves nothing."""
+    if not handle.cooling:
+        return ""
+    for node in [node for node in sources if node in handle.cooling]:
+        sources.remove(node)
+        for uid in usage.pods[node]:
+            handle.keep(uid, COOLDOWN)
+    targets[:] = [node for node in targets if node not in handle.cooling]
+    if sources and targets:
+        return ""
+    what = "pods could go to" if sources else "pods would leave"
+    return f"all nodes that {what} were touched by a plan within coolDownTime"
 
 
 def requests_any(handle: Handle, names: Sequence[str]) -> Callable[[PodUid], bool]:
@@ -51,7 +72,7 @@ def move(handle: Handle, usage: Usage, flow: Flow, excluded: Namespaces | None, 
             elif not handle.evictable(uid):
                 candidates.append(uid)
         gone = 0
-        for uid in by_priority(handle.state, candidates):
+        for uid in by_priority(handle.state, candidates) if flow.order is None else flow.order(node, candidates):
             stop = stop or (NO_MORE if handle.full(node) else "")
             if flow.most is not None and gone >= flow.most:
                 stop = stop or f"Limit: evictionLimits.node is {flow.most}"
@@ -69,7 +90,7 @@ def move(handle: Handle, usage: Usage, flow: Flow, excluded: Namespaces | None, 
             if takes is None and usage.countable:
                 handle.keep(uid, "Metrics: none of this pod")
                 continue
-            if not handle.evict(uid, flow.reason(node)):
+            if not handle.evict(uid, flow.reason(node), to=flow.targets):
                 continue
             gone += 1
             if takes is None:

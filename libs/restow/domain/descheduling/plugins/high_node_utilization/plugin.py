@@ -5,7 +5,7 @@ from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.plugins.high_node_utilization.args import Args
 from restow.domain.descheduling.utilization.args import ONLY_THRESHOLDING, shown
 from restow.domain.descheduling.utilization.levels import Amounts, fixed, levels, under
-from restow.domain.descheduling.utilization.moving import Flow, move, requests_any
+from restow.domain.descheduling.utilization.moving import Flow, move, requests_any, rested
 from restow.domain.descheduling.utilization.usage import named, requested
 from restow.domain.resources import canonical_resource
 
@@ -21,7 +21,7 @@ def run(handle: Handle, args: Args) -> None:
             low.append(node)
         elif not state.nodes[node].unschedulable:
             others.append(node)
-    if why := _nothing(handle, args, low, others):
+    if why := _nothing(handle, args, low, others) or rested(handle, usage, low, others):
         handle.warn(why)
         return
 

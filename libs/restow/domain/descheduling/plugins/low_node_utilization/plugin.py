@@ -14,7 +14,7 @@ from restow.domain.descheduling.utilization.levels import (
     over,
     under,
 )
-from restow.domain.descheduling.utilization.moving import Flow, move, requests_any
+from restow.domain.descheduling.utilization.moving import Flow, move, requests_any, rested
 from restow.domain.descheduling.utilization.usage import Usage, measured, named, queried, requested
 from restow.domain.resources import canonical_resource, title
 
@@ -33,7 +33,7 @@ def run(handle: Handle, args: Args) -> None:
             low.append(node)
         elif over(percent[node], high_bounds):
             high.append(node)
-    if why := _nothing(handle, args, low, high):
+    if why := _nothing(handle, args, low, high) or rested(handle, usage, high, low):
         handle.warn(why)
         return
 

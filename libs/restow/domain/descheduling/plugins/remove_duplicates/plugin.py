@@ -9,7 +9,7 @@ from restow.contracts.values import PodShape
 from restow.domain.descheduling.evictor.filter import owners_of
 from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.plugins.remove_duplicates.args import Args
-from restow.domain.descheduling.subjects import Subjects, evict_until_full
+from restow.domain.descheduling.subjects import NO_MORE, Subjects
 from restow.domain.predicates import node_rules, selected, tolerated
 
 
@@ -26,7 +26,7 @@ def run(handle: Handle, args: Args) -> None:
     state = handle.state
     about = Subjects(handle, args.namespaces)
     excluded = frozenset(args.exclude_owner_kinds)
-    counts: Counter[Copies] = Counter()
+    counts: dict[Copies, Counter[NodeName]] = {}
     duplicates: dict[Copies, dict[NodeName, list[PodUid]]] = {}
     images: dict[str, tuple[str, ...]] = {}
     for node in handle.nodes:
@@ -40,7 +40,8 @@ def run(handle: Handle, args: Args) -> None:
             if used is None:
                 used = images[pod.shape] = _images(state.shapes[pod.shape])
             copies = tuple(sorted({Copies(pod.namespace, o.kind, o.name, used) for o in of}))
-            counts.update(copies)
+            for one in copies:
+                counts.setdefault(one, Counter())[node] += 1
             if copies not in seen:
                 seen.add(copies)
                 continue
@@ -56,8 +57,12 @@ def _images(shape: PodShape) -> tuple[str, ...]:
     return tuple(sorted(container.image for container in shape.containers if not container.init))
 
 
-def _spread(handle: Handle, targets: "_Targets", copies: Copies, count: int, by_node: dict[NodeName, list[PodUid]]) -> None:
-    """The first copy on a node is no duplicate. Of the others those go that the node has above the average, rounded up."""
+def _spread(
+    handle: Handle, targets: "_Targets", copies: Copies, has: Counter[NodeName], by_node: dict[NodeName, list[PodUid]]
+) -> None:
+    """The first copy on a node is no duplicate. Of the others those go that the node has above the average, rounded up. `has`:
+    copies by node."""
+    count = has.total()
     name = f"{copies.kind} {copies.namespace}/{copies.owner}"
     nodes = targets.of({handle.state.pods[uid].shape for there in by_node.values() for uid in there})
     if nodes < 2:
@@ -66,13 +71,17 @@ def _spread(handle: Handle, targets: "_Targets", copies: Copies, count: int, by_
         return
     average = -(-count // nodes)
     for node, there in by_node.items():
-        has = len(there) + 1
-        reason = f"{has} of {count} copies of {name} on one node; at most {average} where {nodes} may have some"
+        here = len(there) + 1
+        reason = f"{here} of {count} copies of {name} on one node; at most {average} where {nodes} may have some"
         for uid in there[: average - 1]:
-            handle.keep(uid, f"Spread: {has} of {count} copies of {name} on its node, at most {average} may stay")
+            handle.keep(uid, f"Spread: {here} of {count} copies of {name} on its node, at most {average} may stay")
         # A pod with several owners is a copy of each; it can leave only once.
-        going = (uid for uid in there[max(average - 1, 0) :])
-        evict_until_full(handle, node, ((uid, reason) for uid in going))
+        for uid in there[max(average - 1, 0) :]:
+            if handle.full(node):
+                handle.keep(uid, NO_MORE)
+            elif handle.evict(uid, reason, to=[one for one in handle.nodes if has[one] < average]):
+                if (landing := handle.lands_on(uid)) is not None:
+                    has[landing] += 1
 
 
 class _Targets:

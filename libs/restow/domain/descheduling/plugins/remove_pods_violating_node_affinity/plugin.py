@@ -21,15 +21,17 @@ def run(handle: Handle, args: Args) -> None:
     about = Subjects.of(handle, args)
     for kind in args.node_affinity_type:
         violations: Violations
+        preferences: _Preferences | None = None
         if kind == REQUIRED:
             violations = _required
         elif kind == PREFERRED:
-            violations = _Preferences(handle)
+            violations = preferences = _Preferences(handle)
         else:
             handle.warn(f"nodeAffinityType: {kind!r} means nothing; allowed: {REQUIRED}, {PREFERRED}")
             continue
         for node in handle.nodes:
-            evict_until_full(handle, node, violations(handle, about, node))
+            better = preferences.better if preferences is not None else (lambda uid: None)
+            evict_until_full(handle, node, violations(handle, about, node), better)
     about.tell()
 
 
@@ -79,6 +81,11 @@ class _Preferences:
         if better is None:
             better = self._better[asked] = tuple(name for name in self._nodes if weights[name] > weights[node])
         return better
+
+    def better(self, uid: PodUid) -> tuple[NodeName, ...] | None:
+        """Where it would rather be."""
+        node = self._state.live[uid].node
+        return None if node is None else self._preferred(self._state.shapes[self._state.pods[uid].shape], node)
 
     def __call__(self, handle: Handle, about: Subjects, node: NodeName) -> Iterator[tuple[PodUid, str]]:
         """Upstream is content with any node that fits; here one must fit that is preferred, or nothing would be won."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from restow.contracts.ids import NodeName, PodUid
-from restow.contracts.values import Taint
+from restow.contracts.values import Taint, Toleration
 from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.plugins.remove_pods_violating_node_taints.args import Args
 from restow.domain.descheduling.subjects import Subjects, evict_until_full
@@ -11,11 +11,29 @@ from restow.domain.predicates import tolerates
 
 
 def run(handle: Handle, args: Args) -> None:
-    about = Subjects.of(handle, args)
+    about, welcome = Subjects.of(handle, args), _Welcome(handle, args)
     for node in handle.nodes:
         taints = tuple(taint for taint in handle.state.nodes[node].taints if args.counts(taint))
-        evict_until_full(handle, node, _violating(handle, about, node, taints))
+        evict_until_full(handle, node, _violating(handle, about, node, taints), welcome.of)
     about.tell()
+
+
+class _Welcome:
+    """Nodes that have no taint which counts and which the pod does not tolerate: elsewhere it would have to go again."""
+
+    def __init__(self, handle: Handle, args: Args):
+        self._state = handle.state
+        self._taints = {node: tuple(t for t in handle.state.nodes[node].taints if args.counts(t)) for node in handle.nodes}
+        self._known: dict[tuple[Toleration, ...], tuple[NodeName, ...]] = {}
+
+    def of(self, uid: PodUid) -> tuple[NodeName, ...]:
+        tolerations = self._state.shapes[self._state.pods[uid].shape].tolerations
+        known = self._known.get(tolerations)
+        if known is None:
+            known = self._known[tolerations] = tuple(
+                node for node, taints in self._taints.items() if all(tolerates(tolerations, taint) for taint in taints)
+            )
+        return known
 
 
 def _violating(handle: Handle, about: Subjects, node: NodeName, taints: tuple[Taint, ...]) -> Iterator[tuple[PodUid, str]]:

@@ -27,20 +27,20 @@ def run(handle: Handle, args: Args) -> None:
     for constraint in wanted:
         if constraint.when in args.constraints:
             balance.look(constraint)
-    for uid, reason in balance.chosen.items():
+    for uid, (reason, to) in balance.chosen.items():
         node = state.live[uid].node
         if node is not None and handle.full(node):
             handle.keep(uid, NO_MORE)
         else:
-            handle.evict(uid, reason, skewed=True)
+            handle.evict(uid, reason, skewed=True, to=to)
 
 
 class _Balance:
     def __init__(self, handle: Handle, args: Args, constraints: Constraints, pods: Sequence[PodUid]):
         self._handle, self._args, self._constraints = handle, args, constraints
         self._crowd = Crowd(handle.state, (uid for uid in pods if not handle.state.live[uid].deleting))
-        self.chosen: dict[PodUid, str] = {}
-        """Who is to go, and why; in order."""
+        self.chosen: dict[PodUid, tuple[str, Sequence[NodeName]]] = {}
+        """Who is to go, why, and to which nodes; in order."""
 
     def _home(self, constraint: Constraint) -> dict[str, list[PodUid]]:
         """The pods that it counts, by domain. Those on nodes that are not eligible count, too, as upstream has it."""
@@ -70,11 +70,12 @@ class _Balance:
                 line = lines[high] = _Line(self._handle, homes[values[high]], nodes)
             going, stuck = line.take(count)
             for uid in going if self._args.topology_balance_node_fit else (*going, *stuck):
-                self._say(uid, constraint, values[high], values[low], sizes[high])
+                self._say(uid, constraint, values[high], values[low], sizes[high], nodes)
 
-    def _say(self, uid: PodUid, constraint: Constraint, source: str, target: str, size: int) -> None:
+    def _say(self, uid: PodUid, constraint: Constraint, source: str, target: str, size: int, to: Sequence[NodeName]) -> None:
         key, skew = constraint.topology_key, constraint.max_skew
-        self.chosen.setdefault(uid, f"{size} pods like it in {key}={source}, fewer in {key}={target}; the skew may be {skew}")
+        reason = f"{size} pods like it in {key}={source}, fewer in {key}={target}; the skew may be {skew}"
+        self.chosen.setdefault(uid, (reason, to))
 
 
 class _Line:
