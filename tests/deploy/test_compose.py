@@ -104,6 +104,11 @@ def test_the_broker_gets_its_files_its_volume_and_every_password():
     assert 'store_dir: "/data"' in config
 
 
+def test_the_deschedulers_api_has_a_token_and_is_reached_from_this_machine():
+    assert {name for name in OURS if "RESTOW_API_TOKEN" in SERVICES[name]["environment"]} == {"descheduler"}
+    assert SERVICES["descheduler"]["ports"] == ["127.0.0.1:8003:8080"]
+
+
 def test_named_volumes_are_declared():
     used = {v.split(":")[0] for s in SERVICES.values() for v in s.get("volumes", []) if not v.startswith(".")}
     assert used == set(COMPOSE["volumes"])
@@ -114,7 +119,7 @@ def test_there_is_no_secret_in_the_file_and_every_one_is_in_the_example():
     assert required == example()
     for service in SERVICES.values():
         for key, value in service.get("environment", {}).items():
-            assert "PASSWORD" not in key or str(value).startswith("${")
+            assert not ("PASSWORD" in key or key.endswith("_TOKEN")) or str(value).startswith("${")
     assert all(row.endswith("=") for row in (ROOT / ".env.example").read_text().splitlines() if row[:1] == "R")
 
 

@@ -14,7 +14,7 @@ from restow.scheduler_session import conf
 FOLDERS = ("base", "overlays/dev", "overlays/production")
 WORKLOADS = ("Deployment", "StatefulSet")
 SCHEDULERS = {DEPLOY / "base" / "config" / "volcano-scheduler.conf", DEPLOY / "compose" / "volcano-scheduler.conf"}
-MADE_BY_HAND = {"restow-nats"}
+MADE_BY_HAND = {"restow-nats", "restow-descheduler-api"}
 """Secrets that no manifest holds; docs/operations.md says how to make them."""
 
 
@@ -151,6 +151,17 @@ def test_the_cluster_is_the_one_that_the_broker_permits():
     subjects = set(re.findall(r'"restow\.(\w+)\.', (DEPLOY / "nats" / "permissions.conf").read_text()))
     (container,) = containers(named(build("base"), "Deployment", "restow-descheduler"))
     assert {env(container)["RESTOW_CLUSTER"]} == subjects
+
+
+def test_the_deschedulers_api_has_its_token_from_a_secret_that_may_come_later():
+    deployment = named(build("base"), "Deployment", "restow-descheduler")
+    (container,) = containers(deployment)
+    file = Path(env(container)["RESTOW_API_TOKEN_FILE"])
+    (mount,) = [m for m in container["volumeMounts"] if m["mountPath"] == str(file.parent)]
+    (volume,) = [v for v in deployment["spec"]["template"]["spec"]["volumes"] if v["name"] == mount["name"]]
+    assert volume["secret"]["optional"] is True
+    assert f"--from-literal={file.name}=" in (ROOT / "docs" / "operations.md").read_text()
+    assert volume["secret"]["secretName"] in (ROOT / "docs" / "operations.md").read_text()
 
 
 def test_leaders_have_a_standby_and_a_disruption_budget():

@@ -4,10 +4,15 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import yaml
+from prometheus_client import CollectorRegistry
 
-from restow.domain.config import SWITCHES, GcConfig
+from restow.descheduler.api import routes
+from restow.descheduler.metrics import DeschedulerMetrics
+from restow.descheduler.policy import NOT_HERE
+from restow.domain.config import SWITCHES, GcConfig, MigrationConfig
 from restow.domain.session.actions.args import ARGS as ACTIONS
 from restow.domain.session.conf import read_conf
 from restow.domain.session.plugins import ARGS as PLUGINS
@@ -55,6 +60,24 @@ def test_every_metric_is_in_the_table():
     assert {metric.name + "_total" * (metric.type == "counter") for metric in metrics} <= described
     assert {f"restow_state_{name}" for name in ClusterState().counts()} <= described
     assert {f"restow_{gauge.name}" for gauge in Gauges(ClusterState).read()} <= described
+
+
+def test_every_metric_of_the_descheduler_is_in_the_table():
+    described = set(re.findall(r"`((?:restow|descheduler)_[a-z_]+)`", PAGE))
+    registry = CollectorRegistry()
+    metrics = SimpleNamespace(registry=registry, labelled=lambda read: None)
+    ours = DeschedulerMetrics(SimpleNamespace(metrics=metrics, state=ClusterState()))
+    made = {metric.name + "_total" * (metric.type == "counter") for metric in registry.collect()}
+    assert {"descheduler_pods_evicted", "restow_plans_total"} < made
+    assert made | {f"restow_{gauge.name}" for gauge in ours.read()} <= described
+
+
+def test_every_key_of_the_policy_and_every_route_of_the_descheduler_is_named():
+    section = PAGE.partition("\n## Descheduler\n")[2].partition("\n## ")[0]
+    keys = set(MigrationConfig.__struct_encode_fields__) - set(NOT_HERE)
+    assert {key for key in keys if f"`{key}`" not in section and f"restow.{key}`" not in section} == set()
+    paths = {(route.method, route.path) for route in routes(SimpleNamespace(), SimpleNamespace())}
+    assert {(method, path) for method, path in paths if f"`{method} {path}`" not in section} == set()
 
 
 def test_every_reason_of_a_reservation_is_in_the_table():

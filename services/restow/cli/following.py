@@ -14,9 +14,9 @@ import click
 from restow.cli.output import colored, cut, faint, number, width
 from restow.cli.planned import counted, said
 
-OVER = ("landed", "failed", "not_recreated", "unknown")
-_WORD = {"landed": "landed", "failed": "rolled back", "not_recreated": "not recreated", "unknown": "void"}
-_COLOR = {"landed": "green", "failed": "yellow", "not_recreated": "red", "unknown": "red"}
+OVER = ("landed", "removed", "failed", "not_recreated", "unknown")
+_WORD = {"landed": "landed", "removed": "evicted", "failed": "rolled back", "not_recreated": "not recreated", "unknown": "void"}
+_COLOR = {"landed": "green", "removed": "green", "failed": "yellow", "not_recreated": "red", "unknown": "red"}
 
 
 class Outcome:
@@ -110,6 +110,8 @@ def _ended(one: Mapping[str, Any]) -> None:
     if one["step"] == "landed":
         successor = one.get("landedAs") or ""
         text = f"{pod} on {one['target']}" + (f" as {successor}" if successor and successor != one["name"] else "")
+    elif one["step"] == "removed":
+        text = f"{pod} from {one['source']}"
     elif one["step"] == "failed":
         text = f"{pod} stays on {one['source']}: {reason(one)}"
     elif one["step"] == "not_recreated":

@@ -79,7 +79,7 @@ def _moves(moves: Sequence[Move]) -> None:
     for i, wave in enumerate(waves(moves), 1):
         for move in wave:
             pod = f"{move.namespace}/{move.name}" if move.name or not move.follows else f"{_pod(names, move)}, moved on"
-            rows.append((i, pod, move.source, move.target, devices_text(move.devices) or "-", _waits(names, move)))
+            rows.append((i, pod, move.source, move.target or "(evicted)", devices_text(move.devices) or "-", _waits(names, move)))
     shown = rows[:MOST] if sys.stdout.isatty() else rows
     columns = ["WAVE", "POD", "FROM", "TO", "DEVICES", "AFTER"]
     kept = [i for i in range(6) if i < 4 or any(row[i] not in ("-", "") for row in rows)]

@@ -87,16 +87,22 @@ class DeschedulerMetrics:
         seconds = (last - plan.at) / 1000
         if plan.planned.plugin == PLUGIN:
             self._loop.observe(seconds)
-        self._strategy.labels(plan.planned.plugin, state.migration_config.profile).observe(seconds)
+        self._strategy.labels(plan.planned.plugin, _profile(state, plan)).observe(seconds)
 
     def _labels(self, state: ClusterState, migration: Migration, result: str) -> tuple[str, ...]:
         move = migration.move
-        return result, _strategy(state, migration), state.migration_config.profile, move.namespace, move.source
+        plan = state.plans.get(migration.plan)  # type: ignore[call-overload]
+        return result, _strategy(state, migration), _profile(state, plan), move.namespace, move.source
 
 
 def _strategy(state: ClusterState, migration: Migration) -> str:
     plan = state.plans.get(migration.plan)  # type: ignore[call-overload]
     return plan.planned.plugin if plan is not None else PLUGIN
+
+
+def _profile(state: ClusterState, plan: Plan | None) -> str:
+    """The plan's own; where it says none, that of Defragmentation."""
+    return (plan.planned.profile if plan is not None else "") or state.migration_config.profile
 
 
 def _build_info(registry: CollectorRegistry) -> None:

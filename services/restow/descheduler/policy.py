@@ -36,7 +36,8 @@ _NO_MATTER = ("evictionFailureEventNotification", "metricsCollector", "metricsPr
 _TOP = ("apiVersion", "kind", "profiles", _TOTAL, *_IN_VAIN, *_NO_MATTER, "restow")
 _PROFILE = ("name", "pluginConfig", "plugins")
 _POINTS = {point.lower(): point for point in POINTS}
-_NOT_HERE = ("defragmentation", "profile")
+NOT_HERE = ("defragmentation", "profile", "policy", "grace", "defragmentAt")
+"""Keys of the configuration that follow from the rest of the policy."""
 
 
 def read(said: Any) -> Config:
@@ -52,9 +53,9 @@ def read(said: Any) -> Config:
             raise BadConfig(f"$.{key}: {policy[key]!r}; allowed: nothing, for {instead}; {ELSEWHERE}")
     name, args = _defragmentation(policy.get("profiles") or [])
     own = with_durations(policy.get("restow") or {}, DURATIONS, "$.restow")
-    for key in _NOT_HERE:
+    for key in NOT_HERE:
         if key in own:
-            raise BadConfig(f"$.restow.{key}: set; allowed: profiles[], with {PLUGIN} in pluginConfig")
+            raise BadConfig(f"$.restow.{key}: set; allowed: what is said outside restow, such as profiles[] with {PLUGIN} in pluginConfig")
     config = replace(convert(MigrationConfig, own, "$.restow"), defragmentation=args, profile=name)
     config = _limited(config, policy.get(_TOTAL))
     try:

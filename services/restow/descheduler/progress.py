@@ -98,4 +98,4 @@ class Progress:
 
 def _was_evicted(migration: Migration) -> bool:
     """Although nobody has seen it in that step: commits that come together are looked at together."""
-    return migration.step in (Step.LANDED, Step.NOT_RECREATED) or migration.armed > 0
+    return migration.step is not Step.FAILED or migration.armed > 0

@@ -84,11 +84,13 @@ def _carried_out(state: ClusterState, moves: Sequence[Move]) -> tuple[Room, dict
     for move in moves:
         start = landed.get(move.follows) if move.follows else _start(state, move)
         row = state.table.rows.get(move.target)
-        if start is None or row is None:
+        if start is None or (move.target and row is None):
             continue
         room.take(start.row, start.vector, start.devices, -1)
-        room.take(row, start.vector, move.devices)
         loads[start.node] = loads.get(start.node, 0) - 1
+        if row is None:
+            continue  # It is only evicted.
+        room.take(row, start.vector, move.devices)
         loads[move.target] = loads.get(move.target, 0) + 1
         landed[move.migration] = _Spot(row, move.target, start.vector, move.devices)
     return room, loads
