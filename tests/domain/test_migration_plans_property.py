@@ -253,15 +253,23 @@ class Plans(RuleBasedStateMachine):
         self.holds_go_well()
         self.advance()
 
-    @rule(which=st.integers(0, 20))
-    def a_sibling_falls_ill_before_the_eviction(self, which: int) -> None:
+    @rule(which=st.integers(0, 20), well_again=st.booleans())
+    def the_siblings_fall_ill_before_the_eviction(self, which: int, well_again: bool) -> None:
         """After the move has begun: it has its place, and has to wait for its turn."""
         self.holds_go_well()
-        well = sorted(uid for uid, live in self.state.live.items() if live.node and live.ready and not live.deleting and not self.is_part_of_one(uid))
-        if well:
-            uid = well[which % len(well)]
-            then(self.state, changed(uid, node=self.state.live[uid].node, phase="Running", ready=False))
-        self.advance()
+        moving = sorted(id for id in self.state.active if self.state.migrations[id].step is Step.HOLDING)
+        if not moving:
+            return
+        lineage = self.state.migrations[moving[which % len(moving)]].lineage
+        siblings = sorted(
+            uid for uid, live in self.state.live.items()
+            if live.node and live.ready and not live.deleting and not self.is_part_of_one(uid)
+            and self.state.lineage(self.state.pods[uid]) == lineage
+        )  # fmt: skip
+        for ready in (False, True) if well_again else (False,):
+            for uid in siblings:
+                then(self.state, changed(uid, node=self.state.live[uid].node, phase="Running", ready=ready))
+            self.advance()
 
     @rule(tell=st.booleans())
     def evictions_go_well(self, tell: bool) -> None:

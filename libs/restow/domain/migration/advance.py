@@ -36,7 +36,8 @@ def advance(state: ClusterState, now: Millis) -> list[e.Event]:
 
 
 def is_due(state: ClusterState, now: Millis) -> bool:
-    """Whether `advance` would do anything. Looks at what is active, and at the backlog only where a place is free."""
+    """Whether `advance` would do anything that must not wait for the next step of any migration: of what cannot begin yet only
+    that it never will is looked at, and not whether its pod is still there. Asked after every fold."""
     if state.found or rooms.over(state, now):
         return True
     if not state.active and not state.backlog:
@@ -44,9 +45,14 @@ def is_due(state: ClusterState, now: Millis) -> bool:
     limits = Limits(state)
     if any(step(state, state.migrations[id], now, limits) for id in state.active):
         return True
-    if not state.backlog:
+    backlog = [state.migrations[id] for id in state.backlog]
+    if any(_never(state, migration) for migration in backlog):
+        return True
+    if limits.free <= 0:
         return False
-    return next(_begin(state, now, limits), None) is not None
+    if any(_is_ready(state, migration, now) and not limits.must_wait(migration, now) for migration in backlog):
+        return True
+    return not state.active and bool(backlog) and next(_begin(state, now, limits), None) is not None
 
 
 def overdue(state: ClusterState) -> Millis | None:
@@ -79,18 +85,20 @@ def _begin(state: ClusterState, now: Millis, limits: Limits) -> Iterator[e.Event
     for id in sorted((*state.active, *state.backlog), key=lambda m: order(state.migrations[m])):
         migration = state.migrations[id]
         if id in state.backlog:
-            failure = _hopeless(state, migration)
-            if failure is None and not _is_ready(state, migration, now):
-                first = first or migration
-                waits += _waits_for_time(state, migration)
-            elif failure is None and not limits.must_wait(migration, now):
-                failure = limits.refuses(migration) or _no_room(promises, migration)
-                if failure is None:
-                    yield e.Holding(id, Millis(now + state.migration_config.hold_deadline))
-                    limits.begins(migration)
-                    idle = False
-            elif failure is None:
-                waits += 1
+            failure = _never(state, migration)
+            if failure is None and limits.free > 0:
+                failure = _hopeless(state, migration)
+                if failure is None and not _is_ready(state, migration, now):
+                    first = first or migration
+                    waits += _waits_for_time(state, migration)
+                elif failure is None and not limits.must_wait(migration, now):
+                    failure = limits.refuses(migration) or _no_room(promises, migration)
+                    if failure is None:
+                        yield e.Holding(id, Millis(now + state.migration_config.hold_deadline))
+                        limits.begins(migration)
+                        idle = False
+                elif failure is None:
+                    waits += 1
             if failure is not None:
                 yield e.MigrationFailed(id, *failure)
                 idle = False
@@ -100,13 +108,17 @@ def _begin(state: ClusterState, now: Millis, limits: Limits) -> Iterator[e.Event
         yield e.MigrationFailed(first.id, waves.AFTER, "the moves of its plan wait for each other")
 
 
+def _never(state: ClusterState, migration: Migration) -> tuple[str, str] | None:
+    """Why it never begins, whatever the cluster does: somebody else has its pod, its plan was cancelled, or what was to come
+    before it has failed."""
+    if migration.reason:
+        return migration.reason, migration.message
+    return cancelled(state, migration) or waves.broken(state, migration)
+
+
 def _hopeless(state: ClusterState, migration: Migration) -> tuple[str, str] | None:
     """Why a planned move makes no sense any more. What arrived since the plan may have taken the place: then the pod
     stays, and the next plan finds it another one; nothing waits for a hold that would not come."""
-    if migration.reason:
-        return migration.reason, migration.message
-    if why := cancelled(state, migration) or waves.broken(state, migration):
-        return why
     if migration.move.pod and (why := victim_gone(state, migration)):
         return why
     if migration.move.swap and waves.partner(state, migration) is None:

@@ -33,6 +33,9 @@ class Limits:
         """Evictions that are still to be decided for what is under way."""
         self._evicted = dict(state.evictions)
         self._children: dict[str, list[str]] | None = None
+        self._missing: dict[str, int] = {}
+        self._ready: dict[Group, dict[PodUid, None]] = {}
+        """What was counted since anything last began or ended."""
         for migration in self._active.values():
             self._add(migration, 1)
 
@@ -41,6 +44,8 @@ class Limits:
         self._namespaces[migration.move.namespace] += sign
         self._workloads[workload(migration)] += sign
         self._groups[migration.group] += sign
+        self._missing.clear()
+        self._ready.clear()
         self._coming += sign * (migration.step in BEFORE_EVICTION or migration.step is Step.PLANNED)
         for pod in (migration.move.pod, migration.successor):
             if sign > 0:
@@ -116,22 +121,27 @@ class Limits:
 
     def _not_ready(self, who: str) -> int:
         """Pods of a workload that do not serve, those that we move aside. One that terminates has its replacement counted."""
-        state = self._state
-        missing = 0
-        for owner in (who, *self._owned_by(who)):
-            for uid in state.owned.get(owner, ()):
-                live = state.live[uid]
-                missing += not (live.ready or live.deleting or live.phase in OVER or uid in self._moved)
+        missing = self._missing.get(who)
+        if missing is None:
+            state, missing = self._state, 0
+            for owner in (who, *self._owned_by(who)):
+                for uid in state.owned.get(owner, ()):
+                    live = state.live[uid]
+                    missing += not (live.ready or live.deleting or live.phase in OVER or uid in self._moved)
+            self._missing[who] = missing
         return missing
 
     def _ready_members(self, group: Group, victim: PodUid) -> int:
         """Members that stay ready while all that is under way, and this victim, are away."""
-        state = self._state
-        ready = 0
-        for uid in state.groups.get(group, ()):
-            live = state.live[uid]
-            ready += live.ready and not live.deleting and live.phase not in OVER and uid not in self._moved and uid != victim
-        return ready
+        ready = self._ready.get(group)
+        if ready is None:
+            live = self._state.live
+            ready = self._ready[group] = {
+                uid: None
+                for uid in self._state.groups.get(group, ())
+                if live[uid].ready and not live[uid].deleting and live[uid].phase not in OVER and uid not in self._moved
+            }
+        return len(ready) - (victim in ready)
 
     def _owned_by(self, who: str) -> list[str]:
         """Controllers that this one has made: the ReplicaSets of a Deployment."""
