@@ -25,7 +25,8 @@ def test_every_setting_is_described_with_its_default():
 
 
 def test_the_secret_gets_every_password():
-    assert set(re.findall(r"--from-literal=(\w+)=", OPERATIONS)) == users()
+    broker = OPERATIONS.partition("create secret generic restow-nats")[2].partition("```")[0]
+    assert set(re.findall(r"--from-literal=(\w+)=", broker)) == users()
 
 
 def test_the_subject_table_is_the_catalogue():
@@ -43,7 +44,10 @@ def test_links_and_paths_lead_somewhere(page):
 
 
 def test_every_metric_is_described():
+    from types import SimpleNamespace
+
     from restow.contracts.ids import FAMILIES
+    from restow.descheduler.metrics import DeschedulerMetrics
     from restow.domain.state import ClusterState
     from restow.reservation_cache.gauges import Gauges
     from restow.runtime.telemetry import Metrics
@@ -51,7 +55,8 @@ def test_every_metric_is_described():
     metrics = Metrics(FAMILIES[0])
     gauges = {"leader", "ready", "log_sequence", "log_lag", "effects_owed", *(f"state_{n}" for n in ClusterState().counts())}
     metrics.gauges(lambda: dict.fromkeys(gauges, 0.0))
-    of_services = {f"restow_{gauge.name}" for gauge in Gauges(ClusterState).read()}
+    descheduler = DeschedulerMetrics(SimpleNamespace(metrics=metrics, state=ClusterState()))
+    of_services = {f"restow_{gauge.name}" for gauge in (*Gauges(ClusterState).read(), *descheduler.read())} | {"restow_lineages_came_back"}
     exposed = of_services | {m.name + ("_total" if m.type == "counter" else "") for m in metrics.registry.collect()}
     section = OPERATIONS.partition("## Metrics")[2].partition("\n## ")[0]
-    assert set(re.findall(r"`(restow_\w+)`", section)) == exposed
+    assert set(re.findall(r"`((?:restow|descheduler)_\w+)`", section)) == exposed

@@ -16,7 +16,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 class Route(msgspec.Struct, frozen=True):
     """One route and its OpenAPI operation: `answers` status → meaning, `query` and `body` name → JSON schema. `{name}` in the path
-    stands for one segment, which the handler finds as `request["name"]`. `guard`: who may use it (`runtime/bearer.py`)."""
+    stands for one segment, which the handler finds as `request.match_info["name"]`. `guard`: who may use it (`runtime/bearer.py`)."""
 
     method: str
     path: str
@@ -121,7 +121,7 @@ def _matches(route: Route, request: web.Request) -> bool:
     pairs = list(zip(route.segments, asked, strict=True))
     if not all((part.startswith("{") and said) or part == said for part, said in pairs):
         return False
-    request.update({part[1:-1]: said for part, said in pairs if part.startswith("{")})
+    request.match_info.update({part[1:-1]: said for part, said in pairs if part.startswith("{")})
     return True
 
 

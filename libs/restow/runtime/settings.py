@@ -85,6 +85,8 @@ def read(service: str, argv: Sequence[str], environment: Mapping[str, str] = os.
         prog=f"restow-{service.replace('_', '-')}",
         description=f"Restow's {service.replace('_', ' ')}.",
         epilog="Every flag can be given as RESTOW_<NAME> in the environment; RESTOW_NATS_PASSWORD and RESTOW_API_TOKEN only so.",
+        # What is secret must not become a flag by being a part of one's name.
+        allow_abbrev=False,
     )
     for name, text in _HELP.items():
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="VALUE", help=text)

@@ -128,7 +128,7 @@ class _Api:
     async def cancel(self, request: web.Request) -> web.StreamResponse:
         asks.known_query(request)
         body = await asks.body(request, asks.Cancel)
-        plan = PlanId(request.get("plan", ""))
+        plan = PlanId(request.match_info.get("plan", ""))
         if plan and plan not in self._context.state.plans:
             raise Refused(f"there is no plan {plan!r}; allowed: one that GET /plans tells", 404)
         outcome = await self._submit(c.CancelPlan(self._context.clock.now(), plan, asks.reason(body.reason)), "cancelled over HTTP")
@@ -191,7 +191,7 @@ class _Api:
 
     async def plan(self, request: web.Request) -> web.StreamResponse:
         asks.known_query(request, "follow")
-        state, plan = self._context.state, PlanId(request["plan"])
+        state, plan = self._context.state, PlanId(request.match_info["plan"])
         view = plan_view(state, plan)
         if view is None:
             raise Refused(f"there is no plan {plan!r} (any more); allowed: one that GET /plans tells", 404)

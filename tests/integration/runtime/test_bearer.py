@@ -1,0 +1,160 @@
+"""Who may use a service's API: the token from the environment or a file, and nobody else; nothing of it is ever shown."""
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry
+
+from restow.runtime import bearer, settings
+from restow.runtime.bearer import Gate
+from restow.runtime.health import Health
+from restow.runtime.http import Route, Server, answer, describe
+
+TOKEN = "s3cret-token-of-a-service"
+OTHER = "another-token-that-is-as-long"
+
+
+def status(gate, header, guard="changes"):
+    refusal = gate.refusal([] if header is None else [header], guard)
+    return 200 if refusal is None else refusal.status
+
+
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [
+        (f"Bearer {TOKEN}", 200),
+        (f"bearer   {TOKEN} ", 200),
+        (None, 401),
+        ("", 401),
+        ("Bearer", 401),
+        ("Bearer ", 401),
+        (TOKEN, 401),
+        (f"Basic {TOKEN}", 401),
+        (f"Bearer {TOKEN}x", 401),
+        (f"Bearer {TOKEN[:-1]}", 401),
+        (f"Bearer {TOKEN} {TOKEN}", 401),
+        ("Bearer " + "x" * 100_000, 401),
+        ("Bearer tök\udcffen", 401),
+    ],
+)
+def test_the_token_and_nothing_else_opens(header, code):
+    assert status(Gate(TOKEN), header) == code
+    assert status(Gate(TOKEN), header, "reads") == code
+    assert status(Gate(TOKEN), header, "") == 200
+
+
+def test_two_headers_are_none():
+    assert Gate(TOKEN).refusal([f"Bearer {TOKEN}", f"Bearer {TOKEN}"], "changes").status == 401
+
+
+def test_without_a_token_nothing_can_be_changed_and_all_may_look():
+    gate = Gate()
+    assert (status(gate, None), status(gate, f"Bearer {TOKEN}"), status(gate, None, "reads")) == (403, 403, 200)
+    assert "set RESTOW_API_TOKEN_FILE" in gate.refusal([], "changes").reason
+    assert not gate.configured()
+
+
+def test_a_file_is_read_anew_and_has_the_next_token_beside_the_present_one(tmp_path):
+    file = tmp_path / "token"
+    gate = Gate(file=str(file))
+    assert status(gate, f"Bearer {TOKEN}") == 403
+    assert "cannot be read" in gate.refusal([], "changes").reason
+    file.write_text(f"{TOKEN}\n")
+    assert status(gate, f"Bearer {TOKEN}") == 200
+    file.write_text(f"{OTHER}\n\n  {TOKEN}  \n")
+    assert [status(gate, f"Bearer {token}") for token in (TOKEN, OTHER)] == [200, 200]
+    file.write_text(OTHER)
+    assert [status(gate, f"Bearer {token}") for token in (TOKEN, OTHER)] == [401, 200]
+
+
+@pytest.mark.parametrize("text", ["", "short", "with a blank in it, which no token has", "\x00\x01\x02", "é" * 20])
+def test_a_file_without_a_token_closes_everything(tmp_path, text):
+    file = tmp_path / "token"
+    file.write_text(text)
+    gate = Gate(file=str(file))
+    assert [status(gate, f"Bearer {text.strip()}", guard) for guard in ("reads", "changes")] == [403, 403]
+    assert text == "" or text not in gate.refusal([], "changes").reason
+
+
+def test_all_tokens_are_compared_whichever_fits(tmp_path, monkeypatch):
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n{OTHER}\n")
+    compared = []
+    digest = bearer.hmac.compare_digest
+    monkeypatch.setattr(bearer.hmac, "compare_digest", lambda a, b: compared.append(b) or digest(a, b))
+    status(Gate(file=str(file)), f"Bearer {TOKEN}")
+    assert compared == [TOKEN.encode(), OTHER.encode()]
+
+
+def test_nothing_of_it_is_shown():
+    read = settings.read("descheduler", [], {"RESTOW_API_TOKEN": TOKEN})
+    assert read.api_token == TOKEN
+    assert TOKEN not in str(read.shown())
+    assert TOKEN not in repr(Gate(TOKEN))
+    assert all(TOKEN not in refusal.reason for refusal in (Gate(TOKEN).refusal([], "changes"), Gate(TOKEN).refusal(["Bearer x"], "reads")))
+
+
+@pytest.mark.parametrize("bad", ["short", "fifteen-letters", "has a blank in it, so it is none", "x" * 513])
+def test_a_bad_token_is_refused_at_start_and_not_repeated(bad):
+    with pytest.raises(settings.BadSetting, match=r"RESTOW_API_TOKEN is .*allowed: 16 to 512 of") as error:
+        settings.read("descheduler", [], {"RESTOW_API_TOKEN": bad})
+    assert bad not in str(error.value)
+
+
+def test_one_of_token_and_file_and_no_flag_for_the_token(capsys):
+    with pytest.raises(settings.BadSetting, match="RESTOW_API_TOKEN_FILE"):
+        settings.read("descheduler", ["--api-token-file", "/x"], {"RESTOW_API_TOKEN": TOKEN})
+    with pytest.raises(SystemExit):
+        settings.read("descheduler", ["--api-token", TOKEN], {})
+    assert settings.read("descheduler", ["--api-token-file", "/not/there/yet"], {}).api_token_file == "/not/there/yet"
+    capsys.readouterr()
+
+
+async def _echo(request):
+    return answer({"id": request.match_info.get("id", "")})
+
+
+ROUTES = [
+    Route("GET", "/things/{id}", "One", _echo, {200: "it"}, guard="reads"),
+    Route("POST", "/things/all", "All", _echo, {200: "them"}, guard="changes"),
+    Route("POST", "/things/{id}/end", "End one", _echo, {200: "ended"}, guard="changes", body={"why": {"type": "string"}}, required=("why",)),
+    Route("GET", "/free", "Free", _echo, {200: "free"}),
+]
+
+
+async def test_paths_with_names_and_their_guards_over_http():
+    server = Server("test", Health(), CollectorRegistry(), dict, Gate(TOKEN))
+    server.routes += ROUTES
+    await server.start("127.0.0.1", 0)
+    try:
+        async with aiohttp.ClientSession(server.address) as session:
+
+            async def ask(method, path, token=TOKEN):
+                headers = {"Authorization": f"Bearer {token}"} if token else {}
+                async with session.request(method, path, headers=headers) as response:
+                    return response.status, await response.json(), response.headers.get("WWW-Authenticate")
+
+            assert (await ask("GET", "/things/a%20b"))[:2] == (200, {"id": "a b"})
+            assert (await ask("POST", "/things/all"))[:2] == (200, {"id": ""})
+            assert (await ask("POST", "/things/x/end"))[:2] == (200, {"id": "x"})
+            assert (await ask("GET", "/free", ""))[0] == 200
+            assert (await ask("GET", "/things/x", ""))[::2] == (401, 'Bearer realm="restow"')
+            assert (await ask("POST", "/things/x/end", OTHER))[0] == 401
+            assert (await ask("GET", "/things//end"))[0] == 404
+            assert (await ask("DELETE", "/things/x"))[0] == 405
+            for path in ("/livez", "/metrics", "/state", "/openapi.json"):
+                async with session.get(path) as response:
+                    assert response.status == 200
+    finally:
+        await server.stop()
+
+
+def test_openapi_says_who_may():
+    described = describe("test", ROUTES)
+    end = described["paths"]["/things/{id}/end"]["post"]
+    assert end["security"] == [{"token": []}]
+    assert end["parameters"] == [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
+    assert end["requestBody"]["content"]["application/json"]["schema"]["required"] == ["why"]
+    assert {"401", "403"} <= set(end["responses"])
+    assert described["paths"]["/things/{id}"]["get"]["security"] == [{"token": []}, {}]
+    assert "security" not in described["paths"]["/free"]["get"]
+    assert described["components"]["securitySchemes"]["token"] == {"type": "http", "scheme": "bearer"}

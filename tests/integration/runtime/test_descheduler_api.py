@@ -1,0 +1,349 @@
+"""The descheduler's HTTP API with the services that it needs, on kubesim: each route, who may use it, and bad input; its metrics and
+Events."""
+
+import asyncio
+import json
+import re
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+import yaml
+
+from restow.cluster_watcher.service import service as cluster_watcher
+from restow.descheduler.service import service as descheduler
+from restow.eventlog.testing import running_server, unique_cluster
+from restow.kubesim.testing import kubesim
+from restow.reservation_cache.service import service as reservation_cache
+from restow.scheduler_session.service import service as scheduler_session
+
+from .test_services import service
+
+CRD = Path(__file__).parents[3] / "deploy" / "crds" / "reservations.batch.volcano.sh.yaml"
+TOKEN = "token-of-the-api-in-tests"
+SOON = 30.0
+SETS = "/apis/apps/v1/namespaces/default/replicasets"
+PODS = "/api/v1/namespaces/default/pods"
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+POLICY = {
+    "apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy",
+    "profiles": [
+        {
+            "name": "pack",
+            "pluginConfig": [
+                {
+                    "name": "Defragmentation",
+                    "args": {
+                        "resourceType": "cpu", "lowThresholds": {"cpu": 30}, "defragmentThresholds": {"cpu": 40},
+                        "protectionThresholds": {"cpu": 100},
+                    },
+                }
+            ],
+            "plugins": {"balance": {"enabled": ["Defragmentation"]}},
+        }
+    ],
+    "restow": {"budgetPatience": "60s"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with running_server() as server:
+        yield server
+
+
+class World:
+    def __init__(self, kube, http, server):
+        self.kube, self.http, self.server = kube, http, server
+
+    @property
+    def state(self):
+        return self.server.process.context.state
+
+    async def ask(self, method, path, body=None, token=TOKEN):
+        """(status, answer)."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        data = None if body is None else body if isinstance(body, bytes) else json.dumps(body)
+        async with self.http.request(method, self.server.process.server.address + path, data=data, headers=headers) as response:
+            return response.status, await response.json()
+
+    async def create(self, path, body):
+        async with self.http.post(self.kube.url + path, json=body) as response:
+            assert response.status < 300, await response.text()
+
+    async def items(self, path):
+        async with self.http.get(self.kube.url + path) as response:
+            return (await response.json())["items"]
+
+    async def node(self, name):
+        amounts = {"cpu": "10", "memory": "64Gi", "pods": "110"}
+        status = {"allocatable": amounts, "capacity": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+        labels = {"kubernetes.io/hostname": name, "pool": name}
+        await self.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status})
+
+    async def replicas(self, name, count, cpu="1"):
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+        template = {"metadata": {"labels": {"app": name}}, "spec": {"schedulerName": "restow", "containers": [container]}}
+        spec = {"replicas": count, "selector": {"matchLabels": {"app": name}}, "template": template}
+        before = len(await self.running())
+        await self.create(SETS, {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name}, "spec": spec})
+        await self.until(lambda: self._known(before + count))
+
+    async def budget(self, app):
+        spec = {"minAvailable": "100%", "selector": {"matchLabels": {"app": app}}}
+        await self.create(BUDGETS, {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": app}, "spec": spec})
+
+    async def running(self):
+        pods = await self.items(PODS)
+        return {p["metadata"]["name"]: p["spec"]["nodeName"] for p in pods if p["status"].get("phase") == "Running"}
+
+    async def _known(self, count):
+        """They run, and the descheduler knows it."""
+        ready = sum(live.ready and live.node is not None for live in self.state.live.values())
+        return len(await self.running()) == count == ready
+
+    async def until(self, holds):
+        async with asyncio.timeout(SOON):
+            while not await holds():
+                await asyncio.sleep(0.02)
+
+    async def over(self, plan):
+        async def done():
+            return (await self.ask("GET", f"/plans/{plan}"))[1]["plan"]["phase"] in ("done", "cancelled", "empty")
+
+        await self.until(done)
+        return (await self.ask("GET", f"/plans/{plan}"))[1]
+
+    async def metrics(self):
+        async with self.http.get(self.server.process.server.address + "/metrics") as response:
+            return await response.text()
+
+    async def reasons(self, kind):
+        events = await self.items("/apis/events.k8s.io/v1/namespaces/default/events")
+        return {event["reason"]: event["note"] for event in events if event["regarding"]["kind"] == kind}
+
+
+@asynccontextmanager
+async def world(broker, folder, token=TOKEN):
+    """Two nodes: five pods on `full`, one on `thin`, which a plan empties."""
+    cluster = unique_cluster()
+    policy = folder / "policy.yaml"
+    policy.write_text(yaml.safe_dump(POLICY))
+    async with (
+        kubesim(controllers=True, kubelet_speed=20) as kube,
+        aiohttp.ClientSession() as http,
+        service(cluster_watcher(), broker, cluster, kube) as watcher,
+        service(scheduler_session(), broker, cluster, kube) as session,
+        service(reservation_cache(), broker, cluster, kube) as cache,
+        service(descheduler(), broker, cluster, kube, config=str(policy), api_token=token) as server,
+    ):
+        made = World(kube, http, server)
+        await made.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", yaml.safe_load(CRD.read_text()))
+        for one in (watcher, session, cache, server):
+            await one.leading()
+        await made.node("full")
+        await made.replicas("many", 5)
+        await made.node("thin")
+        await made.replicas("lone", 1)
+        assert "thin" in (await made.running()).values()
+        yield made
+
+
+async def lone(made):
+    (name,) = [name for name in await made.running() if name.startswith("lone")]
+    return f"default/{name}"
+
+
+async def test_a_plan_from_dry_run_to_the_end_with_metrics_and_events(broker, tmp_path):
+    async with world(broker, tmp_path) as made:
+        pod = await lone(made)
+        status, dry = await made.ask("POST", "/defragment?dryRun=true&groupBy=pool")
+        assert (status, dry["dryRun"], dry["read"] > 0) == (200, True, True)
+        (planned,) = dry["events"]
+        assert [(m["name"], m["source"], m["target"]) for m in planned["moves"]] == [(pod.partition("/")[2], "thin", "full")]
+        assert [(g["name"], g["leaves"], g["before"]["free_nodes"], g["after"]["free_nodes"]) for g in dry["groups"]] == [("full", 0, 0, 0), ("thin", 1, 0, 1)]
+        assert (await made.ask("GET", "/plans"))[1]["items"] == []  # nothing of that is in the log
+
+        status, real = await made.ask("POST", "/defragment", {"trigger": "night-job"})
+        assert (status, real["dryRun"], real["seq"] > dry["read"]) == (200, False, True)
+        found = await made.over(real["plan"])
+        assert (found["plan"]["phase"], found["plan"]["trigger"], found["plan"]["steps"]) == ("done", "night-job", {"landed": 1})
+        (one,) = found["migrations"]
+        assert (one["step"], one["target"], one["landedAs"] in await made.running()) == ("landed", "full", True)
+        assert (await made.ask("GET", "/plans"))[1]["items"] == [found["plan"]]
+        assert (await made.ask("GET", "/migrations?step=landed"))[1]["items"] == [one]
+        assert (await made.ask("GET", "/migrations?active=true"))[1]["items"] == []
+        said = (await made.ask("GET", "/status"))[1]
+        assert (said["leading"], said["plugin"], said["underWay"], said["last"]["plan"]) == (True, "Defragmentation", [], real["plan"])
+
+        text = await made.metrics()
+        labels = 'namespace="default",node="thin",profile="pack",result="success",strategy="Defragmentation"'
+        for name in ("descheduler_pods_evicted_total", "descheduler_pods_evicted"):
+            assert f"{name}{{{labels}}} 1.0" in text
+        assert "descheduler_loop_duration_seconds_count 1.0" in text
+        assert 'descheduler_strategy_duration_seconds_count{profile="pack",strategy="Defragmentation"} 1.0' in text
+        assert re.search(r'descheduler_build_info\{.*DeschedulerVersion="restow-.*\} 1\.0', text)
+        assert 'restow_migrations_ended_total{reason="",result="landed",strategy="Defragmentation"} 1.0' in text
+        assert 'restow_migration_duration_seconds_count{strategy="Defragmentation"} 1.0' in text
+        assert 'restow_plans_total{moves="some",planner="greedy",trigger="night-job"} 1.0' in text
+        assert 'restow_last_plan_gain{what="free_nodes"} 1.0' in text
+
+        async def told():
+            return {"MigrationPlanned", "MigrationDone"} <= set(await made.reasons("Node")) and "Migrated" in await made.reasons("Pod")
+
+        await made.until(told)
+        assert "migrated from thin to full" in (await made.reasons("Pod"))["Migrated"]
+
+
+async def test_one_pod_is_moved_and_comes_back_by_hand(broker, tmp_path):
+    async with world(broker, tmp_path) as made:
+        pod = await lone(made)
+        status, dry = await made.ask("POST", "/migrations?dryRun=true", {"pod": pod})
+        assert (status, dry["events"][0]["moves"][0]["target"]) == (200, "full")
+        _, real = await made.ask("POST", "/migrations", {"pod": pod, "target": "full"})
+        found = await made.over(real["plan"])
+        assert (found["plan"]["trigger"], found["plan"]["plugin"], found["plan"]["steps"]) == ("move", "MovePod", {"landed": 1})
+        (uid,) = [uid for uid, p in made.state.pods.items() if p.name == found["migrations"][0]["landedAs"]]
+        status, again = await made.ask("POST", "/migrations", {"pod": uid, "target": "full"})
+        assert (status, "is on full already" in again["error"]) == (409, True)
+
+
+async def test_a_plan_is_followed_and_cancelled_while_a_budget_holds_it_up(broker, tmp_path):
+    async with world(broker, tmp_path) as made:
+        await made.budget("lone")
+        pod = await lone(made)
+        _, real = await made.ask("POST", "/migrations", {"pod": pod})
+        url = f"{made.server.process.server.address}/plans/{real['plan']}?follow=true"
+        lines = []
+        async with made.http.get(url, headers={"Authorization": f"Bearer {TOKEN}"}) as stream:
+            assert stream.content_type == "application/x-ndjson"
+            cancelled = False
+            async for raw in stream.content:
+                if not raw.strip():
+                    continue
+                lines.append(json.loads(raw))
+                if not cancelled and lines[-1]["migrations"][0]["step"] == "evicting":
+                    cancelled = True
+                    status, answer = await made.ask("POST", f"/plans/{real['plan']}/cancel", {"reason": "enough of it"})
+                    assert (status, answer["plans"]) == (200, [real["plan"]])
+        assert lines[-1]["plan"]["phase"] == "cancelled"
+        assert lines[-1]["plan"]["cancelled"] == "enough of it"
+        assert lines[-1]["migrations"][0]["step"] == "failed"
+        assert await lone(made) == pod
+        status, again = await made.ask("POST", f"/plans/{real['plan']}/cancel")
+        assert (status, "cancelled already" in again["error"]) == (409, True)
+        status, none = await made.ask("POST", "/plans/cancel")
+        assert (status, none["error"]) == (409, "cancel: no plan is under way")
+        assert 'result="error",strategy="MovePod"' in await made.metrics()
+
+        async def told():
+            return "stays on thin" in (await made.reasons("Pod")).get("MigrationRolledBack", "")
+
+        await made.until(told)
+
+
+async def test_room_is_made_for_a_job_that_is_named(broker, tmp_path):
+    async with world(broker, tmp_path) as made:
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "10"}}}
+        spec = {"schedulerName": "restow", "containers": [container]}
+        await made.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "big"}, "spec": spec})
+
+        async def waits():
+            return bool(made.state.parked)
+
+        await made.until(waits)
+        status, real = await made.ask("POST", "/defragment", {"demand": "pod/default/big"})
+        assert status == 200, real
+        found = await made.over(real["plan"])
+        assert (found["plan"]["reason"], found["plan"]["rooms"], found["rooms"][0]["node"]) == ("room for default/big", 1, "thin")
+
+        async def runs():
+            return (await made.running()).get("big") == "thin"
+
+        await made.until(runs)
+
+
+BAD = [
+    ("POST", "/defragment", b"{", 400, "body: .*allowed: a JSON object with trigger, demand"),
+    ("POST", "/defragment", {"triger": "x"}, 400, "body: .*unknown field.*allowed"),
+    ("POST", "/defragment", {"trigger": 7}, 400, "body: "),
+    ("POST", "/defragment", {"trigger": "No Good"}, 400, "trigger is 'No Good'; allowed: "),
+    ("POST", "/defragment", {"trigger": "demand"}, 400, "calls its own; allowed: any other"),
+    ("POST", "/defragment", {"demand": "big"}, 400, "demand is 'big'; allowed: pod/NAMESPACE/NAME, podgroup"),
+    ("POST", "/defragment", {"demand": "pod/default/nobody"}, 404, "there is no pod"),
+    ("POST", "/defragment", {"demand": "podgroup/default/nobody"}, 404, "there is no PodGroup"),
+    ("POST", "/defragment?dryRun=maybe", {}, 400, "dryRun is 'maybe'; allowed: true, false"),
+    ("POST", "/defragment?dryrun=true", {}, 400, "query 'dryrun': unknown; allowed: dryRun, groupBy"),
+    ("POST", "/migrations", {}, 400, "missing required field `pod`"),
+    ("POST", "/migrations", {"pod": "no-slash"}, 400, "pod is 'no-slash'; allowed: NAMESPACE/NAME"),
+    ("POST", "/migrations", {"pod": "a/b/c"}, 400, "allowed: NAMESPACE/NAME"),
+    ("POST", "/migrations", {"pod": "default/nobody"}, 404, "there is no pod 'default/nobody'"),
+    ("POST", "/migrations", {"pod": "LONE", "target": "nowhere"}, 404, "there is no node 'nowhere'"),
+    ("POST", "/migrations", {"pod": "LONE", "target": "thin"}, 409, "is on thin already"),
+    ("POST", "/plans/nix/cancel", {}, 404, "there is no plan 'nix'"),
+    ("POST", "/plans/cancel", {"reason": "x" * 201}, 400, "reason: 201 characters; allowed: up to 200"),
+    ("POST", "/plans/cancel", {"reason": "a\nb"}, 400, "printable"),
+    ("POST", "/plans/cancel", {}, 409, "no plan is under way"),
+    ("GET", "/plans/nix", None, 404, "there is no plan 'nix'"),
+    ("GET", "/plans/nix?follow=true", None, 404, "there is no plan 'nix'"),
+    ("GET", "/plans?limit=0", None, 400, "limit is '0'; allowed: 1 to 1000"),
+    ("GET", "/plans?limit=٣", None, 400, "allowed: 1 to 1000"),
+    ("GET", "/migrations?step=lost", None, 400, "step is 'lost'; allowed: planned, holding"),
+    ("GET", "/migrations?plan=nix", None, 404, "there is no plan 'nix'"),
+    ("GET", "/status?verbose=1", None, 400, "query 'verbose': unknown; allowed: none"),
+    ("PUT", "/plans/nix", None, 405, "PUT; allowed: GET"),
+    ("GET", "/plans/a/b", None, 404, "no /plans/a/b here"),
+]
+
+
+async def test_bad_input_is_refused_with_what_is_allowed_and_bad_tokens_first(broker, tmp_path, capfd):
+    async with world(broker, tmp_path) as made:
+        pod = await lone(made)
+        before = made.state.last["migration"]
+        for method, path, body, status, said in BAD:
+            body = {**body, "pod": pod} if isinstance(body, dict) and body.get("pod") == "LONE" else body
+            found, answer = await made.ask(method, path, body)
+            assert (found, bool(re.search(said, answer["error"]))) == (status, True), (method, path, body, found, answer)
+        status, answer = await made.ask("POST", "/defragment", b"x" * 100_000)
+        assert (status, "64 KiB" in answer["error"]) == (413, True)
+        described = (await made.ask("GET", "/openapi.json", token=""))[1]["paths"]
+        asked = [(m.upper(), p.replace("{plan}", "nix")) for p, one in described.items() for m, o in one.items() if "security" in o]
+        assert len(asked) == 8
+        for method, path in asked:
+            for token in ("", "wrong", TOKEN + "x", TOKEN[:-1], TOKEN.upper()):
+                status, answer = await made.ask(method, path, {} if method == "POST" else None, token=token)
+                assert (status, list(answer)) == (401, ["error"]), (method, path, token)
+        assert made.state.last["migration"] == before, "nothing of that is in the log"
+    assert TOKEN not in "".join(capfd.readouterr())
+
+
+async def test_without_a_token_people_may_look_and_nothing_more(broker, tmp_path):
+    async with world(broker, tmp_path, token="") as made:
+        pod = await lone(made)
+        for path, body in (("/defragment", {}), ("/migrations", {"pod": pod}), ("/plans/cancel", {}), ("/plans/nix/cancel", {})):
+            status, answer = await made.ask("POST", path, body, token="")
+            assert (status, "RESTOW_API_TOKEN_FILE" in answer["error"]) == (403, True), path
+            assert (await made.ask("POST", path, body, token=TOKEN))[0] == 403
+        assert (await made.ask("POST", "/defragment?dryRun=true", token=""))[0] == 200
+        assert (await made.ask("POST", "/migrations?dryRun=true", {"pod": pod}, token=""))[0] == 200
+        for path in ("/plans", "/migrations", "/status"):
+            assert (await made.ask("GET", path, token=""))[0] == 200
+        assert (await made.ask("GET", "/status", token=""))[1]["changes"] == "refused: no token is configured"
+
+
+async def test_whoever_does_not_lead_says_who_does_and_plans_dry(broker, tmp_path):
+    async with world(broker, tmp_path) as made:
+        context = made.server.process.context
+
+        class Standby:
+            leading = False
+
+        context.leadership, leadership = Standby(), context.leadership
+        try:
+            status, answer = await made.ask("POST", "/defragment", {})
+            assert (status, answer["error"].startswith("not the leader; descheduler/")) == (503, True)
+            assert (await made.ask("POST", "/plans/cancel", {}))[0] == 503
+            assert (await made.ask("POST", "/defragment?dryRun=true", {}))[0] == 200
+        finally:
+            context.leadership = leadership
