@@ -15,7 +15,9 @@ from restow.contracts.values import LabelSelector
 from restow.domain.descheduling.args import Args, Duration, Percent, Uint, below, decoded, encoded
 from restow.domain.descheduling.evictor.args import DefaultEvictorArgs
 from restow.domain.descheduling.framework import POINTS, Point
-from restow.domain.descheduling.plugins import PLUGINS
+from restow.domain.descheduling.plugins import PLUGINS, load_aware
+from restow.domain.descheduling.plugins.load_aware.args import PROMETHEUS as PROMETHEUS_TYPE
+from restow.domain.descheduling.plugins.load_aware.args import Args as LoadAware
 from restow.domain.descheduling.selection import parsed
 from restow.domain.descheduling.sources import (
     KUBERNETES,
@@ -107,7 +109,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """Whether metrics.k8s.io is to be read."""
         if self.metrics_collector is not None and self.metrics_collector.enabled:
             return True
-        return any(provider.source == KUBERNETES for provider in self.metrics_providers)
+        if any(provider.source == KUBERNETES for provider in self.metrics_providers):
+            return True
+        # LoadAware says itself where its load is measured, and what Prometheus' adaptor does not have of pods is here.
+        return any(args.metrics.type != PROMETHEUS_TYPE for _, args in self.load_aware)
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -118,6 +123,25 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             for name in (*profile.plugins.deschedule.enabled, *profile.plugins.balance.enabled)
         )
         return tuple(dict.fromkeys(query for query in asked if query))
+
+    @property
+    def load_aware(self) -> tuple[tuple[int, LoadAware], ...]:
+        """Each profile (its index) that enables LoadAware, and the plugin's arguments."""
+        found: list[tuple[int, LoadAware]] = []
+        for i, profile in enumerate(self.profiles):
+            if load_aware.NAME in profile.plugins.balance.enabled and isinstance(args := profile.args(load_aware.NAME), LoadAware):
+                found.append((i, args))
+        return tuple(found)
+
+    @property
+    def load_sources(self) -> dict[str, LoadAware]:
+        """LoadAware's sources other than metrics.k8s.io, by the name under which samples have them."""
+        return {args.source: args for _, args in self.load_aware if args.source}
+
+    @property
+    def measured(self) -> bool:
+        """Whether anything is to be read before it runs."""
+        return bool(self.wants_metrics or (self.prometheus is not None and self.queries) or self.load_sources)
 
     @property
     def prometheus(self) -> Prometheus | None:
@@ -237,6 +261,11 @@ def unusable(policy: Policy) -> list[str]:
             reasons.append(f"{path}.name: {profile.name!r} is there twice; allowed: names that tell profiles apart")
         names.add(profile.name)
         reasons += _unusable(profile, path)
+    for i, args in policy.load_aware:
+        if args.metrics.type == PROMETHEUS_TYPE and not args.metrics.address and policy.prometheus is None:
+            reasons.append(
+                f"profiles[{i}], {load_aware.NAME}: metrics.address: nothing; allowed: the URL of Prometheus, here or in metricsProviders"
+            )
     return reasons
 
 

@@ -7,9 +7,9 @@ from typing import Any, cast
 import msgspec
 
 from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.domain.descheduling.cooldown import cooling
 from restow.domain.descheduling.evictor.filter import Evictor
 from restow.domain.descheduling.evictor.fit import NodeFit
-from restow.domain.descheduling.cooldown import cooling
 from restow.domain.descheduling.framework import Eviction, Handle, Places, Point, Verdict
 from restow.domain.descheduling.plugins import PLUGINS
 from restow.domain.descheduling.policy import EVICTOR, Policy, Profile

@@ -2,9 +2,22 @@
 
 from restow.domain.migration import podgroup
 from restow.domain.migration.advance import overdue
-from restow.domain.migration.decider import MigrationDecider, check
+from restow.domain.migration.decider import MigrationDecider, check, next_trigger, plan_id
+from restow.domain.migration.deschedule import policy_of, wants_samples
 from restow.domain.migration.manifest import hold_manifest, room_manifest
 
 decider = MigrationDecider()
 
-__all__ = ["MigrationDecider", "check", "decider", "hold_manifest", "overdue", "podgroup", "room_manifest"]
+__all__ = [
+    "MigrationDecider",
+    "check",
+    "decider",
+    "hold_manifest",
+    "next_trigger",
+    "overdue",
+    "plan_id",
+    "podgroup",
+    "policy_of",
+    "room_manifest",
+    "wants_samples",
+]

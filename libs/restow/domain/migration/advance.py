@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis
-from restow.domain.migration import holds, rooms, waves
+from restow.domain.migration import holds, removal, rooms, waves
 from restow.domain.migration.limits import Limits
 from restow.domain.migration.promises import Promises
 from restow.domain.migration.steps import cancelled, step, victim_gone
 from restow.domain.records import Migration, Step
 from restow.domain.state import ClusterState
 
-_OVER = (e.Landed, e.MigrationFailed, e.NotRecreated)
+_OVER = (e.Landed, e.MigrationFailed, e.NotRecreated, e.Removed)
 
 
 def advance(state: ClusterState, now: Millis) -> list[e.Event]:
@@ -88,7 +88,16 @@ def _begin(state: ClusterState, now: Millis, limits: Limits) -> Iterator[e.Event
             failure = _never(state, migration)
             if failure is None and limits.free > 0:
                 failure = _hopeless(state, migration)
-                if failure is None and not _is_ready(state, migration, now):
+                if failure is None and removal.is_removal(migration):
+                    begun = removal.begin(migration, now, limits, state.migration_config.evicts_for)
+                    if begun is None:
+                        waits += 1
+                    else:
+                        yield begun
+                        limits.begins(migration)
+                        limits.evicts(migration, now)
+                        idle = False
+                elif failure is None and not _is_ready(state, migration, now):
                     first = first or migration
                     waits += _waits_for_time(state, migration)
                 elif failure is None and not limits.must_wait(migration, now):
@@ -119,6 +128,8 @@ def _never(state: ClusterState, migration: Migration) -> tuple[str, str] | None:
 def _hopeless(state: ClusterState, migration: Migration) -> tuple[str, str] | None:
     """Why a planned move makes no sense any more. What arrived since the plan may have taken the place: then the pod
     stays, and the next plan finds it another one; nothing waits for a hold that would not come."""
+    if removal.is_removal(migration):
+        return removal.lost(state, migration)
     if migration.move.pod and (why := victim_gone(state, migration)):
         return why
     if migration.move.swap and waves.partner(state, migration) is None:

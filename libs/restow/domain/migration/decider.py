@@ -21,6 +21,8 @@ from restow.domain.migration import effects, removal
 from restow.domain.migration.advance import advance, is_due, of, overdue
 from restow.domain.migration.cancel import cancel
 from restow.domain.migration.demand import next_demand
+from restow.domain.migration.deschedule import check as check_policy
+from restow.domain.migration.deschedule import deschedule, wants_samples
 from restow.domain.migration.move import move_pod
 from restow.domain.migration.steps import ended
 from restow.domain.records import Step
@@ -37,6 +39,8 @@ class MigrationDecider:
         match command:
             case c.Defragment(time=now, plan=plan, trigger=trigger, demand=demand):
                 return (replace(_plan(state, now, plan, demand), trigger=trigger, demand=demand),)
+            case c.Deschedule():
+                return deschedule(state, command)
             case c.MovePod(time=now, plan=plan, pod=pod, target=target):
                 return (move_pod(state, now, plan, pod, target),)
             case c.CancelPlan(plan=plan, reason=reason):
@@ -59,8 +63,10 @@ class MigrationDecider:
     def due(self, state: ClusterState, now: Millis) -> c.Command | None:
         if is_due(state, now):
             return c.Advance(now)
-        trigger = _next_trigger(state)
+        trigger = _own_trigger(state)
         if trigger is not None and trigger[0] <= now:
+            if state.migration_config.policy:
+                return c.Deschedule(now, trigger[1], plan_id(now))
             return c.Defragment(now, trigger[1], plan_id(now))
         asked = next_demand(state)
         if asked is not None and asked[0] <= now:
@@ -68,7 +74,7 @@ class MigrationDecider:
         return None
 
     def deadline(self, state: ClusterState) -> Millis | None:
-        triggers = (_next_trigger(state), next_demand(state))
+        triggers = (_own_trigger(state), next_demand(state))
         times = [at for at in (overdue(state), *(t[0] for t in triggers if t is not None)) if at is not None]
         return min(times, default=None)
 
@@ -83,6 +89,7 @@ def check(config: MigrationConfig) -> None:
     """What the types do not say. Raises ValueError with path, value and what is allowed."""
     if config.defragmentation is not None:
         defragmentation.check(config.defragmentation)
+    check_policy(config)
     windows.zone(config.time_zone)
     if config.cron:
         windows.parse(config.cron)
@@ -121,11 +128,16 @@ def _plan(state: ClusterState, now: Millis, plan: PlanId, demand: str) -> e.Plan
     return defragmentation.plan(state, config.defragmentation, now, plan, config.max_moves)
 
 
-def _next_trigger(state: ClusterState) -> tuple[Millis, str] | None:
+def _own_trigger(state: ClusterState) -> tuple[Millis, str] | None:
+    """The next timed trigger, where it needs nothing but the state; a policy that wants metrics is triggered by who reads them."""
+    return None if wants_samples(state) else next_trigger(state)
+
+
+def next_trigger(state: ClusterState) -> tuple[Millis, str] | None:
     """When the next timed plan is due and what asks for it; None while one is under way. An unreadable cron or zone
     never fires: `check` has refused it before it was logged, and a crash loop would help nobody."""
     config = state.migration_config
-    if config.defragmentation is None or state.active or state.backlog:
+    if (config.defragmentation is None and not config.policy) or state.active or state.backlog:
         return None
     since = state.timed_from
     if not since:

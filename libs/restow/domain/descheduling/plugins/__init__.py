@@ -4,6 +4,7 @@ from typing import Any
 
 from restow.domain.descheduling.plugins import (
     high_node_utilization,
+    load_aware,
     low_node_utilization,
     pod_life_time,
     remove_duplicates,
@@ -17,6 +18,7 @@ from restow.domain.descheduling.plugins import (
 
 _MODULES: tuple[Any, ...] = (
     high_node_utilization,
+    load_aware,
     low_node_utilization,
     pod_life_time,
     remove_duplicates,

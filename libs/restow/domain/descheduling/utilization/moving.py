@@ -15,7 +15,6 @@ from restow.domain.descheduling.utilization.usage import Usage
 from restow.domain.predicates import tolerates
 from restow.domain.resources import PODS, canonical_resource
 
-
 COOLDOWN = "Cooldown: a plan has touched its node within coolDownTime"
 
 

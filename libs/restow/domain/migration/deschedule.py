@@ -1,0 +1,189 @@
+"""A whole policy, hold first: every profile's plugins in upstream's order, Defragmentation among them with its planner, each on the
+state that includes what the earlier ones have planned. One plan a plugin's run, also where it moves nothing: it says why."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from msgspec.structs import replace
+
+from restow.contracts.commands import Deschedule
+from restow.contracts.events import Planned
+from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
+from restow.contracts.samples import Samples
+from restow.contracts.values import Move, Packing
+from restow.domain import defragmentation
+from restow.domain.config import MigrationConfig
+from restow.domain.decider import Rejected
+from restow.domain.descheduling import run as r
+from restow.domain.descheduling.framework import Eviction
+from restow.domain.descheduling.policy import EVICTOR, Policy, PolicyError, load
+from restow.domain.descheduling.selection import selected_nodes
+from restow.domain.fold import apply
+from restow.domain.fragmentation import Room, packing, typical_shapes
+from restow.domain.migration.landing import Landings
+from restow.domain.state import ClusterState
+
+PLANNER = "policy"
+
+
+def policy_of(state: ClusterState) -> Policy | None:
+    """The policy that is configured besides Defragmentation; None where there is none. (What cannot be read was refused before it was
+    logged, and a crash loop would help nobody.)"""
+    config = state.migration_config
+    if not config.policy:
+        return None
+    kept = state.memo.get("policy")
+    if kept is None or kept[0] is not config:
+        try:
+            kept = config, load(config.policy)
+        except PolicyError:
+            kept = config, None
+        state.memo["policy"] = kept
+    found: Policy | None = kept[1]
+    return found
+
+
+def check(config: MigrationConfig) -> None:
+    """Raises ValueError with path, value and what is allowed."""
+    if config.grace is not None and config.grace < 0:
+        raise ValueError(f"grace: {config.grace}; allowed: 0 or more (seconds)")
+    if config.defragment_at < 0:
+        raise ValueError(f"defragment_at: {config.defragment_at}; allowed: 0 or more")
+    if not config.policy:
+        return
+    policy = load(config.policy)
+    if config.defragmentation is None:
+        return
+    if all(profile.name != config.profile for profile in policy.profiles):
+        names = ", ".join(repr(profile.name) for profile in policy.profiles)
+        raise ValueError(f"profile: {config.profile!r}; allowed with Defragmentation: {names}")
+
+
+def plan_name(plan: PlanId, number: int) -> PlanId:
+    return PlanId(f"{plan}-p{number}")
+
+
+def deschedule(state: ClusterState, command: Deschedule) -> list[Planned]:
+    """Raises Rejected."""
+    config = state.migration_config
+    policy = policy_of(state)
+    if policy is None and config.defragmentation is None:
+        raise Rejected("deschedule: no plugin is enabled; allowed: after enabling one in the policy")
+    if plan_name(command.plan, 1) in state.plans:
+        raise Rejected(f"deschedule: plan {command.plan!r} exists already; allowed: a fresh id")
+    events: list[Planned] = []
+    with state.draft():
+        cycle = _Cycle(state, policy or Policy(), command.time, command.samples)
+        for turn in turns(config, policy):
+            planned = cycle.carry(turn, plan_name(command.plan, len(events) + 1))
+            events.append(replace(planned, trigger=command.trigger, profile=turn.profile))
+            apply(state, (events[-1],))
+    return events
+
+
+def turns(config: MigrationConfig, policy: Policy | None) -> Iterator[r.Turn]:
+    """Upstream's, with Defragmentation where it stands among the balance plugins of its profile."""
+    if policy is None:
+        yield r.Turn("balance", 0, config.profile, defragmentation.PLUGIN)
+        return
+    before = 0
+    pending = config.defragmentation is not None
+    home = next((at for at, profile in enumerate(policy.profiles) if profile.name == config.profile), len(policy.profiles))
+    for turn in r.turns(policy):
+        if turn.point == "balance" and pending and (turn.at > home or (turn.at == home and before >= config.defragment_at)):
+            pending = False
+            yield r.Turn("balance", home, config.profile, defragmentation.PLUGIN)
+        before += turn.point == "balance" and turn.at == home
+        yield turn
+    if pending:
+        yield r.Turn("balance", home, config.profile, defragmentation.PLUGIN)
+
+
+class _Cycle:
+    """What the plugins of one command share."""
+
+    def __init__(self, state: ClusterState, policy: Policy, now: Millis, samples: Samples | None) -> None:
+        self._state, self._config, self._now = state, state.migration_config, now
+        total = policy.max_no_of_pods_to_evict_total
+        most = self._config.max_moves if total is None else min(total, self._config.max_moves)
+        nodes = selected_nodes(state, policy.node_selector)
+        self._too_few = r.too_few(nodes)
+        self._most = most
+        self._run = r.Run(state, replace(policy, max_no_of_pods_to_evict_total=most), now, nodes, samples)
+        self._warned = tuple(self._run.warnings)
+        self._typical = typical_shapes(state)
+        self._room, self._loads = Room(state.table), Counter[NodeName]()
+        self._packing = packing(state, typical=self._typical)
+
+    def carry(self, turn: r.Turn, plan: PlanId) -> Planned:
+        if turn.plugin == defragmentation.PLUGIN:
+            return self._defragment(turn, plan)
+        if self._too_few:
+            return self._planned(turn, plan, (), {}, self._too_few)
+        run, before = self._run, set(self._run.evictions)
+        run.verdicts, run.warnings = {}, {}
+        places = run.places = Landings(self._state, self._now)
+        try:
+            run.carry(turn)
+        finally:
+            places.close()
+            run.places = None
+        moves = tuple(
+            self._move(eviction, places, MigrationId(f"{plan}-{i}"))
+            for i, eviction in enumerate((one for uid, one in run.evictions.items() if uid not in before), 1)
+        )
+        kept = Counter(verdict.why.partition(":")[0] for verdict in run.verdicts.values())
+        said = (one for one in (*self._warned, *run.warnings) if one.profile == turn.profile and one.plugin in (turn.plugin, EVICTOR))
+        return self._planned(turn, plan, moves, kept, "; ".join(dict.fromkeys(one.text for one in said)))
+
+    def _move(self, eviction: Eviction, places: Landings, id: MigrationId) -> Move:
+        pod, spot = self._state.pods[eviction.pod], places.spots[eviction.pod]
+        return Move(
+            id, eviction.pod, pod.namespace, pod.name, eviction.node, spot.node, spot.devices, spot.cores, cost=1, reason=eviction.reason
+        )
+
+    def _planned(self, turn: r.Turn, plan: PlanId, moves: tuple[Move, ...], kept: Mapping[str, int], reason: str) -> Planned:
+        before = self._packing
+        after = self._packing = self._after(moves)
+        sources = tuple(dict.fromkeys(move.source for move in moves))
+        return Planned(
+            plan, turn.plugin, moves, before, after, sources, dict(sorted(kept.items())), planner=PLANNER, reason=reason
+        )
+
+    def _after(self, moves: tuple[Move, ...]) -> Packing:
+        """As it will be when these, too, have landed."""
+        state, rows = self._state, self._state.table.rows
+        for move in moves:
+            charge = state.charges.get(move.pod)
+            if charge is None:
+                continue
+            v = state.vectors[charge.shape]
+            self._room.take(rows[charge.node], v, charge.devices, -1)
+            self._loads[charge.node] -= 1
+            if move.target:
+                self._room.take(rows[move.target], v, move.devices)
+                self._loads[move.target] += 1
+        return packing(state, self._room, dict(self._loads), self._typical) if moves else self._packing
+
+    def _defragment(self, turn: r.Turn, plan: PlanId) -> Planned:
+        args, run = self._config.defragmentation, self._run
+        assert args is not None, "its turn comes only where it is configured"
+        left = self._most - len(run.evictions)
+        if left <= 0:
+            return self._planned(turn, plan, (), {}, r.TOTAL)
+        try:
+            planned = defragmentation.plan(self._state, args, self._now, plan, left)
+        except defragmentation.ArgsError as error:
+            raise Rejected(f"deschedule: {error}") from error
+        for move in planned.moves:
+            if move.pod:
+                eviction = Eviction(PodUid(move.pod), move.source, turn.plugin, turn.profile, turn.point, planned.reason)
+                run.count(eviction.pod, eviction)
+        self._packing = self._after(tuple(move for move in planned.moves if move.pod))
+        return planned
+
+
+def wants_samples(state: ClusterState) -> bool:
+    """Whether somebody has to read metrics before the policy is carried out."""
+    policy = policy_of(state)
+    return policy is not None and policy.measured

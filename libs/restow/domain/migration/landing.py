@@ -1,0 +1,179 @@
+"""Landing places for a policy's plugins, hold first: by the scheduler's own rules, as if the pod were not there, and as if whoever was
+promised a place before had it already (`descheduling.framework.Places`)."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from restow.contracts.events import PodObserved
+from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.contracts.values import DeviceShare
+from restow.domain.defragmentation import evictable as rule
+from restow.domain.migration import holds
+from restow.domain.predicates import AND
+from restow.domain.session.holds import without
+from restow.domain.session.registry import open_session
+from restow.domain.session.run import Session
+from restow.domain.session.view import Fit
+from restow.domain.state import OVER, ClusterState
+
+NO_TARGET = "NoTarget"
+
+
+class Spot:
+    """A place that was promised; `node` is empty for a pod that needs none."""
+
+    __slots__ = ("cores", "devices", "node")
+
+    def __init__(self, node: NodeName, devices: tuple[DeviceShare, ...] = (), cores: tuple[int, ...] = ()) -> None:
+        self.node, self.devices, self.cores = node, devices, cores
+
+
+class Landings:
+    """Of one plugin's run. The session is opened when the first place is asked for; `close` gives everything back."""
+
+    def __init__(self, state: ClusterState, now: Millis) -> None:
+        self._state, self._now = state, now
+        self._session: Session | None = None
+        self.spots: dict[PodUid, Spot] = {}
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def of(self, pod: PodUid) -> NodeName | None:
+        spot = self.spots.get(pod)
+        return spot.node if spot is not None and spot.node else None
+
+    def unmovable(self, pod: PodUid) -> str:
+        word = _unmovable(self._state, pod)
+        return f"{word}: {rule.MEANING[word]}" if word else ""
+
+    def promise(self, pod: PodUid, to: Sequence[NodeName] | None) -> str:
+        state = self._state
+        if why := self.unmovable(pod):
+            return why
+        if not needs_hold(state, pod):
+            self.spots[pod] = Spot(NodeName(""))
+            return ""
+        session = self._open()
+        place = _twin(state, pod, self._now)
+        among = self._among(pod, to)
+        with without(session, pod):
+            row = session.best_row(place, [*session.concerned(place), among])
+            if row is None:
+                return self._nowhere(session, place, among)
+            fit = session.fit_at(place, row)
+        self.spots[pod] = Spot(NodeName(state.table.names[row]), fit.devices, fit.cores)
+        _enter(session, place, Fit(row, fit.devices, (), fit.cores))
+        return ""
+
+    def _open(self) -> Session:
+        """With what earlier plans have promised, and is not held yet."""
+        if self._session is None:
+            session = self._session = open_session(self._state, self._now, 1)
+            for place, row, devices, cores in _promised(self._state, self._now):
+                if isinstance(place, PodObserved):
+                    _enter(session, place, Fit(row, devices, (), cores))
+                else:
+                    session.board.take(row, place, devices)
+        return self._session
+
+    def _among(self, pod: PodUid, to: Sequence[NodeName] | None) -> "_Among":
+        """Not its own node, and none that would be lost before it is held."""
+        state = self._state
+        mask = np.zeros(len(state.table.names), bool)
+        for node in state.nodes if to is None else to:
+            row = state.table.rows.get(node)
+            if row is not None and node != state.live[pod].node and holds.target_lost(state, node) is None:
+                mask[row] = True
+        return _Among(mask)
+
+    def _nowhere(self, session: Session, place: PodObserved, among: "_Among") -> str:
+        _, reasons = session.reasons(place)
+        counts = ", ".join(f"{count} {reason.replace(AND, ', ')}" for reason, count in sorted(reasons.items()))
+        said = f"{NO_TARGET}: none of the {int(among.mask.sum())} nodes that it may go to takes it"
+        return said + (f" (of all nodes: {counts})" if counts else "")
+
+
+class _Among:
+    """A rule like the session's: only these rows `(nodes,) bool`."""
+
+    stage, shrinks, active = "landing", True, True
+
+    def __init__(self, mask: np.ndarray) -> None:
+        self.mask = mask
+
+    def concerns(self, pod: PodObserved) -> bool:
+        return True
+
+    def failing(self, pod: PodObserved) -> Sequence[tuple[str, np.ndarray]]:
+        return (("node(s) where nothing may land", ~self.mask),)
+
+    def key(self, pod: PodObserved) -> int:
+        return id(self.mask)
+
+    def placed(self, pod: PodObserved, row: int, volumes: object) -> None: ...
+    def removed(self, pod: PodObserved, row: int) -> None: ...
+    def vacated(self, who: object) -> None: ...
+    def restored(self, who: object) -> None: ...
+    def close(self) -> None: ...
+
+
+def needs_hold(state: ClusterState, uid: PodUid) -> bool:
+    """Whether somebody will make it again elsewhere: it has not ended, and has a controller."""
+    return state.pods[uid].owner is not None and state.live[uid].phase not in OVER
+
+
+def _unmovable(state: ClusterState, uid: PodUid) -> str:
+    """The rule's name. Who may go is the policy's business; this is about what a hold cannot promise."""
+    pod, live = state.pods[uid], state.live[uid]
+    if pod.static:
+        return rule.STATIC
+    if pod.owner is not None and pod.owner.kind == "DaemonSet":
+        return rule.DAEMON_SET
+    if uid in state.victims or uid in state.successors:
+        return rule.MIGRATING
+    if not needs_hold(state, uid):
+        return ""
+    shape = state.shapes[pod.shape]
+    if live.node is None or uid not in state.charges:
+        return rule.BINDING
+    if state.owes(uid):
+        return rule.DRAWS
+    if pod.pinned_node:
+        return rule.PINNED
+    if shape.scheduler not in state.session_config.scheduler_names:
+        return rule.SCHEDULER
+    if shape.resource_claims:
+        return rule.UNSUPPORTED
+    if state.left_alone and (state.lineage(pod), live.node) in state.left_alone:
+        return rule.CAME_BACK
+    return ""
+
+
+def _twin(state: ClusterState, uid: PodUid, now: Millis) -> PodObserved:
+    """The successor, as rules see it."""
+    pod = state.pods[uid]
+    return PodObserved(PodUid(f"move/{uid}"), pod.namespace, pod.name, pod.shape, now, pod.labels, claims=pod.claims)
+
+
+def _enter(session: Session, place: PodObserved, fit: Fit) -> None:
+    """It is there from now on. Queues do not count it: a migration's hold is neutral to them (DESIGN 5)."""
+    session.board.take(fit.row, session.state.vectors[place.shape], fit.devices)
+    session.placements[place.pod] = fit
+    for one in session.extensions.filters:
+        one.placed(place, fit.row, fit.volumes)
+
+
+def _promised(state: ClusterState, now: Millis) -> Iterator[tuple]:
+    """(successor, or its request where it is not known yet; row, devices, CPUs), in the order of the plans' numbers."""
+    for id in sorted((*state.backlog, *state.active)):
+        migration = state.migrations[id]
+        row = state.table.rows.get(migration.move.target)
+        if row is None or migration.reason or not holds.promises(state, migration):
+            continue
+        move = migration.move
+        who = _twin(state, move.pod, now) if move.pod in state.pods else state.vectors[migration.shape]
+        yield who, row, move.devices, move.cores
