@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from restow.contracts.ids import PlanId, PodUid
 from restow.contracts.times import seconds
-from restow.domain.evolve.demands import TRIGGER, job_of
+from restow.domain.evolve.demands import TRIGGER, job_name, job_of
 from restow.domain.evolve.migration import BY_HAND
 from restow.domain.migration.demand import paused_until
 from restow.domain.records import FINAL, Migration, Step
@@ -58,14 +58,6 @@ def purpose(state: ClusterState, record: Migration) -> str:
     return f"to make room for {job_name(state, planned.demand)}" if planned.demand else "to pack nodes tighter"
 
 
-def job_name(state: ClusterState, job: str) -> str:
-    """`default/big`, or `podgroup ml/train`."""
-    pod = state.pods.get(PodUid(job))
-    if pod is not None:
-        return f"{pod.namespace}/{pod.name}"
-    return f"podgroup {job}" if "/" in job else f"pod {job}"
-
-
 def demand_line(state: ClusterState, uid: PodUid) -> str:
     """What was tried to make room for a pod that waits; empty for nothing."""
     job, _ = job_of(state, uid)
@@ -84,5 +76,5 @@ def demand_line(state: ClusterState, uid: PodUid) -> str:
         what = f"plan {planned.plan} makes it on {', '.join(dict.fromkeys(room.node for room in planned.rooms))}"
         return f"{line}: {what}"
     else:
-        what = planned.reason.replace(job, job_name(state, job))
+        what = planned.reason
     return f"{line}: {what}; again at {seconds(paused_until(tried))} at the earliest"

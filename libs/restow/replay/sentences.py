@@ -66,8 +66,7 @@ def _reservation(v: e.ReservationObserved, names: Names) -> str:
 
 def _planned(v: e.Planned, names: Names) -> str:
     what = f"plan {v.plan} by {v.plugin}: {len(v.moves)} move{'s' * (len(v.moves) != 1)}"
-    # A plan for a pod names it by its uid.
-    return f"{what}, {v.reason.replace(v.demand, _named(names, v.demand)) if v.demand else v.reason}" if v.reason else what
+    return f"{what}, {v.reason}" if v.reason else what
 
 
 def _wait(pods: tuple[str, ...], names: Names, others: str) -> str:

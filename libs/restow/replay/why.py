@@ -106,8 +106,9 @@ def _last_plan(source: Source) -> tuple[int, int, c.Defragment] | None:
         for record in batch:
             if record.family == "migration" and b'"migration.planned"' in record.body:
                 for decision in decode_record(record):
-                    if isinstance(decision.command, c.Defragment) and decision.events and not decision.command.demand:
-                        found = record.seq, record.envelope.read, decision.command
+                    command: c.Command = decision.command
+                    if isinstance(command, c.Defragment) and decision.events and not command.demand:
+                        found = record.seq, record.envelope.read, command
     return found
 
 

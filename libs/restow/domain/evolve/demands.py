@@ -17,6 +17,14 @@ def job_of(state: ClusterState, pod: PodUid) -> tuple[str, Group | None]:
     return "/".join(group), group
 
 
+def job_name(state: ClusterState, job: str) -> str:
+    """As people call it: `namespace/name` of a pod, `podgroup namespace/name`."""
+    pod = state.pods.get(PodUid(job))
+    if pod is not None:
+        return f"{pod.namespace}/{pod.name}"
+    return f"podgroup {job}" if "/" in job else f"pod {job}"
+
+
 def planned(state: ClusterState, event: e.Planned) -> None:
     """Jobs that do not wait any more are forgotten."""
     if not event.demand:

@@ -17,6 +17,7 @@ from restow.domain import defragmentation, windows
 from restow.domain.config import MigrationConfig
 from restow.domain.decider import Rejected
 from restow.domain.effects import Effect
+from restow.domain.evolve.demands import job_name
 from restow.domain.migration import effects, removal
 from restow.domain.migration.advance import advance, is_due, of, overdue
 from restow.domain.migration.cancel import cancel
@@ -124,7 +125,8 @@ def _plan(state: ClusterState, now: Millis, plan: PlanId, demand: str) -> e.Plan
     except defragmentation.ArgsError as error:
         raise Rejected(f"defragment: {error}") from error
     if demand:
-        return defragmentation.make_room(state, config.defragmentation, now, plan, demand, config.max_moves)
+        planned = defragmentation.make_room(state, config.defragmentation, now, plan, demand, config.max_moves)
+        return replace(planned, reason=planned.reason.replace(demand, job_name(state, demand)))
     return defragmentation.plan(state, config.defragmentation, now, plan, config.max_moves)
 
 

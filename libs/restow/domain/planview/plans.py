@@ -5,7 +5,6 @@ from typing import Literal
 
 import msgspec
 
-from restow.contracts.events import Planned
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
 from restow.contracts.times import rfc3339
 from restow.contracts.values import Move, Packing
@@ -110,7 +109,7 @@ def _view(state: ClusterState, plan: Plan) -> PlanView:
         planned.plugin,
         planned.planner,
         planned.steps,
-        _reason(state, planned),
+        planned.reason,
         cancelled,
         len(planned.moves),
         max(numbers(planned.moves).values(), default=0),
@@ -121,12 +120,6 @@ def _view(state: ClusterState, plan: Plan) -> PlanView:
         planned.kept,
         len(planned.rooms),
     )
-
-
-def _reason(state: ClusterState, planned: Planned) -> str:
-    """With the pod's name, where the plan has its uid."""
-    pod = state.pods.get(PodUid(planned.demand))
-    return planned.reason if pod is None else planned.reason.replace(planned.demand, f"{pod.namespace}/{pod.name}")
 
 
 def _phase(something: bool, open_: bool, steps: Counter[str], cancelled: bool) -> Phase:
