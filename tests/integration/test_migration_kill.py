@@ -36,6 +36,10 @@ EVERY = (0.1, 0.7)
 """Seconds between kills."""
 WHILE_STARTING = 0.2
 """How often one is chosen that does not lead (again) yet: killing those alone would disturb nobody."""
+EARLY = 5
+"""Kills while landing places are held; the others wait until pods are evicted: kills stop everything for a moment, and all of them
+could come before that."""
+IN_EVICTION = (Step.EVICTING, Step.ABORTING, Step.EVICTED)
 KEPT = 3
 """ReplicaSets of movers whose budget lets nobody go: their moves must be rolled back, whoever is killed."""
 PATIENCE = 90.0
@@ -106,6 +110,8 @@ class Killer:
         state = self._observer.state
         await self._observer.until("migrations are under way", lambda: self.watch() or len(state.active) >= AT_ONCE // 4, PATIENCE)
         for number in range(KILLS):
+            if number == EARLY:
+                await self._observer.until("evictions are under way", self.evicts, PATIENCE)
             if not state.active and not state.backlog:
                 return
             names = [name for name in VICTIMS if self.leads(name)] if self._random.random() >= WHILE_STARTING else list(VICTIMS)
@@ -115,6 +121,10 @@ class Killer:
             elif names:
                 self.kill(self._random.choice(names))
             await asyncio.sleep(self._random.uniform(*EVERY))
+
+    def evicts(self) -> bool:
+        state = self._observer.state
+        return not state.active or any(state.migrations[id].step in IN_EVICTION for id in state.active)
 
     def leads(self, name: str) -> bool:
         """Whether it leads (again) since it was killed last."""
@@ -195,6 +205,8 @@ def test_whoever_is_killed_every_migration_ends_no_pod_is_lost_and_no_hold_leaks
     assert said["at once"] >= AT_ONCE, f"RESTOW_KILL_SEED={seed}: {said}"
     assert set(said["kills"]) == set(VICTIMS), f"RESTOW_KILL_SEED={seed}: {said}"
     assert all(said["leaders"][family] >= 2 for family in FAMILY.values()), f"no leader was killed; RESTOW_KILL_SEED={seed}: {said}"
+    met = said["under way when killed"]
+    assert met.get("holding", 0) and sum(met.get(str(step), 0) for step in IN_EVICTION), f"RESTOW_KILL_SEED={seed}: {said}"
     ended = said["ended"]
     assert ended.get("landed", 0) >= MOVERS // 2, f"RESTOW_KILL_SEED={seed}: {said}"
     assert ended.get("failed Budget", 0) == 6 * KEPT, f"RESTOW_KILL_SEED={seed}: {said}"
