@@ -206,7 +206,8 @@ def test_whoever_is_killed_every_migration_ends_no_pod_is_lost_and_no_hold_leaks
     assert set(said["kills"]) == set(VICTIMS), f"RESTOW_KILL_SEED={seed}: {said}"
     assert all(said["leaders"][family] >= 2 for family in FAMILY.values()), f"no leader was killed; RESTOW_KILL_SEED={seed}: {said}"
     met = said["under way when killed"]
-    assert met.get("holding", 0) and sum(met.get(str(step), 0) for step in IN_EVICTION), f"RESTOW_KILL_SEED={seed}: {said}"
+    assert met.get("holding", 0), f"no kill before an eviction; RESTOW_KILL_SEED={seed}: {said}"
+    assert any(met.get(str(step), 0) for step in IN_EVICTION), f"no kill during evictions; RESTOW_KILL_SEED={seed}: {said}"
     ended = said["ended"]
     assert ended.get("landed", 0) >= MOVERS // 2, f"RESTOW_KILL_SEED={seed}: {said}"
     assert ended.get("failed Budget", 0) == 6 * KEPT, f"RESTOW_KILL_SEED={seed}: {said}"
