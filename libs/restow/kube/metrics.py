@@ -5,23 +5,27 @@ A source that does not answer, or answers with something else, is an error in th
 
 import asyncio
 import base64
+import contextlib
 import os
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import aiohttp
 import msgspec
+from msgspec.structs import replace
 
 from restow.contracts import times
 from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.domain import quantity as q
+from restow.domain.descheduling.plugins.load_aware.args import ADAPTOR
+from restow.domain.descheduling.plugins.load_aware.args import Args as LoadAware
 from restow.domain.descheduling.policy import Policy
-from restow.domain.descheduling.samples import BILLION, NodeRatios, Samples
+from restow.domain.descheduling.samples import BILLION, Loads, NodeRatios, Samples
 from restow.domain.descheduling.sources import Prometheus
-from restow.kube import wire
+from restow.kube import loads, wire
 from restow.kube.client import ApiStatus, Client
 from restow.kube.decode import BAD_JSON
 
@@ -35,6 +39,7 @@ TIMEOUT = 10.0
 """Seconds for one answer of Prometheus."""
 _MOST = 32 * 2**20
 """Bytes of an answer."""
+_CHUNK = 1 << 16
 
 Usage = dict[str, int]
 
@@ -113,19 +118,23 @@ def _added(parts: Sequence[dict[str, wire.Quantity] | None]) -> Usage:
 
 
 async def sample(client: Client, policy: Policy, uids: Mapping[str, PodUid], now: Millis) -> Samples | None:
-    """What the policy's sources say now; None where it names none. `uids`: of pods by `namespace/name`. Never raises."""
+    """What the policy's sources say now; None where it names none. `uids`: of pods by `namespace/name`. Never raises. What takes long to
+    read is read beside the loop."""
     prometheus, queries = policy.prometheus, policy.queries
-    if not policy.wants_metrics and prometheus is None:
+    if not policy.wants_metrics and prometheus is None and not policy.load_sources:
         return None
-    measured = await _measured(client, uids, now) if policy.wants_metrics else Samples(now)
-    if prometheus is None or not queries:
-        return measured
-    return msgspec.structs.replace(measured, prometheus=await _queried(client, prometheus, queries, now))
+    samples = await _measured(client, uids, now) if policy.wants_metrics else Samples(now)
+    if prometheus is not None and queries:
+        samples = replace(samples, prometheus=await _queried(client, prometheus, queries, now))
+    if sources := policy.load_sources:
+        samples = replace(samples, loads={key: await _load(client, args, policy, samples, uids, now) for key, args in sources.items()})
+    return samples
 
 
 async def _measured(client: Client, uids: Mapping[str, PodUid], now: Millis) -> Samples:
     try:
-        of_nodes, of_pods = map(_read, await asyncio.gather(client.get(NODES), client.get(PODS)))
+        bodies = await asyncio.gather(client.get(NODES), client.get(PODS))
+        of_nodes, of_pods = [await asyncio.to_thread(_read, body) for body in bodies]
     except ApiStatus as error:
         hint = "; is metrics-server installed?" if error.code == 404 else ""
         return Samples(now, error=f"metrics.k8s.io: {error}{hint}")
@@ -139,15 +148,47 @@ async def _measured(client: Client, uids: Mapping[str, PodUid], now: Millis) -> 
 
 async def _queried(client: Client, source: Prometheus, queries: tuple[str, ...], now: Millis) -> dict[str, NodeRatios]:
     try:
+        async with _asking(client, source) as ask:
+            return {query: await _ratios(ask, query, now) for query in queries}
+    except MetricsError as error:
+        return {query: NodeRatios(now, error=f"Prometheus at {source.url}: {error}") for query in queries}
+
+
+async def _ratios(ask: loads.Ask, query: str, now: Millis) -> NodeRatios:
+    try:
+        return vector(await ask(query), query, now)
+    except MetricsError as error:
+        return NodeRatios(now, error=str(error))
+
+
+async def _load(
+    client: Client, args: LoadAware, policy: Policy, samples: Samples, uids: Mapping[str, PodUid], now: Millis
+) -> Loads:
+    if args.metrics.type == ADAPTOR:
+        return await loads.of_adaptor(client, samples.pods, samples.missing(now), now)
+    known = policy.prometheus
+    if known is None or (args.metrics.address and args.metrics.address.rstrip("/") != known.url.rstrip("/")):
+        known = Prometheus(url=args.metrics.address)
+    try:
+        async with _asking(client, known) as ask:
+            return await loads.of_prometheus(ask, args, uids, now)
+    except MetricsError as error:
+        return Loads(now, error=f"Prometheus at {known.url}: {error}")
+
+
+@contextlib.asynccontextmanager
+async def _asking(client: Client, source: Prometheus) -> AsyncIterator[loads.Ask]:
+    """Raises MetricsError where its token or the authorities cannot be read."""
+    try:
         headers = await _authorization(client, source)
         verify = ssl.create_default_context()
         if os.path.exists(CA):
             verify.load_verify_locations(CA)
-    except (ApiStatus, MetricsError, ssl.SSLError, OSError) as error:
-        return {query: NodeRatios(now, error=f"Prometheus at {source.url}: {error}") for query in queries}
-    timeout = aiohttp.ClientTimeout(total=TIMEOUT)
+    except (ApiStatus, ssl.SSLError, OSError) as error:
+        raise MetricsError(str(error)) from None
+    url, timeout = source.url.rstrip("/"), aiohttp.ClientTimeout(total=TIMEOUT)
     async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
-        return {query: await _query(session, source.url.rstrip("/"), query, verify, now) for query in queries}
+        yield lambda query: _query(session, url, query, verify)
 
 
 async def _authorization(client: Client, source: Prometheus) -> dict[str, str]:
@@ -167,17 +208,22 @@ async def _authorization(client: Client, source: Prometheus) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-async def _query(session: aiohttp.ClientSession, url: str, query: str, verify: ssl.SSLContext, now: Millis) -> NodeRatios:
+async def _query(session: aiohttp.ClientSession, url: str, query: str, verify: ssl.SSLContext) -> bytes:
+    """Raises MetricsError."""
+    body = bytearray()
     try:
         async with session.get(
             f"{url}/api/v1/query", params={"query": query}, ssl=verify if url.startswith("https:") else False, allow_redirects=False
         ) as answer:
-            body = await answer.content.read(_MOST)
+            async for part in answer.content.iter_chunked(_CHUNK):
+                body += part
+                if len(body) > _MOST:
+                    raise MetricsError(f"Prometheus at {url} answers {query!r} with more than {_MOST >> 20} MiB")
             if answer.status != 200:
-                return NodeRatios(now, error=f"Prometheus at {url} answers {answer.status} to {query!r}")
+                raise MetricsError(f"Prometheus at {url} answers {answer.status} to {query!r}")
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        return NodeRatios(now, error=f"Prometheus at {url} does not answer: {str(error) or type(error).__name__}")
-    return vector(body, query, now)
+        raise MetricsError(f"Prometheus at {url} does not answer: {str(error) or type(error).__name__}") from None
+    return bytes(body)
 
 
 def vector(body: bytes, query: str, now: Millis) -> NodeRatios:

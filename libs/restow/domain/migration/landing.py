@@ -35,6 +35,7 @@ class Landings:
     def __init__(self, state: ClusterState, now: Millis) -> None:
         self._state, self._now = state, now
         self._session: Session | None = None
+        self._usable: np.ndarray | None = None
         self.spots: dict[PodUid, Spot] = {}
 
     def close(self) -> None:
@@ -82,12 +83,16 @@ class Landings:
 
     def _among(self, pod: PodUid, to: Sequence[NodeName] | None) -> "_Among":
         """Not its own node, and none that would be lost before it is held."""
-        state = self._state
-        mask = np.zeros(len(state.table.names), bool)
-        for node in state.nodes if to is None else to:
-            row = state.table.rows.get(node)
-            if row is not None and node != state.live[pod].node and holds.target_lost(state, node) is None:
-                mask[row] = True
+        rows = self._state.table.rows
+        if self._usable is None:
+            self._usable = np.zeros(len(self._state.table.names), bool)
+            self._usable[[row for node, row in rows.items() if holds.target_lost(self._state, NodeName(node)) is None]] = True
+        mask = self._usable.copy()
+        if to is not None:
+            mask[:] = False
+            mask[[rows[node] for node in to if node in rows]] = True
+            mask &= self._usable
+        mask[rows[self._state.charges[pod].node]] = False
         return _Among(mask)
 
     def _nowhere(self, session: Session, place: PodObserved, among: "_Among") -> str:

@@ -70,6 +70,7 @@ def _spread(
             handle.keep(uid, f"Spread: copies of {name} may run on less than two of the nodes")
         return
     average = -(-count // nodes)
+    few = [one for one in handle.nodes if has[one] < average]
     for node, there in by_node.items():
         here = len(there) + 1
         reason = f"{here} of {count} copies of {name} on one node; at most {average} where {nodes} may have some"
@@ -79,9 +80,9 @@ def _spread(
         for uid in there[max(average - 1, 0) :]:
             if handle.full(node):
                 handle.keep(uid, NO_MORE)
-            elif handle.evict(uid, reason, to=[one for one in handle.nodes if has[one] < average]):
-                if (landing := handle.lands_on(uid)) is not None:
-                    has[landing] += 1
+            elif handle.evict(uid, reason, to=few) and (landing := handle.lands_on(uid)) is not None:
+                has[landing] += 1
+                few = [one for one in few if has[one] < average]
 
 
 class _Targets:

@@ -1,0 +1,102 @@
+"""What LoadAware asks: Prometheus about nodes and pods, or its adaptor (custom.metrics.k8s.io) about nodes → integers with their time.
+
+A source that does not answer, or answers with something else, is an error in the samples: nothing is evicted on it.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import msgspec
+
+from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.contracts.samples import BILLION, Loads
+from restow.domain import quantity as q
+from restow.domain.descheduling.plugins.load_aware.args import Args
+from restow.kube.client import ApiStatus, Client
+from restow.kube.decode import BAD_JSON
+
+CPU, MEMORY = "cpu", "memory"
+ADAPTED = {CPU: "node_cpu_usage_avg", MEMORY: "node_memory_usage_avg"}
+"""Metrics of nodes by the names that Volcano's rules for the adaptor give them: shares, 0 to 1."""
+_PATH = "/apis/custom.metrics.k8s.io/v1beta1/nodes/*/"
+
+Ask = Callable[[str], Awaitable[bytes]]
+"""An instant query of one Prometheus. Raises MetricsError."""
+
+
+class LoadError(ValueError):
+    """An answer that cannot be used; says why."""
+
+
+def queries(args: Args) -> dict[str, str]:
+    """By what is asked, over `duration`: shares of nodes by `instance`, amounts of pods by `namespace` and `pod`."""
+    window = f"{args.seconds}s"
+    idle = f'rate(node_cpu_seconds_total{{mode="idle"}}[{window}])'
+    there = "node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes"
+    whole = 'container="",pod!=""'
+    return {
+        "node cpu": f"1 - avg by (instance) ({idle})",
+        "node memory": f"avg by (instance) (avg_over_time((1 - {there})[{window}:15s]))",
+        "pod cpu": f"sum by (namespace, pod) (rate(container_cpu_usage_seconds_total{{{whole}}}[{window}]))",
+        "pod memory": f"sum by (namespace, pod) (container_memory_working_set_bytes{{{whole}}})",
+    }
+
+
+async def of_prometheus(ask: Ask, args: Args, uids: Mapping[str, PodUid], now: Millis) -> Loads:
+    """Never raises."""
+    answers: dict[str, list[tuple[dict[str, str], Decimal, int]]] = {}
+    try:
+        for what, query in queries(args).items():
+            answers[what] = _vector(await ask(query), query)
+        nodes: dict[NodeName, dict[str, int]] = {}
+        pods: dict[PodUid, dict[str, int]] = {}
+        for name in (CPU, MEMORY):
+            for labels, value, _ in answers[f"node {name}"]:
+                nodes.setdefault(NodeName(labels.get("instance", "")), {})[name] = _share(value, name)
+            for labels, value, _ in answers[f"pod {name}"]:
+                uid = uids.get(f"{labels.get('namespace')}/{labels.get('pod')}")
+                if uid is not None:
+                    pods.setdefault(uid, {})[name] = max(int(value * 1000 if name == CPU else value), 0)
+    except ValueError as error:
+        return Loads(now, error=str(error))
+    taken = min((at for rows in answers.values() for _, _, at in rows), default=int(now))
+    return Loads(Millis(taken), nodes, pods)
+
+
+async def of_adaptor(client: Client, pods: Mapping[PodUid, dict[str, int]], error: str, now: Millis) -> Loads:
+    """`pods`: metrics.k8s.io's, or why there are none (`error`). Never raises."""
+    if error:
+        return Loads(now, error=error)
+    nodes: dict[NodeName, dict[str, int]] = {}
+    try:
+        for name, metric in ADAPTED.items():
+            for one in msgspec.json.decode(await client.get(_PATH + metric))["items"]:
+                share = Decimal(q.nano(one["value"])).scaleb(-9)
+                nodes.setdefault(NodeName(one["describedObject"]["name"]), {})[name] = _share(share, name)
+    except ApiStatus as status:
+        return Loads(now, error=f"custom.metrics.k8s.io: {status}")
+    except (*BAD_JSON, KeyError, TypeError, ValueError) as error_:
+        return Loads(now, error=f"custom.metrics.k8s.io answers with something unreadable ({type(error_).__name__} {error_})")
+    return Loads(now, nodes, dict(pods))
+
+
+def _share(value: Decimal, name: str) -> int:
+    """In billionths. What is measured between two instants may be a little beyond what there is."""
+    if not Decimal("-0.1") <= value <= Decimal("1.5"):
+        raise LoadError(f"a node's share of {name} is {value}; allowed: 0 to 1")
+    return min(max(int(value * BILLION), 0), BILLION)
+
+
+def _vector(body: bytes, query: str) -> list[tuple[dict[str, str], Decimal, int]]:
+    """Labels, value and time (ms) of each sample; those that are no number are left out. Raises LoadError."""
+    try:
+        said: Any = msgspec.json.decode(body)
+        if said["status"] != "success" or said["data"]["resultType"] != "vector":
+            raise LoadError(f"Prometheus answers {query!r} with {said['data']['resultType']}; allowed: an instant vector")
+        rows = [(one["metric"], Decimal(str(one["value"][1])), int(Decimal(str(one["value"][0])) * 1000)) for one in said["data"]["result"]]
+    except LoadError:
+        raise
+    except (*BAD_JSON, KeyError, TypeError, ValueError, InvalidOperation) as error:
+        raise LoadError(f"Prometheus answers {query!r} with something unreadable ({type(error).__name__} {error})") from None
+    return [row for row in rows if row[1].is_finite()]
