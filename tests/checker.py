@@ -213,6 +213,7 @@ class Judge(HoldRules, SessionRules):
             self.holds_are_lost(name)
             self.raised[name] = self.seq
         self.nodes[name] = event
+        self.known_at["node", name] = self.seq
         if old is None or any(old.get(what) != event.get(what) for what in ("allocatable", "devices", "cpus")):
             self.raised[name] = self.seq
         self.node_changes(name)

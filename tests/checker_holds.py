@@ -53,6 +53,7 @@ class HoldRules(HoldRooms, HandOverRules):
             other = (old.get("spec"), old.get("invalid")) != (event.get("spec"), event.get("invalid"))
             known["revision"] = known["revision"] + other if same else 0
         known["fact"] = event
+        self.known_at["reservation", event["reservation"]] = self.seq
         if event.get("deleting"):
             self.die(event, "deleting")
 
@@ -224,7 +225,8 @@ class HoldRules(HoldRooms, HandOverRules):
             self.say(self.seq, f"{key} is handed over to {uid}, but {self.spent[key]} was bound there before")
         request = self.amounts(pod["shape"], event.get("devices", ()), event.get("cores", ()))
         draw = self.drawn(hold, request)
-        if max(record["accepted_at"], self.known_at[uid]) <= self.read:
+        told = self.known_at["reservation", key[0]], self.known_at["node", hold.node]
+        if max(record["accepted_at"], self.known_at[uid], *told) <= self.read:
             self.judge_owner(key, hold, record, pod)
             self.judge_policy(key, hold, record, uid, request, draw)
         self.judge_given(uid, pod["shape"], event)
