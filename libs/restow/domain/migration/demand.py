@@ -25,7 +25,7 @@ PAUSE, LONGEST_PAUSE = 60_000, 3_600_000
 LOOKED_AT = 500
 """Kinds of pods that wait, at most, which are looked at."""
 OF_A_KIND = 50
-"""Pods that wait for the same among which the first in turn is found."""
+"""Of those who wait for the same, in the order in which they began to, so many are looked at for the first."""
 ROOM = "Insufficient "
 """What reasons begin with that are about room."""
 
@@ -76,10 +76,9 @@ def _found(state: ClusterState) -> Iterator[Candidate]:
     helped = {room.room.pod for room in state.plan_rooms.values() if not room.gone and room.plan not in state.cancelled}
     seen: set[str] = set()
     for pods in islice(state.parked_under.values(), LOOKED_AT):
-        waiting = [pod for pod in islice(pods, OF_A_KIND) if _waits_for_room(state, pod) and pod not in helped]
-        if not waiting:
+        first = next((pod for pod in islice(pods, OF_A_KIND) if pod not in helped and _waits_for_room(state, pod)), None)
+        if first is None:
             continue
-        first = min(waiting, key=lambda pod: (state.turn(pod), pod))
         job, group = job_of(state, first)
         if job in seen:
             continue
