@@ -36,7 +36,7 @@ def test_kinds_are_understood_in_the_singular_and_short(restow, moved):
         assert restow("get", name, "--log", moved).exit_code == 0
     refused = restow("get", "weather", "--log", moved)
     assert refused.exit_code == 2
-    assert "'nodes', 'pods', 'podgroups', 'queues', 'reservations', 'migrations'" in refused.output
+    assert "'nodes', 'pods', 'podgroups', 'queues', 'reservations', 'plans', 'migrations'" in refused.output
 
 
 def test_a_namespace_filters(restow, as_json, moved):

@@ -1,11 +1,21 @@
 """Plans as people look at them: waves, what became of each move, and what a plan does to each group of nodes."""
 
-from domain.build import GIB, NOW, given, node, pod, replica_of, shape, then
+import pytest
+from domain.build import GIB, NOW, configured, given, node, pod, replica_of, shape, then
 
 from restow.contracts import events as e
 from restow.contracts.values import DeviceShare, Move, Packing
+from restow.domain import config
+from restow.domain.config import DefragmentationArgs, Namespaces, Selector
 from restow.domain.fragmentation import packing
-from restow.domain.planview import migrations_of, node_groups, numbers, plan_view, waves
+from restow.domain.planview import (
+    migrations_of,
+    node_groups,
+    numbers,
+    plan_view,
+    warnings,
+    waves,
+)
 
 NONE = Packing(0, 0, 0, 0, 0, 0)
 RS = replica_of("rs")
@@ -98,3 +108,23 @@ def test_a_plan_without_moves_and_moves_that_never_were():
     assert plan_view(state, "e").phase == "empty"
     assert (plan_view(state, "v").phase, plan_view(state, "v").steps) == ("done", {"unknown": 1})
     assert [one.step for one in migrations_of(state, "v")] == ["unknown"]
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        ({"resourceType": "cpu"}, []),
+        ({"resourceType": "nvidia.com/gpu"}, []),
+        ({"resourceType": "example.com/fpga"}, ["resourceType: no node has example.com/fpga"]),
+        ({"labelSelector": Selector({"no": "such"})}, ["labelSelector: it selects none of 3 pods, so none may move"]),
+        ({"labelSelector": Selector({})}, []),
+        ({"evictableNamespaces": Namespaces(include=("default", "shop"))}, ["evictableNamespaces: there is no namespace shop"]),
+        ({"objective": "room", "room": {"nvidia.com/gpu": "2"}}, []),
+        ({"objective": "room", "room": {"nvidia.com/gpu": "8"}}, ["room: no node is large enough for 8 nvidia.com/gpu"]),
+    ],
+)
+def test_a_policy_that_matches_nothing_is_warned_of(args, told):
+    state = cluster()
+    assert warnings(state) == []  # no policy
+    then(state, configured("migration", config.MigrationConfig(defragmentation=DefragmentationArgs(**args))))
+    assert warnings(state) == told

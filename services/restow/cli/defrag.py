@@ -136,7 +136,7 @@ def _offline(where: Where, demand: str | None, group_by: str) -> dict[str, Any]:
     from restow.contracts.ids import Millis, PlanId
     from restow.domain.decider import Rejected, decide
     from restow.domain.deciders import DECIDERS
-    from restow.domain.planview import node_groups
+    from restow.domain.planview import node_groups, warnings
     from restow.replay.at import state_at
 
     with where.source() as source, Progress("folding the log") as progress:
@@ -150,7 +150,11 @@ def _offline(where: Where, demand: str | None, group_by: str) -> dict[str, Any]:
             raise Failure(f"{source.name}: {error}", UNUSABLE) from None
         moves = [move for event in events for move in getattr(event, "moves", ())]
         groups = node_groups(state, moves, group_by)
-    return {"dryRun": True, "read": state.seq, "plan": command.plan, "events": msgspec.to_builtins(events), "groups": msgspec.to_builtins(groups)}
+        told = warnings(state)
+    return {
+        "dryRun": True, "read": state.seq, "plan": command.plan, "events": msgspec.to_builtins(events),
+        "groups": msgspec.to_builtins(groups), "warnings": told,
+    }  # fmt: skip
 
 
 def _job(state: Any, demand: str | None) -> str:

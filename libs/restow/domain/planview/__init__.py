@@ -11,6 +11,7 @@ from restow.domain.planview.plans import (
     plan_view,
     rooms_of,
 )
+from restow.domain.planview.warnings import warnings
 from restow.domain.planview.waves import numbers, waves
 
 __all__ = [
@@ -24,5 +25,6 @@ __all__ = [
     "numbers",
     "plan_view",
     "rooms_of",
+    "warnings",
     "waves",
 ]

@@ -1,0 +1,54 @@
+"""What a policy says that matches nothing in this cluster: allowed, for it may match tomorrow, and told, for it may be a slip."""
+
+from restow.contracts.values import Expression, LabelSelector
+from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.args import ArgsError, room_of
+from restow.domain.resources import canonical_resource
+from restow.domain.selectors import selects
+from restow.domain.state import ClusterState
+
+
+def warnings(state: ClusterState) -> list[str]:
+    """Of the arguments of Defragmentation; none before anything is known of the cluster."""
+    args = state.migration_config.defragmentation
+    if args is None or not state.nodes or not state.pods:
+        return []
+    return [*_resource(state, args), *_selector(state, args), *_namespaces(state, args), *_room(state, args)]
+
+
+def _resource(state: ClusterState, args: DefragmentationArgs) -> list[str]:
+    wanted = canonical_resource(args.resourceType)
+    if any(node.allocatable.get(wanted) for node in state.nodes.values()):
+        return []
+    return [f"resourceType: no node has {args.resourceType}"]
+
+
+def _selector(state: ClusterState, args: DefragmentationArgs) -> list[str]:
+    asked = args.labelSelector
+    if asked is None:
+        return []
+    selector = LabelSelector(asked.match_labels, tuple(Expression(e.key, e.operator, e.values) for e in asked.match_expressions))
+    if any(selects(selector, pod.labels) for pod in state.pods.values()):
+        return []
+    return [f"labelSelector: it selects none of {len(state.pods)} pods, so none may move"]
+
+
+def _namespaces(state: ClusterState, args: DefragmentationArgs) -> list[str]:
+    names = args.evictableNamespaces
+    if names is None:
+        return []
+    known = {pod.namespace for pod in state.pods.values()} | set(state.namespaces)
+    missing = [name for name in (*names.include, *names.exclude) if name not in known]
+    return [f"evictableNamespaces: there is no namespace {', '.join(missing)}"] if missing else []
+
+
+def _room(state: ClusterState, args: DefragmentationArgs) -> list[str]:
+    if args.objective != "room":
+        return []
+    try:
+        wanted, _ = room_of(args.room)
+    except ArgsError:
+        return []
+    if any(all(node.allocatable.get(name, 0) >= amount for name, amount in wanted.items()) for node in state.nodes.values()):
+        return []
+    return [f"room: no node is large enough for {', '.join(f'{amount} {name}' for name, amount in args.room.items())}"]
