@@ -349,8 +349,10 @@ class Judge(HoldRules, SessionRules):
         self.step(event, "holding")
 
     def migration_evicting(self, event):
-        self.step(event, "held")
-        if event["migration"] not in self.held_before:
+        # Who needs no place has ended, or nobody makes it again.
+        needs = self.migrations.get(event["migration"], {}).get("target", "?")
+        self.step(event, "held" if needs else "planned")
+        if needs and event["migration"] not in self.held_before:
             self.say(self.seq, f"migration {event['migration']} evicts before a landing place was held")
 
     def migration_evicted(self, event):
@@ -378,6 +380,11 @@ class Judge(HoldRules, SessionRules):
 
     def migration_not_recreated(self, event):
         self.step(event, "evicted")
+
+    def migration_removed(self, event):
+        migration = self.step(event, "evicting", "aborting")
+        if migration and migration["target"]:
+            self.say(self.seq, f"migration {event['migration']} ended as removed, although a place was promised on {migration['target']}")
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

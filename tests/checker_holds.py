@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from checker_policy import HandOverRules
 from checker_rooms import ON_NODE, Draw, Hold, HoldRooms, cores_of, without
 
-FINAL = ("landed", "failed", "not_recreated")
+FINAL = ("landed", "failed", "not_recreated", "removed")
 OTHER_THINGS = ("led", "configured", "pod_released", "preemption_ended", "nomination_ended")
 """Of a commit with nothing but these in it nobody expects that it releases holds."""
 IGNORED = "scheduling.koordinator.sh/reservation-ignored"

@@ -55,6 +55,10 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "pods/eviction": {"create"},
         "podgroups.scheduling.volcano.sh": {"get", "patch"},
         "podgroups/status.scheduling.volcano.sh": {"get", "patch"},
+        "nodes.metrics.k8s.io": {"get", "list"},
+        "pods.metrics.k8s.io": {"get", "list"},
+        "nodes/node_cpu_usage_avg.custom.metrics.k8s.io": {"get"},
+        "nodes/node_memory_usage_avg.custom.metrics.k8s.io": {"get"},
         "events.events.k8s.io": {"get", "create", "patch"},
     },
     "garbage-collector": {

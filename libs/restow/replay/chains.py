@@ -149,7 +149,7 @@ def _reservation_chain(story: Story) -> Iterator[Entry]:
     yield from _hold_chain(story, uid, slot, reached.seq)
 
 
-_ENDS: tuple[type, ...] = (e.Landed, e.MigrationFailed, e.NotRecreated, e.HandedOver)
+_ENDS: tuple[type, ...] = (e.Landed, e.Removed, e.MigrationFailed, e.NotRecreated, e.HandedOver)
 
 
 def _migration_chain(story: Story, id: str = "", ends: tuple[type, ...] = _ENDS) -> Iterator[Entry]:

@@ -65,7 +65,8 @@ def _reservation(v: e.ReservationObserved, names: Names) -> str:
 
 
 def _planned(v: e.Planned, names: Names) -> str:
-    what = f"plan {v.plan} by {v.plugin}: {len(v.moves)} move{'s' * (len(v.moves) != 1)}"
+    by = f"{v.plugin} (profile {v.profile})" if v.profile else v.plugin
+    what = f"plan {v.plan} by {by}: {len(v.moves)} move{'s' * (len(v.moves) != 1)}"
     return f"{what}, {v.reason}" if v.reason else what
 
 
@@ -167,6 +168,7 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.Landed: lambda v, n: f"{v.migration}: landed as {_named(n, v.pod)} {_on(v.node)}",
     e.MigrationFailed: lambda v, n: f"{v.migration}: failed, rolled back: {v.reason}{': ' * bool(v.message)}{v.message}",
     e.NotRecreated: lambda v, n: f"{v.migration}: the pod was evicted and nothing took its place",
+    e.Removed: lambda v, n: f"{v.migration}: the pod is evicted; nothing was held for it",
     e.Expired: lambda v, n: f"reservation {_named(n, v.reservation)} is past its time",
     e.Collected: lambda v, n: f"reservation {_named(n, v.reservation)} is to be deleted: {v.reason}",
     e.SnapshotTaken: lambda v, n: f"a snapshot as of {v.seq} is stored, {v.size} bytes",

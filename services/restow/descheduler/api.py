@@ -16,8 +16,9 @@ from restow.contracts.times import rfc3339
 from restow.descheduler import asks
 from restow.descheduler.asks import Refused
 from restow.descheduler.follow import Followers
+from restow.descheduler.sampler import Sampler
 from restow.domain.decider import Rejected, decide_all
-from restow.domain.planview import migrations_of, node_groups, plan_view, rooms_of
+from restow.domain.planview import migrations_of, node_groups, plan_view, rooms_of, warnings
 from restow.domain.records import Step
 from restow.runtime import commander, logs
 from restow.runtime.commander import MANY, Outcome
@@ -35,8 +36,8 @@ _GROUPS = {"groupBy": {"type": "string", "default": "", "description": "label of
 _REASON = {"reason": {"type": "string", "maxLength": asks.LONGEST_REASON}}
 
 
-def routes(context: Context, followers: Followers) -> list[Route]:
-    api = _Api(context, followers)
+def routes(context: Context, followers: Followers, sampler: Sampler | None = None) -> list[Route]:
+    api = _Api(context, followers, sampler)
     act = {400: _BAD, 404: _NONE, 409: _CONFLICT, 503: _AWAY}
     unless_dry = act | {403: "the service has no token: nothing but a dry run is allowed"}
     return [
@@ -48,6 +49,12 @@ def routes(context: Context, followers: Followers) -> list[Route]:
                 "trigger": {"type": "string", "default": "api", "pattern": asks.TRIGGER.pattern, "not": {"enum": list(asks.OWN_TRIGGERS)}},
                 "demand": {"type": "string", "description": f"make room for this job: {asks.JOBS}"},
             },
+        ),
+        Route(
+            "POST", "/deschedule", "Run all plugins of the policy, each of which makes a plan; with dryRun only say what these would be",
+            _safely(api.deschedule), {200: "the plans' events, and what they do to each group of nodes"} | unless_dry,
+            query=_DRY | _GROUPS, guard="reads",
+            body={"trigger": {"type": "string", "default": "api", "pattern": asks.TRIGGER.pattern, "not": {"enum": list(asks.OWN_TRIGGERS)}}},
         ),
         Route(
             "POST", "/migrations", "Move one pod, to a node or wherever is best; with dryRun only say where that is",
@@ -104,8 +111,8 @@ def _safely(handler: Handler) -> Handler:
 
 
 class _Api:
-    def __init__(self, context: Context, followers: Followers) -> None:
-        self._context, self._followers = context, followers
+    def __init__(self, context: Context, followers: Followers, sampler: Sampler | None) -> None:
+        self._context, self._followers, self._sampler = context, followers, sampler
         self._planning, self._asked = asyncio.Lock(), 0
 
     # -- what changes something ------------------------------------------------------------------------------------------
@@ -117,6 +124,17 @@ class _Api:
         trigger, demand = asks.trigger(body.trigger), asks.demand(self._context.state, body.demand)
         command = c.Defragment(self._context.clock.now(), trigger, _fresh(), demand)
         return await self._plan(request, command, dry, group_by)
+
+    async def deschedule(self, request: web.Request) -> web.StreamResponse:
+        asks.known_query(request, "dryRun", "groupBy")
+        dry, group_by = asks.flag(request, "dryRun"), request.query.get("groupBy", "")
+        body = await asks.body(request, asks.Deschedule)
+        trigger = asks.trigger(body.trigger)
+        if not dry and (refusal := self._context.gate.refusal(request.headers.getall("Authorization", []), "changes")):
+            # Before anybody is asked for metrics.
+            return answer({"error": refusal.reason}, refusal.status)
+        samples = await self._sampler.sample() if self._sampler is not None else None
+        return await self._plan(request, c.Deschedule(self._context.clock.now(), trigger, _fresh(), samples), dry, group_by)
 
     async def move(self, request: web.Request) -> web.StreamResponse:
         asks.known_query(request, "dryRun")
@@ -135,18 +153,18 @@ class _Api:
         plans = [event.plan for event in outcome.events if isinstance(event, e.PlanCancelled)]
         return answer({"seq": outcome.seq, "plans": plans, "events": outcome.events})
 
-    async def _plan(self, request: web.Request, command: c.Defragment | c.MovePod, dry: bool, group_by: str) -> web.Response:
+    async def _plan(self, request: web.Request, command: c.Defragment | c.Deschedule | c.MovePod, dry: bool, group_by: str) -> web.Response:
         context = self._context
         if dry:
             read, events, groups = await self._forget(command, group_by)
-            return answer({"dryRun": True, "read": read, "plan": command.plan, "events": events, "groups": groups})
+            return answer({"dryRun": True, "read": read, "plan": command.plan, "events": events, "groups": groups, "warnings": warnings(context.state)})
         if refusal := context.gate.refusal(request.headers.getall("Authorization", []), "changes"):
             return answer({"error": refusal.reason}, refusal.status)
-        trigger = command.trigger if isinstance(command, c.Defragment) else "moved over HTTP"
+        trigger = "moved over HTTP" if isinstance(command, c.MovePod) else command.trigger
         outcome = await self._submit(command, trigger)
         # Nothing has moved yet: what the nodes were is still what they are.
         groups = await self._groups(outcome.events, group_by)
-        return answer({"dryRun": False, "seq": outcome.seq, "plan": command.plan, "events": outcome.events, "groups": groups})
+        return answer({"dryRun": False, "seq": outcome.seq, "plan": command.plan, "events": outcome.events, "groups": groups, "warnings": warnings(context.state)})
 
     async def _submit(self, command: c.Command, cause: str) -> Outcome:
         context = self._context
@@ -245,6 +263,7 @@ class _Api:
                 "steps": _steps(context),
                 "last": plan_view(state, last.planned.plan) if last is not None else None,
                 "leftAlone": len(state.left_alone),
+                "warnings": warnings(state),
             }
         )
 

@@ -34,6 +34,10 @@ class Defragment(msgspec.Struct, forbid_unknown_fields=True):
     demand: str = ""
 
 
+class Deschedule(msgspec.Struct, forbid_unknown_fields=True):
+    trigger: str = "api"
+
+
 class Move(msgspec.Struct, forbid_unknown_fields=True):
     pod: str
     target: str = ""
@@ -43,7 +47,7 @@ class Cancel(msgspec.Struct, forbid_unknown_fields=True):
     reason: str = ""
 
 
-B = TypeVar("B", Defragment, Move, Cancel)
+B = TypeVar("B", Defragment, Deschedule, Move, Cancel)
 
 
 async def body(request: web.Request, kind: type[B]) -> B:

@@ -86,7 +86,8 @@ class _MigrationEffects:
         migration = state.migrations[effect.migration]
         pod = _pod(migration)
         for _ in range(TRIES):
-            outcome = await self._pods.evict(pod, migration.deadline)
+            grace = state.migration_config.grace
+            outcome = await self._pods.evict(pod, migration.deadline, grace, finished=not migration.move.target)
             if not isinstance(outcome, k.Changed):
                 break
         match outcome:
@@ -105,12 +106,18 @@ class _MigrationEffects:
             case k.Refused(code=code, reason=reason, message=message):
                 return self._report(effect.migration, "Refused", f"{code} {reason} {message}".strip())
         move = migration.move
-        note = f"evicted from {move.source} to land on {move.target} (migration {migration.id})"
-        self._context.recorder.record(Notice(_regarding(pod), "Migrating", "Evict", note))
+        why = f": {move.reason}" if move.reason else ""
+        if move.target:
+            note = f"evicted from {move.source} to land on {move.target} (migration {migration.id}){why}"
+            self._context.recorder.record(Notice(_regarding(pod), "Migrating", "Evict", note))
+        else:
+            note = f"evicted from {move.source} (migration {migration.id}){why}"
+            self._context.recorder.record(Notice(_regarding(pod), "Evicting", "Evict", note))
         return Done()
 
     def _say_waits(self, migration: Migration, message: str) -> None:
-        note = f"is to move to {migration.move.target} (migration {migration.id}); a disruption budget does not allow it yet: {message}"
+        what = f"is to move to {migration.move.target}" if migration.move.target else "is to be evicted"
+        note = f"{what} (migration {migration.id}); a disruption budget does not allow it yet: {message}"
         self._context.recorder.record(Notice(_regarding(_pod(migration)), "MigrationWaits", "Evict", note))
 
     async def abort(self, effect: AbortEviction, state: ClusterState) -> Answer:

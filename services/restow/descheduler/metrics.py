@@ -40,7 +40,7 @@ class DeschedulerMetrics:
         _build_info(registry)
         registry.register(_Unsuffixed(self._evicted))
         ours = {"labelnames": ("strategy", "result", "reason"), **more}
-        self._ended = Counter("restow_migrations_ended", "Migrations that ended: landed, failed (rolled back) or not_recreated", **ours)
+        self._ended = Counter("restow_migrations_ended", "Migrations that ended: landed, removed, failed (rolled back) or not_recreated", **ours)
         self._took = Histogram("restow_migration_duration_seconds", "From plan to landed", ("strategy",), buckets=LANDED, **more)
         self._plans = Counter("restow_plans", "Plans, with the moves they have: some or none", ("trigger", "planner", "moves"), **more)
         self._moves = Counter("restow_planned_moves", "Moves of these plans", ("trigger", "planner"), **more)

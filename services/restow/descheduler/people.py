@@ -19,7 +19,7 @@ class Told:
 
     def planned(self, state: ClusterState, plan: Plan) -> None:
         planned = plan.planned
-        leave, come = Counter(m.source for m in planned.moves), Counter(m.target for m in planned.moves)
+        leave, come = Counter(m.source for m in planned.moves), Counter(m.target for m in planned.moves if m.target)
         for node in _nodes(leave, come):
             what = _and(f"{_pods(leave[node])} off this node" if leave[node] else "", f"{_pods(come[node])} to it" if come[node] else "")
             self._of_node(state, node, "MigrationPlanned", "Plan", f"plan {planned.plan} ({planned.trigger}) is to move {what}")
@@ -34,16 +34,17 @@ class Told:
             self._of_pod(state, migration.successor, "Migrated", "Land", note)
         elif migration.step is Step.FAILED and not evicted:
             why = f"{migration.reason}: {migration.message}".strip(": ")
-            note = f"stays on {move.source}, was to move to {move.target}: {why} (migration {migration.id})"
+            wanted = f"move to {move.target}" if move.target else "be evicted"
+            note = f"stays on {move.source}, was to {wanted}: {why} (migration {migration.id})"
             self._of_pod(state, move.pod, "MigrationRolledBack", "RollBack", note, warning=True)
 
     def over(self, state: ClusterState, plan: Plan) -> None:
         left, came, stayed = Counter[NodeName](), Counter[NodeName](), Counter[NodeName]()
         for move in plan.planned.moves:
             record = state.migrations.get(move.migration)
-            if record is not None and record.step is Step.LANDED:
+            if record is not None and record.step in (Step.LANDED, Step.REMOVED):
                 left[move.source] += 1
-                came[move.target] += 1
+                came[move.target] += bool(move.target)
             else:
                 stayed[move.source] += 1
         for node in _nodes(left + stayed, came):

@@ -8,6 +8,7 @@ from restow.descheduler.metrics import DeschedulerMetrics
 from restow.descheduler.people import Told
 from restow.descheduler.policy import read
 from restow.descheduler.progress import Progress
+from restow.descheduler.sampler import Sampler
 from restow.domain.config import MigrationConfig
 from restow.domain.migration import decider
 from restow.runtime.service import Context, Parts, Service, Shaping
@@ -21,11 +22,16 @@ def service() -> Service:
         assemble=assemble,
         read_config=read,
         default_config=MigrationConfig(),
-        shape=lambda _: Shaping(heavy=(c.Defragment,)),
+        shape=lambda _: Shaping(heavy=(c.Defragment, c.Deschedule)),
     )
 
 
 def assemble(context: Context) -> Parts:
     followers = Followers(context)
     progress = Progress(context, (DeschedulerMetrics(context), Told(context.recorder)))
-    return Parts(executors=executors(context), routes=routes(context, followers), tasks=[followers.run(), progress.run()])
+    sampler = Sampler(context)
+    return Parts(
+        executors=executors(context),
+        routes=routes(context, followers, sampler),
+        tasks=[followers.run(), progress.run(), sampler.run()],
+    )

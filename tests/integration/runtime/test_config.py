@@ -169,7 +169,7 @@ def test_a_plugin_that_no_profile_enables_is_off():
     [
         ({"apiVersion": "descheduler/v1"}, r"\$\.apiVersion: 'descheduler/v1'; allowed: descheduler/v1alpha2"),
         ({"profile": []}, r"\$\.profile: unknown; allowed: .*profiles"),
-        ({"profiles": [{"plugins": {"balance": {"enabled": ["LowNodeUtilization"]}}}]}, "LowNodeUtilization.*allowed: Defragmentation"),
+        ({"profiles": [{"plugins": {"balance": {"enabled": ["LowNodeUtilization"]}}}]}, r"balance\.enabled\[0\].*LowNodeUtilization.*no entry in pluginConfig"),
         ({"profiles": [{"pluginConfig": [{"name": "Defragmentation", "args": {"lowThresholds": {"cpu": 400}}}]}]}, r"lowThresholds.*"),
         ({"restow": {"intervals": "5m"}}, r"\$\.restow.*intervals.*allowed: .*interval"),
         ({"restow": {"interval": "often"}}, r"\$\.restow\.interval.*often"),

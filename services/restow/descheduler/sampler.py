@@ -1,0 +1,99 @@
+"""A policy that goes by metrics: they are read just before it is carried out, and are in the command (DESIGN 2). Timed triggers of
+such a policy come from here; all others follow from the state alone."""
+
+import asyncio
+
+from restow.contracts import commands as c
+from restow.contracts.samples import Loads, NodeRatios, Samples
+from restow.domain.decider import Rejected
+from restow.domain.descheduling.policy import Policy
+from restow.domain.descheduling.relevant import relevant
+from restow.domain.migration import next_trigger, plan_id, policy_of, wants_samples
+from restow.kube.metrics import sample
+from restow.runtime import commander, logs
+from restow.runtime.clock import Timer
+from restow.runtime.service import Context
+from restow.runtime.signals import Bell
+
+DEADLINE = 30.0
+"""Seconds in which all sources must have answered."""
+AGAIN = 10_000
+"""Milliseconds until a trigger is tried again that came to nothing."""
+
+
+class Sampler:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._bell = Bell()
+        self._timer: Timer | None = None
+        self._not_before = 0
+
+    async def sample(self) -> Samples | None:
+        """What the configured policy goes by, None where it asks for nothing. Never raises: what is missing says why, and the plugins
+        that need it do nothing."""
+        context = self._context
+        policy, state = policy_of(context.state), context.state
+        if policy is None or not policy.measured:
+            return None
+        now = context.clock.now()
+        uids = {f"{pod.namespace}/{pod.name}": uid for uid, pod in state.pods.items() if not state.live[uid].deleting}
+        try:
+            async with asyncio.timeout(DEADLINE):
+                found = await sample(context.client, policy, uids, now)
+        except TimeoutError:
+            return _failed(policy, now, f"no answer in {DEADLINE:g} s")
+        except Exception as error:
+            logs.get(family="migration").warning("metrics cannot be read", reason=f"{type(error).__name__}: {error}")
+            return _failed(policy, now, f"cannot be read: {type(error).__name__} {error}")
+        return None if found is None else relevant(state, policy, found)
+
+    async def run(self) -> None:
+        """Timed triggers of a policy that wants metrics, for ever."""
+        context = self._context
+        context.follower.listeners.append(self._bell.ring)
+        context.leadership.changed.append(self._bell.ring)
+        self._bell.ring()
+        while True:
+            await self._bell.wait()
+            if context.leadership.leading and self._is_due():
+                await self._trigger()
+            self._set_timer()
+
+    def _is_due(self) -> bool:
+        state, now = self._context.state, self._context.clock.now()
+        if now < self._not_before or not wants_samples(state):
+            return False
+        trigger = next_trigger(state)
+        return trigger is not None and trigger[0] <= now
+
+    async def _trigger(self) -> None:
+        context = self._context
+        samples = await self.sample()
+        trigger, now = next_trigger(context.state), context.clock.now()
+        if trigger is None or trigger[0] > now or not wants_samples(context.state) or not context.leadership.leading:
+            return
+        command = c.Deschedule(now, trigger[1], plan_id(now), samples)
+        try:
+            await context.commander.submit(command, cause=trigger[1])
+        except (Rejected, commander.Refused) as error:
+            self._not_before = now + AGAIN
+            logs.get(family="migration").warning("a trigger came to nothing", trigger=trigger[1], reason=str(error))
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        state = self._context.state
+        if self._context.leadership.leading and wants_samples(state) and (trigger := next_trigger(state)) is not None:
+            at = max(trigger[0], self._not_before, self._context.clock.now() + 1)
+            self._timer = self._context.clock.at(type(trigger[0])(at), self._bell.ring)
+
+
+def _failed(policy: Policy, now, why: str) -> Samples:
+    """Of every source the same."""
+    return Samples(
+        now,
+        error=f"metrics.k8s.io: {why}",
+        prometheus={query: NodeRatios(now, error=f"Prometheus: {why}") for query in policy.queries},
+        loads={source: Loads(now, error=f"{source}: {why}") for source in policy.load_sources},
+    )

@@ -1,0 +1,111 @@
+"""A DeschedulerPolicy with upstream's plugins in the service: pods move hold first, and nobody is evicted who has no place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from e2e.world import TAG, World, node_of, uid_of
+
+POLICY = """\
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerPolicy
+nodeSelector: {tag}={ns}
+profiles:
+  - name: taints
+    pluginConfig:
+      - name: RemovePodsViolatingNodeTaints
+        args: {{}}
+    plugins:
+      deschedule:
+        enabled: [RemovePodsViolatingNodeTaints]
+  - name: copies
+    pluginConfig:
+      - name: RemoveDuplicates
+        args: {{}}
+      - name: DefaultEvictor
+        args:
+          minReplicas: 2
+    plugins:
+      balance:
+        enabled: [RemoveDuplicates]
+restow:
+  interval: 0s
+"""
+
+
+async def descheduled(world: World, dry: bool = False) -> list[Any]:
+    url = f"{world.stack.service_url('descheduler')}/deschedule{'?dryRun=true' if dry else ''}"
+    async with world.api.session.post(url, json={}, headers=world.stack.authorization) as answer:
+        body = await answer.json()
+        assert answer.status == 200, body
+    return [event for event in body["events"] if "moves" in event]
+
+
+async def test_a_policy_of_upstreams_plugins_moves_pods_hold_first_and_leaves_those_without_a_place(world: World) -> None:
+    drained = await world.node("drained", cpu="8")
+    await world.replicaset("api", 2)
+    await world.replicaset("big", 1, "5")
+    await world.replicas("api", 2)
+    (big,) = await world.replicas("big", 1)
+    await world.patch(f"/api/v1/nodes/{drained}", {"spec": {"taints": [{"key": "drain", "effect": "NoSchedule"}]}})
+    first = await world.node("first")
+    await world.replicaset("web", 4, "500m")
+    assert {node_of(pod) for pod in await world.replicas("web", 4)} == {first}
+    second = await world.node("second")
+    before = {uid_of(pod) for pod in await world.pods()}
+    with world.stack.configured("descheduler", POLICY.format(tag=TAG, ns=world.ns)):
+
+        async def ready() -> list[Any]:
+            plans = await descheduled(world, dry=True)
+            return plans if [len(plan["moves"]) for plan in plans] == [2, 2] else []
+
+        await world.until("the log has seen enough for both plugins", ready)
+        taints, copies = await descheduled(world)
+        assert (taints["plugin"], taints["profile"]) == ("RemovePodsViolatingNodeTaints", "taints")
+        assert (copies["plugin"], copies["profile"]) == ("RemoveDuplicates", "copies")
+        assert {move["source"] for move in taints["moves"]} == {drained}
+        assert taints["kept"] == {"NoTarget": 1}
+        assert [(move["source"], move["target"]) for move in copies["moves"]] == [(first, second)] * 2
+        for plan in (taints, copies):
+            assert set((await world.migrated(plan)).values()) == {"landed"}
+    web = [node_of(pod) for pod in await world.replicas("web", 4)]
+    assert sorted(web) == sorted([first, first, second, second])
+    assert drained not in {node_of(pod) for pod in await world.replicas("api", 2)}
+    (stays,) = await world.replicas("big", 1)
+    assert (uid_of(stays), node_of(stays)) == (uid_of(big), drained)
+    assert len(before & {uid_of(pod) for pod in await world.pods()}) == 3
+
+    async def no_hold() -> bool:
+        return not await world.reservations()
+
+    await world.until("no Reservation is left", no_hold)
+    assert "identical" in await world.restow("verify")
+
+
+async def test_a_pod_that_nobody_makes_again_is_evicted_without_a_hold_where_it_asks_for_it(world: World) -> None:
+    drained = await world.node("drained")
+    for name, annotations in (("stays", {}), ("goes", {"descheduler.alpha.kubernetes.io/evict": "true"})):
+        await world.api.ok(
+            "POST", f"/api/v1/namespaces/{world.ns}/pods",
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": world.spec()},
+        )  # fmt: skip
+    await world.running("stays", "goes")
+    await world.patch(f"/api/v1/nodes/{drained}", {"spec": {"taints": [{"key": "drain", "effect": "NoSchedule"}]}})
+    await world.node("other")
+    with world.stack.configured("descheduler", POLICY.format(tag=TAG, ns=world.ns)):
+
+        async def ready() -> bool:
+            return len((await descheduled(world, dry=True))[0]["moves"]) == 1
+
+        await world.until("the log has seen the taint", ready)
+        taints, _ = await descheduled(world)
+        (move,) = taints["moves"]
+        assert (move["name"], move["target"]) == ("goes", "")
+        assert await world.migrated(taints) == {move["migration"]: "removed"}
+
+        async def gone() -> bool:
+            return await world.get("goes") is None
+
+        await world.until("the pod is gone", gone)
+    assert await world.get("stays") is not None
+    assert await world.reservations() == []
