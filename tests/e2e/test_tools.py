@@ -231,13 +231,45 @@ async def test_restow_defrag_plans_without_moving_and_moves_when_asked(world: Wo
     assert [m["name"] for e in said["events"] for m in e.get("moves", ())] == [pod["metadata"]["name"]]
     (same,) = await world.replicas("mover", 1)
     assert same["metadata"]["uid"] == pod["metadata"]["uid"]
-    await world.restow("defrag", "--now")
+    said = await world.restow("defrag", "--now")
+    assert "wave 1 of 1: 1 move" in said
+    assert f"landed       {world.ns}/{pod['metadata']['name']} on {target}" in said
+    assert "1 landed in" in said
 
     async def moved() -> bool:
         return [node_of(p) for p in await world.pods("mover")] == [target]
 
     await world.until("the pod was moved", moved)
-    await world.replicas("mover", 1)
+    (successor,) = await world.replicas("mover", 1)
+    why = " ".join((await world.restow("why", f"pod/{world.ns}/{successor['metadata']['name']}")).split())
+    assert f"came from {source}, where it was {world.ns}/{pod['metadata']['name']}, to {target}, to pack nodes tighter" in why
+
+
+async def test_restow_migrate_moves_one_pod_and_says_why_one_stays(world: World) -> None:
+    await world.node("first", gpus=4)
+    await world.replicaset("mover", 1, gpu=1, labels={"app": "mover"})
+    (pod,) = await world.replicas("mover", 1)
+    second = await world.node("second", gpus=4)
+
+    async def known() -> bool:
+        # A pod whose readiness is not a fact yet is refused.
+        try:
+            return "would move" in await world.restow("migrate", f"pod/{world.ns}/{pod['metadata']['name']}", "--to", second, "--dry-run")
+        except AssertionError:
+            return False
+
+    await world.until("the descheduler knows both", known)
+    said = await world.restow("migrate", f"{world.ns}/{pod['metadata']['name']}", "--to", second)
+    assert "1 landed in" in said
+    (pod,) = await world.replicas("mover", 1)
+    assert node_of(pod) == second
+    await world.budget("keep", {"app": "mover"}, minAvailable=1)
+    await world.restow("migrate", f"{world.ns}/{pod['metadata']['name']}", code=1)
+    (same,) = await world.replicas("mover", 1)
+    assert same["metadata"]["uid"] == pod["metadata"]["uid"]
+    assert "stayed: Budget: " in " ".join((await world.restow("why", f"pod/{world.ns}/{pod['metadata']['name']}")).split())
+    await world.restow("migrate", f"{world.ns}/{pod['metadata']['name']}", "--to", second, code=2)
+    await world.restow("defrag", "--cancel", code=2)
 
 
 async def test_an_existing_crd_is_left_as_it_is(world: World) -> None:

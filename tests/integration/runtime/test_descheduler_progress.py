@@ -1,0 +1,121 @@
+"""What metrics and people are told of plans and migrations: by the leader alone, once, and nothing that was over before."""
+
+from types import SimpleNamespace
+
+from domain.build import NOW, given, node, pod, replica_of, shape, then
+
+from restow.contracts import events as e
+from restow.contracts.values import Move, Packing
+from restow.descheduler.people import Told
+from restow.descheduler.progress import Progress
+
+NONE = Packing(2, 0, 0, 0, 0, 0)
+
+
+class Heard:
+    def __init__(self):
+        self.said = []
+
+    def planned(self, state, plan):
+        self.said.append(("planned", plan.planned.plan))
+
+    def evicted(self, state, migration):
+        self.said.append(("evicted", migration.id))
+
+    def ended(self, state, migration, evicted):
+        self.said.append(("ended", migration.id, str(migration.step), evicted))
+
+    def over(self, state, plan):
+        self.said.append(("over", plan.planned.plan))
+
+    def take(self):
+        said, self.said = self.said, []
+        return said
+
+
+def cluster():
+    return given(node("a"), node("b"), shape("s"), *(pod(f"p{i}", node="a", owner=replica_of("rs")) for i in range(1, 4)))
+
+
+def plan(id, *pods):
+    moves = tuple(Move(f"{id}-{name[1:]}", name, "default", name, "a", "b") for name in pods)
+    return e.Planned(id, "Defragmentation", moves, NONE, NONE, ("a",), trigger="api")
+
+
+def watched(state):
+    heard = Heard()
+    progress = Progress(SimpleNamespace(state=state), (heard,))
+    progress.look(tell=False)
+    return progress, heard
+
+
+def test_each_step_is_told_once():
+    state = cluster()
+    progress, heard = watched(state)
+
+    def after(*events):
+        then(state, *events)
+        progress.look(tell=True)
+        return heard.take()
+
+    assert after(plan("x", "p1", "p2")) == [("planned", "x")]
+    assert after(e.Holding("x-1", NOW), e.Held("x-1"), e.Evicting("x-1", NOW + 60_000)) == []
+    assert after(e.Evicted("x-1", NOW)) == [("evicted", "x-1")]
+    assert after(e.Landed("x-1", "p9", "b")) == [("ended", "x-1", "landed", True)]
+    assert after(e.MigrationFailed("x-2", "NoRoom", "")) == [("ended", "x-2", "failed", False), ("over", "x")]
+    assert after(node("c")) == []
+
+
+def test_what_comes_together_is_told_together():
+    state = cluster()
+    progress, heard = watched(state)
+    then(state, plan("x", "p1"), e.Holding("x-1", NOW), e.Held("x-1"), e.Evicting("x-1", NOW + 60_000), e.Evicted("x-1", NOW), e.NotRecreated("x-1"))
+    progress.look(tell=True)
+    assert heard.take() == [("planned", "x"), ("evicted", "x-1"), ("ended", "x-1", "not_recreated", True), ("over", "x")]
+
+
+def test_a_plan_without_moves_is_over_at_once():
+    state = cluster()
+    progress, heard = watched(state)
+    then(state, plan("x"))
+    progress.look(tell=True)
+    assert heard.take() == [("planned", "x"), ("over", "x")]
+
+
+def test_a_restart_tells_nothing_again_and_goes_on_with_what_is_under_way():
+    state = cluster()
+    then(state, plan("old", "p1"), e.MigrationFailed("old-1", "NoRoom", ""), plan("x", "p2"), e.Holding("x-2", NOW))
+    progress, heard = watched(state)
+    progress.look(tell=True)
+    assert heard.take() == []
+    then(state, e.MigrationFailed("x-2", "HoldTimeout", ""))
+    progress.look(tell=True)
+    assert heard.take() == [("ended", "x-2", "failed", False), ("over", "x")]
+
+
+def test_a_standby_says_nothing_and_knows_where_to_go_on():
+    state = cluster()
+    progress, heard = watched(state)
+    then(state, plan("x", "p1", "p2"), e.MigrationFailed("x-1", "NoRoom", ""))
+    progress.look(tell=False)
+    assert heard.take() == []
+    then(state, e.MigrationFailed("x-2", "NoRoom", ""))
+    progress.look(tell=True)
+    assert heard.take() == [("ended", "x-2", "failed", False), ("over", "x")]
+
+
+def test_nodes_and_pods_are_told_in_sentences():
+    state = cluster()
+    notices = []
+    told = Told(SimpleNamespace(record=notices.append))
+    then(state, plan("x", "p1", "p2"))
+    told.planned(state, state.plans["x"])
+    then(state, e.MigrationFailed("x-1", "Budget", "one must stay"), e.MigrationFailed("x-2", "NoRoom", ""))
+    told.ended(state, state.migrations["x-1"], False)
+    told.over(state, state.plans["x"])
+    assert [(n.regarding.kind, n.regarding.name, n.type, n.note) for n in notices] == [
+        ("Node", "a", "Normal", "plan x (api) is to move 2 pods off this node"),
+        ("Node", "b", "Normal", "plan x (api) is to move 2 pods to it"),
+        ("Pod", "p1", "Warning", "stays on a, was to move to b: Budget: one must stay (migration x-1)"),
+        ("Node", "a", "Normal", "plan x is over: 2 pods not moved"),
+    ]
