@@ -9,6 +9,7 @@ from restow.contracts.times import seconds
 from restow.domain.evolve.demands import TRIGGER, job_name, job_of
 from restow.domain.evolve.migration import BY_HAND
 from restow.domain.migration.demand import paused_until
+from restow.domain.migration.deschedule import PLANNER
 from restow.domain.records import FINAL, Migration, Step
 from restow.domain.state import ClusterState
 
@@ -24,6 +25,8 @@ def _line(state: ClusterState, record: Migration, uid: PodUid) -> str:
     if record.move.pod != uid:
         ending = "" if record.step is Step.LANDED else f"; the migration is {record.step}"
         return f"came from {move.source}, where it was {move.namespace}/{move.name}, to {move.target}, {why}{ending}"
+    if not move.target:
+        return _removal(record, why)
     what = f"from {move.source} to {move.target}, {why}"
     if record.step is Step.LANDED:
         successor = state.pods.get(record.successor)
@@ -33,6 +36,16 @@ def _line(state: ClusterState, record: Migration, uid: PodUid) -> str:
     if record.step in FINAL:
         return f"was to be moved {what}, and stayed: {reason(record)}"
     return f"{'is to be' if record.step is Step.PLANNED else 'is being'} moved {what}; {record.step} now"
+
+
+def _removal(record: Migration, why: str) -> str:
+    """It had ended, or nobody makes it again."""
+    what = f"from {record.move.source}, {why}"
+    if record.step is Step.REMOVED:
+        return f"evicted {what}; nothing was held for it"
+    if record.step in FINAL:
+        return f"was to be evicted {what}, and stayed: {reason(record)}"
+    return f"is to be evicted {what}; {record.step} now"
 
 
 def reason(record: Migration) -> str:
@@ -55,6 +68,9 @@ def purpose(state: ClusterState, record: Migration) -> str:
     planned = plan.planned
     if planned.trigger == BY_HAND:
         return "because somebody asked for it"
+    if planned.planner == PLANNER:
+        who = f"by {planned.plugin} (profile {planned.profile})" if planned.profile else f"by {planned.plugin}"
+        return f"{who}: {record.move.reason}" if record.move.reason else who
     return f"to make room for {job_name(state, planned.demand)}" if planned.demand else "to pack nodes tighter"
 
 

@@ -262,7 +262,7 @@ def _migration_verdict(state: ClusterState, story: Story, answer: Any) -> None:
         say("planned, but void: its pod was gone, or already in another migration")
         return
     move = record.move
-    say(f"{record.step} since {rfc3339(record.since)}: {move.namespace}/{move.name} from {move.source} to {move.target}")
+    say(f"{record.step} since {rfc3339(record.since)}: {move.namespace}/{move.name} from {move.source}{f' to {move.target}' if move.target else ', evicted alone'}")
     say(f"it was planned {purpose(state, record)}")
     if record.reason:
         say(f"{record.reason}{': ' if record.message else ''}{record.message}")

@@ -18,6 +18,7 @@ from restow.descheduler.asks import Refused
 from restow.descheduler.follow import Followers
 from restow.descheduler.sampler import Sampler
 from restow.domain.decider import Rejected, decide_all
+from restow.domain.migration import next_trigger, turns_of, wants_samples
 from restow.domain.planview import migrations_of, node_groups, plan_view, rooms_of, warnings
 from restow.domain.records import Step
 from restow.runtime import commander, logs
@@ -239,7 +240,9 @@ class _Api:
         context, state = self._context, self._context.state
         config, leader = state.migration_config, state.leaders[context.service.family]
         args = config.defragmentation
-        deadline = context.service.decider.deadline(state)
+        sampled = next_trigger(state) if wants_samples(state) else None
+        deadlines = (context.service.decider.deadline(state), sampled[0] if sampled is not None else None)
+        deadline = min((at for at in deadlines if at is not None), default=None)
         open_plans = {state.migrations[id].plan for id in (*state.backlog, *state.active)}
         last = max(state.plans.values(), key=lambda plan: (plan.at, plan.planned.plan), default=None)
         return answer(
@@ -256,6 +259,7 @@ class _Api:
                     "next": rfc3339(deadline) if deadline is not None and not open_plans else "",
                 },
                 "plugin": "Defragmentation" if args is not None else "",
+                "plugins": [{"profile": t.profile, "point": t.point, "plugin": t.plugin} for t in turns_of(state)],
                 "planner": args.planner if args is not None else "",
                 "underWay": [plan_view(state, PlanId(plan)) for plan in sorted(open_plans)],
                 "waiting": len(state.backlog),

@@ -11,7 +11,10 @@ from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from restow.contracts.ids import PlanId
 from restow.domain.defragmentation import PLUGIN
+from restow.domain.migration.deschedule import PLANNER as POLICY
+from restow.domain.migration.deschedule import cycle_of
 from restow.domain.records import FINAL, Migration, Plan, Step
 from restow.domain.state import ClusterState
 from restow.runtime.service import Context
@@ -46,6 +49,8 @@ class DeschedulerMetrics:
         self._moves = Counter("restow_planned_moves", "Moves of these plans", ("trigger", "planner"), **more)
         self._gain = Gauge("restow_last_plan_gain", "What the last plan of all nodes promised to gain", ("what",), **more)
         self._before = Gauge("restow_last_plan_before", "What there was when the last plan of all nodes was made", ("what",), **more)
+        self._cycles: dict[str, tuple[int, float]] = {}
+        """Triggers of a whole policy whose plans are under way: how many, and seconds of the longest that is over."""
         self._state = lambda: context.state
         context.metrics.labelled(self.read)
 
@@ -59,6 +64,9 @@ class DeschedulerMetrics:
 
     def planned(self, state: ClusterState, plan: Plan) -> None:
         planned = plan.planned
+        if (cycle := cycle_of(planned.plan)) and (planned.planner == POLICY or planned.plugin == PLUGIN):
+            left, longest = self._cycles.get(cycle, (0, 0.0))
+            self._cycles[cycle] = left + 1, longest
         self._plans.labels(planned.trigger, planned.planner, "some" if planned.moves else "none").inc()
         self._moves.labels(planned.trigger, planned.planner).inc(len(planned.moves))
         if planned.plugin != PLUGIN or planned.demand:
@@ -85,9 +93,21 @@ class DeschedulerMetrics:
         records = [state.migrations.get(move.migration) for move in plan.planned.moves]
         last = max((record.since for record in records if record is not None), default=plan.at)
         seconds = (last - plan.at) / 1000
-        if plan.planned.plugin == PLUGIN:
-            self._loop.observe(seconds)
+        if plan.planned.plugin == PLUGIN or plan.planned.planner == POLICY:
+            self._cycle(PlanId(plan.planned.plan), plan.planned.planner, seconds)
         self._strategy.labels(plan.planned.plugin, _profile(state, plan)).observe(seconds)
+
+    def _cycle(self, plan: PlanId, planner: str, seconds: float) -> None:
+        """Of a whole policy all plans of one trigger are one loop; it ends with the last of them."""
+        cycle = cycle_of(plan)
+        if cycle not in self._cycles:
+            self._loop.observe(seconds)
+            return
+        left, longest = self._cycles.pop(cycle)
+        if left > 1:
+            self._cycles[cycle] = left - 1, max(longest, seconds)
+        else:
+            self._loop.observe(max(longest, seconds))
 
     def _labels(self, state: ClusterState, migration: Migration, result: str) -> tuple[str, ...]:
         move = migration.move

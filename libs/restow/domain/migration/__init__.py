@@ -3,7 +3,7 @@
 from restow.domain.migration import podgroup
 from restow.domain.migration.advance import overdue
 from restow.domain.migration.decider import MigrationDecider, check, next_trigger, plan_id
-from restow.domain.migration.deschedule import policy_of, wants_samples
+from restow.domain.migration.deschedule import policy_of, turns_of, wants_samples
 from restow.domain.migration.manifest import hold_manifest, room_manifest
 
 decider = MigrationDecider()
@@ -19,5 +19,6 @@ __all__ = [
     "podgroup",
     "policy_of",
     "room_manifest",
+    "turns_of",
     "wants_samples",
 ]

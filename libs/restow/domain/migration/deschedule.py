@@ -63,6 +63,12 @@ def plan_name(plan: PlanId, number: int) -> PlanId:
     return PlanId(f"{plan}-p{number}")
 
 
+def cycle_of(plan: PlanId) -> str:
+    """The command's name of a plan that `plan_name` has named; empty for another plan."""
+    cycle, dash, number = plan.rpartition("-p")
+    return cycle if dash and number.isdigit() else ""
+
+
 def deschedule(state: ClusterState, command: Deschedule) -> list[Planned]:
     """Raises Rejected."""
     config = state.migration_config
@@ -181,6 +187,12 @@ class _Cycle:
                 run.count(eviction.pod, eviction)
         self._packing = self._after(tuple(move for move in planned.moves if move.pod))
         return planned
+
+
+def turns_of(state: ClusterState) -> list[r.Turn]:
+    """What a trigger runs, in order."""
+    config, policy = state.migration_config, policy_of(state)
+    return [] if policy is None and config.defragmentation is None else list(turns(config, policy))
 
 
 def wants_samples(state: ClusterState) -> bool:
