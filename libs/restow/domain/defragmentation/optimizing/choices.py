@@ -39,7 +39,7 @@ def choices(world: World, row: int, whole: bool, most: int = 3) -> list[Pods]:
         return []
     pods = world.pods(row)
     if whole or world.value.objective == "nodes":
-        loads = [uid for uid in pods if uid in world.away or is_load(world.state, uid)]
+        loads = [uid for uid in pods if uid in world.away or (is_load(world.state, uid) and uid not in world.state.victims)]
         able = bool(loads) and all(world.movable(uid) for uid in loads) and int(world.loads[row]) == len(loads)
         return [tuple(loads)] if able and (not whole or _gains(world, row, loads)) else []
     if world.value.objective == "devices":

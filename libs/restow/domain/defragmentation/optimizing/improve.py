@@ -6,47 +6,43 @@ many tries in a row were of no use.
 
 
 from restow.contracts.ids import PodUid
+from restow.domain.defragmentation.optimizing.chance import Chance
 from restow.domain.defragmentation.optimizing.choices import choices, easiest
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Search
+from restow.domain.defragmentation.optimizing.world import Spot
 
-FUTILE = 60
-"""Tries in a row without any use after which it ends."""
+FUTILE, FEW = 40, 2_000
+"""It ends after so many tries in a row without any use, and `FEW // nodes` more: small clusters are searched through."""
 MOST_BACK = 4
 """Pods whose nodes' moves are taken back in one go."""
 POOL = 12
 """Rows that are tried anew in one go."""
-_MULTIPLIER, _INCREMENT, _MASK = 6364136223846793005, 1442695040888963407, (1 << 64) - 1
-
-
-class Chance:
-    """Numbers that look like chance and are always the same."""
-
-    def __init__(self) -> None:
-        self._state = 42
-
-    def below(self, n: int) -> int:
-        self._state = (self._state * _MULTIPLIER + _INCREMENT) & _MASK
-        return (self._state >> 33) % n
-
-    def some(self, items: list[int], count: int) -> list[int]:
-        """So many of them, in some order."""
-        left = items[:]
-        chosen = []
-        while left and len(chosen) < count:
-            at = self.below(len(left))
-            left[at], left[-1] = left[-1], left[at]
-            chosen.append(left.pop())
-        return chosen
 
 
 def improve(search: Search, rows: list[int]) -> None:
     """`rows` are those that pods may leave."""
     chance, futile, tries = Chance(), 0, 0
     prune(search)
-    while not search.spent and futile < FUTILE and rows:
+    search.chance = chance
+    first, net = dict(search.world.away), search.net()
+    patience = FUTILE + FEW // max(len(rows), 1)
+    while not search.spent and futile < patience and rows:
         tries += 1
         futile = 0 if _again(search, rows, chance, tries) else futile + 1
     prune(search)
+    if search.net() <= net:
+        _take_up(search, first)
+
+
+def _take_up(search: Search, away: dict[PodUid, Spot]) -> None:
+    """The plan that was there first: none that is as good is put in its place."""
+    world = search.world
+    world.send_home(list(world.away))
+    for uid in away:
+        world.lift(uid)
+    for uid, spot in away.items():
+        world.land(uid, spot)
+    world.settle()
 
 
 def _again(search: Search, rows: list[int], chance: Chance, tries: int) -> bool:

@@ -43,7 +43,9 @@ class Rows:
                 rows[row] = True
         self.sources = rows
         self.open = self.counted & ~(reserved(state) | closed(state, time))
-        self.open[[table.rows[name] for name in owed if name in table.rows]] = False
+        # Where somebody is leaving nobody arrives: that is why he leaves.
+        left = {state.charges[uid].node for uid in state.victims if uid in state.charges}
+        self.open[[table.rows[name] for name in (owed | left) if name in table.rows]] = False
 
 
 def _floor(state: ClusterState, args: DefragmentationArgs) -> tuple[int, np.ndarray]:
@@ -64,14 +66,16 @@ def opened(
     """The state is as before at the end."""
     session = open_session(state, time, 1)
     try:
+        arriving = []
         for row, v, devices in promised(state):
             session.board.take(row, v, devices)
+            arriving.append(row)
         room = state.table.vector(*room_of(args.room)) if objective == "room" else None
         value = Value(objective, room, state.table.columns.get(GPU_MILLI, -1))
         column, floor = _floor(state, args)
         evictable = Evictable(state, args, canonical_resource(args.resourceType), by_rules=True)
         costs = Costs(state, args.costs, time)
-        world = World(session, value, evictable, costs, (rows.open, rows.sources, rows.counted), column, floor)
+        world = World(session, value, evictable, costs, (rows.open, rows.sources, rows.counted), column, floor, arriving)
         stay = _stay(world) if objective == "nodes" else np.zeros(len(state.table.names), np.int64)
         yield world, Landing(world, stay)
     finally:

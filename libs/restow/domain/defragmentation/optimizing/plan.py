@@ -7,7 +7,6 @@ import numpy as np
 
 from restow.contracts.events import Planned
 from restow.contracts.ids import Millis, NodeName, PlanId, PodUid
-from restow.contracts.values import Move
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.classify import COOLDOWN, CRITICAL_NODE
 from restow.domain.defragmentation.evictable import MEANING
@@ -57,7 +56,7 @@ def plan(
         if stays is not None:
             stays(uid, node, verdict, more)
 
-    _tell(search, rows, ordered, steps >= limits.steps, stay)
+    _tell(search, rows, ordered, stay)
     return planned(state, plan_id, ordered.moves, ordered.ends, kept, planner="optimizing", steps=steps)
 
 
@@ -107,7 +106,7 @@ def arrive(world: World, ends: dict[PodUid, Spot]) -> None:
         world.land(uid, spot)
 
 
-def _tell(search: Search, rows: Rows, ordered: Ordered, spent: bool, stay: Stays) -> None:
+def _tell(search: Search, rows: Rows, ordered: Ordered, stay: Stays) -> None:
     """A verdict for every pod that does not move."""
     world = search.world
     for node, pods in world.state.on_node.items():
@@ -118,9 +117,5 @@ def _tell(search: Search, rows: Rows, ordered: Ordered, spent: bool, stay: Stays
             verdict, more = world.verdict(uid) or closed, ""
             if not verdict and uid in search.stuck:
                 verdict, more = NO_TARGET, f"{search.stuck[uid]} would have no place"
-            stay(uid, node, verdict or (LIMIT if search.full else STEPS if spent else NO_GAIN), more)
+            stay(uid, node, verdict or (LIMIT if search.full else STEPS if search.cut else NO_GAIN), more)
 
-
-def moved(moves: list[Move]) -> dict[PodUid, Move]:
-    """By pod; of one that is moved on, the first."""
-    return {move.pod: move for move in moves if move.pod}

@@ -10,6 +10,7 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from restow.contracts.ids import PodUid
+from restow.domain.defragmentation.optimizing.chance import Chance
 from restow.domain.defragmentation.optimizing.choices import Pods, choices, easiest, lightest, size
 from restow.domain.defragmentation.optimizing.costs import MOVE
 from restow.domain.defragmentation.optimizing.landing import MOST_LOSS, Landing
@@ -19,6 +20,10 @@ DEPTH = 2
 """Who is pushed may push others, and these nobody."""
 PUSHED = 6
 """Rows on which somebody may be pushed, for one pod that finds no place."""
+LOSING = 3
+"""Rows that somebody lands on although something is lost there, for others to bring it back."""
+ODD = 5
+"""One in so many."""
 THOUSANDTHS = 1_000_000
 """A thousandth of gain for a move that costs 1000 is a gain of 1 for a cost of this many, divided."""
 
@@ -37,12 +42,16 @@ class Limits:
 
 
 class Search:
-    """`stuck` says of pods of sets that did not move what was in the way; `full` that more would have moved but for the limit."""
+    """`stuck` says of pods of sets that did not move what was in the way; `full` that more would have moved but for the limit, `cut`
+    that the steps were used up before all had had their turn."""
 
     def __init__(self, world: World, landing: Landing, limits: Limits) -> None:
         self.world, self.landing, self.limits = world, landing, limits
         self.stuck: dict[PodUid, str] = {}
         self.full = False
+        self.cut = False
+        self.chance: Chance | None = None
+        """Now and then somebody lands on the second best row, once there is one: other plans come of that."""
 
     @property
     def spent(self) -> bool:
@@ -70,6 +79,7 @@ class Search:
                 self._offer(heap, row, push=True)
             elif not depth and (cost + MOVE) * self.limits.least <= THOUSANDTHS * self._most(row):
                 heappush(heap, ((cost + MOVE, *rest), DEPTH, row, seen))
+        self.cut = bool(heap)
 
     def _seen(self, row: int) -> int:
         """Changes with what is on the row."""
@@ -135,20 +145,33 @@ class Search:
             world.lift(uid)
         avoided = banned | {home.row}
         spot = landing.find(uid, avoided, 0)
+        if spot is not None and self.chance is not None and not self.chance.below(ODD):
+            spot = landing.find(uid, avoided | {spot.row}, 0) or spot
         if spot is not None:
             world.land(uid, spot)
             return True
         if depth and self.net() - self.limits.least * world.cost(uid) > least and self._push(uid, avoided, depth, least):
             return True
-        if self.spent:
-            return False
-        spot = landing.find(uid, avoided, MOST_LOSS)
-        if spot is not None:
+        return self._lose(uid, avoided, depth, least)
+
+    def _lose(self, uid: PodUid, avoided: frozenset[int], depth: int, least: int) -> bool:
+        """Land where something is lost by it: less than can be gained in all, or what others who leave that row bring back."""
+        world = self.world
+        for _ in range(LOSING if depth else 1):
+            if self.spent:
+                return False
+            spot = self.landing.find(uid, avoided, MOST_LOSS)
+            if spot is None:
+                return False
             mark = world.mark()
             world.land(uid, spot)
             if self.net() > least:
                 return True
+            for pods in choices(world, spot.row, self.limits.whole, 2) if depth else ():
+                if uid not in pods and self.attempt(spot.row, pods, depth - 1) and self.net() > least:
+                    return True
             world.back(mark)
+            avoided = avoided | {spot.row}
         return False
 
     def _push(self, uid: PodUid, banned: frozenset[int], depth: int, least: int) -> bool:
@@ -161,6 +184,7 @@ class Search:
             return False
         near = rows[np.lexsort((world.state.table.rank[rows], lack[rows]))][:PUSHED].tolist()
         wanted, mine = world.vector(uid), size(world, uid)
+        third = not self.limits.swaps and landing.find(uid, banned, MOST_LOSS) is not None
         for row in near:
             for pods in lightest(world, row, wanted, 2, protected=True, pods=2):
                 if self.spent:
@@ -173,7 +197,9 @@ class Search:
                 spot = landing.fits_at(uid, row)
                 if spot is not None:
                     world.land(uid, spot)
-                    near_by = banned | {row} if not self.limits.swaps else frozenset({row})
+                    # Who takes the room of the one that pushes it waits for that, and that for it: by a third place, or at once.
+                    ring = self.limits.swaps or (third and self.net() - self.limits.least * world.cost(uid) > least)
+                    near_by = frozenset({row}) if ring else banned | {row}
                     if self.net() > least and all(self.place(other, near_by, depth - 1, least) for other in pods) and self.net() > least:
                         return True
                 world.back(mark)

@@ -39,7 +39,7 @@ class Spot(NamedTuple):
 class World:
     """`open` `(nodes,) bool`: rows where something may land. `sources` `(nodes,) bool`: rows that something may leave.
     `counted` `(nodes,) bool`: rows whose worth counts. `floor` `(nodes,) int64`: what must stay free of `column` (the resource that
-    is protected; -1 for none). `worth` is by row, `total` its sum; `spent` what those who are away cost. `changes` lists rows in the
+    is protected; -1 for none). `arriving` are rows that earlier plans move somebody to. `worth` is by row, `total` its sum; `spent` what those who are away cost. `changes` lists rows in the
     order in which they changed."""
 
     def __init__(
@@ -51,6 +51,7 @@ class World:
         rows: tuple[np.ndarray, np.ndarray, np.ndarray],
         column: int,
         floor: np.ndarray,
+        arriving: Iterable[int] = (),
     ) -> None:
         self.session, self.value, self.column, self.floor = session, value, column, floor
         self.state: ClusterState = session.state
@@ -71,16 +72,18 @@ class World:
         self.largest = [max(int(n), 1) for n in self.state.table.allocatable.max(axis=0, initial=1)]
         """By column: the most that a node has of it."""
         self.loads = self._count_loads()
+        for row in arriving:
+            self.loads[row] += 1
         self.worth = self._worths()
         self.total = sum(self.worth)
         self.spent = 0
 
     def _count_loads(self) -> np.ndarray:
-        """`(nodes,) int64`: pods that keep each row from being free; a hold does, too."""
+        """`(nodes,) int64`: pods that keep each row from being free, without those that migrate away; a hold does, too."""
         state, loads = self.state, np.zeros(len(self.state.table.names), np.int64)
         for name, row in state.table.rows.items():
             pods = state.on_node.get(name, ())
-            loads[row] = sum(is_load(state, uid) for uid in pods) + (name in state.held_on)
+            loads[row] = sum(is_load(state, uid) for uid in pods if uid not in state.victims) + (name in state.held_on)
         return loads
 
     def _worths(self) -> list[int]:

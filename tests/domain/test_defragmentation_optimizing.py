@@ -1,0 +1,342 @@
+"""The optimizing planner: given a cluster, then the moves that gain most for what they cost."""
+
+import msgspec
+import numpy as np
+import pytest
+from domain.build import NOW, given, member, node, pod, pod_group, replica_of, shape, then
+from domain.planning import ROOM, afterwards, carry_out, cluster
+from hypothesis import given as any_of
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from restow.contracts import events as e
+from restow.contracts.values import ContainerTrouble, DeviceShare, HostPort, LabelSelector, PodTerm
+from restow.domain import defragmentation
+from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation import ArgsError, check, explain
+from restow.domain.defragmentation.optimizing.opened import Rows, opened
+
+OWNER = replica_of("rs")
+NODES = DefragmentationArgs(planner="optimizing", objective="nodes", resourceType="cpu", protectionThresholds={})
+DEVICES = DefragmentationArgs(planner="optimizing", objective="devices", protectionThresholds={})
+FOUR = msgspec.structs.replace(NODES, objective="room", room=ROOM)
+S = shape("s", cpu=1_000)
+
+
+def app(name: str, on: str, shape: str = "s", **more) -> e.PodObserved:
+    more.setdefault("owner", OWNER)
+    return pod(name, shape, on, **more)
+
+
+def half(name: str, on: str, device: int = 0, milli: int = 500) -> e.PodObserved:
+    return app(name, on, f"g{milli}", devices=(DeviceShare(device, milli),))
+
+
+def share(milli: int) -> e.ShapeDeclared:
+    return shape(f"g{milli}", cpu=100, gpu=(1, milli))
+
+
+def plan(state, args=NODES, **more) -> e.Planned:
+    return defragmentation.plan(state, args, more.pop("time", NOW), "p", **more)
+
+
+def moves(state, args=NODES, **more) -> list[tuple[str, str, str]]:
+    return [(m.pod, m.source, m.target) for m in plan(state, args, **more).moves]
+
+
+def verdicts(state, args=NODES) -> dict[str, str]:
+    return {c.pod: c.verdict for c in explain(state, args, NOW)}
+
+
+# -- what it gains ---------------------------------------------------------------------------------------------------
+
+
+def test_two_halves_of_a_device_go_together():
+    state = given(share(500), node("a", gpus=2), node("b", gpus=2), half("p", "a"), half("q", "b"))
+    got = plan(state, DEVICES)
+    assert len(got.moves) == 1
+    assert (got.before.free_devices, got.after.free_devices) == (2, 3)
+    assert got.planner == "optimizing"
+    assert got.steps > 0
+
+
+def test_the_node_that_is_cheapest_to_empty_is_emptied():
+    state = given(S, node("a"), node("b"), app("p", "a"), app("q", "b"), app("r", "b"))
+    assert moves(state) == [("p", "a", "b")]
+
+
+def test_room_for_a_shape_is_made_by_the_one_move_that_is_needed():
+    state = given(
+        S, shape("big", cpu=5_000), node("a", cpu=8_000), node("b", cpu=8_000),
+        app("p", "a"), app("x", "a", "big"), app("y", "b", "big"),
+    )  # fmt: skip
+    # a has 2 free and b 3: neither can be made to hold 4 but by taking p from a ... which leaves 3.
+    assert moves(state, FOUR) == []
+    then(state, app("q", "a"))
+    state = given(
+        S, shape("big", cpu=4_000), node("a", cpu=8_000), node("b", cpu=8_000),
+        app("p", "a"), app("x", "a", "big"), app("y", "b", "big"), app("q", "b"),
+    )  # fmt: skip
+    assert len(moves(state, FOUR)) == 1
+
+
+def test_who_has_no_place_pushes_somebody_smaller_out_of_the_way():
+    state = given(
+        shape("three", cpu=3_000), shape("two", cpu=2_000), shape("fill", cpu=1_000), S,
+        node("a", cpu=4_000), node("b", cpu=4_000), node("c", cpu=4_000),
+        app("p", "a", "three"), app("q", "b", "two"), app("r", "c", "s"), app("r2", "c", "s"),
+    )  # fmt: skip
+    got = plan(state)
+    assert {(m.pod, m.target) for m in got.moves} >= {("q", "c")} or len(got.moves) == 1
+    assert got.after.free_nodes > got.before.free_nodes
+
+
+def test_what_arrives_waits_for_what_leaves():
+    """p needs the room that q leaves on b."""
+    state = given(
+        shape("three", cpu=3_000), shape("two", cpu=2_000), shape("fix", cpu=1_000),
+        node("a", cpu=4_000), node("b", cpu=5_000), node("c", cpu=4_000),
+        app("p", "a", "three"), app("q", "b", "two"), pod("f", "fix", "b"), pod("g", "fix", "c"), pod("h", "fix", "c"),
+    )  # fmt: skip
+    got = plan(state)
+    assert [(m.pod, m.target) for m in got.moves] == [("q", "c"), ("p", "b")]
+    first, second = got.moves
+    assert second.after == (first.migration,)
+    assert first.after == ()
+
+
+CIRCLE = (
+    shape("five", cpu=5_000), shape("three", cpu=3_000), shape("one", cpu=1_000),
+    node("a", cpu=8_000), node("b", cpu=8_000),
+    app("p", "a", "five"), pod("e", "one", "a"), app("q", "b", "three"), pod("f", "three", "b"),
+)  # fmt: skip
+"""Both have 2 free: if p and q change places, a has 4."""
+
+
+def test_two_pods_change_places_where_that_is_allowed():
+    got = plan(given(*CIRCLE), msgspec.structs.replace(FOUR, swaps=True))
+    assert {(m.pod, m.source, m.target, m.swap, m.after) for m in got.moves} == {("p", "a", "b", True, ()), ("q", "b", "a", True, ())}
+    assert plan(given(*CIRCLE), FOUR).moves == ()
+
+
+def test_a_circle_is_broken_by_a_third_place_where_there_is_one():
+    state = given(*CIRCLE, node("c", cpu=8_000))
+    got = plan(state, FOUR)
+    first, second, third = got.moves
+    assert first.target == third.source == "c"
+    assert (third.pod, third.follows) == ("", first.migration)
+    assert second.after == (first.migration,)
+    assert third.after == (second.migration,)
+    doing = carry_out(state, got, 1)
+    assert {uid: place for uid, (place, _) in doing.at.items()} == {"p": "b", "q": "a", "e": "a", "f": "b"}
+
+
+def test_with_whole_nodes_a_source_is_emptied_or_left():
+    facts = share(500), node("a", gpus=2), node("b", gpus=2), half("p", "a"), half("q", "b"), S, app("r", "a", owner=None), app("t", "b", owner=None)
+    whole = msgspec.structs.replace(DEVICES, wholeNodes=True)
+    assert len(moves(given(*facts), DEVICES)) == 1
+    assert moves(given(*facts), whole) == []
+    assert len(moves(given(*facts[:-1]), whole)) == 1
+
+
+# -- what it costs ---------------------------------------------------------------------------------------------------
+
+
+def test_nothing_moves_for_less_than_the_minimum_gain():
+    state = given(S, node("a"), node("b"), *(app(f"p{i}", "a") for i in range(3)), *(app(f"q{i}", "b") for i in range(4)))
+    assert len(moves(state)) == 3
+    assert len(moves(state, msgspec.structs.replace(NODES, minimumGain=300))) == 3
+    assert moves(state, msgspec.structs.replace(NODES, minimumGain=334)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "dear"),
+    [
+        ("priority", {"shape": "important"}),
+        ("age", {"created": NOW - 30 * 3_600_000}),
+        ("gang", {"annotations": {"scheduling.k8s.io/group-name": "g"}}),
+        ("budget", {"labels": {"app": "db"}}),
+        ("restarts", {}),
+    ],
+)
+def test_who_is_dear_to_move_stays(kind, dear):
+    """Either node could be emptied into the other."""
+    state = given(
+        S, shape("important", cpu=1_000, priority=10_000), node("a"), node("b"), app("p", "a", **{"shape": "s"} | dear), app("q", "b"),
+        e.BudgetObserved("default", "db", "uid-db", LabelSelector({"app": "db"}), 1),
+    )  # fmt: skip
+    if kind == "restarts":
+        then(state, e.PodTroubled("p", (ContainerTrouble("c", restarts=3),)))
+    assert moves(state) == [("p", "a", "b")], "names decide among equals"
+    (move,) = plan(state, msgspec.structs.replace(NODES, costs={kind: 100})).moves
+    assert (move.pod, move.cost) == ("q", 1_000)
+
+
+def test_no_more_moves_than_allowed_and_whoever_would_have_moved_is_told():
+    state = given(S, node("a"), node("b"), app("p", "a"), app("q", "b"))
+    got = plan(state, max_moves=0)
+    assert got.moves == ()
+    assert got.kept == {"Limit": 2}
+
+
+def test_the_search_ends_with_its_steps():
+    state = cluster(3, "nodes")
+    assert plan(state, msgspec.structs.replace(NODES, searchSteps=1)).steps <= 10
+    assert plan(state, msgspec.structs.replace(NODES, searchSteps=50)).steps <= 60
+
+
+# -- who may move, and where to --------------------------------------------------------------------------------------
+
+
+def test_rules_about_other_pods_are_asked():
+    alone = {"pod_anti_affinity": (PodTerm("kubernetes.io/hostname", LabelSelector({"app": "x"})),)}
+    names = {n: {"labels": {"kubernetes.io/hostname": n}} for n in "abc"}
+    facts = shape("x", cpu=1_000, **alone), S, node("a", **names["a"]), node("b", **names["b"]), node("c", **names["c"])
+    x = {"labels": {"app": "x"}}
+    state = given(*facts, app("p", "a", "x", **x), app("q", "b", "x", **x), app("r", "c"), app("t", "c"))
+    got = plan(state)
+    assert len(got.moves) == 1, "p and q must not meet"
+    assert got.moves[0].target == "c"
+    port = shape("x", cpu=1_000, host_ports=(HostPort(80),))
+    assert len(moves(given(port, node("a"), node("b"), app("p", "a", "x"), app("q", "b", "x")))) == 0
+
+
+def test_nothing_leaves_critical_and_cooling_nodes_and_the_plan_says_so():
+    state = given(S, node("a", labels={"critical": "true"}), node("b"), node("c", unschedulable=True), app("p", "a"), app("q", "b"), app("r", "c"))
+    assert moves(state) == [("q", "b", "a")]
+    state.cooling["b"] = NOW
+    assert verdicts(state, msgspec.structs.replace(NODES, coolDownTime=60)) == {"p": "CriticalNode", "q": "Cooldown", "r": "NodeNotOpen"}
+
+
+def test_a_target_stays_below_its_protection():
+    state = given(S, node("a", cpu=4_000), node("b", cpu=4_000), app("p", "a"), app("q", "b"), app("r", "b"), app("t", "b", owner=None))
+    protected = msgspec.structs.replace(NODES, protectionThresholds={"cpu": 95})
+    assert moves(state) == [("p", "a", "b")]
+    assert moves(state, protected) == []
+
+
+def test_pods_that_came_back_are_left_alone_there():
+    state = given(S, node("a"), node("b"), app("p", "a"), app("q", "b"), app("r", "b"), e.CameBack("uid-rs", "a", 2))
+    assert verdicts(state)["p"] == "CameBack"
+
+
+def test_every_pod_that_stays_has_a_verdict():
+    state = given(
+        S, shape("two", cpu=5_000), node("a"), node("b"), node("c"), app("p", "a"), app("big", "a", "two"), app("q", "b"), app("big2", "b", "two"),
+        app("bare", "c", owner=None), app("big3", "c", "two"),
+    )  # fmt: skip
+    got = plan(state)
+    assert got.moves == ()
+    found = explain(state, NODES, NOW)
+    assert {c.pod: c.verdict for c in found} == {"p": "NoTarget", "big": "NoTarget", "q": "NoTarget", "big2": "NoTarget", "bare": "Bare", "big3": "NoGain"}
+    assert all(c.message for c in found)
+    assert next(c for c in found if c.pod == "p").message == "default/big would have no place"
+    assert got.kept == {"Bare": 1, "NoGain": 1, "NoTarget": 4}
+
+
+def test_room_that_an_earlier_plan_has_promised_is_taken():
+    state = given(S, node("a", cpu=2_000), node("b", cpu=2_000), node("c", cpu=2_000), app("p", "a"), app("q", "b"), app("r", "c", owner=None))
+    first = plan(state, max_moves=1)
+    assert len(first.moves) == 1
+    then(state, first)
+    assert defragmentation.plan(state, NODES, NOW, "second").moves == ()
+
+
+# -- properties ------------------------------------------------------------------------------------------------------
+
+ARGS = {"devices": DEVICES, "nodes": NODES, "room": FOUR}
+
+
+@settings(max_examples=40, deadline=None)
+@any_of(st.integers(0, 10_000), st.sampled_from(sorted(ARGS)), st.booleans(), st.sampled_from([2, 5, 2_000]))
+def test_a_plan_can_be_carried_out_in_any_order_that_it_permits_and_gains_what_it_says(seed, objective, swaps, most):
+    """Also: deterministic, the state stays as it is, every move is of a pod that may move, and a second plan is only made for gain."""
+    args = msgspec.structs.replace(ARGS[objective], swaps=swaps, searchSteps=1_500)
+    state = cluster(seed, objective)
+    free, shares = state.table.free.copy(), state.table.device_free.copy()
+    got = plan(state, args, max_moves=most)
+    assert plan(state, args, max_moves=most) == got
+    assert (free == state.table.free).all()
+    assert (shares == state.table.device_free).all()
+    assert len(got.moves) <= most
+    assert sum(got.kept.values()) + len({m.pod for m in got.moves if m.pod}) == len(state.pods)
+    doing = carry_out(state, got, seed)
+    then_ = afterwards(state, doing)
+    before, after = _worth(state, args), _worth(then_, args)
+    assert (after - before) * 1_000 * 1_000 > args.minimumGain * sum(m.cost for m in got.moves) or not got.moves
+    if objective == "devices":
+        assert after - before == got.after.free_devices - got.before.free_devices
+    if objective == "nodes":
+        assert after - before == got.after.free_nodes - got.before.free_nodes
+    again = plan(then_, args)
+    if again.moves:
+        assert _worth(afterwards(then_, carry_out(then_, again, 0)), args) > after
+
+
+def _worth(state, args) -> int:
+    table = state.table
+    if args.objective == "devices":
+        return int((table.device_free == 1000).sum())
+    if args.objective == "nodes":
+        return sum(not state.on_node.get(name) for name in state.nodes)
+    return int((table.free[:, table.columns["cpu"]] // 4_000).sum())
+
+
+def test_a_second_plan_right_after_one_that_was_carried_out_is_empty():
+    """The search is no proof, so that now and then it finds a little more from the new state; hardly ever, and never for nothing (above)."""
+    more = []
+    for objective, args in ARGS.items():
+        for seed in range(12):
+            state = cluster(seed, objective)
+            got = plan(state, args)
+            if plan(afterwards(state, carry_out(state, got, seed)), args).moves:
+                more.append((objective, seed))
+    assert more == []
+
+
+@pytest.mark.parametrize("objective", sorted(ARGS))
+def test_one_row_is_ranked_as_many_are(objective):
+    for seed in range(10):
+        state, args = cluster(seed, objective), ARGS[objective]
+        with opened(state, args, NOW, args.objective, Rows(state, args, NOW)) as (_, landing):
+            for uid in state.pods:
+                kind = landing._kind(uid)
+                rows = np.arange(len(state.table.names))
+                assert landing.rank(kind, rows).tolist() == [landing.rank_one(kind, row) for row in rows.tolist()]
+
+
+# -- arguments -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"objective": "room"}, "room: {}; allowed with objective room: at least one resource"),
+        ({"room": {"cpu": "1"}}, "room: {'cpu': '1'}; allowed: only with objective room, not with nodes"),
+        ({"objective": "room", "room": {"cpu": "0"}}, "room['cpu']: 0; allowed: more than 0"),
+        ({"objective": "room", "room": {"cpu": "much"}}, "room: "),
+        ({"objective": "room", "room": {"koordinator.sh/gpu": "150"}}, "room: "),
+        ({"costs": {"luck": 1}}, "costs['luck']: unknown; allowed: age, budget, gang, priority, restarts"),
+        ({"costs": {"age": -1}}, "costs['age']: -1; allowed: 0 to 1000000"),
+        ({"minimumGain": -1}, "minimumGain: -1; allowed: 0 to"),
+        ({"searchSteps": 0}, "searchSteps: 0; allowed: 1 to"),
+        ({"perDevice": True}, "perDevice: true; allowed: only where resourceType is a GPU, not 'cpu'"),
+        ({"perDevice": True, "resourceType": "nvidia.com/gpu"}, "perDevice: true; allowed: only with planner greedy"),
+        ({"planner": "greedy", "resourceType": "nvidia.com/gpu", "protectionThresholds": {"nvidia.com/gpu": 95}, "swaps": True}, "swaps: true; allowed: only with planner optimizing"),
+        ({"protectionThresholds": {"cpu": 101}}, "protectionThresholds['cpu']: 101; allowed: 0 to 100"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(more, said):
+    with pytest.raises(ArgsError) as refused:
+        check(msgspec.structs.replace(NODES, **more))
+    assert said in str(refused.value)
+
+
+def test_the_optimizing_planner_needs_no_thresholds():
+    check(NODES)
+    check(FOUR)
+
+
+def test_gang_members_may_move():
+    state = given(S, pod_group("g", need=2), node("a"), node("b"), member("p", "g", node="a", owner=OWNER), member("q", "g", node="b", owner=OWNER))
+    assert len(moves(state)) == 1
