@@ -54,6 +54,7 @@ EXAMPLES = """\
   restow verify incident.jsonl.zst          ... and re-decided anywhere else
   restow reserve --like deploy/web --ttl 1h room for its next pod, before a scale-up
   restow defrag --dry-run                   what a defragmentation would move and gain
+  restow migrate pod/shop/web-1             one pod, its next place held before it goes
 """
 
 PLACES = """\
