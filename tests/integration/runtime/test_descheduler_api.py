@@ -309,7 +309,7 @@ async def test_bad_input_is_refused_with_what_is_allowed_and_bad_tokens_first(br
         assert (status, "64 KiB" in answer["error"]) == (413, True)
         described = (await made.ask("GET", "/openapi.json", token=""))[1]["paths"]
         asked = [(m.upper(), p.replace("{plan}", "nix")) for p, one in described.items() for m, o in one.items() if "security" in o]
-        assert len(asked) == 8
+        assert {("POST", "/defragment"), ("POST", "/plans/cancel"), ("GET", "/status")} < set(asked)
         for method, path in asked:
             for token in ("", "wrong", TOKEN + "x", TOKEN[:-1], TOKEN.upper()):
                 status, answer = await made.ask(method, path, {} if method == "POST" else None, token=token)
