@@ -254,7 +254,7 @@ class _Demand:
             there = int(np.maximum(state.table.free[mask, c], 0).sum())
             if there < a:
                 resource = state.table.resources[c]
-                return f"all nodes together have {shown(resource, there)} free; {name} asks for {shown(resource, a)}"
+                return f"all nodes together have {shown(resource, there)} free; {name} asks for {shown(resource, a)}{beside}"
         return f"no node can be freed for {name}{beside}: those who would have to leave have nowhere to go, or must not be moved"
 
     def _count(self, pod: PodObserved) -> None:

@@ -66,7 +66,6 @@ class World:
         self._come: dict[int, dict[PodUid, None]] = {}
         self._trail: list[tuple[PodUid, Spot, bool]] = []
         self._twins: dict[PodUid, PodObserved] = {}
-        self._rules: dict[PodUid, list[Filter]] = {}
         self._heard = session.extensions.filters
         self._homes: dict[int, list[PodUid]] = {}
         self.largest = [max(int(n), 1) for n in self.state.table.allocatable.max(axis=0, initial=1)]
@@ -153,13 +152,8 @@ class World:
         return known
 
     def rules(self, uid: PodUid) -> list[Filter]:
-        """Those that depend on what runs and concern it. What concerns it may change with who is where, hence anew once the
-        trail is empty only: a rule too many costs time, one too few is found when the moves are put in order."""
-        known = self._rules.get(uid)
-        if known is None:
-            twin = self.twin(uid)
-            known = self._rules[uid] = [r for r in self.session.concerned(twin) if r.stage not in MASKED]
-        return known
+        """Those that depend on what runs and concern it now."""
+        return [rule for rule in self.session.concerned(self.twin(uid)) if rule.stage not in MASKED] if self._heard else []
 
     # -- changes, and back -------------------------------------------------------------------------------------------
 
@@ -258,9 +252,12 @@ class World:
         return True
 
     def home_fits(self, uid: PodUid) -> bool:
-        """Whether what it had at home is free there."""
+        """Whether what it had at home is free there, and nobody has come with whom it must not be."""
         home = self.home(uid)
         free, shares = self.free(home.row)
         if any(free[c] < a for c, a in self.vector(uid).items):
             return False
-        return all(d.index < len(shares) and shares[d.index] >= d.milli for d in home.devices)
+        if any(d.index >= len(shares) or shares[d.index] < d.milli for d in home.devices):
+            return False
+        twin = self.twin(uid)
+        return not any(bool(failing[home.row]) for rule in self.rules(uid) for _, failing in rule.failing(twin))
