@@ -7,9 +7,9 @@ from typing import Any
 
 from restow.contracts import events as e
 from restow.contracts.times import rfc3339
+from restow.domain import resources as r
 from restow.domain.evolve.reservations import fit_message
 from restow.domain.foreign import other_scheduler
-from restow.domain.quantity import format_resource
 from restow.domain.records import FINAL, SlotPhase
 from restow.domain.session import podgroup_status
 from restow.domain.session.verdict import (
@@ -161,7 +161,7 @@ def choice_line(choice: Choice) -> str:
 def _nominee_lines(state: ClusterState, verdict: Verdict) -> list[str]:
     nominee = verdict.nominee
     assert nominee is not None, "of a nominated pod"
-    missing = " and ".join(f"{format_resource(name, amount)} {name}" for name, amount in nominee.missing.items())
+    missing = amounts_text(nominee.missing)
     what = f"waits for {missing or 'devices'} there" if missing or nominee.victims else "all of it is held"
     lines = [f"will run on {nominee.node}: {what}, until {rfc3339(nominee.deadline)}"]
     if nominee.victims:
@@ -246,8 +246,8 @@ def place_line(place: Place) -> str:
 
 
 def amounts_text(amounts: Amounts) -> str:
-    """`2 cpu and 4Gi memory`."""
-    return " and ".join(f"{format_resource(name, amount)} {name}" for name, amount in amounts.items())
+    """`2 cpu and 4Gi memory`; GPUs in devices, `0.5 nvidia.com/gpu`."""
+    return " and ".join(f"{r.amount(name, amount)} {r.title(name)}" for name, amount in amounts.items())
 
 
 def _pod_name(state: ClusterState, uid: Any) -> str:
