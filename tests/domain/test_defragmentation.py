@@ -98,6 +98,46 @@ def test_only_the_resource_type_classifies_and_any_gpu_name_is_the_gpu():
     assert plan(state, gpu).moves == (Move("p-1", "p", "default", "p", "a", "b", (DeviceShare(3, 500),)),)
 
 
+PER_DEVICE = DefragmentationArgs(
+    perDevice=True,
+    lowThresholds={"nvidia.com/gpu": 40}, defragmentThresholds={"nvidia.com/gpu": 40}, protectionThresholds={"nvidia.com/gpu": 80},
+)  # fmt: skip
+
+
+def shared(name: str, on: str, milli: int, device: int = 0) -> e.PodObserved:
+    return app(name, on, f"g{milli}", devices=(DeviceShare(device, milli),))
+
+
+def gpu_shapes(*milli: int) -> list[e.Event]:
+    return [shape(f"g{m}", cpu=100, gpu=(1, m)) for m in milli]
+
+
+def test_per_device_only_devices_in_use_count():
+    """Of a's one device in use 30 % is asked for, of b's two 50 %; of all eight devices 3.75 % and 12.5 %."""
+    facts = *gpu_shapes(300, 500), node("a", gpus=8), node("b", gpus=8), shared("p", "a", 300), shared("q", "b", 500), shared("r", "b", 500, 1)
+    got = plan(given(*facts), PER_DEVICE)
+    assert [(m.pod, m.source, m.target, m.devices) for m in got.moves] == [("p", "a", "b", (DeviceShare(2, 300),))]
+    assert moves(given(*facts), msgspec.structs.replace(PER_DEVICE, perDevice=False)) == []
+
+
+def test_per_device_a_device_that_is_shared_stays_below_its_protection():
+    facts = *gpu_shapes(300, 500, 290), node("a", gpus=1), node("b", gpus=1), shared("q", "b", 500)
+    assert moves(given(*facts, shared("p", "a", 300)), PER_DEVICE) == [], "500 and 300 are 80 %, which is not below"
+    assert moves(given(*facts, shared("p", "a", 290)), PER_DEVICE) == [("p", "a", "b")]
+
+
+def test_per_device_whole_devices_are_exempt_and_full():
+    """A node whose devices in use are full is no source, however few they are."""
+    facts = shape("whole", cpu=100, gpu=(1, 1000)), *gpu_shapes(500), node("a", gpus=8), node("b", gpus=8), shared("q", "b", 500)
+    state = given(*facts, app("p", "a", "whole", devices=(DeviceShare(0, 1000),)))
+    assert moves(state, PER_DEVICE) == []
+
+
+def test_a_pod_that_came_back_again_and_again_stays():
+    state = given(S, node("a", cpu=10_000), app("p", "a"), *used("b", 7_500), e.CameBack("uid-rs", "a", 2))
+    assert plan(state).kept == {"CameBack": 1}
+
+
 def test_it_acts_only_with_more_sources_than_number_of_nodes():
     state = given(S, node("a", cpu=10_000), app("p", "a"), *used("b", 7_500))
     got = plan(state, args(numberOfNodes=1))
