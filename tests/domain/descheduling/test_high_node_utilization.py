@@ -1,11 +1,13 @@
 """HighNodeUtilization: hardly used nodes are emptied, for as long as the others have room."""
 
 import pytest
-from domain.build import GIB, given, node, pod, replica_of, shape
+from domain.build import GIB, configured, given, node, pod, replica_of, shape, then
 from domain.descheduling.plugin_words import Plugin, kept, reasons
 from domain.descheduling_words import WEB
+from domain.saga import move, plan
 
 from restow.contracts.values import OwnerRef, Taint, Toleration
+from restow.domain.config import DefragmentationArgs, MigrationConfig
 
 high = Plugin("HighNodeUtilization")
 NODES = tuple(node(n, cpu=10_000, memory=100 * GIB, pods=100) for n in ("n1", "n2", "n3"))
@@ -112,3 +114,16 @@ def test_arguments_that_make_no_sense():
     assert high.refused(evictionModes=["All"], **CPU) == "evictionModes[0]: 'All'; allowed: OnlyThresholdingResources"
     assert high.refused(numberOfNodes=-1, **CPU).startswith("numberOfNodes: ")
     assert high.refused(targetThresholds={"cpu": 50}, **CPU).startswith("Object contains unknown field `targetThresholds`")
+
+
+def test_nodes_that_a_plan_has_touched_are_left_alone_for_a_while():
+    """Seed 000's coolDownTime: packing and spreading never fight."""
+    cooling = configured("migration", MigrationConfig(defragmentation=DefragmentationArgs(coolDownTime=7_200)))
+    state = given(*NODES, *SHAPES, *pods(1, "n1"), *pods(2, "n2"), *pods(3, "n3"), cooling)
+    assert high.gone(state, **CPU) == ["n1-0", "n2-0", "n2-1"]
+    then(state, plan("earlier", move("m", "n1-0", "n1", "elsewhere")))
+    outcome = high(state, **CPU)
+    assert [one.pod for one in outcome.evictions] == ["n2-0", "n2-1"]
+    assert kept(outcome)["n1-0"] == "Cooldown: a plan has touched its node within coolDownTime"
+    then(state, plan("another", move("n", "n3-0", "n3", "elsewhere")))
+    assert high.told(state, **CPU) == ["all nodes that pods could go to were touched by a plan within coolDownTime"]

@@ -79,6 +79,8 @@ def deschedule(state: ClusterState, command: Deschedule) -> list[Planned]:
         raise Rejected(f"deschedule: plan {command.plan!r} exists already; allowed: a fresh id")
     events: list[Planned] = []
     with state.draft():
+        # What one plugin plans is planned now, for the next one (cooldown).
+        state.time = Millis(max(state.time, command.time))
         cycle = _Cycle(state, policy or Policy(), command.time, command.samples)
         for turn in turns(config, policy):
             planned = cycle.carry(turn, plan_name(command.plan, len(events) + 1))
