@@ -160,6 +160,88 @@ def test_a_descheduler_policy_in_upstreams_form_is_read():
     assert (read.interval, read.hold_deadline, read.concurrent) == (300_000, 10_000, 3)
 
 
+def upstream(plugin="PodLifeTime", point="deschedule", args=None, name="u", evictor=None):
+    args = {"maxPodLifeTimeSeconds": 60} if args is None and plugin == "PodLifeTime" else args or {}
+    configs = [{"name": plugin, "args": args}, *([{"name": "DefaultEvictor", "args": evictor}] if evictor is not None else [])]
+    return {"name": name, "pluginConfig": configs, "plugins": {point: {"enabled": [plugin]}}}
+
+
+OURS = POLICY["profiles"][0]
+
+
+def test_a_policy_with_defragmentation_alone_is_configured_as_it_always_was():
+    read = policy.read(POLICY)
+    assert (read.policy, read.profile, read.defragment_at, read.grace) == ({}, "p", 0, None)
+
+
+def test_a_whole_policy_is_in_the_configuration_with_all_its_defaults_and_without_defragmentation():
+    read = policy.read(POLICY | {"profiles": [upstream(evictor={"minReplicas": 2}), OURS], "gracePeriodSeconds": 7, "maxNoOfPodsToEvictTotal": 5})
+    assert read.defragmentation.resourceType == "cpu"
+    assert (read.profile, read.max_moves, read.grace) == ("p", 5, 7)
+    first, second = read.policy["profiles"]
+    assert (first["name"], first["plugins"]["deschedule"], second["name"]) == ("u", {"enabled": ["PodLifeTime"]}, "p")
+    assert "Defragmentation" not in str(read.policy)
+    assert config.read(config.MigrationConfig, config.text_of(read)) == read
+
+
+def test_where_defragmentation_stands_among_the_balance_plugins_is_kept():
+    balance = upstream("RemoveDuplicates", "balance", name="p")
+    mixed = OURS | {"pluginConfig": [*OURS["pluginConfig"], *balance["pluginConfig"]]}
+    for order, at in ((["Defragmentation", "RemoveDuplicates"], 0), (["RemoveDuplicates", "Defragmentation"], 1)):
+        read = policy.read(POLICY | {"profiles": [mixed | {"plugins": {"balance": {"enabled": order}}}]})
+        assert (read.profile, read.defragment_at) == ("p", at)
+        assert read.policy["profiles"][0]["plugins"]["balance"] == {"enabled": ["RemoveDuplicates"]}
+
+
+def test_without_defragmentation_everything_is_as_upstream_has_it():
+    limits = {"nodeSelector": "pool=a", "maxNoOfPodsToEvictPerNode": 1, "maxNoOfPodsToEvictPerNamespace": 2, "maxNoOfPodsToEvictTotal": 0}
+    read = policy.read(POLICY | {"profiles": [upstream(evictor={"minReplicas": 2})]} | limits)
+    assert read.defragmentation is None
+    assert {key: read.policy[key] for key in limits} == limits
+
+
+@pytest.mark.parametrize(
+    ("profiles", "more", "said"),
+    [
+        ([upstream("Foo")], {}, r"\$\.profiles\[0\]\.pluginConfig\[0\]\.name: 'Foo'; allowed: DefaultEvictor, Defragmentation, High"),
+        ([upstream("RemoveDuplicates", "deschedule")], {}, r"plugins\.deschedule\.enabled\[0\]: 'RemoveDuplicates'; allowed: Pod"),
+        ([OURS | {"plugins": {"deschedule": {"enabled": ["Defragmentation"]}}}], {}, r"deschedule\.enabled\[0\]: 'Defragmentation'; allowed: "),
+        ([OURS, OURS | {"name": "q"}], {}, r"profiles\[1\]: enables Defragmentation again"),
+        ([upstream(args={"states": ["Nowhere"]})], {}, r"pluginConfig\[0\]\.args\.states"),
+        (
+            [OURS | {"pluginConfig": [*OURS["pluginConfig"], {"name": "PodLifeTime", "args": {"states": ["Nowhere"]}}]}],
+            {},
+            r"\$\.profiles\[0\]\.pluginConfig\[1\]\.args\.states",
+        ),
+        (
+            [OURS | {"plugins": {"balance": {"enabled": ["Defragmentation", "RemoveDuplicates"]}}}],
+            {},
+            r"\$\.profiles\[0\]\.plugins\.balance\.enabled\[1\]: 'RemoveDuplicates' has no entry in pluginConfig",
+        ),
+        ([OURS | {"plugins": {"balance": {"enabled": ["Defragmentation"] * 2}}}], {}, r"balance\.enabled\[1\]: 'Defragmentation' is there twice"),
+        ([OURS | {"pluginConfig": OURS["pluginConfig"] * 2}], {}, r"pluginConfig\[1\]: 'Defragmentation' is there twice"),
+        ([OURS, upstream()], {"nodeSelector": "a=b"}, r"\$\.nodeSelector: 'a=b'; allowed: nothing with Defragmentation"),
+        ([OURS, upstream()], {"maxNoOfPodsToEvictPerNode": 3}, r"\$\.maxNoOfPodsToEvictPerNode: 3; allowed: nothing with Defragmentation"),
+        ([OURS, upstream()], {"maxNoOfPodsToEvictTotal": 0}, r"\$\.maxNoOfPodsToEvictTotal: 0; allowed: 1 or more with Defragmentation"),
+        (
+            [OURS | {"pluginConfig": [*OURS["pluginConfig"], {"name": "DefaultEvictor", "args": {"minReplicas": 2}}]}],
+            {},
+            r"profiles\[0\]: enables Defragmentation and gives DefaultEvictor other arguments.*profile of its own",
+        ),
+        ([upstream(), upstream()], {}, r"profiles\[1\]\.name: 'u' is there twice"),
+        (["u"], {}, r"profiles"),
+        ({"name": "u"}, {}, r"profiles"),
+        ([OURS | {"plugins": ["balance"]}], {}, r"plugins"),
+        ([OURS | {"pluginConfig": {"name": "x"}}], {}, r"pluginConfig"),
+        ([upstream()], {"gracePeriodSeconds": -1}, r"\$\.gracePeriodSeconds: -1"),
+        ([upstream()], {"restow": {"policy": {}}}, r"\$\.restow\.policy: set; allowed: profiles\[\]"),
+    ],
+)
+def test_what_the_service_would_not_follow_is_refused(profiles, more, said):
+    with pytest.raises(BadConfig, match=said):
+        policy.read(POLICY | {"profiles": profiles} | more)
+
+
 def test_a_plugin_that_no_profile_enables_is_off():
     assert policy.read(POLICY | {"profiles": [POLICY["profiles"][0] | {"plugins": {}}]}).defragmentation is None
 

@@ -125,11 +125,11 @@ class World:
 
 
 @asynccontextmanager
-async def world(broker, folder, token=TOKEN):
+async def world(broker, folder, token=TOKEN, said=POLICY):
     """Two nodes: five pods on `full`, one on `thin`, which a plan empties."""
     cluster = unique_cluster()
     policy = folder / "policy.yaml"
-    policy.write_text(yaml.safe_dump(POLICY))
+    policy.write_text(yaml.safe_dump(said))
     async with (
         kubesim(controllers=True, kubelet_speed=20) as kube,
         aiohttp.ClientSession() as http,
