@@ -21,7 +21,7 @@ from .plan_worlds import CORE, FREE_FOR, aged_openb, large_pods, usable, vm_host
 from .table import Row, Size, median, progress
 from .world import START
 
-TITLE = "defragmentation: what plans come to, with as many moves"
+TITLE = "what plans come to, with as many moves: openb, hosts of VMs, large pods that wait"
 BASELINE = "seed 000's greedy planner; in brackets: no action"
 
 GPU = {"nvidia.com/gpu": 100}
@@ -70,14 +70,15 @@ def _openb(size: Size) -> list[Row]:
             for what, got, other, none in (
                 ("whole free GPUs", devices.after.free_devices, greedy.after.free_devices, before.free_devices),
                 ("free nodes", nodes.after.free_nodes, greedy.after.free_nodes, before.free_nodes),
-                ("idle GPU share in use for typical pods", _of_use(devices), _of_use(greedy), 100 - 100 * before.fragmented / max(before.idle, 1)),
+                ("usable idle share", _of_use(devices), _of_use(greedy), 100 - 100 * before.fragmented / max(before.idle, 1)),
             ):
                 found.setdefault(what, []).append((got, other, none))
         for what, several in found.items():
             got, other, none = (fmean(column) for column in zip(*several, strict=True))
             unit = "%" if "share" in what else "GPUs" if "GPU" in what else "nodes"
-            label = "usable idle share" if unit == "%" else what
-            rows.append(Row(f"openb, {share} % moved: {label} ({none:.{1 if unit == '%' else 0}f})", got, unit, baseline=other, goal=None if size is Size.SMOKE else _rounded(other)))
+            was = f"{none:.{1 if unit == '%' else 0}f}"
+            goal = None if size is Size.SMOKE else _rounded(other)
+            rows.append(Row(f"openb, {share} %: {what} ({was})", got, unit, baseline=other, goal=goal))
     rows.append(Row("  the slowest of these plans", slowest * 1e3, "ms", goal=5_000.0))
     return rows
 
@@ -95,7 +96,7 @@ def _of_use(plan: Planned) -> float:
 
 def _vms(size: Size) -> list[Row]:
     state = vm_hosts(20 if size is Size.SMOKE else 280)
-    args = optimizing("room", room={"alibabacloud.com/gpu-milli": str(FREE_FOR * CORE)}, searchSteps=4_000)
+    args = optimizing("room", room={"alibabacloud.com/gpu-milli": str(FREE_FOR * CORE)}, searchSteps=600)
     rows = []
     for moves in (25, 50):
         seconds = []
@@ -106,8 +107,8 @@ def _vms(size: Size) -> list[Row]:
         gained, bound = _places(state, made) - _places(state, None), _bound(state, moves)
         if size is not Size.SMOKE and gained * 100 < bound * WITHIN:
             raise AssertionError(f"{gained} places for {FREE_FOR} cores gained with {moves} moves; the bound is {bound}")
-        rows.append(Row(f"{len(state.nodes)} hosts, {len(state.pods):,} VMs, {moves} moves ({usable(state):.1f})", _usable(state, made), "%", baseline=_usable(state, greedy)))
-        rows.append(Row(f"  16-core places gained, bound {bound}", gained, "places", baseline=_places(state, greedy) - _places(state, None), goal=bound * WITHIN / 100))
+        rows.append(Row(f"VMs, {moves} moves: usable cores ({usable(state):.1f})", _usable(state, made), "%", baseline=_usable(state, greedy)))
+        rows.append(Row(f"  places gained, of at most {bound}", gained, "places", baseline=_places(state, greedy) - _places(state, None), goal=bound * WITHIN / 100))
         rows.append(Row("  the plan takes", median(seconds) * 1e3, "ms", goal=500.0))
     return rows
 
@@ -157,6 +158,6 @@ def _demand(size: Size) -> list[Row]:
     before = int(((table.device_free == 1000).sum(axis=1) >= 6).sum())
     assert GPU_MILLI in table.columns
     return [
-        Row(f"{nodes} nodes × 8 GPUs: room for 6 GPUs, {waiting} moves ({before})", len(made.rooms), "pods", baseline=min(fit, waiting), goal=float(waiting)),
+        Row(f"demand: {waiting} pods of 6 GPUs get room ({before})", len(made.rooms), "pods", baseline=min(fit, waiting), goal=float(waiting)),
         Row("  the plan for the gang takes", median(seconds) * 1e3, "ms", goal=500.0),
     ]

@@ -15,8 +15,8 @@ Enough = Callable[[list[int], list[int]], bool]
 """Of what a row has free, by column and device."""
 PAIRED = 12
 """Pods of a row that are looked at in pairs and threes."""
-TRIED = 400
-"""Sets of pods that are tried for one row."""
+TRIED, TRIES = 400, 10
+"""Sets of pods that are tried for one row, and as how many of them count as one step of search."""
 
 
 def size(world: World, uid: PodUid) -> int:
@@ -112,6 +112,7 @@ def _lightest(world: World, row: int, enough: Enough, helps: Callable[[PodUid], 
             if kind not in kinds and enough(*_without(world, row, some)):
                 found.append(some)
                 kinds.add(kind)
+    world.steps += tried // TRIES
     if not found:
         found = [_thinned(world, row, everybody, enough)]
     found.sort(key=lambda some: easiest(world, some))
