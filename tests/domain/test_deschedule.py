@@ -39,6 +39,7 @@ from restow.domain.decider import Rejected, decide_all
 from restow.domain.descheduling.policy import written
 from restow.domain.effects import Evict
 from restow.domain.migration import check, next_trigger, turns_of
+from restow.domain.migration.deschedule import explain
 from restow.domain.records import Step
 from restow.domain.snapshot import dump, load
 
@@ -489,3 +490,26 @@ def test_holds_that_are_lost_roll_back_as_ever():
     advance(state)
     then(state, node("n2", unschedulable=True))
     assert failed(advance(state)) == {"now-p1-1": "TargetLost"}
+
+
+# -- why ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_why_a_pod_moves_and_why_another_stays_is_decided_again_in_full():
+    state = cluster(web("a"), web("b", shape="big"), web("x", "n2", owner=replica_of("x")), shape("big", cpu=9_000), conf=config(taints(), profile(COPIES, point="balance", name="d")))
+    before = dump(state)
+    told = {uid: [(one.plan, one.plugin, one.verdict, one.text) for one in explain(state, c.Deschedule(AT, "api", "now"), uid)] for uid in "abx"}
+    assert told["a"] == [("now-p1", TAINTS, "Planned", "does not tolerate the node's taint drain:NoSchedule: moves to n2")]
+    (first, *_) = told["b"]
+    assert first[:3] == ("now-p1", TAINTS, "NoTarget")
+    assert first[3].startswith("none of the 1 nodes that it may go to takes it (of all nodes: ")
+    assert told["x"] == []
+    assert dump(state) == before
+
+
+def test_what_defragmentation_thought_of_it_is_told_too():
+    state = fragmented(packing(taints(), home="taints"), pod("bare", "s", "n1"))
+    (one,) = explain(state, c.Deschedule(AT, "api", "now"), "a")
+    assert (one.plan, one.plugin, one.verdict, one.text) == ("now-p2", "Defragmentation", "Planned", "moves to n2")
+    (one,) = explain(state, c.Deschedule(AT, "api", "now"), "bare")
+    assert (one.plugin, one.verdict) == ("Defragmentation", "Bare")

@@ -68,6 +68,10 @@ async def test_a_policy_of_upstreams_plugins_moves_pods_hold_first_and_leaves_th
         assert [(move["source"], move["target"]) for move in copies["moves"]] == [(first, second)] * 2
         for plan in (taints, copies):
             assert set((await world.migrated(plan)).values()) == {"landed"}
+        moved = " ".join((await world.restow("why", f"migration/{taints['moves'][0]['migration']}")).split())
+        assert "by RemovePodsViolatingNodeTaints (profile taints): does not tolerate the node's taint drain:NoSchedule" in moved
+        said = " ".join((await world.restow("why", f"pod/{world.ns}/{big['metadata']['name']}")).split())
+        assert "leaves it there: RemovePodsViolatingNodeTaints (profile taints): none of the 2 nodes that it may go to takes it" in said
     web = [node_of(pod) for pod in await world.replicas("web", 4)]
     assert sorted(web) == sorted([first, first, second, second])
     assert drained not in {node_of(pod) for pod in await world.replicas("api", 2)}

@@ -14,6 +14,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import PodUid
 from restow.domain import defragmentation
 from restow.domain.defragmentation.explain import PLANNED
+from restow.domain.migration.deschedule import explain as explain_policy
 from restow.domain.session.verdict import Choice, GangFit, PlacesFit, Relief, Verdict, choice, explain
 from restow.domain.state import ClusterState
 from restow.replay.at import Progress, ReplayError, check_whole, decode_record, fold_record, no_progress
@@ -99,28 +100,43 @@ def _questions(source: Source, story: Story, answer: Why) -> dict[int, list[Call
     return asked
 
 
-def _last_plan(source: Source) -> tuple[int, int, c.Defragment] | None:
-    """Sequence, read and command of the last plan that looked at all nodes: not of those that make room for one job."""
+def _last_plan(source: Source) -> tuple[int, int, c.Defragment | c.Deschedule] | None:
+    """Sequence, read and command of the last plan, or whole policy, that looked at all nodes: not of those that make room for one
+    job."""
     found = None
     for batch in source.batches():
         for record in batch:
             if record.family == "migration" and b'"migration.planned"' in record.body:
                 for decision in decode_record(record):
                     command: c.Command = decision.command
-                    if isinstance(command, c.Defragment) and decision.events and not command.demand:
+                    if isinstance(command, c.Deschedule) or (isinstance(command, c.Defragment) and decision.events and not command.demand):
                         found = record.seq, record.envelope.read, command
     return found
 
 
-def _why_it_stays(state: ClusterState, pod: PodUid, seq: int, command: c.Defragment) -> Stays | None:
+def _why_it_stays(state: ClusterState, pod: PodUid, seq: int, command: c.Defragment | c.Deschedule) -> Stays | None:
     """What the plan of commit `seq` thought of a running pod, decided again in full; None where it was not there yet."""
     live, args = state.live.get(pod), state.migration_config.defragmentation
-    if live is None or live.node is None or args is None:
+    if live is None or live.node is None:
+        return None
+    if isinstance(command, c.Deschedule):
+        return _by_policy(state, pod, seq, command)
+    if args is None:
         return None
     for candidate in defragmentation.explain(state, args, command.time, state.migration_config.max_moves):
         if candidate.pod == pod:
             return Stays(seq, command.plan, candidate.verdict, candidate.message, candidate.removed)
     return Stays(seq, command.plan, "NotOnSource", f"its node {live.node} was not a source")
+
+
+def _by_policy(state: ClusterState, pod: PodUid, seq: int, command: c.Deschedule) -> Stays:
+    """The plugin that moves it counts; of the others each is told that has looked at it."""
+    found = explain_policy(state, command, pod)
+    counts = [one for one in found if one.verdict == PLANNED] or found
+    if not counts:
+        return Stays(seq, command.plan, "NotLookedAt", "no plugin of the policy has anything against it where it is")
+    said = "; ".join(f"{one.plugin} (profile {one.profile}): {one.text}" for one in counts)
+    return Stays(seq, counts[-1].plan, counts[-1].verdict, said)
 
 
 def _fold(

@@ -4,6 +4,7 @@ such a policy come from here; all others follow from the state alone."""
 import asyncio
 
 from restow.contracts import commands as c
+from restow.contracts.ids import Millis
 from restow.contracts.samples import Loads, NodeRatios, Samples
 from restow.domain.decider import Rejected
 from restow.domain.descheduling.policy import Policy
@@ -86,10 +87,10 @@ class Sampler:
         state = self._context.state
         if self._context.leadership.leading and wants_samples(state) and (trigger := next_trigger(state)) is not None:
             at = max(trigger[0], self._not_before, self._context.clock.now() + 1)
-            self._timer = self._context.clock.at(type(trigger[0])(at), self._bell.ring)
+            self._timer = self._context.clock.at(Millis(at), self._bell.ring)
 
 
-def _failed(policy: Policy, now, why: str) -> Samples:
+def _failed(policy: Policy, now: Millis, why: str) -> Samples:
     """Of every source the same."""
     return Samples(
         now,

@@ -4,6 +4,7 @@ state that includes what the earlier ones have planned. One plan a plugin's run,
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+import msgspec
 from msgspec.structs import replace
 
 from restow.contracts.commands import Deschedule
@@ -14,6 +15,7 @@ from restow.contracts.values import Move, Packing
 from restow.domain import defragmentation
 from restow.domain.config import MigrationConfig
 from restow.domain.decider import Rejected
+from restow.domain.defragmentation.explain import PLANNED
 from restow.domain.descheduling import run as r
 from restow.domain.descheduling.framework import Eviction
 from restow.domain.descheduling.policy import EVICTOR, Policy, PolicyError, load
@@ -173,6 +175,24 @@ class _Cycle:
                 self._loads[move.target] += 1
         return packing(state, self._room, dict(self._loads), self._typical) if moves else self._packing
 
+    def verdict(self, pod: PodUid) -> tuple[str, str] | None:
+        """Why the plugin that ran last leaves it."""
+        said = next((one.why for one in self._run.verdicts.values() if one.pod == pod), None)
+        if said is None:
+            return None
+        word, _, why = said.partition(": ")
+        return word, why or said
+
+    def of_defragmentation(self, pod: PodUid) -> tuple[str, str] | None:
+        """What it would think of the pod now."""
+        args = self._config.defragmentation
+        assert args is not None, "its turn comes only where it is configured"
+        left = max(self._most - len(self._run.evictions), 0)
+        for candidate in defragmentation.explain(self._state, args, self._now, left):
+            if candidate.pod == pod and candidate.verdict != PLANNED:
+                return candidate.verdict, candidate.message
+        return None
+
     def _defragment(self, turn: r.Turn, plan: PlanId) -> Planned:
         args, run = self._config.defragmentation, self._run
         assert args is not None, "its turn comes only where it is configured"
@@ -189,6 +209,38 @@ class _Cycle:
                 run.count(eviction.pod, eviction)
         self._packing = self._after(tuple(move for move in planned.moves if move.pod))
         return planned
+
+
+class Thought(msgspec.Struct, frozen=True):
+    """What a plugin's run thought of a pod: `verdict` is `Planned`, or the rule by which it stays; `text` says why."""
+
+    plan: PlanId
+    plugin: str
+    profile: str
+    verdict: str
+    text: str
+
+
+def explain(state: ClusterState, command: Deschedule, pod: PodUid) -> list[Thought]:
+    """Decided again; nothing of plugins that have not looked at it."""
+    config, policy = state.migration_config, policy_of(state)
+    found: list[Thought] = []
+    with state.draft():
+        state.time = Millis(max(state.time, command.time))
+        cycle = _Cycle(state, policy or Policy(), command.time, command.samples)
+        for number, turn in enumerate(turns(config, policy), 1):
+            thought = cycle.of_defragmentation(pod) if turn.plugin == defragmentation.PLUGIN else None
+            planned = cycle.carry(turn, plan_name(command.plan, number))
+            move = next((move for move in planned.moves if move.pod == pod), None)
+            if move is not None:
+                where = f"moves to {move.target}" if move.target else "evicted, and nothing is held for it"
+                thought = PLANNED, f"{move.reason}: {where}" if move.reason else where
+            elif turn.plugin != defragmentation.PLUGIN:
+                thought = cycle.verdict(pod)
+            if thought is not None:
+                found.append(Thought(planned.plan, turn.plugin, turn.profile, *thought))
+            apply(state, (planned,))
+    return found
 
 
 def turns_of(state: ClusterState) -> list[r.Turn]:
