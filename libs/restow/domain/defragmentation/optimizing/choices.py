@@ -15,7 +15,7 @@ Enough = Callable[[list[int], list[int]], bool]
 """Of what a row has free, by column and device."""
 PAIRED = 12
 """Pods of a row that are looked at in pairs and threes."""
-TRIED, TRIES = 400, 10
+TRIED, TRIES = 200, 10
 """Sets of pods that are tried for one row, and as how many of them count as one step of search."""
 
 
@@ -33,21 +33,22 @@ def easiest(world: World, pods: Sequence[PodUid]) -> tuple[int, int, int, Pods]:
     return sum(world.price(uid) for uid in pods), len(pods), sum(size(world, uid) for uid in pods), tuple(sorted(pods))
 
 
-def choices(world: World, row: int, whole: bool, most: int = 3) -> list[Pods]:
-    """Sets of pods whose leaving makes this row worth more, the easiest first; with `whole` all of its pods or none."""
+def choices(world: World, row: int, whole: bool, most: int = 3, pods: int = 3) -> list[Pods]:
+    """Sets of pods whose leaving makes this row worth more, the easiest first; with `whole` all of its pods or none. Sets of up to
+    so many `pods` are looked at one by one."""
     if not world.counted[row] or not (world.sources[row] or world.pods(row)):
         return []
-    pods = world.pods(row)
+    there = world.pods(row)
     if whole or world.value.objective == "nodes":
-        loads = [uid for uid in pods if uid in world.away or (is_load(world.state, uid) and uid not in world.state.victims)]
+        loads = [uid for uid in there if uid in world.away or (is_load(world.state, uid) and uid not in world.state.victims)]
         able = bool(loads) and all(world.movable(uid) for uid in loads) and int(world.loads[row]) == len(loads)
         return [tuple(loads)] if able and (not whole or _gains(world, row, loads)) else []
     if world.value.objective == "devices":
-        found = sorted(_by_device(world, row, pods), key=lambda some: easiest(world, some))
+        found = sorted(_by_device(world, row, there), key=lambda some: easiest(world, some))
         return found[:most]
     value, worth = world.value, world.worth[row]
     return _lightest(
-        world, row, lambda free, shares: value.of(free, shares, 1) > worth, lambda uid: value.reads(world.vector(uid)), most, 3
+        world, row, lambda free, shares: value.of(free, shares, 1) > worth, lambda uid: value.reads(world.vector(uid)), most, pods
     )
 
 

@@ -19,6 +19,8 @@ LOSS, TIGHT, NAMES = 50, 20, 20
 MOST_LOSS = 255
 PARTS = 1024
 MANY_ROWS = 32
+RANKED = 1_000
+"""Rows that are ranked for a new kind of pod in one step of search."""
 _NEVER = 1 << 40
 """Rows from which on the vectorised form is the faster one."""
 
@@ -138,6 +140,7 @@ class Landing:
                     kind.keys[row] = self.rank_one(kind, row)
             else:
                 several = np.array(sorted(rows), np.int64)
+                self._world.steps += 1
                 kind.keys[several] = self.rank(kind, several)
         return kind.keys
 
@@ -151,6 +154,7 @@ class Landing:
             kind = self._kinds.get(key)
             if kind is None:
                 mask = static_mask(world.state, shape) & world.open
+                world.steps += 1 + len(mask) // RANKED
                 kind = self._kinds[key] = _Kind(v, mask, len(world.changes))
                 kind.keys = self.rank(kind, np.arange(len(self._table.names)))
             self._of_shape[shape] = kind

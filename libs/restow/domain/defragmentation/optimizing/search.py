@@ -86,7 +86,7 @@ class Search:
         return hash((self.world.worth[row], *self.world.free(row)[0], *self.world.free(row)[1])) & ((1 << 60) - 1)
 
     def _offer(self, heap: list[Item], row: int, push: bool = False) -> None:
-        found = choices(self.world, row, self.limits.whole, 1)
+        found = choices(self.world, row, self.limits.whole, 1, 1)
         if not found:
             return
         key = easiest(self.world, found[0])
