@@ -36,6 +36,7 @@ def plain(text: str) -> list[str]:
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", "TIME"),
         (r"\b\d\d:\d\d:\d\d\b", "TIME"),
         (r"in \d+\.\d s", "in N s"),
+        (r"in \d+ steps", "in N steps"),
         (r" +", " "),
     ):
         text = re.sub(pattern, word, text)
