@@ -155,7 +155,7 @@ class _Split:
             out["pluginConfig"] = self._without(entries, ours, at, "pluginConfig", path)
             if ours:
                 args = _args(entries[ours[0]], f"{path}.pluginConfig[{ours[0]}]")
-        plugins = said.get("plugins")
+        plugins: Any = said.get("plugins")
         key = next((k for k in plugins if isinstance(k, str) and k.lower() == POINT), "") if isinstance(plugins, Mapping) else ""
         if not key or not isinstance(sets := plugins[key], Mapping):
             return out

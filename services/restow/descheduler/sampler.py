@@ -18,6 +18,8 @@ from restow.runtime.signals import Bell
 
 DEADLINE = 30.0
 """Seconds in which all sources must have answered."""
+FRESH = 1_000
+"""Milliseconds for which what was read is good for whoever asks next: anybody may ask for dry runs where there is no token."""
 AGAIN = 10_000
 """Milliseconds until a trigger is tried again that came to nothing."""
 
@@ -28,15 +30,23 @@ class Sampler:
         self._bell = Bell()
         self._timer: Timer | None = None
         self._not_before = 0
+        self._reading = asyncio.Lock()
+        self._kept: tuple[Policy, Millis, Samples | None] | None = None
 
     async def sample(self) -> Samples | None:
         """What the configured policy goes by, None where it asks for nothing. Never raises: what is missing says why, and the plugins
         that need it do nothing."""
+        async with self._reading:
+            policy, now = policy_of(self._context.state), self._context.clock.now()
+            if policy is None or not policy.measured:
+                return None
+            if self._kept is None or self._kept[0] is not policy or not 0 <= now - self._kept[1] < FRESH:
+                self._kept = policy, now, await self._read(policy, now)
+            return self._kept[2]
+
+    async def _read(self, policy: Policy, now: Millis) -> Samples | None:
         context = self._context
-        policy, state = policy_of(context.state), context.state
-        if policy is None or not policy.measured:
-            return None
-        now = context.clock.now()
+        state = context.state
         uids = {f"{pod.namespace}/{pod.name}": uid for uid, pod in state.pods.items() if not state.live[uid].deleting}
         try:
             async with asyncio.timeout(DEADLINE):

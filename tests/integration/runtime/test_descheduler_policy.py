@@ -9,6 +9,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from restow.contracts import commands as c
+from restow.contracts.codec import decode
+from restow.domain.deciders import DECIDERS
+from restow.replay.source import ListSource
+from restow.replay.verify import verify
 
 from .test_descheduler_api import broker, world  # noqa: F401
 
@@ -63,7 +67,11 @@ async def test_what_is_measured_moves_pods_hold_first_and_is_in_the_log(broker, 
         assert {(m["source"], m["target"]) for m in planned["moves"]} == {("full", "thin")}
         found = await made.over(planned["plan"])
         assert found["plan"]["steps"] == {"landed": 2}
-        command = await sampled(made)
+        log = await records(made.server.process.context.log)
+        report = verify(ListSource(log), DECIDERS)
+        ours = report.families["migration"]
+        assert (ours.different, ours.skipped, ours.identical > 0) == (0, 0, True)
+        command = [d.command for record in log for d in decode(record.body) if isinstance(d.command, c.Deschedule)][-1]
         (load,) = command.samples.loads.values()
         assert load.nodes["full"]["cpu"] == 900_000_000
         assert {tuple(sorted(used)) for used in load.pods.values()} == {("cpu", "memory")}
@@ -72,26 +80,12 @@ async def test_what_is_measured_moves_pods_hold_first_and_is_in_the_log(broker, 
         assert status["plugins"] == [{"profile": "load", "point": "balance", "plugin": "LoadAware"}]
 
 
-async def sampled(made):
-    """The last command that ran the policy."""
-    found = None
-    log = made.server.process.context.log
-    async for batch in records(log):
-        for decision in batch:
-            if isinstance(decision.command, c.Deschedule):
-                found = decision.command
-    return found
-
-
 async def records(log):
-    from restow.contracts.codec import decode
-
-    tail = await log.tail()
+    tail, found = await log.tail(), []
     async for batch in log.read(await log.first()):
-        for record in batch:
-            yield decode(record.body)
-            if record.seq >= tail:
-                return
+        found += [record for record in batch if record.seq <= tail]
+        if batch[-1].seq >= tail:
+            return found
 
 
 async def test_a_source_that_is_down_stops_the_plugin_and_its_plans_say_so(broker, prometheus, tmp_path):  # noqa: F811
