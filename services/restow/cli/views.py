@@ -262,8 +262,11 @@ def _plan_row(p: dict[str, Any], now: Millis) -> tuple:
     steps = p["steps"]
     gone = sum(steps.get(step, 0) for step in ("failed", "not_recreated", "unknown"))
     why = p["cancelled"] or p["reason"] or "-"
-    rest = p["moves"] - gone - steps.get("landed", 0)
-    return (p["plan"], p["phase"], p["trigger"], p["planner"], p["moves"], steps.get("landed", 0), gone, rest, p["at"][:19], why)
+    done = steps.get("landed", 0) + steps.get("removed", 0)
+    rest = p["moves"] - gone - done
+    # Of a whole policy each plan is one plugin's.
+    by = p["plugin"] if p["planner"] == "policy" else p["planner"]
+    return (p["plan"], p["phase"], p["trigger"], by, p["moves"], done, gone, rest, p["at"][:19], why)
 
 
 Columns = tuple[tuple[str, ...], Callable[[dict[str, Any], Millis], tuple], tuple[str, ...], tuple[str, ...]]

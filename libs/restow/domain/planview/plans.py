@@ -81,6 +81,7 @@ class PlanView(msgspec.Struct, frozen=True, rename="camel"):
     after: Packing
     kept: dict[str, int]
     rooms: int = 0
+    profile: str = ""
 
     @property
     def over(self) -> bool:
@@ -119,6 +120,7 @@ def _view(state: ClusterState, plan: Plan) -> PlanView:
         planned.after,
         planned.kept,
         len(planned.rooms),
+        planned.profile,
     )
 
 
