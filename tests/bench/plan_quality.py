@@ -158,6 +158,6 @@ def _demand(size: Size) -> list[Row]:
     before = int(((table.device_free == 1000).sum(axis=1) >= 6).sum())
     assert GPU_MILLI in table.columns
     return [
-        Row(f"demand: {waiting} pods of 6 GPUs get room ({before})", len(made.rooms), "pods", baseline=min(fit, waiting), goal=float(waiting)),
+        Row(f"demand: {waiting} pods of 6 GPUs ({before})", len(made.rooms), "pods", baseline=min(fit, waiting), goal=float(waiting)),
         Row("  the plan for the gang takes", median(seconds) * 1e3, "ms", goal=500.0),
     ]

@@ -77,7 +77,7 @@ def vm_hosts(hosts: int = 280, full: int = 81, seed: int = 42) -> ClusterState:
     of up to 16 cores is in one zone, and one of 32 or 64 in both, half in each (the VM rescheduling data set has both kinds)."""
     scribe, chance = Scribe(), random.Random(seed)
     state = scribe.state
-    mix = {1: 16, 2: 20, 4: 22, 8: 17, 16: 15, 32: 8, 64: 2}
+    mix = {1: 12, 2: 16, 4: 20, 8: 20, 16: 18, 32: 11, 64: 3}
     sizes = list(mix)
     scribe.facts([
         e.ShapeDeclared(_vm(size), PodShape(

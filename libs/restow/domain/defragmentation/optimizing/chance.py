@@ -16,7 +16,7 @@ class Chance:
     def some(self, items: list[int], count: int) -> list[int]:
         """So many of them, in some order."""
         left = items[:]
-        chosen = []
+        chosen: list[int] = []
         while left and len(chosen) < count:
             at = self.below(len(left))
             left[at], left[-1] = left[-1], left[at]

@@ -6,6 +6,7 @@ a member of one, whose other members may wait for it. `budget`: where a disrupti
 one eviction or none now, otherwise shared by those that it allows. Who prefers not to be evicted costs one move more.
 """
 
+from restow.contracts.events import BudgetObserved
 from restow.contracts.ids import Millis, PodUid
 from restow.domain.defragmentation.evictable import PREFER_NO_EVICTION
 from restow.domain.groups import group_of
@@ -23,7 +24,7 @@ class Costs:
     def __init__(self, state: ClusterState, said: dict[str, int], time: Millis) -> None:
         self._state, self._time = state, time
         self._said = {kind: amount for kind, amount in said.items() if amount}
-        self._budgets = {}
+        self._budgets: dict[str, list[BudgetObserved]] = {}
         if "budget" in self._said:
             for budget in state.budgets.values():
                 self._budgets.setdefault(budget.namespace, []).append(budget)
