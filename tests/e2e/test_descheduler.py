@@ -113,3 +113,30 @@ async def test_a_pod_that_nobody_makes_again_is_evicted_without_a_hold_where_it_
         await world.until("the pod is gone", gone)
     assert await world.get("stays") is not None
     assert await world.reservations() == []
+
+
+async def test_metrics_that_cannot_be_read_stop_the_plugin_that_needs_them_and_no_other(world: World) -> None:
+    """There is no metrics-server here."""
+    drained = await world.node("drained")
+    await world.replicaset("web", 1)
+    await world.replicas("web", 1)
+    await world.patch(f"/api/v1/nodes/{drained}", {"spec": {"taints": [{"key": "drain", "effect": "NoSchedule"}]}})
+    other = await world.node("other")
+    args = "{thresholds: {cpu: 20}, targetThresholds: {cpu: 50}}"
+    load = f"    pluginConfig: [{{name: LoadAware, args: {args}}}]\n    plugins: {{balance: {{enabled: [LoadAware]}}}}\n"
+    policy = POLICY.format(tag=TAG, ns=world.ns).replace("restow:\n  interval: 0s", f"  - name: load\n{load}restow:\n  interval: 1s")
+    with world.stack.configured("descheduler", policy):
+
+        async def moved() -> bool:
+            return [node_of(pod) for pod in await world.pods("web")] == [other]
+
+        await world.until("the interval has fired and the pod has moved", moved)
+
+        async def said() -> list[Any]:
+            plans = await world.restow_json("get", "plans")
+            return [plan for plan in plans["items"] if plan["plugin"] == "LoadAware" and plan["profile"] == "load"]
+
+        plans = await world.until("LoadAware has had its turn", said)
+        assert {plan["moves"] for plan in plans} == {0}
+        assert all("metrics.k8s.io" in plan["reason"] for plan in plans), plans
+    await world.replicas("web", 1)

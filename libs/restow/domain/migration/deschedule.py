@@ -31,18 +31,20 @@ PLANNER = "policy"
 def policy_of(state: ClusterState) -> Policy | None:
     """The policy that is configured besides Defragmentation; None where there is none. (What cannot be read was refused before it was
     logged, and a crash loop would help nobody.)"""
+    return _kept(state)[1]
+
+
+def _kept(state: ClusterState) -> tuple[MigrationConfig, Policy | None, bool]:
+    """The configuration, its policy, and whether that wants metrics: read once, for it is asked after every fold."""
     config = state.migration_config
-    if not config.policy:
-        return None
-    kept = state.memo.get("policy")
+    kept: tuple[MigrationConfig, Policy | None, bool] | None = state.memo.get("policy")
     if kept is None or kept[0] is not config:
         try:
-            kept = config, load(config.policy)
+            policy = load(config.policy) if config.policy else None
         except PolicyError:
-            kept = config, None
-        state.memo["policy"] = kept
-    found: Policy | None = kept[1]
-    return found
+            policy = None
+        kept = state.memo["policy"] = config, policy, policy is not None and policy.measured
+    return kept
 
 
 def check(config: MigrationConfig) -> None:
@@ -251,5 +253,4 @@ def turns_of(state: ClusterState) -> list[r.Turn]:
 
 def wants_samples(state: ClusterState) -> bool:
     """Whether somebody has to read metrics before the policy is carried out."""
-    policy = policy_of(state)
-    return policy is not None and policy.measured
+    return _kept(state)[2]
