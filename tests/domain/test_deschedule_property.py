@@ -4,7 +4,7 @@ import os
 import random
 
 import pytest
-from domain.build import GIB, NOW, configured, given, node, pod, replica_of, run, shape, when
+from domain.build import GIB, NOW, changed, configured, given, node, pod, replica_of, run, shape, then, when
 from domain.descheduling_words import HOUR, policy, profile
 from domain.saga import advance, create, decider, evicts, failed, session_answers
 
@@ -14,8 +14,10 @@ from restow.contracts.values import DeviceShare, HostPort, LabelSelector, PodTer
 from restow.domain.config import DefragmentationArgs, MigrationConfig
 from restow.domain.decider import decide_all
 from restow.domain.descheduling.policy import written
+from restow.domain.effects import TellGroupMoves
 from restow.domain.migration import turns_of
-from restow.domain.snapshot import dump
+from restow.domain.records import Step
+from restow.domain.snapshot import dump, load
 
 SEEDS = range(int(os.environ.get("RESTOW_SEEDS", "40")))
 AT = NOW + HOUR
@@ -105,3 +107,61 @@ def test_every_place_that_is_promised_is_held(seed):
     by_rules = {move.migration for plan in plans for move in plan.moves if move.target and plan.plugin != "Defragmentation"}
     assert by_rules.isdisjoint(failed(events))
     assert by_rules <= set(evicts(events))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_pods_that_are_only_evicted_end_as_removed_or_stay_whatever_the_api_answers_and_when(seed):
+    r = random.Random(seed)
+    conf = MigrationConfig(
+        policy=written(policy(profile("RemoveFailedPods", {"minPodLifetimeSeconds": 0}))), concurrent=r.choice((1, 3, 50)),
+        evictions_per_minute=r.choice((0, 0, 2)), budget_patience=r.choice((0, 90_000)),
+    )  # fmt: skip
+    names = [f"p{i}" for i in range(r.randint(1, 6))]
+    state = given(
+        configured("migration", conf), shape("s"), node("a"), node("b"), *(pod(n, "s", "a", owner=replica_of("o"), phase="Failed", ready=False) for n in names)
+    )
+    run(state, decider, c.Deschedule(NOW, "api", "now"))
+    ids = {move.pod: move.migration for move in state.plans["now-p1"].planned.moves}
+    assert set(ids) == set(names)
+    now = NOW
+    for _ in range(r.randint(5, 40)):
+        play(r, state, names, ids, now)
+        now += r.choice((0, 0, 1_000, 61_000))
+        run(state, decider, c.Advance(now))
+        state = load(dump(state)) if r.random() < 0.1 else state
+    for _ in range(20):  # the API answers for good, and time goes by
+        for id in list(state.active):
+            if state.migrations[id].step is Step.ABORTING:
+                run(state, decider, c.ReportEviction(now, id, "Aborted"))
+        now += 61_000
+        run(state, decider, c.Advance(now))
+    assert (state.active, state.backlog, state.victims, state.expecting, state.armed) == ({}, {}, {}, {}, {})
+    assert [effect for effect in decider.pending(state, None) if not isinstance(effect, TellGroupMoves)] == []
+    for name, id in ids.items():
+        live, migration = state.live.get(name), state.migrations[id]
+        assert migration.step in (Step.REMOVED, Step.FAILED)
+        if migration.step is Step.REMOVED:
+            assert live is None or live.deleting
+        assert not (migration.step is Step.FAILED and migration.evicting and live is None) or migration.reason
+
+
+def play(r: random.Random, state, names, ids, now) -> None:
+    """One thing that happens: the API answers, the pod goes, or somebody cancels."""
+    name = r.choice(names)
+    migration, live = state.migrations[ids[name]], state.live.get(name)
+    asked = migration.step in (Step.EVICTING, Step.ABORTING)
+    match r.choice(("budget", "refused", "aborted", "accepted", "gone", "deleted", "cancel", "nothing", "nothing")):
+        case "budget" if asked:
+            run(state, decider, c.ReportEviction(now, migration.id, "Budget", "no"))
+        case "refused" if asked:
+            run(state, decider, c.ReportEviction(now, migration.id, "Refused", "403"))
+        case "aborted" if migration.step is Step.ABORTING and live is not None and not live.deleting:
+            run(state, decider, c.ReportEviction(now, migration.id, "Aborted"))
+        case "accepted" if live is not None and migration.step is Step.EVICTING:
+            then(state, changed(name, node="a", phase="Failed", deleting=now))
+        case "gone" if asked and live is None:
+            run(state, decider, c.ReportEviction(now, migration.id, "Gone"))
+        case "deleted" if live is not None:
+            then(state, e.PodGone(name))
+        case "cancel" if r.random() < 0.1 and "now-p1" not in state.cancelled and ids[name] in {*state.active, *state.backlog}:
+            run(state, decider, c.CancelPlan(now, "now-p1"))
