@@ -88,10 +88,10 @@ async def test_a_policy_of_upstreams_plugins_moves_pods_hold_first_and_leaves_th
 
 async def test_a_pod_that_nobody_makes_again_is_evicted_without_a_hold_where_it_asks_for_it(world: World) -> None:
     drained = await world.node("drained")
-    for name, annotations in (("stays", {}), ("goes", {"descheduler.alpha.kubernetes.io/evict": "true"})):
+    for name, notes in (("stays", {}), ("goes", {"descheduler.alpha.kubernetes.io/evict": "true"})):
         await world.api.ok(
             "POST", f"/api/v1/namespaces/{world.ns}/pods",
-            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": world.spec()},
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": notes}, "spec": world.spec()},
         )  # fmt: skip
     await world.running("stays", "goes")
     await world.patch(f"/api/v1/nodes/{drained}", {"spec": {"taints": [{"key": "drain", "effect": "NoSchedule"}]}})

@@ -12,7 +12,8 @@ from restow.domain.migration import holds
 from restow.domain.resources import canonical_resource
 from restow.domain.session.holds import without
 from restow.domain.session.registry import open_session
-from restow.domain.session.run import Fit, Session
+from restow.domain.session.run import Session
+from restow.domain.session.view import Fit
 from restow.domain.state import ClusterState
 from restow.domain.table import vector_of
 
