@@ -52,10 +52,10 @@ class Batch:
 
         return await self.world.until(f"PodGroup {name} is {phase} {counts}", probe)
 
-    async def condition(self, name: str, kind: str, status: str = "True") -> Obj:
+    async def condition(self, name: str, kind: str, status: str = "True", *, says: str = "") -> Obj:
         async def probe() -> Obj | None:
             conditions = (await self.status(name)).get("conditions") or ()
-            return next((c for c in conditions if (c["type"], c["status"]) == (kind, status)), None)
+            return next((c for c in conditions if (c["type"], c["status"]) == (kind, status) and says in c["message"]), None)
 
         return await self.world.until(f"{kind} of {name} is {status}", probe)
 
@@ -71,13 +71,13 @@ async def test_a_gang_that_does_not_fit_says_so_and_runs_as_soon_as_it_fits(worl
     batch = Batch(world)
     await world.node("a", cpu="2")
     await batch.gang("train", 3, "1")
-    said = await batch.condition("train", "Unschedulable")
+    said = await batch.condition("train", "Unschedulable", says="3/3 tasks in gang")
     assert said["reason"] == "NotEnoughResources"
     assert said["message"].startswith("3/3 tasks in gang unschedulable: pod group is not ready, 3 Pending, 3 minAvailable; 0/")
     assert "1 Insufficient cpu" in said["message"]
     assert len(said["transitionID"]) == 36
     assert (await batch.status("train"))["phase"] == "Inqueue"
-    assert "the gang needs 3 pods together" in await world.unschedulable("train-0")
+    await world.unschedulable("train-0", "the gang needs 3 pods together")
     await world.events("train", "Unschedulable")
     assert not [pod for pod in await world.pods() if node_of(pod)], "no half gang"
 
@@ -145,7 +145,7 @@ async def test_a_closed_queue_stays_closed_and_says_so_to_who_waits(world: World
     await batch.counted(queue, state="Open")
     await world.patch(f"{BATCH}/queues/{queue}/status", {"status": {"state": "Closed"}})
     await batch.gang("late", 1, "100m", queue=queue)
-    assert f"queue {queue} is Closed" in await world.unschedulable("late-0")
+    await world.unschedulable("late-0", f"queue {queue} is Closed")
     await batch.counted(queue, state="Closed")
     await world.patch(f"{BATCH}/queues/{queue}/status", {"status": {"state": "Open"}})
     await batch.phase("late", "Running", running=1)
@@ -156,6 +156,6 @@ async def test_pods_that_name_a_group_which_does_not_exist_wait_for_it(world: Wo
     meta = {"name": "early", "annotations": {"scheduling.k8s.io/group-name": "g"}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": world.spec()}
     await world.api.ok("POST", f"/api/v1/namespaces/{world.ns}/pods", pod)
-    assert f"PodGroup {world.ns}/g does not exist" in await world.unschedulable("early")
+    await world.unschedulable("early", f"PodGroup {world.ns}/g does not exist")
     await Batch(world).gang("g", 0, "100m", need=1)
     await world.running("early")

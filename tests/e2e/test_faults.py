@@ -82,7 +82,7 @@ async def test_a_condition_that_cannot_be_written_is_written_later(world: World)
     await world.node("a", cpu="1")
     await world.fault("status", verb="patch", resource="pods/status", name="big", count=2, code=500)
     await world.pod("big", "3")
-    assert "Insufficient cpu" in await world.unschedulable("big")
+    await world.unschedulable("big", "Insufficient cpu")
     await hit(world, 2)
 
 

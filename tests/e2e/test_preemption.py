@@ -57,7 +57,7 @@ async def test_the_replacement_of_a_victim_waits_and_does_not_take_the_room_back
             return [pod for pod in pods if uid_of(pod) != uid_of(before) and not node_of(pod)] if len(pods) == 1 else None
 
         (after,) = await world.until("the victim's replacement waits", replaced)
-        assert "Insufficient cpu" in await world.unschedulable(after["metadata"]["name"])
+        await world.unschedulable(after["metadata"]["name"], "Insufficient cpu")
 
 
 async def test_a_pod_waits_for_its_victims_room_and_says_where(world: World) -> None:

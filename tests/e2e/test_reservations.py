@@ -70,7 +70,7 @@ async def test_a_hold_keeps_its_room_from_others_and_gives_it_to_its_owner(world
     await hold(world)
     await world.held("r", "Available")
     await world.pod("stranger", "800m")
-    assert "Insufficient cpu" in await world.unschedulable("stranger")
+    await world.unschedulable("stranger", "Insufficient cpu")
     owner = await world.pod("owner", "800m", labels=OWNED)
     (pod,) = await world.running("owner")
     assert node_of(pod) == node

@@ -30,15 +30,6 @@ async def owner(world: World, name: str, target: str = "", cpu: str = "800m", **
     await world.api.ok("POST", f"/api/v1/namespaces/{world.ns}/pods", body)
 
 
-async def told(world: World, name: str, part: str) -> None:
-    """The message of its PodScheduled condition has this part."""
-
-    async def probe() -> bool:
-        return part in await world.unschedulable(name)
-
-    await world.until(f"{name} is told: {part}", probe)
-
-
 async def state_of(world: World, name: str) -> Obj:
     return (await world.api.ok("GET", f"{VOLCANO}/namespaces/{world.ns}/reservations/{name}")).get("status", {}).get("state", {})
 
@@ -88,7 +79,7 @@ async def test_the_seeds_job_comes_pod_by_pod_and_takes_what_was_held_for_it_at_
     status = await world.held("complex-reservation", "Available", "default")
     assert status["allocatable"]["cpu"] == "1250m"
     await world.pod("stranger", "100m")
-    assert "Insufficient cpu" in await world.unschedulable("stranger")
+    await world.unschedulable("stranger", "Insufficient cpu")
 
     job = JobMulti(world, text)
     await job.start(need=2)
@@ -118,7 +109,7 @@ async def test_the_seeds_job_comes_pod_by_pod_and_takes_what_was_held_for_it_at_
 async def test_a_pod_waits_for_the_reservation_that_it_names_although_there_is_room(world: World) -> None:
     await world.node("a")
     await owner(world, "p", "r")
-    await told(world, "p", "there is no Reservation r in namespace")
+    await world.unschedulable("p", "there is no Reservation r in namespace")
     await world.reservation("r", {"t": (1, world.spec("800m"))}, owners=OWNERS)
     await world.running("p")
     status = await world.held("r", "Succeeded")
@@ -130,9 +121,9 @@ async def test_who_names_a_reservation_of_others_or_for_others_is_told_why(world
     await world.reservation("r", {"t": (1, world.spec("800m"))}, owners=OWNERS)
     await world.held("r", "Available")
     await owner(world, "stranger", "r", app="else")
-    await told(world, "stranger", "pod stranger matches no owner of Reservation")
+    await world.unschedulable("stranger", "pod stranger matches no owner of Reservation")
     await owner(world, "large", "r", cpu="900m")
-    await told(world, "large", "pod large has not the spec of any task of Reservation")
+    await world.unschedulable("large", "pod large has not the spec of any task of Reservation")
     await owner(world, "free", cpu="900m")
     await world.running("free")
     assert (await world.held("r", "Available"))["available"] == 1

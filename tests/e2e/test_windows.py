@@ -46,8 +46,7 @@ async def test_low_priority_pods_wait_and_reserve_tasks_start_at_once(world: Wor
     with world.stack.configured("scheduler_session", open_now(world)):
         for i in range(6):
             await world.pod(f"low{i}", "1")
-        said = await world.unschedulable("low5")
-        assert "1 node(s) were kept free for a reservation window" in said
+        await world.unschedulable("low5", "1 node(s) were kept free for a reservation window")
         assert {node_of(pod) for pod in await world.running("low0", "low1", "low2", "low3")} == {free}
         await reserve_task(world, "r0")
         await reserve_task(world, "r1")
@@ -58,7 +57,7 @@ async def test_when_the_plugin_is_taken_away_those_who_wait_are_placed(world: Wo
     kept = await world.node("kept", labels={"shift": "night"})
     with world.stack.configured("scheduler_session", open_now(world)):
         await world.pod("low", "1")
-        assert "kept free" in await world.unschedulable("low")
+        await world.unschedulable("low", "kept free")
     assert node_of((await world.running("low"))[0]) == kept
 
 
@@ -68,10 +67,10 @@ async def test_after_the_last_reserve_task_the_rest_is_free_for_all(world: World
         for i in range(4):
             await world.pod(f"low{i}", "1")
         await world.running("low0", "low1")
-        assert "kept free" in await world.unschedulable("low3")
+        await world.unschedulable("low3", "kept free")
         await world.remove(f"/api/v1/namespaces/{world.ns}/pods/low0")
         await reserve_task(world, "r0")
         await world.running("r0")
-        assert "kept free" in await world.unschedulable("low3")
+        await world.unschedulable("low3", "kept free")
         await reserve_task(world, "r1")
         assert {node_of(pod) for pod in await world.running("r1", "low2")} == {kept}

@@ -187,27 +187,24 @@ class World:
 
         return await self.until(f"{count} pods of {app} run", probe)
 
-    async def unschedulable(self, name: str) -> str:
-        """The message of PodScheduled: False, once it is there."""
+    async def unschedulable(self, name: str, *reasons: str) -> str:
+        """The message of PodScheduled: False, once it says all of this: what it says first may be of a moment
+        at which the pod's siblings or a node's facts were not there yet."""
 
         async def probe() -> str | None:
             pod = await self.get(name)
             for one in (pod or {}).get("status", {}).get("conditions") or ():
                 if one["type"] == "PodScheduled" and one["status"] == "False":
                     assert one["reason"] == "Unschedulable"
-                    return one["message"]
+                    return one["message"] if all(reason in one["message"] for reason in reasons) else None
             return None
 
-        return await self.until(f"{name} is told to be unschedulable", probe)
+        return await self.until(f"{name} is told to be unschedulable: {reasons}", probe)
 
     async def waits(self, name: str, *reasons: str) -> str:
         """The message of a pod that waits, once its condition and an Event both say all of this; it has no node."""
 
-        async def probe() -> str | None:
-            message = await self.unschedulable(name)
-            return message if all(reason in message for reason in reasons) else None
-
-        message = await self.until(f"{name} waits with {reasons}", probe)
+        message = await self.unschedulable(name, *reasons)
         assert not node_of(await self.get(name) or {"spec": {}})
 
         async def told() -> bool:
