@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from domain.build import NOW, configured, given, member, node, pod, pod_group, replica_of, shape, then
+from domain.build import NOW, configured, given, member, node, pod, pod_group, replica_of, shape
 from domain.planning import Doing, carry_out
 
 from restow.contracts import events as e
@@ -67,18 +67,75 @@ def test_nobody_is_moved_who_has_nowhere_to_go():
     assert got.kept == {"NoTarget": 4}
 
 
-def test_a_gang_gets_room_for_all_or_for_nobody():
+def four_nodes_with_room_for_two(need: int) -> list:
+    """Two nodes of 8 GPUs can be emptied enough for 6 more."""
     facts = [*SHAPES, *(node(f"n{i}", gpus=8) for i in range(4)), *(gpus(f"p{i}", 1, "n0", i) for i in range(3))]
-    facts += [gpus("q0", 3, "n1"), gpus("q1", 5, "n2"), gpus("q2", 5, "n3"), pod_group("big", need=2)]
-    both = given(*facts, member("b0", "big", "g6"), member("b1", "big", "g6"))
+    return [*facts, gpus("q0", 3, "n1"), gpus("q1", 5, "n2"), gpus("q2", 5, "n3"), pod_group("big", need=need)]
+
+
+def test_a_gang_gets_room_for_all_who_wait_or_for_nobody_where_it_needs_all():
+    both = given(*four_nodes_with_room_for_two(3), member("b0", "big", "g6"), member("b1", "big", "g6"), member("b2", "big", "g6"))
+    got = room(both, "default/big")
+    assert (got.moves, got.rooms) == ((), ())
+    assert "beside 2 of the 3 pods" in got.reason
+    both = given(*four_nodes_with_room_for_two(2), member("b0", "big", "g6"), member("b1", "big", "g6"))
     got = room(both, "default/big")
     assert got.moves
     assert {r.pod for r in got.rooms} == {"b0", "b1"}
     assert len({r.node for r in got.rooms}) == 2
-    third = then(both, member("b2", "big", "g6"))
-    got = room(third, "default/big")
+    assert got.reason == "room for default/big"
+
+
+def test_where_not_all_of_a_gang_fit_it_gets_room_for_as_many_as_it_needs_to_start():
+    state = given(*four_nodes_with_room_for_two(2), *(member(f"b{i}", "big", "g6") for i in range(4)))
+    got = room(state, "default/big")
+    assert got.moves
+    assert [r.pod for r in got.rooms] == ["b0", "b1"]
+    assert len({r.node for r in got.rooms}) == 2
+    assert got.kept == {}
+    assert got.reason.startswith("room for default/big, 2 of its 4 pods that wait; not for all of them: ")
+    assert "beside 2 of the 4 pods" in got.reason
+
+
+def test_where_less_than_it_needs_fit_nobody_gets_room():
+    state = given(*four_nodes_with_room_for_two(3), *(member(f"b{i}", "big", "g6") for i in range(4)))
+    got = room(state, "default/big")
     assert (got.moves, got.rooms) == ((), ())
-    assert "beside 2 of the 3 pods" in got.reason
+    assert "beside 2 of the 3 pods that it needs" in got.reason
+    assert got.kept
+
+
+def test_a_gang_that_runs_already_gets_room_for_one_more():
+    running = gpus("b0", 6, "n0", annotations={"scheduling.k8s.io/group-name": "big"})
+    facts = [*SHAPES, *(node(f"n{i}", gpus=8) for i in range(3)), running, gpus("p", 3, "n1"), gpus("q", 5, "n2")]
+    got = room(given(*facts, pod_group("big", need=1), member("b1", "big", "g8"), member("b2", "big", "g8")), "default/big")
+    assert [(m.pod, m.target) for m in got.moves] == [("p", "n2")]
+    assert [(r.pod, r.node) for r in got.rooms] == [("b1", "n1")]
+
+
+def test_who_of_a_gang_finds_no_room_is_passed_over_while_enough_others_do():
+    state = pieces(pod_group("big", need=1), member("b0", "big", "g8"), member("b1", "big", "g3"))
+    got = room(state, "default/big")
+    assert [(r.pod, r.node) for r in got.rooms] == [("b1", "a")]
+
+
+def test_of_each_task_of_a_gang_as_many_get_room_as_it_needs():
+    def task(name: str) -> dict[str, str]:
+        return {"volcano.sh/task-spec": name}
+
+    facts = four_nodes_with_room_for_two(2)[:-1]
+    group = pod_group("big", need=2, min_task_member={"master": 1, "worker": 1})
+    workers = [member(f"b{i}", "big", "g6", annotations=task("worker")) for i in range(3)]
+    got = room(given(*facts, group, *workers, member("b9", "big", "g6", annotations=task("master"))), "default/big")
+    assert [r.pod for r in got.rooms] == ["b0", "b9"]
+
+
+def test_what_is_tried_for_all_and_for_those_that_are_needed_is_bounded_together():
+    state = given(*four_nodes_with_room_for_two(3), *(member(f"b{i}", "big", "g6") for i in range(4)))
+    bounded = msgspec.structs.replace(ARGS, searchSteps=40)
+    got = room(state, "default/big", bounded)
+    assert got.steps <= 40 + 5
+    assert room(state, "default/big").steps > 80
 
 
 def test_any_pod_of_a_gang_stands_for_all_of_it():

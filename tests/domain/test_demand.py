@@ -106,6 +106,21 @@ def test_a_gang_is_one_job_and_needs_room_for_all_that_makes_it_ready():
     assert gang(2) is None  # 10 cores of 8
 
 
+def test_a_gang_whose_first_pods_ask_for_too_much_is_helped_where_the_others_do_not():
+    state = pieces(
+        pod_group("g", need=1), shape("huge", cpu=20_000), shape("wide", cpu=5_000), member("g1", "g", "huge"), member("g2", "g", "wide")
+    )
+    told(state)
+    assert next_demand(state) == (NOW + PATIENCE, "default/g")
+
+
+def test_a_job_is_not_helped_again_while_room_for_any_of_its_pods_is_being_made():
+    state = pieces(pod_group("g", need=1), shape("wide", cpu=5_000), *(member(f"g{i}", "g", "wide") for i in range(3)))
+    told(state)
+    tried(state, "default/g", NOW + PATIENCE, RoomFor("restow-room-1", "g2", "default", "a"))
+    assert next_demand(state) is None
+
+
 def test_plans_for_different_jobs_keep_their_distance():
     state = pieces(pod("w", "big"), shape("big2", cpu=6_000), pod("x", "big2"))
     told(state)

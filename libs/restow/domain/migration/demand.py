@@ -37,7 +37,7 @@ class Candidate(msgspec.Struct, frozen=True):
     turn: int
     since: Millis
     asked: dict[int, int]
-    """By column of the node table."""
+    """By column of the node table, what its pods, or as many of a gang as it needs, ask for at least."""
 
 
 def next_demand(state: ClusterState) -> tuple[Millis, str] | None:
@@ -83,10 +83,11 @@ def _found(state: ClusterState) -> Iterator[Candidate]:
         if job in seen:
             continue
         seen.add(job)
-        members = [first] if group is None else _missing(state, group)
+        members = [first] if group is None else [pod for pod in state.groups.get(group, {}) if state.awaits_placement(pod)]
         if helped.isdisjoint(members):
             since = Millis(state.pods[first].created + PATIENCE)
-            yield Candidate(job, state.turn(first), since, _asked(state, members))
+            count = 1 if group is None else _needed(state, group)
+            yield Candidate(job, state.turn(first), since, _asked(state, members, count))
 
 
 def _waits_for_room(state: ClusterState, pod: PodUid) -> bool:
@@ -97,20 +98,24 @@ def _waits_for_room(state: ClusterState, pod: PodUid) -> bool:
     return waiting is not None and any(reason.startswith(ROOM) for reason in waiting.reasons)
 
 
-def _missing(state: ClusterState, group: Group) -> list[PodUid]:
-    """Of a gang those that have no place, as many as it needs to start, or all where it runs already."""
-    members = state.groups.get(group, {})
-    waiting = sorted((pod for pod in members if state.awaits_placement(pod)), key=lambda pod: (state.turn(pod), pod))
-    have = sum(state.node_of(pod) is not None for pod in members)
-    return waiting[: max(state.pod_groups[group].min_member - have, 1)]
+def _needed(state: ClusterState, group: Group) -> int:
+    """How many more pods a gang needs to start; one, where it runs already."""
+    have = sum(state.node_of(pod) is not None for pod in state.groups.get(group, {}))
+    return max(state.pod_groups[group].min_member - have, 1)
 
 
-def _asked(state: ClusterState, pods: Sequence[PodUid]) -> dict[int, int]:
-    total: dict[int, int] = {}
+def _asked(state: ClusterState, pods: Sequence[PodUid], count: int) -> dict[int, int]:
+    """What so many of these ask for at least, whichever they are."""
+    amounts: dict[int, list[int]] = {}
     for pod in pods:
         for column, amount in state.vectors[state.pods[pod].shape].items:
-            total[column] = total.get(column, 0) + amount
-    return total
+            amounts.setdefault(column, []).append(amount)
+    return {column: _least(of, len(pods) - len(of), count) for column, of in amounts.items()}
+
+
+def _least(amounts: list[int], nothing: int, count: int) -> int:
+    """The sum of the least ones, where so many beside ask for nothing."""
+    return sum(sorted(amounts)[: max(count - nothing, 0)])
 
 
 def _free(state: ClusterState) -> dict[int, int]:

@@ -1,7 +1,8 @@
 """Room for pods that wait although what they ask for is there in pieces: the cheapest moves that put the pieces together.
 
-All pods of the demand get a node, or none does. Nobody is moved who has nowhere to go, and nobody who has is moved in vain: for each pod
-the nodes are asked in the order of what freeing them costs at least, until no other can be cheaper.
+All pods of the demand get a node; where that cannot be, as many of a gang as it needs to start, or nobody does. Nobody is moved who has
+nowhere to go, and nobody who has is moved in vain: for each pod the nodes are asked in the order of what freeing them costs at least,
+until no other can be cheaper.
 """
 
 from collections import Counter
@@ -18,11 +19,12 @@ from restow.domain.defragmentation.optimizing.choices import Pods, easiest, ligh
 from restow.domain.defragmentation.optimizing.improve import prune
 from restow.domain.defragmentation.optimizing.landing import Landing
 from restow.domain.defragmentation.optimizing.opened import Rows, opened
-from restow.domain.defragmentation.optimizing.order import Sequence
+from restow.domain.defragmentation.optimizing.order import Ordered, Sequence
 from restow.domain.defragmentation.optimizing.plan import NO_TARGET
 from restow.domain.defragmentation.optimizing.search import DEPTH, Limits, Search
 from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.defragmentation.outcome import planned
+from restow.domain.groups import task_of
 from restow.domain.predicates import static_mask
 from restow.domain.resources import shown
 from restow.domain.session.jobs import Job, gang, job_of, single
@@ -53,32 +55,73 @@ def make_room(
     state: ClusterState, args: DefragmentationArgs, time: Millis, plan_id: PlanId, demand: str, max_moves: int
 ) -> Planned:
     """The plan as a value; the state stays as it is. `reason` says for what, or why not. Raises ArgsError."""
-    rows = Rows(state, args, time)
-    limits = Limits(max_moves, 1, args.searchSteps, False, args.swaps)
-    kept: Counter[str] = Counter()
-    steps = 0
+    attempt = _Attempt(state, args, time, plan_id, demand, max_moves)
     try:
-        with opened(state, args, time, "none", rows) as (world, landing):
-            search = Search(world, landing, limits)
+        granted, ordered, said = attempt.made()
+    except NoRoom as why:
+        return planned(state, plan_id, (), {}, attempt.kept, "optimizing", attempt.steps, reason=f"no plan for {demand}: {why}")
+    names = enumerate(granted, 1)
+    node = state.table.names
+    made = tuple(RoomFor(f"restow-room-{plan_id}-{i}", one.pod.pod, one.pod.namespace, NodeName(node[one.row])) for i, one in names)
+    return planned(state, plan_id, ordered.moves, ordered.ends, {}, "optimizing", attempt.steps, made, f"room for {demand}{said}")
+
+
+class _Attempt:
+    """One plan. `kept` and `steps` are of what was tried last, and of all that was tried."""
+
+    def __init__(
+        self, state: ClusterState, args: DefragmentationArgs, time: Millis, plan_id: PlanId, demand: str, max_moves: int
+    ) -> None:
+        self._state, self._args, self._time = state, args, time
+        self._plan, self._demand, self._most = plan_id, demand, max_moves
+        self._rows = Rows(state, args, time)
+        self._pods = self._need = 0
+        self.kept: Counter[str] = Counter()
+        self.steps = 0
+
+    def made(self) -> tuple[list[Granted], Ordered, str]:
+        """For all who wait, or else for as many as are needed: then a text says so. Raises NoRoom."""
+        try:
+            return *self._one(whole=True), ""
+        except NoRoom as why:
+            if self._need >= self._pods:
+                raise
+            not_all = why
+        granted, ordered = self._one(whole=False)
+        return granted, ordered, f", {len(granted)} of its {self._pods} pods that wait; not for all of them: {not_all}"
+
+    def _one(self, *, whole: bool) -> tuple[list[Granted], Ordered]:
+        state, args = self._state, self._args
+        self.kept = Counter()
+        with opened(state, args, self._time, "none", self._rows) as (world, landing):
             try:
-                job, pods = _asked(world.session, demand)
-                granted = _Demand(search, kept, rows.closed).all(job, pods)
+                job, pods = _asked(world.session, self._demand)
+                self._pods, self._need = len(pods), needed(job)
+                steps = args.searchSteps - self.steps
+                if whole and self._need < self._pods:
+                    # The other half is for those that it needs.
+                    steps //= 2
+                search = Search(world, landing, Limits(self._most, 1, steps, False, args.swaps))
+                search_for = _Demand(search, self.kept, self._rows.closed, args.searchSteps)
+                granted = search_for.all(job, pods) if whole else search_for.some(job, pods)
             finally:
-                steps = world.steps
+                self.steps += world.steps
             wanted = {uid: spot.row for uid, spot in world.away.items()}
-        with opened(state, args, time, "none", rows) as (world, landing):
+        with opened(state, args, self._time, "none", self._rows) as (world, landing):
             for one in granted:
                 # Its Reservation is there first and takes what becomes free.
                 world.session.board.take(one.row, state.vectors[one.pod.shape], one.spot.devices)
             first = sorted(wanted, key=lambda uid: (wanted[uid], uid))
-            ordered = Sequence(world, landing, plan_id, limits.swaps, max_moves).order(wanted, first)
-            if ordered.stayed:
-                raise NoRoom(f"{len(ordered.stayed)} of {len(wanted)} moves would wait for each other")
-    except NoRoom as why:
-        return planned(state, plan_id, (), {}, kept, "optimizing", steps, reason=f"no plan for {demand}: {why}")
-    names = enumerate(granted, 1)
-    made = tuple(RoomFor(f"restow-room-{plan_id}-{i}", one.pod.pod, one.pod.namespace, world.name(one.row)) for i, one in names)
-    return planned(state, plan_id, ordered.moves, ordered.ends, kept, "optimizing", steps, made, f"room for {demand}")
+            ordered = Sequence(world, landing, self._plan, args.swaps, self._most).order(wanted, first)
+        if ordered.stayed:
+            raise NoRoom(f"{len(ordered.stayed)} of {len(wanted)} moves would wait for each other")
+        return granted, ordered
+
+
+def needed(job: Job) -> int:
+    """Of its pods that wait so many must get a place for it to start; one, where it runs already."""
+    tasks = sum(max(need - job.ready_by_task.get(task, 0), 0) for task, need in job.need_by_task.items())
+    return max(job.need - job.ready, tasks, 1)
 
 
 def _asked(session: Session, demand: str) -> tuple[Job, list[PodObserved]]:
@@ -113,28 +156,59 @@ def _asked(session: Session, demand: str) -> tuple[Job, list[PodObserved]]:
 
 
 class _Demand:
-    """`kept` counts, at the end, why pods on nodes that would do could not make room."""
+    """`kept` counts, at the end, why pods on nodes that would do could not make room. `steps` is what people call the limit."""
 
-    def __init__(self, search: Search, kept: Counter[str], closed: Mapping[NodeName, str]) -> None:
-        self.search, self.kept, self.closed = search, kept, closed
+    def __init__(self, search: Search, kept: Counter[str], closed: Mapping[NodeName, str], steps: int) -> None:
+        self.search, self.kept, self.closed, self._steps = search, kept, closed, steps
         self.world: World = search.world
         self.landing: Landing = search.landing
         self._known: dict[tuple, list[Pods]] = {}
 
     def all(self, job: Job, pods: list[PodObserved]) -> list[Granted]:
         """A node for each. Raises NoRoom; what was moved stays moved in the world."""
-        world, session = self.world, self.world.session
-        largest_first = sorted(pods, key=lambda pod: -size_of(world, world.state.vectors[pod.shape]))
         granted: list[Granted] = []
-        for pod in largest_first:
-            if said := session.extensions.first("allocatable", job, pod):
-                raise NoRoom(said)
-            one = self._now(pod) or self._freed(pod)
-            if one is None:
-                self._count(pod)
-                raise NoRoom(self._why(pod, len(granted), len(pods)))
-            session.charge_queue(job.queue, pod.shape, 1)
-            granted.append(one)
+        for pod in self._largest_first(pods):
+            self._next(job, pod, granted, f"{len(pods)} pods")
+        return self._complete(granted, pods)
+
+    def some(self, job: Job, pods: list[PodObserved]) -> list[Granted]:
+        """A node for as many as the job needs, the first ones if that can be: as the scheduler does it, who finds none is passed over
+        while enough others are left. Raises NoRoom; what was moved stays moved in the world."""
+        granted: list[Granted] = []
+        left, need = list(pods), needed(job)
+        first: NoRoom | None = None
+        while len(granted) < need:
+            chosen = _chosen(job, left, [one.pod for one in granted])
+            if len(granted) + len(chosen) < need:
+                raise first or NoRoom(f"{need} pods are needed, and {len(pods)} wait")
+            for pod in self._largest_first(chosen):
+                left.remove(pod)
+                try:
+                    self._next(job, pod, granted, f"{need} pods that it needs")
+                except NoRoom as why:
+                    first = first or why
+                    break
+        return self._complete(granted, pods)
+
+    def _largest_first(self, pods: list[PodObserved]) -> list[PodObserved]:
+        return sorted(pods, key=lambda pod: -size_of(self.world, self.world.state.vectors[pod.shape]))
+
+    def _next(self, job: Job, pod: PodObserved, granted: list[Granted], of: str) -> None:
+        """A node for this one, too. Raises NoRoom, and nothing has changed."""
+        session = self.world.session
+        if said := session.extensions.first("allocatable", job, pod):
+            raise NoRoom(said)
+        one = self._now(pod) or self._freed(pod)
+        if one is None:
+            self.kept.clear()
+            self._count(pod)
+            raise NoRoom(self._why(pod, f" beside {len(granted)} of the {of}" if granted else ""))
+        session.charge_queue(job.queue, pod.shape, 1)
+        granted.append(one)
+
+    def _complete(self, granted: list[Granted], pods: list[PodObserved]) -> list[Granted]:
+        """In the order of the pods, without moves that turn out to be for nothing. Raises NoRoom."""
+        world = self.world
         if not world.away:
             raise NoRoom("it fits as it is")
         prune(self.search)
@@ -241,12 +315,11 @@ class _Demand:
 
     # -- why not -----------------------------------------------------------------------------------------------------
 
-    def _why(self, pod: PodObserved, have: int, need: int) -> str:
+    def _why(self, pod: PodObserved, beside: str) -> str:
         state = self.world.state
         name = f"{pod.namespace}/{pod.name}"
-        beside = f" beside {have} of the {need} pods" if have else ""
         if self.search.spent:
-            return f"searchSteps ({self.search.limits.steps}) were used up before a place for {name} was found{beside}"
+            return f"searchSteps ({self._steps}) were used up before a place for {name} was found{beside}"
         mask = static_mask(state, pod.shape) & state.table.alive
         if not mask.any():
             return f"no node is one that {name} may run on"
@@ -267,3 +340,21 @@ class _Demand:
             for uid in pods:
                 self.kept[world.verdict(uid) or self.closed.get(node, NO_TARGET)] += 1
 
+
+def _chosen(job: Job, left: list[PodObserved], granted: list[PodObserved]) -> list[PodObserved]:
+    """Who is to get a place beside these: the first ones who, all together, make the job ready; fewer where that cannot be."""
+    have = Counter(task_of(pod) for pod in granted)
+    lacks = {task: need - job.ready_by_task.get(task, 0) - have[task] for task, need in job.need_by_task.items()}
+    lacks = {task: lack for task, lack in lacks.items() if lack > 0}
+    spare = needed(job) - len(granted) - sum(lacks.values())
+    chosen = []
+    for pod in left:
+        task = task_of(pod)
+        if lacks.get(task, 0) > 0:
+            lacks[task] -= 1
+        elif spare > 0:
+            spare -= 1
+        else:
+            continue
+        chosen.append(pod)
+    return chosen
