@@ -7,18 +7,18 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-NUMBER = re.compile(r"\bK[SF]-\d+\b")
+NUMBER = re.compile(r"\bK[SFM]-\d+\b")
 
 
 def documented() -> list[str]:
     text = (ROOT / "docs" / "kubesim.md").read_text()
-    return re.findall(r"^\* (K[SF]-\d+) ", text, re.MULTILINE)
+    return re.findall(r"^\* (K[SFM]-\d+) ", text, re.MULTILINE)
 
 
 def cited() -> set[str]:
     found: set[str] = set()
     folder = ROOT / "tests" / "kubesim"
-    for path in [*(folder / "conformance").glob("test_*.py"), folder / "test_faults.py"]:
+    for path in [*(folder / "conformance").glob("test_*.py"), folder / "test_faults.py", folder / "test_metrics_server.py"]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 found |= set(NUMBER.findall(ast.get_docstring(node) or ""))
@@ -32,5 +32,5 @@ def test_every_documented_behaviour_has_a_test_and_the_reverse() -> None:
 
 def test_numbers_are_unique_and_ascend() -> None:
     numbers = [tuple(item.split("-")) for item in documented()]
-    keys = [(prefix == "KF", int(number)) for prefix, number in numbers]
+    keys = [(("KS", "KF", "KM").index(prefix), int(number)) for prefix, number in numbers]
     assert keys == sorted(set(keys))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def handle(cluster: Cluster, path: str, request: web.BaseRequest) -> web.Response:
-    """GET, PUT, POST and DELETE /kubesim/faults; POST /kubesim/watches; GET /kubesim/stats."""
+    """GET, PUT, POST and DELETE /kubesim/faults; POST /kubesim/watches; GET /kubesim/stats; GET, PUT, DELETE /kubesim/metrics."""
     body: Any = None
     if request.method in ("PUT", "POST"):
         body = negotiate.body_of(await request.read(), "application/json")
@@ -34,7 +35,17 @@ async def handle(cluster: Cluster, path: str, request: web.BaseRequest) -> web.R
             return _watches(cluster, body)
         case "GET", "/kubesim/stats":
             return reads.reply(encode(stats(cluster)))
-        case _, "/kubesim/faults" | "/kubesim/watches" | "/kubesim/stats":
+        case "GET", "/kubesim/metrics":
+            return reads.reply(encode(cluster.metrics.show()))
+        case "PUT", "/kubesim/metrics":
+            if body is not None and not isinstance(body, dict):
+                raise bad_request("expected an object with settings of metrics, such as {\"resolution\": 0}")
+            cluster.metrics.on(**(body or {}))
+            return reads.reply(encode(cluster.metrics.show()))
+        case "DELETE", "/kubesim/metrics":
+            cluster.metrics.off()
+            return reads.reply(encode(cluster.metrics.show()))
+        case _, "/kubesim/faults" | "/kubesim/watches" | "/kubesim/stats" | "/kubesim/metrics":
             raise ApiError(405, "MethodNotAllowed", f"{request.method} is not allowed on {path}")
         case _:
             raise no_such_path()
@@ -71,7 +82,10 @@ def _watches(cluster: Cluster, body: Any) -> web.Response:
 def stats(cluster: Cluster) -> dict[str, Any]:
     """Object counts, open watches and the resourceVersion."""
     store = cluster.store
-    counts = {resource.plural: store.count(resource) for resource in store.registry}
+    counts: Counter[str] = Counter()
+    for resource in store.registry:
+        # Plurals are not unique: events and metrics are served by two groups each.
+        counts[resource.plural] += store.count(resource)
     return {
         "resourceVersion": str(store.resource_version),
         "objects": {plural: count for plural, count in counts.items() if count},

@@ -49,6 +49,22 @@ def amount_of(resource: str, quantity: Any) -> int:
     return parse_quantity(str(quantity), 1000 if resource == "cpu" else 1)
 
 
+def cpu_text(nano: int) -> str:
+    """Nanocores in the largest unit that says them exactly, as Kubernetes writes them."""
+    for unit, name in ((10**9, ""), (10**6, "m"), (1000, "u")):
+        if nano % unit == 0:
+            return f"{nano // unit}{name}"
+    return f"{nano}n"
+
+
+def memory_text(size: int) -> str:
+    """The same of bytes."""
+    units = ["", "Ki", "Mi", "Gi", "Ti", "Pi"]
+    while size and size % 1024 == 0 and len(units) > 1:
+        size, units = size // 1024, units[1:]
+    return f"{size}{units[0]}"
+
+
 def amounts_of(quantities: Mapping[str, Any] | None) -> Amounts:
     return {name: amount_of(name, value) for name, value in (quantities or {}).items()}
 

@@ -14,6 +14,7 @@ from restow.kubesim import admin, discovery, negotiate, openapi, reads, routes, 
 from restow.kubesim.cluster import Cluster
 from restow.kubesim.errors import ApiError, bad_request, method_not_allowed, no_such_path
 from restow.kubesim.faults import Rule
+from restow.kubesim.metrics_server import GROUP as METRICS
 from restow.kubesim.negotiate import encode
 from restow.kubesim.objects import MalformedError
 from restow.kubesim.routes import RequestInfo
@@ -94,6 +95,8 @@ class Api:
         if info.subresource not in _PLAIN_SUBRESOURCES:
             return await subresources.handle(cluster, info, request)
         accept = request.headers.get("Accept")
+        if info.resource.group == METRICS:
+            return cluster.metrics.answer(info, accept)
         match info.verb:
             case "get":
                 return reads.get(cluster, info, accept)

@@ -12,6 +12,7 @@ from restow.kubesim import crd, namespaces, strictness
 from restow.kubesim.admission import Admission
 from restow.kubesim.faults import Faults
 from restow.kubesim.gc import GarbageCollector
+from restow.kubesim.metrics_server import MetricsServer
 from restow.kubesim.objects import Obj
 from restow.kubesim.pdb import DisruptionController
 from restow.kubesim.resources import NAMESPACES, PRIORITYCLASSES
@@ -51,6 +52,7 @@ class Cluster:
         self.store = Store(clock, strategy=Admission(), history=self.options.history, rng=rng)
         self.hub = Hub(self.store, queue_limit=self.options.watch_queue)
         self.faults = Faults(self.store, self.hub)
+        self.metrics = MetricsServer(self.store)
         self.definitions = crd.Definitions(self.store)
         self.gc = GarbageCollector(self.store, soon)
         self.disruption = DisruptionController(self.store, later)

@@ -35,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--nodes-from", type=Path, action="append", default=[], metavar="FILE", help="YAML or JSON with Node objects to create")  # fmt: skip
     parser.add_argument("--apply", type=Path, action="append", default=[], metavar="FILE", help="YAML or JSON with objects to create, in order")  # fmt: skip
     parser.add_argument("--controllers", action=argparse.BooleanOptionalAction, default=True, help="run the workload controllers and kubelets")  # fmt: skip
+    parser.add_argument("--metrics-server", action="store_true", help="serve metrics.k8s.io (kubectl top)")
     parser.add_argument("--kubelet-speed", type=float, default=1.0, metavar="X", help="divide the kubelets' start and stop times by X")  # fmt: skip
     parser.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
     return parser
@@ -89,8 +90,9 @@ def load(server: Server, path: Path, *, nodes: bool = False) -> int:
 async def serve(args: argparse.Namespace) -> None:
     """Run until SIGTERM or SIGINT."""
     server = Server(
-        host=args.host, port=args.port, controllers=args.controllers, kubelet_speed=args.kubelet_speed
-    )
+        host=args.host, port=args.port, controllers=args.controllers, kubelet_speed=args.kubelet_speed,
+        metrics_server=args.metrics_server,
+    )  # fmt: skip
     for path in args.nodes_from:
         load(server, path, nodes=True)
     for path in args.apply:

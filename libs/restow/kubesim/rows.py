@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from restow.kubesim.ages import age, human, since
+from restow.kubesim.amounts import cpu_text, memory_text, parse_quantity
 from restow.kubesim.objects import Obj, dig, parse_time
 from restow.kubesim.subselect import selector_text
 
@@ -50,6 +51,18 @@ def plain(obj: Obj, now: datetime) -> list[Any]:
 
 def created_at(obj: Obj, now: datetime) -> list[Any]:
     return [_name(obj), obj["metadata"].get("creationTimestamp", _UNKNOWN)]
+
+
+def node_metrics(obj: Obj, now: datetime) -> list[Any]:
+    return [_name(obj), obj["usage"]["cpu"], obj["usage"]["memory"], obj["window"]]
+
+
+def pod_metrics(obj: Obj, now: datetime) -> list[Any]:
+    """What all containers use together."""
+    used = [one["usage"] for one in obj["containers"]]
+    cpu = sum(parse_quantity(one["cpu"], 10**9) for one in used)
+    memory = sum(parse_quantity(one["memory"]) for one in used)
+    return [_name(obj), cpu_text(cpu), memory_text(memory), obj["window"]]
 
 
 def node(obj: Obj, now: datetime) -> list[Any]:

@@ -35,6 +35,7 @@ class Server:
         options: Options | None = None,
         clock: Callable[[], datetime] = utc_now,
         rng: random.Random | None = None,
+        metrics_server: bool = False,
     ):
         self.host = host
         self.port = port
@@ -44,6 +45,8 @@ class Server:
         self._controllers: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.cluster = Cluster(options=options, clock=clock, rng=rng, soon=self._soon, later=self._later)
+        if metrics_server:
+            self.cluster.metrics.on()
 
     def _soon(self, work: Callable[[], None]) -> None:
         if self._loop is None:

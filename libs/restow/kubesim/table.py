@@ -101,6 +101,8 @@ _TABLES: dict[tuple[str, str], Columns] = {
         rows.csidriver,
     ),
     ("apiextensions.k8s.io", "customresourcedefinitions"): Columns(("Name", "Created At"), rows.created_at),
+    ("metrics.k8s.io", "nodes"): Columns(("Name", "cpu", "memory", "Window"), rows.node_metrics),
+    ("metrics.k8s.io", "pods"): Columns(("Name", "cpu", "memory", "Window"), rows.pod_metrics),
 }  # fmt: skip
 _DEFAULT = Columns(("Name", "Age"), rows.plain)
 
