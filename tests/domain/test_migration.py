@@ -40,6 +40,7 @@ from restow.domain.decider import Rejected
 from restow.domain.effects import AbortEviction, CreateHold, DeleteReservation, Evict
 from restow.domain.evolve import migration as rules
 from restow.domain.migration.decider import plan_id
+from restow.domain.migration.steps import LAST_WORD
 from restow.domain.records import FINAL, Step
 from restow.domain.state import ClusterState
 from restow.kube import wire
@@ -370,9 +371,31 @@ def test_a_refused_eviction_is_rolled_back_only_after_the_pod_was_marked(reason)
     assert run(state, decider, report) == [e.Aborting(M, reason, "why")]
     assert effects(state) == [AbortEviction(M)]
     assert not decider.owed(state, Evict(M))
-    assert advance(state, 10**9) == []
-    assert decider.deadline(state) is None
+    assert advance(state, CONF.abort_deadline) == []
     assert run(state, decider, c.ReportEviction(NOW, M, "Aborted")) == [e.MigrationFailed(M, reason, "why")]
+    assert effects(state) == [DeleteReservation("hold")]
+
+
+def test_a_mark_that_the_api_never_takes_ends_as_not_marked_and_the_hold_goes():
+    state = evicting()
+    run(state, decider, c.ReportEviction(NOW, M, "Budget", "minAvailable"))
+    late = NOW + CONF.abort_deadline
+    assert run(state, decider, c.ReportEviction(late - 1, M, "NotMarked", "403 Forbidden")) == [], "there is time yet"
+    (event,) = run(state, decider, c.ReportEviction(late, M, "NotMarked", "403 Forbidden"))
+    assert (type(event), event.reason) == (e.MigrationFailed, "NotMarked")
+    assert event.message.startswith("Budget: minAvailable; the pod could not be marked")
+    assert event.message.endswith("403 Forbidden")
+    assert effects(state) == [DeleteReservation("hold")]
+    assert state.live["p"].node == "a"
+
+
+def test_so_it_does_where_nobody_ever_answers():
+    state = evicting()
+    run(state, decider, c.ReportEviction(NOW, M, "Budget", "minAvailable"))
+    at = CONF.abort_deadline + LAST_WORD
+    assert decider.deadline(state) == NOW + at
+    assert advance(state, at - 1) == []
+    assert failed(advance(state, at)) == "NotMarked"
     assert effects(state) == [DeleteReservation("hold")]
 
 

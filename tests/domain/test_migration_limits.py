@@ -144,6 +144,65 @@ def test_a_member_that_is_lost_before_the_eviction_stops_it():
     assert failed(advance(state, 30_000))["x-1"] == "GangMinimum"
 
 
+# -- pods that are only evicted ----------------------------------------------------------------------------------------
+
+
+def failed_pod(name: str, owner=OWNER):
+    return pod(name, node="a", owner=owner, phase="Failed", ready=False)
+
+
+def removal(id: str, uid: str):
+    return move(id, uid, target="")
+
+
+def test_pods_that_are_only_evicted_count_for_their_workload_as_those_that_move_do():
+    state = world(failed_pod("f1"), failed_pod("f2"), plan("x", removal("x-1", "f1"), removal("x-2", "f2"), move("x-3", "p1")), max_unavailable=2)
+    advance(state)
+    assert [step(state, id) for id in ("x-1", "x-2", "x-3")] == [Step.EVICTING, Step.EVICTING, Step.PLANNED]
+    assert decider.due(state, NOW) is None
+    then(state, e.PodGone("f1"))
+    assert begun(advance(state)) == ["x-3"]
+
+
+def test_and_they_wait_for_those_that_move():
+    state = world(failed_pod("f1"), plan("x", move("x-1", "p1"), removal("x-2", "f1")), max_unavailable=1)
+    advance(state)
+    assert step(state, "x-2") is Step.PLANNED
+    through(state, "x-1", "n1")
+    assert step(state, "x-2") is Step.EVICTING
+
+
+def test_of_another_workload_they_do_not():
+    """Pods that are only evicted are not one workload together."""
+    state = world(
+        failed_pod("f1", replica_of("one")), failed_pod("f2", replica_of("two")), pod("bare", node="a"),
+        plan("x", removal("x-1", "f1"), removal("x-2", "f2"), removal("x-3", "bare")), max_unavailable=1,
+    )  # fmt: skip
+    assert evicts(advance(state)) == ["x-1", "x-2", "x-3"]
+
+
+def test_where_others_of_its_workload_are_not_ready_nothing_is_evicted_and_nothing_waits():
+    state = world(failed_pod("f1"), pod("sick", node="b", owner=OWNER, ready=False), plan("x", removal("x-1", "f1")), max_unavailable=1)
+    assert failed(advance(state)) == {"x-1": "MaxUnavailable"}
+    assert not state.backlog, "the next plan finds it again"
+
+
+def test_a_gang_keeps_its_minimum_also_from_evictions_alone():
+    """A bare pod that runs may be evicted by an annotation."""
+    members = [member(f"m{i}", "g", node="a") for i in (1, 2, 3)]
+    state = world(pod_group("g", need=2), *members, plan("x", removal("x-1", "m1"), removal("x-2", "m2")))
+    assert evicts(advance(state)) == ["x-1"]
+    assert step(state, "x-2") is Step.PLANNED
+    then(state, e.PodGone("m1"))
+    assert failed(advance(state)) == {"x-2": "GangMinimum"}
+
+
+def test_a_member_that_has_ended_takes_nothing_from_its_gang():
+    members = [member("m1", "g", node="a"), member("m2", "g", node="a", phase="Failed", ready=False)]
+    state = world(pod_group("g", need=2), *members, plan("x", removal("x-1", "m2")))
+    assert evicts(advance(state)) == ["x-1"]
+
+
 # -- evictions a minute ----------------------------------------------------------------------------------------------
 
 

@@ -125,7 +125,7 @@ class ReportRoom(Command, tag="report_room"):
 
 class ReportEviction(Command, tag="report_eviction"):
     """The API refused the eviction. `reason`: Budget (a PDB), Changed (a precondition), Gone, Refused, Aborted (the
-    annotation that makes a late eviction fail is in place)."""
+    annotation that makes a late eviction fail is in place), NotMarked (it could not be put there)."""
 
     time: Millis
     migration: MigrationId

@@ -148,7 +148,7 @@ class MigrationConfig(Config):
     """`interval` in milliseconds, 0 for never; `cron` in five fields, empty for never. `concurrent` bounds migrations
     under way at once, `per_node` those with one source, `per_namespace` and `max_unavailable` those of one namespace and of one
     workload, `evictions_per_minute` how many begin to be evicted; 0 for no bound. An eviction that a budget refuses is tried again for
-    `budget_patience`. `profile` is the policy's that enables Defragmentation: what metrics are labelled with. Deadlines and patience in milliseconds per step of the saga.
+    `budget_patience`. `abort_deadline` is how long the pod's mark is tried on the way back. `profile` is the policy's that enables Defragmentation: what metrics are labelled with. Deadlines and patience in milliseconds per step of the saga.
 
     `policy`: the DeschedulerPolicy with all defaults (`descheduling.policy.written`), where it enables other plugins than
     Defragmentation, which is not in it: in its profile it comes after so many (`defragment_at`) of the balance plugins. `grace`:
@@ -172,6 +172,7 @@ class MigrationConfig(Config):
     policy: dict[str, Any] = msgspec.field(default_factory=dict)
     defragment_at: int = 0
     grace: int | None = None
+    abort_deadline: int = 120_000
 
     @property
     def evicts_for(self) -> int:

@@ -18,6 +18,7 @@ from restow.domain.effects import (
 )
 from restow.domain.migration import hold_manifest, podgroup, room_manifest
 from restow.domain.migration.manifest import Manifest
+from restow.domain.migration.steps import NOT_MARKED, aborts_until
 from restow.domain.records import Migration
 from restow.domain.state import ClusterState
 from restow.kube import crs
@@ -32,6 +33,8 @@ TRIES = 3
 """Evictions in a row whose precondition failed because the pod had just changed; then there is a pause."""
 REFUSED = 30.0
 """Seconds until what the API has refused is tried again."""
+MARK_PAUSE = 5.0
+"""Seconds until a mark that the API has refused is tried again."""
 BUDGET_PAUSE = 2.0
 """Seconds until a budget is asked again, where the API does not say."""
 
@@ -125,14 +128,14 @@ class _MigrationEffects:
         migration = state.migrations[effect.migration]
         outcome = await self._pods.abort_eviction(_pod(migration), migration.deadline)
         match outcome:
-            case k.Failed():
-                return later(outcome)
             case k.Done():
                 return self._report(effect.migration, "Aborted")
             case k.Gone():
                 return self._report(effect.migration, "Gone")
-            case k.Refused(code=code, reason=reason, message=message):
-                return Retry(f"refused: {code} {reason} {message}", after=5.0)
+            case (k.Failed(code=code, reason=reason, message=message) | k.Refused(code=code, reason=reason, message=message)) as answer:
+                if self._now() >= aborts_until(state, migration):
+                    return self._report(effect.migration, NOT_MARKED, f"{code} {reason} {message}".strip())
+                return later(answer) if isinstance(answer, k.Failed) else Retry(f"refused: {code} {reason} {message}", after=MARK_PAUSE)
         return Done()
 
     async def tell_group(self, effect: TellGroupMoves, state: ClusterState) -> Answer:

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from restow.contracts.ids import NodeName, PodUid
+from restow.domain.migration.steps import NOT_MARKED
 from restow.domain.records import Migration, Plan, Step
 from restow.domain.state import ClusterState
 from restow.kube.record import Notice, Recorder, Regarding
@@ -36,7 +37,11 @@ class Told:
             why = f"{migration.reason}: {migration.message}".strip(": ")
             wanted = f"move to {move.target}" if move.target else "be evicted"
             note = f"stays on {move.source}, was to {wanted}: {why} (migration {migration.id})"
-            self._of_pod(state, move.pod, "MigrationRolledBack", "RollBack", note, warning=True)
+            what = "MigrationNotMarked" if migration.reason == NOT_MARKED else "MigrationRolledBack"
+            self._of_pod(state, move.pod, what, "RollBack", note, warning=True)
+            if migration.reason == NOT_MARKED:
+                note = f"pod {move.namespace}/{move.name} stays after all, and could not be marked (migration {migration.id})"
+                self._of_node(state, move.source, what, "RollBack", note, warning=True)
 
     def over(self, state: ClusterState, plan: Plan) -> None:
         left, came, stayed = Counter[NodeName](), Counter[NodeName](), Counter[NodeName]()
@@ -55,10 +60,11 @@ class Told:
             )
             self._of_node(state, node, "MigrationDone", "Plan", f"plan {plan.planned.plan} is over: {what}")
 
-    def _of_node(self, state: ClusterState, node: NodeName, reason: str, action: str, note: str) -> None:
+    def _of_node(self, state: ClusterState, node: NodeName, reason: str, action: str, note: str, warning: bool = False) -> None:
         known = state.nodes.get(node)
         if known is not None:
-            self._recorder.record(Notice(Regarding("v1", "Node", "", node, known.uid), reason, action, note))
+            about = Regarding("v1", "Node", "", node, known.uid)
+            self._recorder.record(Notice(about, reason, action, note, "Warning" if warning else "Normal"))
 
     def _of_pod(self, state: ClusterState, uid: PodUid, reason: str, action: str, note: str, warning: bool = False) -> None:
         pod = state.pods.get(uid)

@@ -31,7 +31,7 @@ from restow.runtime.config_source import BadConfig, convert, with_durations
 
 PLUGIN = "Defragmentation"
 POINT = "balance"
-DURATIONS = ("interval", "holdDeadline", "evictDeadline", "landDeadline", "budgetPatience")
+DURATIONS = ("interval", "holdDeadline", "evictDeadline", "landDeadline", "budgetPatience", "abortDeadline")
 _TOTAL = "maxNoOfPodsToEvictTotal"
 _NOT_WITH_IT = {
     "nodeSelector": "it plans for all nodes",

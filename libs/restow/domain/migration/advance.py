@@ -7,8 +7,8 @@ from restow.contracts.ids import MigrationId, Millis
 from restow.domain.migration import holds, removal, rooms, waves
 from restow.domain.migration.limits import Limits
 from restow.domain.migration.promises import Promises
-from restow.domain.migration.steps import cancelled, step, victim_gone
-from restow.domain.records import Migration, Step
+from restow.domain.migration.steps import cancelled, deadline, step, victim_gone
+from restow.domain.records import Migration
 from restow.domain.state import ClusterState
 
 _OVER = (e.Landed, e.MigrationFailed, e.NotRecreated, e.Removed)
@@ -57,7 +57,7 @@ def is_due(state: ClusterState, now: Millis) -> bool:
 
 def overdue(state: ClusterState) -> Millis | None:
     """When something is due although nothing happens, None for never."""
-    times = [m.deadline for m in map(state.migrations.__getitem__, state.active) if m.step is not Step.ABORTING]
+    times = [deadline(state, m) for m in map(state.migrations.__getitem__, state.active)]
     if state.backlog:
         times += [at for id in state.backlog if (at := waves.turns_at(state, state.migrations[id])) is not None]
     busy = state.backlog or state.active
@@ -94,9 +94,11 @@ def _begin(state: ClusterState, now: Millis, limits: Limits) -> Iterator[e.Event
                         waits += 1
                     else:
                         yield begun
+                        idle = False
+                        if isinstance(begun, e.MigrationFailed):
+                            continue
                         limits.begins(migration)
                         limits.evicts(migration, now)
-                        idle = False
                 elif failure is None and not _is_ready(state, migration, now):
                     first = first or migration
                     waits += _waits_for_time(state, migration)

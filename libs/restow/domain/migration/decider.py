@@ -25,7 +25,7 @@ from restow.domain.migration.demand import next_demand
 from restow.domain.migration.deschedule import check as check_policy
 from restow.domain.migration.deschedule import deschedule, wants_samples
 from restow.domain.migration.move import move_pod
-from restow.domain.migration.steps import ended
+from restow.domain.migration.steps import NOT_MARKED, aborts_until, ended, not_marked
 from restow.domain.records import Step
 from restow.domain.state import ClusterState, Touched
 
@@ -96,7 +96,7 @@ def check(config: MigrationConfig) -> None:
         windows.parse(config.cron)
     if config.interval < 0:
         raise ValueError(f"interval: {config.interval}; allowed: 0 (never) or more milliseconds")
-    for name in ("concurrent", "per_node", "max_moves", "hold_deadline", "evict_deadline", "land_deadline"):
+    for name in ("concurrent", "per_node", "max_moves", "hold_deadline", "evict_deadline", "land_deadline", "abort_deadline"):
         if getattr(config, name) < 1:
             raise ValueError(f"{name}: {getattr(config, name)}; allowed: 1 or more")
     for name in ("per_namespace", "max_unavailable", "evictions_per_minute", "budget_patience"):
@@ -158,7 +158,7 @@ def next_trigger(state: ClusterState) -> tuple[Millis, str] | None:
 def _reported(state: ClusterState, report: c.ReportEviction) -> Sequence[e.Event]:
     """The API's word on an eviction. `Gone` counts as evicted: watches are ordered, so that whatever takes the victim's
     place will be seen after this. `Aborted` fails the migration only while the victim lives: if it is terminating, an
-    eviction came first."""
+    eviction came first. `NotMarked` fails it when the time for that is over."""
     migration = of(state, report.migration)
     if migration is None or migration.step not in (Step.EVICTING, Step.ABORTING):
         return ()
@@ -169,9 +169,13 @@ def _reported(state: ClusterState, report: c.ReportEviction) -> Sequence[e.Event
     if report.reason == "Gone" or (removal.is_gone(state, migration) if alone else ended(state, migration)):
         return (evicted,)
     if migration.step is Step.ABORTING:
+        if report.reason == NOT_MARKED and report.time >= aborts_until(state, migration):
+            return (not_marked(migration, report.message),)
         if report.reason != "Aborted":
             return ()
         return (e.MigrationFailed(migration.id, migration.reason, migration.message),)
+    if report.reason == NOT_MARKED:
+        return ()
     if report.reason == "Budget" and report.time < migration.evicting + state.migration_config.budget_patience:
         # It is tried again: the budget may let it go by then.
         return ()

@@ -2,13 +2,16 @@
 
 What only waits for our own migrations waits: each of them ends. What waits for others (pods of the workload that are not ready,
 too few ready members of a gang) fails at once, with the reason: the next plan finds it again.
+
+Moves and pods that are only evicted (`removal`) count alike, and for each other. One that has ended already is one of its workload
+while it is evicted, but takes nothing from its gang: it was not among the ready.
 """
 
 from collections import Counter
 
 from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid
 from restow.domain.evolve.migration import MINUTE
-from restow.domain.groups import Group
+from restow.domain.groups import Group, group_of
 from restow.domain.migration.holds import Reason
 from restow.domain.records import Migration, Step
 from restow.domain.state import OVER, ClusterState
@@ -26,7 +29,8 @@ class Limits:
         self._nodes: Counter[NodeName] = Counter()
         self._namespaces: Counter[str] = Counter()
         self._workloads: Counter[str] = Counter()
-        self._groups: Counter[str] = Counter()
+        self._groups: Counter[Group | None] = Counter()
+        self._whose: dict[MigrationId, tuple[str, Group | None]] = {}
         self._moved: dict[PodUid, None] = {}
         """Victims and successors of what is under way."""
         self._coming = 0
@@ -40,10 +44,14 @@ class Limits:
             self._add(migration, 1)
 
     def _add(self, migration: Migration, sign: int) -> None:
+        known = self._whose.get(migration.id)
+        if known is None:
+            known = self._whose[migration.id] = workload(self._state, migration), gang(self._state, migration)
+        who, group = known
         self._nodes[migration.move.source] += sign
         self._namespaces[migration.move.namespace] += sign
-        self._workloads[workload(migration)] += sign
-        self._groups[migration.group] += sign
+        self._workloads[who] += sign
+        self._groups[group] += sign
         self._missing.clear()
         self._ready.clear()
         self._coming += sign * (migration.step in BEFORE_EVICTION or migration.step is Step.PLANNED)
@@ -89,7 +97,8 @@ class Limits:
 
     def _others(self, migration: Migration) -> bool:
         """Whether others of the same workload or gang are under way: then their ends are waited for."""
-        return self._workloads[workload(migration)] > 0 or bool(migration.group and self._groups[migration.group])
+        who, group = workload(self._state, migration), gang(self._state, migration)
+        return bool(who and self._workloads[who]) or bool(group and self._groups[group])
 
     # -- before the eviction -------------------------------------------------------------------------------------------
 
@@ -105,18 +114,18 @@ class Limits:
 
     def _too_many(self, migration: Migration, more: int) -> Reason | None:
         """`more`: how many it adds to those that are under way."""
-        most = self._config.max_unavailable
-        if most:
-            who = workload(migration)
+        state, most = self._state, self._config.max_unavailable
+        who = workload(state, migration) if most else ""
+        if who:
             missing = self._not_ready(who)
             if missing + self._workloads[who] + more > most:
                 return "MaxUnavailable", f"{missing} other pods of its workload are not ready; allowed: {most} in all, with those that move"
-        group = _group(migration)
-        known = self._state.pod_groups.get(group) if group is not None else None
-        if group is not None and known is not None and known.min_member:
+        group = gang(state, migration)
+        known = state.pod_groups.get(group) if group is not None else None
+        if group is not None and known is not None and known.min_member and not _has_ended(state, migration):
             left = self._ready_members(group, migration.move.pod)
             if left < known.min_member:
-                return "GangMinimum", f"{left} other members of PodGroup {migration.group} are ready; its minMember is {known.min_member}"
+                return "GangMinimum", f"{left} other members of PodGroup {'/'.join(group)} are ready; its minMember is {known.min_member}"
         return None
 
     def _not_ready(self, who: str) -> int:
@@ -162,13 +171,24 @@ class Limits:
         return Millis(times[max(len(times) - most, 0)] + MINUTE)
 
 
-def workload(migration: Migration) -> str:
-    """The top controller of its pod: that, and for a StatefulSet the name, is the lineage."""
-    return migration.lineage.partition("/")[0]
+def workload(state: ClusterState, migration: Migration) -> str:
+    """The top controller of its pod: that, and for a StatefulSet the name, is the lineage. Empty for a bare pod. A pod that is only
+    evicted has no lineage in its record, for it leaves nothing to a successor: what is known of it says whose it is."""
+    lineage = migration.lineage
+    if not lineage and (pod := state.pods.get(migration.move.pod)) is not None:
+        lineage = state.lineage(pod)
+    return lineage.partition("/")[0]
 
 
-def _group(migration: Migration) -> Group | None:
-    if not migration.group:
-        return None
-    namespace, _, name = migration.group.partition("/")
-    return namespace, name
+def gang(state: ClusterState, migration: Migration) -> Group | None:
+    """Its pod's PodGroup."""
+    if migration.group:
+        namespace, _, name = migration.group.partition("/")
+        return namespace, name
+    pod = state.pods.get(migration.move.pod)
+    return None if pod is None else group_of(pod)
+
+
+def _has_ended(state: ClusterState, migration: Migration) -> bool:
+    live = state.live.get(migration.move.pod)
+    return live is not None and live.phase in OVER

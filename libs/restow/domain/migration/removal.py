@@ -5,7 +5,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import Millis
 from restow.domain.migration.holds import Reason
 from restow.domain.migration.limits import Limits
-from restow.domain.records import Migration, Step
+from restow.domain.records import Migration
 from restow.domain.state import ClusterState
 
 Events = tuple[e.Event, ...]
@@ -37,19 +37,20 @@ def lost(state: ClusterState, migration: Migration) -> Reason | None:
 
 
 def begin(migration: Migration, now: Millis, limits: Limits, evicts_for: int) -> e.Event | None:
-    """None where too many evictions are under way, or too many were lately."""
-    if limits.must_wait(migration, now) or limits.before_eviction(migration, now) is not None:
+    """None where too many are under way, or too many were evicted lately; a failure where its workload or its gang cannot spare it,
+    whatever of ours is under way."""
+    if limits.must_wait(migration, now):
         return None
+    if why := limits.refuses(migration):
+        return e.MigrationFailed(migration.id, *why)
     return e.Evicting(migration.id, Millis(now + evicts_for))
 
 
 def step(state: ClusterState, migration: Migration, now: Millis, cancelled: Reason | None) -> Events:
-    """What happens next; nothing where it waits."""
+    """What happens next while it is being evicted; nothing where it waits."""
     id = migration.id
     if is_gone(state, migration):
         return (e.Removed(id),)
-    if migration.step is not Step.EVICTING:
-        return ()
     if why := cancelled or lost(state, migration):
         return (e.Aborting(id, *why),)
     if now >= migration.deadline:

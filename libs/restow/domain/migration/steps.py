@@ -5,7 +5,9 @@ planned → holding → held → evicting → evicted → landed, or rolled back
 * Nothing is evicted before the session holds the landing place, and a hold that is lost before the eviction ends it. Of two
   pods that change places (`swap`) each place must be chosen: it is the other's room that it waits for.
 * Once an eviction may have been sent (`evicting`), only `aborting` leads back, and only when the victim is marked, so that
-  no late eviction can succeed. A victim that ends meanwhile counts as evicted: its successor takes the hold.
+  no late eviction can succeed. A victim that ends meanwhile counts as evicted: its successor takes the hold. Where the API
+  does not take the mark for `abort_deadline`, it ends as `NotMarked`: that is longer than a request lives, so that
+  only a process that was frozen in between could still evict the pod, and then its controller makes it again.
 
 After the eviction there is nothing to roll back: `failed` then means that the successor did not come up on its hold in
 time; it runs, or waits, like any other pod. A successor that is on its hold keeps the capacity, so nothing leaks.
@@ -21,19 +23,25 @@ from restow.domain.state import ClusterState
 Events = tuple[e.Event, ...]
 
 CANCELLED = "Cancelled"
+NOT_MARKED = "NotMarked"
+LAST_WORD = 30_000
+"""Milliseconds after the time for the mark is up, in which whoever tries it may still say why it was not taken."""
 
 
 def step(state: ClusterState, migration: Migration, now: Millis, counts: limits.Limits) -> Events:
     """What happens next to an active migration; nothing where it waits."""
     if removal.is_removal(migration):
-        return removal.step(state, migration, now, cancelled(state, migration))
+        back = migration.step is Step.ABORTING and not removal.is_gone(state, migration)
+        return gives_up(state, migration, now) if back else removal.step(state, migration, now, cancelled(state, migration))
     match migration.step:
         case Step.HOLDING | Step.HELD:
             return _holding(state, migration, now, counts)
         case Step.EVICTING:
             return _evicting(state, migration, now)
         case Step.ABORTING:
-            return _evicted(state, migration, now) if ended(state, migration) or taken(migration) else ()
+            if ended(state, migration) or taken(migration):
+                return _evicted(state, migration, now)
+            return gives_up(state, migration, now)
         case Step.EVICTED:
             return _landing(state, migration, now)
     return ()
@@ -123,6 +131,29 @@ def _landing(state: ClusterState, migration: Migration, now: Millis) -> Events:
 
 def _evicted(state: ClusterState, migration: Migration, now: Millis) -> Events:
     return (e.Evicted(migration.id, Millis(now + state.migration_config.land_deadline)),)
+
+
+# -- the way back ----------------------------------------------------------------------------------------------------
+
+
+def aborts_until(state: ClusterState, migration: Migration) -> Millis:
+    """Until when the mark is tried."""
+    return Millis(migration.since + state.migration_config.abort_deadline)
+
+
+def deadline(state: ClusterState, migration: Migration) -> Millis:
+    """When its step ends although nothing happens."""
+    return Millis(aborts_until(state, migration) + LAST_WORD) if migration.step is Step.ABORTING else migration.deadline
+
+
+def gives_up(state: ClusterState, migration: Migration, now: Millis) -> Events:
+    """Nobody has said that the victim is marked, nor why it is not."""
+    return (not_marked(migration, "nobody has answered"),) if now >= deadline(state, migration) else ()
+
+
+def not_marked(migration: Migration, why: str) -> e.MigrationFailed:
+    said = f"{migration.reason}: {migration.message}".rstrip(": ")
+    return e.MigrationFailed(migration.id, NOT_MARKED, f"{said}; the pod could not be marked, so that a late eviction is not ruled out: {why}")
 
 
 # -- the victim ------------------------------------------------------------------------------------------------------
