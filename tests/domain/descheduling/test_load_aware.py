@@ -6,11 +6,12 @@ from domain.descheduling.plugin_words import Plugin, kept, reasons
 from domain.descheduling_words import HOUR, WEB, policy, profile
 from domain.saga import move, plan
 
+from restow.contracts import events as e
 from restow.domain.config import DefragmentationArgs, MigrationConfig
 from restow.domain.descheduling.policy import PolicyError, load, written
 from restow.domain.descheduling.relevant import relevant
 from restow.domain.descheduling.run import evaluate
-from restow.domain.descheduling.samples import BILLION, Loads, Samples
+from restow.domain.descheduling.samples import BILLION, Loads, NodeRatios, Samples
 
 load_aware = Plugin("LoadAware")
 NODES = tuple(node(n, cpu=10_000, memory=100 * GIB, pods=100) for n in ("n1", "n2", "n3"))
@@ -174,6 +175,8 @@ def test_nodes_that_a_plan_has_touched_are_left_alone_for_a_while(plugin):
         state = cluster(5, 1, 1)
         then(state, configured("migration", MigrationConfig(defragmentation=DefragmentationArgs(coolDownTime=cooldown))))
         then(state, plan("earlier", *moves), time=AT - 60_000)
+        # Nothing has moved: what was measured is as true as before.
+        then(state, *(e.MigrationFailed(one.migration, "HoldDeadline") for one in moves), time=AT - 60_000)
         outcome = evaluate(state, what, AT, samples)
         return len(outcome.evictions), [one.text for one in outcome.warnings], set(kept(outcome).values())
 
@@ -185,6 +188,62 @@ def test_nodes_that_a_plan_has_touched_are_left_alone_for_a_while(plugin):
     assert why == {"Cooldown: a plan has touched its node within coolDownTime"}
     both = [move(f"m{i}", f"{n}-0", n, "elsewhere") for i, n in enumerate(("n2", "n3"))]
     assert told(61, *both)[:2] == (0, ["all nodes that pods could go to were touched by a plan within coolDownTime"])
+
+
+def settling(plugin, source=""):
+    """Whether a pod may leave `full`, by what has become of a migration of another pod of it, and how long ago it ended."""
+    shares = {"full": {"cpu": 9 * BILLION // 10, "memory": 0}, "idle": {"cpu": BILLION // 10, "memory": 0}}
+    args, more, samples = CPU, {}, server({"full": 9_000, "idle": 1_000}, 0, **{f"full_{i}": used(600) for i in range(4)})
+    if plugin == "LowNodeUtilization":
+        args, more = CPU | {"metricsUtilization": {"source": "KubernetesMetrics"}}, {"metricsProviders": [{"source": "KubernetesMetrics"}]}
+    if source == "query":
+        args = {"thresholds": {"MetricResource": 30}, "targetThresholds": {"MetricResource": 80}}
+        args["metricsUtilization"] = {"source": "Prometheus", "prometheus": {"query": "load"}}
+        more = {"metricsProviders": [{"source": "Prometheus", "prometheus": {"url": "http://prometheus"}}]}
+        samples = Samples(AT, prometheus={"load": NodeRatios(AT, {name: share["cpu"] for name, share in shares.items()})})
+    elif source:
+        args = CPU | {"metrics": PROMETHEUS}
+        samples = Samples(AT, loads={SOURCE: Loads(AT, shares, {f"full-{i}": used(600) for i in range(4)})})
+    what = policy(profile(plugin, args, {}, point="balance"), **more)
+
+    def outcome(*events, ago=0):
+        state = given(node("full", cpu=10_000), node("idle", cpu=10_000), shape("s", cpu=100), *pods(4, "full"), *pods(1, "idle"))
+        moved = move("m", "full-0", "full", "idle")
+        then(state, plan("earlier", moved), *events, time=AT - ago * 1000)
+        return evaluate(state, what, AT, samples)
+
+    return outcome
+
+
+LATER = AT + HOUR
+LANDED = (e.Holding("m", LATER), e.Held("m"), e.Evicting("m", LATER), e.Evicted("m", LATER), e.Landed("m", "full-3", "idle"))
+ROLLED_BACK = e.MigrationFailed("m", "HoldDeadline")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "source", "seconds"),
+    [
+        ("LoadAware", "", 60),
+        ("LoadAware", "prometheus", 120),
+        ("LowNodeUtilization", "", 60),
+        ("LowNodeUtilization", "query", 60),
+    ],
+)
+def test_a_node_is_left_alone_until_what_is_measured_shows_what_was_moved(plugin, source, seconds):
+    """Else it gives away more with each pass until the average has come down."""
+    outcome = settling(plugin, source)
+    for held in (outcome(), outcome(*LANDED), outcome(*LANDED, ago=seconds - 1), outcome(ago=10 * seconds)):
+        assert held.evictions == ()
+        assert held.warnings[-1].text == "all nodes that pods would leave have moving pods, or had since they were measured"
+        assert set(kept(held).values()) == {"Settling: pods are moving from or to its node, or have moved since that was measured"}
+    assert outcome(*LANDED, ago=seconds).evictions, "it is measured by now"
+    assert outcome(ROLLED_BACK).evictions, "nothing has moved"
+
+
+def test_what_pods_ask_for_is_never_out_of_date():
+    state = given(node("full", cpu=1_000), node("idle", cpu=1_000), shape("s", cpu=100), *pods(9, "full"), *pods(1, "idle"))
+    then(state, plan("earlier", move("m", "full-0", "full", "idle")), *LANDED, time=AT)
+    assert evaluate(state, policy(profile("LowNodeUtilization", CPU, {}, point="balance")), AT, None).evictions
 
 
 def test_what_nobody_will_ask_for_is_not_in_the_command():

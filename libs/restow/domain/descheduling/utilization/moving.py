@@ -16,6 +16,7 @@ from restow.domain.predicates import tolerates
 from restow.domain.resources import PODS, canonical_resource
 
 COOLDOWN = "Cooldown: a plan has touched its node within coolDownTime"
+SETTLING = "Settling: pods are moving from or to its node, or have moved since that was measured"
 
 
 class Flow(msgspec.Struct, frozen=True):
@@ -32,20 +33,25 @@ class Flow(msgspec.Struct, frozen=True):
     order: Callable[[NodeName, list[PodUid]], list[PodUid]] | None = None
 
 
-def rested(handle: Handle, usage: Usage, sources: list[NodeName], targets: list[NodeName]) -> str:
-    """Leaves out, in place, nodes that a plan has touched lately, so that packing and spreading never fight. Why nothing can be done,
-    where that leaves nothing."""
-    if not handle.cooling:
-        return ""
-    for node in [node for node in sources if node in handle.cooling]:
-        sources.remove(node)
-        for uid in usage.pods[node]:
-            handle.keep(uid, COOLDOWN)
-    targets[:] = [node for node in targets if node not in handle.cooling]
-    if sources and targets:
-        return ""
-    what = "pods could go to" if sources else "pods would leave"
-    return f"all nodes that {what} were touched by a plan within coolDownTime"
+def rested(
+    handle: Handle, usage: Usage, sources: list[NodeName], targets: list[NodeName], unsettled: frozenset[NodeName] = frozenset()
+) -> str:
+    """Leaves out, in place, nodes that a plan has touched lately, so that packing and spreading never fight, and those of which what is
+    measured is not true any more. Why nothing can be done, where that leaves nothing."""
+    for nodes, why, what in (
+        (handle.cooling, COOLDOWN, "were touched by a plan within coolDownTime"),
+        (unsettled, SETTLING, "have moving pods, or had since they were measured"),
+    ):
+        if not nodes:
+            continue
+        for node in [node for node in sources if node in nodes]:
+            sources.remove(node)
+            for uid in usage.pods[node]:
+                handle.keep(uid, why)
+        targets[:] = [node for node in targets if node not in nodes]
+        if not sources or not targets:
+            return f"all nodes that {'pods could go to' if sources else 'pods would leave'} {what}"
+    return ""
 
 
 def requests_any(handle: Handle, names: Sequence[str]) -> Callable[[PodUid], bool]:

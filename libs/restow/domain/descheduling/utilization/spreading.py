@@ -17,7 +17,8 @@ from restow.domain.resources import title
 class Spread(msgspec.Struct, frozen=True):
     """`percent`: of the nodes that are looked at, how much is used, in parts of a percent. `low` and `high`: what underutilized nodes
     are not above, and overutilized ones are. `most`: pods a node; `may`: which pods at all, None for all. `order`: of the pods of a node,
-    given it, its overutilized resources and where they may go; None for the usual one."""
+    given it, its overutilized resources and where they may go; None for the usual one. `unsettled`: nodes that are left out until
+    what is measured shows what was moved there."""
 
     percent: dict[NodeName, Amounts]
     low: Bounds
@@ -27,6 +28,7 @@ class Spread(msgspec.Struct, frozen=True):
     most: int | None = None
     may: Callable[[PodUid], bool] | None = None
     order: Callable[[list[PodUid], list[str], list[NodeName]], list[PodUid]] | None = None
+    unsettled: frozenset[NodeName] = frozenset()
 
 
 def spread(handle: Handle, usage: Usage, asked: Spread) -> None:
@@ -38,7 +40,7 @@ def spread(handle: Handle, usage: Usage, asked: Spread) -> None:
             low.append(node)
         elif over(percent[node], bounds):
             high.append(node)
-    if why := _nothing(asked, low, high) or rested(handle, usage, high, low):
+    if why := _nothing(asked, low, high) or rested(handle, usage, high, low, asked.unsettled):
         handle.warn(why)
         return
     ceilings: dict[NodeName, Amounts] = {}

@@ -3,12 +3,13 @@ out (there they count as idle), and means are of what is measured (there of what
 
 from fractions import Fraction
 
-from restow.contracts.ids import NodeName, PodUid
+from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.plugins.load_aware.args import RESOURCES, Args
 from restow.domain.descheduling.samples import BILLION
 from restow.domain.descheduling.selection import parsed, selected_nodes
 from restow.domain.descheduling.utilization.levels import Amounts, Bounds, around_mean, fixed, levels
+from restow.domain.descheduling.utilization.settling import WINDOW, unsettled
 from restow.domain.descheduling.utilization.spreading import Spread, spread
 from restow.domain.descheduling.utilization.usage import Usage
 from restow.domain.quantity import CPU
@@ -25,8 +26,12 @@ def run(handle: Handle, args: Args) -> None:
         return
     percent = {node: levels(used, usage.capacity(handle, node)) for node, used in usage.nodes.items()}
     low, high = _bounds(args, list(percent.values()))
-    asked = Spread(percent, low, high, args.number_of_nodes, args.evictable_namespaces, order=_Order(handle, args, usage))
-    spread(handle, usage, asked)
+    order, moving = _Order(handle, args, usage), _unsettled(handle, args)
+    spread(
+        handle,
+        usage,
+        Spread(percent, low, high, args.number_of_nodes, args.evictable_namespaces, order=order, unsettled=moving),
+    )
 
 
 def _usage(handle: Handle, args: Args) -> Usage | str:
@@ -60,6 +65,15 @@ def _usage(handle: Handle, args: Args) -> Usage | str:
         return {name: 1 if name == PODS else used[name] for name in RESOURCES}
 
     return Usage(RESOURCES, nodes, pods, of)
+
+
+def _unsettled(handle: Handle, args: Args) -> frozenset[NodeName]:
+    samples = handle.samples
+    assert samples is not None, "looked at before"
+    source = args.source
+    if not source:
+        return unsettled(handle.state, Millis(samples.taken - WINDOW))
+    return unsettled(handle.state, Millis(samples.loads[source].taken - max(args.duration, WINDOW)))
 
 
 def _looked_at(handle: Handle, args: Args) -> list[NodeName]:
