@@ -63,7 +63,7 @@ def check(crd: Obj) -> list[Cause]:
     for index, version in enumerate(versions):
         if not isinstance(dig(version, "schema", "openAPIV3Schema"), dict):
             where = f"spec.versions[{index}].schema.openAPIV3Schema"
-            _required(causes, where, "Required value: schemas are required")
+            _required(causes, where)
         else:
             where = "spec.validation.openAPIV3Schema" if len(versions) == 1 else f"spec.versions[{index}].schema.openAPIV3Schema"  # fmt: skip
             _check_structural(dig(version, "schema", "openAPIV3Schema"), where, causes)

@@ -79,6 +79,17 @@ def mark_deleted(
     return {**obj, "metadata": meta}
 
 
+def marked_at_last(resource: Resource, obj: Obj, now: datetime) -> Obj | None:
+    """A pod that goes now is first told with a grace period of 0, as kube-apiserver does it; None if it was, or is no pod."""
+    meta = obj["metadata"]
+    if resource != PODS or meta.get("deletionGracePeriodSeconds") == 0:
+        return None
+    meta = {**meta, "deletionTimestamp": later(now, 0), "deletionGracePeriodSeconds": 0}
+    if "deletionTimestamp" not in obj["metadata"] and "generation" in meta:
+        meta["generation"] += 1
+    return {**obj, "metadata": meta}
+
+
 def _shorten(meta: dict[str, Any], now: datetime, seconds: int, *, explicit: bool) -> None:
     """A second delete may only bring the end nearer."""
     before = meta.get("deletionGracePeriodSeconds") or 0

@@ -185,7 +185,7 @@ def _discovered_review(plural: str, kind: str) -> Obj:
 def _discovered(resource: Resource, version: str) -> Obj:
     entry: Obj = {
         "resource": resource.plural,
-        "responseKind": {"group": resource.group, "version": version, "kind": resource.kind},
+        "responseKind": {"group": "", "version": "", "kind": resource.kind},  # empty: those of the list around it
         "scope": "Namespaced" if resource.namespaced else "Cluster",
         "singularResource": resource.singular,
         "verbs": list(resource.verbs),
@@ -197,7 +197,7 @@ def _discovered(resource: Resource, version: str) -> Obj:
     subs = []
     for name in _subresources(resource, version):
         kind, verbs = _sub_entry(resource, name)
-        response = kind or {"group": resource.group, "version": version, "kind": resource.kind}
+        response = kind or {"group": "", "version": "", "kind": resource.kind}
         subs.append({"subresource": name, "responseKind": response, "verbs": verbs})
     if subs:
         entry["subresources"] = subs

@@ -103,7 +103,7 @@ def unsupported_media(message: str) -> ApiError:
 
 
 def not_acceptable(accepted: Sequence[str]) -> ApiError:
-    text = "only the following media types are accepted: " + ", ".join(accepted)
+    text = "406: Not Acceptable\n\nAvailable representations: " + ", ".join(accepted)
     return ApiError(406, "NotAcceptable", text)
 
 

@@ -168,7 +168,7 @@ def _parse_token(token: str) -> tuple[int, str]:
         parsed = msgspec.json.decode(raw)
         return int(parsed["rv"]), str(parsed["start"])
     except (ValueError, KeyError, TypeError, msgspec.DecodeError) as error:
-        raise bad_request(f"continue key is not valid: {error}") from None
+        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None
 
 
 def _snapshot(cluster: Cluster, info: RequestInfo) -> tuple[list[Stored], int, str]:

@@ -239,7 +239,8 @@ def _check_string(schema: Schema, value: str, path: str, causes: list[Cause]) ->
     if (pattern := schema.get("pattern")) and not re.search(pattern, value):
         _invalid(causes, path, value, f"should match '{pattern}'")
     if (form := schema.get("format")) and form in _FORMATS and not _FORMATS[form](value):
-        _invalid(causes, path, value, f"must be of type {form}: {shown(value)}")
+        text = f"Invalid value: {shown(value)}: {_body(path)} must be of type {form}: {shown(value)}"
+        _add(causes, "FieldValueTypeInvalid", path, text)
 
 
 def _check_number(schema: Schema, value: float, path: str, causes: list[Cause]) -> None:

@@ -232,7 +232,10 @@ class Store:
         if marked is obj or dry_run:
             return marked or obj
         if marked is None:
-            return self._remove(resource, before, obj)
+            last = deletion.marked_at_last(resource, obj, self.clock())
+            if last is not None:
+                before = self._told_later(resource, before, last)
+            return self._remove(resource, before, before.obj)
         return self._commit("MODIFIED", resource, before.key, marked, before)
 
     def finalize(self, resource: Resource, namespace: str, name: str, *, remove: Iterable[str] = ()) -> Obj:
@@ -356,6 +359,15 @@ class Store:
         if not self._dispatching:
             self._dispatch()
         return obj
+
+    def _told_later(self, resource: Resource, before: Stored, obj: Obj) -> Stored:
+        """The change is told together with the next one: nobody may answer it in between."""
+        held, self._dispatching = self._dispatching, True
+        try:
+            self._commit("MODIFIED", resource, before.key, obj, before)
+        finally:
+            self._dispatching = held
+        return Stored(before.key, obj, self.resource_version)
 
     def _remove(self, resource: Resource, before: Stored, last: Obj) -> Obj:
         final = {**last, "metadata": dict(last["metadata"])}

@@ -120,8 +120,12 @@ async def patch_(cluster: Cluster, info: RequestInfo, request: web.BaseRequest) 
     old = cluster.store.get(info.resource, info.namespace, info.name)
     new = patched(info, media, info.show(old), body)
     new = _checked(info, new, name=info.name)
-    if not new["metadata"].get("uid"):
-        new["metadata"] = {**new["metadata"], "uid": old["metadata"]["uid"]}
+    uid = old["metadata"]["uid"]
+    if (said := new["metadata"].get("uid") or uid) != uid:
+        # A PUT of another uid is a conflict; a patch that writes one is invalid.
+        cause = {"reason": "FieldValueInvalid", "message": f'Invalid value: "{said}": field is immutable', "field": "metadata.uid"}
+        raise invalid(info.resource, info.name, [cause])
+    new["metadata"] = {**new["metadata"], "uid": uid}
     cluster.strict(info, new)
     stored = cluster.store.update(
         info.resource, info.take(new), subresource=info.subresource, dry_run=dry_run

@@ -110,7 +110,7 @@ async def test_bad_continue(api: Api, ns: str) -> None:
     body = await api.fails(
         400, "BadRequest", "GET", f"/api/v1/namespaces/{ns}/pods?limit=1&continue=garbage!"
     )
-    assert body["message"].startswith("continue key is not valid")
+    assert body["message"].startswith("invalid continue token: continue key is not valid")
 
 
 async def test_versions_of_the_future(api: Api, ns: str) -> None:

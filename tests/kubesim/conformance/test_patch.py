@@ -104,7 +104,8 @@ async def test_stale_patches_conflict(api: Api, ns: str) -> None:
     stale = {"metadata": {"resourceVersion": first["metadata"]["resourceVersion"]}, "data": {"k": "3"}}
     await api.fails(409, "Conflict", "PATCH", f"{path}/a", stale, media=MERGE)
     other = {"metadata": {"uid": "00000000-0000-4000-8000-000000000000"}}
-    await api.fails(409, "Conflict", "PATCH", f"{path}/a", other, media=MERGE)
+    body = await api.fails(422, "Invalid", "PATCH", f"{path}/a", other, media=MERGE)
+    assert {cause["field"] for cause in body["details"]["causes"]} == {"metadata.uid"}
 
 
 async def test_unknown_patch_types(api: Api, ns: str) -> None:

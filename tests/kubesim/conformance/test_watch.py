@@ -20,6 +20,8 @@ async def test_changes_after_a_version(api: Api, ns: str) -> None:
         assert (changed["type"], changed["object"]["metadata"]["labels"]) == ("MODIFIED", {"x": "y"})
         last = changed["object"]["metadata"]["resourceVersion"]
         await api.ok("DELETE", f"{path}/a")
+        marked = await watch.next()
+        assert (marked["type"], marked["object"]["metadata"]["deletionGracePeriodSeconds"]) == ("MODIFIED", 0)
         gone = await watch.next()
         assert gone["type"] == "DELETED"
         assert int(gone["object"]["metadata"]["resourceVersion"]) > int(last)
@@ -39,14 +41,15 @@ async def test_timeout_and_bookmark(api: Api, ns: str) -> None:
     """KS-72"""
     path = f"/api/v1/namespaces/{ns}/pods"
     rv = (await api.ok("GET", path))["metadata"]["resourceVersion"]
-    async with api.watch(path, resourceVersion=rv, timeoutSeconds=3, allowWatchBookmarks="true") as watch:
+    async with api.watch(path, resourceVersion=rv, timeoutSeconds=4, allowWatchBookmarks="true", labelSelector="x=y") as watch:
+        await api.ok("POST", path, pod("a", labels={"x": "z"}))  # There is no bookmark where nothing has changed.
         events = []
         while (event := await watch.next()) is not None:
             events.append(event)
     assert [event["type"] for event in events][-1] == "BOOKMARK"
     mark = events[-1]["object"]
     assert mark["kind"] == "Pod"
-    assert int(mark["metadata"]["resourceVersion"]) >= int(rv)
+    assert int(mark["metadata"]["resourceVersion"]) > int(rv)
 
 
 async def test_entering_and_leaving_a_selection(api: Api, ns: str) -> None:
