@@ -11,6 +11,7 @@ import pytest
 from restow.domain.descheduling.policy import load
 from restow.domain.descheduling.samples import BILLION, STALE, NodeRatios, Samples
 from restow.kube import metrics
+from restow.kube import prometheus as prom
 from restow.kube.client import ApiStatus
 
 NOW = 1_800_000_000_000
@@ -76,6 +77,14 @@ def test_usage_of_nodes_and_pods_with_the_time_of_the_oldest():
     assert got.missing(NOW) == ""
 
 
+def test_one_that_is_measured_no_more_is_left_out_and_does_not_stop_the_others():
+    old = {"metadata": {"name": "n2"}, "timestamp": "2027-01-15T07:54:59Z", "usage": {"cpu": "1", "memory": "1Gi"}}
+    got = sample(Kubernetes(nodes={"items": [*NODES["items"], old]}, pods=PODS), policy("KubernetesMetrics"))
+    assert (list(got.nodes), got.missing(NOW)) == (["n1"], "")
+    got = sample(Kubernetes(nodes={"items": [old]}, pods={"items": []}), policy("KubernetesMetrics"))
+    assert got.missing(NOW) == "metrics.k8s.io: its metrics are 301 s old; allowed: up to 300 s"
+
+
 @pytest.mark.parametrize(
     ("nodes", "said"),
     [
@@ -115,7 +124,9 @@ def test_a_vector_is_read_exactly():
     [
         (answer(("n1", "1.01", 0)), "1.01 for n1; allowed: 0 to 1"),
         (answer(("n1", "-0.1", 0)), "allowed: 0 to 1"),
-        (answer(("n1", "NaN", 0)), "unreadable"),
+        (answer(("n1", "NaN", 0)), "'q' is NaN for n1; allowed: 0 to 1"),
+        (answer(("n1", "+Inf", 0)), "'q' is +Inf for n1; allowed: 0 to 1"),
+        (answer(("", "0.5", 0)), "'q' has a sample without the label instance"),
         (answer(("n1", "much", 0)), "unreadable"),
         (answer(("n1", "0.1", 0), ("n1", "0.2", 0)), "more than one sample for n1"),
         (answer(kind="matrix"), "matrix; allowed: an instant vector"),
@@ -190,8 +201,28 @@ def test_a_token_that_cannot_be_read_is_an_error(secret, said):
     assert said in got.missing_query("load", NOW)
 
 
+def test_a_token_that_is_no_header_is_an_error_that_does_not_show_it():
+    for wrong in ("two words", "a\nb", ""):
+        secret = {"data": {"prometheusAuthToken": base64.b64encode(wrong.encode()).decode()}}
+        got = sample(Kubernetes(token=secret), policy("Prometheus", {"url": "https://127.0.0.1:9", "authToken": TOKEN}))
+        assert got.missing_query("load", NOW).endswith("no bearer token; allowed: one word of printable characters")
+
+
+def test_without_a_secret_the_accounts_own_token_goes_to_the_policys_prometheus_and_to_nobody_else(tmp_path, monkeypatch):
+    """As upstream does; but never in the clear."""
+    (tmp_path / "token").write_text("of-the-account\n")
+    monkeypatch.setattr(prom, "ACCOUNT", str(tmp_path))
+
+    def sent(url, own):
+        return asyncio.run(prom.authorization(Kubernetes(), prom.Prometheus(url=url), own))
+
+    assert sent("https://thanos:9091", True) == {"Authorization": "Bearer of-the-account"}
+    assert sent("https://thanos:9091", False) == {}, "an address in LoadAware's own arguments"
+    assert sent("http://thanos:9091", True) == {}
+
+
 def test_the_token_of_the_secret_is_the_bearers():
     client = Kubernetes(token={"data": {"prometheusAuthToken": base64.b64encode(b"hunter2\n").decode()}})
     source = policy("Prometheus", {"url": "https://127.0.0.1:9", "authToken": TOKEN}).prometheus
-    assert asyncio.run(metrics._authorization(client, source)) == {"Authorization": "Bearer hunter2"}
+    assert asyncio.run(prom.authorization(client, source, own=True)) == {"Authorization": "Bearer hunter2"}
     assert client.asked == ["/api/v1/namespaces/monitoring/secrets/token"]

@@ -23,6 +23,7 @@ from restow.kubesim.testing import kubesim
 
 EPOCH = datetime(2027, 1, 15, 8, tzinfo=UTC)
 NODES, PODS = "/apis/metrics.k8s.io/v1beta1/nodes", "/apis/metrics.k8s.io/v1beta1/pods"
+AT = int(EPOCH.timestamp() * 1000)
 AT_ONCE = {"resolution": 0, "youngest": 0}
 
 
@@ -187,11 +188,11 @@ async def test_restow_reads_it(world: World) -> None:
     await world.pod("p", "n1", "cpu=333333333n,memory=1000000")
     client = await connect(ClientConfig(url=world.server.url))
     try:
-        found = read_nodes(await client.get(NODES)), read_pods(await client.get(PODS))
+        found = read_nodes(await client.get(NODES), AT), read_pods(await client.get(PODS), AT)
     finally:
         await client.close()
     assert [read.usage for read in found] == [{"n1": {"cpu": 434, "memory": 269435456}}, {"default/p": {"cpu": 334, "memory": 1000000}}]
-    assert {read.taken for read in found} == {int(EPOCH.timestamp() * 1000)}
+    assert {read.taken for read in found} == {AT}
 
 
 async def test_kubectl_top_shows_it(tmp_path: Path) -> None:

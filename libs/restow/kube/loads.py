@@ -3,7 +3,7 @@
 A source that does not answer, or answers with something else, is an error in the samples: nothing is evicted on it.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -15,14 +15,12 @@ from restow.domain import quantity as q
 from restow.domain.descheduling.plugins.load_aware.args import Args
 from restow.kube.client import ApiStatus, Client
 from restow.kube.decode import BAD_JSON
+from restow.kube.prometheus import Ask
 
 CPU, MEMORY = "cpu", "memory"
 ADAPTED = {CPU: "node_cpu_usage_avg", MEMORY: "node_memory_usage_avg"}
 """Metrics of nodes by the names that Volcano's rules for the adaptor give them: shares, 0 to 1."""
 _PATH = "/apis/custom.metrics.k8s.io/v1beta1/nodes/*/"
-
-Ask = Callable[[str], Awaitable[bytes]]
-"""An instant query of one Prometheus. Raises MetricsError."""
 
 
 class LoadError(ValueError):

@@ -4,16 +4,11 @@ A source that does not answer, or answers with something else, is an error in th
 """
 
 import asyncio
-import base64
-import contextlib
-import os
-import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-import aiohttp
 import msgspec
 from msgspec.structs import replace
 
@@ -23,23 +18,14 @@ from restow.domain import quantity as q
 from restow.domain.descheduling.plugins.load_aware.args import ADAPTOR
 from restow.domain.descheduling.plugins.load_aware.args import Args as LoadAware
 from restow.domain.descheduling.policy import Policy
-from restow.domain.descheduling.samples import BILLION, Loads, NodeRatios, Samples
+from restow.domain.descheduling.samples import BILLION, STALE, Loads, NodeRatios, Samples
 from restow.domain.descheduling.sources import Prometheus
 from restow.kube import loads, wire
 from restow.kube.client import ApiStatus, Client
 from restow.kube.decode import BAD_JSON
+from restow.kube.prometheus import Ask, MetricsError, asking
 
 NODES, PODS = "/apis/metrics.k8s.io/v1beta1/nodes", "/apis/metrics.k8s.io/v1beta1/pods"
-
-TOKEN = "prometheusAuthToken"
-"""The key of the bearer token in the secret that the policy names, as upstream has it."""
-CA = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
-"""In a pod the cluster's own authority is trusted, too: a Prometheus in the cluster most often has its certificate from there."""
-TIMEOUT = 10.0
-"""Seconds for one answer of Prometheus."""
-_MOST = 32 * 2**20
-"""Bytes of an answer."""
-_CHUNK = 1 << 16
 
 Usage = dict[str, int]
 
@@ -63,47 +49,47 @@ _list = msgspec.json.Decoder(_List)
 
 
 class Read(msgspec.Struct, frozen=True):
-    """`taken`: the oldest sample's time, 0 where none has one. Pods are known by `namespace/name`."""
+    """`taken`: the oldest sample's time, 0 where none has one. Pods are known by `namespace/name`. Who was last measured too long
+    ago is left out, as if it was not measured; where that are all, none is, and `taken` says how old they are."""
 
     usage: dict[str, Usage]
     taken: Millis
 
 
-class MetricsError(ValueError):
-    """An answer that is no list of metrics."""
+def nodes(body: bytes, now: Millis | None = None) -> Read:
+    """Without `now` nothing is too old. Raises MetricsError."""
+    return _read(body, now)
 
 
-def nodes(body: bytes) -> Read:
-    """Raises MetricsError."""
-    return _read(body)
-
-
-def pods(body: bytes) -> Read:
+def pods(body: bytes, now: Millis | None = None) -> Read:
     """Raises MetricsError. A pod's usage is its containers', added in nano and rounded once."""
-    return _read(body)
+    return _read(body, now)
 
 
 def node_names(usage: Mapping[str, Usage]) -> dict[NodeName, Usage]:
     return {NodeName(name): amounts for name, amounts in usage.items()}
 
 
-def _read(body: bytes) -> Read:
+def _read(body: bytes, now: Millis | None) -> Read:
     try:
         listed = _list.decode(body).items or []
     except BAD_JSON as error:
         raise MetricsError(f"not a list of metrics.k8s.io: {error}") from error
-    found: dict[str, Usage] = {}
-    at: list[Millis] = []
+    found: dict[str, tuple[Usage, Millis]] = {}
     for one in listed:
         meta = one.metadata
         parts = (one.usage,) if one.usage is not None else tuple(c.usage for c in one.containers or ())
         try:
-            found[f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name] = _added(parts)
+            used = _added(parts)
         except q.QuantityError:
             continue
-        if one.timestamp is not None:
-            at.append(times.of(one.timestamp))
-    return Read(found, min(at, default=Millis(0)))
+        at = times.of(one.timestamp) if one.timestamp is not None else Millis(0)
+        found[f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name] = used, at
+    # One that is measured no more must not stop all the others; and if none is, that is what there is to say.
+    fresh = {name: one for name, one in found.items() if now is None or not one[1] or now - one[1] <= STALE}
+    if not fresh:
+        return Read({}, max((at for _, at in found.values()), default=Millis(0)))
+    return Read({name: used for name, (used, _) in fresh.items()}, min((at for _, at in fresh.values() if at), default=Millis(0)))
 
 
 def _added(parts: Sequence[dict[str, wire.Quantity] | None]) -> Usage:
@@ -134,7 +120,7 @@ async def sample(client: Client, policy: Policy, uids: Mapping[str, PodUid], now
 async def _measured(client: Client, uids: Mapping[str, PodUid], now: Millis) -> Samples:
     try:
         bodies = await asyncio.gather(client.get(NODES), client.get(PODS))
-        of_nodes, of_pods = [await asyncio.to_thread(_read, body) for body in bodies]
+        of_nodes, of_pods = [await asyncio.to_thread(_read, body, now) for body in bodies]
     except ApiStatus as error:
         hint = "; is metrics-server installed?" if error.code == 404 else ""
         return Samples(now, error=f"metrics.k8s.io: {error}{hint}")
@@ -148,13 +134,13 @@ async def _measured(client: Client, uids: Mapping[str, PodUid], now: Millis) -> 
 
 async def _queried(client: Client, source: Prometheus, queries: tuple[str, ...], now: Millis) -> dict[str, NodeRatios]:
     try:
-        async with _asking(client, source) as ask:
+        async with asking(client, source, own=True) as ask:
             return {query: await _ratios(ask, query, now) for query in queries}
     except MetricsError as error:
         return {query: NodeRatios(now, error=f"Prometheus at {source.url}: {error}") for query in queries}
 
 
-async def _ratios(ask: loads.Ask, query: str, now: Millis) -> NodeRatios:
+async def _ratios(ask: Ask, query: str, now: Millis) -> NodeRatios:
     try:
         return vector(await ask(query), query, now)
     except MetricsError as error:
@@ -167,63 +153,14 @@ async def _load(
     if args.metrics.type == ADAPTOR:
         return await loads.of_adaptor(client, samples.pods, samples.missing(now), now)
     known = policy.prometheus
-    if known is None or (args.metrics.address and args.metrics.address.rstrip("/") != known.url.rstrip("/")):
+    own = known is not None and args.metrics.address.rstrip("/") in ("", known.url.rstrip("/"))
+    if known is None or not own:
         known = Prometheus(url=args.metrics.address)
     try:
-        async with _asking(client, known) as ask:
+        async with asking(client, known, own) as ask:
             return await loads.of_prometheus(ask, args, uids, now)
     except MetricsError as error:
         return Loads(now, error=f"Prometheus at {known.url}: {error}")
-
-
-@contextlib.asynccontextmanager
-async def _asking(client: Client, source: Prometheus) -> AsyncIterator[loads.Ask]:
-    """Raises MetricsError where its token or the authorities cannot be read."""
-    try:
-        headers = await _authorization(client, source)
-        verify = ssl.create_default_context()
-        if os.path.exists(CA):
-            verify.load_verify_locations(CA)
-    except (ApiStatus, ssl.SSLError, OSError) as error:
-        raise MetricsError(str(error)) from None
-    url, timeout = source.url.rstrip("/"), aiohttp.ClientTimeout(total=TIMEOUT)
-    async with aiohttp.ClientSession(timeout=timeout, headers=headers) as session:
-        yield lambda query: _query(session, url, query, verify)
-
-
-async def _authorization(client: Client, source: Prometheus) -> dict[str, str]:
-    secret = source.auth_token.secret_reference if source.auth_token is not None else None
-    if secret is None:
-        return {}
-    where = f"secret {secret.namespace}/{secret.name}"
-    try:
-        body = await client.get(f"/api/v1/namespaces/{secret.namespace}/secrets/{secret.name}")
-    except ApiStatus as error:
-        raise MetricsError(f"{where}: {error}") from None
-    try:
-        data = msgspec.json.decode(body)["data"]
-        token = base64.b64decode(data[TOKEN], validate=True).decode().strip()
-    except (*BAD_JSON, KeyError, TypeError, ValueError):
-        raise MetricsError(f"{where} has no readable key {TOKEN!r}") from None
-    return {"Authorization": f"Bearer {token}"}
-
-
-async def _query(session: aiohttp.ClientSession, url: str, query: str, verify: ssl.SSLContext) -> bytes:
-    """Raises MetricsError."""
-    body = bytearray()
-    try:
-        async with session.get(
-            f"{url}/api/v1/query", params={"query": query}, ssl=verify if url.startswith("https:") else False, allow_redirects=False
-        ) as answer:
-            async for part in answer.content.iter_chunked(_CHUNK):
-                body += part
-                if len(body) > _MOST:
-                    raise MetricsError(f"Prometheus at {url} answers {query!r} with more than {_MOST >> 20} MiB")
-            if answer.status != 200:
-                raise MetricsError(f"Prometheus at {url} answers {answer.status} to {query!r}")
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise MetricsError(f"Prometheus at {url} does not answer: {str(error) or type(error).__name__}") from None
-    return bytes(body)
 
 
 def vector(body: bytes, query: str, now: Millis) -> NodeRatios:
@@ -236,13 +173,15 @@ def vector(body: bytes, query: str, now: Millis) -> NodeRatios:
         taken: list[int] = []
         for one in said["data"]["result"]:
             at, value = one["value"]
-            name, ratio = NodeName(one["metric"]["instance"]), Decimal(str(value))
-            if not 0 <= ratio <= 1:
+            if not (name := NodeName(one["metric"].get("instance", ""))):
+                return NodeRatios(now, error=f"{query!r} has a sample without the label instance; allowed: the name of a node there")
+            ratio = Decimal(str(value))
+            if not (ratio.is_finite() and 0 <= ratio <= 1):
                 return NodeRatios(now, error=f"{query!r} is {value} for {name}; allowed: 0 to 1")
             if name in ratios:
                 return NodeRatios(now, error=f"{query!r} has more than one sample for {name}; allowed: one for each instance")
             ratios[name] = int(ratio * BILLION)
             taken.append(int(Decimal(str(at)) * 1000))
-    except (*BAD_JSON, KeyError, TypeError, ValueError, InvalidOperation) as error:
+    except (*BAD_JSON, KeyError, TypeError, ValueError, AttributeError, InvalidOperation) as error:
         return NodeRatios(now, error=f"Prometheus answers {query!r} with something unreadable ({type(error).__name__} {error})")
     return NodeRatios(Millis(min(taken, default=now)), ratios)
