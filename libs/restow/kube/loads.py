@@ -31,11 +31,11 @@ def queries(args: Args) -> dict[str, str]:
     """By what is asked, over `duration`: shares of nodes by `instance`, amounts of pods by `namespace` and `pod`."""
     window = f"{args.seconds}s"
     idle = f'rate(node_cpu_seconds_total{{mode="idle"}}[{window}])'
-    there = "node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes"
+    left, total = (f"avg_over_time(node_memory_Mem{what}_bytes[{window}])" for what in ("Available", "Total"))
     whole = 'container="",pod!=""'
     return {
         "node cpu": f"1 - avg by (instance) ({idle})",
-        "node memory": f"avg by (instance) (avg_over_time((1 - {there})[{window}:15s]))",
+        "node memory": f"1 - avg by (instance) ({left} / {total})",
         "pod cpu": f"sum by (namespace, pod) (rate(container_cpu_usage_seconds_total{{{whole}}}[{window}]))",
         "pod memory": f"sum by (namespace, pod) (container_memory_working_set_bytes{{{whole}}})",
     }
