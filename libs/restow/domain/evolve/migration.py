@@ -17,6 +17,8 @@ TAKEN = "Taken"
 BY_HAND = "move"
 """Trigger of a plan for one pod."""
 MINUTE = 60_000
+SWEEP = 64
+"""Old evictions are looked for when so many more are known."""
 KEEP_MIGRATIONS, KEEP_PLANS = 10_000, 1_000
 """Finished ones that are kept, the newest; older ones are in the log."""
 SLACK = 10
@@ -211,9 +213,11 @@ def _step(to: Step, after: frozenset[Step]):
 
 
 def _count(state: ClusterState, record: Migration) -> None:
-    """Of evictions only those of the last minute count."""
-    for id in [id for id, at in state.evictions.items() if at <= record.evicting - MINUTE]:
-        state.drop(state.evictions, id)
+    """Of evictions only those of the last minute count: whoever reads them leaves older ones out. These are dropped now and then, for
+    looking at all of them at each one costs the square of their number."""
+    if len(state.evictions) % SWEEP == 0:
+        for id in [id for id, at in state.evictions.items() if at <= record.evicting - MINUTE]:
+            state.drop(state.evictions, id)
     state.put(state.evictions, record.id, record.evicting)
 
 

@@ -13,12 +13,10 @@ def places(state: ClusterState, migration: Migration) -> list[tuple[str, Slot]]:
 
 
 def _has(state: ClusterState, migration: Migration, *phases: SlotPhase) -> bool:
-    return any(
-        slot.phase in phases
-        and slot.node == migration.move.target
-        and (migration.reservation, name) not in state.to_release
-        for name, slot in places(state, migration)
-    )
+    for name, slot in state.slots.get(migration.reservation, {}).items():  # a loop: it is asked of each migration after every fold
+        if slot.phase in phases and slot.node == migration.move.target and (migration.reservation, name) not in state.to_release:
+            return True
+    return False
 
 
 def held(state: ClusterState, migration: Migration) -> bool:

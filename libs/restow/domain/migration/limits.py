@@ -7,7 +7,7 @@ Moves and pods that are only evicted (`removal`) count alike, and for each other
 while it is evicted, but takes nothing from its gang: it was not among the ready.
 """
 
-from collections import Counter
+from collections import defaultdict
 
 from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid
 from restow.domain.evolve.migration import MINUTE
@@ -20,16 +20,20 @@ BEFORE_EVICTION = (Step.HOLDING, Step.HELD)
 
 
 class Limits:
-    """Counts what is under way; told what begins and what ends as a decision goes on."""
+    """Counts what is under way; told what begins and what ends as a decision goes on.
+
+    This is made after every fold, and mostly nobody asks for anything but how many are under way: the rest is counted when first asked
+    for (`_counted`)."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._config = state.migration_config
         self._active: dict[MigrationId, Migration] = {id: state.migrations[id] for id in state.active}
-        self._nodes: Counter[NodeName] = Counter()
-        self._namespaces: Counter[str] = Counter()
-        self._workloads: Counter[str] = Counter()
-        self._groups: Counter[Group | None] = Counter()
+        self._is_counted = False
+        self._nodes: dict[NodeName, int] = defaultdict(int)
+        self._namespaces: dict[str, int] = defaultdict(int)
+        self._workloads: dict[str, int] = defaultdict(int)
+        self._groups: dict[Group | None, int] = defaultdict(int)
         self._whose: dict[MigrationId, tuple[str, Group | None]] = {}
         self._moved: dict[PodUid, None] = {}
         """Victims and successors of what is under way."""
@@ -40,8 +44,13 @@ class Limits:
         self._missing: dict[str, int] = {}
         self._ready: dict[Group, dict[PodUid, None]] = {}
         """What was counted since anything last began or ended."""
-        for migration in self._active.values():
-            self._add(migration, 1)
+
+    def _counted(self) -> "Limits":
+        if not self._is_counted:
+            self._is_counted = True
+            for migration in self._active.values():
+                self._add(migration, 1)
+        return self
 
     def _add(self, migration: Migration, sign: int) -> None:
         known = self._whose.get(migration.id)
@@ -63,10 +72,11 @@ class Limits:
 
     def begins(self, migration: Migration) -> None:
         self._active[migration.id] = migration
-        self._add(migration, 1)
+        if self._is_counted:
+            self._add(migration, 1)
 
     def ends(self, migration: Migration) -> None:
-        if self._active.pop(migration.id, None) is not None:
+        if self._active.pop(migration.id, None) is not None and self._is_counted:
             self._add(migration, -1)
 
     def evicts(self, migration: Migration, now: Millis) -> None:
@@ -83,7 +93,7 @@ class Limits:
     def must_wait(self, migration: Migration, now: Millis) -> bool:
         """Whether too many others are under way for this one to begin now."""
         config = self._config
-        if self.free <= 0 or self._nodes[migration.move.source] >= config.per_node:
+        if self.free <= 0 or self._counted()._nodes[migration.move.source] >= config.per_node:
             return True
         if config.per_namespace and self._namespaces[migration.move.namespace] >= config.per_namespace:
             return True
@@ -98,6 +108,7 @@ class Limits:
     def _others(self, migration: Migration) -> bool:
         """Whether others of the same workload or gang are under way: then their ends are waited for."""
         who, group = workload(self._state, migration), gang(self._state, migration)
+        self._counted()
         return bool(who and self._workloads[who]) or bool(group and self._groups[group])
 
     # -- before the eviction -------------------------------------------------------------------------------------------
@@ -117,13 +128,13 @@ class Limits:
         state, most = self._state, self._config.max_unavailable
         who = workload(state, migration) if most else ""
         if who:
-            missing = self._not_ready(who)
+            missing = self._counted()._not_ready(who)
             if missing + self._workloads[who] + more > most:
                 return "MaxUnavailable", f"{missing} other pods of its workload are not ready; allowed: {most} in all, with those that move"
         group = gang(state, migration)
         known = state.pod_groups.get(group) if group is not None else None
         if group is not None and known is not None and known.min_member and not _has_ended(state, migration):
-            left = self._ready_members(group, migration.move.pod)
+            left = self._counted()._ready_members(group, migration.move.pod)
             if left < known.min_member:
                 return "GangMinimum", f"{left} other members of PodGroup {'/'.join(group)} are ready; its minMember is {known.min_member}"
         return None
@@ -164,7 +175,7 @@ class Limits:
 
     def next_eviction(self) -> Millis | None:
         """When another eviction may be decided although nothing happens; None where one may be now."""
-        most = self._config.evictions_per_minute
+        most = self._counted()._config.evictions_per_minute
         times = sorted(at for at in self._evicted.values() if at > self._state.time - MINUTE)
         if not most or len(times) + self._coming < most or not times:
             return None

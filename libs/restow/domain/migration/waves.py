@@ -38,6 +38,8 @@ def is_turn(state: ClusterState, migration: Migration, now: Millis) -> bool:
 
 def turns_at(state: ClusterState, migration: Migration) -> Millis | None:
     """When `is_turn` is true although nothing happens; None where that is not so."""
+    if not migration.move.after and not migration.move.follows:
+        return None
     firsts = [state.migrations.get(id) for id in before(migration.move)]
     if any(first is None or first.step is not Step.LANDED for first in firsts):
         return None
