@@ -9,6 +9,7 @@ import numpy as np
 from restow.contracts.ids import Millis, NodeName
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import THRESHOLDS, threshold
+from restow.domain.defragmentation.scope import EVERYTHING, Scope
 from restow.domain.fragmentation import Room
 from restow.domain.resources import canonical_resource
 from restow.domain.state import ClusterState
@@ -72,7 +73,7 @@ def exact(amounts: np.ndarray) -> np.ndarray:
     return amounts
 
 
-def classify(state: ClusterState, args: DefragmentationArgs, time: Millis, room: Room) -> Nodes:
+def classify(state: ClusterState, args: DefragmentationArgs, time: Millis, room: Room, scope: Scope = EVERYTHING) -> Nodes:
     """`room` has what planned moves have been promised taken out already."""
     table = state.table
     none = np.zeros(0, np.int64)
@@ -86,12 +87,12 @@ def classify(state: ClusterState, args: DefragmentationArgs, time: Millis, room:
     if args.perDevice:
         usage, allocatable = in_use(room.device_free)
         open_rows &= allocatable > 0
-    below = open_rows & (usage * 100 < allocatable * low).astype(bool)
+    below = open_rows & scope.leavable(state) & (usage * 100 < allocatable * low).astype(bool)
     between = (usage * 100 > allocatable * defragment) & (usage * 100 < allocatable * protection)
     sources = np.array([row for row in np.flatnonzero(below) if not spared(state, args, time, int(row))], np.int64)
     order = np.lexsort((table.rank[sources], scaled(usage, allocatable)[sources]))
     cap = (allocatable * protection - 1) // 100
-    targets = np.flatnonzero(open_rows & between.astype(bool))
+    targets = np.flatnonzero(open_rows & scope.open(state) & between.astype(bool))
     share = (WHOLE * protection - 1) // 100 if args.perDevice else -1
     amounts = (usage.astype(np.int64), cap.astype(np.int64), allocatable.astype(np.int64))
     return Nodes(column, sources[order], targets, *amounts, share)

@@ -1,11 +1,13 @@
 """Which pods of a source may move, and why not (seed 000, 2.3.2; RULES 000-4).
 
-As upstream's DefaultEvictor protects them, and stricter where a hold would be useless: nobody would take it.
+Stricter than an evictor where a hold would be useless: nobody would take it. What else protects a pod is asked of the profile's filter
+plugins (`scope`); where there is no policy, as upstream's DefaultEvictor does by its rules that matter here.
 """
 
 from restow.contracts.ids import PodUid, ShapeId
 from restow.contracts.values import Expression, LabelSelector, PodShape
 from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.scope import EVERYTHING, Scope
 from restow.domain.selectors import selects
 from restow.domain.state import ClusterState
 from restow.domain.topology.terms import wants
@@ -44,6 +46,24 @@ MEANING = {
     CAME_BACK: "its like were moved off this node and came back, again and again",
 }
 
+RENAMED = {LABELS: "EvictorLabels", NAMESPACE: "EvictorNamespace"}
+"""Verdicts of filter plugins that have the name of one of ours and are about something else."""
+OF_FILTERS = {
+    "NoEviction": "its annotation asks for it, and noEvictionPolicy is Mandatory",
+    "SystemCritical": "its priority is system-critical",
+    "Priority": "its priority is not below DefaultEvictor's priorityThreshold",
+    "LocalStorage": "it would lose its emptyDir or hostPath (podProtections)",
+    "PVC": "it has a PersistentVolumeClaim that podProtections name",
+    "WithoutPDB": "no PodDisruptionBudget is about it",
+    "PDB": "a PodDisruptionBudget is about it, and it is not its owner's only pod",
+    "ResourceClaims": "it has claimed devices",
+    "EvictorLabels": "DefaultEvictor's labelSelector does not select it",
+    "EvictorNamespace": "DefaultEvictor's namespaceLabelSelector does not select its namespace",
+    "MinReplicas": "its owner has fewer pods than DefaultEvictor's minReplicas",
+    "MinPodAge": "it is younger than DefaultEvictor's minPodAge",
+}
+"""Verdicts of DefaultEvictor in general; what exactly it has against one pod it says itself."""
+
 SYSTEM_CRITICAL = 2_000_000_000
 """Priorities from here on are reserved for the system (upstream: utils.SystemCriticalPriority)."""
 PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
@@ -64,8 +84,11 @@ def is_foreseen(shape: PodShape) -> bool:
 class Evictable:
     """The rules for one plan; what depends only on a shape is decided once a shape."""
 
-    def __init__(self, state: ClusterState, args: DefragmentationArgs, resource: str, by_rules: bool = False) -> None:
+    def __init__(
+        self, state: ClusterState, args: DefragmentationArgs, resource: str, by_rules: bool = False, scope: Scope = EVERYTHING
+    ) -> None:
         """`by_rules`: who plans asks the session's rules about what runs, too."""
+        self._scope = scope
         self._state = state
         self._by_rules = by_rules
         names = args.evictableNamespaces
@@ -81,7 +104,7 @@ class Evictable:
         self._sizes: dict[ShapeId, tuple[int, int, int]] = {}
 
     def verdict(self, uid: PodUid) -> str:
-        """The first rule that keeps the pod where it is; empty where none does."""
+        """The first rule that keeps the pod where it is; empty where none does. Of a filter plugin with its sentence: `Word: …`."""
         state = self._state
         pod, live = state.pods[uid], state.live[uid]
         owner = pod.owner
@@ -110,14 +133,21 @@ class Evictable:
         if state.left_alone and (state.lineage(pod), live.node) in state.left_alone:
             return CAME_BACK
         of_shape = self._shapes.get(pod.shape)
-        return self._of_shape(pod.shape) if of_shape is None else of_shape
+        if of_shape is None:
+            of_shape = self._of_shape(pod.shape)
+        return of_shape or self._filtered(uid)
+
+    def _filtered(self, uid: PodUid) -> str:
+        said = self._scope.why_not(uid) if self._scope.why_not is not None else ""
+        head, _, sentence = said.partition(": ")
+        return f"{RENAMED[head]}: {sentence}" if head in RENAMED else said
 
     def _of_shape(self, id: ShapeId) -> str:
         shape = self._state.shapes[id]
         verdict = ""
-        if shape.priority >= SYSTEM_CRITICAL:
+        if shape.priority >= SYSTEM_CRITICAL and self._scope.why_not is None:
             verdict = CRITICAL
-        elif shape.scheduler not in self._state.session_config.scheduler_names:
+        elif not self._scope.anybodys and shape.scheduler not in self._state.session_config.scheduler_names:
             verdict = SCHEDULER
         elif shape.resource_claims or (not self._by_rules and not is_foreseen(shape)):
             verdict = UNSUPPORTED

@@ -8,7 +8,9 @@ A plugin is a folder of `plugins/` with three small files: `args.py` (what a use
     Args    its arguments, an `args.Args`
     run     run(handle, args): looks at pods and calls `handle.evict` or `handle.keep` for each
 
-`plugins/__init__.py` lists them. What may be evicted at all is asked of the profile's filter plugins; there is one, DefaultEvictor.
+`plugins/__init__.py` lists them. What may be evicted at all is asked of the profile's filter plugins: DefaultEvictor, and those that have
+("filter",), ("preEvictionFilter",) or both as their points. These have `says` instead of `run`: says(point, state, args, now) is called once a
+run and returns the plugin's word on each pod, "" or `Word: why it stays`.
 """
 
 from collections.abc import Callable, Sequence
@@ -118,6 +120,19 @@ class Places(Protocol):
     def of(self, pod: PodUid) -> NodeName | None:
         """Where a place was promised."""
         ...
+
+
+Says = Callable[[PodUid], str]
+"""A filter plugin's word on a pod."""
+
+
+class FilterPlugin(Protocol):
+    """A module of `plugins/` that says who may go."""
+
+    NAME: str
+    POINTS: tuple[Point, ...]
+    Args: type[a.Args]
+    says: Callable[[Point, ClusterState, a.Args, Millis], Says]
 
 
 class Plugin(Protocol):

@@ -269,6 +269,17 @@ def unusable(policy: Policy) -> list[str]:
     return reasons
 
 
+def refused_upstream(policy: Policy) -> list[str]:
+    """What upstream's validation refuses although its plugins know how to do it: `include` of evictableNamespaces, which `unusable` leaves to
+    a warning. Whoever runs a policy day after day refuses it."""
+    return [
+        f"profiles[{i}], {config.name}: evictableNamespaces.include: {', '.join(said.include)}; allowed: exclude alone, as upstream has it"
+        for i, profile in enumerate(policy.profiles)
+        for config in profile.plugin_config
+        if (said := getattr(config.args, "evictable_namespaces", None)) is not None and said.include
+    ]
+
+
 def _unusable(profile: Profile, path: str) -> list[str]:
     reasons: list[str] = []
     configured = {config.name for config in profile.plugin_config}
@@ -288,9 +299,8 @@ def _unusable(profile: Profile, path: str) -> list[str]:
 
 
 def _at(point: Point) -> list[str]:
-    if point in ("filter", "preEvictionFilter"):
-        return [EVICTOR]
-    return sorted(name for name, plugin in PLUGINS.items() if point in plugin.POINTS)
+    found = sorted(name for name, plugin in PLUGINS.items() if point in plugin.POINTS)
+    return sorted((EVICTOR, *found)) if point in ("filter", "preEvictionFilter") else found
 
 
 def _kind(plugin: str) -> type[Args]:

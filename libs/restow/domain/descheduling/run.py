@@ -7,10 +7,11 @@ from typing import Any, cast
 import msgspec
 
 from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.contracts.values import Move
 from restow.domain.descheduling.cooldown import cooling
 from restow.domain.descheduling.evictor.filter import Evictor
 from restow.domain.descheduling.evictor.fit import NodeFit
-from restow.domain.descheduling.framework import Eviction, Handle, Places, Point, Verdict
+from restow.domain.descheduling.framework import Eviction, Handle, Places, Point, Says, Verdict
 from restow.domain.descheduling.plugins import PLUGINS
 from restow.domain.descheduling.policy import EVICTOR, Policy, Profile
 from restow.domain.descheduling.samples import Samples
@@ -87,6 +88,8 @@ class Run:
         self.evictions: dict[PodUid, Eviction] = {}
         self.verdicts: dict[tuple[str, str, PodUid], Verdict] = {}
         self.warnings: dict[Warned, None] = {}
+        self.again = 0
+        """Evictions of pods that were evicted already, in plans with places in between."""
         self.per_node: Counter[NodeName] = Counter()
         self.per_namespace: Counter[str] = Counter()
         self.fit = NodeFit(state, now)
@@ -103,6 +106,20 @@ class Run:
         self.per_node[eviction.node] += 1
         self.per_namespace[self.state.pods[pod].namespace] += 1
 
+    def count_plan(self, moves: Sequence[Move], turn: Turn, reason: str) -> None:
+        """All of a plan's moves: who moves on from a place in between is evicted once more."""
+        for move in moves:
+            if move.pod:
+                self.count(move.pod, Eviction(move.pod, move.source, turn.plugin, turn.profile, turn.point, reason))
+            else:
+                self.again += 1
+                self.per_node[move.source] += 1
+                self.per_namespace[move.namespace] += 1
+
+    @property
+    def taken(self) -> int:
+        return len(self.evictions) + self.again
+
     def on(self, node: NodeName) -> list[PodUid]:
         """Facts only: a pod that is placed and not bound has no node that an eviction could take it from."""
         if self._on is None:
@@ -118,7 +135,7 @@ class Run:
     def limit(self, node: NodeName, namespace: str) -> str:
         """The limit that one more eviction would break, in upstream's order."""
         policy = self.policy
-        if _reached(len(self.evictions), policy.max_no_of_pods_to_evict_total):
+        if _reached(self.taken, policy.max_no_of_pods_to_evict_total):
             return TOTAL
         if _reached(self.per_node[node], policy.max_no_of_pods_to_evict_per_node):
             return PER_NODE
@@ -128,7 +145,7 @@ class Run:
 
     def full(self, node: NodeName) -> bool:
         policy = self.policy
-        return _reached(len(self.evictions), policy.max_no_of_pods_to_evict_total) or _reached(
+        return _reached(self.taken, policy.max_no_of_pods_to_evict_total) or _reached(
             self.per_node[node], policy.max_no_of_pods_to_evict_per_node
         )
 
@@ -140,10 +157,39 @@ def _reached(count: int, limit: int | None) -> bool:
     return limit is not None and count >= limit
 
 
+class Filters:
+    """A profile's filter plugins, DefaultEvictor among them, in the order in which they are enabled: the first that refuses counts."""
+
+    def __init__(self, run: Run, profile: Profile, evictor: Evictor):
+        self._evictor = evictor
+        self._filter = [self._asked("filter", name, profile, run) for name in profile.plugins.enabled("filter")]
+        self._before = [self._asked("preEvictionFilter", name, profile, run) for name in profile.plugins.enabled("preEvictionFilter")]
+
+    def _asked(self, point: Point, name: str, profile: Profile, run: Run) -> Says | None:
+        """None for DefaultEvictor, which has more to say."""
+        if name == EVICTOR:
+            return None
+        return cast(Says, PLUGINS[name].says(point, run.state, profile.args(name), run.now))
+
+    def evictable(self, uid: PodUid) -> str:
+        for says in self._filter:
+            if why := self._evictor.evictable(uid) if says is None else says(uid):
+                return why
+        return ""
+
+    def fits(self, uid: PodUid, skewed: bool = False, elsewhere: bool = True) -> str:
+        for says in self._before:
+            if why := self._evictor.fits(uid, skewed, elsewhere) if says is None else says(uid):
+                return why
+        return ""
+
+
 class _Profile:
     def __init__(self, run: Run, profile: Profile):
         self._run, self._profile = run, profile
+        self.name, self.evictor_args = profile.name, profile.evictor_args
         self.evictor = Evictor(run.state, profile.evictor_args, run.now, run.fit)
+        self.filters = Filters(run, profile, self.evictor)
         for text in self.evictor.warnings():
             run.warnings[Warned(profile.name, EVICTOR, text)] = None
         for name in dict.fromkeys((*profile.plugins.deschedule.enabled, *profile.plugins.balance.enabled)):
@@ -151,15 +197,15 @@ class _Profile:
                 run.warnings[Warned(profile.name, name, text)] = None
 
     def carry(self, turn: Turn) -> None:
-        handle: Any = _Handle(self._run, self._profile.name, self.evictor, turn.plugin, turn.point)
+        handle: Any = _Handle(self._run, self._profile.name, self.filters, turn.plugin, turn.point)
         PLUGINS[turn.plugin].run(cast(Handle, handle), self._profile.args(turn.plugin))
 
 
 class _Handle:
     """`framework.Handle`."""
 
-    def __init__(self, run: Run, profile: str, evictor: Evictor, plugin: str, point: Point):
-        self._run, self._profile, self._evictor, self._plugin, self._point = run, profile, evictor, plugin, point
+    def __init__(self, run: Run, profile: str, filters: Filters, plugin: str, point: Point):
+        self._run, self._profile, self._filters, self._plugin, self._point = run, profile, filters, plugin, point
         self.state, self.now, self.nodes, self.samples = run.state, run.now, run.nodes, run.samples
         self.cooling = cooling(run.state, run.now)
 
@@ -170,13 +216,13 @@ class _Handle:
         ]
 
     def evictable(self, pod: PodUid) -> str:
-        why = "Evicted: by this run already" if pod in self._run.evictions else self._evictor.evictable(pod)
+        why = "Evicted: by this run already" if pod in self._run.evictions else self._filters.evictable(pod)
         if not why and self._run.places is not None:
             why = self._run.places.unmovable(pod)
         return self._kept(pod, why)
 
     def fits(self, pod: PodUid) -> str:
-        return self._kept(pod, self._evictor.fits(pod))
+        return self._kept(pod, self._filters.fits(pod))
 
     def fits_on(self, pod: PodUid, node: NodeName) -> str:
         return self._run.fit.why_not(pod, node)
@@ -187,7 +233,7 @@ class _Handle:
     def evict(self, pod: PodUid, reason: str, skewed: bool = False, to: Sequence[NodeName] | None = None) -> bool:
         run, live = self._run, self.state.live[pod]
         node = live.node
-        if node is None or self.evictable(pod) or self._kept(pod, self._evictor.fits(pod, skewed)):
+        if node is None or self.evictable(pod) or self._kept(pod, self._filters.fits(pod, skewed)):
             return False
         if live.deleting:
             # With the annotation `evict` it passes the filter; but it cannot be evicted a second time.

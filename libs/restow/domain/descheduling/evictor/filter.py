@@ -51,8 +51,11 @@ class Evictor:
             known = self._filtered[uid] = self._filter(self._state.pods[uid])
         return known
 
-    def fits(self, uid: PodUid, skewed: bool = False) -> str:
-        """The preEvictionFilter: "" or why not. `skewed`: topology spread does not count."""
+    def fits(self, uid: PodUid, skewed: bool = False, elsewhere: bool = True) -> str:
+        """The preEvictionFilter: "" or why not. `skewed`: topology spread does not count. Not `elsewhere`: whoever asks has a place for
+        it, so nodeFit does not count."""
+        if not elsewhere:
+            return self._namespace(self._state.pods[uid])
         known = self._fitted.get((uid, skewed))
         if known is None:
             known = self._fitted[uid, skewed] = self._namespace(self._state.pods[uid]) or (
