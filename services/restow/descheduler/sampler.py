@@ -2,6 +2,7 @@
 such a policy come from here; all others follow from the state alone."""
 
 import asyncio
+from collections.abc import Iterable
 
 from restow.contracts import commands as c
 from restow.contracts.ids import Millis
@@ -15,6 +16,7 @@ from restow.runtime import commander, logs
 from restow.runtime.clock import Timer
 from restow.runtime.service import Context
 from restow.runtime.signals import Bell
+from restow.runtime.telemetry import Labelled
 
 DEADLINE = 30.0
 """Seconds in which all sources must have answered."""
@@ -32,6 +34,9 @@ class Sampler:
         self._not_before = 0
         self._reading = asyncio.Lock()
         self._kept: tuple[Policy, Millis, Samples | None] | None = None
+        self._wrong: dict[str, str] = {}
+        """By source, why what it said last cannot be relied on; "" where it can."""
+        context.metrics.labelled(self._usable)
 
     async def sample(self) -> Samples | None:
         """What the configured policy goes by, None where it asks for nothing. Never raises: what is missing says why, and the plugins
@@ -39,10 +44,26 @@ class Sampler:
         async with self._reading:
             policy, now = policy_of(self._context.state), self._context.clock.now()
             if policy is None or not policy.measured:
+                self._wrong = {}
                 return None
             if self._kept is None or self._kept[0] is not policy or not 0 <= now - self._kept[1] < FRESH:
                 self._kept = policy, now, await self._read(policy, now)
+                self._tell(policy, self._kept[2])
             return self._kept[2]
+
+    def _tell(self, policy: Policy, samples: Samples | None) -> None:
+        """Of a source that is down once, and once when it is back: an interval may be short."""
+        now, log = self._context.clock.now(), logs.get(family="migration")
+        before, self._wrong = self._wrong, {} if samples is None else _wrong(policy, samples, now)
+        for source, why in self._wrong.items():
+            if why and not before.get(source):
+                log.warning("metrics cannot be relied on", source=source, reason=why)
+            elif not why and before.get(source):
+                log.info("metrics can be relied on again", source=source)
+
+    def _usable(self) -> Iterable[Labelled]:
+        rows = [((source,), float(not why)) for source, why in self._wrong.items()]
+        yield Labelled("metrics_source_usable", "1 where the metrics that were read last can be relied on", ("source",), rows)
 
     async def _read(self, policy: Policy, now: Millis) -> Samples | None:
         context = self._context
@@ -98,6 +119,13 @@ class Sampler:
         if self._context.leadership.leading and wants_samples(state) and (trigger := next_trigger(state)) is not None:
             at = max(trigger[0], self._not_before, self._context.clock.now() + 1)
             self._timer = self._context.clock.at(Millis(at), self._bell.ring)
+
+
+def _wrong(policy: Policy, samples: Samples, now: Millis) -> dict[str, str]:
+    found = {"metrics.k8s.io": samples.missing(now)} if policy.wants_metrics else {}
+    if policy.prometheus is not None and policy.queries:
+        found["Prometheus"] = next(filter(None, (samples.missing_query(query, now) for query in policy.queries)), "")
+    return found | {source: samples.missing_loads(source, now) for source in policy.load_sources}
 
 
 def _failed(policy: Policy, now: Millis, why: str) -> Samples:
