@@ -1,12 +1,13 @@
 """The target nodes of one plan: a snapshot that every planned move is charged to at once (seed 000, 2.3.3)."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 import numpy as np
 
-from restow.contracts.ids import Millis, NodeName, ShapeId
+from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
 from restow.contracts.values import DeviceRequest, DeviceShare
 from restow.domain.defragmentation.classify import Nodes, exact, in_use, scaled
+from restow.domain.defragmentation.simulation import Simulation, Spot
 from restow.domain.fragmentation import Room, alike
 from restow.domain.predicates import static_mask
 from restow.domain.resources import GPU_MILLI
@@ -21,11 +22,13 @@ NO_TARGETS = "no target nodes"
 
 
 class Targets:
-    """Arrays over the targets, resources first, so that a question about one resource reads one line of memory. Room only
-    shrinks here, so a shape that once fitted nowhere never fits again: `closed` says why."""
+    """Arrays over the targets, resources first, so that a question about one resource reads one line of memory. Rules that depend on
+    what runs are asked of the simulation besides. Room only shrinks here, so a kind of pod that once fitted nowhere never fits again,
+    unless one of its rules may be loosened by what is promised to others."""
 
-    def __init__(self, state: ClusterState, nodes: Nodes, room: Room, time: Millis) -> None:
-        self._state = state
+    def __init__(self, simulation: Simulation, nodes: Nodes, room: Room, time: Millis) -> None:
+        self._simulation = simulation
+        self._state = state = simulation.state
         self._table = state.table
         self._rows = nodes.targets[~(reserved(state) | closed(state, time))[nodes.targets]]
         self._column = nodes.column
@@ -40,7 +43,8 @@ class Targets:
         self._keys = self._key_of(slice(None))
         self._static: dict[ShapeId, np.ndarray] = {}
         self._names = {column: resource for resource, column in self._table.columns.items()}
-        self.closed: dict[ShapeId, str] = {}
+        self._closed: dict[Hashable, str] = {}
+        """Kinds of pods that fit nowhere, and why."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -50,24 +54,35 @@ class Targets:
         parts = scaled(exact(self._usage[at]), exact(self._total[at]))
         return parts * (len(self._table.names) + 1) + self._rank[at]
 
-    def best(self, shape: ShapeId) -> int | None:
-        """The index of the best target that the shape fits on, or None."""
-        if shape in self.closed:
-            return None
+    def best(self, uid: PodUid) -> int | str:
+        """The index of the best target that the pod fits on, or why there is none."""
+        shape = self._state.pods[uid].shape
+        rules = self._simulation.rules(uid)
+        kind: Hashable = self._simulation.session.kind(self._simulation.twin(uid), list(rules)) if rules else shape
+        if kind in self._closed:
+            return self._closed[kind]
         fits = self._static_of(shape)
         for _, room in self._room(self._state.vectors[shape]):
             fits = fits & room
+        if rules and fits.any():
+            for _, failing in self._simulation.failing(uid):
+                fits = fits & ~failing[self._rows]
         if fits.any():
             return int(np.where(fits, self._keys, -1).argmax())
-        counts = self.removed(shape)
-        self.closed[shape] = max(sorted(counts), key=lambda rule: counts[rule]) if counts else NO_TARGETS
-        return None
+        counts = self.removed(uid)
+        why = max(sorted(counts), key=lambda rule: counts[rule]) if counts else NO_TARGETS
+        # Whose anti-affinity is about others does not move (`is_foreseen`): what it closes stays closed.
+        if all(rule.shrinks or rule.stage == "affinity" for rule in rules):
+            self._closed[kind] = why
+        return why
 
-    def removed(self, shape: ShapeId) -> dict[str, int]:
+    def removed(self, uid: PodUid) -> dict[str, int]:
         """How many targets each rule removes; the first that applies counts."""
+        shape = self._state.pods[uid].shape
         left = np.ones(len(self._rows), bool)
         counts: dict[str, int] = {}
-        for rule, fits in ((NODE_RULES, self._static_of(shape)), *self._room(self._state.vectors[shape])):
+        company = ((rule, ~failing[self._rows]) for rule, failing in self._simulation.failing(uid))
+        for rule, fits in ((NODE_RULES, self._static_of(shape)), *self._room(self._state.vectors[shape]), *company):
             gone = int((left & ~fits).sum())
             if gone:
                 counts[rule] = counts.get(rule, 0) + gone
@@ -106,8 +121,9 @@ class Targets:
     def row(self, at: int) -> int:
         return int(self._rows[at])
 
-    def take(self, at: int, v: Vector) -> tuple[DeviceShare, ...]:
-        """Promise the request to this target: its devices, chosen as the session would."""
+    def take(self, at: int, uid: PodUid) -> tuple[DeviceShare, ...]:
+        """Promise the pod's request to this target: its devices, chosen as the session would."""
+        v = self._state.vectors[self._state.pods[uid].shape]
         kept = WHOLE - self._share if self._share >= 0 and v.devices is not None and v.devices.milli < WHOLE else 0
         shares = _choose(self._devices[at].tolist(), v.devices, kept)
         for share in shares:
@@ -122,6 +138,9 @@ class Targets:
             else:
                 self._usage[at : at + 1], self._total[at : at + 1] = in_use(self._devices[at : at + 1])
             self._keys[at] = self._key_of(slice(at, at + 1))[0]
+        if self._simulation.heard:
+            self._simulation.session.board.take(self.row(at), v, shares)
+            self._simulation.enter(uid, Spot(self.row(at), shares))
         return shares
 
 

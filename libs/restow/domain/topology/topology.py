@@ -11,6 +11,7 @@ from restow.domain.topology import affinity, ports, scores, spread
 from restow.domain.topology.asker import Asker, Spreading
 from restow.domain.topology.domains import Domains
 from restow.domain.topology.index import SPARE, Index
+from restow.domain.topology.kinds import Carried
 from restow.domain.topology.terms import Rule, Subject, Wants, rule_of, spread_rule
 
 Failing = list[tuple[str, np.ndarray]]
@@ -119,6 +120,17 @@ class Topology(Index):
             return None
         self.settle()
         return scores.spread_score(self._asker(subject), among)
+
+    # -- for whoever looks ahead -------------------------------------------------------------------------------------
+
+    def asks(self, subject: Subject) -> Asker:
+        """What it asks of others, with the counts that answer it. Settled first by whoever reads these."""
+        return self._asker(subject)
+
+    def brings(self, subject: Subject) -> tuple[Carried, ...]:
+        """The terms that it is counted for once it runs."""
+        says = self.wants(subject.shape)
+        return self._bring(says, subject) if says.carries else ()
 
     # -- askers ------------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,8 @@ class Costs:
             for budget in state.budgets.values():
                 self._budgets.setdefault(budget.namespace, []).append(budget)
 
-    def of(self, uid: PodUid) -> int:
+    def of(self, uid: PodUid, new: bool = False) -> int:
+        """`new`: of its successor, which has not run for long and had no trouble."""
         pod, said = self._state.pods[uid], self._said
         cost = MOVE * (2 if PREFER_NO_EVICTION in pod.annotations else 1)
         if not said:
@@ -37,9 +38,9 @@ class Costs:
         if "priority" in said:
             priority = self._state.shapes[pod.shape].priority
             cost += said["priority"] * (min(max(priority, 0), MOST_PRIORITY) // 1000)
-        if "age" in said:
+        if "age" in said and not new:
             cost += said["age"] * min(max(self._time - pod.created, 0) // _HOUR, MOST_HOURS)
-        if "restarts" in said and (trouble := self._state.troubles.get(uid)) is not None:
+        if "restarts" in said and not new and (trouble := self._state.troubles.get(uid)) is not None:
             cost += said["restarts"] * min(sum(c.restarts for c in trouble.containers), MOST_RESTARTS)
         if "gang" in said and group_of(pod) is not None:
             cost += said["gang"]

@@ -1,15 +1,14 @@
 """Better plans from a good one: take a part of it back, try again in another order, keep what is better.
 
-Large-neighbourhood search, with a generator of its own: the same state gives the same plan. It ends with the steps of search, or when
-many tries in a row were of no use.
+Large-neighbourhood search, with a generator of its own: the same state gives the same plan. It ends with its
+part of the steps of search, or when many tries in a row were of no use.
 """
-
 
 from restow.contracts.ids import PodUid
 from restow.domain.defragmentation.optimizing.chance import Chance
 from restow.domain.defragmentation.optimizing.choices import choices, easiest
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Search
-from restow.domain.defragmentation.optimizing.world import Spot
+from restow.domain.defragmentation.simulation import Spot
 
 FUTILE, FEW = 40, 2_000
 """It ends after so many tries in a row without any use, and `FEW // nodes` more: small clusters are searched through."""
@@ -26,7 +25,8 @@ def improve(search: Search, rows: list[int]) -> None:
     search.chance = chance
     first, net = dict(search.world.away), search.net()
     patience = FUTILE + FEW // max(len(rows), 1)
-    while not search.spent and futile < patience and rows:
+    most = search.world.steps + search.limits.improving
+    while not search.spent and search.world.steps < most and futile < patience and rows:
         tries += 1
         futile = 0 if _again(search, rows, chance, tries) else futile + 1
     prune(search)

@@ -9,7 +9,8 @@ from collections.abc import Hashable, Iterable
 import numpy as np
 
 from restow.contracts.ids import PodUid
-from restow.domain.defragmentation.optimizing.world import Spot, World
+from restow.domain.defragmentation.optimizing.world import World
+from restow.domain.defragmentation.simulation import Spot
 from restow.domain.fragmentation import alike
 from restow.domain.predicates import static_mask
 from restow.domain.table import WHOLE, Vector
@@ -55,13 +56,11 @@ class Landing:
         world = self._world
         world.steps += 1
         keys = self.keys(uid)
-        rules = world.rules(uid)
+        rules = bool(world.rules(uid))
         if rules:
             keys = keys.copy()
-            twin = world.twin(uid)
-            for rule in rules:
-                for _, failing in rule.failing(twin):
-                    keys[failing] = -1
+            for _, failing in world.simulation.failing(uid):
+                keys[failing] = -1
         rows = list(banned)
         saved = keys[rows]
         keys[rows] = -1
@@ -88,8 +87,7 @@ class Landing:
         world.steps += 1
         if self.keys(uid)[row] < 0:
             return None
-        twin = world.twin(uid)
-        if any(bool(failing[row]) for rule in world.rules(uid) for _, failing in rule.failing(twin)):
+        if world.simulation.forbidden(uid, row):
             return None
         return self.spot(uid, row)
 

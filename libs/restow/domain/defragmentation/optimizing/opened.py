@@ -1,11 +1,11 @@
 """A world to plan in: a session on the state, what is promised already, and which nodes take part."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
 
-from restow.contracts.ids import Millis, NodeName
+from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import optional_threshold, room_of
 from restow.domain.defragmentation.classify import exact, spared, usable
@@ -14,12 +14,12 @@ from restow.domain.defragmentation.optimizing.costs import Costs
 from restow.domain.defragmentation.optimizing.landing import PARTS, Landing
 from restow.domain.defragmentation.optimizing.value import Objective, Value
 from restow.domain.defragmentation.optimizing.world import World
-from restow.domain.defragmentation.promised import promised
+from restow.domain.defragmentation.scope import EVERYTHING, NOT_SELECTED, Scope
+from restow.domain.defragmentation.simulation import Spot, simulated
 from restow.domain.defragmentation.targets import reserved
 from restow.domain.fragmentation import is_load
 from restow.domain.resources import GPU_MILLI, canonical_resource
 from restow.domain.session.plugins.reserve.closed import closed
-from restow.domain.session.registry import open_session
 from restow.domain.state import ClusterState
 
 NOT_OPEN, OWED = "NodeNotOpen", "NodeOwesRoom"
@@ -29,20 +29,22 @@ NOT_OPEN, OWED = "NodeNotOpen", "NodeOwesRoom"
 class Rows:
     """`closed` says, by node, why nothing leaves it."""
 
-    def __init__(self, state: ClusterState, args: DefragmentationArgs, time: Millis) -> None:
-        table = state.table
+    def __init__(self, state: ClusterState, args: DefragmentationArgs, time: Millis, scope: Scope = EVERYTHING) -> None:
+        self.scope = scope
+        table, leavable = state.table, scope.leavable(state)
         self.counted = usable(state) & table.alive
         self.closed: dict[NodeName, str] = {}
         owed = set(state.waiting_on) | set(state.nominated_on)
         rows = np.zeros(len(table.names), bool)
         for name, row in table.rows.items():
-            why = NOT_OPEN if not self.counted[row] else OWED if name in owed else spared(state, args, time, row)
+            why = NOT_OPEN if not self.counted[row] else OWED if name in owed else "" if leavable[row] else NOT_SELECTED
+            why = why or spared(state, args, time, row)
             if why:
                 self.closed[name] = why
             else:
                 rows[row] = True
         self.sources = rows
-        self.open = self.counted & ~(reserved(state) | closed(state, time))
+        self.open = self.counted & ~(reserved(state) | closed(state, time)) & scope.open(state)
         # Where somebody is leaving nobody arrives: that is why he leaves.
         left = {state.charges[uid].node for uid in state.victims if uid in state.charges}
         self.open[[table.rows[name] for name in (owed | left) if name in table.rows]] = False
@@ -61,25 +63,23 @@ def _floor(state: ClusterState, args: DefragmentationArgs) -> tuple[int, np.ndar
 
 @contextmanager
 def opened(
-    state: ClusterState, args: DefragmentationArgs, time: Millis, objective: Objective, rows: Rows
+    state: ClusterState,
+    args: DefragmentationArgs,
+    time: Millis,
+    objective: Objective,
+    rows: Rows,
+    moved: Mapping[PodUid, Spot] | None = None,
 ) -> Iterator[tuple[World, Landing]]:
-    """The state is as before at the end."""
-    session = open_session(state, time, 1)
-    try:
-        arriving = []
-        for row, v, devices in promised(state):
-            session.board.take(row, v, devices)
-            arriving.append(row)
+    """As the state is, or as it will be once these have `moved`. The state is as before at the end."""
+    with simulated(state, time) as simulation:
         room = state.table.vector(*room_of(args.room)) if objective == "room" else None
         value = Value(objective, room, state.table.columns.get(GPU_MILLI, -1))
         column, floor = _floor(state, args)
-        evictable = Evictable(state, args, canonical_resource(args.resourceType), by_rules=True)
+        evictable = Evictable(state, args, canonical_resource(args.resourceType), by_rules=True, scope=rows.scope)
         costs = Costs(state, args.costs, time)
-        world = World(session, value, evictable, costs, (rows.open, rows.sources, rows.counted), column, floor, arriving)
+        world = World(simulation, value, evictable, costs, (rows.open, rows.sources, rows.counted), column, floor, moved)
         stay = _stay(world) if objective == "nodes" else np.zeros(len(state.table.names), np.int64)
         yield world, Landing(world, stay)
-    finally:
-        session.close()
 
 
 def _stay(world: World) -> np.ndarray:
@@ -88,8 +88,10 @@ def _stay(world: World) -> np.ndarray:
     price: list[tuple[int, int, int]] = []
     found = np.full(len(state.table.names), PARTS, np.int64)
     for name, row in state.table.rows.items():
-        loads = [uid for uid in state.on_node.get(name, ()) if is_load(state, uid)]
-        if world.sources[row] and name not in state.held_on and all(world.movable(uid) for uid in loads):
+        if not world.sources[row] or name in state.held_on:
+            continue
+        loads = [uid for uid in world.pods(row) if is_load(state, uid)]
+        if all(world.movable(uid) for uid in loads):
             price.append((sum(world.cost(uid) for uid in loads), int(state.table.rank[row]), row))
     for place, (_, _, row) in enumerate(sorted(price)):
         found[row] = place * (PARTS - 1) // len(price)

@@ -1,16 +1,20 @@
 """The moves of a plan in an order in which each can be carried out: what must have left before what can arrive.
 
 First all that find room as things are; then those that need what others leave, of a target as little as possible: `after` names
-these. What is left waits in circles: two that would take each other's room change places where that is allowed, somebody goes
+these, and those whose being under way a rule about what runs would notice (`waits`). What is left waits in circles: two that would take each other's room change places where that is allowed, somebody goes
 to a third place first where there is one, and whoever still cannot arrive stays.
 """
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from restow.contracts.ids import MigrationId, PodUid
 from restow.contracts.values import Move
 from restow.domain.defragmentation.optimizing.landing import Landing
-from restow.domain.defragmentation.optimizing.world import Spot, World
+from restow.domain.defragmentation.optimizing.waits import Step, Waits
+from restow.domain.defragmentation.optimizing.world import World
+from restow.domain.defragmentation.simulation import Spot
 
 
 class Leg(NamedTuple):
@@ -28,7 +32,6 @@ class Left(NamedTuple):
     id: MigrationId
     uid: PodUid
     spot: Spot
-    ruled: bool
 
 
 class Ordered(NamedTuple):
@@ -50,13 +53,15 @@ class Sequence:
         self.ends: dict[PodUid, Spot] = {}
         self._left: dict[int, list[Left]] = {}
         self._freed: dict[int, list[MigrationId]] = {}
-        self._ruled: list[MigrationId] = []
+        self._steps: list[Step] = []
+        self._number: dict[MigrationId, int] = {}
+        self._last: dict[PodUid, MigrationId] = {}
         self._by_rules: dict[PodUid, bool] = {}
 
     def order(self, wanted: dict[PodUid, int], first: list[PodUid]) -> Ordered:
-        """`wanted` is the row of each pod; `first` all of them in the order in which they were thought of."""
-        world = self.world
-        legs = [Leg(uid, wanted[uid], world.home(uid)) for uid in first]
+        """`wanted` is the row of each pod; `first` all of them in the order in which they were thought of. Asked again it goes on from where
+        everybody is then."""
+        legs = [self._leg(uid, wanted[uid]) for uid in first]
         stayed: list[PodUid] = []
         for needed in (False, True):
             legs = self._all(legs, needed)
@@ -64,7 +69,23 @@ class Sequence:
             if not (self._swap(legs) or self._by_a_third(legs)):
                 stayed.append(legs.pop(self._least(legs)).uid)
             legs = self._all(legs, True)
-        return Ordered(self.moves, self.ends, stayed)
+        return Ordered(self._with_waits(), dict(self.ends), stayed)
+
+    def _with_waits(self) -> list[Move]:
+        """With what they wait for by rules, besides room."""
+        if not any(step.ruled for step in self._steps):
+            return list(self.moves)
+        ids = [move.migration for move in self.moves]
+        found = Waits(self.world.simulation).of(self._steps)
+        return [
+            replace(move, after=tuple(ids[i] for i in after if ids[i] != move.follows or move.follows in move.after))
+            for move, after in zip(self.moves, found, strict=True)
+        ]
+
+    def _leg(self, uid: PodUid, row: int) -> Leg:
+        if uid in self.ends:
+            return Leg(uid, row, self.ends[uid], self._last[uid])
+        return Leg(uid, row, self.world.home(uid))
 
     def _all(self, legs: list[Leg], freeing: bool) -> list[Leg]:
         """Whoever can begin does, until nobody can; the others."""
@@ -101,10 +122,7 @@ class Sequence:
             for at, left in reversed(freed):
                 self._unfree(at, left)
             return False
-        after = dict.fromkeys(self._freed.get(row, ()))
-        if ruled:
-            after |= dict.fromkeys(self._ruled)
-        self._take(leg, spot, tuple(after), ruled)
+        self._take(leg, spot, tuple(dict.fromkeys(self._freed.get(row, ()))), ruled)
         return True
 
     def _at(self, leg: Leg, row: int, ruled: bool) -> Spot | None:
@@ -118,36 +136,36 @@ class Sequence:
 
     def _say_gone(self, leg: Leg) -> None:
         """Rules only: its room is still in use."""
-        for rule in self.world.session.extensions.filters:
-            if leg.follows:
-                rule.removed(self.world.twin(leg.uid), leg.start.row)
-            else:
-                rule.vacated(leg.uid)
+        if leg.follows:
+            self.world.simulation.leave(leg.uid, leg.start.row)
+        else:
+            self.world.go(leg.uid, leg.start)
 
     def _say_back(self, leg: Leg) -> None:
-        for rule in self.world.session.extensions.filters:
-            if leg.follows:
-                rule.placed(self.world.twin(leg.uid), leg.start.row, leg.start.volumes)
-            else:
-                rule.restored(leg.uid)
+        if leg.follows:
+            self.world.simulation.enter(leg.uid, leg.start)
+        else:
+            self.world.come_back(leg.uid, leg.start)
 
-    def _take(self, leg: Leg, spot: Spot, after: tuple[MigrationId, ...], ruled: bool, swap: bool = False) -> MigrationId:
+    def _take(self, leg: Leg, spot: Spot, after: tuple[MigrationId, ...], ruled: bool, beside: int = -1) -> MigrationId:
         world, uid = self.world, leg.uid
         pod = world.state.pods[uid]
         id = MigrationId(f"{self.plan}-{len(self.moves) + 1}")
         world.session.board.take(spot.row, world.vector(uid), spot.devices)
         self._say_gone(leg)
-        world.enter(uid, spot)
+        world.simulation.enter(uid, spot)
         self.moves.append(
             Move(
                 id, PodUid("") if leg.follows else uid, pod.namespace, pod.name, world.name(leg.start.row), world.name(spot.row),
-                spot.devices, spot.cores, after, leg.follows, swap, world.cost(uid),
+                spot.devices, spot.cores, after, leg.follows, beside >= 0, world.cost(uid),
             )
         )  # fmt: skip
+        earlier = [self._number[one] for one in dict.fromkeys((*after, *([leg.follows] if leg.follows else [])))]
+        self._steps.append(Step(uid, leg.start.row, spot.row, tuple(earlier), ruled, beside))
+        self._number[id] = len(self._steps) - 1
+        self._last[uid] = id
         self.ends[uid] = spot
-        self._left.setdefault(leg.start.row, []).append(Left(id, uid, leg.start, ruled))
-        if ruled:
-            self._ruled.append(id)
+        self._left.setdefault(leg.start.row, []).append(Left(id, uid, leg.start))
         return id
 
     # -- what is left ------------------------------------------------------------------------------------------------
@@ -205,9 +223,9 @@ class Sequence:
             for leg in (one, other):
                 board.take(leg.start.row, world.vector(leg.uid), leg.start.devices)
             return False
-        for leg, spot, freed, by_rules in zip((one, other), (here, there), before, ruled, strict=True):
-            after = freed | (dict.fromkeys(self._ruled) if by_rules else {})
-            id = self._take(leg, spot, tuple(after), by_rules, swap=True)
+        first = len(self.moves)
+        for leg, spot, freed, by_rules, beside in zip((one, other), (here, there), before, ruled, (first + 1, first), strict=True):
+            id = self._take(leg, spot, tuple(freed), by_rules, beside)
             self._left[leg.start.row].pop()
             self._freed.setdefault(leg.start.row, []).append(id)
         # Neither waits for the other: both holds are placed first.

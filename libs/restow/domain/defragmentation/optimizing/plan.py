@@ -1,28 +1,36 @@
-"""The optimizing plan: searched for in one world, put in order in another, and judged by what it gains as ordered."""
+"""The optimizing plan: searched for in one world, put in order in another, judged by what it gains as ordered, and carried on until
+nothing more is found."""
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import numpy as np
 
 from restow.contracts.events import Planned
-from restow.contracts.ids import Millis, NodeName, PlanId, PodUid
+from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
+from restow.contracts.values import Move
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.classify import COOLDOWN, CRITICAL_NODE
 from restow.domain.defragmentation.evictable import MEANING
 from restow.domain.defragmentation.optimizing.improve import improve, prune
+from restow.domain.defragmentation.optimizing.landing import Landing
 from restow.domain.defragmentation.optimizing.opened import NOT_OPEN, OWED, Rows, opened
 from restow.domain.defragmentation.optimizing.order import Ordered, Sequence
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Limits, Search
-from restow.domain.defragmentation.optimizing.world import Spot, World
+from restow.domain.defragmentation.optimizing.settle import NOWHERE, Ends, Found, settle
+from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.defragmentation.outcome import planned
+from restow.domain.defragmentation.scope import EVERYTHING, Scope, word
+from restow.domain.defragmentation.scope import MEANING as OF_SCOPE
+from restow.domain.defragmentation.simulation import Spot
 from restow.domain.state import ClusterState
 
 NO_TARGET, NO_GAIN, LIMIT, STEPS = "NoTarget", "NoGain", "Limit", "SearchSteps"
 OFTEN = 4
 """Times that moves are put in order, while some find none."""
 
-SENTENCES = MEANING | {
+SENTENCES = MEANING | OF_SCOPE | {
     NO_GAIN: "moving it would gain nothing that is worth it",
     STEPS: "searchSteps were used up before it was its turn",
     CRITICAL_NODE: "its node has the label critical=true",
@@ -36,19 +44,19 @@ Stays = Callable[[PodUid, NodeName, str, str], None]
 
 
 def plan(
-    state: ClusterState, args: DefragmentationArgs, time: Millis, plan_id: PlanId, max_moves: int, stays: Stays | None = None
-) -> Planned:
+    state: ClusterState, args: DefragmentationArgs, time: Millis, plan_id: PlanId, max_moves: int, stays: Stays | None = None,
+    scope: Scope = EVERYTHING,
+) -> Planned:  # fmt: skip
     """The plan as a value; the state stays as it is. Raises ArgsError."""
-    rows = Rows(state, args, time)
-    limits = Limits(max_moves, args.minimumGain, args.searchSteps, args.wholeNodes, args.swaps)
-    with opened(state, args, time, args.objective, rows) as (world, landing):
-        worth = world.total
-        search = Search(world, landing, limits)
-        sources = np.flatnonzero(rows.sources)
-        search.run(sources[np.argsort(state.table.rank[sources])])
-        improve(search, [row for row in sources.tolist() if world.pods(row)])
-        steps, wanted = world.steps, {uid: spot.row for uid, spot in world.away.items()}
-    ordered = _ordered(state, args, time, plan_id, rows, limits, worth, wanted)
+    rows = Rows(state, args, time, scope)
+    limits = Limits(max_moves, args.minimumGain, args.searchSteps, args.wholeNodes, args.swaps, scope.quota)
+    maker = _Maker(state, args, time, plan_id, rows, limits)
+    search = maker.searched(args.searchSteps, NOWHERE, tells=stays is not None)
+    steps, wanted = search.world.steps, {uid: spot.row for uid, spot in search.world.away.items()}
+    ordered = maker.order(wanted, NOWHERE)
+    if not (search.full or search.bounded):
+        ordered, more = settle(maker, ordered, args.searchSteps - steps)
+        steps += more
     kept = Counter[str]()
 
     def stay(uid: PodUid, node: NodeName, verdict: str, more: str) -> None:
@@ -60,42 +68,102 @@ def plan(
     return planned(state, plan_id, ordered.moves, ordered.ends, kept, planner="optimizing", steps=steps)
 
 
-def _ordered(
-    state: ClusterState,
-    args: DefragmentationArgs,
-    time: Millis,
-    plan_id: PlanId,
-    rows: Rows,
-    limits: Limits,
-    worth: int,
-    wanted: dict[PodUid, int],
-) -> Ordered:
-    """All moves that can be carried out, as long as they gain what they cost."""
-    for _ in range(OFTEN):
-        if not wanted:
-            break
-        with opened(state, args, time, args.objective, rows) as (world, landing):
-            first = sorted(wanted, key=lambda uid: (wanted[uid], uid))
-            ordered = Sequence(world, landing, plan_id, limits.swaps, limits.moves).order(wanted, first)
-        net, again = _judged(state, args, time, rows, limits, worth, ordered)
-        if net > 0 and again == set(ordered.ends):
-            return ordered
-        wanted = {uid: ordered.ends[uid].row for uid in again} if net > 0 else {}
-    return Ordered([], {}, [])
+class _Maker:
+    """How the parts of one plan are made (`settle`)."""
+
+    def __init__(
+        self, state: ClusterState, args: DefragmentationArgs, time: Millis, plan_id: PlanId, rows: Rows, limits: Limits
+    ) -> None:
+        self.state, self.args, self.time, self.plan, self.rows, self.limits = state, args, time, plan_id, rows, limits
+
+    def _opened(self, ends: Ends) -> AbstractContextManager[tuple[World, Landing]]:
+        return opened(self.state, self.args, self.time, self.args.objective, self.rows, ends)
+
+    def searched(self, steps: int, ends: Ends, tells: bool = False) -> Search:
+        """From where these end."""
+        limits, sources = self.limits.within(steps), np.flatnonzero(self.rows.sources)
+        with self._opened(ends) as (world, landing):
+            search = Search(world, landing, limits)
+            search.tells = tells
+            search.run(sources[np.argsort(self.state.table.rank[sources])])
+            improve(search, [row for row in sources.tolist() if world.pods(row)])
+        return search
+
+    def search(self, steps: int, ends: Ends) -> Found:
+        search = self.searched(steps, ends)
+        wanted = {uid: spot.row for uid, spot in search.world.away.items()}
+        return Found(wanted, search.world.steps, search.full or bool(search.bounded))
+
+    def order(self, wanted: dict[PodUid, int], ends: Ends) -> Ordered:
+        """All moves that can be carried out, as long as they gain what they cost."""
+        for _ in range(OFTEN):
+            with self._opened(ends) as (world, landing):
+                wanted = {uid: row for uid, row in wanted.items() if row != world.home(uid).row}
+                if not wanted:
+                    break
+                ordered = Sequence(world, landing, self.plan, self.limits.swaps, self.limits.moves).order(wanted, _first(wanted))
+            if dropped := beyond(self.limits, ordered):
+                wanted = {uid: spot.row for uid, spot in ordered.ends.items() if uid not in dropped}
+                continue
+            net, again = self._judged(ordered, ends, pruned=True)
+            if net > 0 and again == set(ordered.ends):
+                return ordered
+            wanted = {uid: ordered.ends[uid].row for uid in again} if net > 0 else {}
+        return Ordered([], {}, [])
+
+    def after(self, first: Ordered, then: dict[PodUid, int]) -> Ordered | None:
+        """The same moves and then these; None where that cannot be."""
+        who = {move.migration: move.pod for move in first.moves}
+        if any(move.follows and who[move.follows] in then for move in first.moves):
+            return None  # somebody would go three times
+        wanted = {uid: spot.row for uid, spot in first.ends.items()}
+        with self._opened(NOWHERE) as (world, landing):
+            sequence = Sequence(world, landing, self.plan, self.limits.swaps, self.limits.moves)
+            same = sequence.order(wanted, _first(wanted))
+            if same.ends != first.ends:
+                return None
+            both = sequence.order(then, _first(then))
+        return None if both.stayed or beyond(self.limits, both) else both
+
+    def net(self, ordered: Ordered) -> int:
+        """What they gain beyond what they cost."""
+        return self._judged(ordered, NOWHERE, pruned=False)[0] if ordered.moves else 0
+
+    def _judged(self, ordered: Ordered, ends: Ends, pruned: bool) -> tuple[int, set[PodUid]]:
+        """What the moves gain beyond their cost, and whose moves are worth it: where some have found no place in the order, others may
+        be for nothing."""
+        with self._opened(ends) as (world, landing):
+            worth = world.total
+            arrive(world, ordered.ends)
+            if pruned:
+                prune(Search(world, landing, self.limits))
+            legs = sum(move.cost for move in ordered.moves if move.follows)
+            net = (world.total - worth) * THOUSANDTHS - self.limits.least * (world.spent + legs)
+            return net, set(world.away)
 
 
-def _judged(
-    state: ClusterState, args: DefragmentationArgs, time: Millis, rows: Rows, limits: Limits, worth: int, ordered: Ordered
-) -> tuple[int, set[PodUid]]:
-    """What the moves gain beyond their cost, and whose moves are worth it: where some have found no place in the order, others may
-    be for nothing."""
-    with opened(state, args, time, args.objective, rows) as (world, landing):
-        arrive(world, ordered.ends)
-        search = Search(world, landing, limits)
-        prune(search)
-        legs = sum(move.cost for move in ordered.moves if move.follows)
-        net = (world.total - worth) * THOUSANDTHS - limits.least * (world.spent + legs)
-        return net, set(world.away)
+def _first(wanted: dict[PodUid, int]) -> list[PodUid]:
+    """In which order they are thought of."""
+    return sorted(wanted, key=lambda uid: (wanted[uid], uid))
+
+
+def beyond(limits: Limits, ordered: Ordered) -> set[PodUid]:
+    """Pods whose moves, counted in the order of the plan, break a limit of the policy (a second leg is an eviction, too); with whole
+    nodes all that leave the same node with one of them."""
+    if not limits.quota.bounds:
+        return set()
+    quota, who = limits.quota.copy(), dict[MigrationId, Move]()
+    dropped: set[PodUid] = set()
+    for move in ordered.moves:
+        first = who[move.migration] = who[move.follows] if move.follows else move
+        if first.pod in dropped or quota.reached(move.source, move.namespace):
+            dropped.add(first.pod)
+        else:
+            quota.take(move.source, move.namespace)
+    if limits.whole:
+        left = {move.source for move in ordered.moves if move.pod in dropped}
+        dropped |= {move.pod for move in ordered.moves if move.pod and move.source in left}
+    return dropped
 
 
 def arrive(world: World, ends: dict[PodUid, Spot]) -> None:
@@ -115,7 +183,10 @@ def _tell(search: Search, rows: Rows, ordered: Ordered, stay: Stays) -> None:
             if uid in ordered.ends:
                 continue
             verdict, more = world.verdict(uid) or closed, ""
+            if (head := word(verdict)) != verdict:
+                verdict, more = head, verdict.partition(": ")[2]
+            verdict = verdict or search.bounded.get(uid, "")
             if not verdict and uid in search.stuck:
-                verdict, more = NO_TARGET, f"{search.stuck[uid]} would have no place"
+                verdict, more = NO_TARGET, search.stuck[uid]
             stay(uid, node, verdict or (LIMIT if search.full else STEPS if search.cut else NO_GAIN), more)
 

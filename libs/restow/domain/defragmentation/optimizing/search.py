@@ -15,6 +15,7 @@ from restow.domain.defragmentation.optimizing.choices import Pods, choices, easi
 from restow.domain.defragmentation.optimizing.costs import MOVE
 from restow.domain.defragmentation.optimizing.landing import MOST_LOSS, Landing
 from restow.domain.defragmentation.optimizing.world import World
+from restow.domain.defragmentation.scope import Quota
 
 DEPTH = 2
 """Who is pushed may push others, and these nobody."""
@@ -26,6 +27,9 @@ ODD = 5
 """One in so many."""
 THOUSANDTHS = 1_000_000
 """A thousandth of gain for a move that costs 1000 is a gain of 1 for a cost of this many, divided."""
+NO_QUOTA = Quota(None, None)
+PARTS = 3
+"""A plan is searched for, and then again from where it ends, within the same steps."""
 
 
 Item = tuple[tuple, int, int, int]
@@ -33,21 +37,35 @@ Item = tuple[tuple, int, int, int]
 
 
 class Limits:
-    """`moves` at most; a gain of one is worth a cost of up to `THOUSANDTHS // least`; `steps` of search."""
+    """`moves` at most; a gain of one is worth a cost of up to `THOUSANDTHS // least`; `steps` of search, of which taking parts of a plan
+    back and trying again may use so many as are `improving`: what is left tells whether a next plan would be empty."""
 
-    __slots__ = ("least", "moves", "steps", "swaps", "whole")
+    __slots__ = ("improving", "least", "moves", "quota", "steps", "swaps", "whole")
 
-    def __init__(self, moves: int, least: int, steps: int, whole: bool, swaps: bool) -> None:
+    def __init__(self, moves: int, least: int, steps: int, whole: bool, swaps: bool, quota: Quota = NO_QUOTA) -> None:
+        self.quota = quota
         self.moves, self.least, self.steps, self.whole, self.swaps = moves, max(least, 1), steps, whole, swaps
+        self.improving = max(steps // PARTS, 1)
+
+    def within(self, steps: int) -> "Limits":
+        """What is left of it: fewer steps, and otherwise the same."""
+        left = Limits(self.moves, self.least, steps, self.whole, self.swaps, self.quota)
+        left.improving = self.improving
+        return left
 
 
 class Search:
-    """`stuck` says of pods of sets that did not move what was in the way; `full` that more would have moved but for the limit, `cut`
+    """`stuck` says of pods of sets that did not move what was in the way, as a sentence; `exchanges`, where somebody asks for it (`tells`),
+    of pods without a place whose place another one would have to take at once; `full` that more would have moved but for the limit, `cut`
     that the steps were used up before all had had their turn."""
 
     def __init__(self, world: World, landing: Landing, limits: Limits) -> None:
         self.world, self.landing, self.limits = world, landing, limits
         self.stuck: dict[PodUid, str] = {}
+        self.bounded: dict[PodUid, str] = {}
+        """Of pods that a limit of the policy has kept: which one."""
+        self.exchanges: dict[PodUid, str] = {}
+        self.tells = False
         self.full = False
         self.cut = False
         self.chance: Chance | None = None
@@ -110,6 +128,8 @@ class Search:
         if len(world.away) + sum(uid not in world.away for uid in pods) > self.limits.moves:
             self.full = True
             return False
+        if self.limits.quota.bounds and self.beyond(pods):
+            return False
         mark, before = world.mark(), self.net()
         for uid in pods:
             world.lift(uid)
@@ -125,12 +145,44 @@ class Search:
             self.full = True
             world.back(mark)
             return False
+        if self.limits.quota.bounds and self.beyond(pods):
+            world.back(mark)
+            return False
         return True
 
+    def beyond(self, pods: Pods) -> str:
+        """The limit of the policy that those who are away break together with these; "" where none."""
+        world = self.world
+        state, gone = world.state, dict.fromkeys((*world.away, *pods))
+        why = self.limits.quota.broken((state.charges[uid].node, state.pods[uid].namespace) for uid in gone)
+        if why:
+            self.bounded.update(dict.fromkeys(pods, why))
+        return why
+
     def _blame(self, pods: Pods, uid: PodUid) -> None:
-        pod = self.world.state.pods[uid]
+        said = f"{self._name(uid)} would have no place"
+        if uid in self.exchanges:
+            said += f" but in exchange with {self.exchanges[uid]}, and two pods may not change places (swaps: false)"
         for one in pods:
-            self.stuck[one] = f"{pod.namespace}/{pod.name}"
+            self.stuck[one] = said
+
+    def _name(self, uid: PodUid) -> str:
+        pod = self.world.state.pods[uid]
+        return f"{pod.namespace}/{pod.name}"
+
+    def _exchange(self, uid: PodUid, pods: Pods, least: int) -> None:
+        """Note whether the one that was pushed would go where the other comes from, if two could change places; who calls takes that back.
+        What is asked here decides nothing, and so it is no step of the search."""
+        world = self.world
+        if len(pods) != 1 or uid in self.exchanges or pods[0] in world.away:
+            return
+        steps = world.steps
+        spot = self.landing.fits_at(pods[0], world.home(uid).row)
+        world.steps = steps
+        if spot is not None:
+            world.land(pods[0], spot)
+            if self.net() > least:
+                self.exchanges[uid] = self._name(pods[0])
 
     def place(self, uid: PodUid, banned: frozenset[int], depth: int, least: int) -> bool:
         """A place for a pod in the air: where nothing is lost by it, else by pushing others, else where less is lost than all of
@@ -202,5 +254,7 @@ class Search:
                     near_by = frozenset({row}) if ring else banned | {row}
                     if self.net() > least and all(self.place(other, near_by, depth - 1, least) for other in pods) and self.net() > least:
                         return True
+                    if self.tells and not self.limits.swaps:
+                        self._exchange(uid, pods, least)
                 world.back(mark)
         return False

@@ -4,59 +4,46 @@ A pod is lifted from its place and lands on another one. Every change is on a tr
 back exactly. Whoever is elsewhere than the state says is `away`: that, at the end, is the plan.
 """
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
 
 import numpy as np
-from msgspec.structs import replace
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid
-from restow.contracts.values import DeviceShare
 from restow.domain.defragmentation.evictable import Evictable
 from restow.domain.defragmentation.optimizing.costs import Costs
 from restow.domain.defragmentation.optimizing.value import Value
+from restow.domain.defragmentation.simulation import Simulation, Spot
 from restow.domain.fragmentation import is_load
 from restow.domain.session.framework import Filter
-from restow.domain.session.run import Session
-from restow.domain.session.view import Fit
 from restow.domain.state import ClusterState
 from restow.domain.table import Vector
 
-MASKED = frozenset({"reserved", "window"})
-"""Rules whose nodes are no targets for anybody (RULES G-8): they are out of `open` already."""
-
-
-class Spot(NamedTuple):
-    """Where a pod is, or would be."""
-
-    row: int
-    devices: tuple[DeviceShare, ...] = ()
-    cores: tuple[int, ...] = ()
-    volumes: tuple = ()
-
 
 class World:
-    """`open` `(nodes,) bool`: rows where something may land. `sources` `(nodes,) bool`: rows that something may leave.
+    """`moved`: pods that an earlier part of the plan has brought elsewhere; there they are at home.
+    `open` `(nodes,) bool`: rows where something may land. `sources` `(nodes,) bool`: rows that something may leave.
     `counted` `(nodes,) bool`: rows whose worth counts. `floor` `(nodes,) int64`: what must stay free of `column` (the resource that
-    is protected; -1 for none). `arriving` are rows that earlier plans move somebody to. `worth` is by row, `total` its sum; `spent` what those who are away cost. `changes` lists rows in the
+    is protected; -1 for none). `worth` is by row, `total` its sum; `spent` what those who are away cost. `changes` lists rows in the
     order in which they changed."""
 
     def __init__(
         self,
-        session: Session,
+        simulation: Simulation,
         value: Value,
         evictable: Evictable,
         costs: Costs,
         rows: tuple[np.ndarray, np.ndarray, np.ndarray],
         column: int,
         floor: np.ndarray,
-        arriving: Iterable[int] = (),
+        moved: Mapping[PodUid, Spot] | None = None,
     ) -> None:
-        self.session, self.value, self.column, self.floor = session, value, column, floor
-        self.state: ClusterState = session.state
+        self.simulation, self.session = simulation, simulation.session
+        self.value, self.column, self.floor = value, column, floor
+        self.state: ClusterState = simulation.state
+        self.moved: dict[PodUid, Spot] = {}
         self.open, self.sources, self.counted = rows
-        self.changes = session.board.changes
+        self.changes = self.session.board.changes
         self.away: dict[PodUid, Spot] = {}
         self.steps = 0
         self._evictable, self._costs = evictable, costs
@@ -65,17 +52,36 @@ class World:
         self._gone: dict[int, dict[PodUid, None]] = {}
         self._come: dict[int, dict[PodUid, None]] = {}
         self._trail: list[tuple[PodUid, Spot, bool]] = []
-        self._twins: dict[PodUid, PodObserved] = {}
-        self._heard = session.extensions.filters
         self._homes: dict[int, list[PodUid]] = {}
         self.largest = [max(int(n), 1) for n in self.state.table.allocatable.max(axis=0, initial=1)]
         """By column: the most that a node has of it."""
         self.loads = self._count_loads()
-        for row in arriving:
+        for row in simulation.arriving:
             self.loads[row] += 1
+        self._begin_at(moved or {})
         self.worth = self._worths()
         self.total = sum(self.worth)
         self.spent = 0
+
+    def _begin_at(self, moved: Mapping[PodUid, Spot]) -> None:
+        """As the state will be when these have landed, in every respect that a plan made then would see."""
+        board, table = self.session.board, self.state.table
+        for uid, spot in moved.items():
+            home = self.home(uid)
+            board.give(home.row, self.vector(uid), home.devices)
+            board.take(spot.row, self.vector(uid), spot.devices)
+            self.simulation.vacate(uid)
+            self.simulation.enter(uid, spot)
+            self.loads[home.row] -= 1
+            self.loads[spot.row] += 1
+            for row in (home.row, spot.row):
+                self._homes.setdefault(row, sorted(self.state.on_node.get(NodeName(table.names[row]), ())))
+        for uid, spot in moved.items():
+            self._homes[self.home(uid).row].remove(uid)
+            self._homes[spot.row].append(uid)
+        for there in self._homes.values():
+            there.sort()
+        self.moved = dict(moved)
 
     def _count_loads(self) -> np.ndarray:
         """`(nodes,) int64`: pods that keep each row from being free, without those that migrate away; a hold does, too."""
@@ -107,6 +113,8 @@ class World:
         return self.session.name(row)
 
     def home(self, uid: PodUid) -> Spot:
+        if (spot := self.moved.get(uid)) is not None:
+            return spot
         charge = self.state.charges[uid]
         return Spot(self.state.table.rows[charge.node], charge.devices, charge.cores)
 
@@ -136,7 +144,7 @@ class World:
     def cost(self, uid: PodUid) -> int:
         known = self._cost.get(uid)
         if known is None:
-            known = self._cost[uid] = self._costs.of(uid)
+            known = self._cost[uid] = self._costs.of(uid, new=uid in self.moved)
         return known
 
     def price(self, uid: PodUid) -> int:
@@ -144,16 +152,10 @@ class World:
         return 0 if uid in self.away else self.cost(uid)
 
     def twin(self, uid: PodUid) -> PodObserved:
-        """The successor, as rules see it: another pod that is equal."""
-        known = self._twins.get(uid)
-        if known is None:
-            pod = self.state.pods[uid]
-            known = self._twins[uid] = replace(pod, pod=PodUid(f"{uid}~"), node=None)
-        return known
+        return self.simulation.twin(uid)
 
     def rules(self, uid: PodUid) -> list[Filter]:
-        """Those that depend on what runs and concern it now."""
-        return [rule for rule in self.session.concerned(self.twin(uid)) if rule.stage not in MASKED] if self._heard else []
+        return self.simulation.rules(uid)
 
     # -- changes, and back -------------------------------------------------------------------------------------------
 
@@ -186,11 +188,10 @@ class World:
             del self.away[uid]
             del self._come[row][uid]
             self.spent -= self.cost(uid)
-            self.leave(uid, row)
+            self.simulation.leave(uid, row)
         else:
             self._gone.setdefault(row, {})[uid] = None
-            for rule in self._heard:
-                rule.vacated(uid)
+            self.go(uid, spot)
         self._weigh(row, -1)
 
     def _land(self, uid: PodUid, spot: Spot) -> None:
@@ -198,30 +199,27 @@ class World:
         self.session.board.take(row, self.vector(uid), spot.devices)
         if spot == self.home(uid):
             del self._gone[row][uid]
-            for rule in self._heard:
-                rule.restored(uid)
+            self.come_back(uid, spot)
         else:
             self.away[uid] = spot
             self._come.setdefault(row, {})[uid] = None
             self.spent += self.cost(uid)
-            self.enter(uid, spot)
+            self.simulation.enter(uid, spot)
         self._weigh(row, 1)
 
-    def enter(self, uid: PodUid, spot: Spot) -> None:
-        """Rules are told of the successor there."""
-        if self._heard:
-            twin = self.twin(uid)
-            if spot.cores:
-                self.session.placements[twin.pod] = Fit(spot.row, spot.devices, (), spot.cores)
-            for rule in self._heard:
-                rule.placed(twin, spot.row, spot.volumes)
+    def go(self, uid: PodUid, home: Spot) -> None:
+        """Rules see it at home no more."""
+        if uid in self.moved:
+            self.simulation.leave(uid, home.row)
+        else:
+            self.simulation.vacate(uid)
 
-    def leave(self, uid: PodUid, row: int) -> None:
-        if self._heard:
-            twin = self.twin(uid)
-            for rule in self._heard:
-                rule.removed(twin, row)
-            self.session.placements.pop(twin.pod, None)
+    def come_back(self, uid: PodUid, home: Spot) -> None:
+        """Undo `go`."""
+        if uid in self.moved:
+            self.simulation.enter(uid, home)
+        else:
+            self.simulation.restore(uid)
 
     def _weigh(self, row: int, loads: int) -> None:
         self.loads[row] += loads
@@ -259,5 +257,4 @@ class World:
             return False
         if any(d.index >= len(shares) or shares[d.index] < d.milli for d in home.devices):
             return False
-        twin = self.twin(uid)
-        return not any(bool(failing[home.row]) for rule in self.rules(uid) for _, failing in rule.failing(twin))
+        return not self.simulation.forbidden(uid, home.row)

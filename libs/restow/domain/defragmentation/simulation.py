@@ -1,0 +1,114 @@
+"""The cluster as it would be with some pods elsewhere, judged by the scheduler's own rules: a session that decides nothing.
+
+The one place that says whether a pod may be on a node. A pod that would move is judged as its successor will be, its *twin*: another
+pod that is equal. What earlier plans have promised, and what is not held yet, is there already.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from restow.contracts.events import PodObserved
+from restow.contracts.ids import Millis, PodUid
+from restow.contracts.values import DeviceShare
+from restow.domain.defragmentation.promised import promised
+from restow.domain.session.framework import Filter
+from restow.domain.session.registry import open_session
+from restow.domain.session.run import Session
+from restow.domain.session.view import Fit
+from restow.domain.state import ClusterState
+
+MASKED = frozenset({"reserved", "window"})
+"""Rules whose nodes are no targets for anybody (RULES G-8): planners leave these out for all pods at once."""
+
+
+class Spot(NamedTuple):
+    """Where a pod is, or would be."""
+
+    row: int
+    devices: tuple[DeviceShare, ...] = ()
+    cores: tuple[int, ...] = ()
+    volumes: tuple[Any, ...] = ()
+
+
+class Simulation:
+    """`arriving` are the rows that earlier plans move somebody to. Room is charged on `session.board`, by whoever asks."""
+
+    def __init__(self, session: Session) -> None:
+        self.session, self.state = session, session.state
+        self.heard = session.extensions.filters
+        self.arriving: list[int] = []
+        self._twins: dict[PodUid, PodObserved] = {}
+        for promise in promised(self.state):
+            session.board.take(promise.row, promise.vector, promise.devices)
+            self.arriving.append(promise.row)
+            if promise.pod in self.state.pods:
+                self.enter(promise.pod, Spot(promise.row, promise.devices, promise.cores))
+
+    def twin(self, uid: PodUid) -> PodObserved:
+        """The successor, as rules see it."""
+        known = self._twins.get(uid)
+        if known is None:
+            pod = self.state.pods[uid]
+            known = self._twins[uid] = replace(pod, pod=PodUid(f"{uid}~"), node=None)
+        return known
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def rules(self, uid: PodUid) -> list[Filter]:
+        """Those that depend on what runs and concern it now."""
+        if not self.heard:
+            return []
+        return [rule for rule in self.session.concerned(self.twin(uid)) if rule.stage not in MASKED]
+
+    def failing(self, uid: PodUid) -> Iterator[tuple[str, np.ndarray]]:
+        """(reason, `(nodes,) bool` rows where it must not be)."""
+        twin = self.twin(uid)
+        for rule in self.rules(uid):
+            yield from rule.failing(twin)
+
+    def forbidden(self, uid: PodUid, row: int) -> bool:
+        """Whether a rule that depends on what runs keeps it off this row."""
+        return any(bool(rows[row]) for _, rows in self.failing(uid))
+
+    # -- who comes and goes, as rules see it -------------------------------------------------------------------------
+
+    def enter(self, uid: PodUid, spot: Spot) -> None:
+        """The successor is there."""
+        if self.heard:
+            twin = self.twin(uid)
+            if spot.cores:
+                self.session.placements[twin.pod] = Fit(spot.row, spot.devices, (), spot.cores)
+            for rule in self.heard:
+                rule.placed(twin, spot.row, spot.volumes)
+
+    def leave(self, uid: PodUid, row: int) -> None:
+        """Undo `enter`."""
+        if self.heard:
+            twin = self.twin(uid)
+            for rule in self.heard:
+                rule.removed(twin, row)
+            self.session.placements.pop(twin.pod, None)
+
+    def vacate(self, uid: PodUid) -> None:
+        """The pod itself is not where the state has it."""
+        for rule in self.heard:
+            rule.vacated(uid)
+
+    def restore(self, uid: PodUid) -> None:
+        """Undo `vacate`."""
+        for rule in self.heard:
+            rule.restored(uid)
+
+
+@contextmanager
+def simulated(state: ClusterState, time: Millis) -> Iterator[Simulation]:
+    """The state is as before at the end."""
+    session = open_session(state, time, 1)
+    try:
+        yield Simulation(session)
+    finally:
+        session.close()
