@@ -9,7 +9,7 @@ from restow.contracts import values as v
 from restow.contracts.events import PodChanged
 from restow.kube import decode as d
 from restow.kube.cpus import format_list, parse_list, read_status, write_status
-from restow.kube.describe import node_fact, pod_changed, pod_fact
+from restow.kube.describe import node_fact, pod_fact
 from restow.kube.requests import FactError
 from restow.kube.shapes import Shaper
 
@@ -107,7 +107,7 @@ def test_the_cpus_that_a_pod_has_are_a_fact_of_it():
     data["metadata"]["annotations"] = {STATUS: '{"cpuset":"0-1,8","numaNodeResources":[{"node":0}]}'}
     fact = pod_fact(d.PODS.object(json.dumps(data).encode()), Shaper())[2]
     assert fact.cores == (0, 1, 8)
-    changed = pod_changed(fact)
+    changed = fact.moving()
     assert isinstance(changed, PodChanged)
     assert changed.cores == (0, 1, 8)
     # It is no annotation that a rule reads besides.

@@ -11,7 +11,7 @@ from restow.contracts import values as v
 from restow.kube import decode as d
 from restow.kube import wire
 from restow.kube.annotations import read_devices, write_devices
-from restow.kube.describe import millis, node_fact, pod_changed, pod_fact, workload_fact
+from restow.kube.describe import millis, node_fact, pod_fact, workload_fact
 from restow.kube.requests import FactError, effective
 
 
@@ -158,7 +158,7 @@ def test_a_running_pod():
     fact = pod_fact(pod("deployment", 5))[2]
     assert (fact.namespace, fact.node, fact.phase, fact.ready) == ("shop", "node-005", "Running", True)
     assert (fact.created, fact.started) == (1772352000000, 1772352001000)
-    assert pod_changed(fact).started == fact.started
+    assert fact.moving().started == fact.started
     assert fact.owner == v.OwnerRef("ReplicaSet", "web-7d9c5b9f7b", "0f6d0a8e-5f6e-4a58-9d43-2f3a1c1f0a01", "apps/v1")
     assert fact.labels == {"app": "web", "pod-template-hash": "7d9c5b9f7b"}
     assert (fact.gated, fact.static, fact.deleting) == (False, False, 0)
@@ -183,7 +183,7 @@ def test_a_pod_that_the_kubelet_rejected():
         data["status"] = {"phase": "Failed", "reason": "OutOfcpu", "message": "long"}
 
     fact = pod_fact(altered("deployment", rejected))[2]
-    assert pod_changed(fact) == e.PodChanged(fact.pod, fact.node, "Failed", False, 0, "OutOfcpu")
+    assert fact.moving() == e.PodChanged(fact.pod, fact.node, "Failed", False, 0, "OutOfcpu")
 
 
 def test_annotations_that_a_rule_reads_are_kept():

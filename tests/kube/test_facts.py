@@ -86,8 +86,8 @@ class Fold:
                     self.shapes.add(shape)
                 case e.PodObserved(uid):
                     assert event.shape in self.shapes
-                    moving = (event.node, event.phase, event.ready, event.deleting, event.reason, event.devices, event.started)
-                    self.pods[uid] = event, e.PodChanged(uid, *moving)
+                    moving = {name: getattr(event, name) for name in e.PodChanged.__struct_fields__}
+                    self.pods[uid] = event, e.PodChanged(**moving)
                 case e.PodChanged(uid):
                     self.pods[uid] = self.pods[uid][0], event
                 case e.PodTroubled(uid):

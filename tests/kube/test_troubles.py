@@ -12,10 +12,11 @@ from restow.domain.state import ClusterState
 from restow.kube import decode as d
 from restow.kube import wire_objects as w
 from restow.kube.budgets import budget_fact
-from restow.kube.describe import pod_fact, pod_troubled
+from restow.kube.describe import pod_fact
 from restow.kube.facts import Batch
 from restow.kube.known import StateKnown
 from restow.kube.reflector import Delete, Upsert
+from restow.kube.troubles import tell
 
 AT = "2026-01-01T00:00:00Z"
 MILLIS = 1_767_225_600_000
@@ -49,8 +50,7 @@ def status(name="main", restarts=0, **state):
 
 
 def told(**said):
-    fact = pod_troubled(a_pod(**said))
-    return fact.containers, fact.conditions
+    return tell(a_pod(**said)).troubles
 
 
 def test_a_pod_that_runs_well_has_none():
@@ -85,7 +85,7 @@ def test_what_is_told_of_containers(said, trouble):
     assert told(**said) == ((trouble,), ())
 
 
-def test_what_is_told_of_conditions():
+def test_what_is_told_of_conditions_that_are_not_plain():
     not_ready = {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "lastTransitionTime": AT}
     completed = {"type": "Initialized", "status": "True", "reason": "PodCompleted", "lastTransitionTime": AT}
     own = {"type": "example.com/gate", "status": "True"}
@@ -114,10 +114,14 @@ def test_it_is_said_once_and_only_when_it_changes():
     assert state.troubles["u1"].containers == (ContainerTrouble("main", restarts=1),)
     assert say(state, Upsert(a_pod(containers=[status(restarts=1)]))) == []
     assert load(dump(state)).troubles == state.troubles
-    assert say(state, Upsert(a_pod(containers=[status(restarts=2)])), Upsert(a_pod())) == ["pod_troubled", "pod_troubled"]
+    assert say(state, Upsert(a_pod(containers=[status(restarts=2)])), Upsert(a_pod())) == ["pod_troubled"], "the last is told"
     assert state.troubles == {}
+    assert say(state, Upsert(a_pod(containers=[status(restarts=3)])), Upsert(a_pod())) == [], "it has passed already"
     say(state, Upsert(a_pod(containers=[status(restarts=1)])))
-    assert say(state, Delete("u1", a_pod())) == ["pod_gone"]
+    again = Upsert(a_pod(containers=[status(restarts=1)]))
+    assert say(state, Delete("u1", a_pod()), again) == ["pod_gone", "pod_observed", "pod_troubled"]
+    assert state.troubles["u1"].containers == (ContainerTrouble("main", restarts=1),)
+    assert say(state, Upsert(a_pod(containers=[status(restarts=2)])), Delete("u1", a_pod())) == ["pod_gone"]
     assert state.troubles == {}
 
 

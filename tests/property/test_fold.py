@@ -96,6 +96,7 @@ def core_facts(draw) -> Any:
                 pod(name, draw(st.sampled_from(list(SHAPES))), owner=replica_of("web"), labels={"app": "owner"}),
                 pod(name, draw(st.sampled_from(list(SHAPES))), where or "n0", deleting=deleting, phase=phase),
                 e.PodChanged(name, where, phase, phase == "Running", deleting, devices=draw(devices)),
+                e.PodChanged(name, where, phase, deleting=deleting, unready=NOW, waiting=draw(st.sampled_from(["", "PodInitializing"]))),
                 e.PodGone(name),
                 node(draw(st.sampled_from(NODES)), gpus=draw(st.integers(0, 3)), uid=draw(st.sampled_from(["u1", "u2"]))),
                 e.NodeGone(draw(st.sampled_from(NODES))),

@@ -13,7 +13,7 @@ from restow.kube import cpus, wire
 from restow.kube.annotations import CONFIG_SOURCE, DEVICES, MIRROR, RESOURCE_STATUS, kept, read_devices
 from restow.kube.requests import FactError, canonical
 from restow.kube.shapes import Shaper
-from restow.kube.troubles import troubles
+from restow.kube.troubles import NOTHING, Told, tell
 
 _PHASES: frozenset[str] = frozenset(("Pending", "Running", "Succeeded", "Failed", "Unknown"))
 _NO_SPEC = wire.PodSpec()
@@ -59,12 +59,16 @@ def node_fact(node: wire.Node) -> e.NodeObserved:
     )
 
 
-def pod_fact(pod: wire.Pod, shaper: Shaper = _shaper) -> tuple[v.PodShape, ShapeId, e.PodObserved]:
-    """Raises FactError where a quantity, a GPU request, or an annotation about devices or CPUs cannot be read."""
+def pod_fact(
+    pod: wire.Pod, shaper: Shaper = _shaper, told: Told | None = None
+) -> tuple[v.PodShape, ShapeId, e.PodObserved]:
+    """Raises FactError where a quantity, a GPU request, or an annotation about devices or CPUs cannot be read. `told`: where
+    it is known what the status says."""
     meta, spec, status = pod.metadata, pod.spec or _NO_SPEC, pod.status or _NO_STATUS
     annotations = meta.annotations or {}
     shaped = shaper.shaped(spec, annotations, meta.name, labels=meta.labels or {})
     owner = controller(meta)
+    plain = (told or tell(pod)).plain or NOTHING
     fact = e.PodObserved(
         pod=PodUid(meta.uid),
         namespace=meta.namespace,
@@ -89,20 +93,12 @@ def pod_fact(pod: wire.Pod, shaper: Shaper = _shaper) -> tuple[v.PodShape, Shape
         started=millis(status.start_time),
         cores=_cores(annotations),
         owners=others(meta, owner) if meta.owner_references else (),
+        unready=plain.unready,
+        initialized=plain.initialized,
+        sandboxless=plain.sandboxless,
+        waiting=plain.waiting,
     )
     return shaped.shape, shaped.id, fact
-
-
-def pod_changed(pod: e.PodObserved) -> e.PodChanged:
-    """The moving part of a pod."""
-    return e.PodChanged(
-        pod.pod, pod.node, pod.phase, pod.ready, pod.deleting, pod.reason, pod.devices, pod.started, pod.cores
-    )
-
-
-def pod_troubled(pod: wire.Pod) -> e.PodTroubled:
-    """Both parts empty where it is well."""
-    return e.PodTroubled(PodUid(pod.metadata.uid), *troubles(pod.spec or _NO_SPEC, pod.status or _NO_STATUS))
 
 
 def workload_fact(workload: wire.Workload, kind: str) -> e.WorkloadObserved | None:

@@ -13,12 +13,12 @@ from restow.contracts.ids import NodeName, PodUid, ReservationUid, ShapeId
 from restow.contracts.values import PodShape
 from restow.kube import decode as d
 from restow.kube import reflector as r
-from restow.kube.describe import node_fact, pod_changed, pod_fact, pod_troubled, workload_fact
+from restow.kube.describe import node_fact, pod_fact, workload_fact
 from restow.kube.objects import OBJECTS
 from restow.kube.requests import FactError
 from restow.kube.reservations import Door, reservation_fact
+from restow.kube.troubles import Plain, Told, tell
 
-_TROUBLES = "troubles"
 _DOORS: dict[str, Door] = {d.VOLCANO_RESERVATIONS.name: "volcano", d.KOORDINATOR_RESERVATIONS.name: "koordinator"}
 
 
@@ -53,11 +53,14 @@ class Batch:
         self._shapes: set[ShapeId] = set()
         self._versions: dict[str, str] = {}
         self._events: list[e.Event] = []
+        self._troubles: dict[PodUid, e.PodTroubled] = {}
+        self._ended: set[PodUid] = set()
+        """Pods that were gone in between, with all that was known of them."""
         self.undecodable: list[d.Undecodable] = []
         """Objects that could not be read. They stay as the log knows them until they can be read, or are gone."""
 
     def __len__(self) -> int:
-        return len(self._events)
+        return len(self._events) + len(self._troubles)
 
     def add(self, collection: d.Collection[Any], change: r.Change) -> None:
         match change:
@@ -79,8 +82,8 @@ class Batch:
         self._versions[collection.name] = version
 
     def events(self) -> tuple[e.Event, ...]:
-        """The facts in order, then how far each collection is."""
-        return (*self._events, *(e.Synced(kind, version) for kind, version in sorted(self._versions.items())))
+        """The facts in order, then what troubles pods, then how far each collection is."""
+        return (*self._events, *self._troubles.values(), *(e.Synced(kind, version) for kind, version in sorted(self._versions.items())))
 
     # -- one object ----------------------------------------------------------------------------------------------------
 
@@ -90,8 +93,8 @@ class Batch:
             return
         try:
             if collection is d.PODS:
-                self._pod(*pod_fact(one))
-                self._troubled(pod_troubled(one))
+                told = tell(one)
+                self._pod(*pod_fact(one, told=told), told)
             elif collection is d.NODES:
                 self._node(node_fact(one))
             elif (door := _DOORS.get(collection.name)) is not None:
@@ -108,25 +111,28 @@ class Batch:
                 )
             )
 
-    def _pod(self, shape: PodShape, shape_id: ShapeId, fact: e.PodObserved) -> None:
+    def _pod(self, shape: PodShape, shape_id: ShapeId, fact: e.PodObserved, told: Told) -> None:
         known = self._lookup(d.PODS, fact.pod)
-        moving = pod_changed(fact)
-        if known is not None and _same_description(known[0], fact):
-            if known[1] != moving:
-                self._say(d.PODS, fact.pod, (known[0], moving), moving)
-            return
-        self._declare(shape_id, shape)
-        self._say(d.PODS, fact.pod, (fact, moving), fact)
+        moving = fact.moving()
+        if known is None or not _same_description(known[0], fact):
+            self._declare(shape_id, shape)
+            self._say(d.PODS, fact.pod, (fact, moving), fact)
+        elif known[1] != moving and (told.plain is not None or _MOVED(known[1]) != _MOVED(moving)):
+            # Where the status is not plain, what is known of a plain one means nothing, and may stay.
+            self._say(d.PODS, fact.pod, (known[0], moving), moving)
+        if told.troubles is not None:
+            self._troubled(e.PodTroubled(fact.pod, *told.troubles))
+        else:
+            self._troubles.pop(fact.pod, None)
 
     def _troubled(self, fact: e.PodTroubled) -> None:
-        """Of most pods there is nothing to say, and nothing was."""
-        place = _TROUBLES, fact.pod
-        known = self._said[place] if place in self._said else self._known.trouble(fact.pod)
-        if known is None:
-            known = e.PodTroubled(fact.pod)
-        if known != fact:
-            self._said[place] = fact
-            self._events.append(fact)
+        """Only the last of a batch is told, and nothing of a pod that the batch has seen being deleted: an eviction sets a condition
+        just before that. Of most pods there is nothing to say, and nothing was."""
+        known = None if fact.pod in self._ended else self._known.trouble(fact.pod)
+        if fact == (known or e.PodTroubled(fact.pod)):
+            self._troubles.pop(fact.pod, None)
+        else:
+            self._troubles[fact.pod] = fact
 
     def _node(self, fact: e.NodeObserved) -> None:
         known = self._lookup(d.NODES, fact.name)
@@ -165,7 +171,8 @@ class Batch:
         if self._lookup(collection, key) is None:
             return
         if collection is d.PODS:
-            self._said[_TROUBLES, key] = None
+            self._troubles.pop(PodUid(key), None)
+            self._ended.add(PodUid(key))
             event: e.Event = e.PodGone(PodUid(key))
         elif collection is d.NODES:
             event = e.NodeGone(NodeName(key))
@@ -211,6 +218,10 @@ class Batch:
 
 
 _DESCRIPTION = attrgetter(*(name for name in e.PodObserved.__struct_fields__ if name not in e.PodChanged.__struct_fields__))
+
+
+_MOVED = attrgetter(*(name for name in e.PodChanged.__struct_fields__ if name not in Plain._fields))
+"""What a pod's moving part says of any pod."""
 
 
 def _same_description(known: e.PodObserved, fact: e.PodObserved) -> bool:

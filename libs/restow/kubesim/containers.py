@@ -24,10 +24,12 @@ def _conditions(pod: Obj, wanted: dict[str, bool], now: str, reason: str, more: 
         condition: Obj = {
             "type": kind, "status": status, "lastProbeTime": None, "lastTransitionTime": since,
         }  # fmt: skip
-        if status == "False":
+        if status == "False" and kind != "PodReadyToStartContainers":
             condition["reason"] = reason
             if more:
                 condition["message"] = more
+        elif kind == "Initialized" and reason == "PodCompleted":
+            condition["reason"] = reason
         fresh.append(condition)
     return fresh
 

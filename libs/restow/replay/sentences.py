@@ -46,8 +46,12 @@ def _pod_live(v: Any, names: Names) -> str:
     parts = [v.phase if not v.deleting else f"{v.phase}, terminating since {seconds(v.deleting)}"]
     if v.ready:
         parts.append("ready")
+    elif v.unready and v.phase == "Running":
+        parts.append("not ready")
     if v.node:
         parts.append(_on(v.node, v.devices))
+    if v.waiting:
+        parts.append(f"{'not initialized' if v.initialized else 'starts'}: {v.waiting}")
     if v.reason:
         parts.append(v.reason)
     return ", ".join(parts)
@@ -101,7 +105,7 @@ def _troubled(v: e.PodTroubled, names: Names) -> str:
         said = [f"waits: {one.waiting}" if one.waiting else "", ended, f"{one.restarts} restarts" if one.restarts else ""]
         parts.append(f"{one.kind or 'container'} {one.name} {', '.join(filter(None, said))}")
     parts += [f"{one.type} is {one.status or 'unknown'}" + (f" ({one.reason})" if one.reason else "") for one in v.conditions]
-    return f"{_named(names, v.pod)}: {'; '.join(parts) or 'well'}"
+    return f"{_named(names, v.pod)}: {'; '.join(parts) or 'nothing out of the ordinary'}"
 
 
 _TEXT: dict[type, Callable[[Any, Names], str]] = {
@@ -168,6 +172,7 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.Landed: lambda v, n: f"{v.migration}: landed as {_named(n, v.pod)} {_on(v.node)}",
     e.MigrationFailed: lambda v, n: f"{v.migration}: failed, rolled back: {v.reason}{': ' * bool(v.message)}{v.message}",
     e.NotRecreated: lambda v, n: f"{v.migration}: the pod was evicted and nothing took its place",
+    e.TurningBack: lambda v, n: f"{v.migration}: goes back to where it was, room is held there again: {v.reason}: {v.message}".rstrip(": "),
     e.Removed: lambda v, n: f"{v.migration}: the pod is evicted; nothing was held for it",
     e.Expired: lambda v, n: f"reservation {_named(n, v.reservation)} is past its time",
     e.Collected: lambda v, n: f"reservation {_named(n, v.reservation)} is to be deleted: {v.reason}",

@@ -35,6 +35,9 @@ def test_finished_pods_are_looked_at():
     assert life.gone(state, states=["Failed", "Succeeded"]) == ["f", "s"]
 
 
+STARTS = one(phase="Pending", ready=False, unready=NOW, sandboxless=NOW, waiting="ContainerCreating")
+WAITS = one(phase="Pending", ready=False, unready=NOW, initialized=NOW - 60_000, waiting="PodInitializing")
+DONE = one(phase="Succeeded", ready=False, unready=NOW, initialized=NOW - 60_000)
 STATES = {
     "phase": ((one(),), {"states": ["Running"]}, True),
     "another phase": ((one(),), {"states": ["Pending"]}, False),
@@ -62,6 +65,12 @@ STATES = {
         {"states": ["Error"], "includingEphemeralContainers": True},
         True,
     ),
+    "its containers are created": ((STARTS,), {"states": ["ContainerCreating"]}, True),
+    "they are created, it is not initialized": ((STARTS,), {"states": ["PodInitializing"]}, False),
+    "one that waits for init containers": ((WAITS,), {"states": ["PodInitializing"], "includingInitContainers": True}, True),
+    "what is stored of it is all": ((STARTS, troubled(ContainerTrouble("c", restarts=1))), {"states": ["ContainerCreating"]}, False),
+    "succeeded": ((DONE,), {"states": ["Completed"]}, True),
+    "exit code of one that has succeeded": ((DONE,), {"exitCodes": [0]}, True),
     "exit code": ((one(), troubled(ContainerTrouble("c", terminated="Error", exit_code=3))), {"exitCodes": [1, 3]}, True),
     "another exit code": ((one(), troubled(ContainerTrouble("c", terminated="Error", exit_code=2))), {"exitCodes": [1, 3]}, False),
     "exit code of who still runs": ((one(),), {"exitCodes": [0]}, False),
@@ -93,6 +102,25 @@ CONDITIONS = {
 def test_conditions(condition, goes):
     state = given(*WORLD, one(ready=False), troubled(conditions=(NOT_READY,)))
     assert life.gone(state, conditions=[{"type": "Other"}, condition]) == (["p"] if goes else [])
+
+
+PLAIN = {
+    "not ready": (STARTS, {"type": "Ready", "status": "False", "reason": "ContainersNotReady"}, True),
+    "not ready for long enough": (STARTS, {"type": "ContainersReady", "minTimeSinceLastTransitionSeconds": 3600}, True),
+    "not for long enough": (STARTS, {"type": "Ready", "minTimeSinceLastTransitionSeconds": 3601}, False),
+    "without a sandbox": (STARTS, {"type": "PodReadyToStartContainers", "status": "False"}, True),
+    "initialized, for all that is said": (STARTS, {"type": "Initialized"}, False),
+    "not initialized": (WAITS, {"type": "Initialized", "status": "False", "minTimeSinceLastTransitionSeconds": 3660}, True),
+    "not initialized for long enough": (WAITS, {"type": "Initialized", "minTimeSinceLastTransitionSeconds": 3661}, False),
+    "completed": (DONE, {"reason": "PodCompleted", "status": "True"}, True),
+    "completed, and so not ready": (DONE, {"type": "Ready", "reason": "PodCompleted", "status": "False"}, True),
+    "completed does not mean unready": (DONE, {"reason": "ContainersNotReady"}, False),
+}
+
+
+@pytest.mark.parametrize(("who", "condition", "goes"), PLAIN.values(), ids=PLAIN)
+def test_conditions_that_every_pod_has_for_a_while(who, condition, goes):
+    assert life.gone(given(*WORLD, who), conditions=[condition]) == (["p"] if goes else [])
 
 
 def test_a_ready_pod_has_the_conditions_that_it_must_have():

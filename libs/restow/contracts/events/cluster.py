@@ -1,5 +1,7 @@
 """Facts: what the Kubernetes API says is."""
 
+from operator import attrgetter
+
 import msgspec
 
 from restow.contracts.events.base import Event
@@ -63,7 +65,7 @@ class ShapeDeclared(Event, tag="cluster.shape_declared"):
 class PodObserved(Event, tag="cluster.pod_observed"):
     """A pod that the log has not seen, or one whose described part changed. `labels` and the annotations that some rule
     reads are here, as is whatever differs between siblings: `claims` (PVC names) and `pinned_node` (a DaemonSet's).
-    `owner` is its controller, `owners` are all other owner references."""
+    `owner` is its controller, `owners` are all other owner references. What `PodChanged` has, too, is its moving part."""
 
     pod: PodUid
     namespace: str
@@ -86,11 +88,26 @@ class PodObserved(Event, tag="cluster.pod_observed"):
     started: Millis = Millis(0)
     cores: tuple[int, ...] = ()
     owners: tuple[OwnerRef, ...] = ()
+    unready: Millis = Millis(0)
+    initialized: Millis = Millis(0)
+    sandboxless: Millis = Millis(0)
+    waiting: str = ""
+
+    def moving(self) -> "PodChanged":
+        """Its moving part."""
+        return PodChanged(*_MOVING(self))
 
 
 class PodChanged(Event, tag="cluster.pod_changed"):
     """The moving part of a pod, in full. `deleting` is its deletionTimestamp; `reason` is status.reason (`OutOfcpu`);
-    `started` is status.startTime, 0 before the kubelet has it."""
+    `started` is status.startTime, 0 before the kubelet has it.
+
+    The last four say what every pod says while it starts, is not ready, or has succeeded, so that this needs no `PodTroubled`; of a
+    pod that says anything else, or is being deleted, they mean nothing. Times are a lastTransitionTime, 0 where nothing is to be said:
+    `unready` of Ready and ContainersReady, both False, the reason ContainersNotReady (PodCompleted in phase Succeeded; then all
+    containers have ended with 0, Completed); `initialized` of Initialized, False with ContainersNotInitialized (in phase Succeeded
+    True with PodCompleted); `sandboxless` of PodReadyToStartContainers, False. `waiting`: the one reason for which containers wait,
+    ContainerCreating or PodInitializing."""
 
     pod: PodUid
     node: NodeName | None = None
@@ -101,11 +118,19 @@ class PodChanged(Event, tag="cluster.pod_changed"):
     devices: tuple[DeviceShare, ...] = ()
     started: Millis = Millis(0)
     cores: tuple[int, ...] = ()
+    unready: Millis = Millis(0)
+    initialized: Millis = Millis(0)
+    sandboxless: Millis = Millis(0)
+    waiting: str = ""
+
+
+_MOVING = attrgetter(*PodChanged.__struct_fields__)
 
 
 class PodTroubled(Event, tag="cluster.pod_troubled"):
-    """What a pod on a node says of itself that is not as it is with a pod that runs well: containers that were restarted, wait or have
-    ended, and conditions; in full, for descheduling. Both empty: it is well again. Most pods have none but while they start."""
+    """What a pod on a node says of itself that is not as it is with a pod that starts, runs or succeeds well: containers that were
+    restarted, wait or have ended, and conditions; in full, for descheduling. Both empty: `PodChanged` says it all (again). A pod
+    that fares well has none; of one that is being deleted no more is told."""
 
     pod: PodUid
     containers: tuple[ContainerTrouble, ...] = ()

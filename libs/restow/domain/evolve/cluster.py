@@ -9,7 +9,7 @@ from restow.domain import devices, groups
 from restow.domain.evolve import comebacks, plan_rooms
 from restow.domain.evolve.reservations import ask, cancel, forget_if_over, note_review, rephase
 from restow.domain.evolve.rules import Rules
-from restow.domain.records import FINAL, Reservation, Slot, SlotPhase
+from restow.domain.records import FINAL, Reservation, Slot, SlotPhase, hold_name
 from restow.domain.state import OVER, ClusterState
 
 
@@ -56,12 +56,7 @@ def pod_observed(state: ClusterState, event: e.PodObserved) -> None:
         state.drop(state.queue, uid)
     state.regroup(known, event)
     state.put(state.pods, uid, event)
-    _move(
-        state,
-        e.PodChanged(
-            uid, event.node, event.phase, event.ready, event.deleting, event.reason, event.devices, event.started, event.cores
-        ),
-    )
+    _move(state, event.moving())
 
 
 def _known(state: ClusterState, shape: ShapeId, name: str) -> None:
@@ -182,7 +177,7 @@ def reservation_observed(state: ClusterState, event: e.ReservationObserved) -> N
         record = Reservation(fact=event, order=state.clock)
         state.put(state.slots, uid, {})
         migration = state.migrations.get(event.migration)
-        ours = migration is not None and (event.namespace, event.name) == (migration.move.namespace, f"restow-{migration.id}")
+        ours = migration is not None and (event.namespace, event.name) == (migration.move.namespace, hold_name(migration))
         if migration is not None and ours and not migration.reservation:
             state.put(state.migrations, migration.id, replace(migration, reservation=uid))
             state.touched.migrations[migration.id] = None

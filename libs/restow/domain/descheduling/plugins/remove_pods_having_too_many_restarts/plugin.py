@@ -7,7 +7,7 @@ from restow.contracts.ids import NodeName, PodUid
 from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.plugins.remove_pods_having_too_many_restarts.args import Args
 from restow.domain.descheduling.subjects import Subjects, evict_until_full
-from restow.domain.descheduling.troubles import containers
+from restow.domain.descheduling.troubles import containers, restarts
 
 
 def run(handle: Handle, args: Args) -> None:
@@ -22,17 +22,17 @@ def _restless(handle: Handle, args: Args, about: Subjects, node: NodeName) -> It
     """With how many restarts each has."""
     state, least = handle.state, args.pod_restart_threshold
     for uid in about.on(node, finished=True):
-        if uid not in state.troubles:
+        if not restarts(state, uid):
             continue
         seen = tuple(containers(state, uid, init=args.including_init_containers))
-        restarts = sum(one.restarts for one in seen)
-        if restarts < least:
-            if restarts:
-                handle.keep(uid, f"Restarts: {restarts}; {least} are too many")
+        count = sum(one.restarts for one in seen)
+        if count < least:
+            if count:
+                handle.keep(uid, f"Restarts: {count}; {least} are too many")
         elif args.states and state.live[uid].phase not in args.states and not any(c.waiting in args.states for c in seen):
             handle.keep(uid, f"State: none of {', '.join(args.states)}")
         else:
-            yield uid, restarts
+            yield uid, count
 
 
 def _reason(args: Args, restarts: int) -> str:
