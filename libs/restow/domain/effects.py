@@ -76,9 +76,10 @@ class WriteQueueStatus(Effect):
 
 
 class CreateHold(Effect):
-    """Create the Reservation `restow-<migration>`."""
+    """Create the Reservation `restow-<migration>`; `back`: `restow-<migration>-back`, which holds its room at the source again."""
 
     migration: MigrationId
+    back: bool = False
 
 
 class Evict(Effect):

@@ -263,7 +263,8 @@ class Migration(Record):
     before: only pods that the log saw later may take the hold. `armed` is the pod counter when the victim's end was first
     seen, 0 before: only then may it be taken. `successor` took it. `planned` is the plan's time, `evicting` when the eviction was
     decided, 0 before. `group` is the victim's PodGroup, `returned` how often in a row pods before it were moved off the source
-    and came back."""
+    and came back. `back`: since when it turns back to its source, 0 where it does not; `spent` is the hold's uid that it gave up for
+    that."""
 
     id: MigrationId
     plan: str
@@ -283,6 +284,13 @@ class Migration(Record):
     evicting: Millis = Millis(0)
     group: str = ""
     returned: int = 0
+    back: Millis = Millis(0)
+    spent: ReservationUid = ReservationUid("")
+
+
+def hold_name(migration: Migration) -> str:
+    """Of the Reservation that holds its place."""
+    return f"restow-{migration.id}-back" if migration.back else f"restow-{migration.id}"
 
 
 class Plan(Record):

@@ -80,6 +80,7 @@ from restow.contracts.events.migration import (
     PlanCancelled,
     Planned,
     Removed,
+    TurningBack,
 )
 from restow.contracts.events.reservation import (
     ReservationAccepted,
@@ -181,6 +182,7 @@ EVENTS: tuple[type[Event], ...] = (
     MigrationFailed,
     NotRecreated,
     Removed,
+    TurningBack,
     GcLed,
     GcConfigured,
     Expired,
@@ -272,6 +274,7 @@ __all__ = [
     "TaskReserved",
     "TaskUnreserved",
     "Truncated",
+    "TurningBack",
     "Unfit",
     "Unknown",
     "VolumeGone",

@@ -90,6 +90,16 @@ class Aborting(Event, tag="migration.aborting"):
     message: str = ""
 
 
+class TurningBack(Event, tag="migration.turning_back"):
+    """Of a swap, where this pod has left and the other stays. Intent: create the Reservation `restow-<migration>-back`, that holds
+    its room at the source again; what was held at the target is released."""
+
+    migration: MigrationId
+    deadline: Millis
+    reason: str
+    message: str = ""
+
+
 class Landed(Event, tag="migration.landed"):
     """The successor is ready on the target."""
 

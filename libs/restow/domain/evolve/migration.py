@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid, ShapeId
+from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid, ReservationUid, ShapeId
 from restow.contracts.values import Move
 from restow.domain.evolve import comebacks, common, demands, group_moves, plan_rooms
 from restow.domain.evolve.reservations import cancel
@@ -212,6 +212,26 @@ def _step(to: Step, after: frozenset[Step]):
     return rule
 
 
+def turning_back(state: ClusterState, event: e.TurningBack) -> None:
+    """Its place is at its source now: another Reservation is to hold it, and the one at the target is given up."""
+    record = state.migrations.get(event.migration)
+    if record is None or record.step is not Step.EVICTED or record.back or record.successor:
+        state.void["migration.turning_back"] += 1
+        return
+    spent, source = record.reservation, record.move.source
+    move = replace(record.move, target=source, devices=(), cores=())
+    record = replace(
+        record, move=move, back=state.time, spent=spent, reservation=ReservationUid(""),
+        deadline=event.deadline, reason=event.reason, message=event.message,
+    )  # fmt: skip
+    state.put(state.migrations, record.id, record)
+    state.touched.migrations[record.id] = None
+    if spent in state.reservations:
+        cancel(state, spent, event.reason)
+    state.reviewed.append(spent)
+    state.capacity_epoch += 1  # its successor waits for another place now
+
+
 def _count(state: ClusterState, record: Migration) -> None:
     """Of evictions only those of the last minute count: whoever reads them leaves older ones out. These are dropped now and then, for
     looking at all of them at each one costs the square of their number."""
@@ -234,6 +254,7 @@ RULES: Rules = {
     e.Evicting: _step(Step.EVICTING, frozenset({Step.PLANNED, Step.HELD})),
     e.Evicted: _step(Step.EVICTED, frozenset({Step.HOLDING, Step.HELD, Step.EVICTING, Step.ABORTING})),
     e.Aborting: _step(Step.ABORTING, frozenset({Step.EVICTING})),
+    e.TurningBack: turning_back,
     e.Landed: _step(Step.LANDED, frozenset({Step.EVICTED})),
     # Not from EVICTING: the way back leads through ABORTING (DESIGN 5).
     e.MigrationFailed: _step(Step.FAILED, _BEFORE_EVICTION | {Step.ABORTING, Step.EVICTED}),

@@ -65,10 +65,10 @@ def made_by_us(state: ClusterState, record: Reservation) -> bool:
     One that it does not know is of a log that is gone, or was forgotten long after it ended: the plan precedes the object
     in the log, so it cannot merely be unfolded. Everything else is a user's, and lives by the rules for those."""
     id = record.fact.migration
-    if not id or record.fact.name != f"restow-{id}":
+    if not id or record.fact.name not in (f"restow-{id}", f"restow-{id}-back"):
         return False
     migration = state.migrations.get(id)
-    return migration is None or migration.reservation == record.fact.reservation
+    return migration is None or record.fact.reservation in (migration.reservation, migration.spent)
 
 
 class Agenda:

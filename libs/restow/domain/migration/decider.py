@@ -18,7 +18,7 @@ from restow.domain.config import MigrationConfig
 from restow.domain.decider import Rejected
 from restow.domain.effects import Effect
 from restow.domain.evolve.demands import job_name
-from restow.domain.migration import effects, removal
+from restow.domain.migration import effects, removal, swaps
 from restow.domain.migration.advance import advance, is_due, of, overdue
 from restow.domain.migration.cancel import cancel
 from restow.domain.migration.demand import next_demand
@@ -50,7 +50,11 @@ class MigrationDecider:
                 return advance(state, now)
             case c.ReportHold(migration=id, message=message):
                 migration = of(state, id)
-                if migration is None or migration.step is not Step.HOLDING or migration.reservation:
+                if migration is None or migration.reservation:
+                    return ()
+                if migration.step is Step.EVICTED and migration.back:
+                    return (e.MigrationFailed(id, swaps.BROKEN, f"{swaps.STAYS}, and its room could not be held again: {message}"),)
+                if migration.step is not Step.HOLDING:
                     return ()
                 return (e.MigrationFailed(id, "HoldFailed", message),)
             case c.ReportRoom(plan=plan, message=message):
@@ -171,7 +175,7 @@ def _reported(state: ClusterState, report: c.ReportEviction) -> Sequence[e.Event
     if migration.step is Step.ABORTING:
         if report.reason == NOT_MARKED and report.time >= aborts_until(state, migration):
             return (not_marked(migration, report.message),)
-        if report.reason != "Aborted":
+        if report.reason != "Aborted" or (swaps.keeps_room(state, migration) and report.time < aborts_until(state, migration)):
             return ()
         return (e.MigrationFailed(migration.id, migration.reason, migration.message),)
     if report.reason == NOT_MARKED:

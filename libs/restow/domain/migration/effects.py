@@ -67,11 +67,19 @@ def _of(state: ClusterState, migration: Migration) -> Iterator[Effect]:
                 yield Evict(migration.id)
         case Step.ABORTING:
             yield AbortEviction(migration.id)
+        case Step.EVICTED if migration.back and not migration.reservation:
+            yield CreateHold(migration.id, back=True)
         case step if step in FINAL:
             # Landed, too: the object has done its work. garbage_collector removes what is missed here.
-            record = state.reservations.get(migration.reservation)
-            if record is not None and not record.gone and not record.fact.deleting:
-                yield DeleteReservation(migration.reservation)
+            yield from _deletion(state, migration.reservation)
+    if migration.spent:
+        yield from _deletion(state, migration.spent)
+
+
+def _deletion(state: ClusterState, uid: ReservationUid) -> Iterator[Effect]:
+    record = state.reservations.get(uid)
+    if record is not None and not record.gone and not record.fact.deleting:
+        yield DeleteReservation(uid)
 
 
 def _of_room(state: ClusterState, key: str, room: PlanRoom) -> Iterator[Effect]:

@@ -3,8 +3,9 @@ pod that waits (seed 003's template form), rendered from the pod's shape."""
 
 from restow.contracts.events import PodObserved
 from restow.domain.evolve.plan_rooms import PLAN
+from restow.domain.migration import swaps
 from restow.domain.migration.template import Json, Template, template
-from restow.domain.records import Migration, PlanRoom
+from restow.domain.records import Migration, PlanRoom, hold_name
 from restow.domain.state import ClusterState
 
 API_VERSION = "batch.volcano.sh/v1alpha1"
@@ -64,14 +65,12 @@ class Manifest(Json, frozen=True):
     spec: Spec
 
 
-def hold_name(migration: str) -> str:
-    return f"restow-{migration}"
-
-
 def hold_manifest(state: ClusterState, migration: Migration) -> Manifest | None:
     """None where the victim is gone: then there is nobody to hold a place for, and the effect is not owed any more. A pod that
-    changes places with another waits for room that is still in use."""
-    pod = state.pods.get(migration.move.pod)
+    changes places with another waits for room that is still in use; where it turns back, the place is as its successor says that
+    waits for it."""
+    uid = swaps.waiting_successor(state, migration) if migration.back else migration.move.pod
+    pod = state.pods.get(uid) if uid is not None else None
     if pod is None or pod.owner is None:
         return None
     shape = state.shapes[migration.shape]
@@ -79,7 +78,7 @@ def hold_manifest(state: ClusterState, migration: Migration) -> Manifest | None:
     return Manifest(
         api_version=API_VERSION,
         kind=KIND,
-        metadata=Metadata(hold_name(migration.id), migration.move.namespace, labels),
+        metadata=Metadata(hold_name(migration), migration.move.namespace, labels),
         spec=Spec(
             scheduler_name=shape.scheduler,
             min_available=1,

@@ -5,7 +5,7 @@ import msgspec
 
 from restow.contracts.times import rfc3339
 from restow.domain.evolve.group_moves import OVER, PENDING
-from restow.domain.migration.manifest import API_VERSION, KIND, hold_name
+from restow.domain.migration.manifest import API_VERSION, KIND
 from restow.domain.migration.template import Json
 from restow.domain.records import GroupMoves
 
@@ -42,7 +42,7 @@ def infos(moves: GroupMoves, namespace: str) -> list[dict]:
                 Named("v1", "Pod", Identity(m.name, namespace, m.pod)),
                 m.source,
                 m.target,
-                Named(API_VERSION, KIND, Identity(hold_name(m.migration), namespace, m.reservation)),
+                Named(API_VERSION, KIND, Identity(f"restow-{m.migration}", namespace, m.reservation)),
             )
             for m in moves.moves
         ]

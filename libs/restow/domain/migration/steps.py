@@ -3,7 +3,7 @@
 planned → holding → held → evicting → evicted → landed, or rolled back. Two rules carry the promise that no pod is lost:
 
 * Nothing is evicted before the session holds the landing place, and a hold that is lost before the eviction ends it. Of two
-  pods that change places (`swap`) each place must be chosen: it is the other's room that it waits for.
+  pods that change places (`swap`) each place must be chosen: it is the other's room that it waits for (`swaps`).
 * Once an eviction may have been sent (`evicting`), only `aborting` leads back, and only when the victim is marked, so that
   no late eviction can succeed. A victim that ends meanwhile counts as evicted: its successor takes the hold. Where the API
   does not take the mark for `abort_deadline`, it ends as `NotMarked`: that is longer than a request lives, so that
@@ -15,7 +15,7 @@ time; it runs, or waits, like any other pod. A successor that is on its hold kee
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, NodeName
-from restow.domain.migration import holds, limits, removal, waves
+from restow.domain.migration import holds, limits, removal, swaps, waves
 from restow.domain.migration.holds import Reason
 from restow.domain.records import Migration, Step
 from restow.domain.state import ClusterState
@@ -60,15 +60,16 @@ def _holding(state: ClusterState, migration: Migration, now: Millis, counts: lim
         if migration.step is not Step.HELD:
             events.append(e.Held(id))
         blocked = counts.before_eviction(migration, now)
+        blocked = blocked or swaps.must_wait(state, migration, now, counts)
         if blocked is None:
             return (*events, e.Evicting(id, Millis(now + state.migration_config.evicts_for)))
         why = blocked
+    elif migration.move.swap and waves.partner(state, migration) is None:
+        return (e.MigrationFailed(id, swaps.BROKEN, swaps.STAYS),)
     elif migration.step is Step.HELD:
         # It was held, and waited for its turn.
         return (e.MigrationFailed(id, "HoldLost", f"the hold on {target} was lost before the pod was evicted"),)
-    elif migration.move.swap and waves.partner(state, migration) is None:
-        return (e.MigrationFailed(id, "SwapBroken", "the pod that it was to change places with stays"),)
-    if now >= migration.deadline:
+    if now >= swaps.until(state, migration):
         return (e.MigrationFailed(id, *why),)
     return tuple(events)
 
@@ -109,17 +110,20 @@ def _evicting(state: ClusterState, migration: Migration, now: Millis) -> Events:
 def _landing(state: ClusterState, migration: Migration, now: Millis) -> Events:
     id, target = migration.id, migration.move.target
     if not migration.successor:
+        if migration.back:
+            return swaps.back(state, migration, now)
         if not holds.is_open(state, migration):
             return (e.MigrationFailed(id, "HoldLost", f"the hold on {target} was lost before a successor took it"),)
         if migration.move.swap and not holds.held(state, migration) and waves.partner(state, migration) is None:
-            # Its room is not coming any more: the successor may go where it likes, back among others.
-            return (e.MigrationFailed(id, "SwapBroken", "the pod that it was to change places with stays"),)
+            return swaps.broken(state, migration, now)
         return (e.NotRecreated(id),) if now >= migration.deadline else ()
     live = state.live.get(migration.successor)
     if live is None or live.deleting:
         return (e.MigrationFailed(id, "SuccessorGone", "the successor was deleted before it was ready"),)
     if live.node is not None and live.node != target:
         return (e.MigrationFailed(id, "Elsewhere", f"the successor runs on {live.node}, not on {target}"),)
+    if live.node == target and live.ready and migration.back:
+        return (e.MigrationFailed(id, swaps.BROKEN, f"{swaps.STAYS}; its successor is back on {target}"),)
     if live.node == target and live.ready:
         return (e.Landed(id, migration.successor, target),)
     if live.phase == "Succeeded":
@@ -143,7 +147,11 @@ def aborts_until(state: ClusterState, migration: Migration) -> Millis:
 
 def deadline(state: ClusterState, migration: Migration) -> Millis:
     """When its step ends although nothing happens."""
-    return Millis(aborts_until(state, migration) + LAST_WORD) if migration.step is Step.ABORTING else migration.deadline
+    if migration.step is Step.ABORTING:
+        return Millis(aborts_until(state, migration) + LAST_WORD)
+    if migration.step is Step.EVICTED and migration.back and not migration.successor:
+        return swaps.patience(state, migration)
+    return swaps.until(state, migration)
 
 
 def gives_up(state: ClusterState, migration: Migration, now: Millis) -> Events:

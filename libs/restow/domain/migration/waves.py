@@ -57,23 +57,29 @@ def _patience(state: ClusterState, migration: Migration) -> Millis:
 
 
 def partner(state: ClusterState, migration: Migration) -> Migration | None:
-    """The pod that changes places with this one, where it still may: of the plan's swaps between the two nodes the first one way
-    goes with the first the other way, and so on. (A longer cycle is no swap.)"""
+    """The pod that changes places with this one, where it still may."""
+    found = counterpart(state, migration)
+    if found is None or found.step in BROKEN or found.step is Step.ABORTING or found.back:
+        return None
+    return found
+
+
+def counterpart(state: ClusterState, migration: Migration) -> Migration | None:
+    """The other one of a swap, whatever became of it: of the plan's swaps between the two nodes the first one way goes with the first
+    the other way, and so on. (A longer cycle is no swap.)"""
     plan = state.plans.get(migration.plan)  # type: ignore[call-overload]
     if plan is None:
         return None
-    mine, move = [], migration.move
-    theirs = []
+    mine: list[MigrationId] = []
+    move = next((one for one in plan.planned.moves if one.migration == migration.id), migration.move)
+    theirs: list[MigrationId] = []
     for other in plan.planned.moves:
         if other.swap and (other.source, other.target) == (move.source, move.target):
             mine.append(other.migration)
         elif other.swap and (other.source, other.target) == (move.target, move.source):
             theirs.append(other.migration)
     at = mine.index(migration.id) if migration.id in mine else len(theirs)
-    found = state.migrations.get(theirs[at]) if at < len(theirs) else None
-    if found is None or found.step in BROKEN or found.step is Step.ABORTING:
-        return None
-    return found
+    return state.migrations.get(theirs[at]) if at < len(theirs) else None
 
 
 def is_over(migration: Migration | None) -> bool:

@@ -1,0 +1,261 @@
+"""Two pods that change places: who leaves first, and where that one goes if the other stays after all (DESIGN 5)."""
+
+import pytest
+from domain.build import NOW, changed, configured, given, node, pod, replica_of, run, shape, then
+from domain.saga import (
+    OWNER,
+    advance,
+    decider,
+    evicts,
+    failed,
+    hold,
+    move,
+    observe,
+    owed,
+    plan,
+    session_answers,
+    step,
+    terminate,
+)
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.values import LabelSelector
+from restow.domain import config, migration, snapshot
+from restow.domain.config import DefragmentationArgs
+from restow.domain.effects import AbortEviction, CreateHold, DeleteReservation
+from restow.domain.migration.steps import LAST_WORD
+from restow.domain.records import FINAL, SlotPhase, Step
+
+CONF = config.MigrationConfig(defragmentation=DefragmentationArgs("cpu", {"cpu": 90}, {"cpu": 70}, {"cpu": 40}, swaps=True))
+OTHER = replica_of("other")
+HOLD, BACK = CONF.hold_deadline, CONF.abort_deadline + LAST_WORD
+
+
+def swapping(*more: e.Event, conf: config.MigrationConfig = CONF):
+    """Two full nodes; each pod fits only where the other is. Both places are chosen."""
+    state = given(
+        configured("migration", conf), node("a", cpu=4_000), node("b", cpu=4_000), shape("p", cpu=4_000), shape("q", cpu=3_500),
+        pod("p1", "p", node="a", owner=OWNER, labels={"app": "p"}), pod("q1", "q", node="b", owner=OTHER, labels={"app": "q"}), *more,
+        plan("x", move("x-1", "p1", "a", "b", swap=True), move("x-2", "q1", "b", "a", swap=True)),
+    )  # fmt: skip
+    advance(state)
+    return state
+
+
+def budget(app: str, allowed: int) -> e.BudgetObserved:
+    return e.BudgetObserved("default", app, f"uid-{app}", LabelSelector({"app": app}), allowed)
+
+
+# -- who leaves first ----------------------------------------------------------------------------------------------------
+
+
+def test_the_other_is_evicted_only_when_the_first_has_left():
+    state = swapping()
+    assert evicts(hold(state, "x-1", "x-2")) == ["x-1"]
+    assert advance(state) == []
+    terminate(state, "p1")
+    assert evicts(advance(state)) == ["x-2"]
+
+
+def test_first_goes_the_one_that_may_be_disrupted_less():
+    state = swapping(budget("p", 3), budget("q", 1))
+    assert evicts(hold(state, "x-1", "x-2")) == ["x-2"]
+    terminate(state, "q1")
+    assert evicts(advance(state)) == ["x-1"]
+
+
+@pytest.mark.parametrize("said", [(budget("p", 1), budget("q", 0)), (e.BudgetObserved("default", "both", "uid-b", LabelSelector({}), 1),)])
+def test_nobody_leaves_where_the_budgets_do_not_allow_both(said):
+    state = swapping(*said)
+    assert evicts(hold(state, "x-1", "x-2")) == []
+    assert advance(state, HOLD - 1) == []
+    ended = failed(advance(state, HOLD))
+    assert ended == {"x-1": "Budget", "x-2": "Budget"}
+    assert "the pods that change places need" in state.migrations["x-1"].message
+
+
+def test_a_budget_that_comes_to_allow_both_in_time_lets_them_go():
+    state = swapping(budget("p", 1), budget("q", 0), conf=config.MigrationConfig(defragmentation=CONF.defragmentation, budget_patience=90_000))
+    assert evicts(hold(state, "x-1", "x-2")) == []
+    assert advance(state, 89_999) == []
+    then(state, budget("q", 1))
+    assert evicts(advance(state, 89_999)) == ["x-1"]
+
+
+def test_nobody_leaves_while_the_limits_keep_the_other():
+    conf = config.MigrationConfig(defragmentation=CONF.defragmentation, max_unavailable=1)
+    state = swapping(pod("q2", node="b", owner=OTHER, ready=True), conf=conf)
+    hold_both = hold(state, "x-1")
+    assert evicts(hold_both) == []
+    then(state, changed("q2", node="b", phase="Running", ready=False))
+    assert evicts(hold(state, "x-2")) == []
+    then(state, changed("q2", node="b", phase="Running", ready=True))
+    assert evicts(advance(state)) == ["x-1"]
+
+
+def test_the_other_waits_as_long_as_the_first_is_on_its_way_out():
+    state = swapping()
+    hold(state, "x-1", "x-2")
+    assert advance(state, CONF.evict_deadline - 1) == []
+    assert decider.deadline(state) == NOW + CONF.evict_deadline
+    terminate(state, "p1")
+    assert evicts(advance(state, CONF.evict_deadline - 1)) == ["x-2"]
+
+
+# -- the way back --------------------------------------------------------------------------------------------------------
+
+
+def left_alone(*more: e.Event):
+    """The first has left, and the other's eviction is refused."""
+    state = swapping(*more)
+    hold(state, "x-1", "x-2")
+    terminate(state, "p1")
+    advance(state)
+    then(state, e.PodGone("p1"))
+    run(state, decider, c.ReportEviction(NOW, "x-2", "Refused", "a webhook says no"))
+    assert step(state, "x-2") is Step.ABORTING
+    return state
+
+
+def turn_back(state, after: int = 0) -> None:
+    """The Reservation for the way back is created and seen."""
+    assert CreateHold("x-1", back=True) in owed(state)
+    manifest = migration.hold_manifest(state, state.migrations["x-1"])
+    assert manifest is not None
+    assert manifest.metadata.name == "restow-x-1-back"
+    observe(state, manifest, "hold-back")
+    session_answers(state, after)
+
+
+def test_its_room_is_held_for_it_again_before_the_other_gives_it_up():
+    """Somebody else waits for room there, too, and came first."""
+    state = left_alone()
+    then(state, pod("greedy", "p", owner=replica_of("greedy")))
+    session_answers(state)
+    assert "greedy" not in state.placed
+    then(state, pod("p2", "p", owner=OWNER))
+    turning = [event for event in advance(state) if isinstance(event, e.TurningBack)]
+    assert [event.migration for event in turning] == ["x-1"]
+    assert run(state, decider, c.ReportEviction(NOW, "x-2", "Aborted")) == [], "it keeps the room"
+    turn_back(state)
+    (slot,) = state.slots["hold-back"].values()
+    assert (slot.node, slot.phase) == ("a", SlotPhase.WAITING)
+    assert [type(event) for event in run(state, decider, c.ReportEviction(NOW, "x-2", "Aborted"))] == [e.MigrationFailed]
+    session_answers(state)
+    assert state.placed["p2"].node == "a"
+    assert "greedy" not in state.placed
+    then(state, changed("p2", node="a", phase="Running", ready=True))
+    assert failed(advance(state)) == {"x-1": "SwapBroken"}
+    assert state.migrations["x-1"].message.endswith("its successor is back on a")
+    assert set(owed(state)) == {DeleteReservation(uid) for uid in ("hold-x-1", "hold-x-2", "hold-back")}
+    session_answers(state)
+    assert state.held_on == {}
+
+
+def test_before_there_is_a_successor_the_other_keeps_the_room():
+    state = left_alone()
+    advance(state)
+    assert run(state, decider, c.ReportEviction(NOW, "x-2", "Aborted")) == []
+    assert owed(state) == [AbortEviction("x-2")]
+    end = NOW + CONF.abort_deadline
+    assert [type(event) for event in run(state, decider, c.ReportEviction(end, "x-2", "Aborted"))] == [e.MigrationFailed], "not for ever"
+
+
+def test_a_successor_that_finds_room_elsewhere_goes_there():
+    state = left_alone()
+    then(state, pod("p2", "p", owner=OWNER))
+    advance(state)
+    then(state, node("c", cpu=4_000))
+    session_answers(state)
+    assert state.placed["p2"].node == "c"
+    assert failed(advance(state)) == {"x-1": "SwapBroken"}
+    assert run(state, decider, c.ReportEviction(NOW, "x-2", "Aborted")) != []
+    session_answers(state)
+    assert state.held_on == {}
+
+
+def test_where_room_cannot_be_held_again_it_is_free_to_go_anywhere():
+    state = left_alone()
+    then(state, pod("p2", "p", owner=OWNER))
+    advance(state)
+    run(state, decider, c.ReportHold(NOW, "x-1", "403 Forbidden"))
+    assert (step(state, "x-1"), state.migrations["x-1"].reason) == (Step.FAILED, "SwapBroken")
+    run(state, decider, c.ReportEviction(NOW, "x-2", "Aborted"))
+    for _ in range(2):
+        session_answers(state)
+    assert state.placed["p2"].node == "a"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_where_its_old_node_is_gone_it_does_not_turn_back(when):
+    state = left_alone()
+    then(state, pod("p2", "p", owner=OWNER))
+    if when == "after":
+        advance(state)
+        turn_back(state)
+    then(state, e.NodeGone("a"))
+    assert failed(advance(state)) == {"x-1": "SwapBroken"}
+
+
+def test_a_late_eviction_of_the_other_leaves_it_to_find_its_place():
+    """The mark came too late: the other's successor takes the room, and this one does not wait for it for ever."""
+    state = left_alone()
+    then(state, pod("p2", "p", owner=OWNER))
+    advance(state)
+    turn_back(state)
+    terminate(state, "q1")
+    advance(state)
+    then(state, e.PodGone("q1"), pod("q2", "q", owner=OTHER))
+    session_answers(state)
+    assert state.placed["q2"].node == "a"
+    then(state, changed("q2", node="a", phase="Running", ready=True))
+    advance(state)
+    assert step(state, "x-2") is Step.LANDED
+    assert failed(advance(state, HOLD)) == {"x-1": "SwapBroken"}
+    for _ in range(2):
+        session_answers(state, HOLD)
+    assert state.placed["p2"].node == "b"
+
+
+def test_a_restart_on_the_way_back_forgets_nothing():
+    state = left_alone()
+    then(state, pod("p2", "p", owner=OWNER))
+    advance(state)
+    for _ in range(2):
+        loaded = snapshot.load(snapshot.dump(state))
+        assert set(decider.pending(loaded, None)) == set(decider.pending(state, None))
+        assert loaded.migrations == state.migrations
+        assert decider.deadline(loaded) == decider.deadline(state)
+        if "hold-back" not in state.reservations:
+            turn_back(state)
+
+
+@pytest.mark.parametrize("far", range(5))
+def test_whatever_is_never_answered_on_the_way_both_end(far):
+    state = left_alone()
+    if far > 0:
+        then(state, pod("p2", "p", owner=OWNER))
+    if far > 1:
+        advance(state)
+    if far > 2:
+        turn_back(state)
+    if far > 3:
+        run(state, decider, c.ReportEviction(NOW, "x-2", "Aborted"))
+        session_answers(state)
+    after = 0
+    for _ in range(20):
+        advance(state, after)
+        session_answers(state, after)
+        if not state.active:
+            break
+        at = decider.deadline(state)
+        assert at is not None
+        after = max(at - NOW, after)
+    assert {m.step for m in state.migrations.values()} <= FINAL
+    assert after <= BACK + CONF.land_deadline
+    for _ in range(2):
+        session_answers(state, after)
+    assert state.held_on == {}
+    if far:
+        assert state.node_of("p2") in ("a", "b"), "it has found its place"
