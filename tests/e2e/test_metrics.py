@@ -149,7 +149,7 @@ async def test_metrics_that_lag_behind_do_not_make_a_node_give_away_more(world: 
         assert "all nodes that pods would leave have moving pods, or had since they were measured" in again["reason"]
         stays = next(pod for pod in await world.replicas("web", 4) if node_of(pod) == hot)
         said = " ".join((await world.restow("why", f"pod/{world.ns}/{stays['metadata']['name']}")).split())
-        assert "Settling: pods are moving from or to its node" in said
+        assert "LoadAware (profile load): pods are moving from or to its node, or have moved since" in said
     assert await cpu_free(world, hot, cool)
 
 

@@ -13,6 +13,8 @@ from restow.domain.quantity import CPU
 from restow.domain.resources import MEMORY, PODS, canonical_resource
 
 BASIC = (CPU, MEMORY, PODS)
+NOTHING = "nothing is evicted: "
+"""What a plugin says that has nothing to go by, before why."""
 NO_SOURCE = "the policy names no source of metrics; allowed: metricsProviders"
 
 

@@ -11,7 +11,7 @@ from restow.domain.descheduling.selection import parsed, selected_nodes
 from restow.domain.descheduling.utilization.levels import Amounts, Bounds, around_mean, fixed, levels
 from restow.domain.descheduling.utilization.settling import WINDOW, unsettled
 from restow.domain.descheduling.utilization.spreading import Spread, spread
-from restow.domain.descheduling.utilization.usage import Usage
+from restow.domain.descheduling.utilization.usage import NOTHING, Usage
 from restow.domain.quantity import CPU
 from restow.domain.resources import MEMORY, PODS
 
@@ -22,7 +22,7 @@ FULL = Fraction(100)
 def run(handle: Handle, args: Args) -> None:
     usage = _usage(handle, args)
     if isinstance(usage, str):
-        handle.warn(f"nothing is evicted: {usage}")
+        handle.warn(f"{NOTHING}{usage}")
         return
     percent = {node: levels(used, usage.capacity(handle, node)) for node, used in usage.nodes.items()}
     low, high = _bounds(args, list(percent.values()))

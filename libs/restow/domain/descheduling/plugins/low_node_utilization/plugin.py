@@ -8,14 +8,14 @@ from restow.domain.descheduling.utilization.levels import Amounts, Bounds, aroun
 from restow.domain.descheduling.utilization.moving import requests_any
 from restow.domain.descheduling.utilization.settling import WINDOW, unsettled
 from restow.domain.descheduling.utilization.spreading import Spread, spread
-from restow.domain.descheduling.utilization.usage import Usage, measured, named, queried, requested
+from restow.domain.descheduling.utilization.usage import NOTHING, Usage, measured, named, queried, requested
 from restow.domain.resources import canonical_resource
 
 
 def run(handle: Handle, args: Args) -> None:
     usage = _usage(handle, args)
     if isinstance(usage, str):
-        handle.warn(f"nothing is evicted: {usage}")
+        handle.warn(f"{NOTHING}{usage}")
         return
     percent = {node: levels(usage.nodes[node], usage.capacity(handle, node)) for node in handle.nodes}
     low, high = _bounds(args, list(percent.values()))
