@@ -20,6 +20,7 @@ from restow.domain.descheduling import run as r
 from restow.domain.descheduling.framework import Eviction
 from restow.domain.descheduling.policy import EVICTOR, Policy, PolicyError, load
 from restow.domain.descheduling.selection import selected_nodes
+from restow.domain.descheduling.utilization.usage import NOTHING
 from restow.domain.fold import apply
 from restow.domain.fragmentation import Room, packing, typical_shapes
 from restow.domain.migration.landing import Landings
@@ -224,7 +225,7 @@ class Thought(msgspec.Struct, frozen=True):
 
 
 def explain(state: ClusterState, command: Deschedule, pod: PodUid) -> list[Thought]:
-    """Decided again; nothing of plugins that have not looked at it."""
+    """Decided again; of plugins that have not looked at it only why they looked at nothing, where that is for want of metrics."""
     config, policy = state.migration_config, policy_of(state)
     found: list[Thought] = []
     with state.draft():
@@ -239,6 +240,8 @@ def explain(state: ClusterState, command: Deschedule, pod: PodUid) -> list[Thoug
                 thought = PLANNED, f"{move.reason}: {where}" if move.reason else where
             elif turn.plugin != defragmentation.PLUGIN:
                 thought = cycle.verdict(pod)
+                if thought is None and NOTHING in planned.reason:
+                    thought = "NotLookedAt", planned.reason
             if thought is not None:
                 found.append(Thought(planned.plan, turn.plugin, turn.profile, *thought))
             apply(state, (planned,))
