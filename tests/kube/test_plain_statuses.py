@@ -10,6 +10,7 @@ from kube.kubelets import (
     NO_SANDBOX,
     PLAIN_LIFE,
     any_status,
+    at,
     condition,
     ended,
     read_conditions,
@@ -33,10 +34,11 @@ from restow.kube.reflector import Upsert
 UID = "u1"
 
 
-def pod(said, deleting=False, **meta):
+def pod(said, deleting=0, **meta):
+    """`deleting`: the second at which it is to end, 0 for never."""
     made = {"metadata": {"name": "p", "namespace": "ns", "uid": UID, **meta}, "spec": {"nodeName": "n1", "containers": [{"name": "a"}]}}
     if deleting:
-        made["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+        made["metadata"]["deletionTimestamp"] = at(deleting)
     return d.PODS.object(json.dumps(made | {"status": said}).encode())
 
 
@@ -88,9 +90,10 @@ def test_a_pod_that_fares_well_has_no_troubles_and_plugins_read_what_it_says(lif
         agrees(state, said)
         assert told(state, pod(said)) == [], "the same again is no fact"
         assert conditions(load(dump(state)), UID) == conditions(state, UID)
-    assert told(state, pod(life[-1], deleting=True)) == ["pod_changed"]
+    assert told(state, pod(life[-1], deleting=59)) == ["pod_changed"]
     last = status("Failed", *unready(50, "PodFailed"), main=ended("a", 137, "Error"))
-    assert told(state, pod(last, deleting=True)) == ["pod_changed"]
+    assert told(state, pod(last, deleting=59)) == ["pod_changed"]
+    assert told(state, pod(last, deleting=51)) == [], "its kubelet ends it sooner"
     assert state.troubles == {}
 
 
@@ -128,8 +131,8 @@ def test_troubles_of_a_pod_that_is_being_deleted_stay_as_they_were():
     loops = status("Running", *unready(1), main=waits("a", "CrashLoopBackOff") | {"restartCount": 4})
     told(state, pod(loops))
     before = state.troubles[UID]
-    assert told(state, pod(loops, deleting=True)) == ["pod_changed"]
-    assert told(state, pod(status("Running", main=runs("a")), deleting=True)) == ["pod_changed"], "it is ready, says the moving part"
+    assert told(state, pod(loops, deleting=59)) == ["pod_changed"]
+    assert told(state, pod(status("Running", main=runs("a")), deleting=59)) == ["pod_changed"], "it is ready, says the moving part"
     assert state.troubles[UID] == before
 
 
@@ -138,11 +141,11 @@ def test_that_it_is_evicted_is_not_told_of_a_pod_that_is_being_deleted():
     state = begin()
     running, marked = status("Running", main=runs("a")), status("Running", NEARLY_PLAIN["another condition"]["conditions"][-1], main=runs("a"))
     told(state, pod(running))
-    assert told(state, pod(marked), pod(marked, deleting=True)) == ["pod_changed"]
+    assert told(state, pod(marked), pod(marked, deleting=59)) == ["pod_changed"]
     assert state.troubles == {}
     state = begin()
     assert told(state, pod(running), pod(marked)) == ["pod_changed", "pod_troubled"], "for it may stay so"
-    assert told(state, pod(marked, deleting=True)) == ["pod_changed"]
+    assert told(state, pod(marked, deleting=59)) == ["pod_changed"]
 
 
 def test_who_is_to_be_evicted_whatever_else_is_said_is_looked_at_even_then():

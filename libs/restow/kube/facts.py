@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from restow.contracts import events as e
 from restow.contracts.ids import NodeName, PodUid, ReservationUid, ShapeId
 from restow.contracts.values import PodShape
@@ -113,6 +115,9 @@ class Batch:
 
     def _pod(self, shape: PodShape, shape_id: ShapeId, fact: e.PodObserved, told: Told) -> None:
         known = self._lookup(d.PODS, fact.pod)
+        if known is not None and fact.deleting and known[1].deleting:
+            # A kubelet's last request brings the end forward; that it ends is known.
+            fact = replace(fact, deleting=known[1].deleting)
         moving = fact.moving()
         if known is None or not _same_description(known[0], fact):
             self._declare(shape_id, shape)

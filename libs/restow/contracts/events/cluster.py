@@ -99,7 +99,7 @@ class PodObserved(Event, tag="cluster.pod_observed"):
 
 
 class PodChanged(Event, tag="cluster.pod_changed"):
-    """The moving part of a pod, in full. `deleting` is its deletionTimestamp; `reason` is status.reason (`OutOfcpu`);
+    """The moving part of a pod, in full. `deleting` is its deletionTimestamp, as it was first; `reason` is status.reason (`OutOfcpu`);
     `started` is status.startTime, 0 before the kubelet has it.
 
     The last four say what every pod says while it starts, is not ready, or has succeeded, so that this needs no `PodTroubled`; of a
