@@ -13,53 +13,26 @@ from functools import partial
 
 import aiohttp
 import pytest
-from checker import check
+from integration.killing import FAMILY, IN_EVICTION, PATIENCE, VICTIMS, Killer, budget, judge, replica_set
 
 from restow.cli.demo.feed import Api, together
 from restow.cli.demo.observer import Observer
 from restow.cli.embedded import configs
 from restow.cli.embedded.stack import Stack
-from restow.domain.deciders import DECIDERS
-from restow.domain.records import FINAL, Step
+from restow.domain.records import FINAL
 from restow.kubesim.nodes import NodeShape, build_node
-from restow.replay.exported import write
-from restow.replay.source import open_broker, open_path
-from restow.replay.verify import verify
 
 NS = "kill"
 NODES, MOVERS = 40, 240
 """So many sources, as many targets; six pods on each source."""
-FAMILY = {"descheduler": "migration", "scheduler_session": "session", "reservation_cache": "reservation"}
-VICTIMS = (*FAMILY, "broker")
 KILLS = 16
-EVERY = (0.1, 0.7)
-"""Seconds between kills."""
-WHILE_STARTING = 0.2
-"""How often one is chosen that does not lead (again) yet: killing those alone would disturb nobody."""
 EARLY = 5
-"""Kills while landing places are held; the others wait until pods are evicted: kills stop everything for a moment, and all of them
-could come before that."""
-IN_EVICTION = (Step.EVICTING, Step.ABORTING, Step.EVICTED)
+"""Kills while landing places are held; the others wait until pods are evicted."""
 KEPT = 3
 """ReplicaSets of movers whose budget lets nobody go: their moves must be rolled back, whoever is killed."""
-PATIENCE = 90.0
 AT_ONCE = 100
 """Migrations that must have been under way at once, or the test has not tested what it says."""
 POLICY = configs.policy(resource="cpu", concurrent=MOVERS) + "  perNode: 50\n"
-
-
-def replica_set(name: str, replicas: int, cpu: str, role: str = "") -> dict:
-    spec = {
-        "schedulerName": "restow", "terminationGracePeriodSeconds": 2,
-        "containers": [{"name": "main", "image": "pause", "resources": {"requests": {"cpu": cpu, "memory": "16Mi"}}}],
-    }  # fmt: skip
-    if role:
-        spec["nodeSelector"] = {"role": role}
-    labels = {"app": name}
-    return {
-        "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name, "namespace": NS},
-        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
-    }  # fmt: skip
 
 
 async def nodes(api: Api, role: str) -> None:
@@ -73,14 +46,12 @@ async def workloads(api: Api, observer: Observer) -> None:
     base = f"/apis/apps/v1/namespaces/{NS}/replicasets"
     await api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})
     await nodes(api, "source")
-    await together(partial(api.create, base, replica_set(f"mover-{i:02}", 6, "1")) for i in range(MOVERS // 6))
+    await together(partial(api.create, base, replica_set(NS, f"mover-{i:02}", 6, "1")) for i in range(MOVERS // 6))
     for i in range(KEPT):
-        spec = {"minAvailable": "100%", "selector": {"matchLabels": {"app": f"mover-{i:02}"}}}
-        body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": f"keep-{i:02}", "namespace": NS}, "spec": spec}
-        await api.create(f"/apis/policy/v1/namespaces/{NS}/poddisruptionbudgets", body)
+        await api.create(f"/apis/policy/v1/namespaces/{NS}/poddisruptionbudgets", budget(NS, f"keep-{i:02}", f"mover-{i:02}"))
     await observer.until("the movers run", lambda: observer.running() == MOVERS, PATIENCE)
     await nodes(api, "target")
-    await api.create(base, replica_set("filler", NODES, "8", "target"))
+    await api.create(base, replica_set(NS, "filler", NODES, "8", nodeSelector={"role": "target"}))
     await observer.until("the fillers run", lambda: observer.running() == MOVERS + NODES, PATIENCE)
 
 
@@ -90,65 +61,12 @@ async def ask(stack: Stack) -> None:
         assert answer.status == 200, await answer.text()
 
 
-class Killer:
-    """`hit`: what was killed, and how many migrations were under way then, by step."""
-
-    def __init__(self, seed: int, stack: Stack, observer: Observer) -> None:
-        self._random, self._stack, self._observer = random.Random(seed), stack, observer
-        self.killed: Counter[str] = Counter()
-        self.hit: Counter[Step] = Counter()
-        self.most = 0
-        self._killed_at = dict.fromkeys(FAMILY, 0)
-
-    def watch(self) -> bool:
-        self.most = max(self.most, len(self._observer.state.active))
-        return False
-
-    async def run(self) -> None:
-        """Each of them once, in any order, then any; for as long as anything is under way."""
-        order = self._random.sample(VICTIMS, len(VICTIMS))
-        state = self._observer.state
-        await self._observer.until("migrations are under way", lambda: self.watch() or len(state.active) >= AT_ONCE // 4, PATIENCE)
-        for number in range(KILLS):
-            if number == EARLY:
-                await self._observer.until("evictions are under way", self.evicts, PATIENCE)
-            if not state.active and not state.backlog:
-                return
-            names = [name for name in VICTIMS if self.leads(name)] if self._random.random() >= WHILE_STARTING else list(VICTIMS)
-            left = [name for name in order if not self.killed[name]]
-            if number < len(order):
-                self.kill(left[0] if left else order[number])
-            elif names:
-                self.kill(self._random.choice(names))
-            await asyncio.sleep(self._random.uniform(*EVERY))
-
-    def evicts(self) -> bool:
-        state = self._observer.state
-        return not state.active or any(state.migrations[id].step in IN_EVICTION for id in state.active)
-
-    def leads(self, name: str) -> bool:
-        """Whether it leads (again) since it was killed last."""
-        return name == "broker" or self._observer.state.leaders[FAMILY[name]].epoch > self._killed_at[name]
-
-    def kill(self, name: str) -> None:
-        state = self._observer.state
-        if name == "broker":
-            self._stack.kill_broker()
-        elif self._stack.children[name].pid is not None:
-            self._stack.children[name].kill()
-            self._killed_at[name] = state.leaders[FAMILY[name]].epoch
-        else:
-            return
-        self.hit.update(state.migrations[id].step for id in state.active)
-        self.killed[name] += 1
-
-
 async def play(seed: int, folder, said: dict) -> None:
     stack = Stack(folder / "stack", policy=POLICY, scheduler=configs.scheduler(), keep=True, kubelet_speed=0.1)
     async with stack, Api(stack.kube) as api, Observer(stack.nats, stack.cluster) as observer:
         await workloads(api, observer)
         state = observer.state
-        killer = Killer(seed, stack, observer)
+        killer = Killer(seed, stack, observer, kills=KILLS, early=EARLY, at_once=AT_ONCE // 4)
         await ask(stack)
         await observer.until("the plan", lambda: bool(state.migrations), PATIENCE)
         began = time.monotonic()
@@ -175,21 +93,6 @@ async def play(seed: int, folder, said: dict) -> None:
         assert len(ready) == len(pods) == MOVERS + NODES, "pods were lost"
         assert await api.list("/apis/batch.volcano.sh/v1alpha1/reservations") == [], "holds have leaked"
         await asyncio.to_thread(judge, stack, folder / "log.jsonl.zst", said)
-
-
-def judge(stack: Stack, file, said: dict) -> None:
-    live = open_broker(stack.nats, stack.cluster)
-    try:
-        records = (record for batch in live.batches() for record in batch)
-        write(file, records, first=live.first, last=live.last, log_id=live.log_id, cluster=live.cluster)
-    finally:
-        live.close()
-    judged = check(file)
-    said["leaders"] = dict(judged.leaders)
-    assert judged.ok, f"{judged.broken[:10]} {judged.overtaken[:10]}"
-    assert judged.holds_left == 0
-    report = verify(open_path(file), DECIDERS)
-    assert report.decisions == report.identical > 0
 
 
 @pytest.mark.slow
