@@ -244,3 +244,79 @@ def test_in_a_pod_it_goes_by_the_pods_own_account(restow, tmp_path, monkeypatch)
     result = restow("descheduler", "run", "--once", "--policy", "policy.yaml")
     assert result.exit_code == 3
     assert "in-cluster configuration" in result.said, "there is no token here"
+
+
+# -- Defragmentation -----------------------------------------------------------------------------------------------------
+
+DEFRAG = {
+    "resourceType": "cpu", "protectionThresholds": {"cpu": 95}, "defragmentThresholds": {"cpu": 40}, "lowThresholds": {"cpu": 40},
+}  # fmt: skip
+
+
+def defragmentation(args=None, *, others=(), evictor=None, point="balance", **more):
+    configs = [{"name": "DefaultEvictor", "args": evictor or {}}, {"name": "Defragmentation", "args": args or DEFRAG}, *others]
+    plugins = {"balance": {"enabled": ["Defragmentation"]}}
+    for one in others:
+        plugins.setdefault(point, {"enabled": []})["enabled"].append(one["name"])
+    profile = {"name": "default", "pluginConfig": configs, "plugins": plugins}
+    return {"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy", "profiles": [profile], **more}
+
+
+@pytest.fixture
+def pieces(api):
+    """`n2` is used well, `n3` hardly; pods of some other scheduler."""
+    api.node("n3")
+    for i in range(5):
+        api.pod(f"stays-{i}", "n2", cpu="500m", owner="")
+    api.pod("web-1", "n3", cpu="500m")
+    api.pod("web-2", "n3", cpu="400m")
+    return api
+
+
+def test_the_plan_is_shown_beside_what_the_other_plugins_would_do(pieces, run):
+    pieces.pod("tainted", "n1")
+    others = ({"name": "RemovePodsViolatingNodeTaints", "args": {}},)
+    result = run(defragmentation(others=others, point="deschedule"), "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert "RemovePodsViolatingNodeTaints (deschedule, profile default): 1 pod to evict" in result.said
+    assert "Defragmentation (balance, profile default): 2 pods to evict" in result.said
+    assert "would move 2 pods off 1 node in 1 wave; planner greedy" in result.said
+    assert "3 would go" in result.said
+    assert "nothing holds the places that Defragmentation has found" in result.said
+    assert "restow defrag --now" in result.said
+    assert max(map(len, result.output.splitlines())) <= 100
+    assert pieces.pods() >= {"web-1", "web-2", "tainted"}
+
+
+def test_the_moves_are_evicted_with_the_policys_grace_and_limits(pieces, run):
+    result = run(defragmentation(maxNoOfPodsToEvictPerNode=1, gracePeriodSeconds=9))
+    assert result.exit_code == 0, result.output
+    assert "1 evicted" in result.said
+    assert "maxNoOfPodsToEvictPerNode is reached on its node" in result.said
+    assert "web-1" not in pieces.pods()
+    assert pieces.call("GET", f"{PODS}/web-1")["metadata"]["deletionGracePeriodSeconds"] == 9
+
+
+def test_json_has_the_plan_and_that_nothing_is_held(pieces, run):
+    said = json.loads(run(defragmentation(evictor={"labelSelector": {"matchLabels": {"app": "web-2"}}}), "--dry-run", "-o", "json").output)
+    assert [(m["name"], m["source"], m["target"]) for m in said["plan"]["moves"]] == [("web-2", "n3", "n2")]
+    assert said["held"] is False
+    assert [(one["name"], one["plugin"], one["result"]) for one in said["evictions"]] == [("web-2", "Defragmentation", "dry-run")]
+    assert {one["name"]: one["why"].partition(":")[0] for one in said["kept"]}["web-1"] == "EvictorLabels"
+
+
+@pytest.mark.parametrize(
+    ("said", "refusal"),
+    [
+        (defragmentation({"planner": "best"}), "profiles[0].pluginConfig[1].args.planner: Invalid enum value 'best'; found 'best'"),
+        (defragmentation({**DEFRAG, "lowThresholds": {"cpu": 60}}), "args.lowThresholds['cpu']: 60; allowed: at most defragmentThresholds, 40"),
+        (defragmentation({"rooms": {}}), "profiles[0].pluginConfig[1].args: Object contains unknown field `rooms`; found {'rooms': {}}; allowed: resourceType"),
+        (defragmentation(restow={"interval": "5m"}), "unknown field `restow`"),
+        (defragmentation(evictor={"minReplicas": "2"}), "profiles[0].pluginConfig[0].args.minReplicas"),
+    ],
+)  # fmt: skip
+def test_defragmentation_that_cannot_be_meant_is_refused(restow, tmp_path, said, refusal):
+    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(said))
+    result = restow("descheduler", "run", "--once", "--policy", "policy.yaml", "--kube", "http://127.0.0.1:9")
+    assert result.exit_code == 2
+    assert refusal in result.said

@@ -12,9 +12,9 @@ import msgspec
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
-from restow.domain import defragmentation
 from restow.domain.defragmentation.explain import PLANNED
 from restow.domain.migration.deschedule import explain as explain_policy
+from restow.domain.migration.deschedule import explain_alone
 from restow.domain.session.verdict import Choice, GangFit, PlacesFit, Relief, Verdict, choice, explain
 from restow.domain.state import ClusterState
 from restow.replay.at import Progress, ReplayError, check_whole, decode_record, fold_record, no_progress
@@ -123,7 +123,7 @@ def _why_it_stays(state: ClusterState, pod: PodUid, seq: int, command: c.Defragm
         return _by_policy(state, pod, seq, command)
     if args is None:
         return None
-    for candidate in defragmentation.explain(state, args, command.time, state.migration_config.max_moves):
+    for candidate in explain_alone(state, command.time):
         if candidate.pod == pod:
             return Stays(seq, command.plan, candidate.verdict, candidate.message, candidate.removed)
     return Stays(seq, command.plan, "NotOnSource", f"its node {live.node} was not a source")

@@ -67,7 +67,8 @@ def headline(planned: Planned, answer: Mapping[str, Any], dry: bool) -> str:
     what = f"would move {counted(len(planned.moves), 'pod')}" if dry else f"plan {planned.plan} moves {counted(len(planned.moves), 'pod')}"
     where = f" off {counted(len(planned.sources), 'node')} in {counted(count, 'wave')}" if planned.moves else ""
     search = f" in {counted(planned.steps, 'step')}" if planned.steps else ""
-    return f"{what}{where}; planner {planned.planner}{search}, decided at sequence {answer.get('read') or answer.get('seq')}"
+    seq = answer.get("read") or answer.get("seq")
+    return f"{what}{where}; planner {planned.planner}{search}" + (f", decided at sequence {seq}" if seq is not None else "")
 
 
 def _moves(moves: Sequence[Move]) -> None:
@@ -131,11 +132,11 @@ def _value(value: int, unit: int) -> str:
 
 def sentence(verdict: str) -> str:
     """What a verdict of a plan says."""
-    from restow.domain.defragmentation.evictable import MEANING
+    from restow.domain.defragmentation.evictable import MEANING, OF_FILTERS
     from restow.domain.defragmentation.greedy import LIMIT, NO_TARGET, TOO_FEW_SOURCES
     from restow.domain.defragmentation.optimizing.plan import SENTENCES
 
-    known = MEANING | SENTENCES | {LIMIT: "the plan is full; a later one may move it", TOO_FEW_SOURCES: "too few nodes are sources (numberOfNodes)"}
+    known = OF_FILTERS | MEANING | SENTENCES | {LIMIT: "the plan is full; a later one may move it", TOO_FEW_SOURCES: "too few nodes are sources (numberOfNodes)"}
     kind, _, more = verdict.partition(": ")
     if kind == NO_TARGET:
         return f"no target fits: {more}" if more else "no target fits"

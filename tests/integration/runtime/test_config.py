@@ -169,9 +169,14 @@ def upstream(plugin="PodLifeTime", point="deschedule", args=None, name="u", evic
 OURS = POLICY["profiles"][0]
 
 
-def test_a_policy_with_defragmentation_alone_is_configured_as_it_always_was():
-    read = policy.read(POLICY)
-    assert (read.policy, read.profile, read.defragment_at, read.grace) == ({}, "p", 0, None)
+def test_a_policy_with_defragmentation_alone_brings_its_filters_and_limits():
+    evictor = {"name": "DefaultEvictor", "args": {"minReplicas": 2}}
+    limits = {"nodeSelector": "pool=a", "maxNoOfPodsToEvictPerNode": 1, "maxNoOfPodsToEvictPerNamespace": 2, "maxNoOfPodsToEvictTotal": 0}
+    read = policy.read(POLICY | {"profiles": [OURS | {"pluginConfig": [*OURS["pluginConfig"], evictor]}]} | limits)
+    assert (read.profile, read.defragment_at, read.grace, read.max_moves) == ("p", 0, None, 1)
+    assert {key: read.policy[key] for key in limits} == limits
+    assert read.policy["profiles"][0]["pluginConfig"][0]["args"]["minReplicas"] == 2
+    assert config.read(config.MigrationConfig, config.text_of(read)) == read
 
 
 def test_a_whole_policy_is_in_the_configuration_with_all_its_defaults_and_without_defragmentation():
@@ -220,13 +225,17 @@ def test_without_defragmentation_everything_is_as_upstream_has_it():
         ),
         ([OURS | {"plugins": {"balance": {"enabled": ["Defragmentation"] * 2}}}], {}, r"balance\.enabled\[1\]: 'Defragmentation' is there twice"),
         ([OURS | {"pluginConfig": OURS["pluginConfig"] * 2}], {}, r"pluginConfig\[1\]: 'Defragmentation' is there twice"),
-        ([OURS, upstream()], {"nodeSelector": "a=b"}, r"\$\.nodeSelector: 'a=b'; allowed: nothing with Defragmentation"),
-        ([OURS, upstream()], {"maxNoOfPodsToEvictPerNode": 3}, r"\$\.maxNoOfPodsToEvictPerNode: 3; allowed: nothing with Defragmentation"),
-        ([OURS, upstream()], {"maxNoOfPodsToEvictTotal": 0}, r"\$\.maxNoOfPodsToEvictTotal: 0; allowed: 1 or more with Defragmentation"),
+        ([OURS], {"nodeSelector": "a b"}, r"\$\.nodeSelector: 'a b'; allowed: a label selector"),
+        ([OURS], {"maxNoOfPodsToEvictPerNode": -3}, r"\$\.maxNoOfPodsToEvictPerNode: .*>= 0"),
         (
-            [OURS | {"pluginConfig": [*OURS["pluginConfig"], {"name": "DefaultEvictor", "args": {"minReplicas": 2}}]}],
+            [OURS | {"pluginConfig": [*OURS["pluginConfig"], {"name": "DefaultEvictor", "args": {"minReplica": 2}}]}],
             {},
-            r"profiles\[0\]: enables Defragmentation and gives DefaultEvictor other arguments.*profile of its own",
+            r"\$\.profiles\[0\]\.pluginConfig\[1\]\.args: .*`minReplica`; allowed: .*minReplicas",
+        ),
+        (
+            [upstream("HighNodeUtilization", "balance", {"thresholds": {"cpu": 20}, "evictableNamespaces": {"include": ["a"]}})],
+            {},
+            r"\$\.profiles\[0\], HighNodeUtilization: evictableNamespaces\.include: a; allowed: exclude alone",
         ),
         ([upstream(), upstream()], {}, r"profiles\[1\]\.name: 'u' is there twice"),
         (["u"], {}, r"profiles"),

@@ -147,7 +147,7 @@ class Evictable:
         verdict = ""
         if shape.priority >= SYSTEM_CRITICAL and self._scope.why_not is None:
             verdict = CRITICAL
-        elif not self._scope.anybodys and shape.scheduler not in self._state.session_config.scheduler_names:
+        elif shape.scheduler not in self._state.session_config.scheduler_names:
             verdict = SCHEDULER
         elif shape.resource_claims or (not self._by_rules and not is_foreseen(shape)):
             verdict = UNSUPPORTED

@@ -69,7 +69,7 @@ class Quota:
 
 class Scope:
     """`why_not` is the filter's word on a pod, `Word: sentence`, "" where it may go. `sources` and `targets` are the only nodes that
-    pods may leave and land on, None for all. `anybodys`: pods of every scheduler may go, for nothing is held for them."""
+    pods may leave and land on, None for all."""
 
     def __init__(
         self,
@@ -77,11 +77,9 @@ class Scope:
         sources: frozenset[NodeName] | None = None,
         targets: frozenset[NodeName] | None = None,
         quota: Quota | None = None,
-        anybodys: bool = False,
     ) -> None:
         self.why_not, self.sources, self.targets = why_not, sources, targets
         self.quota = quota or Quota(None, None)
-        self.anybodys = anybodys
 
     def open(self, state: ClusterState) -> np.ndarray:
         """`(nodes,) bool`: rows that pods may land on."""

@@ -23,7 +23,7 @@ from restow.domain.migration.advance import advance, is_due, of, overdue
 from restow.domain.migration.cancel import cancel
 from restow.domain.migration.demand import next_demand
 from restow.domain.migration.deschedule import check as check_policy
-from restow.domain.migration.deschedule import deschedule, wants_samples
+from restow.domain.migration.deschedule import defragment, deschedule, wants_samples, whole_policy
 from restow.domain.migration.move import move_pod
 from restow.domain.migration.steps import NOT_MARKED, aborts_until, ended, not_marked
 from restow.domain.records import Step
@@ -70,7 +70,7 @@ class MigrationDecider:
             return c.Advance(now)
         trigger = _own_trigger(state)
         if trigger is not None and trigger[0] <= now:
-            if state.migration_config.policy:
+            if whole_policy(state):
                 return c.Deschedule(now, trigger[1], plan_id(now))
             return c.Defragment(now, trigger[1], plan_id(now))
         asked = next_demand(state)
@@ -129,9 +129,10 @@ def _plan(state: ClusterState, now: Millis, plan: PlanId, demand: str) -> e.Plan
     except defragmentation.ArgsError as error:
         raise Rejected(f"defragment: {error}") from error
     if demand:
-        planned = defragmentation.make_room(state, config.defragmentation, now, plan, demand, config.max_moves)
-        return replace(planned, reason=planned.reason.replace(demand, job_name(state, demand)))
-    return defragmentation.plan(state, config.defragmentation, now, plan, config.max_moves)
+        planned = defragment(state, now, plan, demand)
+        # Once: names of a gang's pods may begin with the gang's.
+        return replace(planned, reason=planned.reason.replace(demand, job_name(state, demand), 1))
+    return defragment(state, now, plan)
 
 
 def _own_trigger(state: ClusterState) -> tuple[Millis, str] | None:

@@ -15,24 +15,52 @@ from restow.contracts.values import Move, Packing
 from restow.domain import defragmentation
 from restow.domain.config import MigrationConfig
 from restow.domain.decider import Rejected
-from restow.domain.defragmentation.explain import PLANNED
+from restow.domain.defragmentation.explain import PLANNED, Candidate
 from restow.domain.descheduling import run as r
 from restow.domain.descheduling.framework import Eviction
 from restow.domain.descheduling.policy import EVICTOR, Policy, PolicyError, load
 from restow.domain.descheduling.selection import selected_nodes
 from restow.domain.descheduling.utilization.usage import NOTHING
+from restow.domain.descheduling.whole import runs_others, with_own
 from restow.domain.fold import apply
 from restow.domain.fragmentation import Room, packing, typical_shapes
 from restow.domain.migration.landing import Landings
+from restow.domain.migration.scope import in_run, most, scope_of
 from restow.domain.state import ClusterState
 
 PLANNER = "policy"
 
 
 def policy_of(state: ClusterState) -> Policy | None:
-    """The policy that is configured besides Defragmentation; None where there is none. (What cannot be read was refused before it was
+    """The policy that is configured, without Defragmentation; None where there is none. (What cannot be read was refused before it was
     logged, and a crash loop would help nobody.)"""
     return _kept(state)[1]
+
+
+def whole_policy(state: ClusterState) -> bool:
+    """Whether a trigger carries out more than Defragmentation."""
+    policy = policy_of(state)
+    return policy is not None and runs_others(policy)
+
+
+def defragment(state: ClusterState, now: Millis, plan: PlanId, demand: str = "") -> Planned:
+    """A plan of Defragmentation alone, within the policy. Raises ArgsError."""
+    config, policy = state.migration_config, policy_of(state)
+    assert config.defragmentation is not None, "whoever asks has looked"
+    scope = scope_of(state, policy, config.profile, now)
+    bound = most(policy, config.max_moves)
+    if demand:
+        return defragmentation.make_room(state, config.defragmentation, now, plan, demand, bound, scope)
+    return defragmentation.plan(state, config.defragmentation, now, plan, bound, scope)
+
+
+def explain_alone(state: ClusterState, now: Millis) -> tuple[Candidate, ...]:
+    """What such a plan thinks of each pod."""
+    config, policy = state.migration_config, policy_of(state)
+    if config.defragmentation is None:
+        return ()
+    scope = scope_of(state, policy, config.profile, now)
+    return defragmentation.explain(state, config.defragmentation, now, most(policy, config.max_moves), scope)
 
 
 def _kept(state: ClusterState) -> tuple[MigrationConfig, Policy | None, bool]:
@@ -99,17 +127,7 @@ def turns(config: MigrationConfig, policy: Policy | None) -> Iterator[r.Turn]:
     if policy is None:
         yield r.Turn("balance", 0, config.profile, defragmentation.PLUGIN)
         return
-    before = 0
-    pending = config.defragmentation is not None
-    home = next((at for at, profile in enumerate(policy.profiles) if profile.name == config.profile), len(policy.profiles))
-    for turn in r.turns(policy):
-        if turn.point == "balance" and pending and (turn.at > home or (turn.at == home and before >= config.defragment_at)):
-            pending = False
-            yield r.Turn("balance", home, config.profile, defragmentation.PLUGIN)
-        before += turn.point == "balance" and turn.at == home
-        yield turn
-    if pending:
-        yield r.Turn("balance", home, config.profile, defragmentation.PLUGIN)
+    yield from r.turns(policy) if config.defragmentation is None else with_own(policy, config.profile, config.defragment_at)
 
 
 class _Cycle:
@@ -117,12 +135,10 @@ class _Cycle:
 
     def __init__(self, state: ClusterState, policy: Policy, now: Millis, samples: Samples | None) -> None:
         self._state, self._config, self._now = state, state.migration_config, now
-        total = policy.max_no_of_pods_to_evict_total
-        most = self._config.max_moves if total is None else min(total, self._config.max_moves)
+        self._most = bound = most(policy, self._config.max_moves)
         nodes = selected_nodes(state, policy.node_selector)
         self._too_few = r.too_few(nodes)
-        self._most = most
-        self._run = r.Run(state, replace(policy, max_no_of_pods_to_evict_total=most), now, nodes, samples)
+        self._run = r.Run(state, replace(policy, max_no_of_pods_to_evict_total=bound), now, nodes, samples)
         self._warned = tuple(self._run.warnings)
         self._typical = typical_shapes(state)
         self._room, self._loads = Room(state.table), Counter[NodeName]()
@@ -190,8 +206,8 @@ class _Cycle:
         """What it would think of the pod now."""
         args = self._config.defragmentation
         assert args is not None, "its turn comes only where it is configured"
-        left = max(self._most - len(self._run.evictions), 0)
-        for candidate in defragmentation.explain(self._state, args, self._now, left):
+        left = max(self._most - self._run.taken, 0)
+        for candidate in defragmentation.explain(self._state, args, self._now, left, in_run(self._run, self._config.profile)):
             if candidate.pod == pod and candidate.verdict != PLANNED:
                 return candidate.verdict, candidate.message
         return None
@@ -199,19 +215,17 @@ class _Cycle:
     def _defragment(self, turn: r.Turn, plan: PlanId) -> Planned:
         args, run = self._config.defragmentation, self._run
         assert args is not None, "its turn comes only where it is configured"
-        left = self._most - len(run.evictions)
+        left = self._most - run.taken
         if left <= 0:
             return self._planned(turn, plan, (), {}, r.TOTAL)
         try:
-            planned = defragmentation.plan(self._state, args, self._now, plan, left)
+            planned = defragmentation.plan(self._state, args, self._now, plan, left, in_run(run, turn.profile))
         except defragmentation.ArgsError as error:
             raise Rejected(f"deschedule: {error}") from error
-        for move in planned.moves:
-            if move.pod:
-                eviction = Eviction(PodUid(move.pod), move.source, turn.plugin, turn.profile, turn.point, planned.reason)
-                run.count(eviction.pod, eviction)
+        run.count_plan(planned.moves, turn, planned.reason)
         self._packing = self._after(tuple(move for move in planned.moves if move.pod))
-        return planned
+        said = (one.text for one in self._warned if one.profile == turn.profile and one.plugin == EVICTOR)
+        return replace(planned, reason="; ".join(filter(None, (planned.reason, *dict.fromkeys(said)))))
 
 
 class Thought(msgspec.Struct, frozen=True):

@@ -15,8 +15,8 @@ from restow.cli.where import Where
 if TYPE_CHECKING:
     from restow.cli.descheduler.carry import Carried
     from restow.contracts.ids import Millis
-    from restow.domain.descheduling.policy import Policy
-    from restow.domain.descheduling.run import Outcome
+    from restow.domain.descheduling.whole import Whole
+    from restow.domain.migration.once import Pass
     from restow.kube.client import Client
     from restow.kube.look import Look
 
@@ -44,7 +44,8 @@ def run(file: str, once: bool, dry_run: bool, kube: Kube, output: str) -> None:
     """Carry out a DeschedulerPolicy once, and say what was evicted, why, and why the others stay.
 
     Lists nodes and pods with your own rights, decides, and evicts through the Eviction API, so that disruption budgets hold.
-    Needs nothing of Restow in the cluster. Exit code 1: an eviction failed for another reason than a budget.
+    Needs nothing of Restow in the cluster. Defragmentation plans as ever, but nothing holds the places that it finds: of its
+    plan only those are evicted who wait for nobody. Exit code 1: an eviction failed for another reason than a budget.
 
     \b
     Examples:
@@ -54,27 +55,27 @@ def run(file: str, once: bool, dry_run: bool, kube: Kube, output: str) -> None:
     """
     if not once:
         raise click.UsageError("say --once: passes at intervals are the work of the descheduler service")
-    policy = read(file)
+    whole = read(file)
     began = time.monotonic()
 
-    async def work(client: Client) -> tuple[Look, Outcome, tuple[Carried, ...], str]:
+    async def work(client: Client) -> tuple[Look, Pass, tuple[Carried, ...], str]:
         from restow.cli.descheduler.carry import carry
-        from restow.domain.descheduling.run import evaluate
+        from restow.domain.migration.once import carried_out
         from restow.kube.look import look
         from restow.kube.metrics import sample
 
         seen = await look(client)
         now = _now()
         uids = {f"{pod.namespace}/{pod.name}": uid for uid, pod in seen.state.pods.items()}
-        outcome = evaluate(seen.state, policy, now, await sample(client, policy, uids, now))
+        made = carried_out(seen.state, whole, now, await sample(client, whole.policy, uids, now))
         with Progress("evicting") as progress:
-            carried = () if dry_run else await carry(client, seen.state, outcome.evictions, now, progress)
-        return seen, outcome, carried, client.url
+            carried = () if dry_run else await carry(client, seen.state, made.outcome.evictions, now, progress)
+        return seen, made, carried, client.url
 
-    seen, outcome, carried, url = kube.call(Where(None, None, None, None), work)
+    seen, made, carried, url = kube.call(Where(None, None, None, None), work)
     from restow.cli.descheduler import report
 
-    found = report.Report(file, url, policy, seen, outcome, carried, dry_run, time.monotonic() - began)
+    found = report.Report(file, url, whole, seen, made, carried, dry_run, time.monotonic() - began)
     if output == "json":
         emit(report.plain(found))
     else:
@@ -83,11 +84,12 @@ def run(file: str, once: bool, dry_run: bool, kube: Kube, output: str) -> None:
         raise Failure(f"{sum(one.failed for one in carried)} of {len(carried)} evictions failed; the table says why", BROKEN)
 
 
-def read(file: str) -> Policy:
+def read(file: str) -> Whole:
     """Raises Failure, with file, path and what is allowed."""
     from pathlib import Path
 
-    from restow.domain.descheduling.policy import PolicyError, load
+    from restow.domain.descheduling.policy import PolicyError
+    from restow.domain.descheduling.whole import load
     from restow.runtime.config_source import BadConfig, parse
 
     text = Path(file).read_bytes()

@@ -9,13 +9,18 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 
+from restow.cli import planned as planview
 from restow.cli.descheduler.carry import Carried
 from restow.cli.output import colored, faint, heading, table, width
+from restow.contracts.events import Planned
 from restow.contracts.ids import PodUid
 from restow.domain.descheduling.framework import Eviction, Verdict
-from restow.domain.descheduling.policy import Policy
 from restow.domain.descheduling.run import Outcome
+from restow.domain.descheduling.whole import PLUGIN, Whole
+from restow.domain.migration.once import UNHELD, Pass
+from restow.domain.planview import node_groups
 from restow.domain.state import ClusterState
 from restow.kube.look import Look
 
@@ -29,12 +34,16 @@ class Report(msgspec.Struct, frozen=True):
 
     file: str
     url: str
-    policy: Policy
+    whole: Whole
     seen: Look
-    outcome: Outcome
+    made: Pass
     carried: Sequence[Carried]
     dry: bool
     took: float
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.made.outcome
 
     @property
     def state(self) -> ClusterState:
@@ -77,7 +86,7 @@ def groups(verdicts: Iterable[Verdict]) -> list[Group]:
 
 def show(report: Report) -> None:
     state, outcome = report.state, report.outcome
-    _say(f"policy   {report.file}, {_many(len(report.policy.profiles), 'profile')}")
+    _say(f"policy   {report.file}, {_many(len(report.whole.policy.profiles), 'profile')}")
     seen = f"{_many(len(state.nodes), 'node')} and {_many(len(state.pods), 'pod')}"
     _say(f"cluster  {report.url}, {seen}, {'decided' if report.dry else 'done'} in {report.took:.1f} s")
     _warnings(report)
@@ -86,16 +95,14 @@ def show(report: Report) -> None:
         _say(f"nothing was looked at: {outcome.skipped}")
         return
     results, found = report.results(), groups(outcome.verdicts)
-    for point in ("deschedule", "balance"):
-        for profile in report.policy.profiles:
-            for plugin in profile.plugins.enabled(point):
-                of = (profile.name, plugin, point)
-                _plugin(
-                    report,
-                    of,
-                    [r for r in results if (r[0].profile, r[0].plugin, r[0].point) == of],
-                    [g for g in found if (g.profile, g.plugin, g.point) == of],
-                )
+    for turn in report.whole.turns():
+        of = (turn.profile, turn.plugin, turn.point)
+        _plugin(
+            report,
+            of,
+            [r for r in results if (r[0].profile, r[0].plugin, r[0].point) == of],
+            [g for g in found if (g.profile, g.plugin, g.point) == of],
+        )
     counts = Counter(result for _, result, _ in results)
     click.echo("\n" + (", ".join(f"{count} {result}" for result, count in sorted(counts.items())) or "nothing to evict"))
 
@@ -116,6 +123,18 @@ def _plugin(report: Report, of: tuple[str, str, str], results: list[tuple[Evicti
     if stay:
         rows = [(len(group.pods), group.why, _examples(report, group)) for group in stay]
         table(("  LEFT", "WHY", "SUCH AS"), [(f"{count:>6}", *rest) for count, *rest in rows], flexible=("WHY", "SUCH AS"), wrap=("WHY", "SUCH AS"))
+    if plugin == PLUGIN and report.made.planned is not None:
+        _plan(report, report.made.planned)
+
+
+def _plan(report: Report, planned: Planned) -> None:
+    """As `restow defrag --dry-run` shows one; who stays has been told already."""
+    click.echo()
+    groups = msgspec.to_builtins(node_groups(report.state, planned.moves))
+    planview.show({"groups": groups}, replace(planned, kept={}), True)
+    if planned.moves:
+        click.echo()
+        _say(UNHELD)
 
 
 def _warnings(report: Report) -> None:
@@ -147,7 +166,7 @@ def _many(count: int, name: str) -> str:
 
 
 def plain(report: Report) -> dict[str, Any]:
-    """With stable keys; every pod that stays is there with its reason."""
+    """With stable keys; every pod that stays is there with its reason. `plan` is Defragmentation's; its places are never held here."""
     results = {one.eviction.pod: one for one in report.carried}
 
     def pod(uid: PodUid) -> dict[str, str]:
@@ -173,6 +192,8 @@ def plain(report: Report) -> dict[str, Any]:
             pod(v.pod) | {"profile": v.profile, "plugin": v.plugin, "extensionPoint": v.point, "why": v.why}
             for v in report.outcome.verdicts
         ],
+        "plan": None if report.made.planned is None else msgspec.to_builtins(report.made.planned),
+        "held": False,
         "warnings": [{"profile": w.profile, "plugin": w.plugin, "text": w.text} for w in report.outcome.warnings],
         "unread": report.seen.unread,
         "undecodable": [

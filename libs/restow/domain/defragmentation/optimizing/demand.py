@@ -20,10 +20,12 @@ from restow.domain.defragmentation.optimizing.improve import prune
 from restow.domain.defragmentation.optimizing.landing import Landing
 from restow.domain.defragmentation.optimizing.opened import Rows, opened
 from restow.domain.defragmentation.optimizing.order import Ordered, Sequence
-from restow.domain.defragmentation.optimizing.plan import NO_TARGET
+from restow.domain.defragmentation.optimizing.plan import NO_TARGET, beyond
 from restow.domain.defragmentation.optimizing.search import DEPTH, Limits, Search
 from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.defragmentation.outcome import planned
+from restow.domain.defragmentation.scope import EVERYTHING, Scope, word
+from restow.domain.defragmentation.scope import MEANING as LIMITS
 from restow.domain.groups import task_of
 from restow.domain.predicates import static_mask
 from restow.domain.resources import shown
@@ -52,10 +54,10 @@ class Granted:
 
 
 def make_room(
-    state: ClusterState, args: DefragmentationArgs, time: Millis, plan_id: PlanId, demand: str, max_moves: int
+    state: ClusterState, args: DefragmentationArgs, time: Millis, plan_id: PlanId, demand: str, max_moves: int, scope: Scope = EVERYTHING
 ) -> Planned:
     """The plan as a value; the state stays as it is. `reason` says for what, or why not. Raises ArgsError."""
-    attempt = _Attempt(state, args, time, plan_id, demand, max_moves)
+    attempt = _Attempt(state, args, time, plan_id, demand, max_moves, scope)
     try:
         granted, ordered, said = attempt.made()
     except NoRoom as why:
@@ -70,11 +72,11 @@ class _Attempt:
     """One plan. `kept` and `steps` are of what was tried last, and of all that was tried."""
 
     def __init__(
-        self, state: ClusterState, args: DefragmentationArgs, time: Millis, plan_id: PlanId, demand: str, max_moves: int
+        self, state: ClusterState, args: DefragmentationArgs, time: Millis, plan_id: PlanId, demand: str, max_moves: int, scope: Scope
     ) -> None:
         self._state, self._args, self._time = state, args, time
         self._plan, self._demand, self._most = plan_id, demand, max_moves
-        self._rows = Rows(state, args, time)
+        self._rows = Rows(state, args, time, scope)
         self._pods = self._need = 0
         self.kept: Counter[str] = Counter()
         self.steps = 0
@@ -101,7 +103,7 @@ class _Attempt:
                 if whole and self._need < self._pods:
                     # The other half is for those that it needs.
                     steps //= 2
-                search = Search(world, landing, Limits(self._most, 1, steps, False, args.swaps))
+                search = Search(world, landing, Limits(self._most, 1, steps, False, args.swaps, self._rows.scope.quota))
                 search_for = _Demand(search, self.kept, self._rows.closed, args.searchSteps)
                 granted = search_for.all(job, pods) if whole else search_for.some(job, pods)
             finally:
@@ -115,6 +117,8 @@ class _Attempt:
             ordered = Sequence(world, landing, self._plan, args.swaps, self._most).order(wanted, first)
         if ordered.stayed:
             raise NoRoom(f"{len(ordered.stayed)} of {len(wanted)} moves would wait for each other")
+        if dropped := beyond(search.limits, ordered):
+            raise NoRoom(f"the policy's limits keep {len(dropped)} of the pods where they are that would have to leave")
         return granted, ordered
 
 
@@ -279,10 +283,12 @@ class _Demand:
         if one is not None:
             for uid in sorted(pods, key=lambda uid: (-size_of(world, world.vector(uid)), uid)):
                 if not search.place(uid, frozenset({row}), DEPTH, ANYTHING):
-                    search.stuck[uid] = pod.name
                     self._revoke(one)
                     one = None
                     break
+        if one is not None and search.limits.quota.bounds and search.beyond(pods):
+            self._revoke(one)
+            one = None
         if one is None:
             world.back(mark)
         return one
@@ -328,7 +334,10 @@ class _Demand:
             if there < a:
                 resource = state.table.resources[c]
                 return f"all nodes together have {shown(resource, there)} free; {name} asks for {shown(resource, a)}{beside}"
-        return f"no node can be freed for {name}{beside}: those who would have to leave have nowhere to go, or must not be moved"
+        said = f"no node can be freed for {name}{beside}: those who would have to leave have nowhere to go, or must not be moved"
+        if self.search.bounded:
+            said += f" ({LIMITS[next(iter(self.search.bounded.values()))]})"
+        return said
 
     def _count(self, pod: PodObserved) -> None:
         """Verdicts of the pods on nodes that it may run on."""
@@ -338,7 +347,7 @@ class _Demand:
             if not mask[state.table.rows[node]]:
                 continue
             for uid in pods:
-                self.kept[world.verdict(uid) or self.closed.get(node, NO_TARGET)] += 1
+                self.kept[word(world.verdict(uid)) or self.closed.get(node, "") or self.search.bounded.get(uid, NO_TARGET)] += 1
 
 
 def _chosen(job: Job, left: list[PodObserved], granted: list[PodObserved]) -> list[PodObserved]:
