@@ -1,0 +1,196 @@
+"""Moves wait for those only whose being under way a rule would notice: given pods with rules about each other and moves of some of them,
+then in whatever order the moves begin, land and fail, as far as `after` permits, the scheduler would make each of them."""
+
+import random
+from collections import Counter
+
+import msgspec
+import pytest
+from domain.build import NOW, given, node, pod, replica_of, shape
+from domain.ruled import HOST, ZONE, cluster, may
+from hypothesis import given as any_of
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from restow.contracts import events as e
+from restow.contracts.values import LabelSelector, Move, PodTerm, Spread
+from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.optimizing.opened import Rows, opened
+from restow.domain.defragmentation.optimizing.order import Sequence
+
+ARGS = DefragmentationArgs(planner="optimizing", objective="nodes", resourceType="cpu", protectionThresholds={})
+
+
+def ordered(state, wanted: dict[str, str], swaps: bool = False) -> list[Move]:
+    """Moves that bring these pods to these nodes, of as many as can be."""
+    rows = {uid: state.table.rows[name] for uid, name in wanted.items()}
+    with opened(state, ARGS, NOW, "nodes", Rows(state, ARGS, NOW)) as (world, landing):
+        return Sequence(world, landing, "p", swaps, 2_000).order(rows, list(rows)).moves
+
+
+class Cluster:
+    """The slow checker. A move has a hold at its target from its beginning on, which rules see as a pod; the pod is at its source until
+    it lands. The holds of two that change places wait for room, and take none before."""
+
+    def __init__(self, state, moves: list[Move]) -> None:
+        self.facts = [*state.nodes.values(), *(e.ShapeDeclared(id, spec) for id, spec in state.shapes.items())]
+        for id, spec in state.shapes.items():
+            self.facts.append(e.ShapeDeclared(f"{id}-waiting", msgspec.structs.replace(spec, requests={})))
+        self.pods = dict(state.pods)
+        self.at = {uid: charge.node for uid, charge in state.charges.items()}
+        self.left = {move.migration: move for move in moves}
+        self.under_way: dict[str, tuple[Move, str]] = {}
+        self.landed: dict[str, str] = {}
+        self.failed: set[str] = set()
+
+    def turn(self) -> list[Move]:
+        return [m for m in self.left.values() if all(one in self.landed for one in firsts(m))]
+
+    def judge(self, move: Move, uid: str, without: frozenset[str]) -> None:
+        """As the scheduler judges a successor: neither the pods that it replaces nor holds for them are there."""
+        there = [msgspec.structs.replace(p, node=self.at[other]) for other, p in self.pods.items() if other not in without]
+        holds = [
+            msgspec.structs.replace(
+                self.pods[other], pod=f"hold-{one.migration}", node=one.target,
+                shape=f"{self.pods[other].shape}-waiting" if one.swap else self.pods[other].shape,
+            )
+            for one, other in self.under_way.values()
+            if other not in without
+        ]  # fmt: skip
+        waiting = msgspec.structs.replace(self.pods[uid], pod="successor", node=None, phase="Pending", ready=False)
+        assert may([*self.facts, *there, *holds], waiting, move.target), (move, self.at, list(self.under_way))
+
+    def together(self, move: Move) -> list[Move]:
+        if not move.swap:
+            return [move]
+        known = [*self.left.values(), *(one for one, _ in self.under_way.values())]
+        beside = next(m for m in known if m.swap and (m.source, m.target) == (move.target, move.source))
+        return [move, beside]
+
+    def begin(self, move: Move) -> None:
+        both = self.together(move)
+        who = {one.migration: one.pod or self.landed[one.follows] for one in both}
+        for one in both:
+            self.judge(one, who[one.migration], frozenset(who.values()))
+        for one in both:
+            del self.left[one.migration]
+            self.under_way[one.migration] = one, who[one.migration]
+
+    def land(self, id: str) -> None:
+        both = self.together(self.under_way[id][0])
+        who = frozenset(self.under_way[one.migration][1] for one in both)
+        for one in both:
+            self.judge(one, self.under_way[one.migration][1], who)
+        for one in both:
+            _, uid = self.under_way.pop(one.migration)
+            self.at[uid], self.landed[one.migration] = one.target, uid
+
+    def fail(self, id: str) -> None:
+        """It stays where it is, and whoever waits for it does not begin."""
+        for one in self.together(self.under_way[id][0]):
+            del self.under_way[one.migration]
+            self.failed.add(one.migration)
+        while broken := [m for m in self.left.values() if any(one in self.failed for one in firsts(m))]:
+            for move in broken:
+                del self.left[move.migration]
+                self.failed.add(move.migration)
+
+
+def firsts(move: Move) -> list[str]:
+    return [*move.after, *([move.follows] if move.follows else [])]
+
+
+def play(state, moves: list[Move], seed: int, failing: bool) -> None:
+    """In some order that the moves permit."""
+    chance = random.Random(seed)
+    doing = Cluster(state, moves)
+    while doing.left or doing.under_way:
+        turn = doing.turn()
+        assert turn or doing.under_way, f"nothing can begin: {doing.left}"
+        if turn and (not doing.under_way or chance.random() < 0.65):
+            doing.begin(chance.choice(turn))
+            continue
+        id = chance.choice(sorted(doing.under_way))
+        if failing and not doing.failed and chance.random() < 0.4:
+            doing.fail(id)
+        else:
+            doing.land(id)
+
+
+@settings(max_examples=150, deadline=None)
+@any_of(st.integers(0, 1_000_000), st.booleans(), st.booleans())
+def test_in_every_order_that_is_permitted_the_scheduler_would_make_each_move(seed, swaps, failing):
+    state = cluster(seed)
+    chance = random.Random(seed)
+    names = sorted(state.nodes)
+    wanted = {uid: chance.choice(names) for uid in state.pods if chance.random() < 0.7}
+    wanted = {uid: name for uid, name in wanted.items() if name != state.charges[uid].node}
+    moves = ordered(state, wanted, swaps)
+    for i in range(3):
+        play(state, moves, seed + i, failing)
+
+
+# -- what waits for what ---------------------------------------------------------------------------------------------
+
+X, Y = LabelSelector({"app": "x"}), LabelSelector({"app": "y"})
+ZONES = [node(f"n{i}", cpu=8_000, labels={HOST: f"n{i}", ZONE: str(i % 2)}) for i in range(6)]
+
+
+def app(name: str, on: str, shape: str, label: str = "x") -> e.PodObserved:
+    return pod(name, shape, on, labels={"app": label}, owner=replica_of(label))
+
+
+def after(moves: list[Move]) -> dict[str, list[str]]:
+    who = {move.migration: move.pod for move in moves}
+    return {move.pod: sorted(who[one] for one in move.after) for move in moves}
+
+
+def test_who_must_not_meet_do_not_wait_for_each_other_unless_one_takes_the_others_place():
+    apart = shape("apart", cpu=500, pod_anti_affinity=(PodTerm(HOST, X),))
+    state = given(*ZONES, apart, *(app(f"p{i}", f"n{i}", "apart") for i in range(3)))
+    assert after(ordered(state, {"p0": "n3", "p1": "n4", "p2": "n5"})) == {"p0": [], "p1": [], "p2": []}
+    assert after(ordered(state, {"p2": "n3", "p1": "n2", "p0": "n4"})) == {"p2": [], "p1": ["p2"], "p0": []}
+
+
+def test_another_pods_anti_affinity_is_waited_for_as_ones_own_is():
+    apart = shape("apart", cpu=500, pod_anti_affinity=(PodTerm(HOST, Y),))
+    state = given(*ZONES, apart, shape("s", cpu=500), app("a", "n0", "apart"), app("y", "n1", "s", "y"), app("z", "n2", "s", "y"))
+    assert after(ordered(state, {"a": "n3", "y": "n0", "z": "n4"})) == {"a": [], "y": ["a"], "z": []}
+    assert after(ordered(state, {"y": "n3", "a": "n1"})) == {"y": [], "a": ["y"]}
+
+
+def test_pods_without_rules_are_waited_for_where_a_rule_counts_them():
+    near = shape("near", cpu=500, pod_affinity=(PodTerm(HOST, Y),))
+    state = given(*ZONES, near, shape("s", cpu=500), app("y", "n0", "s", "y"), app("o", "n4", "s", "o"), app("x", "n0", "near"))
+    assert after(ordered(state, {"o": "n5", "y": "n1", "x": "n1"})) == {"o": [], "y": [], "x": ["y"]}
+
+
+def test_spread_is_waited_for_only_where_it_is_tight():
+    def moves(skew: int) -> dict[str, list[str]]:
+        even = shape("even", cpu=500, spread=(Spread(skew, ZONE, "DoNotSchedule", X),))
+        state = given(*ZONES, even, *(app(f"p{i}", f"n{i % 2}", "even") for i in range(4)))
+        # Two each: one comes to the other zone, then one comes back.
+        return after(ordered(state, {"p0": "n3", "p1": "n2"}))
+
+    assert moves(4) == {"p0": [], "p1": []}
+    assert moves(2) == {"p0": [], "p1": ["p0"]} or moves(2) == {"p0": [], "p1": []}
+
+
+def test_many_moves_of_one_rule_wait_for_one_another_in_a_line():
+    even = shape("even", cpu=10, memory=0, spread=(Spread(600, HOST, "DoNotSchedule", X),))
+    nodes = [node(f"n{i}", cpu=80_000, pods=1_000, labels={HOST: f"n{i}"}) for i in range(2)]
+    state = given(*nodes, even, *(app(f"p{i:03}", "n0", "even") for i in range(520)))
+    moves = ordered(state, {f"p{i:03}": "n1" for i in range(520)})
+    waits = Counter(len(move.after) for move in moves)
+    assert len(moves) == 520
+    assert waits == {0: 1, 1: 519}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_waited_for_is_less_than_everything(seed):
+    """On these clusters most moves of pods with rules need nobody to go first."""
+    state = cluster(seed * 7 + 1)
+    names = sorted(state.nodes)
+    chance = random.Random(seed)
+    moves = ordered(state, {uid: chance.choice([n for n in names if n != state.charges[uid].node]) for uid in state.pods})
+    assert not moves or any(not move.after for move in moves)
