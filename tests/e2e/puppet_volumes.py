@@ -20,7 +20,7 @@ CLAIMS, VOLUMES = "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 PATHS = (CLAIMS, VOLUMES, CLASSES)
 
-PROVISIONER = "e2e.restow.dev/disk"
+PROVISIONER = "disk.e2e.restow.dev"
 FAIL_ON = "kubesim.restow.dev/fail-on"
 """Parameter of a class: nodes (`n1,n2`) for which no volume can be made."""
 SELECTED_NODE = "volume.kubernetes.io/selected-node"

@@ -391,7 +391,8 @@ async def test_a_bad_reservation_is_refused_or_failed_with_path_value_and_what_i
 
 async def test_a_bad_reservation_that_is_corrected_is_held(world: World) -> None:
     await full(world)
-    await hold(world, minAvailable=7)
+    await hold(world, cpu="lots")  # Neither schema nor CEL reads templates.
     await world.held("r", "Failed")
-    await world.patch(f"{VOLCANO}/namespaces/{world.ns}/reservations/r", {"spec": {"minAvailable": 1}})
+    tasks = [{"name": "t", "replicas": 1, "template": {"spec": world.spec("800m")}}]
+    await world.patch(f"{VOLCANO}/namespaces/{world.ns}/reservations/r", {"spec": {"tasks": tasks}})
     await world.held("r", "Available")

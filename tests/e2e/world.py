@@ -194,7 +194,7 @@ class World:
         async def probe() -> str | None:
             pod = await self.get(name)
             for one in (pod or {}).get("status", {}).get("conditions") or ():
-                if one["type"] == "PodScheduled" and one["status"] == "False":
+                if one["type"] == "PodScheduled" and one["status"] == "False" and one["reason"] != "SchedulingGated":
                     assert one["reason"] == "Unschedulable"
                     return one["message"] if all(reason in one["message"] for reason in reasons) else None
             return None

@@ -124,7 +124,7 @@ def test_a_class_with_a_provisioner_makes_volumes(world):
     name = volume_of(world)
     made = world.get(PERSISTENTVOLUMES, name)["spec"]
     assert name == f"pvc-{world.get(PERSISTENTVOLUMECLAIMS, 'c')['metadata']['uid']}"
-    assert made["csi"] == {"driver": "example.com/driver", "volumeHandle": name}
+    assert made["csi"] == {"driver": "example.com.driver", "volumeHandle": name}
     assert (made["capacity"], made["persistentVolumeReclaimPolicy"]) == ({"storage": "3Gi"}, "Delete")
     assert "nodeAffinity" not in made
 

@@ -95,6 +95,10 @@ def prepare_pod(store: Store, pod: Obj) -> None:
     _set_priority(store, pod, spec)
     _tolerate_node_problems(spec)
     pod["status"] = {"phase": "Pending", "qosClass": qos_class(spec)}
+    if spec.get("schedulingGates"):
+        why = {"reason": "SchedulingGated", "message": "Scheduling is blocked due to non-empty scheduling gates"}
+        said = {"type": "PodScheduled", "status": "False", "lastProbeTime": None, "lastTransitionTime": store.now()}
+        pod["status"]["conditions"] = [said | why]
 
 
 def _requests_from_limits(resources: Obj) -> None:

@@ -23,7 +23,7 @@ PROTECT_CLAIM = "kubernetes.io/pvc-protection"
 PROTECT_VOLUME = "kubernetes.io/pv-protection"
 STANDARD: Obj = {
     "metadata": {"name": "standard", "annotations": {DEFAULT_CLASS: "true"}},
-    "provisioner": "kubesim.restow.dev/volumes",
+    "provisioner": "volumes.kubesim.restow.dev",
 }
 """The class of a cluster that has none when its controllers start."""
 
@@ -132,7 +132,7 @@ def provisioned(claim: Obj, storage_class: Obj, topology: list[Obj] | None) -> O
         "storageClassName": storage_class["metadata"]["name"],
         "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy", "Delete"),
         "claimRef": reference(claim),
-        "csi": {"driver": storage_class["provisioner"], "volumeHandle": name},
+        "csi": {"driver": storage_class["provisioner"].replace("/", "."), "volumeHandle": name},  # a DNS name
     }
     if topology:
         made["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": clone(topology)}]}}

@@ -9,10 +9,12 @@ from restow.kubesim.errors import Cause, bad_request
 from restow.kubesim.objects import Obj, dig
 from restow.kubesim.resources import (
     CONFIGMAPS,
+    CSINODES,
     DAEMONSETS,
     DEPLOYMENTS,
     JOBS,
     NAMESPACES,
+    PERSISTENTVOLUMES,
     PODDISRUPTIONBUDGETS,
     PODS,
     REPLICASETS,
@@ -339,6 +341,17 @@ def _specifics(causes: Causes, resource: Resource, obj: Obj) -> None:
         _workload(causes, resource, obj)
     elif resource == PODDISRUPTIONBUDGETS:
         _budget(causes, obj)
+    elif resource == PERSISTENTVOLUMES:
+        _driver(causes, dig(obj, "spec", "csi", "driver"), "spec.csi.driver")
+    elif resource == CSINODES:
+        for index, driver in enumerate(dig(obj, "spec", "drivers") or ()):
+            _driver(causes, driver.get("name"), f"spec.drivers[{index}].name")
+
+
+def _driver(causes: Causes, name: Any, field: str) -> None:
+    """The name of a CSI driver is a DNS subdomain: without a slash, unlike a provisioner's."""
+    if name is not None and (not isinstance(name, str) or not _SUBDOMAIN.match(name)):
+        causes.invalid(field, name, _SUBDOMAIN_TEXT)
 
 
 _MAPS = ("spec", "status", "data", "binaryData", "stringData")

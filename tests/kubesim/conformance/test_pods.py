@@ -136,7 +136,9 @@ async def test_what_may_change(api: Api, ns: str) -> None:
 async def test_scheduling_gates(api: Api, ns: str) -> None:
     """KS-119"""
     path = f"/api/v1/namespaces/{ns}/pods"
-    await api.ok("POST", path, pod("a", schedulingGates=[{"name": "example.com/wait"}]))
+    made = await api.ok("POST", path, pod("a", schedulingGates=[{"name": "example.com/wait"}]))
+    (said,) = made["status"]["conditions"]
+    assert (said["type"], said["status"], said["reason"]) == ("PodScheduled", "False", "SchedulingGated")
     await api.fails(409, "Conflict", "POST", f"{path}/a/binding", binding("a", "n"))
     added = {"schedulingGates": [{"name": "example.com/wait"}, {"name": "example.com/more"}]}
     await api.fails(422, "Invalid", "PATCH", f"{path}/a", {"spec": added}, media=MERGE)
