@@ -6,7 +6,7 @@ them would wait after its eviction.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
 from restow.domain import predicates
 from restow.domain.state import ClusterState
 from restow.domain.topology import Subject, Topology
+from restow.domain.topology.domains import Domains
 from restow.domain.volumes import Volumes
 
 MOST_KEPT = 1000
@@ -35,6 +36,10 @@ class NodeFit:
         self._volumes.at(now)
         self._room: dict[ShapeId, np.ndarray] = {}
         self._static: dict[ShapeId, Rules] = {}
+        self._answers: dict[Hashable, _Answer] = {}
+        self._companies: dict[Hashable, Rules] = {}
+        self._subjects: dict[PodUid, Subject] = {}
+        self._sizes: dict[Domains, list[int]] = {}
         self._asked: dict[int, tuple[Sequence[NodeName], np.ndarray]] = {}
         self._reserved = np.zeros(len(state.table.names), bool)
         for name in state.reserved_on:
@@ -51,6 +56,7 @@ class NodeFit:
         mask[[self._state.table.rows[name] for name in names if name in self._state.table.rows]] = True
         if len(self._asked) >= MOST_KEPT:
             self._asked.clear()
+            self._answers.clear()
         # The names are kept, too, so that nothing else gets their identity.
         self._asked[id(names)] = names, mask
         return mask
@@ -58,26 +64,91 @@ class NodeFit:
     def elsewhere(self, uid: PodUid, among: np.ndarray, spread: bool = True) -> str:
         """Why none of these nodes other than its own would take it; "" where one would. Without `spread` its topology spread
         constraints do not count."""
-        pod = self._state.pods[uid]
-        among = among & self._state.table.alive
-        home = self._state.table.rows.get(self._state.live[uid].node or NodeName(""))
-        if home is not None:
-            among[home] = False
-        company = self._company(pod, spread)
-        return "" if _any(self._lasting(pod, among), company) else self._explained(pod, among, company)
+        pod, home = self._state.pods[uid], self._home(uid)
+        answer = self._answer(pod, home, among, spread)
+        return "" if answer.fits_but(home) else answer.explained_but(home)
 
     def any_of(self, uid: PodUid, names: Sequence[NodeName]) -> bool:
         """Whether `why_not` says nothing against one of them."""
-        among = self.rows(names) & self._state.table.alive
-        home = self._state.table.rows.get(self._state.live[uid].node or NodeName(""))
-        if home is None or not among[home]:
-            return self._somewhere(self._state.pods[uid], among)
-        among[home] = False
-        return self._somewhere(self._state.pods[uid], among) or not self.why_not(uid, self._state.table.names[home])
+        among, home = self.rows(names), self._home(uid)
+        if self._answer(self._state.pods[uid], home, among, True).fits_but(home):
+            return True
+        return home is not None and bool(among[home]) and not self.why_not(uid, self._state.table.names[home])
 
-    def _somewhere(self, pod: PodObserved, among: np.ndarray) -> bool:
-        left = self._lasting(pod, among)
-        return bool(left.any()) and _any(left, self._company(pod))
+    def _home(self, uid: PodUid) -> int | None:
+        return self._state.table.rows.get(self._state.live[uid].node or NodeName(""))
+
+    def _answer(self, pod: PodObserved, home: int | None, among: np.ndarray, spread: bool) -> "_Answer":
+        """Pods that no rule tells apart have one answer."""
+        alike = self._alike(pod, home, spread)
+        known = self._answers.get((alike, id(among))) if alike is not None else None
+        if known is not None:
+            return known
+        rules = self._shared(pod, alike, spread)
+        answer = _Answer(among, among & self._state.table.alive, self._lasting(pod, among), rules, self._rules(pod, rules, room=True))
+        if alike is not None:
+            if len(self._answers) >= MOST_KEPT:
+                self._answers.clear()
+            self._answers[alike, id(among)] = answer
+        return answer
+
+    def _shared(self, pod: PodObserved, alike: Hashable, spread: bool) -> Rules:
+        """Rules about what runs, for all pods that are alike."""
+        if alike is None:
+            return self._company(pod, spread)
+        known = self._companies.get(alike)
+        if known is None:
+            if len(self._companies) >= MOST_KEPT:
+                self._companies.clear()
+            known = self._companies[alike] = self._company(pod, spread, gone=alike[-1] != ())  # type: ignore[index]
+        return known
+
+    def _alike(self, pod: PodObserved, home: int | None, spread: bool) -> Hashable:
+        """Equal for pods to which the rules say the same about every row other than their own; None where there may be no other one. The
+        last part says where it is as far as that it leaves from there matters elsewhere, and is () where it does not."""
+        if self._volumes.concerns(pod):
+            return None
+        topology, subject = self._topology, self._subject(pod)
+        if not topology.concerns(subject):
+            return pod.shape, pod.pinned_node, spread, ()
+        topology.settle()
+        asker, kind = topology.asks(subject), topology.kind(subject)
+        counted: list[tuple[Domains, bool]] = []
+        eligible: tuple[int, ...] = ()
+        if asker.affinity is not None and asker.affinity in kind.matched:
+            counted += [(domains, True) for domains in asker.affinity_domains]
+        counted += [(domains, False) for domains, count in asker.anti if count in kind.matched]
+        if brought := topology.brings(subject):
+            about = topology.hits(kind)
+            counted += [(term.domains, False) for term in brought if not term.term.weight and term in about]
+        if spread:
+            hard = [constraint for constraint in asker.hard if constraint.count in kind.matched]
+            counted += [(constraint.domains, True) for constraint in hard]
+            eligible = tuple(one.eligible.ids[home] for one in hard if one.eligible is not None and home is not None)
+        where: tuple[int, ...] = ()
+        if counted:
+            charge, live = self._state.charges.get(pod.pod), self._state.live[pod.pod]
+            if home is None or charge is None or charge.node != live.node or charge.releasing:
+                return None
+            wide = [domains for domains, everywhere in counted if everywhere or not self._is_alone(domains, home)]
+            if wide:
+                # Where it also leaves something to its own node alone, nobody else's answer is the same.
+                own = (home,) if len(wide) < len(counted) or topology.wants(pod.shape).ports else ()
+                where = (*(domains.ids[home] for domains in wide), *eligible, *own)
+        return pod.shape, pod.pinned_node, spread, topology.key(subject), where
+
+    def _is_alone(self, domains: Domains, row: int) -> bool:
+        """Whether the row has a domain of its own, or none."""
+        sizes = self._sizes.get(domains)
+        if sizes is None:
+            sizes = self._sizes[domains] = np.bincount(domains.array, minlength=1).tolist()
+        return not domains.ids[row] or sizes[domains.ids[row]] == 1
+
+    def _subject(self, pod: PodObserved) -> Subject:
+        known = self._subjects.get(pod.pod)
+        if known is None:
+            known = self._subjects[pod.pod] = Subject(pod.namespace, pod.labels, pod.shape, pod.pinned_node)
+        return known
 
     def _lasting(self, pod: PodObserved, among: np.ndarray) -> np.ndarray:
         """What is left of these by all but the company that the pod would have."""
@@ -126,34 +197,60 @@ class NodeFit:
             ]
         return known
 
-    def _company(self, pod: PodObserved, spread: bool = True) -> Rules:
-        """Rules that depend on what runs, as if the pod itself had gone already."""
+    def _company(self, pod: PodObserved, spread: bool = True, gone: bool = True) -> Rules:
+        """Rules that depend on what runs, as if the pod itself had `gone` already."""
         found: Rules = []
-        subject = Subject(pod.namespace, pod.labels, pod.shape, pod.pinned_node)
-        topology = self._topology
+        subject, topology = self._subject(pod), self._topology
         if topology.concerns(subject):
-            topology.remove(pod.pod)
+            if gone:
+                topology.remove(pod.pod)
             found += [*topology.ports(subject), *(topology.spread(subject) if spread else ()), *topology.affinity(subject)]
-            topology.restore(pod.pod)
+            if gone:
+                topology.restore(pod.pod)
         if self._volumes.concerns(pod) and not self._volumes.waits(pod):
             self._volumes.remove(pod.pod)
             found += self._volumes.filters(pod)
             self._volumes.restore(pod.pod)
         return found
 
-    def _explained(self, pod: PodObserved, among: np.ndarray, company: Rules) -> str:
-        """Each node counts for the first rule that removes it."""
-        counts: Counter[str] = Counter()
-        left = among
-        for reason, failing in self._rules(pod, company, room=True):
-            if count := int((left & failing).sum()):
-                counts[reason.replace(predicates.AND, ", ")] += count
+
+class _Answer:
+    """Of pods that are alike: which of the nodes in `among` would take them, and why the others would not, each counted for the first rule
+    that removes it. `left` `(nodes,) bool`: what is left of them by all rules but `company`."""
+
+    def __init__(
+        self, among: np.ndarray, alive: np.ndarray, left: np.ndarray, company: Rules, rules: Iterable[tuple[str, np.ndarray]]
+    ) -> None:
+        self._among = among  # kept, for answers are found by its identity
+        self._alive, self._rules = alive, rules
+        if left.any():
+            for _, failing in company:
                 left = left & ~failing
-        said = ", ".join(f"{counts[reason]} {reason}" for reason in sorted(counts))
-        return f"NodeFit: 0 of {int(among.sum())} other nodes would take it" + (f": {said}" if said else "")
+        self._left, self._fits = left, int(left.sum())
+        self._reasons: list[tuple[str, np.ndarray]] | None = None
+        self._nodes = 0
 
+    def fits_but(self, home: int | None) -> bool:
+        """Whether one would do that is not the pod's own."""
+        return self._fits > (home is not None and bool(self._left[home]))
 
-def _any(left: np.ndarray, rules: Rules) -> bool:
-    for _, failing in rules:
-        left = left & ~failing
-    return bool(left.any())
+    def explained_but(self, home: int | None) -> str:
+        """Why none would."""
+        if self._reasons is None:
+            self._reasons, left = [], self._alive
+            for reason, failing in self._rules:
+                if (removed := left & failing).any():
+                    self._reasons.append((reason.replace(predicates.AND, ", "), removed))
+                    left = left & ~failing
+            self._counts = Counter[str]()
+            for reason, removed in self._reasons:
+                self._counts[reason] += int(removed.sum())
+            self._nodes = int(self._alive.sum())
+        counts, nodes = self._counts, self._nodes
+        if home is not None and self._alive[home]:
+            nodes -= 1
+            mine = next((reason for reason, removed in self._reasons if removed[home]), "")
+            counts = counts.copy()
+            counts[mine] -= 1
+        said = ", ".join(f"{counts[reason]} {reason}" for reason in sorted(counts) if counts[reason] > 0)
+        return f"NodeFit: 0 of {nodes} other nodes would take it" + (f": {said}" if said else "")
