@@ -18,6 +18,7 @@ from restow.domain.descheduling.plugins import PLUGINS
 from restow.domain.descheduling.policy import written
 from restow.domain.descheduling.whole import load
 from restow.domain.migration.deschedule import explain, explain_alone
+from restow.domain.planview import warnings
 
 THRESHOLDS = {"protectionThresholds": {"cpu": 95}, "defragmentThresholds": {"cpu": 40}, "lowThresholds": {"cpu": 40}, "resourceType": "cpu"}
 GREEDY = DefragmentationArgs(**THRESHOLDS)
@@ -251,3 +252,22 @@ def test_without_a_policy_everything_is_as_it_was():
     assert planned.kept == {"Critical": 1}
 
 
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"nodeSelector": "pool=none"}, "nodeSelector: 'pool=none' selects no ready node, so nothing moves"),
+        ({"evictor": {"labelSelector": {"matchLabels": {"a": "b"}}}}, "DefaultEvictor: labelSelector: selects no pod"),
+        ({"evictor": {"nodeSelector": "pool=none", "nodeFit": True}}, "DefaultEvictor: nodeSelector: 'pool=none' selects no ready node, so nothing fits anywhere"),
+        ({"evictor": {"nodeSelector": "pool=x"}}, "DefaultEvictor: nodeSelector: 'pool=x' says nothing without nodeFit"),
+        ({"evictor": {"minReplicas": 1}}, "DefaultEvictor: minReplicas: 1 protects nobody: every owner that has a pod has one"),
+        (
+            {"evictor": {"podProtections": {"config": {"PodsWithPVC": {"protectedStorageClasses": [{"name": "ssd"}]}}}}},
+            "DefaultEvictor: podProtections.config.PodsWithPVC: says nothing without PodsWithPVC in extraEnabled",
+        ),
+        ({}, ""),
+    ],
+)  # fmt: skip
+def test_what_selects_nothing_is_told(more, told):
+    assert warnings(cluster(**more)) == [told] * bool(told)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from restow.domain.descheduling.policy import PolicyError, load, read, written
+from restow.domain.descheduling.policy import PolicyError, load, read, refused_upstream, written
 from restow.domain.descheduling.selection import parsed
 from restow.domain.selectors import selects
 
@@ -150,6 +150,26 @@ REFUSED = {
         evictor(namespaceLabelSelector={"matchExpressions": [{"key": "a", "operator": "In"}]}),
         "args.namespaceLabelSelector.matchExpressions[0].values: none; allowed: at least one with In",
     ),
+    "Exists with values": (
+        evictor(labelSelector={"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]}),
+        "args.labelSelector.matchExpressions[0].values: b; allowed: none with Exists",
+    ),
+    "a key that no label has": (
+        evictor(labelSelector={"matchLabels": {"a b": "c"}}),
+        "args.labelSelector.matchLabels: 'a b'; allowed: the key of a label, such as app or example.com/app",
+    ),
+    "a domain that is none": (
+        document({"name": "PodLifeTime", "args": {**LIFE["args"], "labelSelector": {"matchExpressions": [{"key": "A_/x", "operator": "Exists"}]}}}),
+        "args.labelSelector.matchExpressions[0].key: 'A_/x'; allowed: the key of a label",
+    ),
+    "a value that no label has": (
+        evictor(namespaceLabelSelector={"matchLabels": {"a": "-"}}),
+        "args.namespaceLabelSelector.matchLabels.a: '-'; allowed: the value of a label",
+    ),
+    "a value that is too long": (
+        evictor(labelSelector={"matchExpressions": [{"key": "a", "operator": "In", "values": ["b", "c" * 64]}]}),
+        "args.labelSelector.matchExpressions[0].values[1]: 'ccc",
+    ),
     "an age that is none": (evictor(minPodAge="old"), "profiles[0].pluginConfig[0].args.minPodAge: 'old' is not a duration"),
     "an age without unit": (evictor(minPodAge=3600), "profiles[0].pluginConfig[0].args.minPodAge: allowed: a duration such as 50m or 1h30m"),
     "a negative age": (evictor(minPodAge="-1m"), "args.minPodAge: -60000"),
@@ -188,6 +208,45 @@ REFUSED = {
         "metricsProviders[0].prometheus.authToken.secretReference: nothing; allowed: namespace and name of a secret",
     ),
 }
+
+
+def measured(source, **more):
+    said = {"source": source} | ({"prometheus": {"query": "q"}} if source == "Prometheus" else {})
+    name = "MetricResource" if source == "Prometheus" else "cpu"
+    args = {"thresholds": {name: 1}, "targetThresholds": {name: 2}, "metricsUtilization": said}
+    return document({"name": "LowNodeUtilization", "args": args}, plugins={"balance": {"enabled": ["LowNodeUtilization"]}}, **more)
+
+
+PROVIDED = {
+    "KubernetesMetrics": {"source": "KubernetesMetrics"},
+    "Prometheus": {"source": "Prometheus", "prometheus": {"url": "https://p"}},
+}
+
+
+@pytest.mark.parametrize("source", PROVIDED)
+def test_metrics_that_a_plugin_goes_by_must_be_provided(source):
+    """Upstream cannot build the plugin then."""
+    (other,) = (one for name, one in PROVIDED.items() if name != source)
+    for more in ({}, {"metricsProviders": [other]}):
+        (reason,) = refusals(measured(source, **more))
+        said = f"profiles[0], LowNodeUtilization: metricsUtilization: {source}, which metricsProviders do not have"
+        assert reason.startswith(said)
+    assert load(measured(source, metricsProviders=[other, PROVIDED[source]])).provides(source)
+
+
+def test_the_deprecated_collector_provides_metrics_too():
+    assert load(measured("KubernetesMetrics", metricsCollector={"enabled": True})).wants_metrics
+
+
+@pytest.mark.parametrize("plugin", ["HighNodeUtilization", "LowNodeUtilization", "LoadAware"])
+def test_namespaces_to_include_are_what_upstreams_validation_refuses(plugin):
+    """Its plugin knows how to do it: one pass does it with a warning, and the service, which runs day after day, refuses it."""
+    args = {"thresholds": {"cpu": 1}, "evictableNamespaces": {"include": ["a", "b"]}}
+    if plugin != "HighNodeUtilization":
+        args["targetThresholds"] = {"cpu": 2}
+    policy = load(document({"name": plugin, "args": args}, plugins={"balance": {"enabled": [plugin]}}))
+    assert refused_upstream(policy) == [f"profiles[0], {plugin}: evictableNamespaces.include: a, b; allowed: exclude alone, as upstream has it"]
+    assert refused_upstream(load(document())) == []
 
 
 @pytest.mark.parametrize(("said", "refusal"), REFUSED.values(), ids=REFUSED)

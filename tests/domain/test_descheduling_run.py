@@ -103,6 +103,14 @@ def test_the_node_selector_chooses_nodes():
     assert "0 ready nodes" in later(state, policy(nodeSelector="pool=c")).skipped
 
 
+def test_thresholds_of_resources_that_no_node_has_are_told():
+    args = {"thresholds": {"cpu": 20, "nvidia.com/gpuu": 20}, "evictableNamespaces": {"include": ["default"]}}
+    outcome = later(cluster(web("a")), policy(profile("HighNodeUtilization", args, point="balance")))
+    first, second, *_ = (one.text for one in outcome.warnings if one.plugin == "HighNodeUtilization")
+    assert first == "thresholds.nvidia.com/gpuu: no node has nvidia.com/gpuu"
+    assert second.startswith("evictableNamespaces.include: upstream refuses it")
+
+
 def test_a_cordoned_node_is_a_node():
     assert evicted(given(shape("s"), node("n1", unschedulable=True), node("n2"), web("a")), policy()) == ["a"]
 

@@ -1,7 +1,8 @@
 """The plugin's arguments: what is allowed (RULES 000-4)."""
 
 from restow.contracts.values import DeviceRequest
-from restow.domain.config import DefragmentationArgs
+from restow.domain.config import DefragmentationArgs, Selector
+from restow.domain.descheduling.args import LabelSelector, Requirement
 from restow.domain.quantity import QuantityError, canonical
 from restow.domain.resources import (
     GPU_MILLI,
@@ -67,6 +68,7 @@ def check(args: DefragmentationArgs) -> None:
     names = args.evictableNamespaces
     if names is not None and names.include and names.exclude:
         raise ArgsError("evictableNamespaces: has include and exclude; allowed: one of them")
+    _check_selector(args.labelSelector)
     if args.numberOfNodes < 0:
         raise ArgsError(f"numberOfNodes: {args.numberOfNodes}; allowed: 0 or more")
     if args.coolDownTime < 0:
@@ -81,6 +83,14 @@ def check(args: DefragmentationArgs) -> None:
         raise ArgsError(
             f"defragmentThresholds[{args.resourceType!r}]: {defragment}; allowed: at most protectionThresholds, {protection}"
         )
+
+
+def _check_selector(said: Selector | None) -> None:
+    """By the rules for selectors of other plugins."""
+    if said is not None:
+        expressions = tuple(Requirement(key=e.key, operator=e.operator, values=e.values) for e in said.match_expressions)
+        if why := LabelSelector(match_labels=said.match_labels, match_expressions=expressions).check():
+            raise ArgsError(f"labelSelector.{why}")
 
 
 def _check_search(args: DefragmentationArgs) -> None:

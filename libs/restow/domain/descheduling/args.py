@@ -1,5 +1,6 @@
 """What arguments of several plugins have in common: upstream's types, read strictly and kept exact."""
 
+import re
 from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
@@ -52,6 +53,21 @@ class Namespaces(Args, frozen=True):
 
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_DOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+LONGEST_DOMAIN = 253
+
+
+def key_wrong(key: str) -> str:
+    """Why no label can have this key: Kubernetes' rule of qualified names."""
+    domain, slash, name = key.rpartition("/")
+    good = _NAME.fullmatch(name) and (not slash or (len(domain) <= LONGEST_DOMAIN and _DOMAIN.fullmatch(domain)))
+    return "" if good else f"{key!r}; allowed: the key of a label, such as app or example.com/app"
+
+
+def value_wrong(value: str) -> str:
+    good = not value or _NAME.fullmatch(value)
+    return "" if good else f"{value!r}; allowed: the value of a label: up to 63 of A-Z, a-z, 0-9, '-', '_' and '.', not at its ends"
 
 
 class Requirement(Args, frozen=True):
@@ -69,14 +85,24 @@ class LabelSelector(Args, frozen=True):
     match_expressions: tuple[Requirement, ...] = ()
 
     def check(self) -> str:
+        for key, value in self.match_labels.items():
+            if why := key_wrong(key):
+                return f"matchLabels: {why}"
+            if why := value_wrong(value):
+                return f"matchLabels.{key}: {why}"
         for i, e in enumerate(self.match_expressions):
             path = f"matchExpressions[{i}]"
+            if why := key_wrong(e.key):
+                return f"{path}.key: {why}"
             if e.operator not in OPERATORS:
                 return f"{path}.operator: {e.operator!r}; allowed: {', '.join(OPERATORS)}"
             if e.operator in ("In", "NotIn") and not e.values:
                 return f"{path}.values: none; allowed: at least one with {e.operator}"
             if e.operator in ("Exists", "DoesNotExist") and e.values:
                 return f"{path}.values: {', '.join(e.values)}; allowed: none with {e.operator}"
+            for j, value in enumerate(e.values):
+                if why := value_wrong(value):
+                    return f"{path}.values[{j}]: {why}"
         return ""
 
     @property

@@ -5,7 +5,7 @@ what is allowed.
 it never minds although it cannot be meant. Whoever runs a policy asks both (`load`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from restow.contracts.values import LabelSelector
 from restow.domain.descheduling.args import Args, Duration, Percent, Uint, below, decoded, encoded
 from restow.domain.descheduling.evictor.args import DefaultEvictorArgs
 from restow.domain.descheduling.framework import POINTS, Point
-from restow.domain.descheduling.plugins import PLUGINS, load_aware
+from restow.domain.descheduling.plugins import PLUGINS, load_aware, low_node_utilization
 from restow.domain.descheduling.plugins.load_aware.args import PROMETHEUS as PROMETHEUS_TYPE
 from restow.domain.descheduling.plugins.load_aware.args import Args as LoadAware
 from restow.domain.descheduling.selection import parsed
@@ -107,12 +107,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def wants_metrics(self) -> bool:
         """Whether metrics.k8s.io is to be read."""
-        if self.metrics_collector is not None and self.metrics_collector.enabled:
-            return True
-        if any(provider.source == KUBERNETES for provider in self.metrics_providers):
+        if self.provides(KUBERNETES):
             return True
         # LoadAware says itself where its load is measured, and what Prometheus' adaptor does not have of pods is here.
         return any(args.metrics.type != PROMETHEUS_TYPE for _, args in self.load_aware)
+
+    def provides(self, source: str) -> bool:
+        """Whether it names this source of metrics."""
+        collected = source == KUBERNETES and self.metrics_collector is not None and self.metrics_collector.enabled
+        return collected or any(provider.source == source for provider in self.metrics_providers)
 
     @property
     def queries(self) -> tuple[str, ...]:
@@ -261,12 +264,26 @@ def unusable(policy: Policy) -> list[str]:
             reasons.append(f"{path}.name: {profile.name!r} is there twice; allowed: names that tell profiles apart")
         names.add(profile.name)
         reasons += _unusable(profile, path)
+    for i, profile in enumerate(policy.profiles):
+        reasons += _unmeasured(policy, profile, i)
     for i, args in policy.load_aware:
         if args.metrics.type == PROMETHEUS_TYPE and not args.metrics.address and policy.prometheus is None:
             reasons.append(
                 f"profiles[{i}], {load_aware.NAME}: metrics.address: nothing; allowed: the URL of Prometheus, here or in metricsProviders"
             )
     return reasons
+
+
+def _unmeasured(policy: Policy, profile: Profile, at: int) -> Iterator[str]:
+    """Metrics that a plugin goes by, and that nobody provides: upstream's plugin cannot be built."""
+    args = profile.args(low_node_utilization.NAME) if low_node_utilization.NAME in profile.plugins.balance.enabled else None
+    if not isinstance(args, low_node_utilization.Args):
+        return
+    where = f"profiles[{at}], {low_node_utilization.NAME}: metricsUtilization"
+    if args.measured and not policy.provides(KUBERNETES):
+        yield f"{where}: {KUBERNETES}, which metricsProviders do not have; allowed: what they have"
+    if args.query and not policy.provides(PROMETHEUS):
+        yield f"{where}: {PROMETHEUS}, which metricsProviders do not have; allowed: what they have"
 
 
 def refused_upstream(policy: Policy) -> list[str]:

@@ -8,6 +8,8 @@ import msgspec
 from restow.contracts.ids import NodeName
 from restow.contracts.values import Expression, LabelSelector
 from restow.domain.descheduling import args as a
+from restow.domain.descheduling.utilization.args import METRIC
+from restow.domain.resources import canonical_resource
 from restow.domain.selectors import selects
 from restow.domain.state import ClusterState
 
@@ -51,11 +53,25 @@ def selected_nodes(state: ClusterState, selector: LabelSelector | None) -> list[
 
 
 def selecting_nothing(state: ClusterState, args: a.Args) -> Iterator[str]:
-    """Namespaces that are not there: most likely a slip. Of `namespaces` and `labelSelector` plugins themselves say so, see `subjects`."""
+    """Namespaces that are not there, and thresholds of resources that no node has: most likely a slip. Of `namespaces` and
+    `labelSelector` plugins themselves say so, see `subjects`."""
+    yield from _thresholds(state, args)
     for field in msgspec.structs.fields(args):
         said = getattr(args, field.name)
-        if field.name == "namespaces" or not isinstance(said, a.Namespaces) or not state.namespaces:
+        if field.name == "namespaces" or not isinstance(said, a.Namespaces):
             continue
         for name in (*said.include, *said.exclude):
-            if name not in state.namespaces:
+            if state.namespaces and name not in state.namespaces:
                 yield f"{field.encode_name}: {name} does not exist"
+        if said.include:
+            yield f"{field.encode_name}.include: upstream refuses it, and so does the descheduler service; here all but these namespaces are left alone"
+
+
+def _thresholds(state: ClusterState, args: a.Args) -> Iterator[str]:
+    thresholds = getattr(args, "thresholds", None)
+    if not isinstance(thresholds, dict) or not state.nodes:
+        return
+    for name in thresholds:
+        resource = canonical_resource(name)
+        if name != METRIC and not any(resource in node.allocatable for node in state.nodes.values()):
+            yield f"thresholds.{name}: no node has {name}"

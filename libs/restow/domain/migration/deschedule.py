@@ -18,7 +18,7 @@ from restow.domain.decider import Rejected
 from restow.domain.defragmentation.explain import PLANNED, Candidate
 from restow.domain.descheduling import run as r
 from restow.domain.descheduling.framework import Eviction
-from restow.domain.descheduling.policy import EVICTOR, Policy, PolicyError, load
+from restow.domain.descheduling.policy import EVICTOR, Policy, PolicyError, load, read
 from restow.domain.descheduling.selection import selected_nodes
 from restow.domain.descheduling.utilization.usage import NOTHING
 from restow.domain.descheduling.whole import runs_others, with_own
@@ -69,7 +69,8 @@ def _kept(state: ClusterState) -> tuple[MigrationConfig, Policy | None, bool]:
     kept: tuple[MigrationConfig, Policy | None, bool] | None = state.memo.get("policy")
     if kept is None or kept[0] is not config:
         try:
-            policy = load(config.policy) if config.policy else None
+            # Whether it can be run was asked before it was logged, by the rules of that day.
+            policy = read(config.policy) if config.policy else None
         except PolicyError:
             policy = None
         kept = state.memo["policy"] = config, policy, policy is not None and policy.measured

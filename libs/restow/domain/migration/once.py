@@ -5,7 +5,7 @@ import msgspec
 from msgspec.structs import replace
 
 from restow.contracts.events import Planned
-from restow.contracts.ids import MigrationId, Millis, PlanId, PodUid
+from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
 from restow.contracts.samples import Samples
 from restow.contracts.values import Move, Packing
 from restow.domain import defragmentation
@@ -111,7 +111,7 @@ def _earlier(run: Run) -> Planned:
             pod = state.pods[eviction.pod]
             found = needs_hold(state, eviction.pod) and not places.promise(eviction.pod, None)
             spot = places.spots[eviction.pod] if found else None
-            move = Move(MigrationId(f"{EARLIER}-{i}"), eviction.pod, pod.namespace, pod.name, eviction.node, spot.node if spot else "")
+            move = Move(MigrationId(f"{EARLIER}-{i}"), eviction.pod, pod.namespace, pod.name, eviction.node, spot.node if spot else NodeName(""))
             moves.append(replace(move, devices=spot.devices, cores=spot.cores) if spot else move)
     finally:
         places.close()

@@ -3,17 +3,32 @@
 from restow.contracts.values import Expression, LabelSelector
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import ArgsError, room_of
+from restow.domain.descheduling.policy import EVICTOR
+from restow.domain.descheduling.run import Run
+from restow.domain.descheduling.selection import selected_nodes
+from restow.domain.migration.deschedule import policy_of
 from restow.domain.resources import canonical_resource
 from restow.domain.selectors import selects
 from restow.domain.state import ClusterState
 
 
 def warnings(state: ClusterState) -> list[str]:
-    """Of the arguments of Defragmentation; none before anything is known of the cluster."""
+    """Of the arguments of Defragmentation, and of what its policy says of nodes and pods; none before anything is known of the cluster."""
     args = state.migration_config.defragmentation
     if args is None or not state.nodes or not state.pods:
         return []
-    return [*_resource(state, args), *_selector(state, args), *_namespaces(state, args), *_room(state, args)]
+    return [*_resource(state, args), *_selector(state, args), *_namespaces(state, args), *_room(state, args), *_profile(state)]
+
+
+def _profile(state: ClusterState) -> list[str]:
+    policy = policy_of(state)
+    if policy is None:
+        return []
+    nodes = selected_nodes(state, policy.node_selector)
+    told = [] if nodes else [f"nodeSelector: {policy.node_selector_text!r} selects no ready node, so nothing moves"]
+    run = Run(state, policy, state.time, nodes, None)
+    home = (one for one in run.profiles if one.name == state.migration_config.profile)
+    return [*told, *(f"{EVICTOR}: {text}" for one in home for text in one.evictor.warnings())]
 
 
 def _resource(state: ClusterState, args: DefragmentationArgs) -> list[str]:

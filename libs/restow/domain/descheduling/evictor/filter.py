@@ -83,6 +83,12 @@ class Evictor:
         args, state = self._args, self._state
         if isinstance(threshold := self.threshold, str) and "SystemCriticalPods" in self._on:
             yield f"{threshold}. Nothing is evicted by this profile"
+        if args.node_selector and not args.node_fit:
+            yield f"nodeSelector: {args.node_selector!r} says nothing without nodeFit"
+        if args.min_replicas == 1:
+            yield "minReplicas: 1 protects nobody: every owner that has a pod has one"
+        if args.protected_classes and "PodsWithPVC" not in self._on:
+            yield "podProtections.config.PodsWithPVC: says nothing without PodsWithPVC in extraEnabled"
         if args.node_selector and args.node_fit and not self.nodes:
             yield f"nodeSelector: {args.node_selector!r} selects no ready node, so nothing fits anywhere"
         if (asked := args.label_selector) is not None and not any(selects(asked.selects, p.labels) for p in state.pods.values()):
