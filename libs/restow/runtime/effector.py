@@ -54,13 +54,19 @@ class Retry(msgspec.Struct, frozen=True):
     after: float = 0.0
 
 
+class Wait(msgspec.Struct, frozen=True):
+    """Not now, and nothing went wrong: it is looked at again after so many seconds, if it is still owed then."""
+
+    after: float
+
+
 class Report(msgspec.Struct, frozen=True):
     """The world's answer is an input of a decision."""
 
     command: c.Command
 
 
-Answer = Done | Retry | Report
+Answer = Done | Retry | Wait | Report
 Execute = Callable[[Any, ClusterState], Awaitable[Answer]]
 
 
@@ -249,7 +255,6 @@ class Effector:
             self._answered(lane, key, work, answer)
 
     def _answered(self, lane: _Lane, key: Any, work: _Work, answer: Answer) -> None:
-        newer = self._waiting.get(key)
         match answer:
             case Retry(reason=reason, after=after):
                 lane.retried.inc()
@@ -258,18 +263,25 @@ class Effector:
                     "effect is tried again", effect=repr(work.effect), reason=reason, again_in=round(pause, 3),
                     attempt=work.attempts,
                 )
-                if newer is None:
-                    self._waiting[key] = work
-                else:
-                    newer.attempts = work.attempts
-                self._retries[key] = asyncio.get_running_loop().call_later(pause, self._again, lane, key)
-                return self._start()
+                return self._pause(lane, key, work, pause)
+            case Wait(after=after):
+                return self._pause(lane, key, work, after)
             case Report(command=command):
                 self._commander.submit(command, cause="effect")
         lane.done.inc()
         if lane.executor.settle and isinstance(answer, Done):
             self._settling[key] = (work.effect, time.monotonic() + lane.executor.settle)
         self._after(lane, key)
+
+    def _pause(self, lane: _Lane, key: Any, work: _Work, seconds: float) -> None:
+        """Then it is asked again whether it is owed, and what of."""
+        newer = self._waiting.get(key)
+        if newer is None:
+            self._waiting[key] = work
+        else:
+            newer.attempts = work.attempts
+        self._retries[key] = asyncio.get_running_loop().call_later(seconds, self._again, lane, key)
+        self._start()
 
     def _after(self, lane: _Lane, key: Any) -> None:
         """The lane has room again; what came for the same key meanwhile is next."""

@@ -3,13 +3,17 @@
 from collections.abc import Mapping
 
 from restow.domain.effects import DeleteReservation, DropPrefix, Effect
+from restow.domain.records import FINAL, Reservation
 from restow.domain.state import ClusterState
 from restow.eventlog.port import Unavailable
 from restow.kube import crs
 from restow.kube import effects as k
 from restow.kube.retry import Backoff
-from restow.runtime.effector import Answer, Done, Executor, Retry, later
+from restow.runtime.effector import Answer, Done, Executor, Retry, Wait, later
 from restow.runtime.service import Context
+
+OWN_TURN = 2_000
+"""Milliseconds in which the descheduler deletes what its migrations no longer need; what it has missed then is deleted here."""
 
 
 def executors(context: Context) -> Mapping[type[Effect], Executor]:
@@ -26,7 +30,10 @@ class _GcEffects:
         self._kube = crs.Reservations(context.client, Backoff(attempts=1))
 
     async def delete(self, effect: DeleteReservation, state: ClusterState) -> Answer:
-        fact = state.reservations[effect.reservation].fact
+        record = state.reservations[effect.reservation]
+        fact = record.fact
+        if (left := own_turn(state, record, self._context.clock.now())) > 0:
+            return Wait(left / 1000)
         match await self._kube.delete(crs.CrRef(fact.door, fact.namespace, fact.name, fact.reservation)):
             case k.Failed() as failed:
                 return later(failed)
@@ -40,3 +47,11 @@ class _GcEffects:
         except Unavailable as error:
             return Retry(str(error))
         return Done()
+
+
+def own_turn(state: ClusterState, record: Reservation, now: int) -> int:
+    """Milliseconds for which whoever made it is to delete it: two requests for each hold would only make the API busier."""
+    migration = state.migrations.get(record.fact.migration)  # type: ignore[call-overload]
+    if migration is None or migration.reservation != record.fact.reservation or migration.step not in FINAL:
+        return 0
+    return min(max(migration.since + OWN_TURN - now, 0), OWN_TURN)

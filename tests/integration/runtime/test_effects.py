@@ -14,7 +14,7 @@ from restow.domain.session.decider import SessionDecider
 from restow.domain.state import ClusterState
 from restow.runtime import effector as module
 from restow.runtime.commander import Commander
-from restow.runtime.effector import Done, Effector, Executor, Report, Retry
+from restow.runtime.effector import Done, Effector, Executor, Report, Retry, Wait
 from restow.runtime.follower import Follower
 from restow.runtime.leadership import Leadership
 from restow.runtime.telemetry import Metrics
@@ -93,6 +93,25 @@ async def test_before_a_retry_it_is_asked_whether_the_effect_is_still_owed():
         await asyncio.sleep(0.02)
         assert len(attempts) <= before + 1
         assert rig.effector.owed == 0
+
+
+async def test_what_waits_for_others_is_done_later_or_not_at_all():
+    log, attempts = memory(), []
+    done = asyncio.Event()
+
+    async def waits(effect, state):
+        attempts.append(effect.pod)
+        if effect.pod == "p0" or attempts.count("p1") < 3:
+            return Wait(0.001 if effect.pod == "p1" else 30.0)
+        done.set()
+        return Done()
+
+    async with running(log, executors=executors(waits)) as rig:
+        await rig.lead()
+        await cluster(log, pods=2)
+        await soon(done.wait())
+        assert rig.effector.owed >= 1, "p0 still waits"
+        assert (attempts.count("p0"), attempts.count("p1")) == (1, 3)
 
 
 async def test_an_executors_bug_is_logged_and_does_not_stop_the_others(monkeypatch):
