@@ -154,7 +154,7 @@ def near(amount, of):
 def test_load_aware_is_told_what_is_scraped_of_nodes_and_of_whole_pods_and_of_who_is_gone_nothing(tmp_path):
     nodes = Nodes()
     with exporter(nodes) as scraped, prometheus(tmp_path, scraped.scraped("n1", "n2")) as server:
-        asked = policy(server.url, load_aware={"duration": "2s"})
+        asked = policy(server.url, load_aware={"duration": "4s"})
         (source,) = asked.load_sources
 
         def measured():
