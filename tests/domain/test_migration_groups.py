@@ -23,6 +23,7 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import snapshot
 from restow.domain.effects import TellCameBack, TellGroupMoves
+from restow.domain.evolve.comebacks import LEFT_ALONE
 from restow.domain.migration import podgroup
 from restow.domain.records import Step
 
@@ -151,6 +152,20 @@ def test_a_pod_that_is_moved_and_comes_back_twice_is_a_finding_and_left_alone():
     assert advance(state) == []
     loaded = snapshot.load(snapshot.dump(state))
     assert (loaded.left_alone, loaded.left, loaded.returned, loaded.found) == (state.left_alone, state.left, state.returned, state.found)
+
+
+def test_after_a_day_it_is_forgotten_and_once_more_is_a_finding_again():
+    state = world()
+    away_and_back(state, "x", "p1", "q1")
+    away_and_back(state, "y", "q1", "q2")
+    advance(state)
+    then(state, plan("late"), time=NOW + LEFT_ALONE - 1)
+    assert state.left_alone == {("uid-rs", "a"): 2}
+    assert snapshot.load(snapshot.dump(state)).alone_since == state.alone_since == {("uid-rs", "a"): NOW}
+    then(state, plan("later"), time=NOW + LEFT_ALONE)
+    assert state.left_alone == state.alone_since == {}
+    away_and_back(state, "z", "q2", "q3")
+    assert advance(state) == [e.CameBack("uid-rs", "a", 3)]
 
 
 def test_two_pods_that_come_back_once_each_are_none():

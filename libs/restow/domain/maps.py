@@ -184,6 +184,8 @@ class Maps:
         """Plans of which nothing more is begun, and why."""
         self.left_alone: dict[tuple[str, NodeName], int] = {}
         """Lineages whose pods came back to a node, and how often."""
+        self.alone_since: dict[tuple[str, NodeName], Millis] = {}
+        """Since when each of them is left alone."""
         self.evictions: dict[MigrationId, Millis] = {}
         """When evictions were decided: those of the minute before the last one."""
         self.followers: dict[MigrationId, MigrationId] = {}

@@ -119,6 +119,7 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
     troubles: list[e.PodTroubled] = []
     budgets: list[e.BudgetObserved] = []
     demands: dict[str, Demand] = {}
+    alone_since: list[tuple[str, NodeName, Millis]] = []
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -182,6 +183,7 @@ def dump(state: ClusterState) -> bytes:
         cooling=state.cooling,
         cancelled=state.cancelled,
         left_alone=[(lineage, node, times) for (lineage, node), times in state.left_alone.items()],
+        alone_since=[(lineage, node, at) for (lineage, node), at in state.alone_since.items()],
         evictions=state.evictions,
         plan_rooms=state.plan_rooms,
         group_moves=[(*group, moves) for group, moves in state.group_moves.items()],
@@ -259,6 +261,7 @@ def _plain(state: ClusterState, image: _Image) -> None:
     state.cooling.update(image.cooling)
     state.cancelled.update(image.cancelled)
     state.left_alone = {(lineage, node): times for lineage, node, times in image.left_alone}
+    state.alone_since = {(lineage, node): at for lineage, node, at in image.alone_since}
     state.evictions.update(image.evictions)
     state.plan_rooms.update(image.plan_rooms)
     state.group_moves = {(namespace, name): moves for namespace, name, moves in image.group_moves}

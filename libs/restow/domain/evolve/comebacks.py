@@ -12,7 +12,12 @@ from restow.domain.state import OVER, ClusterState
 TIMES = 2
 """So often in a row is no accident."""
 KEEP = 11_000
-"""Most lineages that are followed; the oldest are forgotten first."""
+"""Most lineages that are followed, and most findings that are kept; the oldest are forgotten first."""
+MOST = 1_000
+"""Most moved pods of one lineage that are followed: the last ones."""
+LEFT_ALONE = 24 * 3600 * 1000
+"""Milliseconds that a lineage is left alone on a node at least: the first plan after that forgets it. Its pod still knows how often it has
+come back, so that once more is a finding again."""
 
 
 def moved(state: ClusterState, record: Migration, pod: PodUid) -> None:
@@ -21,7 +26,7 @@ def moved(state: ClusterState, record: Migration, pod: PodUid) -> None:
         return
     known = state.left.get(record.lineage, ())
     others = tuple(one for one in known if one.pod != record.move.pod)
-    state.put(state.left, record.lineage, (*others, Left(record.move.source, pod, record.returned)))
+    state.put(state.left, record.lineage, (*others, Left(record.move.source, pod, record.returned))[-MOST:])
     if len(state.left) > KEEP:
         state.drop(state.left, next(iter(state.left)))
 
@@ -58,6 +63,21 @@ def came_back(state: ClusterState, event: e.CameBack) -> None:
     key = (event.lineage, event.node)
     state.drop(state.found, key)
     state.put(state.left_alone, key, event.times)
+    state.put(state.alone_since, key, state.time)
     state.touched.findings[key] = None
-    for known in [known for known in state.left_alone if known[1] not in state.nodes]:
-        state.drop(state.left_alone, known)
+    forget(state)
+
+
+def forget(state: ClusterState) -> None:
+    """Findings of nodes that are gone, those that are old, and the oldest of too many."""
+    since = state.alone_since
+    old = [known for known in state.left_alone if known[1] not in state.nodes or state.time >= since.get(known, 0) + LEFT_ALONE]
+    for known in old:
+        _drop(state, known)
+    while len(state.left_alone) > KEEP:
+        _drop(state, next(iter(state.left_alone)))
+
+
+def _drop(state: ClusterState, known: tuple[str, NodeName]) -> None:
+    state.drop(state.left_alone, known)
+    state.drop(state.alone_since, known)

@@ -21,6 +21,8 @@ SWEEP = 64
 """Old evictions are looked for when so many more are known."""
 KEEP_MIGRATIONS, KEEP_PLANS = 10_000, 1_000
 """Finished ones that are kept, the newest; older ones are in the log."""
+KEEP_MOVES = 20_000
+"""Moves that the plans which are kept may have in all."""
 SLACK = 10
 """They are dropped when there are this many percent more, so that it costs nothing on average."""
 
@@ -56,6 +58,8 @@ def planned(state: ClusterState, event: e.Planned) -> None:
         for node in filter(None, (move.source, move.target)):
             state.put(state.cooling, NodeName(node), state.time)
     plan_rooms.planned(state, event)
+    if state.left_alone:
+        comebacks.forget(state)
     _forget_plans(state)
 
 
@@ -122,12 +126,15 @@ def plan_cancelled(state: ClusterState, event: e.PlanCancelled) -> None:
 
 def _forget_plans(state: ClusterState) -> None:
     """Keep the newest, and what is under way. Nodes that are gone need no cooldown either."""
-    if len(state.plans) <= KEEP_PLANS * (100 + SLACK) // 100:
+    sizes = {plan: len(known.planned.moves) for plan, known in state.plans.items()}
+    left = sum(sizes.values())
+    if len(state.plans) <= KEEP_PLANS * (100 + SLACK) // 100 and left <= KEEP_MOVES * (100 + SLACK) // 100:
         return
     busy = {state.migrations[id].plan for id in (*state.backlog, *state.active)}
     newest = sorted(state.plans, key=lambda p: (state.plans[p].at, p))
-    for plan in newest[:-KEEP_PLANS]:
-        if plan not in busy:
+    for at, plan in enumerate(newest, 1):
+        if plan not in busy and (len(newest) - at >= KEEP_PLANS or left > KEEP_MOVES) and at < len(newest):
+            left -= sizes[plan]
             state.drop(state.plans, plan)
             state.drop(state.cancelled, plan)
             plan_rooms.forget(state, plan)

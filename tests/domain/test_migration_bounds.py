@@ -1,0 +1,113 @@
+"""What the state remembers of plans and migrations does not grow for ever, however long it is at work; and who comes back twice in a row
+is found on every history (DESIGN 5)."""
+
+import random
+
+import pytest
+from domain.build import NOW, changed, node, pod, replica_of, run, then
+from domain.saga import advance, decider, move, plan, through, world
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.domain import snapshot
+from restow.domain.evolve import comebacks
+from restow.domain.evolve import migration as rules
+
+HOUR = 3_600_000
+
+
+def small(monkeypatch) -> None:
+    """The same rules with small numbers."""
+    for name, most in (("KEEP_PLANS", 10), ("KEEP_MIGRATIONS", 20), ("KEEP_MOVES", 30), ("SLACK", 10)):
+        monkeypatch.setattr(rules, name, most)
+    monkeypatch.setattr(comebacks, "KEEP", 5)
+    monkeypatch.setattr(comebacks, "MOST", 3)
+
+
+MAPS = (
+    "plans", "cancelled", "migrations", "backlog", "active", "victims", "successors", "followers", "expecting", "armed", "cooling",
+    "left_alone", "alone_since", "left", "returned", "found", "evictions", "plan_rooms", "group_moves", "demands",
+)  # fmt: skip
+
+
+def sizes(state) -> dict[str, int]:
+    return {name: len(getattr(state, name)) for name in MAPS}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_grows_with_the_number_of_plans(seed, monkeypatch):
+    """Plans that end well, badly, are cancelled or empty; pods that come back; nodes and workloads that come and go."""
+    small(monkeypatch)
+    monkeypatch.setattr(rules, "SWEEP", 4)
+    r = random.Random(seed)
+    state = world()
+    now, grown = NOW, []
+    for turn in range(120):
+        now += HOUR
+        name, owner, home = f"t{turn}", replica_of(f"rs{turn % 7}-{turn // 30}"), f"n{turn}"
+        then(state, node(home, cpu=4_000), *(pod(f"{name}-{i}", node=home, owner=owner) for i in range(3)), time=now)
+        if r.random() < 0.2:
+            then(state, e.CameBack(f"uid-{turn}", home, 2), time=now)
+        moves = [move(f"{name}-m{i}", f"{name}-{i}", home, r.choice("bcd")) for i in range(r.randint(0, 3))]
+        then(state, plan(name, *moves), time=now)
+        play(state, r, name, now)
+        assert not state.active
+        assert not state.backlog
+        # The pods and their node go: a cluster that grows and shrinks.
+        gone = [uid for uid in list(state.pods) if uid.startswith(name)]
+        then(state, *(e.PodGone(uid) for uid in gone), e.NodeGone(home), time=now)
+        grown.append(sizes(state))
+    late, early = grown[-30:], grown[30:60]
+    for key in MAPS:
+        assert max(one[key] for one in late) <= max(one[key] for one in early) + 3, key
+    assert len(state.plans) <= 11
+    assert len(state.migrations) <= 22
+    assert sum(len(known.planned.moves) for known in state.plans.values()) <= 33
+    assert snapshot.load(snapshot.dump(state)).left_alone == state.left_alone
+
+
+def play(state, r: random.Random, name: str, now: int) -> None:
+    run(state, decider, c.Advance(now))
+    for id in list(state.active):
+        if r.random() < 0.3:
+            then(state, e.PodGone(state.migrations[id].move.pod), time=now)
+    if r.random() < 0.2 and state.active:
+        run(state, decider, c.CancelPlan(now, name))
+    for _ in range(12):
+        now += 400_000
+        run(state, decider, c.Advance(now))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_comes_back_twice_in_a_row_is_found_whatever_others_do(seed):
+    """A line of successors is moved off its node and goes its way; told beside it by a plain count."""
+    r = random.Random(seed)
+    state = world()
+    uid, row, found = "p1", 0, []
+    for turn in range(8):
+        then(state, plan(f"x{turn}", move(f"x{turn}-1", uid)))
+        advance(state)
+        if state.found or state.left_alone:
+            break
+        landed = f"s{turn}"
+        through(state, f"x{turn}-1", landed)
+        if r.random() < 0.5:
+            # Another workload's pods come and go on the node.
+            then(state, pod(f"o{turn}", node="a", owner=replica_of("other")))
+        back = "a" if r.random() < 0.6 else "c"
+        live = state.live[landed]
+        then(state, changed(landed, node=live.node, phase="Running", deleting=NOW))
+        uid = f"b{turn}"
+        then(state, pod(uid, owner=replica_of("rs")), e.PodGone(landed), changed(uid, node=back, phase="Running", ready=True))
+        row = row + 1 if back == "a" else 0
+        found += [event for event in advance(state) if isinstance(event, e.CameBack)]
+        assert bool(found) == (row >= 2)
+        if back != "a":
+            # It goes on from where it is: a new line, for it is moved off another node.
+            then(state, e.PodGone(uid))
+            uid = f"again{turn}"
+            then(state, pod(uid, node="a", owner=replica_of("rs")))
+        if found:
+            assert found == [e.CameBack("uid-rs", "a", 2)]
+            assert state.left_alone == {("uid-rs", "a"): 2}
+            return
