@@ -68,8 +68,9 @@ def owed(state: ClusterState) -> list:
 def create(state: ClusterState, *ids: str) -> None:
     """The effect makes the hold's object, and the watcher sees it: what the manifest says, read back."""
     for id in ids:
-        manifest = migration.hold_manifest(state, state.migrations[id])
-        observe(state, manifest, f"hold-{id}")
+        record = state.migrations[id]
+        manifest = migration.hold_manifest(state, record)
+        observe(state, manifest, f"hold-{id}-back" if record.back else f"hold-{id}")
 
 
 def observe(state: ClusterState, manifest, uid: str) -> None:

@@ -1,5 +1,6 @@
-"""Several plans at once, in waves, with swaps, legs, rooms and limits, cancelled or not, while the cluster does what it likes: every
-migration ends, no limit is ever exceeded, nobody is evicted without a place that was promised, and nothing leaks."""
+"""Several plans at once, in waves, with swaps, legs, rooms, pods that are only evicted and limits, cancelled or not, while the cluster
+does what it likes: every migration ends, no limit is ever exceeded, no node is promised twice, nobody is evicted without a place that
+was promised, and nothing leaks."""
 
 from collections import Counter
 from contextlib import suppress
@@ -12,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.values import Move, RoomFor
+from restow.contracts.values import LabelSelector, Move, RoomFor
 from restow.domain import config, migration, session, snapshot
 from restow.domain import reservation as reservations
 from restow.domain.config import DefragmentationArgs
@@ -48,8 +49,8 @@ REACHED: Counter[str] = Counter()
 
 
 class Plans(RuleBasedStateMachine):
-    @initialize(conf=configurations(), need=st.integers(0, 3))
-    def start(self, conf: config.MigrationConfig, need: int) -> None:
+    @initialize(conf=configurations(), need=st.integers(0, 3), allowed=st.sampled_from([None, 0, 1, 2, 5]))
+    def start(self, conf: config.MigrationConfig, need: int, allowed: int | None) -> None:
         self.now, self.made, self.plans, self.conf = NOW, 0, 0, conf
         self.evicted: list[int] = []
         self.last = ""
@@ -61,6 +62,7 @@ class Plans(RuleBasedStateMachine):
         self.state = given(
             configured("migration", conf), *(node(name, cpu=4_000) for name in NODES), shape("s"), shape("big", cpu=3_000),
             pod_group("gang", need=need), *pods, pod("waits", "big"),
+            *(() if allowed is None else (budget(allowed),)),
         )  # fmt: skip
 
     # -- what decides ------------------------------------------------------------------------------------------------
@@ -76,7 +78,7 @@ class Plans(RuleBasedStateMachine):
         for event in events:
             REACHED[type(event).__name__] += 1
             migration = self.state.migrations.get(getattr(event, "migration", ""))
-            if isinstance(event, e.Evicting) and not migration_is_held(self.state, migration):
+            if isinstance(event, e.Evicting) and migration.move.swap and not migration_is_held(self.state, migration):
                 REACHED["Evicting in a swap"] += 1
             if isinstance(event, e.Aborting | e.MigrationFailed):
                 REACHED[f"{type(event).__name__} of {migration.step}"] += 1
@@ -84,8 +86,8 @@ class Plans(RuleBasedStateMachine):
 
     def check(self, events: list[e.Event]) -> None:
         state, conf = self.state, self.conf
-        ends = {event.migration for event in events if isinstance(event, e.MigrationFailed | e.Landed | e.NotRecreated)}
-        begins = [event.migration for event in events if isinstance(event, e.Holding)]
+        ends = {event.migration for event in events if isinstance(event, e.MigrationFailed | e.Landed | e.NotRecreated | e.Removed)}
+        begins = [event.migration for event in events if isinstance(event, e.Holding) or self.is_begun_by(event)]
         under_way = [state.migrations[id] for id in (*(id for id in state.active if id not in ends), *begins)]
         if begins:
             assert len(under_way) <= conf.concurrent
@@ -100,28 +102,42 @@ class Plans(RuleBasedStateMachine):
         for event in events:
             if isinstance(event, e.Evicting):
                 self.check_eviction(state.migrations[event.migration], under_way)
+            if isinstance(event, e.TurningBack):
+                assert state.migrations[event.migration].move.swap
+
+    def is_begun_by(self, event: e.Event) -> bool:
+        return isinstance(event, e.Evicting) and self.state.migrations[event.migration].step is Step.PLANNED
+
+    def whose(self, m) -> str:
+        return m.lineage or (self.state.lineage(self.state.pods[m.move.pod]) if m.move.pod in self.state.pods else "")
 
     def check_eviction(self, m, under_way) -> None:
         state, conf = self.state, self.conf
-        (slot,) = state.slots[m.reservation].values()
-        assert slot.node == m.move.target
-        if slot.phase is not SlotPhase.HELD:
-            assert m.move.swap
-            assert slot.phase is SlotPhase.WAITING
-            assert conf.defragmentation.swaps
+        if m.move.target:
+            (slot,) = state.slots[m.reservation].values()
+            assert slot.node == m.move.target
+            if slot.phase is not SlotPhase.HELD:
+                assert m.move.swap
+                assert slot.phase is SlotPhase.WAITING
+                assert conf.defragmentation.swaps
+                other = next(one for one in state.plans[m.plan].planned.moves if one.migration != m.id)
+                assert state.migrations[other.migration].step in (Step.HELD, Step.HOLDING, Step.EVICTED, Step.LANDED)
+        else:
+            live = state.live[m.move.pod]
+            assert live.phase == "Failed" or state.pods[m.move.pod].owner is None, "nothing is held for a successor"
         self.evicted.append(self.now)
         lately = [at for at in self.evicted if at > self.now - MINUTE]
         assert not conf.evictions_per_minute or len(lately) <= conf.evictions_per_minute
         moved = {pod for other in under_way for pod in (other.move.pod, other.successor)}
-        who = m.lineage
-        if conf.max_unavailable:
+        who = self.whose(m)
+        if conf.max_unavailable and who:
             sick = [
                 uid for uid, live in state.live.items()
                 if state.lineage(state.pods[uid]) == who and uid not in moved
                 and not live.ready and not live.deleting and live.phase in ("Pending", "Running")
             ]  # fmt: skip
-            assert len(sick) + sum(other.lineage == who for other in under_way) <= conf.max_unavailable
-        if m.group:
+            assert len(sick) + sum(self.whose(other) == who for other in under_way) <= conf.max_unavailable
+        if state.pods[m.move.pod].annotations and state.live[m.move.pod].phase == "Running":
             left = [uid for uid, live in state.live.items() if state.pods[uid].annotations and live.ready and not live.deleting and live.phase == "Running" and uid not in moved]
             assert len(left) >= state.pod_groups["default", "gang"].min_member
 
@@ -184,6 +200,24 @@ class Plans(RuleBasedStateMachine):
         name = f"x{self.plans}"
         moves = [Move(f"{name}-{i}", a, "default", a, on[a], on[b], swap=True) for i, (a, b) in enumerate(((one, other), (other, one)), 1)]
         then(self.state, plan(name, *moves), time=self.now)
+
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def some_are_only_to_be_evicted(self, data, count: int) -> None:
+        """Those that have failed, and bare ones: also such that somebody else moves."""
+        able = sorted(
+            uid for uid, live in self.state.live.items() if live.node and (live.phase == "Failed" or self.state.pods[uid].owner is None)
+        )  # fmt: skip
+        if not able:
+            return
+        self.plans += 1
+        pods = data.draw(st.lists(st.sampled_from(able), max_size=count, unique=True))
+        moves = [Move(f"x{self.plans}-{i}", uid, "default", uid, self.state.live[uid].node, "") for i, uid in enumerate(pods, 1)]
+        then(self.state, plan(f"x{self.plans}", *moves), time=self.now)
+
+    @rule(allowed=st.sampled_from([0, 1, 2, 5, 5, 5]))
+    def a_budget_changes(self, allowed: int) -> None:
+        if self.state.budgets:
+            then(self.state, budget(allowed))
 
     @rule(uid=st.integers(0, 20), to=st.sampled_from(["", *NODES]))
     def somebody_moves_a_pod(self, uid: int, to: str) -> None:
@@ -270,6 +304,22 @@ class Plans(RuleBasedStateMachine):
             for uid in siblings:
                 then(self.state, changed(uid, node=self.state.live[uid].node, phase="Running", ready=ready))
             self.advance()
+
+    @rule(data=st.data(), on=st.booleans())
+    def one_of_two_that_change_places_stays_when_the_other_has_left(self, data, on: bool) -> None:
+        self.two_change_places(data)
+        self.all_goes_well_up_to_the_eviction()
+        self.evictions_are_answered("evicted", 8)
+        self.advance()
+        self.evictions_are_answered("Refused", 8)
+        self.the_terminating_go()
+        self.the_controllers_make_pods()
+        self.advance()
+        if on:
+            self.objects_are_created("created", 8)
+            self.session_and_cache_answer()
+            self.aborts_are_answered("Aborted")
+            self.session_and_cache_answer()
 
     @rule(tell=st.booleans())
     def evictions_go_well(self, tell: bool) -> None:
@@ -368,6 +418,13 @@ class Plans(RuleBasedStateMachine):
             assert s.migrations[id].move.pod == uid
 
     @invariant()
+    def nothing_is_promised_twice(self) -> None:
+        """What is used and what is held fits into each node."""
+        if hasattr(self, "state"):
+            table = self.state.table
+            assert (table.free[table.alive] >= 0).all(), table.free[table.alive]
+
+    @invariant()
     def a_restart_would_do_the_same(self) -> None:
         if not hasattr(self, "state") or self.state.seq % 7:
             return
@@ -403,6 +460,11 @@ class Plans(RuleBasedStateMachine):
         assert [one for one in late if not isinstance(one, CreateRoom)] == []
 
 
+def budget(allowed: int) -> e.BudgetObserved:
+    """About all pods."""
+    return e.BudgetObserved("default", "all", "uid-all", LabelSelector({}), allowed)
+
+
 def migration_is_held(state, record) -> bool:
     return any(slot.phase is SlotPhase.HELD for slot in state.slots[record.reservation].values())
 
@@ -414,7 +476,7 @@ WANTED = (
     *(f"between rules: {step}" for step in Step if step not in FINAL and step is not Step.PLANNED),
     "Landed", "NotRecreated", "Evicting in a swap", "Aborting of evicting", "MigrationFailed of aborting", "MigrationFailed of holding",
     "MigrationFailed of evicted", "Budget", "Refused", "Cancelled", "Taken", "After", "NoRoom", "TargetLost", "SwapBroken", "HoldLost",
-    "MaxUnavailable", "GangMinimum", "OwnerChanged", "PlanCancelled",
+    "MaxUnavailable", "GangMinimum", "OwnerChanged", "PlanCancelled", "Removed", "NotMarked", "TurningBack",
 )  # fmt: skip
 
 
