@@ -17,7 +17,7 @@ TOKEN = "the-token-of-the-tests"
 
 
 class Desk(BaseHTTPRequestHandler):
-    """Answers by path. `lines` are streamed to whoever follows; `gate` is waited for before the last one."""
+    """Answers by path. `lines`, or those of the path, are streamed to whoever follows; `gate` is waited for before the last one."""
 
     protocol_version = "HTTP/1.1"
 
@@ -36,8 +36,9 @@ class Desk(BaseHTTPRequestHandler):
             self.send_response(200)
             self.send_header("Connection", "close")
             self.end_headers()
-            for i, line in enumerate(desk.lines):
-                if i == len(desk.lines) - 1 and not desk.gate.wait(20):
+            lines = desk.lines_of.get(path, desk.lines)
+            for i, line in enumerate(lines):
+                if i == len(lines) - 1 and not desk.gate.wait(20):
                     return
                 self.wfile.write(json.dumps(line).encode() + b"\n\n")
                 self.wfile.flush()
@@ -56,7 +57,7 @@ class Desk(BaseHTTPRequestHandler):
 
 class Fake:
     def __init__(self):
-        self.answers, self.asked, self.lines, self.gate = {}, [], [], threading.Event()
+        self.answers, self.asked, self.lines, self.lines_of, self.gate = {}, [], [], {}, threading.Event()
         self.gate.set()
         self.url = ""
 

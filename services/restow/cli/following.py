@@ -1,12 +1,14 @@
-"""A plan while it is carried out: one line for each wave that begins and for each move that ends, and on a terminal a last line that
-counts. Ctrl-C ends the looking, not the plan."""
+"""A plan, or all of one policy, while it is carried out: one line for each wave that begins and for each move that ends, and on a
+terminal a last line that counts. Ctrl-C ends the looking, not the plan."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import click
@@ -20,13 +22,18 @@ _COLOR = {"landed": "green", "removed": "green", "failed": "yellow", "not_recrea
 
 
 class Outcome:
-    """What was seen of a plan: the latest of it and of each migration."""
+    """What was seen of plans: the latest of each, and of each migration."""
 
     def __init__(self) -> None:
-        self.plan: dict[str, Any] = {}
+        self.plans: dict[str, dict[str, Any]] = {}
         self.migrations: dict[str, dict[str, Any]] = {}
         self.left = False
         """Ctrl-C: it goes on."""
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """The one that was heard of last."""
+        return next(reversed(self.plans.values()), {})
 
     @property
     def steps(self) -> Counter[str]:
@@ -35,55 +42,102 @@ class Outcome:
 
 def follow(plan: str, lines: Iterable[dict[str, Any]], *, quiet: bool = False) -> Outcome:
     """Until the plan is over or the user has seen enough. `quiet`: show nothing."""
-    outcome, shown = Outcome(), _Shown(quiet)
+    again = f"the plan goes on. See it again with `restow defrag --follow {plan}`, stop it with `restow defrag --cancel {plan}`"
+    return _follow(lines, _Shown(quiet, {}), again)
+
+
+def follow_all(names: Mapping[str, str], lines: Iterable[dict[str, Any]], *, quiet: bool = False) -> Outcome:
+    """The same of several plans at once; `names`: what made each of them."""
+    again = "the plans go on. See one again with `restow defrag --follow PLAN` (`restow get plans`), stop all with `restow defrag --cancel`"
+    return _follow(lines, _Shown(quiet, names), again)
+
+
+def merged(plans: Sequence[str], read: Callable[[str], Iterable[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """What is read of each plan, as it comes. What one of them raises is raised."""
+    queue: SimpleQueue[dict[str, Any] | BaseException | None] = SimpleQueue()
+
+    def hear(plan: str) -> None:
+        try:
+            for line in read(plan):
+                queue.put(line)
+            queue.put(None)
+        except BaseException as error:
+            queue.put(error)
+
+    for plan in plans:
+        # Ctrl-C must not wait for a descheduler that says nothing.
+        Thread(target=hear, args=(plan,), daemon=True).start()
+    left = len(plans)
+    while left:
+        line = queue.get()
+        if isinstance(line, BaseException):
+            raise line
+        if line is None:
+            left -= 1
+        else:
+            yield line
+
+
+def _follow(lines: Iterable[dict[str, Any]], shown: _Shown, again: str) -> Outcome:
+    outcome = Outcome()
     try:
         for line in lines:
-            outcome.plan = line["plan"]
+            plan = line["plan"]["plan"]
+            outcome.plans.pop(plan, None)
+            outcome.plans[plan] = line["plan"]
             changed = [m for m in line["migrations"] if outcome.migrations.get(m["id"], {}).get("step") != m["step"]]
             outcome.migrations.update((m["id"], m) for m in line["migrations"])
             shown.line(outcome, changed)
     except KeyboardInterrupt:
         outcome.left = True
     shown.end()
-    if outcome.left and not quiet:
+    if outcome.left and not shown.quiet:
         click.echo()
-        said(f"the plan goes on. See it again with `restow defrag --follow {plan}`, stop it with `restow defrag --cancel {plan}`")
+        said(again)
     return outcome
 
 
 class _Shown:
-    def __init__(self, quiet: bool) -> None:
-        self._quiet, self._terminal = quiet, sys.stdout.isatty()
-        self._waves: set[int] = set()
-        self._started = time.monotonic()
-        self._status = self._cancelled = False
+    """`names`: what made each plan, where several are followed."""
+
+    def __init__(self, quiet: bool, names: Mapping[str, str]) -> None:
+        self.quiet, self._names, self._terminal = quiet, names, sys.stdout.isatty()
+        self._waves: set[tuple[str, int]] = set()
+        self._cancelled: set[str] = set()
+        self._status = False
 
     def line(self, outcome: Outcome, changed: list[dict[str, Any]]) -> None:
-        if self._quiet:
+        if self.quiet:
             return
         for one in sorted(changed, key=lambda m: (m["since"], m["wave"], m["id"])):
             if one["step"] != "planned":
-                self._wave(outcome, one["wave"])
+                self._wave(outcome, one)
             if one["step"] in OVER:
                 self._clear()
                 _ended(one)
-        if (cancelled := outcome.plan.get("cancelled")) and not self._cancelled:
-            self._cancelled = True
+        plan = outcome.plan
+        if (cancelled := plan.get("cancelled")) and plan["plan"] not in self._cancelled:
+            self._cancelled.add(plan["plan"])
             self._clear()
-            said(f"  {_now()}  cancelled: {cancelled}")
+            said(f"  {_now()}  {self._of(plan)}cancelled: {cancelled}")
         self._counts(outcome)
 
-    def _wave(self, outcome: Outcome, wave: int) -> None:
+    def _wave(self, outcome: Outcome, first: Mapping[str, Any]) -> None:
         """The first of a wave has begun: others of the one before may still be under way."""
-        if wave in self._waves:
+        plan, wave = outcome.plan, first["wave"]
+        if (plan["plan"], wave) in self._waves:
             return
-        self._waves.add(wave)
+        self._waves.add((plan["plan"], wave))
         self._clear()
-        moves = sum(m["wave"] == wave for m in outcome.migrations.values())
-        click.echo(f"  {_now()}  wave {wave} of {outcome.plan['waves']}: {counted(moves, 'move')}")
+        moves = sum(m["wave"] == wave and m.get("plan", plan["plan"]) == plan["plan"] for m in outcome.migrations.values())
+        said(f"  {_at(first)}  {self._of(plan)}wave {wave} of {plan['waves']}: {counted(moves, 'move')}")
+
+    def _of(self, plan: Mapping[str, Any]) -> str:
+        name = self._names.get(plan["plan"])
+        return f"{name}: " if name else ""
 
     def _counts(self, outcome: Outcome) -> None:
-        if not self._terminal or outcome.plan["phase"] in ("done", "cancelled", "empty"):
+        if not self._terminal or all(plan["phase"] in ("done", "cancelled", "empty") for plan in outcome.plans.values()):
             return
         steps = outcome.steps
         under_way = sum(count for step, count in steps.items() if step not in OVER and step != "planned")
@@ -106,7 +160,7 @@ class _Shown:
 def _ended(one: Mapping[str, Any]) -> None:
     pod, word = f"{one['namespace']}/{one['name']}", _WORD[one["step"]]
     word = colored(f"{word:<13}", _COLOR[one["step"]])
-    when = one["since"][11:19] or _now()
+    when = _at(one)
     if one["step"] == "landed":
         successor = one.get("landedAs") or ""
         text = f"{pod} on {one['target']}" + (f" as {successor}" if successor and successor != one["name"] else "")
@@ -136,6 +190,11 @@ def reason(one: Mapping[str, Any]) -> str:
     return f"{one['reason']}: {one['message']}".strip(": ")
 
 
+def _at(one: Mapping[str, Any]) -> str:
+    """Since when it is where it is, as the log has it."""
+    return one["since"][11:19] or _now()
+
+
 def _now() -> str:
     return time.strftime("%H:%M:%S", time.gmtime())
 
@@ -144,7 +203,8 @@ def summary(outcome: Outcome) -> str:
     """`3 landed, 1 rolled back in 2.1 s`."""
     steps = outcome.steps
     parts = [f"{number(count)} {_WORD[step]}" for step in OVER if (count := steps[step])]
-    took = _seconds(outcome.plan.get("at", ""), outcome.plan.get("until", ""))
+    ends = [plan.get("until", "") for plan in outcome.plans.values()]
+    took = _seconds(min((plan.get("at", "") for plan in outcome.plans.values()), default=""), max(ends) if ends and all(ends) else "")
     return (", ".join(parts) or "nothing to move") + (f" in {took:.1f} s" if took is not None else "")
 
 

@@ -29,6 +29,11 @@ class Kube:
     def __init__(self, kube: str | None, context: str | None) -> None:
         self._kube, self._context = kube, context
 
+    @property
+    def said(self) -> str:
+        """The option that names an API; empty for none."""
+        return "--kube" if self._kube else "--context" if self._context else ""
+
     def address(self, where: Where) -> str:
         """URL or kubeconfig, empty for kubectl's own: what is said, else the stack's where the log is the stack's too."""
         if self._kube or self._context:

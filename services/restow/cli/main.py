@@ -33,7 +33,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "reserve": ("restow.cli.reserve:reserve", "Hold room for the next pods of a workload, before they come."),
         "defrag": ("restow.cli.defrag:defrag", "Plan a defragmentation (--dry-run), carry one out (--now), cancel it."),
         "migrate": ("restow.cli.migrate:migrate", "Move one pod: hold a place, evict, and see it land there."),
-        "descheduler run": ("", "Carry out a DeschedulerPolicy once, on any cluster (--dry-run)."),
+        "descheduler run": ("", "Carry out a whole policy: the stack's (--now), or on any cluster (--once)."),
     },
     "Other": {
         "version": ("restow.cli.version:version", "Versions of Restow, its fold and its deciders."),

@@ -23,18 +23,24 @@ _PACKING = (("FREE NODES", "free_nodes", 1), ("FREE GPUS", "free_devices", 1), (
 
 def read(answer: Mapping[str, Any]) -> Planned | None:
     """The plan of an answer of the descheduler."""
+    return next(iter(read_all(answer)), None)
+
+
+def read_all(answer: Mapping[str, Any]) -> list[Planned]:
+    """All plans of an answer, in order: a policy's plugins make one each."""
     import msgspec
 
     from restow.contracts.events import Planned
     from restow.contracts.values import Packing
 
     empty = dict.fromkeys(Packing.__struct_fields__, 0)
-    for event in answer.get("events") or ():
-        if event.get("type") == "migration.planned":
-            # Of a descheduler of another version whatever it says is shown.
-            made = {"plugin": ""} | event | {key: empty | event.get(key, {}) for key in ("before", "after")}
-            return msgspec.convert(made, Planned)
-    return None
+    # Of a descheduler of another version whatever it says is shown.
+    made = (
+        {"plugin": ""} | event | {key: empty | event.get(key, {}) for key in ("before", "after")}
+        for event in answer.get("events") or ()
+        if event.get("type") == "migration.planned"
+    )
+    return [msgspec.convert(one, Planned) for one in made]
 
 
 def show(answer: Mapping[str, Any], planned: Planned, dry: bool) -> None:
@@ -145,8 +151,11 @@ def sentence(verdict: str) -> str:
 
 def said(text: str) -> None:
     """In lines that fit."""
-    for line in textwrap.wrap(text, width(), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) or [""]:
-        click.echo(line)
+    click.echo("\n".join(wrapped(text)))
+
+
+def wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, width(), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def counted(count: int, name: str) -> str:

@@ -1,4 +1,5 @@
-"""`restow descheduler run`: one pass of a DeschedulerPolicy over any cluster, with nothing of Restow running in it."""
+"""`restow descheduler run`: one pass of a DeschedulerPolicy, over any cluster with nothing of Restow running in it (`--once`), or by the
+descheduler that runs there (`--now`)."""
 
 from __future__ import annotations
 
@@ -31,20 +32,32 @@ def descheduler() -> None:
     \b
     Examples:
       restow descheduler run --once --policy policy.yaml --dry-run
+      restow descheduler run --now --dry-run
     """
 
 
 @descheduler.command()
-@click.option("--policy", "file", required=True, type=click.Path(), metavar="FILE", help="A descheduler/v1alpha2 DeschedulerPolicy.")
-@click.option("--once", is_flag=True, help="One pass, then the end.")
-@click.option("--dry-run", is_flag=True, help="Show what would be evicted; evict nothing.")
+@click.option("--now", is_flag=True, help="Ask the descheduler that runs: its own policy, reserve first, then move; follow it to its end.")
+@click.option("--once", is_flag=True, help="One pass of the policy in FILE by this command alone, on any cluster.")
+@click.option("--policy", "file", type=click.Path(), metavar="FILE", help="With --once: a descheduler/v1alpha2 DeschedulerPolicy.")
+@click.option("--dry-run", is_flag=True, help="Show what would be moved or evicted; nothing is.")
+@click.option("--group-by", metavar="LABEL", help="With --now: label of nodes for the table; by default nodes of a size are a group.")
+@click.option("--no-follow", is_flag=True, help="With --now: return when the plans are made.")
 @kube_options
+@click.option("--descheduler", "address", metavar="URL", help="With --now: its HTTP address; default: RESTOW_DESCHEDULER, else the stack's.")
+@click.option("--token-file", metavar="FILE", help="With --now: with the API's token; also RESTOW_API_TOKEN, or RESTOW_API_TOKEN_FILE.")
 @output_option
-def run(file: str, once: bool, dry_run: bool, kube: Kube, output: str) -> None:
-    """Carry out a DeschedulerPolicy once, and say what was evicted, why, and why the others stay.
+def run(
+    now: bool, once: bool, file: str | None, dry_run: bool, group_by: str | None, no_follow: bool, kube: Kube, address: str | None,
+    token_file: str | None, output: str,
+) -> None:  # fmt: skip
+    """Carry out a DeschedulerPolicy, and say what was evicted, why, and why the others stay.
 
-    Lists nodes and pods with your own rights, decides, and evicts through the Eviction API, so that disruption budgets hold.
-    Needs nothing of Restow in the cluster. Defragmentation plans as ever, but nothing holds the places that it finds: of its
+    With --now the descheduler service carries out the policy that it has, all plugins in upstream's order, each one's plan hold
+    first; Ctrl-C ends the following, not the plans. Exit code 1: an evicted pod was not made again.
+
+    With --once this command does it: it lists nodes and pods with your own rights, decides, and evicts through the Eviction API, so
+    that disruption budgets hold. Needs nothing of Restow in the cluster. Defragmentation plans as ever, but nothing holds the places that it finds: of its
     plan only those are evicted who wait for nobody. Exit code 1: an eviction failed for another reason than a budget.
 
     \b
@@ -52,9 +65,34 @@ def run(file: str, once: bool, dry_run: bool, kube: Kube, output: str) -> None:
       restow descheduler run --once --policy policy.yaml --dry-run
       restow descheduler run --once --policy policy.yaml --kube ~/.kube/config
       restow descheduler run --once --policy policy.yaml -o json
+      restow descheduler run --now --dry-run
+      restow descheduler run --now
     """
-    if not once:
-        raise click.UsageError("say --once: passes at intervals are the work of the descheduler service")
+    if now == once:
+        raise click.UsageError(
+            "say one of --now (the descheduler that runs, by its policy) and --once (this command alone, by --policy FILE); "
+            "passes at intervals are the work of the descheduler service (restow.interval in its policy)"
+        )
+    if now:
+        from restow.cli.descheduler.service import run as ask
+
+        _only("--once", {"--policy": file, kube.said: kube.said})
+        return ask(address, token_file, group_by or "", dry_run, output, follows=not no_follow)
+    _only("--now", {"--descheduler": address, "--token-file": token_file, "--group-by": group_by, "--no-follow": no_follow})
+    if file is None:
+        raise click.UsageError("say --policy FILE with --once: a descheduler/v1alpha2 DeschedulerPolicy")
+    return _once(file, dry_run, kube, output)
+
+
+def _only(way: str, given: dict[str, Any]) -> None:
+    """Raises UsageError for an option that only the other way has."""
+    for name, value in given.items():
+        if value:
+            more = "; the descheduler that runs carries out the policy that it was given (RESTOW_CONFIG)" if name == "--policy" else ""
+            raise click.UsageError(f"{name} goes with {way} alone{more}")
+
+
+def _once(file: str, dry_run: bool, kube: Kube, output: str) -> None:
     whole = read(file)
     began = time.monotonic()
 

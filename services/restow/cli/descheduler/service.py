@@ -1,0 +1,130 @@
+"""`restow descheduler run --now`: the whole policy of the descheduler that runs, plugin by plugin, and what became of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from restow.cli import planned as view
+from restow.cli.desk import Desk
+from restow.cli.failures import BROKEN, UNREACHABLE, Failure
+from restow.cli.output import colored, emit, faint, heading, table
+from restow.cli.planned import counted, said, wrapped
+from restow.cli.where import Where
+
+if TYPE_CHECKING:
+    from restow.contracts.events import Planned
+    from restow.contracts.values import Move
+
+MOST = 60
+"""Moves of one plugin that are shown on a terminal."""
+
+
+def run(address: str | None, token_file: str | None, group_by: str, dry: bool, output: str, *, follows: bool) -> None:
+    """Raises Failure."""
+    desk = Desk(Where(None, None, None, None), address, token_file)
+    query = ["dryRun=true"] * dry + [f"groupBy={quote(group_by, safe='')}"] * bool(group_by)
+    try:
+        answer = desk.post("/deschedule" + ("?" + "&".join(query) if query else ""), {"trigger": "cli"})
+    except Failure as error:
+        if error.exit_code == UNREACHABLE and not address:
+            raise Failure(f"{error}. Without one, `restow descheduler run --once --policy FILE` carries a policy out by itself", UNREACHABLE) from None
+        raise
+    plans = view.read_all(answer)
+    if output != "json":
+        _show(answer, plans, dry)
+    moving = {str(plan.plan): _name(plan) for plan in plans if plan.moves or plan.rooms}
+    if dry or not follows or not moving:
+        if output == "json":
+            emit(answer)
+        elif moving and not dry:
+            click.echo()
+            said(f"follow them: {', '.join(f'restow defrag --follow {plan}' for plan in moving)}")
+        return
+    _follow(desk, answer, moving, output)
+
+
+def _follow(desk: Desk, answer: dict[str, Any], moving: Mapping[str, str], output: str) -> None:
+    from restow.cli.following import follow_all, merged, summary
+
+    if output != "json":
+        click.echo()
+    outcome = follow_all(moving, merged(list(moving), desk.follow), quiet=output == "json")
+    if output == "json":
+        emit(answer | {"results": list(outcome.plans.values()), "migrations": list(outcome.migrations.values())})
+    elif not outcome.left:
+        click.echo(f"\n{summary(outcome)}")
+    if lost := outcome.steps["not_recreated"]:
+        raise Failure(f"{lost} evicted pods were not created again by their controllers: `restow why migration/ID` tells the story", BROKEN)
+
+
+# -- what was planned --------------------------------------------------------------------------------------------------
+
+
+def _show(answer: Mapping[str, Any], plans: Sequence[Planned], dry: bool) -> None:
+    moves = [move for plan in plans for move in plan.moves]
+    at = answer.get("read") or answer.get("seq")
+    said(f"{'would ' if dry else ''}{_does(moves, dry)}, by {counted(len(plans), 'plugin')} of the policy; decided at sequence {at}")
+    for warning in answer.get("warnings") or ():
+        said(f"{colored('warning', 'yellow')}  {warning}")
+    for plan in plans:
+        _plugin(plan, dry)
+    if not plans:
+        return
+    from msgspec.structs import replace
+
+    whole = replace(plans[-1], before=plans[0].before)
+    if moves and (whole.before.nodes or whole.before != whole.after):
+        click.echo()
+        view.groups(answer.get("groups") or (), whole)
+
+
+def _name(plan: Planned) -> str:
+    return f"{plan.plugin} (profile {plan.profile})" if plan.profile else plan.plugin
+
+
+def _plugin(plan: Planned, dry: bool) -> None:
+    """What one plugin does, and why others stay."""
+    click.echo()
+    stay = sum(plan.kept.values())
+    does = ("would " if dry else "") + _does(plan.moves, dry) if plan.moves else "looks at no pod" if not stay else "leaves all where they are"
+    name, *rest = wrapped(f"{_name(plan)}: {does}" + ("" if dry or not plan.moves else f"  ({plan.plan})"))
+    click.echo("\n".join((heading(name), *rest)))
+    if plan.reason:
+        said(f"  {plan.reason}")
+    if plan.moves:
+        _moves(plan.moves)
+    if plan.kept:
+        counts = sorted(plan.kept.items(), key=lambda one: (-one[1], one[0]))
+        rows = [(f"{count:>6}", verdict, view.sentence(verdict)) for verdict, count in counts]
+        titles = ("  LEFT", "VERDICT", "WHY") if any(row[2] for row in rows) else ("  LEFT", "VERDICT")
+        table(titles, [row[: len(titles)] for row in rows], flexible=titles[1:], wrap=titles[2:])
+
+
+def _does(moves: Sequence[Move], dry: bool) -> str:
+    """`moves 5 pods and evicts 2`."""
+    away = sum(not move.target for move in moves)
+    s = "" if dry else "s"
+    if not away:
+        return f"move{s} {counted(len(moves), 'pod')}"
+    return f"evict{s} {counted(away, 'pod')}" if away == len(moves) else f"move{s} {counted(len(moves) - away, 'pod')} and evict{s} {away}"
+
+
+def _moves(moves: Sequence[Move]) -> None:
+    """A reason that all have in common is told once."""
+    whys = dict.fromkeys(move.reason for move in moves)
+    if len(whys) == 1 and moves[0].reason:
+        said(f"  why: {moves[0].reason}")
+    shown = moves[:MOST] if sys.stdout.isatty() else moves
+    rows = [
+        (f"  {move.namespace}/{move.name}", move.source, move.target or "(evicted)", move.reason or ("changes places" if move.swap else ""))
+        for move in shown
+    ]
+    titles = ("  POD", "FROM", "TO", "WHY") if len(whys) > 1 or any(move.swap for move in moves) else ("  POD", "FROM", "TO")
+    table(titles, [row[: len(titles)] for row in rows], flexible=titles, wrap=titles[3:])
+    if len(shown) < len(moves):
+        click.echo(faint(f"  and {len(moves) - len(shown)} more; -o json has all of them"))
