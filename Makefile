@@ -6,10 +6,10 @@ TRACE  ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test check bench proto lock clean
+.PHONY: help install demo up test test-kubernetes check bench proto lock clean
 
 help:  ## Show this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/.runtime: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("restow needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.11 ...")'
@@ -34,6 +34,10 @@ up: $(VENV)/.runtime  ## Keep the embedded stack running (Ctrl-C stops it)
 test: $(VENV)/.dev  ## Run every test
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
+test-kubernetes: $(VENV)/.dev  ## Run the suites that speak HTTP only on a real kube-apiserver, built at the first run (needs Go 1.26)
+	@tests/kubernetes/build.sh .kubernetes
+	@PATH="$(CURDIR)/.kubernetes:$$PATH" KUBEBUILDER_ASSETS="$(CURDIR)/.kubernetes" $(BIN)/python -m pytest -n 2 --dist worksteal tests/kubesim/conformance tests/e2e $(ARGS)
+
 check: $(VENV)/.dev  ## Lint, types and import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/lint-imports
@@ -51,4 +55,4 @@ lock: $(VENV)/.dev  ## Refresh the locked dependencies
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --extra build --extra embedded --extra parquet --extra otlp --group dev pyproject.toml -o requirements-dev.lock --no-annotate --no-header -c requirements.lock
 
 clean:  ## Remove the environment and everything that a run left here
-	@rm -rf $(VENV) .restow .pytest_cache .hypothesis .ruff_cache .mypy_cache
+	@rm -rf $(VENV) .restow .pytest_cache .hypothesis .ruff_cache .mypy_cache .kubernetes

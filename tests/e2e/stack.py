@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from checker import Report, check
+from e2e.accounts import accounts
 from e2e.puppet import Puppet
 from kubesim.conformance.harness import (
     Target,
@@ -152,7 +153,9 @@ def stack(kind: str) -> Iterator[Running]:
                 found = configured()
                 assert found is not None
                 running.target = scope.enter_context(apiserver(found[1].resolve(), folder))
-                argv = _outside(running, write_kubeconfig(running.target, folder / "kubeconfig"))
+                kubeconfig = write_kubeconfig(running.target, folder / "kubeconfig")
+                _outside(running, kubeconfig)
+                argv = ["--kube", str(accounts(running.target, folder / "accounts", kubeconfig))]
             case "cluster":
                 found = configured()
                 assert found is not None

@@ -27,7 +27,7 @@ from restow.kubesim.nodes import NodeShape, build_node
 @click.option("--policy", "policy_file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="DeschedulerPolicy (YAML); by default GPU defragmentation on demand.")
 @click.option("--scheduler-config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Scheduler configuration (YAML).")
 @click.option("--score", type=click.Choice(["leastAllocated", "binpack"]), default="leastAllocated", show_default=True, help="Node score, where no --scheduler-config is given.")
-@click.option("--kube", default="", metavar="URL|KUBECONFIG", help="Work on this Kubernetes API instead of a simulated one; it gets the CRDs that it lacks.")
+@click.option("--kube", default="", metavar="URL|KUBECONFIG|FOLDER", help="Work on this Kubernetes API instead of a simulated one; it gets the CRDs that it lacks. FOLDER: a kubeconfig per service, <service>.yaml, and admin.yaml.")
 @click.option("--data", default=".restow", show_default=True, type=click.Path(path_type=Path), help="Folder for everything that the stack writes.")
 @click.option("--keep", is_flag=True, help="Leave log, archive and service logs in the folder afterwards.")
 @click.option("-d", "--detach", is_flag=True, help="Return when everything is up; `restow down` stops it.")

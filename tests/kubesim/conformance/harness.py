@@ -270,19 +270,20 @@ def has_controllers(target: Target) -> bool:
         "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name},
         "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
     }  # fmt: skip
-    _plain(target, "POST", _REPLICASETS, body)
+    plain(target, "POST", _REPLICASETS, body)
     try:
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
-            if _plain(target, "GET", f"{_REPLICASETS}/{name}").get("status", {}).get("observedGeneration"):
+            if plain(target, "GET", f"{_REPLICASETS}/{name}").get("status", {}).get("observedGeneration"):
                 return True
             time.sleep(0.1)
         return False
     finally:
-        _plain(target, "DELETE", f"{_REPLICASETS}/{name}")
+        plain(target, "DELETE", f"{_REPLICASETS}/{name}")
 
 
-def _plain(target: Target, method: str, path: str, body: Any = None) -> Any:
+def plain(target: Target, method: str, path: str, body: Any = None) -> Any:
+    """One request without a session, for what is set up before the tests. Raises HTTPError."""
     data = None if body is None else json.dumps(body).encode()
     headers = {**target.headers, "Content-Type": "application/json"}
     request = urllib.request.Request(target.url + path, data=data, headers=headers, method=method)

@@ -60,7 +60,8 @@ class Stack:
     file, whose later changes are used, too.
 
     `keep` leaves log and archive in the folder when it stops. `kube` is the URL of a Kubernetes API or the path of a
-    kubeconfig: then no kubesim is started, and that API gets the CRDs that it lacks and nothing else."""
+    kubeconfig: then no kubesim is started, and that API gets the CRDs that it lacks and nothing else. It may also be a folder
+    with a kubeconfig for each service, `<service>.yaml`, and `admin.yaml` for the CRDs and the CLI: each has its own rights then."""
 
     def __init__(
         self,
@@ -90,6 +91,9 @@ class Stack:
         self.children: dict[str, Child] = {}
         self.failed: asyncio.Future[None] | None = None
         self.outside = bool(kube)
+        self._accounts = Path(kube).resolve() if kube and Path(kube).is_dir() else None
+        if self._accounts is not None:
+            kube = str(self._accounts / "admin.yaml")
         self.kube = kube if kube.startswith(("http://", "https://")) or not kube else str(Path(kube).resolve())
 
     @property
@@ -223,7 +227,7 @@ class Stack:
         environment = {
             "RESTOW_CLUSTER": CLUSTER,
             "RESTOW_NATS_URL": self.nats,
-            "RESTOW_KUBE": self.kube,
+            "RESTOW_KUBE": self.kube if self._accounts is None else str(self._accounts / f"{name}.yaml"),
             "RESTOW_HTTP": "127.0.0.1:0",
             "RESTOW_HTTP_FILE": str(self.folder / "run" / f"{name}.http"),
             "RESTOW_DATA": str(self.folder / "archive"),
