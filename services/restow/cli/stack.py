@@ -14,7 +14,7 @@ from restow.cli import background
 from restow.cli.demo.feed import Api, together
 from restow.cli.demo.generate import generate
 from restow.cli.embedded import configs
-from restow.cli.embedded.stack import Stack, StackError, StackRefused
+from restow.cli.embedded.stack import SERVICES, Stack, StackError, StackRefused
 from restow.cli.failures import BROKEN, UNUSABLE, Failure
 from restow.kubesim.nodes import NodeShape, build_node
 
@@ -64,8 +64,13 @@ def _check_outside(kube: str, creates: bool) -> None:
         return
     if creates:
         raise click.UsageError("--kube takes no --nodes-from and no --apply: create objects there with kubectl")
-    if not kube.startswith(("http://", "https://")) and not Path(kube).is_file():
-        raise click.UsageError(f"--kube is {kube!r}; allowed: http://host:port, https://host:port or the path of a kubeconfig")
+    if Path(kube).is_dir():
+        missing = [name for name in ("admin.yaml", *(f"{service}.yaml" for service in SERVICES)) if not (Path(kube) / name).is_file()]
+        if missing:
+            raise click.UsageError(f"--kube is the folder {kube!r}, which lacks the kubeconfig(s) {', '.join(missing)}")
+    elif not kube.startswith(("http://", "https://")) and not Path(kube).is_file():
+        allowed = "http://host:port, https://host:port, the path of a kubeconfig, or of a folder with one for each service"
+        raise click.UsageError(f"--kube is {kube!r}; allowed: {allowed}")
 
 
 async def _run(stack: Stack, nodes: int, console: Console) -> None:
