@@ -5,7 +5,7 @@ are (`migration.scope` makes one of a policy). Without a policy everything is al
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -55,15 +55,12 @@ class Quota:
         self._on_node[node] += 1
         self._in_namespace[namespace] += 1
 
-    def broken(self, pods: Iterable[tuple[NodeName, str]]) -> str:
-        """The limit that all of these (node, namespace) would break together; "" where none."""
-        if not self.bounds:
-            return ""
-        trial = self.copy()
-        for node, namespace in pods:
-            if why := trial.reached(node, namespace):
-                return why
-            trial.take(node, namespace)
+    def over(self, node: NodeName, leaving: int, namespace: str, going: int) -> str:
+        """The limit that is broken where so many leave the node, and go of the namespace; "" where none."""
+        if self.per_node is not None and self._on_node[node] + leaving > self.per_node:
+            return PER_NODE
+        if self.per_namespace is not None and self._in_namespace[namespace] + going > self.per_namespace:
+            return PER_NAMESPACE
         return ""
 
 

@@ -286,7 +286,7 @@ class _Demand:
                     self._revoke(one)
                     one = None
                     break
-        if one is not None and search.limits.quota.bounds and search.beyond(pods):
+        if one is not None and search.limits.quota.bounds and search.beyond(pods, world.changed(mark)):
             self._revoke(one)
             one = None
         if one is None:

@@ -5,6 +5,8 @@ a set find a place, or none of it moves. Who finds none may push others out of t
 of bounded depth.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 import numpy as np
@@ -128,7 +130,7 @@ class Search:
         if len(world.away) + sum(uid not in world.away for uid in pods) > self.limits.moves:
             self.full = True
             return False
-        if self.limits.quota.bounds and self.beyond(pods):
+        if self.limits.quota.bounds and self.beyond(pods, pods):
             return False
         mark, before = world.mark(), self.net()
         for uid in pods:
@@ -145,19 +147,24 @@ class Search:
             self.full = True
             world.back(mark)
             return False
-        if self.limits.quota.bounds and self.beyond(pods):
+        if self.limits.quota.bounds and self.beyond(pods, world.changed(mark)):
             world.back(mark)
             return False
         return True
 
-    def beyond(self, pods: Pods) -> str:
-        """The limit of the policy that those who are away break together with these; "" where none."""
-        world = self.world
-        state, gone = world.state, dict.fromkeys((*world.away, *pods))
-        why = self.limits.quota.broken((state.charges[uid].node, state.pods[uid].namespace) for uid in gone)
-        if why:
-            self.bounded.update(dict.fromkeys(pods, why))
-        return why
+    def beyond(self, pods: Pods, going: Sequence[PodUid]) -> str:
+        """The limit of the policy that those who are gone break together with these, "" where none; then it is what keeps the `pods`."""
+        world, of = self.world, self.world.state.pods
+        homes = {uid: world.home(uid).row for uid in going if uid in world.away or uid in pods}
+        fresh = [uid for uid, row in homes.items() if uid not in world.gone(row)]
+        rows, names = Counter(homes[uid] for uid in fresh), Counter(of[uid].namespace for uid in fresh)
+        for uid, row in homes.items():
+            name = of[uid].namespace
+            leaving, gone = len(world.gone(row)) + rows[row], world.gone_of[name] + names[name]
+            if why := self.limits.quota.over(world.name(row), leaving, name, gone):
+                self.bounded.update(dict.fromkeys(pods, why))
+                return why
+        return ""
 
     def _blame(self, pods: Pods, uid: PodUid) -> None:
         said = f"{self._name(uid)} would have no place"

@@ -4,6 +4,7 @@ A pod is lifted from its place and lands on another one. Every change is on a tr
 back exactly. Whoever is elsewhere than the state says is `away`: that, at the end, is the plan.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -50,6 +51,8 @@ class World:
         self._verdicts: dict[PodUid, str] = {}
         self._cost: dict[PodUid, int] = {}
         self._gone: dict[int, dict[PodUid, None]] = {}
+        self.gone_of: Counter[str] = Counter()
+        """By namespace: pods that are not at home."""
         self._come: dict[int, dict[PodUid, None]] = {}
         self._trail: list[tuple[PodUid, Spot, bool]] = []
         self._homes: dict[int, list[PodUid]] = {}
@@ -159,6 +162,14 @@ class World:
 
     # -- changes, and back -------------------------------------------------------------------------------------------
 
+    def gone(self, row: int) -> Mapping[PodUid, None]:
+        """Who has left the row, of those whose home it is."""
+        return self._gone.get(row, {})
+
+    def changed(self, mark: int) -> list[PodUid]:
+        """Who was lifted or landed since."""
+        return list(dict.fromkeys(uid for uid, _, _ in self._trail[mark:]))
+
     def mark(self) -> int:
         return len(self._trail)
 
@@ -191,6 +202,7 @@ class World:
             self.simulation.leave(uid, row)
         else:
             self._gone.setdefault(row, {})[uid] = None
+            self.gone_of[self.state.pods[uid].namespace] += 1
             self.go(uid, spot)
         self._weigh(row, -1)
 
@@ -199,6 +211,7 @@ class World:
         self.session.board.take(row, self.vector(uid), spot.devices)
         if spot == self.home(uid):
             del self._gone[row][uid]
+            self.gone_of[self.state.pods[uid].namespace] -= 1
             self.come_back(uid, spot)
         else:
             self.away[uid] = spot
