@@ -119,6 +119,14 @@ def test_two_pods_change_places_where_that_is_allowed():
     assert plan(given(*CIRCLE), FOUR).moves == ()
 
 
+def test_where_pods_must_not_change_places_those_who_would_are_told():
+    found = {c.pod: c for c in defragmentation.explain(given(*CIRCLE), FOUR, NOW)}
+    assert found["p"].verdict == found["q"].verdict == "NoTarget"
+    assert found["p"].message == (
+        "default/p would have no place but in exchange with default/q, and two pods may not change places (swaps: false)"
+    )
+
+
 def test_a_circle_is_broken_by_a_third_place_where_there_is_one():
     state = given(*CIRCLE, node("c", cpu=8_000))
     got = plan(state, FOUR)

@@ -176,6 +176,15 @@ def test_the_decider_asks_for_the_plan_when_it_is_due_and_plans_are_about_the_jo
     assert next_demand(state) is None
 
 
+def test_a_plan_for_a_gang_names_the_gang_and_its_pods_as_people_do():
+    state = pieces(pod_group("g", need=2), shape("huge", cpu=20_000), member("g-0", "g", "huge"), member("g-1", "g", "huge"))
+    told(state)
+    (planned,) = run(state, migration.decider, c.Defragment(NOW, "cli", "p", "default/g"))
+    assert planned.reason.startswith("no plan for podgroup default/g: ")
+    assert " default/g-0 " in planned.reason.replace("podgroup default/g:", "")
+    assert "podgroup default/g-0" not in planned.reason
+
+
 def test_timed_plans_are_due_as_if_there_were_none_on_demand():
     state = pieces(pod("w", "big"), conf=msgspec.structs.replace(CONF, interval=60_000))
     told(state)
