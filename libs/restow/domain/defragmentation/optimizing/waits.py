@@ -7,7 +7,7 @@ they were found, in which each is legal. Rules of other sorts (CPUs, NUMA zones,
 touch the same keep their order.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -155,6 +155,10 @@ class Waits:
             for other in range(number - 1, -1, -1):
                 if (local[number] or local[other]) and other != step.beside and not line.has(other) and self._meet(step, steps[other]):
                     line.add(other)
+            if 0 <= step.beside < number:
+                # They begin together.
+                line.add_all(waits[step.beside])
+                waits[step.beside], before[step.beside] = line.after, line.mask
             for check in checks[number]:
                 check.begin(number, line.mask, step.beside)
             before.append(line.mask)
@@ -280,7 +284,7 @@ class _Line:
         self.after.append(other)
         self.mask |= self._before[other] | 1 << other
 
-    def add_all(self, others: Iterator[int]) -> None:
+    def add_all(self, others: Iterable[int]) -> None:
         for other in others:
             if not self.has(other):
                 self.add(other)

@@ -7,6 +7,7 @@ them would wait after its eviction.
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,15 +16,25 @@ from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
 from restow.domain import predicates
 from restow.domain.state import ClusterState
 from restow.domain.topology import Subject, Topology
-from restow.domain.topology.domains import Domains
+from restow.domain.topology.domains import Domains, Eligible
 from restow.domain.volumes import Volumes
 
 MOST_KEPT = 1000
+MOST_ANSWERS = 10_000
+"""An answer has one or two bytes a node."""
 
 RESERVED = "node(s) were reserved for a job that starves"
 
 Rules = list[tuple[str, np.ndarray]]
 """(reason, `(nodes,) bool` rows that fail), in order."""
+
+
+class _Counted(NamedTuple):
+    """Pods are counted by these domains. `everywhere`: what one domain has matters in all of them."""
+
+    domains: Domains
+    everywhere: bool
+    eligible: Eligible | None = None
 
 
 class NodeFit:
@@ -37,6 +48,7 @@ class NodeFit:
         self._room: dict[ShapeId, np.ndarray] = {}
         self._static: dict[ShapeId, Rules] = {}
         self._answers: dict[Hashable, _Answer] = {}
+        self._counted: dict[Hashable, list[_Counted]] = {}
         self._companies: dict[Hashable, Rules] = {}
         self._subjects: dict[PodUid, Subject] = {}
         self._sizes: dict[Domains, list[int]] = {}
@@ -87,7 +99,7 @@ class NodeFit:
         rules = self._shared(pod, alike, spread)
         answer = _Answer(among, among & self._state.table.alive, self._lasting(pod, among), rules, self._rules(pod, rules, room=True))
         if alike is not None:
-            if len(self._answers) >= MOST_KEPT:
+            if len(self._answers) >= MOST_ANSWERS:
                 self._answers.clear()
             self._answers[alike, id(among)] = answer
         return answer
@@ -112,30 +124,38 @@ class NodeFit:
         if not topology.concerns(subject):
             return pod.shape, pod.pinned_node, spread, ()
         topology.settle()
+        sort = pod.shape, pod.pinned_node, spread, topology.key(subject)
+        counted = self._counted.get(sort)
+        if counted is None:
+            counted = self._counted[sort] = self._counts_itself(subject, spread)
+        if not counted:
+            return *sort, ()
+        charge, live = self._state.charges.get(pod.pod), self._state.live[pod.pod]
+        if home is None or charge is None or charge.node != live.node or charge.releasing:
+            return None
+        wide = [one for one in counted if one.everywhere or not self._is_alone(one.domains, home)]
+        if not wide:
+            return *sort, ()
+        where = [one.domains.ids[home] if one.eligible is None or one.eligible.ids[home] else 0 for one in wide]
+        if len(wide) < len(counted) or topology.wants(pod.shape).ports:
+            # It also leaves something to its own node alone: nobody else's answer is the same.
+            where.append(home)
+        return *sort, tuple(where)
+
+    def _counts_itself(self, subject: Subject, spread: bool) -> list["_Counted"]:
+        """Rules of its own that count it as well, and those of others like it that it would be in conflict with."""
+        topology = self._topology
         asker, kind = topology.asks(subject), topology.kind(subject)
-        counted: list[tuple[Domains, bool]] = []
-        eligible: tuple[int, ...] = ()
+        counted: list[_Counted] = []
         if asker.affinity is not None and asker.affinity in kind.matched:
-            counted += [(domains, True) for domains in asker.affinity_domains]
-        counted += [(domains, False) for domains, count in asker.anti if count in kind.matched]
+            counted += [_Counted(domains, True) for domains in asker.affinity_domains]
+        counted += [_Counted(domains, False) for domains, count in asker.anti if count in kind.matched]
         if brought := topology.brings(subject):
             about = topology.hits(kind)
-            counted += [(term.domains, False) for term in brought if not term.term.weight and term in about]
+            counted += [_Counted(term.domains, False) for term in brought if not term.term.weight and term in about]
         if spread:
-            hard = [constraint for constraint in asker.hard if constraint.count in kind.matched]
-            counted += [(constraint.domains, True) for constraint in hard]
-            eligible = tuple(one.eligible.ids[home] for one in hard if one.eligible is not None and home is not None)
-        where: tuple[int, ...] = ()
-        if counted:
-            charge, live = self._state.charges.get(pod.pod), self._state.live[pod.pod]
-            if home is None or charge is None or charge.node != live.node or charge.releasing:
-                return None
-            wide = [domains for domains, everywhere in counted if everywhere or not self._is_alone(domains, home)]
-            if wide:
-                # Where it also leaves something to its own node alone, nobody else's answer is the same.
-                own = (home,) if len(wide) < len(counted) or topology.wants(pod.shape).ports else ()
-                where = (*(domains.ids[home] for domains in wide), *eligible, *own)
-        return pod.shape, pod.pinned_node, spread, topology.key(subject), where
+            counted += [_Counted(one.domains, True, one.eligible) for one in asker.hard if one.count in kind.matched]
+        return counted
 
     def _is_alone(self, domains: Domains, row: int) -> bool:
         """Whether the row has a domain of its own, or none."""
@@ -216,41 +236,50 @@ class NodeFit:
 
 class _Answer:
     """Of pods that are alike: which of the nodes in `among` would take them, and why the others would not, each counted for the first rule
-    that removes it. `left` `(nodes,) bool`: what is left of them by all rules but `company`."""
+    that removes it. `left` `(nodes,) bool`: what is left of them by all rules but `company`; `rules` are all, in order."""
 
     def __init__(
         self, among: np.ndarray, alive: np.ndarray, left: np.ndarray, company: Rules, rules: Iterable[tuple[str, np.ndarray]]
     ) -> None:
         self._among = among  # kept, for answers are found by its identity
-        self._alive, self._rules = alive, rules
         if left.any():
             for _, failing in company:
                 left = left & ~failing
-        self._left, self._fits = left, int(left.sum())
-        self._reasons: list[tuple[str, np.ndarray]] | None = None
-        self._nodes = 0
+        self._fits = int(left.sum())
+        self._left = left if self._fits else None
+        self._asked: tuple[np.ndarray, Iterable[tuple[str, np.ndarray]]] | None = (alive, rules)
+        self._reasons: list[str] = []
+        self._said: dict[int, str] = {}
 
     def fits_but(self, home: int | None) -> bool:
         """Whether one would do that is not the pod's own."""
-        return self._fits > (home is not None and bool(self._left[home]))
+        return self._fits > (home is not None and self._left is not None and bool(self._left[home]))
 
     def explained_but(self, home: int | None) -> str:
         """Why none would."""
-        if self._reasons is None:
-            self._reasons, left = [], self._alive
-            for reason, failing in self._rules:
-                if (removed := left & failing).any():
-                    self._reasons.append((reason.replace(predicates.AND, ", "), removed))
-                    left = left & ~failing
-            self._counts = Counter[str]()
-            for reason, removed in self._reasons:
-                self._counts[reason] += int(removed.sum())
-            self._nodes = int(self._alive.sum())
-        counts, nodes = self._counts, self._nodes
-        if home is not None and self._alive[home]:
-            nodes -= 1
-            mine = next((reason for reason, removed in self._reasons if removed[home]), "")
-            counts = counts.copy()
-            counts[mine] -= 1
-        said = ", ".join(f"{counts[reason]} {reason}" for reason in sorted(counts) if counts[reason] > 0)
-        return f"NodeFit: 0 of {nodes} other nodes would take it" + (f": {said}" if said else "")
+        if self._asked is not None:
+            self._explain(*self._asked)
+            self._asked = None  # many answers are kept: not what they were made of
+        mine = -1 if home is None else int(self._first[home])
+        said = self._said.get(mine)
+        if said is None:
+            said = self._said[mine] = self._sentence(mine)
+        return said
+
+    def _explain(self, alive: np.ndarray, rules: Iterable[tuple[str, np.ndarray]]) -> None:
+        """`first` `(nodes,) int16`: the number of the reason that removes each row; 0 for none, -1 where it was not asked for."""
+        self._first = np.where(alive, 0, -1).astype(np.int16)
+        self._reasons.append("")
+        for reason, failing in rules:
+            self._first[failing & (self._first == 0)] = len(self._reasons)
+            self._reasons.append(reason.replace(predicates.AND, ", "))
+        self._counts = np.bincount(self._first[alive], minlength=len(self._reasons)).tolist()
+
+    def _sentence(self, mine: int) -> str:
+        """Without a row that this reason removes."""
+        counts = Counter[str]()
+        for number, reason in enumerate(self._reasons):
+            if (count := self._counts[number] - (number == mine)) and number:
+                counts[reason] += count
+        said = ", ".join(f"{counts[reason]} {reason}" for reason in sorted(counts))
+        return f"NodeFit: 0 of {sum(self._counts) - (mine >= 0)} other nodes would take it" + (f": {said}" if said else "")
