@@ -1,8 +1,13 @@
 """`restow descheduler run --now` against a descheduler that says what a test tells it to: a plan a plugin, followed together."""
 
 import json
+import os
+import signal
+import subprocess
+import threading
 
 import pytest
+from cli.conftest import RESTOW
 from cli.test_defrag import GROUPS, PLAN, at, line, move, packing
 from cli.test_defrag import desk as desk
 
@@ -157,3 +162,27 @@ def test_without_a_stack_it_says_what_else_can_be_done(restow):
     assert result.exit_code == 3
     assert "Start one with `restow up`" in result.said
     assert "`restow descheduler run --once --policy FILE` carries a policy out by itself" in result.said
+
+
+def test_ctrl_c_leaves_the_plans_running_and_says_how_to_stop_them(two):
+    two.gate.clear()
+    command = [RESTOW, "descheduler", "run", "--now", "--descheduler", two.url]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+    watchdog = threading.Timer(20, process.kill)
+    watchdog.start()
+    begun = 0
+    try:
+        for text in process.stdout:
+            begun += "wave 1 of 1" in text
+            if begun == 2:
+                break
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=10)
+    finally:
+        watchdog.cancel()
+        process.kill()
+    assert (process.returncode, errors) == (0, "")
+    said = " ".join(output.split())
+    assert "the plans go on" in said
+    assert "stop all with `restow defrag --cancel`" in said
+    assert not [path for _, path, *_ in two.asked if "cancel" in path]
