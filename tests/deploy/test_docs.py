@@ -48,6 +48,7 @@ def test_every_metric_is_described():
 
     from restow.contracts.ids import FAMILIES
     from restow.descheduler.metrics import DeschedulerMetrics
+    from restow.descheduler.sampler import Sampler
     from restow.domain.state import ClusterState
     from restow.reservation_cache.gauges import Gauges
     from restow.runtime.telemetry import Metrics
@@ -56,7 +57,8 @@ def test_every_metric_is_described():
     gauges = {"leader", "ready", "log_sequence", "log_lag", "effects_owed", *(f"state_{n}" for n in ClusterState().counts())}
     metrics.gauges(lambda: dict.fromkeys(gauges, 0.0))
     descheduler = DeschedulerMetrics(SimpleNamespace(metrics=metrics, state=ClusterState()))
-    of_services = {f"restow_{gauge.name}" for gauge in (*Gauges(ClusterState).read(), *descheduler.read())} | {"restow_lineages_came_back"}
+    sources = Sampler(SimpleNamespace(metrics=Metrics(FAMILIES[0])))._usable()
+    of_services = {f"restow_{gauge.name}" for gauge in (*Gauges(ClusterState).read(), *descheduler.read(), *sources)} | {"restow_lineages_came_back"}
     exposed = of_services | {m.name + ("_total" if m.type == "counter" else "") for m in metrics.registry.collect()}
     section = OPERATIONS.partition("## Metrics")[2].partition("\n## ")[0]
     assert set(re.findall(r"`((?:restow|descheduler)_\w+)`", section)) == exposed
