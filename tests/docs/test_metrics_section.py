@@ -1,4 +1,4 @@
-"""docs/operations.md, "Metrics that a policy goes by": what it shows is accepted, and fits what is deployed. (tests/e2e/test_metrics.py runs it.)"""
+"""docs/operations.md, "Policies that go by metrics": what it shows is accepted, and fits what is deployed. (tests/e2e/test_metrics.py runs it.)"""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from restow.runtime.telemetry import Metrics
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text()
-SECTION = PAGE.partition("\n### Metrics that a policy goes by\n")[2].partition("\n### ")[0]
+SECTION = PAGE.partition("\n### Policies that go by metrics\n")[2].partition("\n### ")[0]
 SHOWN = [yaml.safe_load(text.partition("```")[0]) for text in SECTION.split("```yaml\n")[1:]]
 
 
