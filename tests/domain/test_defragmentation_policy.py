@@ -6,13 +6,21 @@ from collections import Counter
 import pytest
 from domain.build import NOW, configured, given, node, pod, replica_of, shape, then
 from domain.descheduling_words import WEB
+from domain.planning import ROOM, carry_out
+from domain.planning import cluster as random_cluster
 from domain.saga import decider
+from hypothesis import given as any_of
+from hypothesis import settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.contracts.ids import NodeName
 from restow.contracts.values import DeviceShare, OwnerRef
+from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs, MigrationConfig
+from restow.domain.defragmentation.scope import Quota, Scope
 from restow.domain.descheduling.args import Args
 from restow.domain.descheduling.plugins import PLUGINS
 from restow.domain.descheduling.policy import written
@@ -271,3 +279,21 @@ def test_without_a_policy_everything_is_as_it_was():
 )  # fmt: skip
 def test_what_selects_nothing_is_told(more, told):
     assert warnings(cluster(**more)) == [told] * bool(told)
+
+
+@settings(max_examples=30, deadline=None)
+@any_of(st.integers(0, 10_000), st.sampled_from(["devices", "nodes", "room"]), st.booleans(), st.booleans(), st.integers(0, 3), st.integers(0, 4))
+def test_no_plan_breaks_a_limit_or_touches_a_node_that_is_left_out(seed, objective, swaps, whole, per_node, per_namespace):
+    """And each can be carried out."""
+    made = DefragmentationArgs(planner="optimizing", objective=objective, protectionThresholds={}, searchSteps=800, swaps=swaps, wholeNodes=whole)
+    args = replace(made, room=ROOM) if objective == "room" else made
+    state = random_cluster(seed, objective)
+    left_out = NodeName(f"n{seed % 3}")
+    nodes = frozenset(name for name in state.nodes if name != left_out)
+    quota = Quota(per_node, per_namespace + 2, {}, {"default": 2})
+    plan = defragmentation.plan(state, args, NOW, "p", scope=Scope(None, nodes, nodes, quota))
+    assert max(Counter(m.source for m in plan.moves).values(), default=0) <= per_node
+    assert len(plan.moves) <= per_namespace
+    assert left_out not in {node for m in plan.moves for node in (m.source, m.target)}
+    carry_out(state, plan, seed)
+    assert plan.kept.get("NodeSelector", 0) <= len(state.on_node.get(left_out, ()))
