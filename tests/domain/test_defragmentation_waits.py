@@ -36,7 +36,7 @@ class Cluster:
         self.facts = [*state.nodes.values(), *(e.ShapeDeclared(id, spec) for id, spec in state.shapes.items())]
         for id, spec in state.shapes.items():
             self.facts.append(e.ShapeDeclared(f"{id}-waiting", msgspec.structs.replace(spec, requests={})))
-        self.pods = dict(state.pods)
+        self.pods, self.moves = dict(state.pods), moves
         self.at = {uid: charge.node for uid, charge in state.charges.items()}
         self.left = {move.migration: move for move in moves}
         self.under_way: dict[str, tuple[Move, str]] = {}
@@ -61,11 +61,12 @@ class Cluster:
         assert may([*self.facts, *there, *holds], waiting, move.target), (move, self.at, list(self.under_way))
 
     def together(self, move: Move) -> list[Move]:
+        """Of the swaps between two nodes the first one way goes with the first the other way, and so on."""
         if not move.swap:
             return [move]
-        known = [*self.left.values(), *(one for one, _ in self.under_way.values())]
-        beside = next(m for m in known if m.swap and (m.source, m.target) == (move.target, move.source))
-        return [move, beside]
+        there = [m for m in self.moves if m.swap and (m.source, m.target) == (move.source, move.target)]
+        back = [m for m in self.moves if m.swap and (m.source, m.target) == (move.target, move.source)]
+        return [move, back[there.index(move)]]
 
     def begin(self, move: Move) -> None:
         both = self.together(move)

@@ -14,6 +14,7 @@ import numpy as np
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
 from restow.domain import predicates
+from restow.domain.fragmentation import alike
 from restow.domain.state import ClusterState
 from restow.domain.topology import Subject, Topology
 from restow.domain.topology.domains import Domains, Eligible
@@ -190,7 +191,7 @@ class NodeFit:
         if known is None:
             state = self._state
             fits = state.table.fits(state.vectors[shape])
-            known = self._room[shape] = predicates.static_mask(state, shape) & fits & ~self._reserved
+            known = self._room[shape] = predicates.static_mask(state, alike(state, shape)) & fits & ~self._reserved
         return known
 
     def _not_pinned(self, pod: PodObserved) -> np.ndarray:
@@ -209,6 +210,7 @@ class NodeFit:
         yield from company
 
     def _unchanging(self, shape: ShapeId) -> Rules:
+        shape = alike(self._state, shape)
         known = self._static.get(shape)
         if known is None:
             static = predicates.static_reasons(self._state, shape)
