@@ -3,6 +3,7 @@
 import msgspec
 import numpy as np
 import pytest
+from domain import ruled
 from domain.build import NOW, given, member, node, pod, pod_group, replica_of, shape, then
 from domain.planning import ROOM, afterwards, carry_out, cluster
 from hypothesis import given as any_of
@@ -290,16 +291,42 @@ def _worth(state, args) -> int:
     return int((table.free[:, table.columns["cpu"]] // 4_000).sum())
 
 
-def test_a_second_plan_right_after_one_that_was_carried_out_is_empty():
-    """The search is no proof, so that now and then it finds a little more from the new state; hardly ever, and never for nothing (above)."""
-    more = []
-    for objective, args in ARGS.items():
-        for seed in range(12):
-            state = cluster(seed, objective)
-            got = plan(state, args)
-            if plan(afterwards(state, carry_out(state, got, seed)), args).moves:
-                more.append((objective, seed))
-    assert more == []
+@pytest.mark.parametrize("objective", sorted(ARGS))
+def test_a_second_plan_right_after_one_that_was_carried_out_is_empty(objective):
+    """Whenever the steps of search were enough. (Seed 49 is a cluster on which a search found more from where another one had ended.)"""
+    args, settled = msgspec.structs.replace(ARGS[objective], searchSteps=60_000, swaps=True), 0
+    for seed in (*range(200, 208), 49):
+        state = cluster(seed, objective)
+        got = plan(state, args)
+        again = plan(afterwards(state, carry_out(state, got, seed)), args)
+        settled += got.steps < args.searchSteps
+        assert again.moves == () or got.steps >= args.searchSteps, seed
+    assert settled >= 7, "it is hardly ever the steps that end it"
+
+
+@settings(max_examples=15, deadline=None)
+@any_of(st.integers(0, 100_000), st.sampled_from(sorted(ARGS)), st.sampled_from([{}, {"age": 300}]))
+def test_so_it_is_with_few_steps_and_whatever_moving_costs(seed, objective, costs):
+    """Who has just come costs less to move than before: that is foreseen."""
+    args = msgspec.structs.replace(ARGS[objective], searchSteps=4_000, costs=costs)
+    state = cluster(seed, objective)
+    for uid, seen in state.pods.items():
+        state.pods[uid] = msgspec.structs.replace(seen, created=NOW - seed % 7 * 3_600_000)
+    got = plan(state, args)
+    then_ = afterwards(state, carry_out(state, got, seed))
+    for uid in {move.pod for move in got.moves if move.pod}:
+        then_.pods[uid] = msgspec.structs.replace(then_.pods[uid], created=NOW)
+    assert got.steps >= args.searchSteps or plan(then_, args).moves == ()
+
+
+@settings(max_examples=15, deadline=None)
+@any_of(st.integers(0, 100_000), st.booleans())
+def test_so_it_is_where_pods_have_rules_about_each_other(seed, swaps):
+    args = msgspec.structs.replace(NODES, swaps=swaps, searchSteps=4_000)
+    state = ruled.cluster(seed)
+    got = plan(state, args)
+    then_ = afterwards(state, carry_out(state, got, seed))
+    assert got.steps >= args.searchSteps or plan(then_, args).moves == ()
 
 
 @pytest.mark.parametrize("objective", sorted(ARGS))
