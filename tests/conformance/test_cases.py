@@ -12,8 +12,9 @@ import pytest
 from conformance.world import samples_of, state_of, time_of
 
 from restow.contracts.values import Taint, Toleration
+from restow.domain.descheduling.model import EVICTOR
 from restow.domain.descheduling.plugins import PLUGINS
-from restow.domain.descheduling.policy import EVICTOR, PolicyError, load, read, written
+from restow.domain.descheduling.policy import PolicyError, load, read, written
 from restow.domain.descheduling.run import LEAST_NODES, Run, evaluate
 from restow.domain.descheduling.selection import selected_nodes
 from restow.domain.predicates import tolerates

@@ -7,7 +7,7 @@ from typing import Any
 
 from restow.contracts.ids import Millis, NodeName
 from restow.contracts.times import of
-from restow.domain.descheduling.policy import Policy
+from restow.domain.descheduling.model import Policy
 from restow.domain.descheduling.samples import BILLION, NodeRatios, Samples
 from restow.domain.fold import apply
 from restow.domain.state import ClusterState

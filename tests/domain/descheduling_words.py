@@ -5,7 +5,8 @@ from typing import Any
 from domain.build import NOW
 
 from restow.contracts.values import OwnerRef
-from restow.domain.descheduling.policy import Policy, load
+from restow.domain.descheduling.model import Policy
+from restow.domain.descheduling.policy import load
 from restow.domain.descheduling.run import Outcome, evaluate
 from restow.domain.descheduling.samples import Samples
 from restow.domain.state import ClusterState

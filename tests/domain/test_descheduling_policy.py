@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from restow.domain.descheduling.policy import PolicyError, load, read, refused_upstream, written
+from restow.domain.descheduling.policy import PolicyError, load, read, written
 from restow.domain.descheduling.selection import parsed
+from restow.domain.descheduling.usable import refused_upstream
 from restow.domain.selectors import selects
 
 HEAD = {"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy"}

@@ -11,8 +11,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from restow.domain.config import Config, MigrationConfig
-from restow.domain.descheduling.policy import API_VERSION, KIND, PolicyError, refused_upstream, written
+from restow.domain.descheduling.policy import API_VERSION, KIND, PolicyError, written
 from restow.domain.descheduling.policy import read as read_upstream
+from restow.domain.descheduling.usable import refused_upstream
 from restow.domain.descheduling.whole import PLUGIN, Whole, load
 from restow.domain.migration import check
 from restow.runtime.config_source import BadConfig, convert, with_durations

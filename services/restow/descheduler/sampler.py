@@ -8,7 +8,7 @@ from restow.contracts import commands as c
 from restow.contracts.ids import Millis
 from restow.contracts.samples import Loads, NodeRatios, Samples
 from restow.domain.decider import Rejected
-from restow.domain.descheduling.policy import Policy
+from restow.domain.descheduling.model import Policy
 from restow.domain.descheduling.relevant import relevant
 from restow.domain.migration import next_trigger, plan_id, policy_of, wants_samples
 from restow.kube.metrics import sample

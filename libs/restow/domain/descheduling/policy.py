@@ -1,34 +1,32 @@
 """`descheduler/v1alpha2` DeschedulerPolicy: read strictly, with upstream's defaults and validation, and refused with path, value and
 what is allowed.
 
-`read` does what upstream does when it loads a policy; `unusable` says what upstream finds only when it builds the profiles, and what
-it never minds although it cannot be meant. Whoever runs a policy asks both (`load`).
+`read` does what upstream does when it loads a policy. Whoever runs a policy asks `usable.unusable`, too (`load`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from restow.contracts.values import LabelSelector
 from restow.domain.descheduling.args import Args, Duration, Percent, Uint, below, decoded, encoded
 from restow.domain.descheduling.evictor.args import DefaultEvictorArgs
-from restow.domain.descheduling.framework import POINTS, Point
-from restow.domain.descheduling.plugins import PLUGINS, load_aware, low_node_utilization
-from restow.domain.descheduling.plugins.load_aware.args import PROMETHEUS as PROMETHEUS_TYPE
-from restow.domain.descheduling.plugins.load_aware.args import Args as LoadAware
-from restow.domain.descheduling.selection import parsed
-from restow.domain.descheduling.sources import (
-    KUBERNETES,
-    PROMETHEUS,
-    MetricsCollector,
-    MetricsProvider,
-    Prometheus,
-    refusals,
+from restow.domain.descheduling.framework import POINTS
+from restow.domain.descheduling.model import (
+    EVICTOR,
+    PluginConfig,
+    Plugins,
+    PluginSet,
+    Policy,
+    Profile,
+    args_of,
 )
+from restow.domain.descheduling.plugins import PLUGINS
+from restow.domain.descheduling.selection import parsed
+from restow.domain.descheduling.sources import MetricsCollector, MetricsProvider, refusals
+from restow.domain.descheduling.usable import unusable
 
-EVICTOR = "DefaultEvictor"
 API_VERSION, KIND = "descheduler/v1alpha2", "DeschedulerPolicy"
 LARGEST = 100_000
 """Values of a policy, nested ones counted."""
@@ -40,115 +38,6 @@ class PolicyError(ValueError):
     def __init__(self, reasons: list[str]):
         super().__init__("\n".join(reasons))
         self.reasons = reasons
-
-
-class PluginSet(Args, frozen=True):
-    """`disabled` takes nothing away: no plugin is on by itself but DefaultEvictor, which stays on, as upstream has it."""
-
-    enabled: tuple[str, ...] = ()
-    disabled: tuple[str, ...] = ()
-
-
-class Plugins(Args, frozen=True):
-    presort: PluginSet = PluginSet()
-    sort: PluginSet = PluginSet()
-    deschedule: PluginSet = PluginSet()
-    balance: PluginSet = PluginSet()
-    filter: PluginSet = PluginSet()
-    pre_eviction_filter: PluginSet = PluginSet()
-
-    def at(self, point: Point) -> PluginSet:
-        found: PluginSet = getattr(self, "pre_eviction_filter" if point == "preEvictionFilter" else point)
-        return found
-
-    def enabled(self, point: Point) -> tuple[str, ...]:
-        return self.at(point).enabled
-
-
-class PluginConfig(msgspec.Struct, frozen=True):
-    name: str
-    args: Args
-
-
-class Profile(msgspec.Struct, frozen=True):
-    name: str
-    plugin_config: tuple[PluginConfig, ...]
-    plugins: Plugins
-
-    def args(self, plugin: str) -> Args:
-        """What is said first counts; defaults where nothing is."""
-        for config in self.plugin_config:
-            if config.name == plugin:
-                return config.args
-        found: Args = _kind(plugin)().defaulted()
-        return found
-
-    @property
-    def evictor_args(self) -> DefaultEvictorArgs:
-        args = self.args(EVICTOR)
-        assert isinstance(args, DefaultEvictorArgs)
-        return args
-
-
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits are None where there is none; 0 allows no eviction. `grace_period_seconds` None is the pods' own."""
-
-    profiles: tuple[Profile, ...] = ()
-    node_selector: LabelSelector | None = None
-    node_selector_text: str = ""
-    max_no_of_pods_to_evict_per_node: int | None = None
-    max_no_of_pods_to_evict_per_namespace: int | None = None
-    max_no_of_pods_to_evict_total: int | None = None
-    eviction_failure_event_notification: bool | None = None
-    metrics_collector: MetricsCollector | None = None
-    metrics_providers: tuple[MetricsProvider, ...] = ()
-    grace_period_seconds: int | None = None
-
-    @property
-    def wants_metrics(self) -> bool:
-        """Whether metrics.k8s.io is to be read."""
-        if self.provides(KUBERNETES):
-            return True
-        # LoadAware says itself where its load is measured, and what Prometheus' adaptor does not have of pods is here.
-        return any(args.metrics.type != PROMETHEUS_TYPE for _, args in self.load_aware)
-
-    def provides(self, source: str) -> bool:
-        """Whether it names this source of metrics."""
-        collected = source == KUBERNETES and self.metrics_collector is not None and self.metrics_collector.enabled
-        return collected or any(provider.source == source for provider in self.metrics_providers)
-
-    @property
-    def queries(self) -> tuple[str, ...]:
-        """What enabled plugins ask of Prometheus, each once."""
-        asked = (
-            getattr(profile.args(name), "query", "")
-            for profile in self.profiles
-            for name in (*profile.plugins.deschedule.enabled, *profile.plugins.balance.enabled)
-        )
-        return tuple(dict.fromkeys(query for query in asked if query))
-
-    @property
-    def load_aware(self) -> tuple[tuple[int, LoadAware], ...]:
-        """Each profile (its index) that enables LoadAware, and the plugin's arguments."""
-        found: list[tuple[int, LoadAware]] = []
-        for i, profile in enumerate(self.profiles):
-            if load_aware.NAME in profile.plugins.balance.enabled and isinstance(args := profile.args(load_aware.NAME), LoadAware):
-                found.append((i, args))
-        return tuple(found)
-
-    @property
-    def load_sources(self) -> dict[str, LoadAware]:
-        """LoadAware's sources other than metrics.k8s.io, by the name under which samples have them."""
-        return {args.source: args for _, args in self.load_aware if args.source}
-
-    @property
-    def measured(self) -> bool:
-        """Whether anything is to be read before it runs."""
-        return bool(self.wants_metrics or (self.prometheus is not None and self.queries) or self.load_sources)
-
-    @property
-    def prometheus(self) -> Prometheus | None:
-        return next((p.prometheus for p in self.metrics_providers if p.source == PROMETHEUS), None)
 
 
 class _PluginConfig(Args, frozen=True):
@@ -252,79 +141,6 @@ def written(policy: Policy) -> dict[str, Any]:
     return _plain(rest) | out
 
 
-def unusable(policy: Policy) -> list[str]:
-    """Why it cannot be run as it is written; empty where it can."""
-    reasons: list[str] = []
-    if not policy.profiles:
-        reasons.append("profiles: none; allowed: at least one")
-    names: set[str] = set()
-    for i, profile in enumerate(policy.profiles):
-        path = f"profiles[{i}]"
-        if profile.name in names:
-            reasons.append(f"{path}.name: {profile.name!r} is there twice; allowed: names that tell profiles apart")
-        names.add(profile.name)
-        reasons += _unusable(profile, path)
-    for i, profile in enumerate(policy.profiles):
-        reasons += _unmeasured(policy, profile, i)
-    for i, args in policy.load_aware:
-        if args.metrics.type == PROMETHEUS_TYPE and not args.metrics.address and policy.prometheus is None:
-            reasons.append(
-                f"profiles[{i}], {load_aware.NAME}: metrics.address: nothing; allowed: the URL of Prometheus, here or in metricsProviders"
-            )
-    return reasons
-
-
-def _unmeasured(policy: Policy, profile: Profile, at: int) -> Iterator[str]:
-    """Metrics that a plugin goes by, and that nobody provides: upstream's plugin cannot be built."""
-    args = profile.args(low_node_utilization.NAME) if low_node_utilization.NAME in profile.plugins.balance.enabled else None
-    if not isinstance(args, low_node_utilization.Args):
-        return
-    where = f"profiles[{at}], {low_node_utilization.NAME}: metricsUtilization"
-    if args.measured and not policy.provides(KUBERNETES):
-        yield f"{where}: {KUBERNETES}, which metricsProviders do not have; allowed: what they have"
-    if args.query and not policy.provides(PROMETHEUS):
-        yield f"{where}: {PROMETHEUS}, which metricsProviders do not have; allowed: what they have"
-
-
-def refused_upstream(policy: Policy) -> list[str]:
-    """What upstream's validation refuses although its plugins know how to do it: `include` of evictableNamespaces, which `unusable` leaves to
-    a warning. Whoever runs a policy day after day refuses it."""
-    return [
-        f"profiles[{i}], {config.name}: evictableNamespaces.include: {', '.join(said.include)}; allowed: exclude alone, as upstream has it"
-        for i, profile in enumerate(policy.profiles)
-        for config in profile.plugin_config
-        if (said := getattr(config.args, "evictable_namespaces", None)) is not None and said.include
-    ]
-
-
-def _unusable(profile: Profile, path: str) -> list[str]:
-    reasons: list[str] = []
-    configured = {config.name for config in profile.plugin_config}
-    for point in POINTS:
-        allowed = _at(point)
-        for word in ("enabled", "disabled"):
-            said = getattr(profile.plugins.at(point), word)
-            for i, name in enumerate(said):
-                where = f"{path}.plugins.{point}.{word}[{i}]"
-                if name not in allowed and not (word == "disabled" and name == "*"):
-                    reasons.append(f"{where}: {name!r}; allowed: {', '.join(allowed) or 'no plugin has this extension point'}")
-                elif name in said[:i]:
-                    reasons.append(f"{where}: {name!r} is there twice; allowed: once")
-                elif word == "enabled" and name not in configured:
-                    reasons.append(f"{where}: {name!r} has no entry in pluginConfig; allowed: plugins that have one, be it empty")
-    return reasons
-
-
-def _at(point: Point) -> list[str]:
-    found = sorted(name for name, plugin in PLUGINS.items() if point in plugin.POINTS)
-    return sorted((EVICTOR, *found)) if point in ("filter", "preEvictionFilter") else found
-
-
-def _kind(plugin: str) -> type[Args]:
-    kind: type[Args] = DefaultEvictorArgs if plugin == EVICTOR else PLUGINS[plugin].Args
-    return kind
-
-
 def _profile(said: _Profile, path: str, reasons: list[str]) -> Profile:
     configs: list[PluginConfig] = []
     for i, config in enumerate(said.plugin_config):
@@ -355,7 +171,7 @@ def _profile(said: _Profile, path: str, reasons: list[str]) -> Profile:
 def _args(config: _PluginConfig, path: str) -> Args:
     """Their own apiVersion and kind say nothing that the name does not."""
     said = {k: v for k, v in (config.args or {}).items() if k not in ("apiVersion", "kind")}
-    args: Args = _convert(said, _kind(config.name), f"{path}.args")
+    args: Args = _convert(said, args_of(config.name), f"{path}.args")
     return args.defaulted()
 
 

@@ -12,8 +12,8 @@ from restow.domain.descheduling.cooldown import cooling
 from restow.domain.descheduling.evictor.filter import Evictor
 from restow.domain.descheduling.evictor.fit import NodeFit
 from restow.domain.descheduling.framework import Eviction, Handle, Places, Point, Says, Verdict
+from restow.domain.descheduling.model import EVICTOR, Policy, Profile
 from restow.domain.descheduling.plugins import PLUGINS
-from restow.domain.descheduling.policy import EVICTOR, Policy, Profile
 from restow.domain.descheduling.samples import Samples
 from restow.domain.descheduling.selection import selected_nodes, selecting_nothing
 from restow.domain.maps import OVER

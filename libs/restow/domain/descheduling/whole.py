@@ -9,10 +9,12 @@ import msgspec
 
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
+from restow.domain.descheduling.model import EVICTOR, Policy
 from restow.domain.descheduling.plugins import PLUGINS
-from restow.domain.descheduling.policy import EVICTOR, Policy, PolicyError, unusable
+from restow.domain.descheduling.policy import PolicyError
 from restow.domain.descheduling.policy import read as read_upstream
 from restow.domain.descheduling.run import Turn, turns
+from restow.domain.descheduling.usable import unusable
 
 PLUGIN = defragmentation.PLUGIN
 POINT = "balance"

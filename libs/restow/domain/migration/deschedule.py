@@ -18,7 +18,8 @@ from restow.domain.decider import Rejected
 from restow.domain.defragmentation.explain import PLANNED, Candidate
 from restow.domain.descheduling import run as r
 from restow.domain.descheduling.framework import Eviction
-from restow.domain.descheduling.policy import EVICTOR, Policy, PolicyError, load, read
+from restow.domain.descheduling.model import EVICTOR, Policy
+from restow.domain.descheduling.policy import PolicyError, load, read
 from restow.domain.descheduling.selection import selected_nodes
 from restow.domain.descheduling.utilization.usage import NOTHING
 from restow.domain.descheduling.whole import runs_others, with_own

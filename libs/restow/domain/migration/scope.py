@@ -2,7 +2,7 @@
 
 from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.domain.defragmentation.scope import EVERYTHING, Quota, Scope
-from restow.domain.descheduling.policy import Policy
+from restow.domain.descheduling.model import Policy
 from restow.domain.descheduling.run import Run
 from restow.domain.descheduling.selection import selected_nodes
 from restow.domain.state import ClusterState

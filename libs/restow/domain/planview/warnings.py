@@ -3,7 +3,7 @@
 from restow.contracts.values import Expression, LabelSelector
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import ArgsError, room_of
-from restow.domain.descheduling.policy import EVICTOR
+from restow.domain.descheduling.model import EVICTOR
 from restow.domain.descheduling.run import Run
 from restow.domain.descheduling.selection import selected_nodes
 from restow.domain.migration.deschedule import policy_of
