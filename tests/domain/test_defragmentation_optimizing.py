@@ -148,6 +148,19 @@ def test_with_whole_nodes_a_source_is_emptied_or_left():
     assert len(moves(given(*facts[:-1]), whole)) == 1
 
 
+@pytest.mark.parametrize("objective", ["devices", "nodes", "room"])
+def test_so_it_is_on_clusters_made_at_random(objective):
+    args, moved = msgspec.structs.replace(ARGS[objective], wholeNodes=True, searchSteps=800), 0
+    for seed in range(40):
+        state = cluster(seed, objective)
+        got = plan(state, args)
+        leaving = {m.pod for m in got.moves}
+        moved += len(leaving)
+        assert all(state.on_node[m.source].keys() <= leaving for m in got.moves if m.pod), seed
+        carry_out(state, got, seed)
+    assert moved, "some are worth it"
+
+
 # -- what it costs ---------------------------------------------------------------------------------------------------
 
 

@@ -295,5 +295,8 @@ def test_no_plan_breaks_a_limit_or_touches_a_node_that_is_left_out(seed, objecti
     assert max(Counter(m.source for m in plan.moves).values(), default=0) <= per_node
     assert len(plan.moves) <= per_namespace
     assert left_out not in {node for m in plan.moves for node in (m.source, m.target)}
+    if whole:
+        leaving = {m.pod for m in plan.moves}
+        assert all(state.on_node[source].keys() <= leaving for source in {m.source for m in plan.moves if m.pod}), "all of a node, or none"
     carry_out(state, plan, seed)
     assert plan.kept.get("NodeSelector", 0) <= len(state.on_node.get(left_out, ()))

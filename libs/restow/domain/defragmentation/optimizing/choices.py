@@ -40,7 +40,7 @@ def choices(world: World, row: int, whole: bool, most: int = 3, pods: int = 3) -
         return []
     there = world.pods(row)
     if whole or world.value.objective == "nodes":
-        loads = [uid for uid in there if uid in world.away or (is_load(world.state, uid) and uid not in world.state.victims)]
+        loads = loads_on(world, row)
         able = bool(loads) and all(world.movable(uid) for uid in loads) and int(world.loads[row]) == len(loads)
         return [tuple(loads)] if able and (not whole or _gains(world, row, loads)) else []
     if world.value.objective == "devices":
@@ -50,6 +50,11 @@ def choices(world: World, row: int, whole: bool, most: int = 3, pods: int = 3) -
     return _lightest(
         world, row, lambda free, shares: value.of(free, shares, 1) > worth, lambda uid: value.reads(world.vector(uid)), most, pods
     )
+
+
+def loads_on(world: World, row: int) -> list[PodUid]:
+    """All who must leave a row before it is empty."""
+    return [uid for uid in world.pods(row) if uid in world.away or (is_load(world.state, uid) and uid not in world.state.victims)]
 
 
 def _gains(world: World, row: int, pods: Sequence[PodUid]) -> bool:

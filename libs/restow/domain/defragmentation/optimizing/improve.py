@@ -92,12 +92,15 @@ def _fill(search: Search, row: int, chance: Chance) -> None:
 
 
 def prune(search: Search) -> None:
-    """Who can stay at home without any loss does; first all who left one row, then one by one, as the net gain says."""
+    """Who can stay at home without any loss does; first all who left one row, then one by one (but with
+    whole nodes), as the net gain says."""
     world = search.world
     homes: dict[int, list[PodUid]] = {}
     for uid in sorted(world.away):
         homes.setdefault(world.home(uid).row, []).append(uid)
-    groups = [homes[row] for row in sorted(homes)] + [[uid] for row in sorted(homes) for uid in homes[row]]
+    groups = [homes[row] for row in sorted(homes)]
+    if not search.limits.whole:
+        groups += [[uid] for row in sorted(homes) for uid in homes[row]]
     for group in groups:
         group = [uid for uid in group if uid in world.away]
         if not group:

@@ -5,6 +5,7 @@ these, and those whose being under way a rule about what runs would notice (`wai
 to a third place first where there is one, and whoever still cannot arrive stays.
 """
 
+from collections import Counter
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -42,6 +43,39 @@ class Ordered(NamedTuple):
     stayed: list[PodUid]
 
 
+MOST_LEGS = 2
+"""A move may follow one of a pod, and none that follows."""
+
+
+def following(plan: str, first: Ordered, then: Ordered) -> Ordered | None:
+    """Both as one, the second once all of the first has landed: it takes what that leaves, device by device. None where somebody would
+    go three times."""
+    gone, going = _pods(first), _pods(then)
+    if max(Counter([*gone.values(), *going.values()]).values(), default=0) > MOST_LEGS:
+        return None
+    before = {uid: id for id, uid in gone.items()}
+    ids = {id: MigrationId(f"{plan}-{i}") for i, id in enumerate(going, len(gone) + 1)}
+    moves = [
+        replace(
+            move,
+            migration=ids[move.migration],
+            pod=PodUid("") if move.pod in before else move.pod,
+            follows=ids[move.follows] if move.follows else before.get(move.pod, MigrationId("")),
+            after=(*gone, *(ids[id] for id in move.after)),
+        )
+        for move in then.moves
+    ]
+    return Ordered([*first.moves, *moves], first.ends | then.ends, [])
+
+
+def _pods(ordered: Ordered) -> dict[MigrationId, PodUid]:
+    """Whom each moves, and whose successor."""
+    found: dict[MigrationId, PodUid] = {}
+    for move in ordered.moves:
+        found[move.migration] = found[move.follows] if move.follows else move.pod
+    return found
+
+
 class Sequence:
     """Begins with everybody at home (the world has nobody away), and charges the world as holds will: a target when a move begins, a
     source only where somebody needs what was left there."""
@@ -55,13 +89,11 @@ class Sequence:
         self._freed: dict[int, list[MigrationId]] = {}
         self._steps: list[Step] = []
         self._number: dict[MigrationId, int] = {}
-        self._last: dict[PodUid, MigrationId] = {}
         self._by_rules: dict[PodUid, bool] = {}
 
     def order(self, wanted: dict[PodUid, int], first: list[PodUid]) -> Ordered:
-        """`wanted` is the row of each pod; `first` all of them in the order in which they were thought of. Asked again it goes on from where
-        everybody is then."""
-        legs = [self._leg(uid, wanted[uid]) for uid in first]
+        """`wanted` is the row of each pod; `first` all of them in the order in which they were thought of."""
+        legs = [Leg(uid, wanted[uid], self.world.home(uid)) for uid in first]
         stayed: list[PodUid] = []
         for needed in (False, True):
             legs = self._all(legs, needed)
@@ -81,11 +113,6 @@ class Sequence:
             replace(move, after=tuple(ids[i] for i in after if ids[i] != move.follows or move.follows in move.after))
             for move, after in zip(self.moves, found, strict=True)
         ]
-
-    def _leg(self, uid: PodUid, row: int) -> Leg:
-        if uid in self.ends:
-            return Leg(uid, row, self.ends[uid], self._last[uid])
-        return Leg(uid, row, self.world.home(uid))
 
     def _all(self, legs: list[Leg], freeing: bool) -> list[Leg]:
         """Whoever can begin does, until nobody can; the others."""
@@ -163,7 +190,6 @@ class Sequence:
         earlier = [self._number[one] for one in dict.fromkeys((*after, *([leg.follows] if leg.follows else [])))]
         self._steps.append(Step(uid, leg.start.row, spot.row, tuple(earlier), ruled, beside))
         self._number[id] = len(self._steps) - 1
-        self._last[uid] = id
         self.ends[uid] = spot
         self._left.setdefault(leg.start.row, []).append(Left(id, uid, leg.start))
         return id

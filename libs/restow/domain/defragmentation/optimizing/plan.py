@@ -13,10 +13,11 @@ from restow.contracts.values import Move
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.classify import COOLDOWN, CRITICAL_NODE
 from restow.domain.defragmentation.evictable import MEANING
+from restow.domain.defragmentation.optimizing.choices import loads_on
 from restow.domain.defragmentation.optimizing.improve import improve, prune
 from restow.domain.defragmentation.optimizing.landing import Landing
 from restow.domain.defragmentation.optimizing.opened import NOT_OPEN, OWED, Rows, opened
-from restow.domain.defragmentation.optimizing.order import Ordered, Sequence
+from restow.domain.defragmentation.optimizing.order import Ordered, Sequence, following
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Limits, Search
 from restow.domain.defragmentation.optimizing.settle import NOWHERE, Ends, Found, settle
 from restow.domain.defragmentation.optimizing.world import World
@@ -96,12 +97,20 @@ class _Maker:
 
     def order(self, wanted: dict[PodUid, int], ends: Ends) -> Ordered:
         """All moves that can be carried out, as long as they gain what they cost."""
-        for _ in range(OFTEN):
+        often = OFTEN
+        while often:
             with self._opened(ends) as (world, landing):
                 wanted = {uid: row for uid, row in wanted.items() if row != world.home(uid).row}
                 if not wanted:
                     break
+                leaving = {world.home(uid).row for uid in wanted} if self.limits.whole else ()
+                loads = [loads_on(world, row) for row in leaving]
                 ordered = Sequence(world, landing, self.plan, self.limits.swaps, self.limits.moves).order(wanted, _first(wanted))
+            if halves := {uid for some in loads if any(uid not in ordered.ends for uid in some) for uid in some}:
+                # Each time fewer: this ends by itself.
+                wanted = {uid: spot.row for uid, spot in ordered.ends.items() if uid not in halves}
+                continue
+            often -= 1
             if dropped := beyond(self.limits, ordered):
                 wanted = {uid: spot.row for uid, spot in ordered.ends.items() if uid not in dropped}
                 continue
@@ -111,19 +120,12 @@ class _Maker:
             wanted = {uid: ordered.ends[uid].row for uid in again} if net > 0 else {}
         return Ordered([], {}, [])
 
-    def after(self, first: Ordered, then: dict[PodUid, int]) -> Ordered | None:
-        """The same moves and then these; None where that cannot be."""
-        who = {move.migration: move.pod for move in first.moves}
-        if any(move.follows and who[move.follows] in then for move in first.moves):
-            return None  # somebody would go three times
-        wanted = {uid: spot.row for uid, spot in first.ends.items()}
-        with self._opened(NOWHERE) as (world, landing):
-            sequence = Sequence(world, landing, self.plan, self.limits.swaps, self.limits.moves)
-            same = sequence.order(wanted, _first(wanted))
-            if same.ends != first.ends:
-                return None
-            both = sequence.order(then, _first(then))
-        return None if both.stayed or beyond(self.limits, both) else both
+    def after(self, first: Ordered, then: Ordered) -> Ordered | None:
+        """The same moves and then these, which begin where those end; None where that cannot be."""
+        if len(first.moves) + len(then.moves) > self.limits.moves:
+            return None
+        both = following(self.plan, first, then)
+        return None if both is None or beyond(self.limits, both) else both
 
     def net(self, ordered: Ordered) -> int:
         """What they gain beyond what they cost."""

@@ -196,7 +196,8 @@ class Search:
         this can still gain."""
         world, landing = self.world, self.landing
         home = world.home(uid)
-        if home.row not in banned and world.home_fits(uid):
+        # With whole nodes nobody goes home alone: the others of that node are gone.
+        if home.row not in banned and not self.limits.whole and world.home_fits(uid):
             before = world.total
             world.land(uid, home)
             if world.total == before:
@@ -234,7 +235,9 @@ class Search:
         return False
 
     def _push(self, uid: PodUid, banned: frozenset[int], depth: int, least: int) -> bool:
-        """Land where others make room and find places of their own."""
+        """Land where others make room and find places of their own. Never with whole nodes: who is pushed leaves some behind."""
+        if self.limits.whole:
+            return False
         world, landing = self.world, self.landing
         lack = landing.short(uid)
         lack[list(banned)] = -1

@@ -35,8 +35,8 @@ class Maker(Protocol):
         """All moves that can be carried out and are worth it."""
         ...
 
-    def after(self, first: Ordered, then: dict[PodUid, int]) -> Ordered | None:
-        """The same moves and then these; None where that cannot be."""
+    def after(self, first: Ordered, then: Ordered) -> Ordered | None:
+        """The same moves and then these, which begin where those end; None where that cannot be."""
         ...
 
     def net(self, ordered: Ordered) -> int:
@@ -70,5 +70,5 @@ def _joined(maker: Maker, plan: Ordered, wanted: dict[PodUid, int], net: int) ->
     rest = maker.order(wanted, plan.ends)
     if not rest.moves:
         return None
-    both = maker.after(plan, {uid: spot.row for uid, spot in rest.ends.items()})
+    both = maker.after(plan, rest)
     return both if both is not None and maker.net(both) > net else None
