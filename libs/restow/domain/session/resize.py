@@ -86,12 +86,8 @@ def _hold(session: Session, job: Job, pod: e.PodObserved, place: Place, was: Slo
     state = session.state
     row = state.table.rows[was.node]
     session.place(job, pod, fit)
-    full, devices, cores = state.vectors[was.asked].items, fit.devices, fit.cores
-    wanted = full
-    for uid in state.drawers.get(place, ()):
-        draw = state.draws[uid]
-        wanted, devices = tuple(less(wanted, draw.items)), fewer(devices, draw.devices)
-        cores = tuple(core for core in cores if core not in draw.cores)
+    full = state.vectors[was.asked].items
+    wanted, devices, cores = state.undrawn(place, full, fit.devices, fit.cores)
     session.relieve(row, was.queue, less(full, wanted), fewer(fit.devices, devices))
     if session.awaited(row):
         # What it gives up goes to those who wait there, not to this session.
