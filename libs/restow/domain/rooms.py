@@ -146,13 +146,7 @@ class Rooms(Places):
             if set(cores).isdisjoint(slot.room.cores):
                 continue
             room = replace(slot.room, cores=tuple(core for core in slot.room.cores if core not in cores))
-            now = replace(slot, room=room, cores=tuple(core for core in slot.cores if core not in cores))
-            if slot.phase is SlotPhase.HELD:
-                now = replace(now, phase=SlotPhase.WAITING, reason=OVERCOMMITTED)
-            self.put_place(key, now)
-            self.moved.append(key)
-            self.touched.reservations[key[0]] = None
-            self._note_waiting(key, now)
+            self._lowered(key, replace(slot, room=room, cores=tuple(core for core in slot.cores if core not in cores)))
             self.capacity_epoch += 1
 
     def _cores_in_use(self, node: NodeName) -> set[int]:
@@ -228,7 +222,8 @@ class Rooms(Places):
             if isinstance(key, tuple):
                 slot = self.slots[key[0]][key[1]]
                 if (left := _given_up(slot.room, short)) is not slot.room:
-                    self._lower(key, slot, left)
+                    self._hold_instead(slot, left)
+                    self._lowered(key, replace(slot, room=left))
             else:
                 nomination = self.nominations[key]
                 if (left := _given_up(nomination.room, short)) is not nomination.room:
@@ -239,10 +234,9 @@ class Rooms(Places):
             if not any(short[0].values()) and not any(short[1].values()):
                 return
 
-    def _lower(self, key: Place, slot: Slot, left: Room) -> None:
-        self._hold_instead(slot, left)
-        now = replace(slot, room=left)
-        if slot.phase is SlotPhase.HELD:
+    def _lowered(self, key: Place, now: Slot) -> None:
+        """Others have some of what the place held: it waits, and keeps its reason where it waited already."""
+        if now.phase is SlotPhase.HELD:
             now = replace(now, phase=SlotPhase.WAITING, reason=OVERCOMMITTED)
         self.put_place(key, now)
         self.moved.append(key)
