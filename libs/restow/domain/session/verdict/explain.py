@@ -19,6 +19,7 @@ from restow.domain.session.verdict.quota import for_gang
 from restow.domain.session.verdict.quota import reliefs as quota_reliefs
 from restow.domain.session.verdict.values import Block, GangFit, Nominee, Relief, Verdict
 from restow.domain.state import OVER, ClusterState
+from restow.domain.table import less
 
 
 @contextmanager
@@ -128,8 +129,8 @@ def job_for(session: Session, pod: e.PodObserved) -> Job:
 
 
 def _nominee(state: ClusterState, nomination: Nomination) -> Nominee:
-    names, held = state.table.resources, dict(nomination.room.held)
-    missing = {names[c]: amount - held.get(c, 0) for c, amount in nomination.room.wanted if amount > held.get(c, 0)}
+    names, room = state.table.resources, nomination.room
+    missing = {names[column]: amount for column, amount in less(room.wanted, room.held)}
     return Nominee(nomination.node, nomination.deadline, missing, nomination.victims)
 
 

@@ -1,17 +1,18 @@
 """How many members of a gang fit at the same time, and what would let it be complete."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 from msgspec.structs import replace
 
 from restow.contracts.events import PodObserved
-from restow.contracts.ids import NodeName, PodUid
+from restow.contracts.ids import NodeName, PodUid, ShapeId
 from restow.domain.groups import task_of
 from restow.domain.predicates import static_mask
 from restow.domain.quantity import format_resource
+from restow.domain.resources import PODS
 from restow.domain.session.actions.allocate import incomplete
 from restow.domain.session.jobs import Job
 from restow.domain.session.run import Session
@@ -19,6 +20,7 @@ from restow.domain.session.statement import Statement
 from restow.domain.session.verdict.suppose import supposed
 from restow.domain.session.verdict.values import GangFit, Relief
 from restow.domain.session.view import HELD_ROOM
+from restow.domain.state import ClusterState
 from restow.domain.table import WHOLE, Vector, fullest
 
 MOST = 1_000
@@ -153,30 +155,34 @@ def smaller(session: Session, job: Job, fit: GangFit) -> Iterator[Relief]:
     shapes = {state.pods[uid].shape for uid in job.tasks}
     if len(shapes) != 1 or fit.quota or job.need_by_task or job.ready + len(job.tasks) < job.need:
         return
-    pod = state.pods[job.tasks[0]]
-    v = state.vectors[pod.shape]
+
+    def helps(what_if: Session) -> bool:
+        with placed(what_if, job, []) as then:
+            return then.complete
+
+    yield from smaller_each(state, shapes.pop(), job.need - job.ready, helps)
+
+
+def smaller_each(state: ClusterState, shape: ShapeId, wanted: int, helps: Callable[[Session], bool]) -> Iterator[Relief]:
+    """For `wanted` pods of one shape: the greatest request of one resource that would do, alone, for each of them. Found by room
+    alone, then decided again, with every rule."""
+    v, spec, names = state.vectors[shape], state.shapes[shape], state.table.resources
     if v.devices is not None:
         return
-    names = state.table.resources
-    free = state.table.free[static_mask(state, pod.shape) & state.table.alive]
+    free = state.table.free[static_mask(state, shape) & state.table.alive]
     for column, amount in v.items:
-        most = greatest(free, v, column, amount, job.need - job.ready)
-        if most and names[column] != "pods" and _complete_with(session, job, names[column], most):
-            yield Relief(f"a {names[column]} request of at most {format_resource(names[column], most)} each")
+        name, most = names[column], _greatest(free, v, column, amount, wanted)
+        if not most or name == PODS:
+            continue
+        less = replace(spec, requests=spec.requests | {name: most})
+        vector = state.table.vector(less.requests, less.devices)
+        with supposed(state, (state.shapes, shape, less), (state.vectors, shape, vector)) as what_if:
+            enough = helps(what_if)
+        if enough:
+            yield Relief(f"a {name} request of at most {format_resource(name, most)} each")
 
 
-def _complete_with(session: Session, job: Job, resource: str, amount: int) -> bool:
-    """Whether the gang would be complete if its pods asked for so much of a resource: decided again, with every rule."""
-    state = session.state
-    shape = state.pods[job.tasks[0]].shape
-    spec = state.shapes[shape]
-    less = replace(spec, requests=spec.requests | {resource: amount})
-    vector = state.table.vector(less.requests, less.devices)
-    with supposed(state, (state.shapes, shape, less), (state.vectors, shape, vector)) as what_if, placed(what_if, job, []) as fit:
-        return fit.complete
-
-
-def greatest(free: np.ndarray, v: Vector, column: int, amount: int, wanted: int) -> int:
+def _greatest(free: np.ndarray, v: Vector, column: int, amount: int, wanted: int) -> int:
     """The greatest request below `amount` with which `wanted` pods fit; 0 where none is small enough."""
     others = np.full(len(free), wanted, np.int64)
     for other, asked in v.items:

@@ -3,15 +3,12 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import numpy as np
 from msgspec.structs import replace
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import ReservationUid, SlotName
 from restow.domain.accounts import Amounts, charge
 from restow.domain.occupants import as_pod
-from restow.domain.predicates import static_mask
-from restow.domain.quantity import format_resource
 from restow.domain.records import ON_NODE, Reservation, SlotPhase
 from restow.domain.session import holds
 from restow.domain.session.handover import slot_order
@@ -20,9 +17,8 @@ from restow.domain.session.run import Session
 from restow.domain.session.statement import Statement
 from restow.domain.session.verdict import nodes
 from restow.domain.session.verdict.explain import opened
-from restow.domain.session.verdict.gangs import greatest, more_empty
+from restow.domain.session.verdict.gangs import more_empty, smaller_each
 from restow.domain.session.verdict.quota import capability
-from restow.domain.session.verdict.suppose import supposed
 from restow.domain.session.verdict.values import Block, PlacesFit, Relief
 from restow.domain.session.view import HELD_ROOM, Fit
 from restow.domain.state import ClusterState
@@ -159,23 +155,5 @@ def _less(session: Session, job: Job, record: Reservation, waiting: Places, fit:
         yield from capability(session, job, wanted, helps)
         return
     shapes = {place.shape for _, place in waiting}
-    if len(shapes) != 1 or len(waiting) == 1:
-        return
-    (shape,) = shapes
-    v = state.vectors[shape]
-    if v.devices is not None:
-        return
-    names = state.table.resources
-    free = state.table.free[static_mask(state, shape) & state.table.alive]
-    for column, amount in v.items:
-        most = greatest(np.maximum(free, 0), v, column, amount, len(waiting))
-        if not most or names[column] == "pods":
-            continue
-        spec = state.shapes[shape]
-        less = replace(spec, requests=spec.requests | {names[column]: most})
-        vector = state.table.vector(less.requests, less.devices)
-        with supposed(state, (state.shapes, shape, less), (state.vectors, shape, vector)) as what_if:
-            enough = helps(what_if)
-        if enough:
-            yield Relief(f"a {names[column]} request of at most {format_resource(names[column], most)} each")
-
+    if len(shapes) == 1 and len(waiting) > 1:
+        yield from smaller_each(state, shapes.pop(), len(waiting), helps)
