@@ -100,9 +100,11 @@ def hold_placed(state: ClusterState, event: e.HoldPlaced) -> None:
         # A later generation may ask for something else by now.
         return _void(state, event)
     key, slot = found
-    room = Room(state.vectors[slot.shape].items, devices=event.devices, cores=event.cores)
-    if not event.waiting:
-        room = replace(room, held=room.wanted, held_devices=room.devices)
+    wanted = state.vectors[slot.shape].items
+    if event.waiting:
+        room = Room(wanted, devices=event.devices, cores=event.cores)
+    else:
+        room = Room.full(wanted, event.devices, event.cores)
     held = Slot(
         slot.shape,
         slot.task,

@@ -201,8 +201,7 @@ def waiting_fit(session: Session, place: e.PodObserved, concerned: list[Filter])
                 room = room & ~failing
     request = v.devices
     if request is not None:
-        there = table.device_free > NO_DEVICE // 2
-        room = room & (there.sum(axis=1) >= request.count)
+        room = room & (table.device_counts >= request.count)
         able = (table.device_free >= request.milli).sum(axis=1)
         lacks += np.clip(request.count - able, 0, request.count) * _PARTS // request.count
     if not room.any():
