@@ -147,5 +147,3 @@ def run(state: ClusterState, decider, command) -> list[e.Event]:
     if events:
         then(state, events, time=getattr(command, "time", NOW))
     return events
-
-

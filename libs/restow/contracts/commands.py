@@ -182,4 +182,3 @@ COMMANDS: tuple[type[Command], ...] = (
     ReportArchive,
     Truncate,
 )
-

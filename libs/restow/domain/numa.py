@@ -329,7 +329,7 @@ class Numa:
             order = self._state.order.get(key)
             if order is not None:
                 return order, ""
-            # A place that this session holds comes as a pod (`holds.as_pod`).
+            # A place that this session holds comes as a pod (`occupants.as_pod`).
             uid, _, slot = key.rpartition("/")
             key = ReservationUid(uid), SlotName(slot)
         return self._state.reservations[key[0]].order, key[1]

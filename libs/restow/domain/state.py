@@ -170,5 +170,3 @@ class ClusterState(Charges):
             "void": sum(self.void.values()),
             "unknown": sum(self.unknown.values()),
         }
-
-

@@ -297,5 +297,3 @@ def is_migration_hold(state: ClusterState, record: Reservation) -> bool:
 def by_spec(record: Reservation) -> bool:
     """Whether owners match by an equal pod spec (RULES G-4)."""
     return record.spec is not None and record.spec.match_policy == "PodSpec"
-
-

@@ -53,9 +53,6 @@ class Wish(msgspec.Struct, frozen=True):
     wrong: str = ""
 
 
-NO_WISH = Wish()
-
-
 class _Form(msgspec.Struct, rename="camel"):
     pass
 

@@ -373,5 +373,3 @@ def _since(migration: Migration) -> int:
 def slot_order(name: str) -> tuple[str, int]:
     task, _, index = name.rpartition("-")
     return task, int(index)
-
-

@@ -105,7 +105,7 @@ class OneOfAKind:
 
 
 def _uid(pod: PodObserved) -> ReservationUid:
-    """Of the Reservation whose place this is (`holds.as_pod`); no pod has such a name."""
+    """Of the Reservation whose place this is (`occupants.as_pod`); no pod has such a name."""
     return ReservationUid(pod.pod.rpartition("/")[0])
 
 

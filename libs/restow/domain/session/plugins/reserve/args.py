@@ -107,4 +107,3 @@ def _amount(path: str, name: str, value: Any) -> str:
         return format_resource(name, canonical(name, value))
     except QuantityError as error:
         raise args.ArgsError(f"{path}: {error}") from None
-
