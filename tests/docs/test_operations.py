@@ -13,6 +13,10 @@ from restow.descheduler.api import routes
 from restow.descheduler.metrics import DeschedulerMetrics
 from restow.descheduler.policy import NOT_HERE
 from restow.domain.config import SWITCHES, GcConfig, MigrationConfig
+from restow.domain.defragmentation.evictable import OF_FILTERS
+from restow.domain.defragmentation.greedy import LIMIT, NO_TARGET, TOO_FEW_SOURCES
+from restow.domain.defragmentation.optimizing.plan import SENTENCES
+from restow.domain.descheduling.plugins import PLUGINS as DESCHEDULING
 from restow.domain.session.actions.args import ARGS as ACTIONS
 from restow.domain.session.conf import read_conf
 from restow.domain.session.plugins import ARGS as PLUGINS
@@ -28,6 +32,10 @@ REASON = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)+")
 OTHERS = {"DaemonSet", "NoExecute", "NoSchedule", "PodSpec", "PreferNoSchedule", "NotThere"}
 """Kubernetes' own words, and a note that the session takes for itself."""
 SKEWED = "node(s) didn't match pod topology spread constraints"
+VERDICT = re.compile(r"([A-Z][A-Za-z]+(?: code)?): .")
+NO_VERDICTS = {*DESCHEDULING, "DefaultEvictor", "Deprecated"}
+"""What docstrings begin with."""
+KNOWN = (*OF_FILTERS, *SENTENCES, LIMIT, NO_TARGET, TOO_FEW_SOURCES, "NotOnSource", "NotLookedAt")
 NODES = re.compile(r"node\(s\) |node has |cannot align |not enough cpus |the requested CPUs |Insufficient |Too many pods|proportional of resource ")
 
 
@@ -78,6 +86,13 @@ def test_every_key_of_the_policy_and_every_route_of_the_descheduler_is_named():
     assert {key for key in keys if f"`{key}`" not in section and f"restow.{key}`" not in section} == set()
     paths = {(route.method, route.path) for route in routes(SimpleNamespace(), SimpleNamespace())}
     assert {(method, path) for method, path in paths if f"`{method} {path}`" not in section} == set()
+
+
+def test_every_verdict_of_a_plan_is_in_the_table():
+    said = {found[1] for text in strings("descheduling", "migration/once.py") if (found := VERDICT.match(text))} - NO_VERDICTS
+    assert {"Settling", "MinReplicas", "Exit code"} < said
+    explained = PAGE.partition("### Why pods stay")[2].partition("\n### ")[0]
+    assert {verdict for verdict in said | set(KNOWN) if f"`{verdict}`" not in explained} == set()
 
 
 def test_every_reason_of_a_reservation_is_in_the_table():
