@@ -45,6 +45,15 @@ def parsed(text: str) -> LabelSelector:
     return LabelSelector({}, tuple(expressions))
 
 
+def selector_wrong(path: str, text: str) -> str:
+    """Why it cannot be read; "" where it can."""
+    try:
+        parsed(text)
+    except ValueError as error:
+        return f"{path}: {error}"
+    return ""
+
+
 def selected_nodes(state: ClusterState, selector: LabelSelector | None) -> list[NodeName]:
     """Ready nodes, cordoned ones too, by name."""
     return sorted(

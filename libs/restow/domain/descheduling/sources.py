@@ -24,7 +24,7 @@ class Prometheus(Args, frozen=True):
     auth_token: AuthToken | None = None
 
     def check(self) -> str:
-        if refusal := _url(self.url):
+        if refusal := url_wrong("url", self.url, "https://prometheus.monitoring:9090"):
             return refusal
         if self.auth_token is None:
             return ""
@@ -75,15 +75,16 @@ def refusals(providers: Sequence[MetricsProvider], collector: MetricsCollector |
     return reasons
 
 
-def _url(url: str) -> str:
-    allowed = "allowed: such as https://prometheus.monitoring:9090"
+def url_wrong(path: str, url: str, example: str) -> str:
+    """Why nothing can be asked there."""
+    allowed = f"allowed: such as {example}"
     if not url:
-        return f"url: nothing; {allowed}"
+        return f"{path}: nothing; {allowed}"
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - it is checked only when it is asked for
     except ValueError as error:
-        return f"url: {url!r} ({error}); {allowed}"
+        return f"{path}: {url!r} ({error}); {allowed}"
     if parts.scheme not in ("https", "http") or not parts.hostname:
-        return f"url: {url!r}; {allowed}"
+        return f"{path}: {url!r}; {allowed}"
     return ""

@@ -14,7 +14,7 @@ from restow.domain.descheduling.args import (
     below,
     first,
 )
-from restow.domain.descheduling.selection import parsed
+from restow.domain.descheduling.selection import selector_wrong
 
 SYSTEM_CRITICAL = 2_000_000_000
 """From here on priorities are the system's own."""
@@ -94,7 +94,7 @@ class DefaultEvictorArgs(Args, frozen=True):
             (
                 self._priority(),
                 _one_of("noEvictionPolicy", self.no_eviction_policy, (PREFERRED, MANDATORY)),
-                _selector("nodeSelector", self.node_selector),
+                selector_wrong("nodeSelector", self.node_selector),
                 below("labelSelector", self.label_selector.check()) if self.label_selector else "",
                 below("namespaceLabelSelector", self.namespace_label_selector.check()) if self.namespace_label_selector else "",
                 f"podProtections: is given beside the deprecated {', '.join(map(_camel, deprecated))}; allowed: one of the two"
@@ -142,14 +142,6 @@ def _names(path: str, names: tuple[str, ...], allowed: tuple[str, ...]) -> str:
             return f"{path}[{i}]: {name!r}; allowed: {', '.join(allowed)}"
         if name in names[:i]:
             return f"{path}[{i}]: {name!r} is there twice; allowed: once"
-    return ""
-
-
-def _selector(path: str, text: str) -> str:
-    try:
-        parsed(text)
-    except ValueError as error:
-        return f"{path}: {error}"
     return ""
 
 

@@ -44,6 +44,17 @@ def thresholds_wrong(path: str, thresholds: Thresholds) -> str:
     return ""
 
 
+def pairs_wrong(low: Thresholds, high: Thresholds, deviating: bool) -> str:
+    """Of `thresholds` and `targetThresholds`; those that are `deviating` from a mean are not on the same side of it."""
+    if low.keys() != high.keys():
+        said = f"{', '.join(sorted(high))} beside thresholds of {', '.join(sorted(low))}"
+        return f"targetThresholds: {said}; allowed: the same resources"
+    if deviating:
+        return ""
+    above = next((name for name in low if low[name] > high[name]), "")
+    return above and f"thresholds.{above}: {shown(low[above])}; allowed: up to targetThresholds.{above}, {shown(high[above])}"
+
+
 def shown(percent: Fraction) -> str:
     """With at most three decimals."""
     return f"{float(percent):.3f}".rstrip("0").rstrip(".")

@@ -1,7 +1,5 @@
 """The arguments, by the names and with the defaults of Volcano's descheduler (its README, and pkg/framework/plugins/loadaware)."""
 
-from urllib.parse import urlsplit
-
 from msgspec import field
 
 from restow.domain.descheduling.args import Args as Base
@@ -14,8 +12,9 @@ from restow.domain.descheduling.args import (
     below,
     first,
 )
-from restow.domain.descheduling.selection import parsed
-from restow.domain.descheduling.utilization.args import Thresholds, shown, thresholds_wrong
+from restow.domain.descheduling.selection import selector_wrong
+from restow.domain.descheduling.sources import url_wrong
+from restow.domain.descheduling.utilization.args import Thresholds, pairs_wrong, thresholds_wrong
 from restow.domain.quantity import CPU
 from restow.domain.resources import MEMORY, PODS
 
@@ -48,16 +47,7 @@ class Metrics(Base, frozen=True):
             return f"type: {self.type!r}; allowed: {', '.join(TYPES)}"
         if self.address and self.type != PROMETHEUS:
             return f"address: {self.address!r}; allowed: only with type {PROMETHEUS}"
-        if not self.address:
-            return ""
-        try:
-            parts = urlsplit(self.address)
-            parts.port  # noqa: B018 - it is checked only when it is asked for
-        except ValueError as error:
-            return f"address: {self.address!r} ({error}); allowed: such as http://prometheus.monitoring:9090"
-        if parts.scheme not in ("https", "http") or not parts.hostname:
-            return f"address: {self.address!r}; allowed: such as http://prometheus.monitoring:9090"
-        return ""
+        return url_wrong("address", self.address, "http://prometheus.monitoring:9090") if self.address else ""
 
 
 class Args(Base, frozen=True):
@@ -99,11 +89,11 @@ class Args(Base, frozen=True):
                 thresholds_wrong("thresholds", self.thresholds),
                 thresholds_wrong("targetThresholds", self.target_thresholds),
                 self._resources(),
-                self._pairs(),
+                pairs_wrong(self.thresholds, self.target_thresholds, self.use_deviation_thresholds),
                 below("evictableNamespaces", self.evictable_namespaces.check() if self.evictable_namespaces else ""),
                 below("metrics", self.metrics.check()),
                 self._duration(),
-                self._selector(),
+                selector_wrong("nodeSelector", self.node_selector),
                 self._evictor(),
             )
         )
@@ -112,29 +102,10 @@ class Args(Base, frozen=True):
         wrong = next((name for name in self.thresholds if name not in RESOURCES), "")
         return wrong and f"thresholds.{wrong}: nobody measures it; allowed: {', '.join(RESOURCES)}"
 
-    def _pairs(self) -> str:
-        low, high = self.thresholds, self.target_thresholds
-        if low.keys() != high.keys():
-            said = f"{', '.join(sorted(high))} beside thresholds of {', '.join(sorted(low))}"
-            return f"targetThresholds: {said}; allowed: the same resources"
-        if self.use_deviation_thresholds:
-            return ""
-        above = next((name for name in low if low[name] > high[name]), "")
-        return above and f"thresholds.{above}: {shown(low[above])}; allowed: up to targetThresholds.{above}, {shown(high[above])}"
-
     def _duration(self) -> str:
         if 1000 <= self.duration <= LONGEST:
             return ""
         return f"duration: {self.duration / 1000:g} s; allowed: 1s to 24h"
-
-    def _selector(self) -> str:
-        if not self.node_selector:
-            return ""
-        try:
-            parsed(self.node_selector)
-        except ValueError as error:
-            return f"nodeSelector: {error}"
-        return ""
 
     def _evictor(self) -> str:
         said = next((name for name in OF_THE_EVICTOR if getattr(self, name)), "")

@@ -8,7 +8,7 @@ from restow.domain.descheduling.utilization.args import (
     METRIC,
     Thresholds,
     UtilizationArgs,
-    shown,
+    pairs_wrong,
     thresholds_wrong,
 )
 
@@ -77,21 +77,11 @@ class Args(UtilizationArgs, frozen=True):
             (
                 super().check(),
                 thresholds_wrong("targetThresholds", self.target_thresholds),
-                self._pairs(),
+                pairs_wrong(self.thresholds, self.target_thresholds, self.use_deviation_thresholds),
                 "" if self.metrics_utilization is None else self.metrics_utilization.check(),
                 self._metric(),
             )
         )
-
-    def _pairs(self) -> str:
-        low, high = self.thresholds, self.target_thresholds
-        if low.keys() != high.keys():
-            said = f"{', '.join(sorted(high))} beside thresholds of {', '.join(sorted(low))}"
-            return f"targetThresholds: {said}; allowed: the same resources"
-        if self.use_deviation_thresholds:
-            return ""
-        above = next((name for name in low if low[name] > high[name]), "")
-        return above and f"thresholds.{above}: {shown(low[above])}; allowed: up to targetThresholds.{above}, {shown(high[above])}"
 
     def _metric(self) -> str:
         if self.query:
