@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis
-from restow.domain.migration import holds, removal, rooms, waves
+from restow.domain.migration import holds, removal, rooms, swaps, waves
 from restow.domain.migration.limits import Limits
 from restow.domain.migration.promises import Promises
 from restow.domain.migration.steps import cancelled, deadline, step, victim_gone
@@ -135,7 +135,7 @@ def _hopeless(state: ClusterState, migration: Migration) -> tuple[str, str] | No
     if migration.move.pod and (why := victim_gone(state, migration)):
         return why
     if migration.move.swap and waves.partner(state, migration) is None:
-        return "SwapBroken", "the pod that it was to change places with stays"
+        return swaps.BROKEN, swaps.STAYS
     return holds.target_lost(state, migration.move.target)
 
 

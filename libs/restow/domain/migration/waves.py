@@ -3,7 +3,7 @@
 from restow.contracts.ids import MigrationId, Millis
 from restow.contracts.values import Move
 from restow.domain.migration.holds import Reason
-from restow.domain.records import FINAL, Migration, Step
+from restow.domain.records import Migration, Step
 from restow.domain.state import ClusterState
 
 AFTER = "After"
@@ -80,7 +80,3 @@ def counterpart(state: ClusterState, migration: Migration) -> Migration | None:
             theirs.append(other.migration)
     at = mine.index(migration.id) if migration.id in mine else len(theirs)
     return state.migrations.get(theirs[at]) if at < len(theirs) else None
-
-
-def is_over(migration: Migration | None) -> bool:
-    return migration is None or migration.step in FINAL

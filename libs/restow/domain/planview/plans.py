@@ -9,6 +9,7 @@ from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
 from restow.contracts.times import rfc3339
 from restow.contracts.values import Move, Packing
 from restow.domain.evolve.plan_rooms import key_of
+from restow.domain.migration.waves import before
 from restow.domain.planview.waves import numbers
 from restow.domain.records import FINAL, Plan, Step
 from restow.domain.state import ClusterState
@@ -165,7 +166,7 @@ def migration_view(state: ClusterState, plan: PlanId, move: Move, wave: int) -> 
         _name(state, record.successor) if record.step is Step.LANDED else "",
         record.reason,
         record.message,
-        (*move.after, move.follows) if move.follows and move.follows not in move.after else move.after,
+        before(move),
         move.swap,
     )
 

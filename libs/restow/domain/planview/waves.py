@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from restow.contracts.ids import MigrationId
 from restow.contracts.values import Move
+from restow.domain.migration.waves import before
 
 
 def numbers(moves: Sequence[Move]) -> dict[MigrationId, int]:
@@ -21,17 +22,13 @@ def _number(move: Move, known: dict[MigrationId, Move], found: dict[MigrationId,
     path, open_ = [move], {move.migration}
     while path:
         at = path[-1]
-        wait = [id for id in _before(at) if id in known and id not in found and id not in open_]
+        wait = [id for id in before(at) if id in known and id not in found and id not in open_]
         if wait:
             path.append(known[wait[0]])
             open_.add(wait[0])
             continue
         path.pop()
-        found.setdefault(at.migration, 1 + max((found.get(id, 0) for id in _before(at)), default=0))
-
-
-def _before(move: Move) -> tuple[MigrationId, ...]:
-    return (*move.after, move.follows) if move.follows else move.after
+        found.setdefault(at.migration, 1 + max((found.get(id, 0) for id in before(at)), default=0))
 
 
 def waves(moves: Sequence[Move]) -> list[list[Move]]:
