@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import click
 
-from restow.cli.desk import Desk, desk_options
-from restow.cli.failures import BROKEN, UNUSABLE, Failure
+from restow.cli.desk import Desk, desk_options, query
+from restow.cli.failures import UNUSABLE, Failure
 from restow.cli.output import Progress, emit, output_option
 from restow.cli.where import Where, log_options
 
@@ -62,9 +62,7 @@ def defrag(
 
 
 def _ask(desk: Desk, demand: str | None, group_by: str, *, dry: bool) -> dict[str, Any]:
-    query = ["dryRun=true"] * dry + [f"groupBy={quote(group_by, safe='')}"] * bool(group_by)
-    body = {"trigger": "cli"} | ({"demand": demand} if demand else {})
-    return desk.post("/defragment" + ("?" + "&".join(query) if query else ""), body)
+    return desk.post("/defragment" + query(dry, group_by), {"trigger": "cli"} | ({"demand": demand} if demand else {}))
 
 
 def _dry(answer: dict[str, Any], output: str) -> None:
@@ -106,14 +104,13 @@ def _follow(desk: Desk, plan: str, output: str) -> None:
 
 
 def _followed(desk: Desk, plan: str, output: str) -> Outcome:
-    """Raises Failure where pods were evicted that nobody made again: that is not what was promised."""
-    from restow.cli.following import follow, summary
+    """Raises Failure where pods were evicted that nobody made again."""
+    from restow.cli.following import check_recreated, follow, summary
 
     outcome = follow(plan, desk.follow(plan), quiet=output == "json")
     if not outcome.left and output != "json":
         click.echo(f"\n{summary(outcome)}")
-    if lost := outcome.steps["not_recreated"]:
-        raise Failure(f"{lost} evicted pods were not created again by their controllers: `restow why migration/ID` tells the story", BROKEN)
+    check_recreated(outcome)
     return outcome
 
 

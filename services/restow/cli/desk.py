@@ -131,6 +131,12 @@ class Desk:
             time.sleep(0.2)
 
 
+def query(dry: bool, group_by: str = "") -> str:
+    """What a request for a plan says behind its path."""
+    parts = ["dryRun=true"] * dry + [f"groupBy={urllib.parse.quote(group_by, safe='')}"] * bool(group_by)
+    return "?" + "&".join(parts) if parts else ""
+
+
 def _read(file: str) -> str:
     """The first token of a file. Raises Failure."""
     try:

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from restow.cli.failures import BROKEN, Failure
 from restow.cli.output import colored, cut, faint, number, width
 from restow.cli.planned import counted, said
 
@@ -206,6 +207,12 @@ def summary(outcome: Outcome) -> str:
     ends = [plan.get("until", "") for plan in outcome.plans.values()]
     took = _seconds(min((plan.get("at", "") for plan in outcome.plans.values()), default=""), max(ends) if ends and all(ends) else "")
     return (", ".join(parts) or "nothing to move") + (f" in {took:.1f} s" if took is not None else "")
+
+
+def check_recreated(outcome: Outcome) -> None:
+    """Raises Failure where pods were evicted that nobody made again: that is not what was promised."""
+    if lost := outcome.steps["not_recreated"]:
+        raise Failure(f"{lost} evicted pods were not created again by their controllers: `restow why migration/ID` tells the story", BROKEN)
 
 
 def _seconds(start: str, end: str) -> float | None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import click
 
 from restow.cli import planned as view
-from restow.cli.desk import Desk
-from restow.cli.failures import BROKEN, UNREACHABLE, Failure
+from restow.cli.desk import Desk, query
+from restow.cli.failures import UNREACHABLE, Failure
 from restow.cli.output import colored, emit, faint, heading, table
 from restow.cli.planned import counted, said, wrapped
 from restow.cli.where import Where
@@ -27,9 +26,8 @@ MOST = 60
 def run(address: str | None, token_file: str | None, group_by: str, dry: bool, output: str, *, follows: bool) -> None:
     """Raises Failure."""
     desk = Desk(Where(None, None, None, None), address, token_file)
-    query = ["dryRun=true"] * dry + [f"groupBy={quote(group_by, safe='')}"] * bool(group_by)
     try:
-        answer = desk.post("/deschedule" + ("?" + "&".join(query) if query else ""), {"trigger": "cli"})
+        answer = desk.post("/deschedule" + query(dry, group_by), {"trigger": "cli"})
     except Failure as error:
         if error.exit_code == UNREACHABLE and not address:
             raise Failure(f"{error}. Without one, `restow descheduler run --once --policy FILE` carries a policy out by itself", UNREACHABLE) from None
@@ -49,7 +47,7 @@ def run(address: str | None, token_file: str | None, group_by: str, dry: bool, o
 
 
 def _follow(desk: Desk, answer: dict[str, Any], moving: Mapping[str, str], output: str) -> None:
-    from restow.cli.following import follow_all, merged, summary
+    from restow.cli.following import check_recreated, follow_all, merged, summary
 
     if output != "json":
         click.echo()
@@ -58,8 +56,7 @@ def _follow(desk: Desk, answer: dict[str, Any], moving: Mapping[str, str], outpu
         emit(answer | {"results": list(outcome.plans.values()), "migrations": list(outcome.migrations.values())})
     elif not outcome.left:
         click.echo(f"\n{summary(outcome)}")
-    if lost := outcome.steps["not_recreated"]:
-        raise Failure(f"{lost} evicted pods were not created again by their controllers: `restow why migration/ID` tells the story", BROKEN)
+    check_recreated(outcome)
 
 
 # -- what was planned --------------------------------------------------------------------------------------------------
