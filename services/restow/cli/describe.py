@@ -178,17 +178,13 @@ def _latest(d: Described) -> None:
         return
     from restow.contracts.times import rfc3339
 
-    click.echo(f"\n{heading('LATEST')}, as of sequence {d.seq}; all of it: restow why {_named(d)}")
+    click.echo(f"\n{heading('LATEST')}, as of sequence {d.seq}; all of it: restow why {d.subject.path}")
     days = {rfc3339(entry.time)[:10] for entry in d.transitions}
     short = slice(11, 19) if len(days) == 1 else slice(5, 19)
     rows = [
         (t.seq, rfc3339(t.time)[short].replace("T", " "), t.text, t.by + (f" ← {t.cause}" if t.cause else "")) for t in d.transitions
     ]
     table(("SEQ", "TIME", "WHAT", "BY ← CAUSE"), rows, right=("SEQ",), flexible=("WHAT", "BY ← CAUSE"), wrap=("WHAT", "BY ← CAUSE"))
-
-
-def _named(d: Described) -> str:
-    return "/".join(part for part in ("reservation", d.subject.namespace, d.subject.name) if part)
 
 
 def _concrete(devices: tuple, cores: tuple[int, ...]) -> str:

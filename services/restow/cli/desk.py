@@ -71,16 +71,10 @@ class Desk:
             return ""
         return _read(stack["token_file"])
 
-    def get(self, path: str) -> dict[str, Any]:
-        return self._ask("GET", path, None)
-
-    def post(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        return self._ask("POST", path, body or {})
-
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         address = self.address
         try:
-            with self._open(address, method, path, body, _TIMEOUT) as response:
+            with self._open(address, "POST", path, body, _TIMEOUT) as response:
                 found = json.load(response)
         except urllib.error.HTTPError as error:
             raise self._refused(address, error) from None
