@@ -14,21 +14,20 @@ follows from the state alone. A pod that the kubelet has placed otherwise, becau
 from a node's truth: then the kubelet rejects a pod (TopologyAffinityError), and its successor is placed anew.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple, Self
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from restow.contracts.events import NumaObserved, PodObserved
-from restow.contracts.ids import NodeName, ReservationUid, ShapeId, SlotName
+from restow.contracts.ids import ReservationUid, ShapeId, SlotName
 from restow.contracts.values import PodShape
 from restow.domain import resources as r
-from restow.domain.changes import Changes
-from restow.domain.occupants import Who, everybody, held_place
+from restow.domain.occupancy import Occupancy
+from restow.domain.occupants import Who, held_place
 from restow.domain.quantity import CPU
 from restow.domain.records import Items
-from restow.domain.state import ClusterState
 
 INIT_CONTAINER = "cannot align init container"
 CONTAINER = "cannot align container"
@@ -83,25 +82,11 @@ class Occupant(NamedTuple):
     left: Items | None = None
 
 
-class Numa:
-    """Kept in `state.memo` and refreshed by what has changed; `add`, `remove` and `close` as those of `Volumes`. Arrays are
-    `(nodes, zones, resources) int64`; a node with other rules than `single-numa-node` is in none of them."""
-
-    def __init__(self, state: ClusterState) -> None:
-        self._state = state
-        self._rebuild()
+class Numa(Occupancy[Occupant]):
+    """`add`, `remove` and `close` as those of `Volumes`. Arrays are `(nodes, zones, resources) int64`; a node with other rules than
+    `single-numa-node` is in none of them."""
 
     _KEPT_AS = "numa"
-
-    @classmethod
-    def of(cls, state: ClusterState) -> Self:
-        """The index of this state, up to date."""
-        known: Self | None = state.memo.get(cls._KEPT_AS)
-        if known is None:
-            known = state.memo[cls._KEPT_AS] = cls(state)
-        else:
-            known._refresh()
-        return known
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
@@ -193,25 +178,6 @@ class Numa:
         """An occupant is again what the state says."""
         self._set(uid, self._occupant(uid))
 
-    def close(self) -> None:
-        """Takes back whatever was added and removed."""
-        for key in list(self._tentative):
-            self._set(key, self._occupant(key))
-        self._tentative.clear()
-
-    def _set(self, key: Who, new: Occupant | None) -> None:
-        old = self._at.get(key)
-        if old == new:
-            return
-        if old is not None:
-            del self._at[key]
-            del self._on[old.row][key]
-            self._stale.add(old.row)
-        if new is not None:
-            self._at[key] = new
-            self._on.setdefault(new.row, {})[key] = new
-            self._stale.add(new.row)
-
     def _occupant(self, key: Who) -> Occupant | None:
         """What is charged and Guaranteed."""
         state, left = self._state, None
@@ -231,60 +197,31 @@ class Numa:
 
     # -- keeping up ----------------------------------------------------------------------------------------------------
 
-    def _rebuild(self) -> None:
-        state = self._state
-        self._at: dict[Who, Occupant] = {}
-        self._on: dict[int, dict[Who, Occupant]] = {}
-        self._tentative: dict[Who, None] = {}
+    def _empty(self) -> None:
         self._single: dict[int, NumaObserved] = {}
-        self._stale: set[int] = set()
         self._demands: dict[ShapeId, Demands] = {}
-        self._changed: Changes[int] = Changes()
         self._known: dict[ShapeId, tuple[np.ndarray, int]] = {}
         self._columns: dict[str, int] = {"": 0}
         self._free = np.full((0, 1, 1), _ABSENT, np.int64)
         self._whole = np.zeros(0, bool)
-        self._objects, self._moved, self._rows = state.objects.position, state.moved.position, state.changed_rows.position
-        for row in range(len(state.table.names)):
-            self._observe(row)
-        for who in everybody(state):
-            self._set(who, self._occupant(who))
 
-    def _refresh(self) -> None:
-        state = self._state
-        objects, moved = state.objects.since(self._objects), state.moved.since(self._moved)
-        changed = state.changed_rows.since(self._rows)
-        if objects is None or moved is None or changed is None:
-            return self._rebuild()
-        self._objects, self._moved, self._rows = state.objects.position, state.moved.position, state.changed_rows.position
-        rows = set(changed)
-        for kind, name in objects:
-            if kind == "numa" and (row := state.table.rows.get(NodeName(name))) is not None:
-                rows.add(row)
-        for row in sorted(rows):
-            self._observe(row)
-        for key in dict.fromkeys(moved):
-            self._set(key, self._occupant(key))
-        return None
-
-    def _observe(self, row: int) -> None:
-        """The node of the row, or what is said of its zones, may be another one."""
-        name = self._state.table.names[row]
-        fact = self._state.numa.get(name) if name else None
-        fact = fact if fact is not None and fact.policy == SINGLE and fact.zones else None
-        if self._single.get(row) is fact:
-            return
-        if fact is None:
-            del self._single[row]
-        else:
-            self._single[row] = fact
-        self._stale.add(row)
+    def _observe(self, rows: Iterable[int]) -> None:
+        for row in rows:
+            name = self._state.table.names[row]
+            fact = self._state.numa.get(name) if name else None
+            fact = fact if fact is not None and fact.policy == SINGLE and fact.zones else None
+            if self._single.get(row) is fact:
+                continue
+            if fact is None:
+                del self._single[row]
+            else:
+                self._single[row] = fact
+            self._stale.add(row)
 
     def _settle(self) -> None:
         """Rows whose zones or occupants have changed are worked out again."""
         zones = [(row, self._single[row], self._zones(row)) for row in sorted(self._stale & self._single.keys())]
-        self._changed.extend(self._stale)
-        self._stale.clear()
+        self._settled()
         self._widen(zones)
         for row, fact, free in zones:
             self._whole[row] = fact.scope == SCOPE_POD

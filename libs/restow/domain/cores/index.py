@@ -1,16 +1,15 @@
 """Which CPUs of which node are somebody's: kept beside the state, and refreshed by what has changed."""
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
-from restow.contracts.ids import NodeName, PodUid
+from restow.contracts.ids import PodUid
 from restow.contracts.values import CoreRequest
-from restow.domain.changes import Changes
 from restow.domain.cores.choose import FULL, SPREAD, Topology, Wish, choose
-from restow.domain.occupants import Who, everybody, held_place
-from restow.domain.state import ClusterState
+from restow.domain.occupancy import Occupancy
+from restow.domain.occupants import Who, held_place
 
 NOT_WHOLE = "the requested CPUs must be integer"
 NO_TOPOLOGY = "node(s) invalid CPU Topology"
@@ -41,26 +40,12 @@ class Occupant(NamedTuple):
     exclusive: str = ""
 
 
-class Cores:
+class Cores(Occupancy[Occupant]):
     """Follows the state like `Numa`; `add`, `remove`, `restore` and `close` say what a session does. A CPU may be several
     ones' at once: facts may say so, and a pod that has drawn from a hold may be told beside the hold. It is free when it
     is nobody's. Arrays are `(nodes,)`."""
 
     _KEPT_AS = "cores"
-
-    def __init__(self, state: ClusterState) -> None:
-        self._state = state
-        self._rebuild()
-
-    @classmethod
-    def of(cls, state: ClusterState) -> Self:
-        """The index of this state, up to date."""
-        known: Self | None = state.memo.get(cls._KEPT_AS)
-        if known is None:
-            known = state.memo[cls._KEPT_AS] = cls(state)
-        else:
-            known._refresh()
-        return known
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
@@ -200,32 +185,26 @@ class Cores:
         return who
 
     def close(self) -> None:
-        """Takes back whatever was added and removed."""
-        for who in [*self._tentative, *self._vacated]:
+        super().close()
+        for who in self._vacated:
             self._set(who, self._occupant(who))
-        self._tentative.clear()
         self._vacated.clear()
 
     def _set(self, who: Who, new: Occupant | None) -> None:
         old = self._at.get(who)
         if old == new:
             return
+        super()._set(who, new)
         if old is not None:
-            del self._at[who]
-            del self._on[old.row][who]
             taken = self._taken[old.row]
             for id in old.cpus:
                 taken[id] -= 1
                 if not taken[id]:
                     del taken[id]
-            self._stale.add(old.row)
         if new is not None:
-            self._at[who] = new
-            self._on.setdefault(new.row, {})[who] = new
             taken = self._taken.setdefault(new.row, {})
             for id in new.cpus:
                 taken[id] = taken.get(id, 0) + 1
-            self._stale.add(new.row)
 
     def _occupant(self, who: Who) -> Occupant | None:
         """What is charged with CPUs of its own, or kept for a pod that is nominated."""
@@ -249,46 +228,21 @@ class Cores:
 
     # -- keeping up ----------------------------------------------------------------------------------------------------
 
-    def _rebuild(self) -> None:
-        state = self._state
-        self._at: dict[Who, Occupant] = {}
-        self._on: dict[int, dict[Who, Occupant]] = {}
+    def _empty(self) -> None:
         self._taken: dict[int, dict[int, int]] = {}
-        self._tentative: dict[Who, None] = {}
         self._vacated: dict[Who, tuple[Occupant, int]] = {}
         self._nominated: dict[PodUid, None] = {}
         self._said: dict[int, tuple] = {}
         self._topologies: dict[int, Topology] = {}
         self._emptiest: set[int] = set()
-        self._stale: set[int] = set()
-        self._changed: Changes[int] = Changes()
         self._known: dict[CoreRequest, tuple[np.ndarray, int]] = {}
         self._alive = np.zeros(0, bool)
         self._policy, self._per_core, self._free, self._whole, self._single = (np.zeros(0, np.int64) for _ in range(5))
-        self._objects, self._moved, self._rows = state.objects.position, state.moved.position, state.changed_rows.position
-        self._observe(range(len(state.table.names)))
-        self._occupy(everybody(state))
-
-    def _refresh(self) -> None:
-        state = self._state
-        objects, moved = state.objects.since(self._objects), state.moved.since(self._moved)
-        changed = state.changed_rows.since(self._rows)
-        if objects is None or moved is None or changed is None:
-            return self._rebuild()
-        self._objects, self._moved, self._rows = state.objects.position, state.moved.position, state.changed_rows.position
-        rows = set(changed)
-        for kind, name in objects:
-            if kind == "numa" and (row := state.table.rows.get(NodeName(name))) is not None:
-                rows.add(row)
-        self._observe(sorted(rows))
-        self._occupy(moved)
-        return None
 
     def _occupy(self, who: Iterable[Who]) -> None:
         """Nominations are few, and are gone through each time."""
         nominations = self._state.nominations
-        for one in dict.fromkeys((*who, *self._nominated, *nominations)):
-            self._set(one, self._occupant(one))
+        super()._occupy((*who, *self._nominated, *nominations))
         self._nominated = dict.fromkeys(nominations)
 
     def _observe(self, rows: Iterable[int]) -> None:
@@ -331,9 +285,7 @@ class Cores:
             self._free[row] = len(free)
             self._whole[row] = len(topology.whole(free)) if topology is not None else 0
             self._single[row] = len({topology.core[id] for id in free}) if topology is not None else 0
-        self._changed.extend(self._stale)
-        self._changed.trim()
-        self._stale.clear()
+        self._settled()
 
     def image(self) -> tuple:
         """All that is worked out, to compare with another index."""
