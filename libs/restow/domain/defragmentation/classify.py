@@ -10,6 +10,7 @@ from restow.contracts.ids import Millis, NodeName
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import THRESHOLDS, threshold
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
+from restow.domain.descheduling.cooldown import rests
 from restow.domain.fragmentation import Room
 from restow.domain.resources import canonical_resource
 from restow.domain.state import ClusterState
@@ -111,5 +112,4 @@ def spared(state: ClusterState, args: DefragmentationArgs, time: Millis, row: in
     if state.nodes[name].labels.get(CRITICAL) == "true":
         return CRITICAL_NODE
     last = state.cooling.get(name)
-    cooling = last is not None and args.coolDownTime > 0 and time < last + args.coolDownTime * 1000
-    return COOLDOWN if cooling else ""
+    return COOLDOWN if last is not None and rests(args, last, time) else ""
