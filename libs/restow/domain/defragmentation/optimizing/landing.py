@@ -15,15 +15,16 @@ from restow.domain.fragmentation import alike
 from restow.domain.predicates import static_mask
 from restow.domain.table import WHOLE, Vector
 
-LOSS, TIGHT, NAMES = 50, 20, 20
+LOSS, NAMES = 50, 20
 """Bits of a rank: the loss is above `LOSS`, what is left over between, the tie-break by name in the lowest."""
 MOST_LOSS = 255
 PARTS = 1024
 MANY_ROWS = 32
+"""Rows from which on the vectorised form is the faster one."""
 RANKED = 1_000
 """Rows that are ranked for a new kind of pod in one step of search."""
 _NEVER = 1 << 40
-"""Rows from which on the vectorised form is the faster one."""
+"""More than any share of a device, for devices that the pod cannot have."""
 
 
 class _Kind:
