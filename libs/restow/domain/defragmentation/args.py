@@ -1,7 +1,7 @@
 """The plugin's arguments: what is allowed (RULES 000-4)."""
 
 from restow.contracts.values import DeviceRequest
-from restow.domain.config import DefragmentationArgs, Selector
+from restow.domain.config import DefragmentationArgs
 from restow.domain.descheduling.args import LabelSelector, Requirement
 from restow.domain.quantity import QuantityError, canonical
 from restow.domain.resources import (
@@ -56,6 +56,15 @@ def room_of(said: dict[str, str]) -> tuple[dict[str, int], DeviceRequest | None]
     return in_columns(whole, devices.count * devices.milli if devices is not None else 0), devices
 
 
+def selector(args: DefragmentationArgs) -> LabelSelector | None:
+    """`labelSelector` as other plugins have theirs."""
+    said = args.labelSelector
+    if said is None:
+        return None
+    expressions = tuple(Requirement(key=e.key, operator=e.operator, values=e.values) for e in said.match_expressions)
+    return LabelSelector(match_labels=said.match_labels, match_expressions=expressions)
+
+
 def check(args: DefragmentationArgs) -> None:
     """Raises ArgsError."""
     _check_search(args)
@@ -68,7 +77,8 @@ def check(args: DefragmentationArgs) -> None:
     names = args.evictableNamespaces
     if names is not None and names.include and names.exclude:
         raise ArgsError("evictableNamespaces: has include and exclude; allowed: one of them")
-    _check_selector(args.labelSelector)
+    if (asked := selector(args)) is not None and (why := asked.check()):
+        raise ArgsError(f"labelSelector.{why}")
     if args.numberOfNodes < 0:
         raise ArgsError(f"numberOfNodes: {args.numberOfNodes}; allowed: 0 or more")
     if args.coolDownTime < 0:
@@ -83,14 +93,6 @@ def check(args: DefragmentationArgs) -> None:
         raise ArgsError(
             f"defragmentThresholds[{args.resourceType!r}]: {defragment}; allowed: at most protectionThresholds, {protection}"
         )
-
-
-def _check_selector(said: Selector | None) -> None:
-    """By the rules for selectors of other plugins."""
-    if said is not None:
-        expressions = tuple(Requirement(key=e.key, operator=e.operator, values=e.values) for e in said.match_expressions)
-        if why := LabelSelector(match_labels=said.match_labels, match_expressions=expressions).check():
-            raise ArgsError(f"labelSelector.{why}")
 
 
 def _check_search(args: DefragmentationArgs) -> None:

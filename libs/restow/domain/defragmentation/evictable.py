@@ -5,9 +5,12 @@ plugins (`scope`); where there is no policy, as upstream's DefaultEvictor does b
 """
 
 from restow.contracts.ids import PodUid, ShapeId
-from restow.contracts.values import Expression, LabelSelector, PodShape
+from restow.contracts.values import PodShape
 from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.args import selector
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
+from restow.domain.descheduling.evictor.args import SYSTEM_CRITICAL
+from restow.domain.descheduling.evictor.filter import PREFER_NO_EVICTION
 from restow.domain.selectors import selects
 from restow.domain.state import ClusterState
 from restow.domain.topology.terms import wants
@@ -64,12 +67,6 @@ OF_FILTERS = {
 }
 """Verdicts of DefaultEvictor in general; what exactly it has against one pod it says itself."""
 
-SYSTEM_CRITICAL = 2_000_000_000
-"""Priorities from here on are reserved for the system (upstream: utils.SystemCriticalPriority)."""
-PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
-"""Its presence counts, not its value. As under upstream's default policy, Preferred, it does not forbid: such pods move
-after all others of their node."""
-
 OrderKey = tuple[bool, int, int, int, str, str, str]
 
 
@@ -94,11 +91,8 @@ class Evictable:
         names = args.evictableNamespaces
         self._include = frozenset(names.include) if names is not None else frozenset()
         self._exclude = frozenset(names.exclude) if names is not None else frozenset()
-        asked = args.labelSelector
-        self._selector = None
-        if asked is not None:
-            expressions = tuple(Expression(e.key, e.operator, e.values) for e in asked.match_expressions)
-            self._selector = LabelSelector(asked.match_labels, expressions)
+        asked = selector(args)
+        self._selector = asked.selects if asked is not None else None
         self._resource = resource
         self._shapes: dict[ShapeId, str] = {}
         self._sizes: dict[ShapeId, tuple[int, int, int]] = {}
@@ -155,7 +149,8 @@ class Evictable:
         return verdict
 
     def order(self, uid: PodUid) -> OrderKey:
-        """Sort key: larger requests of the classifying resource first, then cpu, memory, namespace, name."""
+        """Sort key: larger requests of the classifying resource first, then cpu, memory, namespace, name. As under upstream's default policy,
+        Preferred, the annotation that asks for no eviction does not forbid it: such pods move after all others of their node."""
         pod = self._state.pods[uid]
         size = self._sizes.get(pod.shape)
         if size is None:

@@ -1,8 +1,7 @@
 """What a policy says that matches nothing in this cluster: allowed, for it may match tomorrow, and told, for it may be a slip."""
 
-from restow.contracts.values import Expression, LabelSelector
 from restow.domain.config import DefragmentationArgs
-from restow.domain.defragmentation.args import ArgsError, room_of
+from restow.domain.defragmentation.args import ArgsError, room_of, selector
 from restow.domain.descheduling.model import EVICTOR
 from restow.domain.descheduling.run import Run
 from restow.domain.descheduling.selection import selected_nodes
@@ -39,11 +38,11 @@ def _resource(state: ClusterState, args: DefragmentationArgs) -> list[str]:
 
 
 def _selector(state: ClusterState, args: DefragmentationArgs) -> list[str]:
-    asked = args.labelSelector
+    asked = selector(args)
     if asked is None:
         return []
-    selector = LabelSelector(asked.match_labels, tuple(Expression(e.key, e.operator, e.values) for e in asked.match_expressions))
-    if any(selects(selector, pod.labels) for pod in state.pods.values()):
+    selected = asked.selects
+    if any(selects(selected, pod.labels) for pod in state.pods.values()):
         return []
     return [f"labelSelector: it selects none of {len(state.pods)} pods, so none may move"]
 

@@ -8,7 +8,7 @@ one eviction or none now, otherwise shared by those that it allows. Who prefers 
 
 from restow.contracts.events import BudgetObserved
 from restow.contracts.ids import Millis, PodUid
-from restow.domain.defragmentation.evictable import PREFER_NO_EVICTION
+from restow.domain.descheduling.evictor.filter import PREFER_NO_EVICTION
 from restow.domain.groups import group_of
 from restow.domain.selectors import selects
 from restow.domain.state import ClusterState
