@@ -37,7 +37,7 @@ async def test_a_finalizer_keeps_the_object_but_not_the_room_and_nobody_deletes_
         await _machine(made)
         counted = made.kube.cluster.faults.add("delay", verb="delete", resource="reservations", count=-1)
         whole = {"name": "t", "replicas": 1, "template": {"spec": base._pod_spec("10")}}
-        body = _reservation("r", tasks=[whole], **({"ttl": "2s"} if by == "collector" else {}))
+        body = _reservation("r", tasks=[whole], **({"ttl": "6s"} if by == "collector" else {}))
         body["metadata"]["finalizers"] = [MINE]
         await made.create(RESERVATIONS, body)
         await made.until("it is held", lambda: _are(made, "Available", "r"))

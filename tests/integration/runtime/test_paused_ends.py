@@ -81,11 +81,11 @@ async def test_a_paused_collector_that_wakes_up_exits_and_has_ended_and_deleted_
     (tmp_path / "gc.yaml").write_text("retention: 0\n")
     async with base.stack(tmp_path) as made:
         await _machine(made)
-        await made.create(RESERVATIONS, _reservation("short", ttl="3s"))
+        await made.create(RESERVATIONS, _reservation("short", ttl="6s"))
         await made.create(RESERVATIONS, _reservation("long"))
         await made.until("both are held", lambda: _are(made, "Available", "short", "long"))
         async with paused(made, name) as first:
-            await asyncio.sleep(3.5)
+            await asyncio.sleep(6.5)
             assert await _are(made, "Available", "short", "long")
             await second(made, name)
             await made.until("the short one is deleted", lambda: _are(made, "Available", "long"))
