@@ -228,7 +228,7 @@ async def test_what_changes_often_is_told_at_once_and_then_once_for_many_changes
         written.append(effect.version)
         return Done()
 
-    async with writing(log, Executor(write, settle=0, gap=0.3)) as (follower, effector):
+    async with writing(log, Executor(write, settle=0, gap=1.5)) as (follower, effector):
         await until(lambda: len(written) == 1, follower)
         for i in range(5):
             seq = await facts(log, e.HoldPlaced("r", f"t-{i}", "n0"), family="session")
