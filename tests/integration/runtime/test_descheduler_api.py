@@ -82,6 +82,11 @@ class World:
         labels = {"kubernetes.io/hostname": name, "pool": name}
         await self.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status})
 
+        async def known():
+            return name in self.state.nodes
+
+        await self.until(known)
+
     async def replicas(self, name, count, cpu="1"):
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
         template = {"metadata": {"labels": {"app": name}}, "spec": {"schedulerName": "restow", "containers": [container]}}
