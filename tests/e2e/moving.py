@@ -87,8 +87,6 @@ async def says(world: World, what: str, *texts: str) -> str:
         raise AssertionError(f"{error}\nit says: {await why(world, what)}") from None
 
 
-
-
 async def since(world: World, path: str) -> str:
     """Where a watch begins that sees all that comes."""
     version: str = (await world.api.ok("GET", path))["metadata"]["resourceVersion"]

@@ -47,7 +47,7 @@ async def is_refused(world: World, pod: Obj, *texts: str, to: str = "") -> None:
         return all(text in seen for text in texts)
 
     try:
-        await world.until("restow migrate refuses", probe, 30)
+        await world.until("restow migrate refuses", probe)
     except AssertionError as error:
         raise AssertionError(f"{error}\nit says: {seen}") from None
     assert await refusal(world, *args), "it is refused in earnest, too"
@@ -155,7 +155,7 @@ async def test_a_pod_with_a_host_port_goes_where_the_port_is_free(world: World) 
 
 
 async def with_cpus(world: World, name: str) -> str:
-    """A node of 16 CPUs, two of each core, once the scheduler knows them."""
+    """A node of 16 CPUs, two of each core. The log may not have its topology yet."""
     if world.stack.kind == "cluster" and (await world.api.call("GET", f"{TOPOLOGIES}?limit=1")).status == 404:
         pytest.skip("the cluster has no NodeResourceTopology")
     node = await world.node(name, "16", "32Gi")
@@ -184,11 +184,11 @@ async def test_the_successor_has_the_cpus_that_were_held_for_it(world: World, qo
     assert node_of(pod) == a
     assert len(cpus_of(pod)) == 4
     b = await with_cpus(world, "b")
+    await world.until("the log has seen b's CPUs", lambda: _goes_to(world, pod, b))
     # Somebody has the first ones there.
     near, more = own(world, qos, 4)
     (other,) = await workload(world, "near", near, **more)
     assert node_of(other) == b
-    await world.until("the log has seen b's CPUs", lambda: _goes_to(world, pod, b))
     move = await migrates(world, pod)
     after = await moved(world, "fast", pod, b)
     assert cpus_of(after) == set(move["cores"])

@@ -65,7 +65,8 @@ class World:
     async def node(
         self, name: str, cpu: str = "4", memory: str = "8Gi", *, gpus: int = 0, labels: Obj | None = None, taints: Any = ()
     ) -> str:
-        """Registers a node as a kubelet does and waits until it takes pods; returns its full name."""
+        """Registers a node as a kubelet does and waits until it takes pods and the log has it, so that pods which are made from now on
+        find it; returns its full name."""
         full = f"{PREFIX}{self.ns}-{name}"
         room = {"cpu": cpu, "memory": memory, "pods": "110"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -92,7 +93,12 @@ class World:
             there = await self.api.ok("GET", f"/api/v1/nodes/{full}")
             return all(taint["key"] != NOT_READY for taint in there["spec"].get("taints") or ())
 
+        async def known() -> bool:
+            there = (await self.api.ok("GET", "/api/v1/nodes"))["items"]
+            return (await asyncio.to_thread(self.stack.service, "descheduler"))["nodes"] == len(there)
+
         await self.until(f"node {full} is usable", usable)
+        await self.until(f"the log has node {full}", known)
         return full
 
     # -- objects ---------------------------------------------------------------------------------------------------
