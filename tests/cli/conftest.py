@@ -5,6 +5,9 @@ import logging
 import os
 import subprocess
 import sys
+import time
+import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,11 +26,41 @@ def export(path, log):
     return str(path)
 
 
+class Api:
+    """A Kubernetes API, as a user without a client calls it."""
+
+    def __init__(self, url):
+        self.url = url
+
+    def call(self, method, path, body=None, kind="application/json"):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, {"Content-Type": kind}, method=method)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+
+@contextmanager
+def kubesim(folder):
+    """The URL of a process of its own, without controllers."""
+    port = folder / "port"
+    command = [sys.executable, "-m", "restow.kubesim.main", "--no-controllers", "--port-file", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while not port.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        yield f"http://127.0.0.1:{port.read_text().strip()}"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
 @pytest.fixture(autouse=True)
 def no_stack(tmp_path, monkeypatch):
-    """No test finds a stack or a broker's address that happens to be there; output is for a terminal of 100 columns."""
+    """No test finds a stack, an address or a token that happens to be there; output is for a terminal of 100 columns."""
     monkeypatch.chdir(tmp_path)
-    for name in ("RESTOW_NATS_URL", "RESTOW_CLUSTER"):
+    for name in ("RESTOW_NATS_URL", "RESTOW_CLUSTER", "RESTOW_DESCHEDULER", "RESTOW_API_TOKEN", "RESTOW_API_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "100")
     loggers = [logging.getLogger(name) for name in ("restow", "nats")]

@@ -63,9 +63,7 @@ class Fake:
 
 
 @pytest.fixture
-def desk(monkeypatch):
-    for name in ("RESTOW_API_TOKEN", "RESTOW_API_TOKEN_FILE", "RESTOW_DESCHEDULER"):
-        monkeypatch.delenv(name, raising=False)
+def desk():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Desk)
     server.daemon_threads = True
     fake = server.desk = Fake()

@@ -1,28 +1,15 @@
-"""`restow descheduler run --once` against a Kubernetes API, with nothing of Restow running: kubesim with its controllers."""
+"""`restow descheduler run --once` against a Kubernetes API, with nothing of Restow running: kubesim without controllers."""
 
 import json
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 
 import pytest
 import yaml
+from cli.conftest import Api, kubesim
 
 PODS = "/api/v1/namespaces/shop/pods"
 
 
-class Api:
-    def __init__(self, url):
-        self.url = url
-
-    def call(self, method, path, body=None, kind="application/json"):
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": kind}, method=method)
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return json.load(answer)
-
+class Shop(Api):
     def workload(self):
         """A ReplicaSet, for orphans would be collected."""
         labels = {"matchLabels": {"rs": "web"}}
@@ -56,23 +43,13 @@ class Api:
 @pytest.fixture
 def api(tmp_path):
     """Two nodes, of which `n1` repels pods by a taint, and pods on it. Nobody creates pods or ends them."""
-    port = tmp_path / "port"
-    command = [sys.executable, "-m", "restow.kubesim.main", "--no-controllers", "--port-file", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 60
-        while not port.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        found = Api(f"http://127.0.0.1:{port.read_text().strip()}")
+    with kubesim(tmp_path) as url:
+        found = Shop(url)
         found.call("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
         found.workload()
         found.node("n1", taints=[{"key": "drain", "effect": "NoSchedule"}])
         found.node("n2")
         yield found
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 def policy(plugin="RemovePodsViolatingNodeTaints", args=None, evictor=None, point="deschedule", **more):

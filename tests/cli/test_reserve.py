@@ -2,13 +2,10 @@
 
 import asyncio
 import json
-import subprocess
-import sys
-import time
-import urllib.request
 
 import pytest
 import yaml
+from cli.conftest import Api, kubesim
 from cli.test_like import workload
 
 from restow.cli.embedded.outside import install
@@ -18,29 +15,11 @@ VOLCANO = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/reservations"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 
 
-class Api:
-    def __init__(self, url):
-        self.url = url
-
-    def call(self, method, path, body=None, kind="application/json"):
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": kind}, method=method)
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return json.load(answer)
-
-
 @pytest.fixture(scope="module")
 def api(tmp_path_factory):
     """With Volcano's CRD and not Koordinator's, and a Deployment `web`."""
-    port = tmp_path_factory.mktemp("kubesim") / "port"
-    command = [sys.executable, "-m", "restow.kubesim.main", "--no-controllers", "--port-file", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 60
-        while not port.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        found = Api(f"http://127.0.0.1:{port.read_text().strip()}")
+    with kubesim(tmp_path_factory.mktemp("kubesim")) as url:
+        found = Api(url)
         asyncio.run(install(found.url, [path for path in crds() if path.name == "reservations.batch.volcano.sh.yaml"], 30))
         body = {"apiVersion": "apps/v1", **workload()}
         found.call("POST", DEPLOYMENTS, body)
@@ -49,9 +28,6 @@ def api(tmp_path_factory):
         plain["spec"]["template"]["spec"] = {"containers": [{"name": "c", "image": "i"}]}
         found.call("POST", DEPLOYMENTS, {"apiVersion": "apps/v1", **plain})
         yield found
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 @pytest.fixture
