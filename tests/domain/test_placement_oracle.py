@@ -4,7 +4,7 @@ over, same counts of reasons, same node table afterwards; whatever is drawn, a f
 Where no plugin scores, the first name is best: then only filters count."""
 
 import pytest
-from domain.build import NOW, configured, given, node, pod, run, shape
+from domain.build import GIB, NOW, configured, given, node, pod, run, shape
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -77,6 +77,12 @@ def test_the_session_places_as_the_oracle_does(features, data, scorer):
 @for_all(worlds(FEATURES), st.sampled_from(list(SCORERS)))
 def test_the_session_places_as_the_oracle_does_whatever_comes_together(facts, scorer):
     check(facts, scorer)
+
+
+def test_of_nodes_that_would_be_equally_full_the_first_is_chosen_however_their_shares_round():
+    """12/35 and 6/7 are as much as twice 3/5."""
+    facts = [node("n1", cpu=3_500, memory=7 * GIB), node("n2", cpu=2_000, memory=5 * GIB), shape("s", cpu=1_200, memory=3 * GIB)]
+    check([*facts, shape("there", cpu=0, memory=3 * GIB), pod("x", "there", "n1"), pod("p")], "binpack")
 
 
 BETA = "failure-domain.beta.kubernetes.io/zone"

@@ -81,13 +81,13 @@ def untainted(weight: int) -> Score:
 
 def best_fit(world: World, pod: e.PodObserved, node: e.NodeObserved) -> int:
     """Plugin binpack as it is by default: the mean use of those of cpu and memory that the pod asks for, none where a
-    resource would be overdrawn."""
+    resource would be overdrawn. As in all scores it is what would be left that is rounded down."""
     shares = []
     for resource in ("cpu", "memory"):
         have, asked = node.allocatable.get(resource, 0), world.shape(pod).requests.get(resource, 0)
         if have and asked:
             used = world.used(node.name, resource) + asked
-            shares.append(used * SCALE // have if used <= have else 0)
+            shares.append(SCALE - (have - used) * SCALE // have if used <= have else 0)
     return sum(shares) // max(len(shares), 1)
 
 
