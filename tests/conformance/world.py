@@ -41,11 +41,11 @@ def state_of(case: dict[str, Any]) -> ClusterState:
 
 def samples_of(case: dict[str, Any], state: ClusterState, policy: Policy, now: Millis) -> Samples | None:
     if "nodeMetrics" in case:
-        nodes = metrics.nodes(json.dumps({"items": case["nodeMetrics"]}).encode())
-        pods = metrics.pods(json.dumps({"items": case["podMetrics"]}).encode())
+        nodes = metrics.read(json.dumps({"items": case["nodeMetrics"]}).encode())
+        pods = metrics.read(json.dumps({"items": case["podMetrics"]}).encode())
         uids = {f"{pod.namespace}/{pod.name}": uid for uid, pod in state.pods.items()}
         return Samples(
-            now, metrics.node_names(nodes.usage), {uids[name]: usage for name, usage in pods.usage.items() if name in uids}
+            now, nodes.usage, {uids[name]: usage for name, usage in pods.usage.items() if name in uids}
         )
     if "prometheusSamples" in case:
         ratios = {

@@ -115,7 +115,7 @@ def answer(*samples, kind="vector"):
 
 
 def test_a_vector_is_read_exactly():
-    got = metrics.vector(answer(("n1", "0.5695757575757561", 1_799_999_999.5), ("n2", "1", 1_800_000_000)), "q", NOW)
+    got = metrics.ratios(answer(("n1", "0.5695757575757561", 1_799_999_999.5), ("n2", "1", 1_800_000_000)), "q", NOW)
     assert got == NodeRatios(NOW - 500, {"n1": 569_575_757, "n2": BILLION})
 
 
@@ -136,7 +136,7 @@ def test_a_vector_is_read_exactly():
     ],
 )
 def test_what_is_no_vector_of_ratios_is_an_error(body, said):
-    got = metrics.vector(body, "q", NOW)
+    got = metrics.ratios(body, "q", NOW)
     assert said in got.error
     assert got.ratios == {}
 

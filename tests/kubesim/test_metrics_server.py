@@ -15,8 +15,7 @@ from kubesim.conformance.harness import Api, Target
 from kubesim.conformance.objects import node, pod
 
 from restow.kube.client import ClientConfig, connect
-from restow.kube.metrics import nodes as read_nodes
-from restow.kube.metrics import pods as read_pods
+from restow.kube.metrics import read
 from restow.kubesim.metrics_server import USAGE
 from restow.kubesim.server import Server
 from restow.kubesim.testing import kubesim
@@ -188,7 +187,7 @@ async def test_restow_reads_it(world: World) -> None:
     await world.pod("p", "n1", "cpu=333333333n,memory=1000000")
     client = await connect(ClientConfig(url=world.server.url))
     try:
-        found = read_nodes(await client.get(NODES), AT), read_pods(await client.get(PODS), AT)
+        found = read(await client.get(NODES), AT), read(await client.get(PODS), AT)
     finally:
         await client.close()
     assert [read.usage for read in found] == [{"n1": {"cpu": 434, "memory": 269435456}}, {"default/p": {"cpu": 334, "memory": 1000000}}]

@@ -4,8 +4,7 @@ A source that does not answer, or answers with something else, is an error in th
 """
 
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
-from typing import Any
+from decimal import Decimal
 
 import msgspec
 
@@ -15,7 +14,7 @@ from restow.domain import quantity as q
 from restow.domain.descheduling.plugins.load_aware.args import Args
 from restow.kube.client import ApiStatus, Client
 from restow.kube.decode import BAD_JSON
-from restow.kube.prometheus import Ask
+from restow.kube.prometheus import Ask, Sample, vector
 
 CPU, MEMORY = "cpu", "memory"
 ADAPTED = {CPU: "node_cpu_usage_avg", MEMORY: "node_memory_usage_avg"}
@@ -24,7 +23,7 @@ _PATH = "/apis/custom.metrics.k8s.io/v1beta1/nodes/*/"
 
 
 class LoadError(ValueError):
-    """An answer that cannot be used; says why."""
+    """A share that cannot be one; says why."""
 
 
 def queries(args: Args) -> dict[str, str]:
@@ -43,22 +42,23 @@ def queries(args: Args) -> dict[str, str]:
 
 async def of_prometheus(ask: Ask, args: Args, uids: Mapping[str, PodUid], now: Millis) -> Loads:
     """Never raises."""
-    answers: dict[str, list[tuple[dict[str, str], Decimal, int]]] = {}
+    answers: dict[str, list[Sample]] = {}
     try:
         for what, query in queries(args).items():
-            answers[what] = _vector(await ask(query), query)
+            # What is no number is no sample.
+            answers[what] = [one for one in vector(await ask(query), query) if one.value.is_finite()]
         nodes: dict[NodeName, dict[str, int]] = {}
         pods: dict[PodUid, dict[str, int]] = {}
         for name in (CPU, MEMORY):
-            for labels, value, _ in answers[f"node {name}"]:
-                nodes.setdefault(NodeName(labels.get("instance", "")), {})[name] = _share(value, name)
-            for labels, value, _ in answers[f"pod {name}"]:
-                uid = uids.get(f"{labels.get('namespace')}/{labels.get('pod')}")
+            for one in answers[f"node {name}"]:
+                nodes.setdefault(NodeName(one.labels.get("instance", "")), {})[name] = _share(one.value, name)
+            for one in answers[f"pod {name}"]:
+                uid = uids.get(f"{one.labels.get('namespace')}/{one.labels.get('pod')}")
                 if uid is not None:
-                    pods.setdefault(uid, {})[name] = max(int(value * 1000 if name == CPU else value), 0)
+                    pods.setdefault(uid, {})[name] = max(int(one.value * 1000 if name == CPU else one.value), 0)
     except ValueError as error:
         return Loads(now, error=str(error))
-    taken = min((at for rows in answers.values() for _, _, at in rows), default=int(now))
+    taken = min((one.at for samples in answers.values() for one in samples), default=int(now))
     return Loads(Millis(taken), nodes, pods)
 
 
@@ -84,17 +84,3 @@ def _share(value: Decimal, name: str) -> int:
     if not Decimal("-0.1") <= value <= Decimal("1.5"):
         raise LoadError(f"a node's share of {name} is {value}; allowed: 0 to 1")
     return min(max(int(value * BILLION), 0), BILLION)
-
-
-def _vector(body: bytes, query: str) -> list[tuple[dict[str, str], Decimal, int]]:
-    """Labels, value and time (ms) of each sample; those that are no number are left out. Raises LoadError."""
-    try:
-        said: Any = msgspec.json.decode(body)
-        if said["status"] != "success" or said["data"]["resultType"] != "vector":
-            raise LoadError(f"Prometheus answers {query!r} with {said['data']['resultType']}; allowed: an instant vector")
-        rows = [(one["metric"], Decimal(str(one["value"][1])), int(Decimal(str(one["value"][0])) * 1000)) for one in said["data"]["result"]]
-    except LoadError:
-        raise
-    except (*BAD_JSON, KeyError, TypeError, ValueError, InvalidOperation) as error:
-        raise LoadError(f"Prometheus answers {query!r} with something unreadable ({type(error).__name__} {error})") from None
-    return [row for row in rows if row[1].is_finite()]

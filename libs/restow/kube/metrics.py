@@ -6,8 +6,6 @@ A source that does not answer, or answers with something else, is an error in th
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -23,7 +21,7 @@ from restow.domain.descheduling.sources import Prometheus
 from restow.kube import loads, wire
 from restow.kube.client import ApiStatus, Client
 from restow.kube.decode import BAD_JSON
-from restow.kube.prometheus import Ask, MetricsError, asking
+from restow.kube.prometheus import Ask, MetricsError, asking, vector
 
 NODES, PODS = "/apis/metrics.k8s.io/v1beta1/nodes", "/apis/metrics.k8s.io/v1beta1/pods"
 
@@ -56,21 +54,9 @@ class Read(msgspec.Struct, frozen=True):
     taken: Millis
 
 
-def nodes(body: bytes, now: Millis | None = None) -> Read:
-    """Without `now` nothing is too old. Raises MetricsError."""
-    return _read(body, now)
-
-
-def pods(body: bytes, now: Millis | None = None) -> Read:
-    """Raises MetricsError. A pod's usage is its containers', added in nano and rounded once."""
-    return _read(body, now)
-
-
-def node_names(usage: Mapping[str, Usage]) -> dict[NodeName, Usage]:
-    return {NodeName(name): amounts for name, amounts in usage.items()}
-
-
-def _read(body: bytes, now: Millis | None) -> Read:
+def read(body: bytes, now: Millis | None = None) -> Read:
+    """A list of nodes or of pods; a pod's usage is its containers', added in nano and rounded once. Without `now` nothing is too old.
+    Raises MetricsError."""
     try:
         listed = _list.decode(body).items or []
     except BAD_JSON as error:
@@ -120,16 +106,16 @@ async def sample(client: Client, policy: Policy, uids: Mapping[str, PodUid], now
 async def _measured(client: Client, uids: Mapping[str, PodUid], now: Millis) -> Samples:
     try:
         bodies = await asyncio.gather(client.get(NODES), client.get(PODS))
-        of_nodes, of_pods = [await asyncio.to_thread(_read, body, now) for body in bodies]
+        of_nodes, of_pods = [await asyncio.to_thread(read, body, now) for body in bodies]
     except ApiStatus as error:
         hint = "; is metrics-server installed?" if error.code == 404 else ""
         return Samples(now, error=f"metrics.k8s.io: {error}{hint}")
     except MetricsError as error:
         return Samples(now, error=str(error))
     # Without a time it is as old as the answer.
-    taken = min((read.taken for read in (of_nodes, of_pods) if read.taken), default=now)
+    taken = min((one.taken for one in (of_nodes, of_pods) if one.taken), default=now)
     pods = {uids[name]: usage for name, usage in of_pods.usage.items() if name in uids}
-    return Samples(taken, node_names(of_nodes.usage), pods)
+    return Samples(taken, {NodeName(name): usage for name, usage in of_nodes.usage.items()}, pods)
 
 
 async def _queried(client: Client, source: Prometheus, queries: tuple[str, ...], now: Millis) -> dict[str, NodeRatios]:
@@ -142,7 +128,7 @@ async def _queried(client: Client, source: Prometheus, queries: tuple[str, ...],
 
 async def _ratios(ask: Ask, query: str, now: Millis) -> NodeRatios:
     try:
-        return vector(await ask(query), query, now)
+        return ratios(await ask(query), query, now)
     except MetricsError as error:
         return NodeRatios(now, error=str(error))
 
@@ -163,25 +149,19 @@ async def _load(
         return Loads(now, error=f"Prometheus at {known.url}: {error}")
 
 
-def vector(body: bytes, query: str, now: Millis) -> NodeRatios:
+def ratios(body: bytes, query: str, now: Millis) -> NodeRatios:
     """The answer to an instant query: one sample for each `instance`. What is no such answer is an error."""
     try:
-        said: Any = msgspec.json.decode(body)
-        if said["status"] != "success" or said["data"]["resultType"] != "vector":
-            return NodeRatios(now, error=f"Prometheus answers {query!r} with {said['data']['resultType']}; allowed: an instant vector")
-        ratios: dict[NodeName, int] = {}
-        taken: list[int] = []
-        for one in said["data"]["result"]:
-            at, value = one["value"]
-            if not (name := NodeName(one["metric"].get("instance", ""))):
-                return NodeRatios(now, error=f"{query!r} has a sample without the label instance; allowed: the name of a node there")
-            ratio = Decimal(str(value))
-            if not (ratio.is_finite() and 0 <= ratio <= 1):
-                return NodeRatios(now, error=f"{query!r} is {value} for {name}; allowed: 0 to 1")
-            if name in ratios:
-                return NodeRatios(now, error=f"{query!r} has more than one sample for {name}; allowed: one for each instance")
-            ratios[name] = int(ratio * BILLION)
-            taken.append(int(Decimal(str(at)) * 1000))
-    except (*BAD_JSON, KeyError, TypeError, ValueError, AttributeError, InvalidOperation) as error:
-        return NodeRatios(now, error=f"Prometheus answers {query!r} with something unreadable ({type(error).__name__} {error})")
-    return NodeRatios(Millis(min(taken, default=now)), ratios)
+        found: dict[NodeName, int] = {}
+        samples = vector(body, query)
+        for one in samples:
+            if not (name := NodeName(one.labels.get("instance", ""))):
+                raise MetricsError(f"{query!r} has a sample without the label instance; allowed: the name of a node there")
+            if not (one.value.is_finite() and 0 <= one.value <= 1):
+                raise MetricsError(f"{query!r} is {one.said} for {name}; allowed: 0 to 1")
+            if name in found:
+                raise MetricsError(f"{query!r} has more than one sample for {name}; allowed: one for each instance")
+            found[name] = int(one.value * BILLION)
+    except MetricsError as error:
+        return NodeRatios(now, error=str(error))
+    return NodeRatios(Millis(min((one.at for one in samples), default=int(now))), found)

@@ -5,7 +5,8 @@ import contextlib
 import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
@@ -32,6 +33,15 @@ Ask = Callable[[str], Awaitable[bytes]]
 
 class MetricsError(ValueError):
     """A source of metrics that does not answer, or with something else."""
+
+
+class Sample(NamedTuple):
+    """Of an instant vector. `said`: the value as it was said, which may be no number; `at`: milliseconds."""
+
+    labels: dict[str, str]
+    said: str
+    value: Decimal
+    at: int
 
 
 @contextlib.asynccontextmanager
@@ -104,3 +114,20 @@ def _said(body: bytes) -> str:
         return f": {str(said['error'])[:_SAID]}"
     except (*BAD_JSON, KeyError, TypeError):
         return ""
+
+
+def vector(body: bytes, query: str) -> list[Sample]:
+    """The answer to an instant query. Raises MetricsError."""
+    try:
+        answer: Any = msgspec.json.decode(body)
+        if answer["status"] != "success" or answer["data"]["resultType"] != "vector":
+            raise MetricsError(f"Prometheus answers {query!r} with {answer['data']['resultType']}; allowed: an instant vector")
+        samples = []
+        for one in answer["data"]["result"]:
+            at, said = one["value"]
+            samples.append(Sample(dict(one["metric"]), str(said), Decimal(str(said)), int(Decimal(str(at)) * 1000)))
+    except MetricsError:
+        raise
+    except (*BAD_JSON, KeyError, TypeError, ValueError, ArithmeticError) as error:
+        raise MetricsError(f"Prometheus answers {query!r} with something unreadable ({type(error).__name__} {error})") from None
+    return samples
