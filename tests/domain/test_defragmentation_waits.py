@@ -170,11 +170,11 @@ def test_spread_is_waited_for_only_where_it_is_tight():
     def moves(skew: int) -> dict[str, list[str]]:
         even = shape("even", cpu=500, spread=(Spread(skew, ZONE, "DoNotSchedule", X),))
         state = given(*ZONES, even, *(app(f"p{i}", f"n{i % 2}", "even") for i in range(4)))
-        # Two each: one comes to the other zone, then one comes back.
-        return after(ordered(state, {"p0": "n3", "p1": "n2"}))
+        # Two each: one goes to the other zone, one comes back, and another one goes.
+        return after(ordered(state, {"p0": "n3", "p1": "n2", "p2": "n5"}))
 
-    assert moves(4) == {"p0": [], "p1": []}
-    assert moves(2) == {"p0": [], "p1": ["p0"]} or moves(2) == {"p0": [], "p1": []}
+    assert moves(4) == {"p0": [], "p1": [], "p2": []}
+    assert moves(2) == {"p0": [], "p1": [], "p2": ["p0", "p1"]}
 
 
 def test_many_moves_of_one_rule_wait_for_one_another_in_a_line():
