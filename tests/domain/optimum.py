@@ -13,8 +13,6 @@ from domain.build import GPU
 from restow.domain.config import DefragmentationArgs
 from restow.domain.state import ClusterState
 
-GAIN = 1_000_000
-
 
 def optimum(state: ClusterState, args: DefragmentationArgs, moves: int) -> tuple[int, int]:
     """(gain, moves). Every pod may move; nodes differ only in what they have."""

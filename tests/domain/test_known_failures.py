@@ -8,10 +8,10 @@ import json
 from typing import Any
 
 from domain.build import NOW, given, node, run, then
+from domain.test_draws import settle
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.domain import reservation as reservations
 from restow.domain import session
 from restow.domain.config import SessionConfig
 from restow.domain.snapshot import dump, load
@@ -50,17 +50,6 @@ def pod(name: str, spec: dict[str, Any], namespace="default", labels=None, owner
     body = {"metadata": meta, "spec": spec | ({"nodeName": node} if node else {}), "status": {"phase": "Running" if node else "Pending"}}
     shape, id, fact = pod_fact(d.PODS.object(json.dumps(body).encode()))
     return [e.ShapeDeclared(id, shape), fact]
-
-
-def settle(state):
-    run(state, reservations.decider, c.Review(NOW))
-    seen = []
-    while (command := session.decider.due(state, NOW)) is not None:
-        events = run(state, session.decider, command)
-        seen += events
-        if not events:
-            return seen
-    return seen
 
 
 def handed(events) -> dict[str, str]:
