@@ -28,7 +28,7 @@ from restow.domain.effects import (
     WriteReservationStatus,
 )
 from restow.domain.state import ClusterState, Touched
-from restow.kube.effects import Failed
+from restow.kube.effects import Failed, Refused
 from restow.runtime import logs
 from restow.runtime.commander import Commander
 from restow.runtime.follower import Follower
@@ -38,6 +38,8 @@ from restow.runtime.telemetry import Metrics
 
 FIRST, LONGEST = 0.05, 10.0
 """Seconds before the first retry, doubled up to the longest."""
+REFUSED = 30.0
+"""Seconds until what the API has refused is tried again."""
 
 SLICE = 256
 """Effects started or looked at before everything else in the process gets its turn."""
@@ -313,9 +315,12 @@ class Effector:
                 self._start()
 
 
-def later(failed: Failed) -> Retry:
-    """What the API could not do now: when it says so, else after the usual pause."""
-    return Retry(f"{failed.code} {failed.reason} {failed.message}".strip(), (failed.retry_after or 0) / 1000)
+def later(outcome: Failed | Refused, refused: float = REFUSED) -> Retry:
+    """What the API could not do now: when it says so, else after the usual pause. What it has refused: after so many seconds."""
+    said = f"{outcome.code} {outcome.reason} {outcome.message}".strip()
+    if isinstance(outcome, Refused):
+        return Retry(f"refused: {said}", refused)
+    return Retry(said, (outcome.retry_after or 0) / 1000)
 
 
 def _key(effect: Effect) -> Any:

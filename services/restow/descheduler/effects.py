@@ -31,8 +31,6 @@ from restow.runtime.service import Context
 
 TRIES = 3
 """Evictions in a row whose precondition failed because the pod had just changed; then there is a pause."""
-REFUSED = 30.0
-"""Seconds until what the API has refused is tried again."""
 MARK_PAUSE = 5.0
 """Seconds until a mark that the API has refused is tried again."""
 KEEP_PAUSE = 0.5
@@ -136,10 +134,10 @@ class _MigrationEffects:
                 return self._report(effect.migration, "Aborted")
             case k.Gone():
                 return self._report(effect.migration, "Gone")
-            case (k.Failed(code=code, reason=reason, message=message) | k.Refused(code=code, reason=reason, message=message)) as answer:
+            case k.Failed(code=code, reason=reason, message=message) | k.Refused(code=code, reason=reason, message=message):
                 if self._now() >= aborts_until(state, migration):
                     return self._report(effect.migration, NOT_MARKED, f"{code} {reason} {message}".strip())
-                return later(answer) if isinstance(answer, k.Failed) else Retry(f"refused: {code} {reason} {message}", after=MARK_PAUSE)
+                return later(outcome, refused=MARK_PAUSE)
         return Done()
 
     async def tell_group(self, effect: TellGroupMoves, state: ClusterState) -> Answer:
@@ -151,11 +149,8 @@ class _MigrationEffects:
             return Done()
         infos = podgroup.infos(moves, effect.namespace)
         outcome = await self._groups.write(*group, fact.uid, infos, lambda before: podgroup.states(moves, before))
-        match outcome:
-            case k.Failed():
-                return later(outcome)
-            case k.Refused(code=code, reason=reason, message=message):
-                return Retry(f"refused: {code} {reason} {message}", after=REFUSED)
+        if isinstance(outcome, k.Failed | k.Refused):
+            return later(outcome)
         self._told[group] = fact.uid, moves.version
         if len(self._told) > 2 * len(state.group_moves) + 64:
             self._told = {known: said for known, said in self._told.items() if known in state.group_moves}
@@ -179,12 +174,7 @@ class _MigrationEffects:
     async def delete(self, effect: DeleteReservation, state: ClusterState) -> Answer:
         fact = state.reservations[effect.reservation].fact
         outcome = await self._holds.delete(crs.CrRef(fact.door, fact.namespace, fact.name, fact.reservation))
-        match outcome:
-            case k.Failed():
-                return later(outcome)
-            case k.Refused(code=code, reason=reason, message=message):
-                return Retry(f"refused: {code} {reason} {message}", after=30.0)
-        return Done()
+        return later(outcome) if isinstance(outcome, k.Failed | k.Refused) else Done()
 
     def _report(self, migration: MigrationId, reason: str, message: str = "") -> Report:
         return Report(c.ReportEviction(self._now(), migration, reason, message))

@@ -34,12 +34,8 @@ class _GcEffects:
         fact = record.fact
         if (left := own_turn(state, record, self._context.clock.now())) > 0:
             return Wait(left / 1000)
-        match await self._kube.delete(crs.CrRef(fact.door, fact.namespace, fact.name, fact.reservation)):
-            case k.Failed() as failed:
-                return later(failed)
-            case k.Refused(code=code, reason=reason, message=message):
-                return Retry(f"refused: {code} {reason} {message}", after=30.0)
-        return Done()
+        outcome = await self._kube.delete(crs.CrRef(fact.door, fact.namespace, fact.name, fact.reservation))
+        return later(outcome) if isinstance(outcome, k.Failed | k.Refused) else Done()
 
     async def drop(self, effect: DropPrefix, state: ClusterState) -> Answer:
         try:

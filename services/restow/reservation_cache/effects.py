@@ -18,7 +18,7 @@ from restow.kube import crs
 from restow.kube import effects as k
 from restow.kube.record import Notice, Regarding
 from restow.kube.retry import Backoff
-from restow.runtime.effector import Answer, Done, Executor, Retry, later
+from restow.runtime.effector import Answer, Done, Executor, later
 from restow.runtime.service import Context
 
 API = {"volcano": "batch.volcano.sh/v1alpha1", "koordinator": "scheduling.koordinator.sh/v1alpha1"}
@@ -49,13 +49,11 @@ class _Status:
             # What was said while it was ours stays, and its users are told that it is not any more.
             self._tell(state, effect.reservation)
             return Done()
-        match await self._kube.write_status(
+        outcome = await self._kube.write_status(
             crs.CrRef(fact.door, fact.namespace, fact.name, fact.reservation), status(state, effect.reservation)
-        ):
-            case k.Failed() as failed:
-                return later(failed)
-            case k.Refused(code=code, reason=reason, message=message):
-                return Retry(f"refused: {code} {reason} {message}", after=30.0)
+        )
+        if isinstance(outcome, k.Failed | k.Refused):
+            return later(outcome)
         self._tell(state, effect.reservation)
         return Done()
 

@@ -17,13 +17,11 @@ from restow.kube import effects as k
 from restow.kube.record import Notice, Regarding
 from restow.kube.retry import Backoff
 from restow.kube.statuses import Statuses
-from restow.runtime.effector import Answer, Done, Retry, later
+from restow.runtime.effector import Answer, Done, later
 from restow.runtime.service import Context
 
 API = "scheduling.volcano.sh/v1beta1"
 PODGROUP_READY = "pod group is ready"
-REFUSED = 30.0
-"""Seconds until what the API has refused is tried again."""
 
 
 class StatusEffects:
@@ -45,8 +43,8 @@ class StatusEffects:
         outcome = await self._kube.write(
             d.POD_GROUPS, *group, fact.uid, lambda there: group_fields(there, status, fact.uid, now)
         )
-        if (retry := _retry(outcome)) is not None:
-            return retry
+        if isinstance(outcome, k.Failed | k.Refused):
+            return later(outcome)
         self._groups[group] = fact.uid, status
         if len(self._groups) > 2 * len(state.pod_groups) + 64:
             self._groups = {known: said for known, said in self._groups.items() if known in state.pod_groups}
@@ -69,8 +67,8 @@ class StatusEffects:
         if self._queues.get(name) == (fact.uid, status):
             return Done()
         outcome = await self._kube.write(d.QUEUES, "", name, fact.uid, lambda there: queue_fields(there, status))
-        if (retry := _retry(outcome)) is not None:
-            return retry
+        if isinstance(outcome, k.Failed | k.Refused):
+            return later(outcome)
         self._queues[name] = fact.uid, status
         return Done()
 
@@ -98,12 +96,3 @@ def queue_fields(there: Mapping[str, Any], status: QueueStatus) -> dict[str, Any
     """Our fields of a Queue's status. Who closes or opens a queue does it there: a state that is there stays."""
     fields: dict[str, Any] = msgspec.to_builtins(status)
     return fields if there.get("state") else {"state": queue_status.OPEN} | fields
-
-
-def _retry(outcome: object) -> Retry | None:
-    match outcome:
-        case k.Failed() as failed:
-            return later(failed)
-        case k.Refused(code=code, reason=reason, message=message):
-            return Retry(f"refused: {code} {reason} {message}", after=REFUSED)
-    return None
