@@ -47,7 +47,7 @@ async def restarted(world: World) -> None:
         except (OSError, urllib.error.URLError):
             return False
 
-    await world.until("the session is back", back, seconds=30)
+    await world.until("the session is back", back)
 
 
 async def test_pods_of_class_lsr_have_cpus_of_their_own(world: World) -> None:
