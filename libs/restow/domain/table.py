@@ -236,6 +236,12 @@ class NodeTable:
             self._rank[order] = np.arange(self._size)
         return self._rank
 
+    def mask(self, names: Iterable[NodeName]) -> np.ndarray:
+        """`(nodes,) bool`: the rows of these nodes, of those that there are."""
+        mask = np.zeros(self._size, bool)
+        mask[[self.rows[name] for name in names if name in self.rows]] = True
+        return mask
+
     @property
     def device_counts(self) -> np.ndarray:
         """`(nodes,) int64`: how many devices each row has, whatever is free of them."""

@@ -100,10 +100,7 @@ def classify(state: ClusterState, args: DefragmentationArgs, time: Millis, room:
 
 
 def usable(state: ClusterState) -> np.ndarray:
-    mask = np.zeros(len(state.table.names), bool)
-    rows = state.table.rows
-    mask[[rows[name] for name, node in state.nodes.items() if node.ready and not node.unschedulable]] = True
-    return mask
+    return state.table.mask(name for name, node in state.nodes.items() if node.ready and not node.unschedulable)
 
 
 def spared(state: ClusterState, args: DefragmentationArgs, time: Millis, row: int) -> str:

@@ -91,12 +91,7 @@ EVERYTHING = Scope()
 
 
 def _mask(state: ClusterState, names: frozenset[NodeName] | None) -> np.ndarray:
-    rows = state.table.rows
-    if names is None:
-        return np.ones(len(state.table.names), bool)
-    mask = np.zeros(len(state.table.names), bool)
-    mask[[rows[name] for name in names if name in rows]] = True
-    return mask
+    return np.ones(len(state.table.names), bool) if names is None else state.table.mask(names)
 
 
 def word(verdict: str) -> str:

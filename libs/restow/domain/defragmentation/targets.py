@@ -146,9 +146,7 @@ class Targets:
 
 def reserved(state: ClusterState) -> np.ndarray:
     """`(nodes,) bool`: rows that tasks of starving jobs wait for: no hold would be placed there (RULES G-8)."""
-    mask = np.zeros(len(state.table.names), bool)
-    mask[[state.table.rows[name] for name in state.reserved_on]] = True
-    return mask
+    return state.table.mask(state.reserved_on)
 
 
 def _choose(free: list[int], request: DeviceRequest | None, kept: int) -> tuple[DeviceShare, ...]:

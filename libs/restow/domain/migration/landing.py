@@ -83,16 +83,11 @@ class Landings:
 
     def _among(self, pod: PodUid, to: Sequence[NodeName] | None) -> "_Among":
         """Not its own node, and none that would be lost before it is held."""
-        rows = self._state.table.rows
+        state, table = self._state, self._state.table
         if self._usable is None:
-            self._usable = np.zeros(len(self._state.table.names), bool)
-            self._usable[[row for node, row in rows.items() if holds.target_lost(self._state, NodeName(node)) is None]] = True
-        mask = self._usable.copy()
-        if to is not None:
-            mask[:] = False
-            mask[[rows[node] for node in to if node in rows]] = True
-            mask &= self._usable
-        mask[rows[self._state.charges[pod].node]] = False
+            self._usable = table.mask(node for node in state.nodes if holds.target_lost(state, node) is None)
+        mask = self._usable.copy() if to is None else self._usable & table.mask(to)
+        mask[table.rows[state.charges[pod].node]] = False
         return _Among(mask)
 
     def _nowhere(self, session: Session, place: PodObserved, among: "_Among") -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import msgspec
-import numpy as np
 
 from restow.contracts.events import NodeObserved
 from restow.contracts.ids import MigrationId, NodeName
@@ -35,11 +34,9 @@ def node_groups(state: ClusterState, moves: Sequence[Move], label: str = "") -> 
     """By the number of nodes, the most first, then by name. While moves are under way what has left is not taken twice."""
     room, loads = _carried_out(state, moves)
     typical = typical_shapes(state)
-    rows = state.table.rows
     found = []
     for name, members in _members(state, label).items():
-        mask = np.zeros(len(state.table.free), dtype=bool)
-        mask[[rows[node] for node in members]] = True
+        mask = state.table.mask(members)
         inside = frozenset(members)
         before = packing(state, typical=typical, only=mask)
         after = before

@@ -47,7 +47,7 @@ class Rows:
         self.open = self.counted & ~(reserved(state) | closed(state, time)) & scope.open(state)
         # Where somebody is leaving nobody arrives: that is why he leaves.
         left = {state.charges[uid].node for uid in state.victims if uid in state.charges}
-        self.open[[table.rows[name] for name in (owed | left) if name in table.rows]] = False
+        self.open &= ~table.mask(owed | left)
 
 
 def _floor(state: ClusterState, args: DefragmentationArgs) -> tuple[int, np.ndarray]:

@@ -54,10 +54,7 @@ class NodeFit:
         self._subjects: dict[PodUid, Subject] = {}
         self._sizes: dict[Domains, list[int]] = {}
         self._asked: dict[int, tuple[Sequence[NodeName], np.ndarray]] = {}
-        self._reserved = np.zeros(len(state.table.names), bool)
-        for name in state.reserved_on:
-            if (row := state.table.rows.get(name)) is not None:
-                self._reserved[row] = bool(state.reserved_on[name])
+        self._reserved = state.table.mask(state.reserved_on)
 
     def rows(self, names: Sequence[NodeName]) -> np.ndarray:
         """`(nodes,) bool`: these nodes. Plugins ask for many pods about the same ones: answers are kept, by identity. Neither they nor
@@ -65,8 +62,7 @@ class NodeFit:
         known = self._asked.get(id(names))
         if known is not None:
             return known[1]
-        mask = np.zeros(len(self._state.table.names), bool)
-        mask[[self._state.table.rows[name] for name in names if name in self._state.table.rows]] = True
+        mask = self._state.table.mask(names)
         if len(self._asked) >= MOST_KEPT:
             self._asked.clear()
             self._answers.clear()
