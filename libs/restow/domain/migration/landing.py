@@ -59,7 +59,7 @@ class Landings:
             self.spots[pod] = Spot(NodeName(""))
             return ""
         session = self._open()
-        place = _twin(state, pod, self._now)
+        place = twin(state, pod, self._now)
         among = self._among(pod, to)
         with without(session, pod):
             row = session.best_row(place, [*session.concerned(place), among])
@@ -153,7 +153,7 @@ def _unmovable(state: ClusterState, uid: PodUid) -> str:
     return ""
 
 
-def _twin(state: ClusterState, uid: PodUid, now: Millis) -> PodObserved:
+def twin(state: ClusterState, uid: PodUid, now: Millis) -> PodObserved:
     """The successor, as rules see it."""
     pod = state.pods[uid]
     return PodObserved(PodUid(f"move/{uid}"), pod.namespace, pod.name, pod.shape, now, pod.labels, claims=pod.claims)
@@ -175,5 +175,5 @@ def _promised(state: ClusterState, now: Millis) -> Iterator[tuple]:
         if row is None or migration.reason or not holds.promises(state, migration):
             continue
         move = migration.move
-        who = _twin(state, move.pod, now) if move.pod in state.pods else state.vectors[migration.shape]
+        who = twin(state, move.pod, now) if move.pod in state.pods else state.vectors[migration.shape]
         yield who, row, move.devices, move.cores

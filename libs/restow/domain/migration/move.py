@@ -1,14 +1,17 @@
 """`MovePod`: one pod, to a node that is named or to the best, by the scheduler's own rules, as if the pod were not there."""
 
+from msgspec.structs import replace
+
 from restow.contracts.events import Planned, PodObserved
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
-from restow.contracts.values import DeviceShare, Move
+from restow.contracts.values import Move
 from restow.domain import predicates
 from restow.domain.config import DefragmentationArgs
 from restow.domain.decider import Rejected
 from restow.domain.defragmentation import evictable
 from restow.domain.fragmentation import Room, packing, typical_shapes
 from restow.domain.migration import holds
+from restow.domain.migration.landing import twin
 from restow.domain.resources import canonical_resource
 from restow.domain.session.holds import without
 from restow.domain.session.registry import open_session
@@ -79,9 +82,7 @@ def _landing(
     """What it gets and on which row; or why it gets nothing."""
     session = open_session(state, now, 1)
     try:
-        place = PodObserved(
-            PodUid(f"move/{pod.pod}"), pod.namespace, pod.name, pod.shape, now, pod.labels, claims=pod.claims, pinned_node=target
-        )
+        place = replace(twin(state, pod.pod, now), pinned_node=target)
         _close(session, source)
         with without(session, pod.pod):
             row = session.best_row(place, session.concerned(place))
@@ -103,8 +104,7 @@ def _close(session: Session, source: NodeName) -> None:
         migration = state.migrations[id]
         at = state.table.rows.get(migration.move.target)
         if at is not None and holds.promises(state, migration):
-            devices: tuple[DeviceShare, ...] = migration.move.devices
-            board.take(at, state.vectors[migration.shape], devices)
+            board.take(at, state.vectors[migration.shape], migration.move.devices)
 
 
 def _why(session: Session, place: PodObserved) -> str:

@@ -6,7 +6,7 @@ from restow.contracts.ids import Millis
 from restow.domain.migration.holds import Reason
 from restow.domain.migration.limits import Limits
 from restow.domain.records import Migration
-from restow.domain.state import ClusterState
+from restow.domain.state import OVER, ClusterState
 
 Events = tuple[e.Event, ...]
 
@@ -31,7 +31,7 @@ def lost(state: ClusterState, migration: Migration) -> Reason | None:
         return "PodMoved", f"the pod is on {live.node or 'no node'}, not on {move.source}"
     if pod.static or (pod.owner is not None and pod.owner.kind == "DaemonSet"):
         return "NotMovable", "only its node's kubelet can end it" if pod.static else "a DaemonSet's pod belongs to its node"
-    if pod.owner is not None and live.phase not in ("Failed", "Succeeded"):
+    if pod.owner is not None and live.phase not in OVER:
         return "OwnerChanged", "the pod has a controller, and runs: nothing was held for its successor"
     return None
 
