@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PodUid, ShapeId
 from restow.contracts.values import DeviceShare
+from restow.domain.accounts import charge
 from restow.domain.groups import Group
 from restow.domain.places import Place
 from restow.domain.records import Items, Room, Slot
@@ -259,9 +260,7 @@ class Session(View):
     def _account(self, queue: str, items: tuple[tuple[int, int], ...], sign: int) -> None:
         if not queue:
             return
-        used = self.used.get(queue) or self.usage(queue)
-        for column, amount in items:
-            used[column] = used.get(column, 0) + amount * sign
+        charge(self.usage(queue), items, sign)
         if sign < 0:
             self.lowered += 1
         for heard in self.extensions.charged:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from restow.contracts.ids import PodUid
 from restow.contracts.values import DeviceShare
+from restow.domain import accounts
 from restow.domain.records import Room
 from restow.domain.session.run import Session
 from restow.domain.table import less
@@ -42,9 +43,7 @@ class Coming:
         self.add(row, less(room.wanted, room.held), [d for d in room.devices if d not in room.held_devices], -1)
 
     def add(self, row: int, items: Items, devices: Iterable[DeviceShare], sign: int) -> None:
-        amounts = self.amounts.setdefault(row, {})
-        for column, amount in items:
-            amounts[column] = amounts.get(column, 0) + amount * sign
+        accounts.charge(self.amounts.setdefault(row, {}), items, sign)
         for d in devices:
             shares = self.devices.setdefault(row, {})
             shares[d.index] = shares.get(d.index, 0) + d.milli * sign
@@ -71,8 +70,7 @@ class Coming:
         """All that a row will have besides: by column, by device."""
         state = self._session.state
         amounts = {c: a for c, a in enumerate(state.table.releasing[row].tolist()) if a}
-        for column, amount in self.amounts.get(row, {}).items():
-            amounts[column] = amounts.get(column, 0) + amount
+        accounts.charge(amounts, self.amounts.get(row, {}).items())
         devices = dict(self.devices.get(row, {}))
         if amounts:
             for uid in state.on_node.get(self._session.name(row), ()):

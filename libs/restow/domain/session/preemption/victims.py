@@ -17,8 +17,9 @@ import numpy as np
 from restow.contracts import events as e
 from restow.contracts.ids import NodeName, PodUid, ReservationUid, ShapeId, SlotName
 from restow.contracts.values import DeviceShare
+from restow.domain import accounts
 from restow.domain.occupants import Who
-from restow.domain.predicates import static_mask
+from restow.domain.predicates import only, static_mask
 from restow.domain.reservation.index import is_migration_hold
 from restow.domain.session.framework import Filter
 from restow.domain.session.jobs import Job
@@ -174,10 +175,7 @@ class Hunt:
         session, state = self.session, self.session.state
         rows = static_mask(state, pod.shape) & state.table.alive
         if pod.pinned_node:
-            only = np.zeros(len(rows), bool)
-            if (row := state.table.rows.get(pod.pinned_node)) is not None:
-                only[row] = True
-            rows = rows & only
+            rows = rows & only(state, pod.pinned_node)
         for rule in session.concerned(pod):
             if rule.stage in HELD_ROOM:
                 for _, failing in rule.failing(pod):
@@ -320,8 +318,7 @@ class Hunt:
         session, state = self.session, self.session.state
         amounts, devices = self.coming.at(row)
         for unit in victims:
-            for column, amount in state.vectors[unit.shape].items:
-                amounts[column] = amounts.get(column, 0) + amount
+            accounts.charge(amounts, state.vectors[unit.shape].items)
             for d in unit.devices:
                 devices[d.index] = devices.get(d.index, 0) + d.milli
             session.charge_queue(unit.queue, unit.shape, -1)
