@@ -88,7 +88,6 @@ class Doing:
             self.landed[one.migration] = who
         if not move.swap:
             self.begun[move.migration] = uid
-            self.begun_at = self.at
         assert self.sound(), f"{move} has no room"
 
     def land(self, move: Move) -> None:

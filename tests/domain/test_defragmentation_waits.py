@@ -5,7 +5,6 @@ import random
 from collections import Counter
 
 import msgspec
-import pytest
 from domain.build import NOW, given, node, pod, replica_of, shape
 from domain.ruled import HOST, ZONE, cluster, may
 from hypothesis import given as any_of
@@ -187,11 +186,11 @@ def test_many_moves_of_one_rule_wait_for_one_another_in_a_line():
     assert waits == {0: 1, 1: 519}
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_what_is_waited_for_is_less_than_everything(seed):
-    """On these clusters most moves of pods with rules need nobody to go first."""
-    state = cluster(seed * 7 + 1)
-    names = sorted(state.nodes)
-    chance = random.Random(seed)
-    moves = ordered(state, {uid: chance.choice([n for n in names if n != state.charges[uid].node]) for uid in state.pods})
-    assert not moves or any(not move.after for move in moves)
+def test_most_moves_of_pods_with_rules_wait_for_nobody():
+    found: list[Move] = []
+    for seed in range(40):
+        state, chance = cluster(seed * 7 + 1), random.Random(seed)
+        names = sorted(state.nodes)
+        found += ordered(state, {uid: chance.choice([n for n in names if n != state.charges[uid].node]) for uid in state.pods})
+    assert len(found) > 100
+    assert sum(not move.after for move in found) * 2 > len(found)
