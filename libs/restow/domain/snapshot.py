@@ -19,7 +19,7 @@ from restow.contracts.values import PodShape
 from restow.domain import config, devices
 from restow.domain.evolve.migration import TAKEN
 from restow.domain.evolve.objects import is_pending
-from restow.domain.evolve.reservations import needs_review, phase_of
+from restow.domain.evolve.reservations import needs_review
 from restow.domain.fold import FOLD_VERSION
 from restow.domain.records import (
     FINAL,
@@ -355,7 +355,7 @@ def _reservations(state: ClusterState, image: _Image) -> None:
         for name, slot in slots.items():
             if slot.phase in ON_NODE and slot.asked and (uid, name) not in state.to_release:
                 state.resizes[uid, name] = None
-        if phase_of(state, record)[0] is ReservationPhase.AVAILABLE:
+        if uid in state.phases and state.phases[uid].phase is ReservationPhase.AVAILABLE and not record.over:
             state.available[uid] = None
         if needs_review(state, record):
             state.unreviewed[uid] = None
