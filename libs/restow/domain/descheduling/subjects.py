@@ -63,6 +63,15 @@ class Subjects:
             self._handle.warn("labelSelector: selects no pod on these nodes")
 
 
+def evict_unless_full(handle: Handle, pod: PodUid, reason: str, skewed: bool = False, to: Sequence[NodeName] | None = None) -> bool:
+    """As `handle.evict`, which is not asked where a limit of its node, or in total, is reached: that is the verdict then."""
+    node = handle.state.live[pod].node
+    if node is not None and handle.full(node):
+        handle.keep(pod, NO_MORE)
+        return False
+    return handle.evict(pod, reason, skewed, to)
+
+
 def evict_until_full(
     handle: Handle,
     node: NodeName,

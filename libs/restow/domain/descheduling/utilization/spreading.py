@@ -17,7 +17,7 @@ from restow.domain.resources import title
 class Spread(msgspec.Struct, frozen=True):
     """`percent`: of the nodes that are looked at, how much is used, in parts of a percent. `low` and `high`: what underutilized nodes
     are not above, and overutilized ones are. `most`: pods a node; `may`: which pods at all, None for all. `order`: of the pods of a node,
-    given it, its overutilized resources and where they may go; None for the usual one. `unsettled`: nodes that are left out until
+    given them, its overutilized resources and where they may go; None for the usual one. `unsettled`: nodes that are left out until
     what is measured shows what was moved there."""
 
     percent: dict[NodeName, Amounts]

@@ -5,7 +5,7 @@ from restow.contracts.values import PodCondition
 from restow.domain.descheduling.evictor.filter import owners_of
 from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.plugins.pod_life_time.args import Args, Condition
-from restow.domain.descheduling.subjects import NO_MORE, Subjects
+from restow.domain.descheduling.subjects import Subjects, evict_unless_full
 from restow.domain.descheduling.troubles import conditions, containers, reasons
 
 
@@ -23,11 +23,7 @@ def run(handle: Handle, args: Args) -> None:
     # Of equal age: by node, then as the pods of a node are listed.
     due.sort(key=lambda one: state.pods[one[0]].created)
     for uid, reason in due:
-        home = state.live[uid].node
-        if home is not None and handle.full(home):
-            handle.keep(uid, NO_MORE)
-        else:
-            handle.evict(uid, reason)
+        evict_unless_full(handle, uid, reason)
     about.tell()
 
 

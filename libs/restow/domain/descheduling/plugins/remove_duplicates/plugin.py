@@ -9,7 +9,7 @@ from restow.contracts.values import PodShape
 from restow.domain.descheduling.evictor.filter import owners_of
 from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.plugins.remove_duplicates.args import Args
-from restow.domain.descheduling.subjects import NO_MORE, Subjects
+from restow.domain.descheduling.subjects import Subjects, evict_unless_full
 from restow.domain.predicates import node_rules, selected, tolerated
 
 
@@ -71,16 +71,14 @@ def _spread(
         return
     average = -(-count // nodes)
     few = [one for one in handle.nodes if has[one] < average]
-    for node, there in by_node.items():
+    for there in by_node.values():
         here = len(there) + 1
         reason = f"{here} of {count} copies of {name} on one node; at most {average} where {nodes} may have some"
         for uid in there[: average - 1]:
             handle.keep(uid, f"Spread: {here} of {count} copies of {name} on its node, at most {average} may stay")
         # A pod with several owners is a copy of each; it can leave only once.
         for uid in there[max(average - 1, 0) :]:
-            if handle.full(node):
-                handle.keep(uid, NO_MORE)
-            elif handle.evict(uid, reason, to=few) and (landing := handle.lands_on(uid)) is not None:
+            if evict_unless_full(handle, uid, reason, to=few) and (landing := handle.lands_on(uid)) is not None:
                 has[landing] += 1
                 few = [one for one in few if has[one] < average]
 

@@ -9,7 +9,7 @@ from restow.domain.descheduling.crowd import Crowd
 from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.order import by_priority
 from restow.domain.descheduling.plugins.remove_pods_violating_inter_pod_anti_affinity.args import Args
-from restow.domain.descheduling.subjects import NO_MORE, Subjects
+from restow.domain.descheduling.subjects import Subjects, evict_unless_full
 from restow.domain.topology.terms import Rule, rule_of
 
 
@@ -23,9 +23,7 @@ def run(handle: Handle, args: Args) -> None:
             term = rivals.rejects(uid, node)
             if term is None or handle.evictable(uid):
                 continue
-            if handle.full(node):
-                handle.keep(uid, NO_MORE)
-            elif handle.evict(uid, f"its anti-affinity is about a pod in the same {term.topology_key}"):
+            if evict_unless_full(handle, uid, f"its anti-affinity is about a pod in the same {term.topology_key}"):
                 rivals.gone(uid, node)
 
 

@@ -13,7 +13,7 @@ from restow.domain.descheduling.plugins.remove_pods_violating_topology_spread_co
     Constraint,
     Constraints,
 )
-from restow.domain.descheduling.subjects import NO_MORE, Subjects
+from restow.domain.descheduling.subjects import Subjects, evict_unless_full
 
 
 def run(handle: Handle, args: Args) -> None:
@@ -28,11 +28,7 @@ def run(handle: Handle, args: Args) -> None:
         if constraint.when in args.constraints:
             balance.look(constraint)
     for uid, (reason, to) in balance.chosen.items():
-        node = state.live[uid].node
-        if node is not None and handle.full(node):
-            handle.keep(uid, NO_MORE)
-        else:
-            handle.evict(uid, reason, skewed=True, to=to)
+        evict_unless_full(handle, uid, reason, skewed=True, to=to)
 
 
 class _Balance:
