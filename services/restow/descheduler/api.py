@@ -21,6 +21,7 @@ from restow.domain.decider import Rejected, decide_all
 from restow.domain.migration import next_trigger, turns_of, wants_samples
 from restow.domain.planview import migrations_of, node_groups, plan_view, rooms_of, warnings
 from restow.domain.records import Step
+from restow.domain.state import ClusterState
 from restow.runtime import commander, logs
 from restow.runtime.commander import MANY, Outcome
 from restow.runtime.http import Handler, Route, answer
@@ -205,7 +206,7 @@ class _Api:
     async def plans(self, request: web.Request) -> web.StreamResponse:
         asks.known_query(request, "limit")
         state, limit = self._context.state, asks.limit(request, PLANS, MOST_PLANS)
-        newest = sorted(state.plans, key=lambda plan: (state.plans[plan].at, plan), reverse=True)
+        newest = _newest(state)
         return answer({"seq": state.seq, "items": [plan_view(state, plan) for plan in newest[:limit]], "total": len(newest)})
 
     async def plan(self, request: web.Request) -> web.StreamResponse:
@@ -227,9 +228,8 @@ class _Api:
         wanted = PlanId(request.query.get("plan", ""))
         if wanted and wanted not in state.plans:
             raise Refused(f"there is no plan {wanted!r} (any more); allowed: one that GET /plans tells", 404)
-        newest = sorted(state.plans, key=lambda plan: (state.plans[plan].at, plan), reverse=True)
         found = []
-        for plan in [wanted] if wanted else newest:
+        for plan in [wanted] if wanted else _newest(state):
             found += [m for m in migrations_of(state, plan) if (not step or m.step == step) and not (active and m.over)]
             if len(found) >= limit:
                 break
@@ -270,6 +270,10 @@ class _Api:
                 "warnings": warnings(state),
             }
         )
+
+
+def _newest(state: ClusterState) -> list[PlanId]:
+    return sorted(state.plans, key=lambda plan: (state.plans[plan].at, plan), reverse=True)
 
 
 def _steps(context: Context) -> dict[str, int]:

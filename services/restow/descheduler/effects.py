@@ -110,12 +110,9 @@ class _MigrationEffects:
                 return self._report(effect.migration, "Refused", f"{code} {reason} {message}".strip())
         move = migration.move
         why = f": {move.reason}" if move.reason else ""
-        if move.target:
-            note = f"evicted from {move.source} to land on {move.target} (migration {migration.id}){why}"
-            self._context.recorder.record(Notice(_regarding(pod), "Migrating", "Evict", note))
-        else:
-            note = f"evicted from {move.source} (migration {migration.id}){why}"
-            self._context.recorder.record(Notice(_regarding(pod), "Evicting", "Evict", note))
+        reason, where = ("Migrating", f" to land on {move.target}") if move.target else ("Evicting", "")
+        note = f"evicted from {move.source}{where} (migration {migration.id}){why}"
+        self._context.recorder.record(Notice(_regarding(pod), reason, "Evict", note))
         return Done()
 
     def _say_waits(self, migration: Migration, message: str) -> None:
