@@ -35,7 +35,6 @@ MERGE_KEYS: dict[tuple[str, str], str] = {
 MERGE_SETS = frozenset({"finalizers", "podCIDRs"})
 # Objects where `$retainKeys` is used by apply.
 _DIRECTIVES = ("$patch", "$retainKeys")
-_LIST_DIRECTIVES = ("$setElementOrder/", "$deleteFromPrimitiveList/")
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
