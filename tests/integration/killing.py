@@ -16,8 +16,8 @@ from restow.replay.verify import verify
 
 FAMILY = {"descheduler": "migration", "scheduler_session": "session", "reservation_cache": "reservation"}
 VICTIMS = (*FAMILY, "broker")
-EVERY = (0.1, 0.7)
-"""Seconds between kills."""
+SOON, EVERY = (0.05, 0.2), (0.1, 0.7)
+"""Seconds between kills: until each has been killed once, which must be before a fast machine is done; and from then on."""
 WHILE_STARTING = 0.2
 """How often one is chosen that does not lead (again) yet: killing those alone would disturb nobody."""
 IN_EVICTION = (Step.EVICTING, Step.ABORTING, Step.EVICTED)
@@ -77,7 +77,7 @@ class Killer:
                 self.kill(left[0] if left else order[number])
             elif names:
                 self.kill(self._random.choice(names))
-            await asyncio.sleep(self._random.uniform(*EVERY))
+            await asyncio.sleep(self._random.uniform(*(SOON if number < len(order) else EVERY)))
 
     def evicts(self) -> bool:
         state = self._observer.state
@@ -87,6 +87,10 @@ class Killer:
         """Steps of what is under way, those aside that are only evicted."""
         state = self._observer.state
         return [m.step for m in map(state.migrations.__getitem__, state.active) if m.move.target]
+
+    def recovered(self) -> bool:
+        """Whether all of them lead, those too that were killed when all was done."""
+        return all(map(self.leads, VICTIMS))
 
     def leads(self, name: str) -> bool:
         """Whether it leads (again) since it was killed last."""

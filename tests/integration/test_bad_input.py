@@ -103,7 +103,7 @@ def test_what_is_no_folder_is_refused(tmp_path):
 
 CONFIGS = {
     "policy: no YAML": ("--policy", "profiles: [", "bad.yaml: not YAML:"),
-    "policy: an unknown key": ("--policy", changed(POLICY, "profiles:", "profilez:"), "bad.yaml: $.profilez: unknown; allowed: apiVersion, kind, profiles, maxNoOfPodsToEvictTotal, "),
+    "policy: an unknown key": ("--policy", changed(POLICY, "profiles:", "profilez:"), "bad.yaml: $.profilez: unknown; allowed: apiVersion, kind, profiles, nodeSelector, maxNoOfPodsToEvictTotal, "),
     "policy: thresholds that contradict each other": ("--policy", changed(POLICY, "LOW", "60"), "args.lowThresholds['cpu']: 60; allowed: at most defragmentThresholds, 40"),
     "scheduler: a list": ("--scheduler-config", "[1]", "bad.yaml: $: [1]; allowed: a mapping"),
     "scheduler: an unknown action": ("--scheduler-config", "actions: alocate", "bad.yaml: $.actions: 'alocate'; allowed: enqueue, reserve, allocate"),

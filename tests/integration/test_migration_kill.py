@@ -85,9 +85,10 @@ async def play(seed: int, folder, said: dict) -> None:
         }  # fmt: skip
 
         def settled() -> bool:
-            return observer.running() == MOVERS + NODES == len(state.pods) and not state.reservations and not observer.holds()
+            done = observer.running() == MOVERS + NODES == len(state.pods) and not state.reservations and not observer.holds()
+            return done and killer.recovered()
 
-        await observer.until("all pods run and no hold is left", settled, PATIENCE)
+        await observer.until("all pods run, no hold is left, and all services lead", settled, PATIENCE)
         pods = await api.list(f"/api/v1/namespaces/{NS}/pods")
         ready = [p for p in pods if any(c["type"] == "Ready" and c["status"] == "True" for c in p["status"].get("conditions", ()))]
         assert len(ready) == len(pods) == MOVERS + NODES, "pods were lost"

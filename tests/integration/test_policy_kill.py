@@ -143,9 +143,10 @@ async def play(seed: int, folder, said: dict) -> None:
         }  # fmt: skip
 
         def settled() -> bool:
-            return observer.running() == 2 * MOVERS + NODES == len(state.pods) and not state.reservations and not observer.holds()
+            done = observer.running() == 2 * MOVERS + NODES == len(state.pods) and not state.reservations and not observer.holds()
+            return done and killer.recovered()
 
-        await observer.until("all pods run, those that had failed are gone, and no hold is left", settled, PATIENCE)
+        await observer.until("all pods run, those that had failed are gone, no hold is left, and all services lead", settled, PATIENCE)
         rolled_back = [m for m in state.migrations.values() if m.step is Step.FAILED]
         gone = [f"{m.id}: {m.reason}" for m in rolled_back if m.move.pod not in state.pods or state.node_of(m.move.pod) != m.move.source]
         assert not gone, f"these have failed, but their pods have left: {gone}"
