@@ -266,7 +266,7 @@ class Plans(RuleBasedStateMachine):
             if reason != "evicted":
                 self.command(c.ReportEviction(self.now, effect.migration, reason))
             elif (live := self.state.live.get(victim)) is not None:
-                then(self.state, changed(victim, node=live.node, phase="Running", deleting=self.now))
+                then(self.state, changed(victim, node=live.node, phase=live.phase, deleting=self.now))
 
     @rule(reason=st.sampled_from(["Aborted", "Aborted", "Gone", "NotMarked"]))
     def aborts_are_answered(self, reason: str) -> None:
@@ -322,6 +322,8 @@ class Plans(RuleBasedStateMachine):
 
     @rule(data=st.data(), full=st.booleans(), on=st.booleans())
     def one_of_two_that_change_places_stays_when_the_other_has_left(self, data, full: bool, on: bool) -> None:
+        """Where the nodes are full, and where there is room enough for both; then there is room again."""
+        nodes = sorted(self.state.nodes) if full else ()
         if full:
             self.nodes_are_full()
         self.two_change_places(data)
@@ -337,6 +339,7 @@ class Plans(RuleBasedStateMachine):
             self.session_and_cache_answer()
             self.aborts_are_answered("Aborted")
             self.session_and_cache_answer()
+        then(self.state, *(node(name, cpu=4_000) for name in nodes))
 
     @rule(tell=st.booleans())
     def evictions_go_well(self, tell: bool) -> None:
