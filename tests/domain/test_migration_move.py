@@ -129,6 +129,16 @@ def test_room_that_is_promised_to_others_is_not_promised_again():
     assert "Insufficient cpu" in refused(state, target="b")
 
 
+def test_rules_of_pods_that_are_promised_a_place_hold_there_already():
+    apart = PodTerm("zone", LabelSelector({"app": "web"}))
+    state = world(
+        node("d", labels={"zone": "three"}), shape("anti", pod_anti_affinity=(apart,)),
+        pod("q", "anti", node="d", owner=OWNER, labels={"app": "web"}), e.PodGone("p"), pod("r", node="c", owner=OWNER, labels={"app": "web"}),
+    )  # fmt: skip
+    then(state, plan("x", move("x-1", "q", "d", "b")))
+    assert "anti-affinity" in refused(state, "r", "b")
+
+
 def test_the_pod_itself_is_in_nobodys_way():
     """Neither its labels in its zone, nor its host port, nor where its siblings are spread."""
     apart = PodTerm("zone", LabelSelector({"app": "web"}))

@@ -353,6 +353,14 @@ class Plans(RuleBasedStateMachine):
         self.all_goes_well_up_to_the_eviction()
         self.evictions_are_answered(reason, 8)
 
+    @rule(patience=st.sampled_from([61_000, 200_000]))
+    def a_budget_never_lets_them_go(self, patience: int) -> None:
+        self.evictions_are_refused("Budget")
+        self.time_passes(patience)
+        self.evictions_are_answered("Budget", 8)
+        self.advance()
+        self.aborts_are_answered("Aborted")
+
     @rule()
     def all_goes_well(self) -> None:
         self.evictions_go_well(True)
@@ -401,9 +409,20 @@ class Plans(RuleBasedStateMachine):
         elif what in ("ill", "well"):
             then(self.state, changed(uid, node=live.node, phase="Running", ready=what == "well", deleting=live.deleting))
         else:
-            seen = self.state.pods[uid]
-            owner = replica_of("adopter") if what == "adopted" else None
-            then(self.state, pod(uid, seen.shape, live.node, owner=owner, ready=live.ready, deleting=live.deleting, annotations=seen.annotations))
+            self.changes_hands(uid, replica_of("adopter") if what == "adopted" else None)
+
+    def changes_hands(self, uid: str, owner) -> None:
+        seen, live = self.state.pods[uid], self.state.live[uid]
+        then(self.state, pod(uid, seen.shape, live.node, owner=owner, ready=live.ready, deleting=live.deleting, annotations=seen.annotations))
+
+    @rule()
+    def somebody_adopts_a_pod_before_its_eviction(self) -> None:
+        self.holds_go_well()
+        moving = sorted(m.move.pod for m in map(self.state.migrations.__getitem__, self.state.active) if m.step in (Step.HOLDING, Step.HELD))
+        for uid in moving[:1]:
+            if uid in self.state.live and self.state.live[uid].phase == "Running":
+                self.changes_hands(uid, replica_of("adopter"))
+        self.advance()
 
     @rule(name=st.sampled_from(NODES), what=st.sampled_from(["back", "back", "lost", "cordoned"]))
     def a_node_changes(self, name: str, what: str) -> None:

@@ -71,14 +71,8 @@ class Landings:
         return ""
 
     def _open(self) -> Session:
-        """With what earlier plans have promised, and is not held yet."""
         if self._session is None:
-            session = self._session = open_session(self._state, self._now, 1)
-            for place, row, devices, cores in _promised(self._state, self._now):
-                if isinstance(place, PodObserved):
-                    _enter(session, place, Fit(row, devices, (), cores))
-                else:
-                    session.board.take(row, place, devices)
+            self._session = session_with_promises(self._state, self._now)
         return self._session
 
     def _among(self, pod: PodUid, to: Sequence[NodeName] | None) -> "_Among":
@@ -157,6 +151,17 @@ def twin(state: ClusterState, uid: PodUid, now: Millis) -> PodObserved:
     """The successor, as rules see it."""
     pod = state.pods[uid]
     return PodObserved(PodUid(f"move/{uid}"), pod.namespace, pod.name, pod.shape, now, pod.labels, claims=pod.claims)
+
+
+def session_with_promises(state: ClusterState, now: Millis) -> Session:
+    """Whoever was promised a place by earlier plans, and is not held there yet, is there for it: with room, devices, CPUs and rules."""
+    session = open_session(state, now, 1)
+    for place, row, devices, cores in _promised(state, now):
+        if isinstance(place, PodObserved):
+            _enter(session, place, Fit(row, devices, (), cores))
+        else:
+            session.board.take(row, place, devices)
+    return session
 
 
 def _enter(session: Session, place: PodObserved, fit: Fit) -> None:

@@ -11,10 +11,9 @@ from restow.domain.decider import Rejected
 from restow.domain.defragmentation import evictable
 from restow.domain.fragmentation import Room, packing, typical_shapes
 from restow.domain.migration import holds
-from restow.domain.migration.landing import twin
+from restow.domain.migration.landing import session_with_promises, twin
 from restow.domain.resources import canonical_resource
 from restow.domain.session.holds import without
-from restow.domain.session.registry import open_session
 from restow.domain.session.run import Session
 from restow.domain.session.view import Fit
 from restow.domain.state import ClusterState
@@ -80,7 +79,7 @@ def _landing(
     state: ClusterState, now: Millis, pod: PodObserved, source: NodeName, target: NodeName
 ) -> tuple[Fit | None, int, str]:
     """What it gets and on which row; or why it gets nothing."""
-    session = open_session(state, now, 1)
+    session = session_with_promises(state, now)
     try:
         place = replace(twin(state, pod.pod, now), pinned_node=target)
         _close(session, source)
@@ -95,16 +94,10 @@ def _landing(
 
 
 def _close(session: Session, source: NodeName) -> None:
-    """On the session's board, which is thrown away: nothing more fits where the pod is, nor where room is promised already."""
-    state, board = session.state, session.board
-    row = state.table.rows[source]
+    """On the session's board, which is thrown away: nothing more fits where the pod is."""
+    board, row = session.board, session.state.table.rows[source]
     free, _ = board.row(row)
     board.take(row, vector_of((c, amount) for c, amount in enumerate(free) if amount > 0), ())
-    for id in (*state.backlog, *state.active):
-        migration = state.migrations[id]
-        at = state.table.rows.get(migration.move.target)
-        if at is not None and holds.promises(state, migration):
-            board.take(at, state.vectors[migration.shape], migration.move.devices)
 
 
 def _why(session: Session, place: PodObserved) -> str:
