@@ -6,7 +6,7 @@ TRACE  ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test test-kubernetes check bench proto lock clean
+.PHONY: help install demo mutate up test test-kubernetes check simulate planted bench proto lock clean
 
 help:  ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,19 @@ check: $(VENV)/.dev  ## Lint, types and import contracts
 	@$(BIN)/lint-imports
 	@$(BIN)/mypy -p restow
 
+simulate: $(VENV)/.dev  ## All of it on virtual time with faults, fresh seeds, judged (MINUTES=10, SEED=)
+	@$(BIN)/restow simulate $(if $(SEED),--seed $(SEED)) --minutes $(or $(MINUTES),10) $(ARGS)
+
+planted: $(VENV)/.dev  ## Plant faults of one line each, and see that the simulator finds them (NAMES=, SEEDS=)
+	@PYTHONPATH=tests $(BIN)/python -m simulation.planted $(NAMES) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
+
+$(VENV)/.mutate: requirements-mutate.lock $(VENV)/.dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-mutate.lock
+	@touch $@
+
+mutate: $(VENV)/.mutate  ## Change one thing of the core at a time, and see whether a test minds (ARGS="--count 300 --seed 1")
+	@$(BIN)/python -m tests.mutation $(ARGS)
+
 bench: $(VENV)/.dev  ## Print the benchmark table, ours beside a baseline
 	@$(BIN)/python -m tests.bench $(ARGS)
 
@@ -53,6 +66,7 @@ lock: $(VENV)/.dev  ## Refresh the locked dependencies
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --extra build --extra embedded --extra parquet --extra otlp --upgrade pyproject.toml -o requirements.lock --no-annotate --no-header
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --extra build --extra embedded --extra parquet --extra otlp --group dev pyproject.toml -o requirements-dev.lock --no-annotate --no-header -c requirements.lock
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --group mutate pyproject.toml -o requirements-mutate.lock --no-annotate --no-header -c requirements-dev.lock
 
 clean:  ## Remove the environment and everything that a run left here
 	@rm -rf $(VENV) .restow .pytest_cache .hypothesis .ruff_cache .mypy_cache .kubernetes

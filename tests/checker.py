@@ -3,7 +3,7 @@
 `check(file)` reads every commit of a `.jsonl.zst` export and asserts, after each event: no node, resource or device is
 promised twice; nobody is evicted before a landing place was held; what `landed` is where the plan said; no pod is placed twice
 at the same time. At the end no dead hold may be left, and every migration is over. Holds: `checker_holds.py`; gangs, queues,
-preemption and starving jobs: `checker_session.py`.
+preemption and starving jobs: `checker_session.py`; the steps of migrations: `checker_migrations.py`.
 
 `python tests/checker.py FILE` does it by hand.
 """
@@ -16,10 +16,9 @@ from pathlib import Path
 
 import zstandard
 from checker_holds import FINAL, HoldRules
+from checker_migrations import MigrationRules
 from checker_rooms import ON_NODE
 from checker_session import SessionRules
-
-from restow.contracts.codec import decode
 
 GPU = "restow.dev/gpu-milli"
 OVER = ("Succeeded", "Failed")
@@ -44,6 +43,8 @@ class Report:
 
 def records(path):
     """(sequence, family, read, time, events) of every commit; events as plain values."""
+    from restow.contracts.codec import decode  # here alone: the judge itself knows nothing of Restow
+
     with Path(path).open("rb") as file:
         raw = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True).read()
     for line in raw.splitlines()[1:]:
@@ -73,7 +74,7 @@ def check_records(commits, judge=None):
     return judge.report
 
 
-class Judge(HoldRules, SessionRules):
+class Judge(HoldRules, SessionRules, MigrationRules):
     def __init__(self, strict=True, planned=False):
         super().__init__()
         self.report, self.strict = Report(), strict
@@ -268,6 +269,7 @@ class Judge(HoldRules, SessionRules):
         self.pods[uid] = now
         if now.get("deleting") and not before.get("deleting"):
             self.ended(uid, now["name"])
+        self.place_comes_back(uid, now)
         self.settle(uid, fact=True)
 
     def cluster_pod_gone(self, event):
@@ -277,6 +279,7 @@ class Judge(HoldRules, SessionRules):
         self.heard_of(event["pod"], None)
         self.pods.pop(event["pod"], None)
         self.placed.pop(event["pod"], None)
+        self.heirs.pop(event["pod"], None)
         self.settle(event["pod"], fact=True)
 
     def ended(self, uid, name):
@@ -320,71 +323,6 @@ class Judge(HoldRules, SessionRules):
         if self.placed.pop(event["pod"], None) is None and event["pod"] in self.pods:
             self.say(self.seq, f"pod {event['pod']} is released without having been placed")
         self.settle(event["pod"], fact=False)
-
-    # -- migration ----------------------------------------------------------------------------------------------
-
-    def migration_planned(self, event):
-        self.planned = True
-        for move in event.get("moves", ()):
-            if move["migration"] in self.migrations:
-                self.say(self.seq, f"migration {move['migration']} is planned twice")
-            self.migrations[move["migration"]] = {"step": "planned", **move}
-
-    def step(self, event, *allowed):
-        name, migration = event["type"].partition(".")[2], self.migrations.get(event["migration"])
-        if migration is None:
-            return self.say(self.seq, f"{name} of the unknown migration {event['migration']}")
-        if migration["step"] not in allowed:
-            self.say(self.seq, f"migration {event['migration']} is {name} after {migration['step']}")
-        migration["step"] = name
-        return migration
-
-    def migration_holding(self, event):
-        migration = self.step(event, "planned") or {}
-        for first in (*migration.get("after", ()), *filter(None, [migration.get("follows")])):
-            if self.migrations.get(first, {}).get("step") != "landed":
-                self.say(self.seq, f"migration {event['migration']} begins before {first} has landed")
-
-    def migration_held(self, event):
-        self.step(event, "holding")
-
-    def migration_evicting(self, event):
-        # Who needs no place has ended, or nobody makes it again.
-        needs = self.migrations.get(event["migration"], {}).get("target", "?")
-        self.step(event, "held" if needs else "planned")
-        if needs and event["migration"] not in self.held_before:
-            self.say(self.seq, f"migration {event['migration']} evicts before a landing place was held")
-
-    def migration_evicted(self, event):
-        migration = self.step(event, "holding", "held", "evicting", "aborting")
-        if migration:
-            migration["evicted"] = True
-
-    def migration_aborting(self, event):
-        self.step(event, "evicting")
-
-    def migration_landed(self, event):
-        migration = self.step(event, "evicted")
-        pod = self.pods.get(event["pod"], {})
-        if not migration or event["node"] != migration["target"]:
-            self.say(self.seq, f"migration {event['migration']} landed on {event['node']}, not on its target")
-        # The fact may have changed between the decision's read and its commit; where it is says enough.
-        elif pod and pod.get("node") != event["node"]:
-            self.say(self.seq, f"migration {event['migration']} landed, but pod {event['pod']} is on {pod.get('node')}")
-        for other in self.migrations.values():
-            if other.get("follows") == event["migration"]:
-                other["pod"] = event["pod"]
-
-    def migration_failed(self, event):
-        self.step(event, "planned", "holding", "held", "aborting", "evicted")
-
-    def migration_not_recreated(self, event):
-        self.step(event, "evicted")
-
-    def migration_removed(self, event):
-        migration = self.step(event, "evicting", "aborting")
-        if migration and migration["target"]:
-            self.say(self.seq, f"migration {event['migration']} ended as removed, although a place was promised on {migration['target']}")
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 Rules: a hold is handed over to owners only, while it is held, as often as its policy allows, and within it; one that waits
 for room is handed over to nobody until it is ready, and is ready only when all its room is there; what is lent goes to a pod
-that ignores Reservations; a dead hold is released within the next commit of the session.
+that ignores Reservations; a dead hold is released within the next commit of the session; what was used is held again only where
+the successor of a move failed before it was ready.
 
 Who may have what: `checker_policy.py`, `checker_owners.py`; what is held: `checker_rooms.py`.
 """
@@ -31,12 +32,14 @@ class HoldRules(HoldRooms, HandOverRules):
         """node → places, as they came, and as they began to wait."""
         self.spent = {}
         """Place that is used once → the pod that was bound there."""
+        self.heirs = {}
+        """Pod that got the place of a move under way, and was never ready there → that place."""
         self.lent = {}
         """pod → places that made room for it in this commit."""
         self.workloads = {}
 
     def cluster_workload_observed(self, event):
-        self.workloads[event["uid"]] = event["owner"]
+        self.workloads[event["uid"]] = event.get("owner")
 
     def cluster_workload_gone(self, event):
         self.workloads.pop(event["uid"], None)
@@ -235,12 +238,27 @@ class HoldRules(HoldRooms, HandOverRules):
         if hold.once:
             self.leaves(key, hold, "used")
             hold.pod = uid
+            if self.migration_of(key):
+                self.heirs[uid] = key
         else:
             hold.has = without(hold.has, draw)
             self.keep(key, hold)
         self.judge_ports(hold.node, pod["shape"], uid)
         self.place(uid, event["node"], event.get("devices", ()), event.get("cores", ()))
         return self.settle(uid, fact=False)
+
+    def place_comes_back(self, uid, now):
+        """Whom the kubelet rejects, or who fails before it was ready, gives the place of its move to the next one (docs/architecture.md, `landed`).
+        One that was deleted before does not; nor does it matter what becomes of the pod once it has failed."""
+        key = self.heirs.get(uid)
+        if key is None:
+            return
+        hold = self.holds[key]
+        failed = now.get("phase") == "Failed" and not now.get("deleting")
+        if failed or (now.get("ready") and now.get("node") == hold.node):
+            del self.heirs[uid]
+        if failed and hold.state == "used" and hold.pod == uid and self.migration_of(key):
+            hold.state = "given back"
 
     def session_hold_released(self, event):
         key = (event["reservation"], event["slot"])

@@ -10,8 +10,10 @@ GPUS = ("nvidia.com/gpu", "koordinator.sh/gpu", "koordinator.sh/gpu-core", "koor
 GPU = "restow.dev/gpu-milli"
 
 
-def refers(ref, kind, namespace, name, uid):
-    """Every field that is given must be the same."""
+def refers(ref, version, kind, namespace, name, uid):
+    """Every field that is given must be the same; logs from before facts said it have no API version."""
+    if version and ref.get("api_version") and ref["api_version"] != version:
+        return False
     given = {"kind": kind, "namespace": namespace, "name": name, "uid": uid}
     return all(not ref.get(field) or ref[field] == is_so for field, is_so in given.items())
 
@@ -22,8 +24,8 @@ def controls(ref, pod, workloads):
     while above and len(chain) < 2:
         chain.append(above)
         above = workloads.get(above["uid"])
-    named = ref.get("name") or ref.get("uid")
-    return bool(named) and any(refers(ref, o["kind"], pod["namespace"], o["name"], o["uid"]) for o in chain)
+    named = ref.get("kind") or ref.get("name") or ref.get("uid")
+    return bool(named) and any(refers(ref, o.get("api_version"), o["kind"], pod["namespace"], o["name"], o["uid"]) for o in chain)
 
 
 def requirement(need, labels):
@@ -53,7 +55,7 @@ def fits_rule(rule, pod, workloads):
     """The fields of one owner are ANDed; one without fields is nobody."""
     said = []
     if rule.get("object") is not None:
-        itself = refers(rule["object"], "Pod", pod["namespace"], pod["name"], pod["pod"])
+        itself = refers(rule["object"], "v1", "Pod", pod["namespace"], pod["name"], pod["pod"])
         said.append(itself or controls(rule["object"], pod, workloads))
     if rule.get("controller") is not None:
         said.append(controls(rule["controller"], pod, workloads))

@@ -1,6 +1,7 @@
 """For all tests."""
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -10,3 +11,8 @@ settings.register_profile(
     "restow", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, derandomize=bool(os.environ.get("CI"))
 )
 settings.load_profile("restow")
+
+# A run that a script puts into the background starts with SIGINT ignored, and would hand that on to the programs that it starts: the
+# tests that press Ctrl-C there would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -169,7 +169,7 @@ def _by_oracle(state: ClusterState, chosen: dict[str, str]) -> float:
         ]
         return sum(parts) // 2 + SCALE - (max(parts) - min(parts)) // 2
 
-    first = list(state.pods.values())[:BY_ORACLE]
+    first = in_turn(state, state.pods)[:BY_ORACLE]
     shapes = [e.ShapeDeclared(id, spec) for id, spec in state.shapes.items()]
     world = World.of([*state.nodes.values(), *shapes, *first])
     started = time.perf_counter()
@@ -232,9 +232,8 @@ async def _again(scribe: Scribe, sizes: Sizes, url: str) -> Row:
     state, nodes, running = scribe.state, sizes.growth[-1], sizes.growth[-1] * 10
     new = worlds.few_shaped(sizes.pods, first=running + SESSIONS)
     scribe.facts(new)
-    scan = Scan(state)
+    scan, few = Scan(state), in_turn(state, [pod.pod for pod in new if isinstance(pod, e.PodObserved)])[: sizes.scanned]
     played = await play(state, url, "growth")
-    few = new[: sizes.scanned]
     plain, chosen = scan.all(few)
     check_same({pod.pod: state.placed[pod.pod].node for pod in few}, chosen)
     what = f"the first, {nodes:,} nodes, {running:,} run"

@@ -7,7 +7,9 @@ the lexicographically first name among equals. An owner takes its Reservation's 
 """
 
 import time
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from restow.domain.state import ClusterState
 WHOLE = 10_000
 DEVICE = 1_000
 GPU = "restow.dev/gpu-milli"
+GROUP = "scheduling.k8s.io/group-name"
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
 
@@ -138,11 +141,28 @@ class Scan:
 
 
 def in_turn(state: ClusterState, uids: Iterable[str]) -> list[e.PodObserved]:
-    """As the session takes them, all of one priority: gangs first, by their order; then as the log saw them."""
-    pods = [state.pods[uid] for uid in uids]  # type: ignore[index]
+    """As the session takes them, all of one priority, nobody of whose controllers runs: gangs first, by their order; then one of each controller, as
+    the log saw them; then always one of the controller that has the least dominant share, in billionths."""
+    pods = sorted((state.pods[uid] for uid in uids), key=lambda pod: state.order[pod.pod])  # type: ignore[index]
     groups = {name: order for (_, name), order in state.group_order.items()}
-
-    def turn(pod: e.PodObserved) -> tuple[int, int]:
-        return groups.get(pod.annotations.get("scheduling.k8s.io/group-name", ""), len(groups)), state.order[pod.pod]
-
-    return sorted(pods, key=turn)
+    gangs = [pod for pod in pods if pod.annotations.get(GROUP) in groups]
+    whole: Counter[str] = Counter()
+    for node in state.nodes.values():
+        whole.update(node.allocatable)
+    waiting: dict[str, deque[e.PodObserved]] = {}
+    for pod in pods:
+        if pod.annotations.get(GROUP) not in groups:
+            waiting.setdefault(pod.owner.uid if pod.owner else pod.pod, deque()).append(pod)
+    used: dict[str, Counter[str]] = {who: Counter() for who in waiting}
+    turns = [(0, 0, state.order[own[0].pod], who) for who, own in waiting.items()]
+    heapify(turns)
+    taken = sorted(gangs, key=lambda pod: groups[pod.annotations[GROUP]])
+    while turns:
+        *_, who = heappop(turns)
+        pod = waiting[who].popleft()
+        taken.append(pod)
+        used[who].update(state.shapes[pod.shape].requests)
+        if waiting[who]:
+            share = max(amount * 10**9 // whole[name] for name, amount in used[who].items() if whole[name])
+            heappush(turns, (1, share, state.order[waiting[who][0].pod], who))
+    return taken

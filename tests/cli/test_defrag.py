@@ -273,6 +273,12 @@ def test_a_pod_that_stays_is_exit_code_1_with_the_reason(restow, desk):
     assert "shop/web-1 did not land on b: Budget: one must stay; `restow why migration/p9-1` tells the story" in result.said
 
 
+def test_a_pod_that_may_not_be_moved_is_exit_code_1_with_the_reason(restow, desk):
+    desk.answers["POST", "/migrations"] = (409, {"error": "the disruption budget shop/web allows no eviction now"})
+    result = restow("migrate", "shop/web-1", "--descheduler", desk.url)
+    assert (result.exit_code, "the disruption budget shop/web allows no eviction now" in " ".join(result.said.split())) == (1, True)
+
+
 def test_a_dry_run_of_one_pod_says_where_it_would_go(restow, desk):
     desk.answers["POST", "/migrations"] = (200, answer(dry=True, plan=PLAN | ONE))
     result = restow("migrate", "shop/web-1", "--dry-run", "--descheduler", desk.url)

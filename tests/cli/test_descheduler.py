@@ -1,6 +1,7 @@
 """`restow descheduler run --once` against a Kubernetes API, with nothing of Restow running: kubesim without controllers."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -114,6 +115,32 @@ def test_a_budget_keeps_a_pod_and_is_named(api, run):
     assert "1 kept: budget" in result.said
     assert "disruption budget" in result.said
     assert api.pods() == {"web-1"}
+
+
+def test_what_a_budget_keeps_uses_up_no_limit(api, run):
+    for name in ("web-1", "web-2", "web-3"):
+        api.pod(name, "n1")
+    budget = {"metadata": {"name": "keep"}, "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web-1"}}}}
+    api.call("POST", "/apis/policy/v1/namespaces/shop/poddisruptionbudgets", budget)
+    result = run(policy(maxNoOfPodsToEvictTotal=1))
+    assert "1 evicted, 1 kept: budget" in result.said
+    assert api.pods() == {"web-1", "web-3"}
+
+
+def test_an_eviction_is_an_event_of_its_pod(api, run):
+    api.pod("web-1", "n1")
+    run(policy())
+    (event,) = api.call("GET", "/apis/events.k8s.io/v1/namespaces/shop/events")["items"]
+    assert (event["regarding"]["name"], event["reason"], event["type"]) == ("web-1", "Evicting", "Normal")
+    assert event["note"].startswith("evicted from n1 by RemovePodsViolatingNodeTaints (profile default): ")
+
+
+def test_the_policy_that_ships_with_restow_is_followed_and_what_is_the_services_is_said(api, run):
+    shipped = (Path(__file__).parents[2] / "deploy" / "base" / "config" / "descheduler-policy.yaml").read_text()
+    result = run(shipped, "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert "restow: is for the descheduler service, and says nothing here" in result.said
+    assert "Defragmentation" in result.said
 
 
 def test_pods_that_have_failed_are_removed(api, run):
@@ -288,7 +315,7 @@ def test_json_has_the_plan_and_that_nothing_is_held(pieces, run):
         (defragmentation({"planner": "best"}), "profiles[0].pluginConfig[1].args.planner: Invalid enum value 'best'; found 'best'"),
         (defragmentation({**DEFRAG, "lowThresholds": {"cpu": 60}}), "args.lowThresholds['cpu']: 60; allowed: at most defragmentThresholds, 40"),
         (defragmentation({"rooms": {}}), "profiles[0].pluginConfig[1].args: Object contains unknown field `rooms`; found {'rooms': {}}; allowed: resourceType"),
-        (defragmentation(restow={"interval": "5m"}), "unknown field `restow`"),
+        (defragmentation(resto={"interval": "5m"}), "unknown field `resto`"),
         (defragmentation(evictor={"minReplicas": "2"}), "profiles[0].pluginConfig[0].args.minReplicas"),
     ],
 )  # fmt: skip

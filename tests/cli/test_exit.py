@@ -1,13 +1,15 @@
 """Exit codes are promises: 0 done, 1 a difference, 2 unusable, 3 cannot connect. And never a traceback."""
 
 import json
+import os
+import subprocess
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from types import SimpleNamespace
 
 import pytest
-from cli.conftest import export
+from cli.conftest import RESTOW, export
 from replay.handmade import DECIDERS, migration, placements
 
 
@@ -150,3 +152,43 @@ def test_the_process_has_the_same_codes(process, moved, tmp_path):
     unreachable = process("get", "pods")
     assert (unreachable.returncode, unreachable.stdout) == (3, "")
     assert "restow up" in unreachable.stderr
+
+
+def piped(*arguments, program=(RESTOW,), env=None):
+    """The code of a command whose output nobody reads any more, and what it says elsewhere."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run([*program, *map(str, arguments)], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, env=env)
+    finally:
+        os.close(writer)
+    return done.returncode, done.stderr
+
+
+def test_who_stops_reading_is_no_broken_promise(tmp_path):
+    file = export(tmp_path / "a.jsonl", placements())
+    for command in (("get", "nodes", "--log", file), ("log", "tail", "--log", file, "-o", "json"), ("why", "web-1", "--log", file)):
+        assert piped(*command) == (141, ""), command
+
+
+VERIFY = """
+import sys, types
+from replay.handmade import DECIDERS
+sys.modules["restow.domain.deciders"] = types.SimpleNamespace(DECIDERS=DECIDERS)
+from restow.cli.main import cli
+cli(["verify", sys.argv[1]])
+"""
+
+
+def test_a_difference_is_a_difference_whoever_reads_it(tmp_path):
+    log = placements()
+    log.tamper(4, b'"uid-web-2","node":"a"', b'"uid-web-2","node":"b"')
+    path = os.pathsep.join(sys.path)
+    assert piped(VERIFY, export(tmp_path / "a.jsonl", log), program=[sys.executable, "-c"], env=os.environ | {"PYTHONPATH": path}) == (1, "")
+
+
+def test_an_export_makes_no_folders(restow, moved, tmp_path):
+    result = restow("log", "export", "--log", str(tmp_path / "moved.jsonl.zst"), str(tmp_path / "some" / "where" / "a.jsonl"))
+    assert result.exit_code == 2
+    assert "is no folder" in result.said
+    assert not (tmp_path / "some").exists()

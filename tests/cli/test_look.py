@@ -4,10 +4,12 @@ import json
 
 import pytest
 from cli.conftest import export
-from replay.handmade import SHAPE, Handmade, fragmented, node, pod, shape, time_at
+from replay.handmade import SHAPE, Handmade, fragmented, migration, node, pod, shape, time_at
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.contracts.envelope import Envelope
+from restow.eventlog.port import Record
 
 
 def test_pods_now(restow, moved):
@@ -135,6 +137,24 @@ def test_a_commit_as_json_is_all_of_it(restow, moved):
         {"type": "migration.landed", "migration": "p1-1", "pod": "uid-web-new", "node": "b"}
     ]
     assert (commit["read"], commit["logic"], commit["time"]) == (14, "migration@1", "2026-01-01T00:00:15.000Z")
+
+
+def test_a_record_that_is_not_ours_is_shown_as_void_everywhere(restow, as_json, tmp_path):
+    """The answer of a broker's API that somebody sent into the log (RULES G-16)."""
+    log = migration()
+    before = len(log.records)
+    answer = b'{"type":"io.nats.jetstream.api.v1.stream_info_response"}'
+    log.records.append(Record(before + 1, "session", Envelope.of({"Nats-X": "1"}), answer, 1_767_225_700_000_000_000))
+    file = export(tmp_path / "log.jsonl.zst", log)
+    shown = restow("log", "tail", "--log", file, "-n", "1").said
+    assert "not ours" in shown
+    assert "'ce-id' is missing" in shown
+    row = json.loads(restow("log", "tail", "--log", file, "-n", "1", "-o", "json").output)
+    assert (row["void"], row["headers"], row["bytes"]) == ("record.no_envelope", {"Nats-X": "1"}, len(answer))
+    assert "not ours, void: 1 record.no_envelope" in restow("log", "stats", "--log", file).said
+    assert as_json("state", "--log", file)["void"]["record.no_envelope"] == 1
+    assert "1 record is not ours, and void" in restow("verify", file).said
+    assert restow("why", "p1-1", "--log", file).exit_code == 0
 
 
 def test_stats(restow, as_json, moved):

@@ -230,3 +230,46 @@ def test_facts_between_a_decision_and_its_commit_excuse_a_gang():
     judge.commit(seq + 1, "cluster", seq, [gone("m2")])
     judge.commit(seq + 2, "session", seq, [on("m1"), on("m2")])
     assert judge.report.ok, judge.report.broken
+
+
+def read_before_the_last(*events):
+    """Each in a commit of its own; the last was decided before the one in front of it was stored."""
+    judge = Judge()
+    for seq, event in enumerate(events, 1):
+        last = seq == len(events)
+        judge.commit(seq, event["type"].partition(".")[0], seq - 1 - last, [event])
+    judge.end()
+    return judge.report
+
+
+def test_a_hold_that_is_chosen_while_its_migration_ends_is_none():
+    report = read_before_the_last(*TO_HOLD, step("failed"), HOLD)
+    assert report.ok, report.broken
+    assert report.holds_left == 0
+
+
+def test_a_hold_that_is_chosen_for_a_migration_that_is_known_to_be_over_is_said():
+    assert any("is held, but its Reservation is of a finished migration" in s for s in judged([*TO_HOLD, step("failed"), HOLD]).broken)
+
+
+def test_a_hold_that_a_migration_leaves_behind_is_to_be_released_at_once():
+    placed_later = [pod("x"), placed("x", "b", 1)]
+    assert any("hold-0') is not released; its Reservation is of a finished migration" in s for s in judged([*TO_HOLD, HOLD, step("failed"), *placed_later]).broken)
+
+
+def test_a_move_of_a_pod_that_had_gone_is_none():
+    report = judged([*START, gone("p"), PLAN])
+    assert report.ok, report.broken
+
+
+def test_a_move_that_follows_one_that_is_over_is_none():
+    follows = {"type": "migration.planned", "moves": [{"migration": "m-2", "pod": "", "follows": M, "source": "b", "target": "a"}]}
+    report = judged([*START, PLAN, step("failed"), follows])
+    assert report.ok, report.broken
+
+
+def test_a_move_that_turns_back_lands_nowhere_and_gives_up_its_first_place():
+    told = [*TO_HOLD, HOLD, step("held"), step("evicting"), bound("p", "a", deleting=1), step("evicted"), step("turning_back"), RELEASED, step("failed")]
+    report = judged(told)
+    assert report.ok, report.broken
+    assert any("turns back after held" in s for s in judged([*TO_HOLD, HOLD, step("held"), step("turning_back")]).broken)

@@ -69,13 +69,30 @@ def held(shape="four", hold=HOLD, **spec):
 
 
 def judged(events):
-    """Each event is a commit of its own; several in a list share one."""
-    judge = Judge()
+    """Each event is a commit of its own; several in a list share one. Users end pods, too."""
+    judge = Judge(strict=False)
     for seq, several in enumerate(events, 1):
         several = several if isinstance(several, list) else [several]
         judge.commit(seq, several[0]["type"].partition(".")[0], seq - 1, several)
     judge.end()
     return judge.report
+
+
+MOVE = {"type": "migration.planned", "moves": [{"migration": "m", "pod": "v", "source": "b", "target": "a"}]}
+STEPS = [{"type": f"migration.{step}", "migration": "m"} for step in ("holding", "held", "evicting", "evicted")]
+
+
+def moved(*then):
+    """Pod v leaves b, and the place on a that was held for it is handed over to its successor x."""
+    planned = [NODE, *SHAPES, pod("v", node="b", phase="Running"), MOVE, STEPS[0], asks("two", **ONCE) | {"migration": "m"}, ACCEPTED, HOLD]
+    return [*planned, *STEPS[1:], ends("v"), pod("x"), over("x"), *then]
+
+
+LANDED = [pod("y"), over("y"), runs("y", ready=True), {"type": "migration.landed", "migration": "m", "pod": "y", "node": "a"}]
+
+
+def fails(uid, **more):
+    return {"type": "cluster.pod_changed", "pod": uid, "node": "a", "phase": "Failed", **more}
 
 
 BROKEN = [
@@ -117,6 +134,11 @@ BROKEN = [
     ("too few CPUs", [NODE, *SHAPES, pod("x", "cores"), on("x", cores=[1])], "x gets other CPUs than it asks for: [1]"),
     ("another share", [NODE, *SHAPES, pod("x", "gpu"), on("x", devices=[{"index": 0, "milli": 500}])], "gets other devices than it asks for"),
     ("a pod's port", [NODE, *SHAPES, pod("x", "port"), on("x"), pod("y", "port"), on("y")], "y comes to a, where pod x has its port"),
+    ("given back after it was ready", moved(runs("x", ready=True), fails("x"), HOLD), "is held again, but it is used"),
+    ("given back by one that was deleted", moved(fails("x", deleting=5), ends("x"), HOLD), "is held again, but it is used"),
+    ("given back, not placed again", moved(fails("x"), pod("y"), over("y")), "is handed over to y, but it is given back"),
+    ("given back after the landing", moved(runs("x", ready=True), {"type": "migration.landed", "migration": "m", "pod": "x", "node": "a"}, fails("x"), HOLD), "is held again, but it is used"),
+    ("a user's, once", [*held(**ONCE), pod("x"), over("x"), fails("x"), HOLD], "is held again, but it is used"),
     ("a hold's port", [*held("port"), pod("x", "port", app="b"), on("x")], "x comes to a, where ('r', 't-0') has its port"),
 ]  # fmt: skip
 
@@ -137,6 +159,8 @@ KEPT = [
     ("lent and given back", [*held("six", **ONCE), pod("x", "four", labels={IGNORED: "true"}), [of("hold_lent", pod="x"), on("x")], runs("x"), ends("x"), READY]),
     ("expired while it is used", [*held(**MANY), pod("x"), over("x"), runs("x"), EXPIRED, RELEASED, pod("y", "six"), on("y")]),
     ("facts between a decision and its commit", [*held(**ONCE), NODE_GONE, of("hold_released", reason="NodeLost")]),
+    ("a kubelet rejects the successor", moved(fails("x"), HOLD, *LANDED)),
+    ("one that was rejected is gone at once", moved([fails("x"), fails("x", deleting=5), ends("x")], HOLD, *LANDED)),
     ("the port of an owner's hold", [*held("port", **ONCE), pod("x", "port"), over("x")]),
     ("resized where it is", [*held("two"), asks("six") | {"generation": 2}, ACCEPTED | {"generation": 2}, of("hold_resized", shape="six"), pod("x"), on("x")]),
 ]  # fmt: skip

@@ -69,13 +69,13 @@ def test_an_event_of_an_unknown_type_is_kept_as_it_came_and_its_neighbours_are_r
 
 def test_it_is_counted_and_skipped_by_the_fold_and_by_a_draft_not_at_all():
     state = ClusterState()
-    decisions = decode(body({"type": "session.pod_teleported"}, {"type": "session.pod_teleported"}, GONE))
-    fold(state, 1, "session", 5, decisions)
-    assert state.unknown == {"session.pod_teleported": 2}
+    decisions = decode(body({"type": "cluster.pod_teleported"}, {"type": "cluster.pod_teleported"}, GONE))
+    fold(state, 1, "cluster", 5, decisions)
+    assert state.unknown == {"cluster.pod_teleported": 2}
     assert (state.seq, state.events, sum(state.void.values())) == (1, 3, 1)
     with state.draft():
-        fold(state, 2, "session", 6, decisions)
-    assert state.unknown == {"session.pod_teleported": 2}
+        fold(state, 2, "cluster", 6, decisions)
+    assert state.unknown == {"cluster.pod_teleported": 2}
 
 
 def test_an_unknown_command_is_kept_too():

@@ -58,6 +58,7 @@ VIOLATIONS = {
     "a library imports a service": ("runtime", "import restow.descheduler", "Services over shells"),
     "the core imports a shell": ("domain", "import restow.eventlog", "Services over shells"),
     "the contracts import the core": ("contracts", "import restow.domain", "Services over shells"),
+    "the core asks the machine": ("domain", "import restow.machine", "The core knows no clock"),
     "the core reads the clock": ("domain", "from time import monotonic", "The core knows no clock"),
     "the core awaits": ("domain", "import asyncio", "The core knows no clock"),
     "the log knows the domain": ("eventlog", "import restow.domain", "The log moves bytes"),

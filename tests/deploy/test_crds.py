@@ -130,6 +130,14 @@ def test_a_good_object_is_taken_whole(name):
     assert errors(schema(crd_of(SAMPLES[name])), SAMPLES[name]) == []
 
 
+def test_a_task_needs_no_name_and_keeps_what_volcanos_tasks_have():
+    """So that reservation_cache can say which of these fields mean nothing: the API server would drop them without a word."""
+    assert refused("complex-reservation", "spec.tasks.0", {"template": SAMPLES["complex-reservation"]["spec"]["tasks"][0]["template"]}) == []
+    for name, value in (("minAvailable", 1), ("maxRetry", 3), ("policies", [{"event": "PodFailed", "action": "RestartJob"}]),
+                        ("dependsOn", {"name": ["ps"]}), ("topologyPolicy", "none"), ("partitionPolicy", {"totalPartitions": 2})):  # fmt: skip
+        assert refused("complex-reservation", f"spec.tasks.0.{name}", value) == [], name
+
+
 @pytest.mark.parametrize("ttl", ["0", "0s", "600s", "24h", "1h30m", "1.5h", "10m0s", "300ms", ".5s", "1µs"])
 def test_durations_of_kubernetes_are_taken(ttl):
     assert refused("complex-reservation", "spec.ttl", ttl) == []

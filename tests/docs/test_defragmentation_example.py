@@ -31,6 +31,7 @@ def plain(text: str) -> list[str]:
     """Without what is another one each time: names that are made up, times, sequences; and without widths, which follow from them."""
     for pattern, word in (
         (r"web-[0-9a-z]+-[0-9a-z]+", "WEB"),
+        (r"127\.0\.0\.1:\d+", "HERE"),
         (r"sequence \d+", "sequence N"),
         (r"\b(p[0-9a-f]{10}|m[0-9a-z]{7})\b", "PLAN"),
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", "TIME"),

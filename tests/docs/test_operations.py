@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from restow.descheduler.api import routes
 from restow.descheduler.metrics import DeschedulerMetrics
 from restow.descheduler.policy import NOT_HERE
+from restow.domain import owners
 from restow.domain.config import SWITCHES, GcConfig, MigrationConfig
 from restow.domain.defragmentation.evictable import OF_FILTERS
 from restow.domain.defragmentation.greedy import LIMIT, NO_TARGET, TOO_FEW_SOURCES
@@ -29,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text()
 DOMAIN = ROOT / "libs" / "restow" / "domain"
 REASON = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)+")
-OTHERS = {"DaemonSet", "NoExecute", "NoSchedule", "PodSpec", "PreferNoSchedule", "NotThere"}
+OTHERS = {"DaemonSet", "NoExecute", "NoSchedule", "PodSpec", "PreferNoSchedule", "StatefulSet", "NotThere"}
 """Kubernetes' own words, and a note that the session takes for itself."""
 SKEWED = "node(s) didn't match pod topology spread constraints"
 VERDICT = re.compile(r"([A-Z][A-Za-z]+(?: code)?): .")
@@ -119,3 +120,11 @@ def test_the_collectors_configuration_that_it_shows_is_the_default_and_the_one_t
     shipped = yaml.safe_load((ROOT / "deploy" / "base" / "config" / "garbage-collector.conf").read_text())
     assert read_collector(shown) == read_collector(shipped) == GcConfig()
     assert set(shown) == set(GcConfig.__struct_encode_fields__)
+
+
+def test_the_table_of_owners_is_the_one_that_the_code_goes_by():
+    section = PAGE.partition("### Whose pods may move\n")[2].partition("\n### ")[0]
+    table = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    assert table == owners.rows()
+    labels = {label for owner in owners.OWNERS for label in owner.roles}
+    assert {label for label in labels if label in section} >= {owners.TASK_ANNOTATION, owners.REPLICA_INDEX, owners.RAY_GROUP, owners.COMPLETION_INDEX}

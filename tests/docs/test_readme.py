@@ -18,7 +18,8 @@ def test_the_tour_runs_as_it_stands(tmp_path):
     assert "left of its capability" in printed
     assert re.search(r"^default +train +Running +3 +3 +0 +research", printed, re.M), printed
     assert "nothing is left running" in printed
-    assert not (tmp_path / ".restow").exists()
+    (log,) = (tmp_path / ".restow").iterdir()
+    assert f"the log is kept: restow log stats --log .restow/{log.name}" in printed
 
 
 def test_every_make_target_of_the_readme_exists():

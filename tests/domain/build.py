@@ -18,6 +18,7 @@ from restow.contracts.values import (
 from restow.domain import config
 from restow.domain.decider import decide
 from restow.domain.fold import fold
+from restow.domain.records import hold_names
 from restow.domain.state import ClusterState
 
 GPU = "restow.dev/gpu-milli"
@@ -43,7 +44,12 @@ def shape(id: str, cpu: int = 1_000, memory: int = GIB, gpu: tuple[int, int] | N
 
 
 def replica_of(owner: str, kind: str = "ReplicaSet") -> OwnerRef:
-    return OwnerRef(kind, owner, f"uid-{owner}", "apps/v1")
+    return OwnerRef(kind, owner, f"uid-{owner}", "batch/v1" if kind == "Job" else "apps/v1")
+
+
+def job_of(name: str, evicted: str = "ignored", retries: int = 0, **more) -> e.WorkloadObserved:
+    """A Job of the pods of `replica_of(name, "Job")`, and what it makes of one that is evicted."""
+    return e.WorkloadObserved(f"uid-{name}", "Job", "default", name, evicted=evicted, retries=retries, **more)
 
 
 def pod(name: str, shape: str = "s", node: str | None = None, **more) -> e.PodObserved:
@@ -69,16 +75,18 @@ def reservation(
     deleting: int = 0,
     created: int = NOW,
     node: str = "",
+    back: bool = False,
     preferred: tuple[str, ...] = (),
     **spec,
 ) -> e.ReservationObserved:
-    """`tasks` are (name, replicas, shape), each place used once. `name` is its uid, too; a migration's hold has the name that it must have."""
+    """`tasks` are (name, replicas, shape), each place used once. `name` is its uid, too; a migration's hold has the name that it must have,
+    the target's or `back` at the source."""
     spec.setdefault("allocate_once", True)
     what = ReservationSpec(
         tuple(ReservationTask(t, n, s, node=node, preferred_nodes=preferred) for t, n, s in tasks), owners, **spec
     )
     return e.ReservationObserved(
-        name, "volcano", namespace, f"restow-{migration}" if migration else name, created, generation, deleting, migration, what
+        name, "volcano", namespace, hold_names(migration)[back] if migration else name, created, generation, deleting, migration, what
     )
 
 

@@ -14,6 +14,8 @@ from restow.kube import wire
 from restow.kube.reservations import reservation_fact
 
 decider = migration.decider
+BOLD = {"max_unavailable": 0, "evictions_per_minute": 0}
+"""No bounds but those that a test is about."""
 NONE = Packing(0, 0, 0, 0, 0, 0)
 OWNER = replica_of("rs")
 
@@ -27,7 +29,8 @@ def plan(id: str, *moves: Move, **more) -> e.Planned:
 
 
 def world(*more: e.Event, **conf) -> ClusterState:
-    """Nodes a to d, and pods p1 to p4 of one controller on a."""
+    """Nodes a to d, and pods p1 to p4 of one controller on a. As bold as can be, where nothing else is said."""
+    conf = BOLD | conf
     nodes = [node(name, cpu=8_000) for name in "abcd"]
     pods = [pod(f"p{i}", node="a", owner=OWNER) for i in range(1, 5)]
     return given(configured("migration", config.MigrationConfig(**conf)), *nodes, shape("s"), *pods, *more)
@@ -123,6 +126,6 @@ def through(state: ClusterState, id: str, successor: str, after: int = 0, **more
 
 
 __all__ = [
-    "NONE", "OWNER", "advance", "begun", "create", "decider", "evicts", "failed", "hold", "land", "move", "observe", "owed", "plan",
+    "BOLD", "NONE", "OWNER", "advance", "begun", "create", "decider", "evicts", "failed", "hold", "land", "move", "observe", "owed", "plan",
     "reservation", "session_answers", "step", "terminate", "through", "world",
 ]  # fmt: skip

@@ -287,7 +287,7 @@ def test_cpus_that_an_owner_left_and_others_got_are_not_the_holds_again():
     """Allocated once: what its owner does not take is the node's. Where that was never bound the hold is placed anew."""
     once = reservation("r", ("t", 1, "s"), owners=(owner(app="a"),), match_policy="Owner")
     few = machine(zones=1, cores=4)
-    state = given([*numbered("n0", few), *numbered("n1", few), wants(6), wants(2, id="two"), once, e.ReservationAccepted("r", 1, 1)])
+    state = given(*numbered("n0", few), *numbered("n1", few), wants(6), wants(2, id="two"), once, e.ReservationAccepted("r", 1, 1))
     decide = functools.partial(run, state, session.decider, c.Schedule(NOW))
     assert [(held.node, held.cores) for held in decide()] == [("n0", (0, 1, 2, 4, 5, 6))]
     then(state, pod("p", "two", labels={"app": "a"}))
@@ -304,7 +304,7 @@ def test_a_pod_that_takes_anothers_room_gets_cpus_that_are_free_when_that_is_gon
     few = machine(zones=1, cores=2)
     conf = configured("session", SessionConfig(actions=tuple(map(ActionConfig, ("enqueue", "allocate", "preempt")))))
     high, low = (shape(id, cpu=4_000, priority=of, cores=CoreRequest(4)) for id, of in (("high", 100), ("low", 0)))
-    state = given([conf, *numbered("n0", few), high, low, pod("a", "low", "n0", cores=(0, 1, 2, 3)), pod("p", "high")])
+    state = given(conf, *numbered("n0", few), high, low, pod("a", "low", "n0", cores=(0, 1, 2, 3)), pod("p", "high"))
     decide = functools.partial(run, state, session.decider, c.Schedule(NOW))
     events = decide()
     assert [type(event) for event in events] == [e.Preempted, e.Nominated]

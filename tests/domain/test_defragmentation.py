@@ -362,3 +362,15 @@ def test_gpu_names_may_be_mixed_but_not_doubled():
     check(mixed)
     with pytest.raises(ArgsError, match=r"is given as koordinator\.sh/gpu, nvidia\.com/gpu"):
         check(msgspec.structs.replace(mixed, lowThresholds={"nvidia.com/gpu": 1, "koordinator.sh/gpu": 2}))
+
+
+@pytest.mark.parametrize("name", ["nvidia.com/gpu", "gpu"])
+def test_gpus_may_be_called_as_in_seed_003(name):
+    """Seed 003's table: `ResourceType` is `cpu`, `gpu` or `memory`."""
+    bounds = {"lowThresholds": {name: 30}, "defragmentThresholds": {name: 60}, "protectionThresholds": {name: 95}}
+    busy = [pod(f"f{i}", "big", "b", devices=(DeviceShare(i, 1000),)) for i in range(7)]
+    state = given(
+        shape("s", gpu=(1, 1000)), shape("big", gpu=(1, 1000)), node("a", gpus=10), node("b", gpus=10), *busy,
+        app("p", "a", devices=(DeviceShare(0, 1000),)),
+    )  # fmt: skip
+    assert moves(state, DefragmentationArgs(resourceType=name, **bounds)) == [("p", "a", "b")]

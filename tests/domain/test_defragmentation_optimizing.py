@@ -386,5 +386,7 @@ def test_the_optimizing_planner_needs_no_thresholds():
 
 
 def test_gang_members_may_move():
-    state = given(S, pod_group("g", need=2), node("a"), node("b"), member("p", "g", node="a", owner=OWNER), member("q", "g", node="b", owner=OWNER))
-    assert len(moves(state)) == 1
+    """As far as its minimum lets them: the saga would refuse any other (RULES G-13)."""
+    for need, count in ((1, 1), (2, 0)):
+        members = (member("p", "g", node="a", owner=OWNER), member("q", "g", node="b", owner=OWNER))
+        assert len(moves(given(S, pod_group("g", need=need), node("a"), node("b"), *members))) == count

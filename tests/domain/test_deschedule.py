@@ -18,7 +18,7 @@ from domain.build import (
     when,
 )
 from domain.descheduling_words import HOUR, WEB, policy, profile
-from domain.saga import advance, begun, decider, failed, owed, session_answers, step, through
+from domain.saga import BOLD, advance, begun, decider, failed, owed, session_answers, step, through
 from msgspec.structs import replace
 
 from restow.contracts import commands as c
@@ -50,7 +50,7 @@ ASKED = {"descheduler.alpha.kubernetes.io/evict": "true"}
 
 
 def config(*profiles, limits=None, **more):
-    return configured("migration", MigrationConfig(policy=written(policy(*profiles, **(limits or {}))), **more))
+    return configured("migration", MigrationConfig(policy=written(policy(*profiles, **(limits or {}))), **BOLD | more))
 
 
 def taints(**more):
@@ -200,7 +200,7 @@ def test_its_successor_takes_nobodys_hold():
     session_answers(state)
     advance(state)
     assert state.migrations["now-p1-1"].successor == ""
-    assert (state.armed, state.expecting) == ({}, {})
+    assert state.armed == {}
 
 
 def test_a_budget_that_refuses_it_is_asked_again_for_as_long_as_the_policy_says_and_then_it_stays():
@@ -249,7 +249,7 @@ def test_snapshots_know_it():
     state = removal()
     advance(state)
     again = load(dump(state))
-    assert (again.active, again.victims, again.expecting) == (state.active, state.victims, state.expecting)
+    assert (again.active, again.victims, again.armed) == (state.active, state.victims, state.armed)
     assert owed(again) == owed(state)
 
 

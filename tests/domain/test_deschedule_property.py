@@ -6,7 +6,7 @@ import random
 import pytest
 from domain.build import GIB, NOW, changed, configured, given, node, pod, replica_of, run, shape, then, when
 from domain.descheduling_words import HOUR, policy, profile
-from domain.saga import advance, create, decider, evicts, failed, session_answers
+from domain.saga import BOLD, advance, create, decider, evicts, failed, session_answers
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -52,7 +52,7 @@ def cluster(r: random.Random):
     chosen = profiles(r)
     ours = {"defragmentation": PACK, "profile": chosen[0]["name"]} if r.random() < 0.4 else {}
     what = policy(*chosen, **({"maxNoOfPodsToEvictPerNode": 3} if r.random() < 0.3 else {}))
-    conf = MigrationConfig(policy=written(what), concurrent=1_000, per_node=1_000, **ours)
+    conf = MigrationConfig(policy=written(what), concurrent=1_000, per_node=1_000, **BOLD, **ours)
     names = [f"n{i}" for i in range(r.randint(3, 7))]
     facts: list[e.Event] = [configured("migration", conf), *SHAPES]
     free: dict[str, list[int]] = {}
@@ -114,7 +114,7 @@ def test_pods_that_are_only_evicted_end_as_removed_or_stay_whatever_the_api_answ
     r = random.Random(seed)
     conf = MigrationConfig(
         policy=written(policy(profile("RemoveFailedPods", {"minPodLifetimeSeconds": 0}))), concurrent=r.choice((1, 3, 50)),
-        evictions_per_minute=r.choice((0, 0, 2)), budget_patience=r.choice((0, 90_000)),
+        max_unavailable=r.choice((0, "10%")), evictions_per_minute=r.choice((0, 0, 2)), budget_patience=r.choice((0, 90_000)),
     )  # fmt: skip
     names = [f"p{i}" for i in range(r.randint(1, 6))]
     state = given(
@@ -135,7 +135,7 @@ def test_pods_that_are_only_evicted_end_as_removed_or_stay_whatever_the_api_answ
                 run(state, decider, c.ReportEviction(now, id, "Aborted"))
         now += 61_000
         run(state, decider, c.Advance(now))
-    assert (state.active, state.backlog, state.victims, state.expecting, state.armed) == ({}, {}, {}, {}, {})
+    assert (state.active, state.backlog, state.victims, state.armed) == ({}, {}, {}, {})
     assert [effect for effect in decider.pending(state, None) if not isinstance(effect, TellGroupMoves)] == []
     for name, id in ids.items():
         live, migration = state.live.get(name), state.migrations[id]

@@ -196,13 +196,9 @@ REFUSED = {
     ),
     "a Prometheus without url": (document(metricsProviders=[{"source": "Prometheus", "prometheus": {}}]), "metricsProviders[0].prometheus.url: nothing"),
     "a Prometheus that is none": (document(metricsProviders=[{"source": "Prometheus"}]), "metricsProviders[0].prometheus: nothing"),
-    "a token in the clear": (
-        document(
-            metricsProviders=[
-                {"source": "Prometheus", "prometheus": {"url": "http://p", "authToken": {"secretReference": {"namespace": "n", "name": "s"}}}}
-            ]
-        ),
-        "metricsProviders[0].prometheus.url: 'http://p' would carry the token in the clear; allowed: https with an authToken",
+    "a protected storage class without a name": (
+        evictor(podProtections={"extraEnabled": ["PodsWithPVC"], "config": {"PodsWithPVC": {"protectedStorageClasses": [{"name": ""}]}}}),
+        "podProtections.config.PodsWithPVC.protectedStorageClasses[0].name: nothing; allowed: a storage class's name",
     ),
     "a token of nothing": (
         document(metricsProviders=[{"source": "Prometheus", "prometheus": {"url": "https://p", "authToken": {}}}]),

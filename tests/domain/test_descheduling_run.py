@@ -6,7 +6,7 @@ from domain.descheduling_words import HOUR, WEB, evicted, policy, profile, why
 
 from restow.contracts import events as e
 from restow.contracts.values import Taint
-from restow.domain.descheduling.run import evaluate
+from restow.domain.descheduling.run import Run, evaluate, turns
 from restow.domain.snapshot import dump
 
 TAINTED = "RemovePodsViolatingNodeTaints"
@@ -126,3 +126,57 @@ def test_a_terminating_pod_is_not_evicted_again_even_if_it_asks_for_it():
 def test_a_pod_that_is_placed_but_not_bound_is_not_on_the_node():
     state = cluster(pod("a", "s", owner=WEB), e.PodPlaced("a", "n1"))
     assert evicted(state, policy()) == []
+
+
+def test_what_is_refused_uses_up_no_limit_and_is_not_asked_for_twice():
+    """As upstream: who is not evicted does not count, and the next one goes."""
+    asked = []
+
+    def carry(eviction):
+        asked.append(eviction.pod)
+        return "a budget does not allow it" if eviction.pod == "a" else ""
+
+    state = cluster(web("a"), web("b"), web("c"))
+    what = policy(profile(), profile(name="again"), maxNoOfPodsToEvictTotal=1)
+    run = Run(state, what, NOW + HOUR, ["n1", "n2"], None, carry)
+    for turn in turns(what):
+        run.carry(turn)
+    outcome = run.outcome()
+    assert [one.pod for one in outcome.evictions] == ["b"]
+    assert asked == ["a", "b"]
+    assert why(outcome)["c"] == "Limit"
+
+
+def test_a_source_gives_away_as_much_as_was_evicted_and_not_as_was_refused():
+    """LowNodeUtilization stops where a node is no more over-used: by what has gone."""
+    busy = [web(f"p{i}", created=0) for i in range(8)]
+    state = given(shape("s", cpu=1_000), node("n1", cpu=10_000), node("n2", cpu=10_000), *busy)
+    what = policy(profile("LowNodeUtilization", {"thresholds": {"cpu": 20}, "targetThresholds": {"cpu": 60}}, point="balance"))
+    for refused, gone in (((), ["p0", "p1"]), (("p0", "p1"), ["p2", "p3"])):
+        run = Run(state, what, NOW + HOUR, ["n1", "n2"], None, lambda eviction, no=refused: "no" if eviction.pod in no else "")
+        for turn in turns(what):
+            run.carry(turn)
+        assert [one.pod for one in run.outcome().evictions] == gone
+
+
+def test_of_equal_pods_those_go_last_that_prefer_to_stay():
+    annotated = {"descheduler.alpha.kubernetes.io/prefer-no-eviction": ""}
+    busy = [web(f"p{i}", annotations=annotated if i < 4 else {}) for i in range(8)]
+    state = given(shape("s", cpu=1_000), node("n1", cpu=10_000), node("n2", cpu=10_000), *busy)
+    what = policy(profile("LowNodeUtilization", {"thresholds": {"cpu": 20}, "targetThresholds": {"cpu": 60}}, point="balance"))
+    assert evicted(state, what) == ["p4", "p5"]
+
+
+def test_who_is_moved_by_its_owner_already_is_not_evicted():
+    moving = {"descheduler.alpha.kubernetes.io/eviction-in-progress": "", "descheduler.alpha.kubernetes.io/request-evict-only": ""}
+    outcome = later(cluster(web("a", annotations=moving)), policy())
+    assert (outcome.evictions, why(outcome)) == ((), {"a": "InBackground"})
+
+
+def test_a_token_that_goes_in_the_clear_is_warned_of():
+    """Upstream's own example has an http URL: it is followed."""
+    secret = {"secretReference": {"namespace": "n", "name": "s"}}
+    sources = [{"source": "Prometheus", "prometheus": {"url": "http://prometheus.monitoring:9090", "authToken": secret}}]
+    (warned,) = later(cluster(), policy(metricsProviders=sources)).warnings
+    assert (warned.profile, warned.plugin) == ("", "metricsProviders")
+    assert "whoever is on the way can read the token" in warned.text

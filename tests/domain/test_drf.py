@@ -12,6 +12,7 @@ from domain.build import (
     pod,
     pod_group,
     queue,
+    replica_of,
     run,
     shape,
     then,
@@ -94,3 +95,43 @@ def test_hierarchical_drf_is_refused_with_a_reason():
 
 def test_it_does_not_matter_whether_the_cluster_has_nodes():
     assert placed(given(DRF, shape("s"), queue("q"), pod_group("a"), member("a0", "a"), in_queue("p", "q"))) == []
+
+
+# -- pods that are in no group -----------------------------------------------------------------------------------------
+
+
+def test_pods_of_one_controller_count_together_so_that_one_job_does_not_get_nine_of_ten_slots():
+    """In the default configuration: a PodGroup of ten pods that came first, and a batch Job of thirty pods without one."""
+    state = given(e.Synced("podgroups.scheduling.volcano.sh", "1"), node("n", cpu=10_000), shape("s"), pod_group("g", need=1))
+    then(state, [member(f"g{i}", "g") for i in range(10)])
+    then(state, [pod(f"j{i:02}", owner=replica_of("batch", "Job")) for i in range(30)])
+    assert sorted(name[0] for name in placed(state)) == ["g"] * 5 + ["j"] * 5
+
+
+def test_what_a_controllers_pods_use_already_counts_and_those_that_end_do_not():
+    web, new = replica_of("web"), replica_of("new")
+    state = cluster(*[pod(f"w{i}", node="n", owner=web) for i in range(4)], cpu=8_000)
+    then(state, *[pod(f"w{i}", owner=web) for i in range(4, 9)], *[pod(f"n{i}", owner=new) for i in range(6)])
+    assert placed(state) == ["n0", "n1", "n2", "n3"]
+    then(state, *[e.PodGone(f"w{i}") for i in range(4)])
+    assert placed(state) == ["w4", "w5", "w6", "w7"]
+
+
+def test_that_holds_among_pods_that_wait_too_whatever_tells_them_apart():
+    """Pods of a StatefulSet differ by their labels; each is of a class of its own."""
+    a, b = replica_of("a", "StatefulSet"), replica_of("b", "StatefulSet")
+    state = cluster(*[pod(f"{x}{i}", owner=o, labels={"i": f"{x}{i}"}) for x, o in (("a", a), ("b", b)) for i in range(8)], cpu=100)
+    placed(state)
+    then(state, node("n", cpu=6_100, memory=100 * GIB))
+    assert sorted(placed(state)) == ["a0", "a1", "a2", "b0", "b1", "b2"]
+
+
+def test_a_pod_takes_from_a_controller_only_while_that_keeps_as_large_a_share():
+    web = replica_of("web")
+    state = cluster(*[pod(f"w{i}", node="n", owner=web) for i in range(4)], pod("p"))
+    assert shares(state)[1].preemptable("p", [f"w{i}" for i in range(4)]) == ["w0", "w1", "w2"]
+
+
+def test_bare_pods_are_jobs_of_their_own_and_take_turns_in_the_order_in_which_they_came():
+    state = cluster(*[pod(f"p{i}") for i in range(4)], cpu=3_000)
+    assert placed(state) == ["p0", "p1", "p2"]

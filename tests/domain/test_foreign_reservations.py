@@ -140,7 +140,8 @@ def test_a_job_that_names_one_for_another_scheduler_is_told_so():
     names_it = pod("p", "s", labels=MINE, annotations={"scheduling.volcano.sh/target-reservation": "r"})
     state = world(asked("theirs"), names_it)
     (event,) = scheduled(state)
-    assert (event.reason, event.message) == ("InvalidReservation", "Reservation default/r is for scheduler koord-scheduler, which has to hold it")
+    said = "Reservation specified by job <default/p> is not Available: "
+    assert (event.reason, event.message) == ("InvalidReservation", said + "Reservation default/r is for scheduler koord-scheduler, which has to hold it")
 
 
 def test_a_snapshot_knows_whose_each_is():

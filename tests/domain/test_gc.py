@@ -6,11 +6,17 @@ from msgspec.structs import replace
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.contracts.codec import Decision, encode
+from restow.contracts.envelope import Envelope
 from restow.contracts.values import Move, Packing
 from restow.domain import config, gc, session
 from restow.domain import reservation as reservations
 from restow.domain.decider import Rejected
 from restow.domain.effects import DeleteReservation, DropPrefix
+from restow.domain.fold import fold_record
+from restow.domain.foreign import LOG
+from restow.domain.snapshot import dump, load
+from restow.domain.state import ClusterState
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -131,6 +137,16 @@ def test_the_hold_of_a_landed_migration_is_collected_although_nothing_happens_to
     assert collect(state) == [e.Collected("hold", "Orphaned")]
 
 
+def test_the_hold_that_a_move_gave_up_when_it_turned_back_is_collected_once_the_move_is_over():
+    """The simulator's seed 321: it was noticed only when something else happened to it, and a decision made again was another."""
+    state = migrating(HOLD)
+    then(state, e.Held("x-1"), e.Evicting("x-1", NOW + 10), e.Evicted("x-1", NOW + 10), e.TurningBack("x-1", NOW + 10, "HoldLost", ""))
+    assert collect(state) == [], "its migration is under way"
+    then(state, e.MigrationFailed("x-1", "HoldLost"))
+    again = load(dump(state))
+    assert collect(state) == collect(again) == [e.Collected("hold", "Orphaned")]
+
+
 def test_a_hold_that_appears_after_its_migration_has_failed_is_never_held():
     state = migrating(e.MigrationFailed("x-1", "HoldTimeout"), HOLD)
     assert run(state, reservations.decider, c.Review(NOW)) == [
@@ -147,9 +163,75 @@ def test_a_hold_that_was_accepted_while_its_migration_failed_is_never_held():
     assert not state.slot_queue
 
 
-def test_our_object_of_a_log_that_is_gone_is_collected():
-    state = given(shape("s"), HOLD)
+def of_log(log: str, fact: e.ReservationObserved = HOLD) -> e.ReservationObserved:
+    return replace(fact, labels={LOG: log})
+
+
+def here(*more) -> ClusterState:
+    """The fold of log `mine`, as every reader makes it."""
+    state = ClusterState()
+    envelope = Envelope(id="1", source="x", time="2023-11-14T22:13:20.000Z", read=0, logic="gc@2", log="mine")
+    fold_record(state, 1, "gc", envelope, encode([Decision(c.Lead("x"), (e.GcLed(1, "x"),))]), "mine")
+    assert state.log == "mine"
+    return then(state, shape("s"), *more)
+
+
+def test_our_object_that_the_log_has_forgotten_is_collected():
+    state = here(of_log("mine"))
     assert collect(state) == [e.Collected("hold", "Orphaned")]
+
+
+@pytest.mark.parametrize("fact", [of_log("theirs"), HOLD], ids=["another installation's", "an older release's"])
+def test_what_another_installation_on_the_same_api_server_has_made_is_left_alone(fact):
+    """Nor is what an older release has left behind, that did not say of which log it was: nobody can tell."""
+    state = here(fact)
+    run(state, reservations.decider, c.Review(NOW))
+    run(state, session.decider, c.Schedule(NOW))
+    assert collect(state, 1000 * DAY) == []
+    assert decider.deadline(state) is None
+    assert list(decider.pending(state, None)) == []
+    other = here(replace(fact, spec=replace(fact.spec, ttl=HOUR)))
+    run(other, reservations.decider, c.Review(NOW))
+    assert collect(other, HOUR) == ([] if fact.labels else [e.Expired("hold")]), "unlabelled ones live by the rules for users'"
+
+
+def test_nothing_is_held_and_no_status_is_written_for_another_installations_hold():
+    state = here(node("b"), of_log("theirs"))
+    assert run(state, reservations.decider, c.Review(NOW)) == []
+    assert run(state, session.decider, c.Schedule(NOW)) == []
+    assert list(reservations.decider.pending(state, None)) == []
+    assert state.held_on == {}
+
+
+def test_another_installations_object_of_the_same_name_is_not_our_migrations_hold():
+    state = then(here(), node("a"), node("b"), pod("p", node="a", owner=replica_of("rs")), PLAN, e.Holding("x-1", NOW + 10))
+    then(state, of_log("theirs"))
+    assert state.migrations["x-1"].reservation == ""
+    then(state, replace(of_log("mine"), reservation="ours"))
+    assert state.migrations["x-1"].reservation == "ours"
+    then(state, e.MigrationFailed("x-1", "HoldTimeout"))
+    assert collect(state) == [e.Collected("ours", "Orphaned")]
+
+
+def test_the_hold_of_a_known_migration_that_an_older_release_has_made_is_collected_with_it():
+    state = then(here(), node("a"), node("b"), pod("p", node="a", owner=replica_of("rs")), PLAN, e.Holding("x-1", NOW + 10), HOLD)
+    assert state.migrations["x-1"].reservation == "hold"
+    then(state, e.MigrationFailed("x-1", "HoldTimeout"))
+    assert collect(state) == [e.Collected("hold", "Orphaned")]
+
+
+def test_an_object_that_came_late_for_a_migration_that_had_another_is_collected():
+    """A paused leader creates it once more after a user has deleted it."""
+    state = then(here(), node("a"), node("b"), pod("p", node="a", owner=replica_of("rs")), PLAN, e.Holding("x-1", NOW + 10))
+    then(state, of_log("mine"), e.ReservationGone(of_log("mine").reservation), e.MigrationFailed("x-1", "HoldLost"))
+    then(state, replace(of_log("mine"), reservation="late"))
+    assert collect(state) == [e.Collected("late", "Orphaned")]
+
+
+def test_a_snapshot_knows_its_log():
+    state = here(of_log("mine"))
+    assert load(dump(state)).log == "mine"
+    assert collect(load(dump(state))) == collect(state)
 
 
 def test_a_strangers_object_with_our_label_is_not_ours_to_delete():

@@ -22,6 +22,7 @@ from restow.contracts import events as e
 from restow.contracts.values import (
     DeviceShare,
     Expression,
+    HostPort,
     LabelSelector,
     Move,
     ObjectRef,
@@ -72,6 +73,11 @@ MATCHES = {
     "object: the pod by uid": (ref(uid="u-mine"), True),
     "object: another uid of that name": (ref(name="mine", uid="u-former"), False),
     "object: of another kind": (ref(kind="Job", name="mine"), False),
+    "object: any pod": (ref(kind="Pod"), True),
+    "object: any pod of a Job": (ref(kind="Job"), False),
+    "object: the API version of pods": (ref(api_version="v1", kind="Pod", name="mine"), True),
+    "object: another API version": (ref(api_version="v2", kind="Pod", name="mine"), False),
+    "object: its ReplicaSet of another API": (ref(api_version="extensions/v1beta1", kind="ReplicaSet", name="web-1"), False),
     "object: any pod of its namespace": (ref(kind="Pod", namespace="default"), True),
     "object: of another namespace": (ref(name="mine", namespace="else"), False),
     "object: its ReplicaSet": (ref(kind="ReplicaSet", name="web-1"), True),
@@ -79,6 +85,9 @@ MATCHES = {
     "object: another Deployment": (ref(kind="Deployment", name="api"), False),
     "controller: its ReplicaSet": (controlled_by("ReplicaSet", "web-1"), True),
     "controller: its Deployment by uid": (OwnerRule(controller=ObjectRef(uid="uid-web")), True),
+    "controller: any ReplicaSet": (controlled_by("ReplicaSet", ""), True),
+    "controller: any of an API": (OwnerRule(controller=ObjectRef("ReplicaSet", api_version="apps/v1")), True),
+    "controller: of another API": (OwnerRule(controller=ObjectRef("ReplicaSet", name="web-1", api_version="apps.openkruise.io/v1")), False),
     "controller: the pod itself is none": (controlled_by("Pod", "mine"), False),
     "label: one of its own": (owner(app="web"), True),
     "label: all must match": (owner(app="web", tier="y"), False),
@@ -367,3 +376,16 @@ def test_an_impostor_with_our_label_serves_only_its_owners():
     then(state, pod("s1", owner=OWNER))
     schedule(state)
     assert hold_of(state, "s1") is None
+
+
+def test_host_ports_come_from_every_reservation_that_the_pod_owns():
+    """Seed 004: it applies for the reserved ports of one Reservation, and for others of other matching ones (RULES 004-3)."""
+    ports = {name: tuple(HostPort(port) for port in found) for name, found in {"sa": (7777,), "sb": (8888,), "both": (7777, 8888)}.items()}
+    state = given(
+        node("a"), *(shape(name, host_ports=found) for name, found in ports.items()),
+        reservation("ra", ("t", 1, "sa"), match_policy="Owner"), reservation("rb", ("t", 1, "sb"), match_policy="Owner"),
+    )  # fmt: skip
+    run(state, reservations.decider, c.Review(NOW))
+    schedule(state)
+    assert takes(state, pod("stranger", "sb")) == {}
+    assert takes(state, pod("p", "both", labels={"app": "owner"})) == {"p": "t-0"}

@@ -4,7 +4,21 @@ nobody after that; and its pod is where it was, or its successor is free to go w
 from collections.abc import Callable
 
 import pytest
-from domain.build import NOW, changed, member, node, pod, pod_group, replica_of, reservation, run, shape, then
+from domain.build import (
+    NOW,
+    changed,
+    configured,
+    given,
+    member,
+    node,
+    pod,
+    pod_group,
+    replica_of,
+    reservation,
+    run,
+    shape,
+    then,
+)
 from domain.saga import (
     OWNER,
     advance,
@@ -23,15 +37,18 @@ from msgspec.structs import replace
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.domain import config, session
+from restow.contracts.values import Taint
+from restow.domain import config, session, snapshot
 from restow.domain.effects import AbortEviction, CreateHold, DeleteReservation, Evict
 from restow.domain.migration.steps import LAST_WORD
-from restow.domain.records import FINAL, Step
+from restow.domain.migration.waves import STUCK
+from restow.domain.records import FINAL, SlotPhase, Step
 from restow.domain.state import ClusterState
 
 CONF = config.MigrationConfig()
 HOLD, EVICT, LAND, BACK = CONF.hold_deadline, CONF.evict_deadline, CONF.land_deadline, CONF.abort_deadline + LAST_WORD
 M, VICTIM = "x-1", "p1"
+HOLDS = ("hold-x-1", "hold-x-1-back")
 Fault = Callable[[ClusterState], object]
 STS = replica_of("db", "StatefulSet")
 
@@ -180,6 +197,8 @@ def ready(uid: str = "n1", on: str = "b") -> Fault:
 
 LOST = e.NodeGone("b")
 CORDONED = node("b", cpu=8_000, unschedulable=True)
+UNREADY = node("b", cpu=8_000, ready=False)
+TAINTED = node("b", cpu=8_000, taints=(Taint("down", "NoSchedule"),))
 GONE = e.PodGone(VICTIM)
 TERMINATING = changed(VICTIM, node="a", phase="Running", deleting=NOW)
 ADOPTED = pod(VICTIM, node="a", owner=replica_of("adopter"))
@@ -218,6 +237,7 @@ TABLE = [
     (held, hold_recreated, 0, F, "HoldFailed"),
     (held, hold_stolen, 0, F, "HoldTaken"),
     (held, facts(LOST), 0, F, "TargetLost"),
+    (held, facts(TAINTED), 0, F, "TargetLost"),
     (held, facts(GONE), 0, F, "PodGone"),
     (held, facts(ADOPTED), 0, F, "OwnerChanged"),
     (held, succeeded, 0, F, "PodFinished"),
@@ -229,12 +249,15 @@ TABLE = [
     (evicting, hold_recreated, BACK, F, "NotMarked"),
     (evicting, hold_stolen, BACK, F, "NotMarked"),
     (evicting, facts(LOST), BACK, F, "NotMarked"),
+    (evicting, facts(CORDONED), BACK, F, "NotMarked"),
+    (evicting, facts(UNREADY), BACK, F, "NotMarked"),
+    (evicting, facts(TAINTED), BACK, F, "NotMarked"),
     (evicting, facts(ADOPTED), BACK, F, "NotMarked"),
     (evicting, facts(FREED), BACK, F, "NotMarked"),
     (evicting, succeeded, BACK, F, "NotMarked"),
     (evicting, facts(e.NodeGone("a")), EVICT + BACK, F, "NotMarked"),
     (evicting, facts(GONE), LAND, N, ""),
-    (evicting, facts(TERMINATING), LAND, N, ""),
+    (evicting, facts(TERMINATING), STUCK, N, ""),
     (evicting, report("Gone"), LAND, N, ""),
     # The way back.
     (aborting, silence, BACK, F, "NotMarked"),
@@ -243,32 +266,36 @@ TABLE = [
     (aborting, report("NotMarked"), BACK, F, "NotMarked"),
     (aborting, report("Gone"), LAND, N, ""),
     (aborting, facts(GONE), LAND, N, ""),
-    (aborting, facts(TERMINATING), LAND, N, ""),
+    (aborting, facts(TERMINATING), STUCK, N, ""),
     (aborting, facts(LOST), BACK, F, "NotMarked"),
     (aborting, facts(e.NodeGone("a")), BACK, F, "NotMarked"),
     (aborting, hold_deleted, BACK, F, "NotMarked"),
     (aborting, hold_stolen, BACK, F, "NotMarked"),
     (aborting, facts(ADOPTED), BACK, F, "NotMarked"),
     (aborting, succeeded, BACK, F, "NotMarked"),
-    # It has gone; the victim may terminate for ever (a finalizer, a node that is gone): that is not waited for.
-    (evicted, silence, LAND, N, ""),
+    # It has gone; the victim may terminate for ever (a finalizer, a node that is gone): that is not waited for for ever.
+    (evicted, silence, STUCK, N, ""),
     (evicted, facts(GONE), LAND, N, ""),
-    (evicted, facts(LOST), LAND, F, "HoldLost"),
-    (evicted, hold_deleted, 0, F, "HoldLost"),
-    (evicted, hold_recreated, 0, F, "HoldLost"),
-    (evicted, elsewhere, LAND, N, ""),
-    (evicted, never_schedulable, LAND, N, ""),
+    # Room at its old node is asked for, and nobody makes it here.
+    (evicted, facts(LOST), HOLD, F, "HoldLost"),
+    (evicted, facts(CORDONED), HOLD, F, "TargetLost"),
+    (evicted, facts(LOST, e.NodeGone("a")), 0, F, "HoldLost"),
+    (evicted, hold_deleted, HOLD, F, "HoldLost"),
+    (evicted, hold_recreated, HOLD, F, "HoldLost"),
+    (evicted, elsewhere, STUCK, N, ""),
+    (evicted, never_schedulable, STUCK, N, ""),
     (evicted, two_successors, 0, L, ""),
-    (evicted, facts(e.NodeGone("a")), LAND, N, ""),
-    # A successor has the place.
-    (landing, silence, LAND, F, "NotReady"),
+    (evicted, facts(e.NodeGone("a")), STUCK, N, ""),
+    # A successor has the place. What it needs of the victim (a volume) may be missing as long as that is there.
+    (landing, silence, STUCK, F, "NotReady"),
+    (landing, facts(GONE), LAND, F, "NotReady"),
     # Not bound yet: the place is open again.
-    (landing, facts(e.PodGone("n1")), LAND, N, ""),
+    (landing, facts(e.PodGone("n1")), STUCK, N, ""),
     (landing, facts(changed("n1", node="b", phase="Running", deleting=NOW)), 0, F, "SuccessorGone"),
     (landing, facts(changed("n1", node="d", phase="Running", ready=True)), 0, F, "Elsewhere"),
     (landing, facts(changed("n1", node="b", phase="Succeeded")), 0, F, "SuccessorFinished"),
-    (landing, facts(changed("n1", node="b", phase="Failed")), LAND, N, ""),
-    (landing, facts(changed("n1", node="b", phase="Running"), LOST), LAND, F, "NotReady"),
+    (landing, facts(changed("n1", node="b", phase="Failed")), STUCK, N, ""),
+    (landing, facts(changed("n1", node="b", phase="Running"), LOST, GONE), LAND, F, "NotReady"),
     (landing, ready(), 0, L, ""),
 ]  # fmt: skip
 
@@ -312,19 +339,168 @@ def nothing_is_left(state: ClusterState) -> None:
     session_answers(state, 10**6)
     mine = [effect for effect in owed(state) if M in (getattr(effect, "migration", ""),)]
     assert [one for one in mine if isinstance(one, CreateHold | Evict | AbortEviction)] == []
-    assert all(uid != "hold-x-1" for held_here in state.held_on.values() for uid, _ in held_here)
+    assert all(uid not in HOLDS for held_here in state.held_on.values() for uid, _ in held_here)
     assert M not in {*state.active, *state.backlog, *state.victims.values(), *state.successors.values()}
-    assert not any(M in ids for ids in (*state.armed.values(), *state.expecting.values()))
+    assert not any(M in ids for ids in state.armed.values())
     live = state.live.get(VICTIM)
     if state.migrations[M].step is F and not state.migrations[M].armed and live is not None:
         assert state.node_of(VICTIM) == "a", "it stays where it is"
-    objects = [uid for uid, record in state.reservations.items() if uid == "hold-x-1" and not record.gone]
-    assert [effect.reservation for effect in owed(state) if isinstance(effect, DeleteReservation)] == objects
+    objects = {uid for uid, record in state.reservations.items() if uid in HOLDS and not record.gone}
+    assert {effect.reservation for effect in owed(state) if isinstance(effect, DeleteReservation)} == objects
 
 
 def test_every_step_that_is_not_final_is_in_the_table():
     assert set(STEPS.values()) == {one for one in Step if one not in FINAL}
     assert {row[0] for row in TABLE} == set(STEPS)
+
+
+@pytest.mark.parametrize("fact", [LOST, CORDONED, UNREADY, TAINTED])
+def test_nobody_is_evicted_towards_a_node_that_was_lost_or_cordoned_meanwhile(fact):
+    """Not even by what was decided before: an effect that is tried again for a budget asks first (DESIGN 5)."""
+    state = evicting()
+    assert Evict(M) in owed(state)
+    then(state, fact)
+    assert Evict(M) not in owed(state)
+    assert not decider.owed(state, Evict(M))
+    (event,) = advance(state)
+    assert (type(event), event.reason) == (e.Aborting, "HoldLost" if fact is LOST else "TargetLost")
+    assert owed(state) == [AbortEviction(M)]
+    run(state, decider, c.ReportEviction(NOW, M, "Aborted"))
+    assert step(state, M) is F
+    nothing_is_left(state)
+
+
+# -- the way back ------------------------------------------------------------------------------------------------------
+
+
+def tight(*more: e.Event, owner=OWNER, grace: int = 600_000) -> ClusterState:
+    """Two nodes, and somebody who waits for room: nothing is free but what the move leaves. Its pod is evicted, and terminates."""
+    state = given(
+        configured("migration", CONF), node("a", cpu=4_000), node("b", cpu=4_000), shape("s", cpu=3_000),
+        pod("p1", node="a", owner=owner), *more, plan("x", move(M, "p1")),
+    )  # fmt: skip
+    advance(state)
+    hold(state, M)
+    then(state, changed("p1", node="a", phase="Running", deleting=NOW + grace))
+    advance(state)
+    then(state, pod("greedy", owner=replica_of("greedy")))
+    session_answers(state)
+    assert step(state, M) is Step.EVICTED
+    assert "greedy" not in state.placed
+    return state
+
+
+def turned(state: ClusterState, *facts: e.Event) -> None:
+    """The target is lost, and room at the old node is asked for."""
+    then(state, *facts)
+    session_answers(state)
+    (event,) = [event for event in advance(state) if isinstance(event, e.TurningBack)]
+    assert event.reason in ("HoldLost", "TargetLost")
+    assert CreateHold(M, back=True) in owed(state)
+    create(state, M)
+    session_answers(state)
+
+
+@pytest.mark.parametrize("fact", [LOST, CORDONED, UNREADY])
+@pytest.mark.parametrize("owner", [OWNER, STS])
+def test_where_the_target_is_lost_after_the_eviction_the_pod_gets_its_old_place_again(fact, owner):
+    """It is held for its successor before it is free, so that nobody else takes it: not even who waits for longer."""
+    name, uid = ("p1", "again") if owner is STS else ("p2", "p2")
+    state = tight(owner=owner)
+    if owner is OWNER:
+        then(state, pod(name, owner=owner))
+    turned(state, fact)
+    (slot,) = state.slots["hold-x-1-back"].values()
+    assert (slot.node, slot.phase) == ("a", SlotPhase.WAITING)
+    then(state, e.PodGone("p1"))
+    session_answers(state)
+    if owner is STS:
+        then(state, pod(name, uid=uid, owner=owner))
+    session_answers(state)
+    assert state.placed[uid].node == "a"
+    assert "greedy" not in state.placed
+    ready(uid, "a")(state)
+    (event,) = advance(state)
+    assert event.message.endswith("its successor is back on a")
+    assert set(owed(state)) == {DeleteReservation("hold-x-1"), DeleteReservation("hold-x-1-back")} - (
+        {DeleteReservation("hold-x-1")} if "hold-x-1" not in state.reservations else set()
+    )
+    session_answers(state)
+    assert state.held_on == {}
+
+
+def test_a_successor_that_fits_elsewhere_goes_there_and_its_old_place_is_free():
+    state = tight()
+    then(state, pod("p2", owner=OWNER))
+    turned(state, LOST)
+    then(state, node("c", cpu=4_000), e.PodGone("greedy"))
+    session_answers(state)
+    assert state.placed["p2"].node == "c"
+    assert state.migrations[M].step is Step.EVICTED
+    (event,) = advance(state)
+    assert (event.reason, event.message.endswith("found a place, or is gone")) == ("HoldLost", True)
+    then(state, pod("greedy", owner=replica_of("greedy")), e.PodGone("p1"))
+    session_answers(state)
+    assert state.placed["greedy"].node == "a"
+    nothing_is_left(state)
+
+
+@pytest.mark.parametrize("fact", [e.NodeGone("a"), node("a", cpu=4_000, unschedulable=True), node("a", cpu=4_000, ready=False)])
+def test_where_its_old_node_takes_nobody_either_it_is_free_to_go_anywhere(fact):
+    state = tight()
+    then(state, pod("p2", owner=OWNER), fact, LOST)
+    session_answers(state)
+    (event,) = advance(state)
+    assert (type(event), event.reason) == (e.MigrationFailed, "HoldLost")
+    then(state, e.PodGone("greedy"), node("c", cpu=4_000))
+    session_answers(state)
+    assert state.placed["p2"].node == "c"
+    nothing_is_left(state)
+
+
+def test_its_old_room_is_asked_for_as_soon_as_there_is_somebody_to_hold_it_for():
+    """The pod has gone before the Reservation could be made, and its controller is slow."""
+    state = tight(owner=STS)
+    then(state, LOST)
+    session_answers(state)
+    advance(state)
+    assert step(state, M) is Step.EVICTED
+    then(state, e.PodGone("greedy"), e.PodGone("p1"))
+    assert not decider.owed(state, CreateHold(M, back=True))
+    state.touched.migrations.clear()
+    then(state, pod("p1", uid="again", owner=STS))
+    assert CreateHold(M, back=True) in decider.pending(state, state.touched)
+
+
+@pytest.mark.parametrize("far", range(4))
+def test_on_the_way_back_it_ends_whatever_is_never_answered(far):
+    state = tight()
+    if far > 0:
+        then(state, pod("p2", owner=OWNER))
+    then(state, LOST)
+    if far > 1:
+        session_answers(state)
+        advance(state)
+        create(state, M)
+    if far > 2:
+        session_answers(state)
+        then(state, e.PodGone("p1"))
+    assert ends_after(state) <= 600_000 + STUCK
+    nothing_is_left(state)
+    assert state.held_on == {}
+
+
+def test_a_restart_on_the_way_back_forgets_nothing():
+    state = tight(pod("other", owner=replica_of("other"), node="b", phase="Succeeded"))
+    then(state, LOST)
+    session_answers(state)
+    advance(state)
+    for _ in range(2):
+        loaded = snapshot.load(snapshot.dump(state))
+        assert (loaded.migrations, decider.deadline(loaded)) == (state.migrations, decider.deadline(state))
+        assert set(decider.pending(loaded, None)) == set(decider.pending(state, None))
+        if "hold-x-1-back" not in state.reservations:
+            create(state, M)
 
 
 # -- pods that are only evicted ----------------------------------------------------------------------------------------
@@ -359,13 +535,67 @@ def test_so_does_an_eviction_alone(fault, by, how, why):
 # -- a pod whose successor has its name ----------------------------------------------------------------------------------
 
 
-def test_a_stateful_sets_pod_that_never_goes_has_no_successor_and_that_is_the_end():
-    """Nobody makes it again before it is really gone: a finalizer, or a node that does not answer."""
-    state = world(pod("db-0", node="a", owner=STS), plan("x", move(M, "db-0")))
+def leaving(grace: int = 600_000, **more) -> ClusterState:
+    """A StatefulSet's pod is evicted, and has so long to end."""
+    state = world(pod("db-0", node="a", owner=STS), plan("x", move(M, "db-0")), **more)
     advance(state)
     hold(state, M)
-    terminate(state, "db-0")
-    assert ends_after(state) == LAND
+    then(state, changed("db-0", node="a", phase="Running", deleting=NOW + grace))
+    advance(state)
+    assert step(state, M) is Step.EVICTED
+    return state
+
+
+def test_a_place_is_kept_as_long_as_the_pod_that_left_it_terminates():
+    """The next one of a StatefulSet is made when this one has gone: its landing has `landDeadline` from then on (RULES G-14)."""
+    state = leaving()
+    for after in (LAND, 2 * LAND, 600_000):
+        assert advance(state, after) == []
+        session_answers(state, after)
+    then(state, pod("stranger", owner=replica_of("other"), shape="s"))
+    then(state, e.PodGone("db-0"), time=NOW + 610_000)
+    assert decider.deadline(state) == NOW + 610_000 + LAND
+    then(state, node("a", cpu=1_000, unschedulable=True), pod("db-0", uid="again", owner=STS), time=NOW + 900_000)
+    session_answers(state, 900_000)
+    assert state.placed["again"].hold == ("hold-x-1", "hold-0")
+    ready("again")(state)
+    assert advance(state, 900_000) == [e.Landed(M, "again", "b")]
+
+
+def test_who_takes_the_place_late_has_as_long_to_become_ready():
+    state = leaving()
+    then(state, e.PodGone("db-0"), time=NOW + 600_000)
+    late = 600_000 + LAND - 1
+    then(state, pod("db-0", uid="again", owner=STS), time=NOW + late)
+    session_answers(state, late)
+    assert state.migrations[M].successor == "again"
+    then(state, changed("again", node="b", phase="Running"), time=NOW + late)
+    assert advance(state, late + LAND - 1) == []
+    assert [event.reason for event in advance(state, late + LAND)] == ["NotReady"]
+
+
+def test_where_nobody_comes_after_it_has_gone_the_place_is_free_again():
+    state = leaving()
+    then(state, e.PodGone("db-0"), time=NOW + 600_000)
+    assert advance(state, 600_000 + LAND - 1) == []
+    assert advance(state, 600_000 + LAND) == [e.NotRecreated(M)]
+    nothing_is_left(state)
+
+
+def test_a_restart_while_it_terminates_forgets_nothing():
+    state = leaving()
+    for fact in (e.PodGone("db-0"), None):
+        loaded = snapshot.load(snapshot.dump(state))
+        assert (loaded.migrations, decider.deadline(loaded)) == (state.migrations, decider.deadline(state))
+        if fact is not None:
+            then(state, fact, time=NOW + 600_000)
+
+
+def test_a_stateful_sets_pod_that_never_goes_has_no_successor_and_that_is_the_end():
+    """Nobody makes it again before it is really gone: a finalizer, or a node that does not answer. It is waited for an hour longer than
+    its grace period."""
+    state = leaving()
+    assert ends_after(state) == 600_000 + STUCK
     assert step(state, M) is N
     nothing_is_left(state)
 
@@ -397,7 +627,7 @@ def test_a_gang_that_goes_with_its_members_ends_their_moves():
 def test_a_successor_that_is_handed_its_place_and_never_bound_leaves_it():
     """The bind is refused: the session places it anew, or the deadline ends it."""
     state = landing()
-    then(state, e.PodReleased("n1", "BindRefused"))
+    then(state, GONE, e.PodReleased("n1", "BindRefused"))
     run(state, session.decider, c.Schedule(NOW))
     assert ends_after(state) <= LAND
     nothing_is_left(state)

@@ -85,6 +85,18 @@ def test_it_is_pending_between_hold_and_eviction_and_said_to_have_been():
     assert podgroup.states(moves, "Pending")[0]["lastTransitionTime"] == "2023-11-14T22:13:20.000Z"
 
 
+def test_one_that_has_ended_was_running_before_also_where_nobody_had_the_time_to_write_it():
+    state = gang(move("x-1", "m1"))
+    advance(state)
+    hold(state, "x-1")
+    land(state, "x-1", "n1")
+    moves = state.group_moves[G]
+    assert [s["phase"] for s in podgroup.states(moves, "")] == ["Pending", "Running", "Succeeded"]
+    assert [s["phase"] for s in podgroup.states(moves, "Pending")] == ["Running", "Succeeded"]
+    assert [s["phase"] for s in podgroup.states(moves, "Running")] == ["Succeeded"]
+    assert [s["phase"] for s in podgroup.states(moves, "Succeeded")] == ["Succeeded"]
+
+
 def test_moves_that_overlap_are_told_of_together_and_those_after_them_anew():
     state = gang(move("x-1", "m1"), move("x-2", "m2"), move("x-3", "m3", after=("x-1", "x-2")))
     advance(state)

@@ -1,7 +1,20 @@
 """How many at once and how fast; budgets that say no for a while; plans that are cancelled (issue 5, "Migration")."""
 
 import pytest
-from domain.build import NOW, changed, member, node, pod, pod_group, replica_of, run, then
+from domain.build import (
+    NOW,
+    changed,
+    configured,
+    given,
+    member,
+    node,
+    pod,
+    pod_group,
+    replica_of,
+    run,
+    shape,
+    then,
+)
 from domain.saga import (
     OWNER,
     advance,
@@ -337,7 +350,7 @@ def test_there_must_be_something_to_cancel(which, said):
         run(state, decider, c.CancelPlan(NOW, which))
 
 
-@pytest.mark.parametrize("name", ["per_namespace", "max_unavailable", "evictions_per_minute", "budget_patience"])
+@pytest.mark.parametrize("name", ["per_namespace", "evictions_per_minute", "budget_patience"])
 def test_limits_below_nothing_are_refused(name):
     with pytest.raises(ValueError, match=f"{name}: -1; allowed: 0"):
         migration.check(config.MigrationConfig(**{name: -1}))
@@ -348,3 +361,53 @@ def test_a_node_that_comes_back_is_no_reason_to_begin_twice():
     advance(state)
     then(state, node("b"))
     assert advance(state) == []
+
+
+# -- gentle by default (RULES G-15) --------------------------------------------------------------------------------------
+
+
+GENTLE = {name: getattr(config.MigrationConfig(), name) for name in ("max_unavailable", "evictions_per_minute")}
+
+
+def test_by_default_one_pod_of_a_small_workload_moves_at_a_time():
+    state = four(**GENTLE)
+    assert begun(advance(state)) == ["x-1"]
+    assert evicts(hold(state, "x-1")) == ["x-1"]
+    for done, (id, then_next) in enumerate(zip(["x-1", "x-2", "x-3"], ["x-2", "x-3", "x-4"], strict=True)):
+        events = land(state, id, f"n{done}")
+        assert begun(events) == [then_next]
+        assert evicts(hold(state, then_next)) == [then_next]
+
+
+@pytest.mark.parametrize(("pods", "at_once"), [(4, 1), (10, 1), (19, 1), (20, 2), (39, 3)])
+def test_by_default_a_tenth_of_a_workload_moves_at_a_time_rounded_down(pods, at_once):
+    nodes = [node(name, cpu=64_000) for name in "abcd"]
+    state = given(
+        configured("migration", config.MigrationConfig()), *nodes, shape("s"), *[pod(f"p{i}", node="a", owner=OWNER) for i in range(pods)],
+        plan("x", *[move(f"x-{i}", f"p{i}") for i in range(6)][:pods]),
+    )  # fmt: skip
+    assert len(begun(advance(state))) == at_once
+
+
+def test_by_default_no_more_than_sixty_pods_are_evicted_a_minute():
+    nodes = [node(name, cpu=640_000, memory=1 << 50, pods=1_000) for name in "abcd"]
+    owners = [replica_of(f"o{i}") for i in range(80)]
+    state = given(
+        configured("migration", config.MigrationConfig(concurrent=100, per_node=100)), *nodes, shape("s"),
+        *[pod(f"p{i}", node="a", owner=o) for i, o in enumerate(owners)], plan("x", *[move(f"x-{i}", f"p{i}") for i in range(80)]),
+    )  # fmt: skip
+    began = begun(advance(state))
+    assert len(evicts(hold(state, *began))) == 60 == len(began)
+
+
+def test_a_workload_that_lacks_a_pod_is_left_alone_by_default():
+    state = world(pod("sick", node="b", owner=OWNER, ready=False), plan("x", move("x-1", "p1")), **GENTLE)
+    assert failed(advance(state)) == {"x-1": "MaxUnavailable"}
+
+
+@pytest.mark.parametrize("said", ["10", "0%", "101%", "-1%", "x%", "%", "1.5%", -1, "٣%"])
+def test_max_unavailable_is_a_number_or_a_share(said):
+    with pytest.raises(ValueError, match=r"max_unavailable: .*; allowed: a number of pods, 0 \(for no bound\), or a share"):
+        migration.check(config.MigrationConfig(max_unavailable=said))
+    for good in (0, 3, "1%", "100%"):
+        migration.check(config.MigrationConfig(max_unavailable=good))

@@ -24,7 +24,7 @@ from restow.contracts.values import DeviceShare, HostPort, LabelSelector, PodTer
 from restow.domain import config
 from restow.domain.config import DefragmentationArgs, Namespaces
 from restow.domain.decider import Rejected
-from restow.domain.records import Step
+from restow.domain.records import Refusal, Step
 
 
 def world(*more: e.Event, **conf):
@@ -171,7 +171,11 @@ def test_a_fresh_plan_id_is_needed_and_a_pod_that_there_is():
 
 def test_a_gang_keeps_its_minimum_also_then():
     state = world(pod_group("g", need=1), member("m", "g", node="a", owner=OWNER))
+    with pytest.raises(Rejected, match="its minMember is 1"):
+        moved(state, "m")
+    then(state, member("n", "g", node="a", owner=OWNER))
     moved(state, "m")
+    then(state, e.PodGone("n"))
     assert failed(advance(state)) == {"now-1": "GangMinimum"}
 
 
@@ -185,3 +189,11 @@ def test_the_session_holds_what_was_promised():
     assert moved(state, "q").moves[0].target == "c"
     advance(state)
     assert evicts(hold(state, "now-1")) == ["now-1"]
+
+
+def test_a_pod_that_was_refused_before_is_refused_by_name_too_where_its_node_is_lost():
+    """Found by the plays: who asks for it by name may try again, but a pod whose node nobody knows cannot be moved."""
+    state = world()
+    state.put(state.refused, "p", Refusal(1, NOW + 60_000, "Budget"))
+    then(state, e.NodeGone("a"))
+    assert "its node is not known" in refused(state)

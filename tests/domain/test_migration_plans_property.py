@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import suppress
 
 from domain.build import NOW, changed, configured, given, node, pod, pod_group, replica_of, shape, then
-from domain.saga import create, observe, plan
+from domain.saga import BOLD, create, observe, plan
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -29,7 +29,7 @@ MINUTE = 60_000
 
 
 ROOMY = config.MigrationConfig(
-    concurrent=6, per_node=4, budget_patience=90_000, defragmentation=DefragmentationArgs("cpu", {"cpu": 90}, {"cpu": 70}, {"cpu": 40}, swaps=True)
+    **BOLD, concurrent=6, per_node=4, budget_patience=90_000, defragmentation=DefragmentationArgs("cpu", {"cpu": 90}, {"cpu": 70}, {"cpu": 40}, swaps=True)
 )
 """What moves is limited by what happens alone."""
 
@@ -95,9 +95,11 @@ class Plans(RuleBasedStateMachine):
         ends = {event.migration for event in events if isinstance(event, e.MigrationFailed | e.Landed | e.NotRecreated | e.Removed)}
         begins = [event.migration for event in events if isinstance(event, e.Holding) or self.is_begun_by(event)]
         under_way = [state.migrations[id] for id in (*(id for id in state.active if id not in ends), *begins)]
-        if begins:
+        leaves = {event.migration for event in events if isinstance(event, e.Evicting)}
+        under_way = [m for m in under_way if m.id in leaves or not self.is_parked(m)]
+        if begins or any(self.is_parked(state.migrations[id]) for id in leaves):
             assert len(under_way) <= conf.concurrent
-            assert max(Counter(m.move.source for m in under_way).values()) <= conf.per_node
+            assert max(Counter(m.move.source for m in under_way).values(), default=0) <= conf.per_node
             assert not conf.per_namespace or len(under_way) <= conf.per_namespace
         for id in begins:
             move = state.migrations[id].move
@@ -109,7 +111,27 @@ class Plans(RuleBasedStateMachine):
             if isinstance(event, e.Evicting):
                 self.check_eviction(state.migrations[event.migration], under_way)
             if isinstance(event, e.TurningBack):
-                assert state.migrations[event.migration].move.swap
+                assert state.migrations[event.migration].move.swap or event.reason in ("HoldLost", "TargetLost")
+
+    def is_parked(self, m) -> bool:
+        """It holds its place until all of its node do: nothing has happened to its pod."""
+        return self.holds_first(m) and m.step in (Step.PLANNED, Step.HOLDING, Step.HELD)
+
+    def holds_first(self, m) -> bool:
+        return self.state.plans[m.plan].planned.whole and not (m.move.after or m.move.follows or m.move.swap)
+
+    def check_whole_node(self, m) -> None:
+        """All who could hold first did, and nobody whose move was given up is on the node."""
+        state, planned = self.state, self.state.plans[m.plan].planned
+        if not planned.whole or m.move.follows or m.move.swap:
+            return
+        REACHED["Evicting of a whole node"] += 1
+        for other in [state.migrations[one.migration] for one in planned.moves if one.source == m.move.source and one.migration in state.migrations]:
+            assert not (self.holds_first(other) and other.step in (Step.PLANNED, Step.HOLDING)), other
+            live = state.live.get(other.move.pod)
+            if other.step in (Step.FAILED, Step.ABORTING) and not other.move.follows and live is not None:
+                there = live.node == m.move.source and not live.deleting and live.phase in ("Pending", "Running")
+                assert not there or state.victims.get(other.move.pod, other.id) != other.id, other
 
     def is_begun_by(self, event: e.Event) -> bool:
         return isinstance(event, e.Evicting) and self.state.migrations[event.migration].step is Step.PLANNED
@@ -119,6 +141,7 @@ class Plans(RuleBasedStateMachine):
 
     def check_eviction(self, m, under_way) -> None:
         state, conf = self.state, self.conf
+        self.check_whole_node(m)
         if m.move.target:
             (slot,) = state.slots[m.reservation].values()
             assert slot.node == m.move.target
@@ -190,7 +213,8 @@ class Plans(RuleBasedStateMachine):
             target = data.draw(st.sampled_from([other for other in NODES if other != source]))
             moves.append(Move(f"{name}-{i}", uid, "default", uid, source, target, (), (), after))
         rooms = (RoomFor(f"restow-room-{name}", "waits", "default", data.draw(st.sampled_from(NODES))),) if room else ()
-        then(self.state, plan(name, *moves, rooms=rooms), time=self.now)
+        whole = not rooms and data.draw(st.booleans())
+        then(self.state, plan(name, *moves, rooms=rooms, whole=whole), time=self.now)
 
     def is_part_of_one(self, uid: str) -> bool:
         return uid in self.state.victims or uid in self.state.successors
@@ -205,7 +229,7 @@ class Plans(RuleBasedStateMachine):
         self.plans += 1
         name = f"x{self.plans}"
         moves = [Move(f"{name}-{i}", a, "default", a, on[a], on[b], swap=True) for i, (a, b) in enumerate(((one, other), (other, one)), 1)]
-        then(self.state, plan(name, *moves), time=self.now)
+        then(self.state, plan(name, *moves, whole=data.draw(st.booleans())), time=self.now)
 
     @rule(data=st.data(), count=st.integers(1, 3))
     def some_are_only_to_be_evicted(self, data, count: int) -> None:
@@ -492,7 +516,6 @@ class Plans(RuleBasedStateMachine):
         rooms = {room.reservation for room in s.plan_rooms.values() if room.plan not in s.cancelled}
         assert {uid for held in s.held_on.values() for uid, _ in held} <= rooms
         assert not s.armed
-        assert not s.expecting
         assert not s.followers
         assert s.victims == s.successors == {}
         late = [one for one in decider.pending(s, None) if not isinstance(one, migration.effects.TellGroupMoves)]
@@ -524,6 +547,7 @@ WANTED = (
     "Landed", "NotRecreated", "Evicting in a swap", "Aborting of evicting", "MigrationFailed of aborting", "MigrationFailed of holding",
     "MigrationFailed of evicted", "Budget", "Refused", "Cancelled", "Taken", "After", "NoRoom", "TargetLost", "SwapBroken", "HoldLost",
     "MaxUnavailable", "GangMinimum", "OwnerChanged", "PlanCancelled", "Removed", "NotMarked", "TurningBack",
+    "Whole", "Evicting of a whole node",
 )  # fmt: skip
 
 

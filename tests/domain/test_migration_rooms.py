@@ -1,7 +1,7 @@
 """Rooms for pods that wait: held first, freed by moves, given up where nobody needs them (demand; issue 5)."""
 
 import pytest
-from domain.build import NOW, changed, configured, given, node, pod, replica_of, run, shape, then
+from domain.build import NOW, changed, configured, given, node, pod, replica_of, reservation, run, shape, then
 from domain.saga import (
     OWNER,
     advance,
@@ -18,12 +18,16 @@ from domain.saga import (
     step,
     terminate,
 )
+from msgspec.structs import replace
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import RoomFor
-from restow.domain import config, migration, snapshot
+from restow.domain import config, gc, migration, snapshot
+from restow.domain import reservation as reservations
 from restow.domain.effects import CreateRoom, DeleteReservation
+from restow.domain.evolve.plan_rooms import PLAN
+from restow.domain.foreign import LOG
 from restow.domain.records import SlotPhase, Step
 
 ROOM = RoomFor("restow-room-x", "big", "default", "b")
@@ -128,6 +132,80 @@ def test_a_move_that_fails_takes_the_room_with_it():
     assert owed(state) == [DeleteReservation("room")]
 
 
+TTL = 600_000
+
+
+def expires_at(state) -> int | None:
+    """When the collector would end the room, after NOW."""
+    at = gc.decider.deadline(state)
+    return None if at is None else at - NOW
+
+
+def test_it_does_not_expire_while_its_moves_are_under_way():
+    """Waves, budgets and grace periods take what they take: its time counts from the last landing (RULES G-14)."""
+    state = made()
+    assert expires_at(state) is None
+    advance(state)
+    hold(state, "x-1")
+    assert gc.decider.due(state, NOW + 3 * TTL) is None, "the eviction waits for a budget"
+    terminate(state, "q")
+    advance(state, 3 * TTL)
+    then(state, pod("q2", owner=OWNER), e.PodGone("q"), time=NOW + 3 * TTL)
+    session_answers(state, 3 * TTL)
+    then(state, changed("q2", node="c", phase="Running", ready=True), time=NOW + 3 * TTL)
+    landed = run(state, decider, c.Advance(NOW + 3 * TTL))
+    assert [type(event) for event in landed] == [e.Landed]
+    assert state.placed["big"].node == "b"
+
+
+def landed_at(after: int, grace: int = 0):
+    state = made()
+    advance(state)
+    hold(state, "x-1")
+    then(state, changed("q", node="b", phase="Running", deleting=NOW + grace))
+    advance(state)
+    then(state, pod("q2", owner=OWNER))
+    session_answers(state)
+    if not grace:
+        then(state, e.PodGone("q"))
+    then(state, changed("q2", node="c", phase="Running", ready=True))
+    then(state, e.Landed("x-1", "q2", "c"), time=NOW + after)
+    return then(state, e.ReservationGone("hold-x-1"))
+
+
+def test_its_time_is_anew_at_the_last_landing_and_when_the_pod_has_ended_that_was_moved():
+    assert expires_at(landed_at(5_000)) == 5_000 + TTL
+    assert expires_at(landed_at(2 * TTL)) == 3 * TTL
+    assert expires_at(landed_at(5_000, grace=900_000)) == 900_000 + TTL
+
+
+def test_a_room_that_nobody_takes_after_that_ends_and_its_plan_with_it():
+    state = landed_at(5_000)
+    then(state, pod("big", "big", gated=True))
+    assert gc.decider.due(state, NOW + 5_000 + TTL - 1) is None
+    assert run(state, gc.decider, c.Collect(NOW + 5_000 + TTL)) == [e.Expired("room")]
+    session_answers(state, 5_000 + TTL)
+    (event,) = advance(state, 5_000 + TTL)
+    assert event.reason.startswith("RoomFailed")
+
+
+def test_who_labels_it_meanwhile_takes_nothing_of_its_time():
+    state = landed_at(2 * TTL)
+    record = state.reservations["room"]
+    fact = replace(record.fact, labels=record.fact.labels | {"scheduling.koordinator.sh/reservation-order": "1"}, generation=2)
+    then(state, fact)
+    run(state, reservations.decider, c.Review(NOW + 2 * TTL))
+    assert state.reservations["room"].accepted == 2
+    assert expires_at(state) == 3 * TTL
+
+
+def test_a_restart_knows_how_long_it_is_kept():
+    state = landed_at(2 * TTL)
+    loaded = snapshot.load(snapshot.dump(state))
+    assert expires_at(loaded) == expires_at(state)
+    assert loaded.plan_rooms == state.plan_rooms
+
+
 def test_a_room_that_is_not_placed_in_time_is_given_up():
     state = waiting()
     assert decider.due(state, NOW + HOLD - 1) is None
@@ -153,11 +231,19 @@ def test_a_room_that_comes_late_is_deleted():
 
 
 def test_somebody_elses_reservation_of_that_name_is_no_room():
-    from domain.build import reservation
-
     state = waiting()
     then(state, reservation("restow-room-x", ("t", 1, "big")))
     assert state.plan_rooms[KEY].reservation == ""
+    then(state, replace(reservation("other", ("t", 1, "big")), name="restow-room-x", labels={PLAN: "x", LOG: "another installation's"}))
+    assert state.plan_rooms[KEY].reservation == ""
+
+
+def test_what_is_made_says_which_log_knows_why():
+    """Two installations on one API server leave each other's objects alone."""
+    state = waiting()
+    state.log = "ab12"
+    assert migration.room_manifest(state, state.plan_rooms[KEY]).metadata.labels[LOG] == "ab12"
+    assert migration.hold_manifest(state, state.migrations["x-1"]).metadata.labels[LOG] == "ab12"
 
 
 def test_a_restart_knows_the_rooms():

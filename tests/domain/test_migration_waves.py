@@ -3,6 +3,7 @@
 import pytest
 from domain.build import GIB, NOW, changed, configured, given, node, pod, replica_of, run, shape, then
 from domain.saga import (
+    BOLD,
     OWNER,
     advance,
     begun,
@@ -27,6 +28,7 @@ from restow.contracts import events as e
 from restow.domain import config, session, snapshot
 from restow.domain.config import DefragmentationArgs
 from restow.domain.effects import AbortEviction, CreateHold, DeleteReservation
+from restow.domain.migration.waves import STUCK
 from restow.domain.records import SlotPhase, Step
 
 LAND = config.MigrationConfig().land_deadline
@@ -58,9 +60,9 @@ def test_a_pod_that_terminates_for_ever_is_not_waited_for_for_ever():
     state = world(plan("x", move("x-1", "p1"), move("x-2", "p2", after=("x-1",))))
     advance(state)
     through(state, "x-1", "n1", gone=False)
-    assert decider.deadline(state) == NOW + LAND
-    assert begun(advance(state, LAND - 1)) == []
-    assert begun(advance(state, LAND)) == ["x-2"]
+    assert decider.deadline(state) == NOW + STUCK
+    assert begun(advance(state, STUCK - 1)) == []
+    assert begun(advance(state, STUCK)) == ["x-2"]
 
 
 def test_what_was_to_come_after_a_move_that_did_not_land_fails_with_it_and_so_on():
@@ -237,7 +239,7 @@ def test_a_pod_that_is_on_its_way_already_is_nobody_elses():
 def big_moves():
     """A target with room for one."""
     return given(
-        configured("migration", config.MigrationConfig()), node("a"), node("b", cpu=5_000), shape("s", cpu=4_000),
+        configured("migration", config.MigrationConfig(**BOLD)), node("a"), node("b", cpu=5_000), shape("s", cpu=4_000),
         pod("p1", node="a", owner=OWNER), pod("p2", node="a", owner=OWNER),
     )  # fmt: skip
 
@@ -254,7 +256,7 @@ def test_of_two_plans_that_want_the_same_room_the_first_has_it_before_any_effect
 def test_also_where_the_first_has_to_wait_for_its_wave():
     """What leaves the target frees room for the earlier plan, and not for the later one."""
     state = given(
-        configured("migration", config.MigrationConfig()), node("a"), node("b", cpu=5_000), node("c"), shape("s", cpu=4_000),
+        configured("migration", config.MigrationConfig(**BOLD)), node("a"), node("b", cpu=5_000), node("c"), shape("s", cpu=4_000),
         shape("small", cpu=1_000), pod("p1", node="a", owner=OWNER), pod("b1", node="b", owner=OWNER),
         pod("q", "small", node="a", owner=OWNER), pod("r", "small", node="a", owner=OWNER),
     )  # fmt: skip
@@ -313,7 +315,8 @@ def test_a_target_may_vanish_at_every_step():
     advance(evicted)
     then(evicted, lost)
     session_answers(evicted)
-    assert failed(advance(evicted)) == {"x-1": "HoldLost"}
+    assert [type(event) for event in advance(evicted)] == [e.TurningBack], "room at its old node is asked for"
+    assert failed(advance(evicted, config.MigrationConfig().hold_deadline)) == {"x-1": "HoldLost"}
     landing = world(plan("x", move("x-1", "p1")))
     advance(landing)
     hold(landing, "x-1")
@@ -321,7 +324,7 @@ def test_a_target_may_vanish_at_every_step():
     advance(landing)
     then(landing, pod("n1", owner=OWNER))
     session_answers(landing)
-    then(landing, changed("n1", node="b", phase="Running"), lost)
+    then(landing, e.PodGone("p1"), changed("n1", node="b", phase="Running"), lost)
     assert failed(advance(landing, LAND)) == {"x-1": "NotReady"}
     for state in (waiting, holding, evicted, landing):
         session_answers(state)

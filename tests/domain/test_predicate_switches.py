@@ -4,11 +4,11 @@ import pytest
 from domain.build import GIB, NOW, configured, given, node, owner, pod, reservation, run, shape, then
 
 from restow.contracts import commands as c
-from restow.contracts.values import Expression, NodeTerm, Taint
+from restow.contracts.values import Expression, NodeTerm, Taint, Toleration
 from restow.domain import reservation as reservations
 from restow.domain import session
 from restow.domain.config import PluginConfig, SessionConfig
-from restow.domain.predicates import static_mask
+from restow.domain.predicates import static_mask, tolerates
 from restow.domain.session.conf import read_conf
 
 LABELLED = {"node_selector": {"disk": "ssd"}}
@@ -164,3 +164,14 @@ def test_a_file_that_says_so_is_read_and_it_is_off_where_nothing_is_said():
     assert placed(given(configured("session", read_conf(conf)), *facts)) == {}
     conf["tiers"][0]["plugins"][0]["arguments"]["predicate.ProportionalEnable"] = False
     assert placed(given(configured("session", read_conf(conf)), *facts)) == {"p": "a"}
+
+
+@pytest.mark.parametrize(
+    ("operator", "asked", "has", "tolerated"),
+    [("Gt", "900", "950", True), ("Gt", "900", "900", False), ("Lt", "5", "-3", True), ("Lt", "5", "5", False), ("Gt", "900", "high", False), ("Lt", "x", "1", False)],
+)
+def test_a_toleration_compares_a_taints_value_with_its_own(operator, asked, has, tolerated):
+    """KEP-5471: nodes of more than some service level, or of less than some risk."""
+    toleration = Toleration("sla", operator, asked)
+    assert tolerates((toleration,), Taint("sla", "NoSchedule", has)) is tolerated
+    assert not tolerates((toleration,), Taint("other", "NoSchedule", has))

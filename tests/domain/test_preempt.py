@@ -5,9 +5,11 @@ from domain.build import (
     changed,
     configured,
     given,
+    member,
     node,
     owner,
     pod,
+    pod_group,
     replica_of,
     reservation,
     run,
@@ -447,3 +449,80 @@ def test_within_a_queue_that_is_full_somebody_of_it_goes_although_nodes_have_roo
     assert schedule(state) == []  # its limit is reached until the victim goes
     then(state, changed("l1", node="a", phase="Running", deleting=NOW))
     assert schedule(state) == [e.PodPlaced("h", "a")]
+
+
+# -- grace periods that are longer than anybody's patience (RULES G-14) ------------------------------------------------
+
+
+def play(state, until: int, events: dict, step: int = 5_000) -> tuple[dict, dict]:
+    """When each pod was placed and evicted, in seconds, where victims go at once but `slow`, who takes his time. `events` are
+    facts by second."""
+    placed, evicted = {}, {}
+    for at in range(0, until + 1, step):
+        now = NOW + at
+        if at // 1000 in events:
+            then(state, *events[at // 1000], time=now)
+        for _ in range(20):
+            command = decider.due(state, now)
+            if command is None or not (decided := run(state, decider, command)):
+                break
+            for event in decided:
+                if isinstance(event, e.Preempted):
+                    evicted[event.pod] = at // 1000
+                    slow = event.pod.startswith("slow")
+                    then(state, changed(event.pod, node="a", phase="Running", deleting=now) if slow else e.PodGone(event.pod), time=now)
+                elif isinstance(event, e.PodPlaced):
+                    placed[event.pod] = at // 1000
+                    then(state, changed(event.pod, node=event.node, phase="Running", ready=True), time=now)
+    return placed, evicted
+
+
+def beside_a_slow_one(*more) -> object:
+    state = given(conf(), node("a", cpu=2_000), LOW, shape("high", cpu=2_000, priority=10), pod("slow", "low", "a"), pod("l0", "low", "a"))
+    return then(state, *[pod(f"w{i}", "low") for i in range(5)], pod("boss", "high"), *more)
+
+
+def test_a_victim_that_takes_ten_minutes_to_end_is_waited_for_and_nobody_else_goes_meanwhile():
+    placed, evicted = play(beside_a_slow_one(), 700_000, {600: [e.PodGone("slow")]})
+    assert evicted == {"slow": 0, "l0": 0}
+    assert placed == {"boss": 600}
+
+
+def test_a_session_is_not_due_again_and_again_while_a_victim_ends():
+    state = beside_a_slow_one()
+    play(state, 0, {})
+    late = NOW + 2 * PATIENCE
+    schedule(state, late)  # says once more why the others wait
+    assert schedule(state, late) == []
+    assert decider.due(state, late) is None
+    assert decider.deadline(state) is None
+
+
+def test_who_waits_for_a_slow_victim_goes_where_there_is_room_meanwhile():
+    placed, evicted = play(beside_a_slow_one(), 700_000, {300: [node("b", cpu=2_000)], 600: [e.PodGone("slow")]})
+    assert placed["boss"] == 300
+    assert evicted == {"slow": 0, "l0": 0}
+
+
+def test_a_victim_that_a_budget_refuses_is_not_waited_for_beside_one_that_ends_slowly():
+    state = beside_a_slow_one()
+    schedule(state)
+    then(state, changed("slow", node="a", phase="Running", deleting=NOW))
+    assert schedule(state, NOW + PATIENCE)[:2] == [e.PreemptionEnded("l0", "Deadline"), e.NominationEnded("boss", "Deadline")]
+
+
+def test_the_deadline_of_what_is_held_begins_when_the_last_of_it_has_come():
+    state = beside_a_slow_one()
+    schedule(state)
+    gone = NOW + 60_000
+    then(state, e.PodGone("l0"), time=gone)
+    assert state.nominations["boss"].deadline == gone + PATIENCE
+
+
+def test_a_gang_waits_for_the_slowest_of_its_victims():
+    state = given(conf(), e.Synced("podgroups.scheduling.volcano.sh", "1"), node("a", cpu=2_000), node("b", cpu=2_000))
+    then(state, LOW, shape("high", cpu=2_000, priority=10), pod("slow", "low", "a"), pod("quick", "low", "b"))
+    then(state, pod_group("g", need=2), member("g0", "g", "high"), member("g1", "g", "high"))
+    placed, evicted = play(state, 700_000, {600: [e.PodGone("slow")]})
+    assert evicted == {"slow": 0, "quick": 0}
+    assert placed == {"g0": 600, "g1": 600}

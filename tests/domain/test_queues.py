@@ -92,11 +92,14 @@ def test_the_dominant_share_is_the_greatest_and_of_nothing_a_whole():
 
 
 def test_a_queue_loses_only_what_it_is_above_in_and_what_helps():
-    assert quotas.may_lose({0: 5}, ((0, 1),), {0: 4}, [0])
-    assert not quotas.may_lose({0: 4}, ((0, 1),), {0: 4}, [0])
-    assert not quotas.may_lose({0: 5}, ((0, 2),), {0: 4}, [0])
-    assert not quotas.may_lose({0: 5, 1: 1}, ((0, 1),), {0: 4, 1: 4}, [1])
-    assert quotas.may_lose({0: 5, 1: 1}, ((0, 1), (1, 1)), {0: 4, 1: 4}, [0, 1])
+    assert quotas.may_lose({0: 5}, ((0, 1),), {0: 4}, [0], {})
+    assert not quotas.may_lose({0: 4}, ((0, 1),), {0: 4}, [0], {})
+    assert not quotas.may_lose({0: 5}, ((0, 2),), {0: 4}, [0], {})
+    assert not quotas.may_lose({0: 5, 1: 1}, ((0, 1),), {0: 4, 1: 4}, [1], {})
+    assert quotas.may_lose({0: 5, 1: 1}, ((0, 1), (1, 1)), {0: 4, 1: 4}, [0, 1], {})
+    assert quotas.may_lose({0: 5, 1: 8}, ((0, 2), (1, 2)), {0: 4, 1: 4}, [0, 1], {}), "of one it is above by less than that"
+    assert not quotas.may_lose({0: 5, 1: 8}, ((0, 2), (1, 2)), {0: 4, 1: 4}, [0], {}), "and nobody asks for the other one"
+    assert not quotas.may_lose({0: 5, 1: 8}, ((0, 2), (1, 2)), {0: 4, 1: 4}, [0, 1], {0: 4}), "what is guaranteed stays"
 
 
 # -- turns -----------------------------------------------------------------------------------------------------------

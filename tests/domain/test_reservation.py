@@ -242,7 +242,7 @@ def test_the_default_ttl_is_the_configurations():
         ((("t", 1, "s"), ("t", 1, "s")), {}, "spec.tasks[1].name: 't'; allowed: a name that no other task has"),
         ((("t", 0, "s"),), {}, "spec.tasks[0].replicas: 0; allowed: 1 or more"),
         ((("t", 10_001, "s"),), {}, "spec.tasks: 10001 replicas in all; allowed: at most 10000"),
-        ((("t", 2, "s"),), {"min_available": 3}, "spec.minAvailable: 3; allowed: 1 to 2, the sum of replicas"),
+        ((("t", 2, "s"),), {"min_available": 3}, "spec.minAvailable: 3; allowed: 0 (all of them) to 2, the sum of replicas"),
         ((("t", 1, "s"),), {"owners": ()}, "spec.owners: is empty; allowed: at least one owner, else nobody could use it"),
         (
             (("t", 1, "s"),),
@@ -251,13 +251,13 @@ def test_the_default_ttl_is_the_configurations():
         ),
         (
             (("t", 1, "s"),),
-            {"owners": (owner(a="b"), OwnerRule(object=ObjectRef("Pod")))},
-            "spec.owners[1].object: refers to nothing; allowed: a name, uid or namespace",
+            {"owners": (owner(a="b"), OwnerRule(object=ObjectRef()))},
+            "spec.owners[1].object: refers to nothing; allowed: a kind, name, uid or namespace",
         ),
         (
             (("t", 1, "s"),),
-            {"owners": (controlled_by("Deployment", ""),)},
-            "spec.owners[0].controller: refers to nothing; allowed: a name or uid",
+            {"owners": (controlled_by("", ""),)},
+            "spec.owners[0].controller: refers to nothing; allowed: a kind, name or uid",
         ),
         ((("t", 1, "s"),), {"ttl": -5}, "spec.ttl: -5 ms; allowed: 0 (no ttl) or more"),
     ],

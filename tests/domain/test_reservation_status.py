@@ -137,7 +137,7 @@ def test_one_that_expires_while_it_is_used_is_over_when_its_rest_is_released_and
     assert conditions(body)["Ready"] == ("False", "Expired", seconds(LATEST))
     assert [o["name"] for o in body["currentOwners"]] == ["p"]
     assert (body["allocatable"]["cpu"], body["allocated"]["cpu"]) == ("2", "1")
-    assert state.phases["r"].message == "its time ended while 1 pod used it; it goes on running"
+    assert state.phases["r"].message == "Reservation expired and was cleaned up by the scheduler: its time ended while 1 pod used it; it goes on running"
     then(state, e.PodChanged("p", "a", "Succeeded"))
     after = status(state, "r")
     assert (after["phase"], after["currentOwners"]) == ("Failed", [])
@@ -155,9 +155,9 @@ def test_a_shared_one_that_is_deleted_says_how_many_use_it_and_go_on():
 @pytest.mark.parametrize(
     ("fact", "message"),
     [
-        (koordinator(), "its time ended before a pod took it"),
-        (koordinator(once=False), "its time ended; no pod used it"),
-        (reservation("r", ("t", 2, "s"), match_policy="Owner"), "its time ended with 0 of 2 places handed over"),
+        (koordinator(), "Reservation expired and was cleaned up by the scheduler: its time ended before a pod took it"),
+        (koordinator(once=False), "Reservation expired and was cleaned up by the scheduler: its time ended; no pod used it"),
+        (reservation("r", ("t", 2, "s"), match_policy="Owner"), "Reservation expired and was cleaned up by the scheduler: its time ended with 0 of 2 places handed over"),
     ],
 )
 def test_one_that_ends_unused_says_so(fact, message):

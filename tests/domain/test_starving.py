@@ -186,7 +186,7 @@ def test_with_the_action_the_node_is_reserved_for_pod_4_as_soon_as_it_starves():
     assert state.reserved_tasks == {"pod-4": "n"}, "by Time4 it starves"
     world.goes_on("pod-2", "pod-3")
     assert world.running == {"pod-5"}, "Time4: 2C2G are idle, and nobody comes to the node"
-    assert state.waiting[state.parked["pod-6"][0]].reasons == {RESERVED: 1}
+    assert [state.waiting[state.parked[name][0]].reasons for name in ("pod-6", "pod-7")] == [{RESERVED: 1}] * 2, "both are told"
     world.until(world.time + 1_000)
     assert set(world.pending) == {"pod-4", "pod-6", "pod-7"}, "Time5: pods 6 and 7 remain pending"
     world.goes_on("pod-5")

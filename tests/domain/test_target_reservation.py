@@ -27,6 +27,11 @@ from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
 
 TARGET = "scheduling.volcano.sh/target-reservation"
 MINE = {"app": "owner"}
+JOB = "Reservation specified by job <default/p> "
+AVAILABLE = JOB + "is not Available: "
+OWNED = JOB + "is not owned by the job (ownership mismatch by ownerObject  or label selectors): "
+MATCHES = JOB + "does not match job task spec: task count or PodSpec does not match: "
+"""Seed 000's sentences to the letter, and what it is."""
 
 
 def schedule(state):
@@ -104,7 +109,7 @@ def test_a_pod_too_many_waits_for_a_place_and_is_not_scheduled_otherwise():
     assert takes(state, [naming(n, "r") for n in ("p1", "p2", "p3")]) == {"p1": "r/t-0", "p2": "r/t-1"}
     assert "p3" not in state.placed
     schedule(state)
-    assert why(state, "p3") == ("InvalidReservation", "Reservation default/r is used up: it hands over nothing more")
+    assert why(state, "p3") == ("InvalidReservation", AVAILABLE.replace("/p>", "/p3>") + "Reservation default/r is used up: it hands over nothing more")
 
 
 def test_a_gang_that_names_a_reservation_takes_all_or_none_of_its_holds():
@@ -139,10 +144,10 @@ def used(state):
 
 
 UNUSABLE = {
-    "expired": (expired, "Reservation default/r has expired"),
-    "deleting": (deleting, "Reservation default/r is being deleted"),
-    "gone": (gone, "there is no Reservation r in namespace default"),
-    "used up": (used, "Reservation default/r is used up: it hands over nothing more"),
+    "expired": (expired, AVAILABLE + "Reservation default/r has expired"),
+    "deleting": (deleting, AVAILABLE + "Reservation default/r is being deleted"),
+    "gone": (gone, AVAILABLE + "there is no Reservation r in namespace default"),
+    "used up": (used, AVAILABLE + "Reservation default/r is used up: it hands over nothing more"),
 }
 
 
@@ -161,7 +166,7 @@ def test_what_has_ended_is_invalid_and_says_how(case):
 def test_one_that_does_not_exist_is_waited_for():
     state = world()
     assert takes(state, naming("p", "r")) == {}
-    assert why(state, "p") == ("InvalidReservation", "there is no Reservation r in namespace default")
+    assert why(state, "p") == ("InvalidReservation", AVAILABLE + "there is no Reservation r in namespace default")
     then(state, reservation("r", ("t", 1, "s")))
     review(state)
     schedule(state)
@@ -171,31 +176,31 @@ def test_one_that_does_not_exist_is_waited_for():
 def test_one_that_is_not_available_yet_is_waited_for():
     state = world(reservation("r", ("t", 2, "s")), cpu=1_000)
     assert takes(state, naming("p", "r")) == {}
-    assert why(state, "p") == ("InvalidReservation", "Reservation default/r is not Available yet")
+    assert why(state, "p") == ("InvalidReservation", AVAILABLE + "Reservation default/r is not Available yet")
 
 
 def test_one_that_was_refused_says_so():
     state = world(reservation("r", ("t", 1, "s"), min_available=5))
     then(state, naming("p", "r"))
     schedule(state)
-    assert why(state, "p") == ("InvalidReservation", "Reservation default/r has failed: InvalidSpec")
+    assert why(state, "p") == ("InvalidReservation", AVAILABLE + "Reservation default/r has failed: InvalidSpec")
 
 
 def test_who_waits_for_its_beginning_is_told_of_its_end():
     state = world(reservation("r", ("t", 2, "s")), naming("p", "r"), cpu=1_000)
-    assert why(state, "p")[1] == "Reservation default/r is not Available yet"
+    assert why(state, "p")[1] == AVAILABLE + "Reservation default/r is not Available yet"
     then(state, e.Expired("r"))
     assert session.decider.due(state, NOW + 1) is not None
     schedule(state)
-    assert why(state, "p") == ("InvalidReservation", "Reservation default/r has expired")
+    assert why(state, "p") == ("InvalidReservation", AVAILABLE + "Reservation default/r has expired")
 
 
 def test_one_of_another_namespace_is_invalid():
     state = world(reservation("r", ("t", 1, "s"), namespace="else"))
     then(state, naming("p", "r"), naming("q", "else/r"))
     schedule(state)
-    assert why(state, "p") == ("InvalidReservation", "there is no Reservation r in namespace default")
-    assert why(state, "q") == ("InvalidReservation", "Reservation else/r serves only pods of namespace else")
+    assert why(state, "p") == ("InvalidReservation", AVAILABLE + "there is no Reservation r in namespace default")
+    assert why(state, "q") == ("InvalidReservation", AVAILABLE.replace("/p>", "/q>") + "Reservation else/r serves only pods of namespace else")
 
 
 # -- ReservationOwnerNotMatch, ReservationSpecNotMatch ---------------------------------------------------------------
@@ -205,7 +210,7 @@ def test_who_is_no_owner_waits_with_that_reason():
     state = world(reservation("r", ("t", 1, "s")))
     then(state, naming("p", "r", "t", labels={"app": "else"}))
     schedule(state)
-    assert why(state, "p") == ("ReservationOwnerNotMatch", "pod p matches no owner of Reservation default/r")
+    assert why(state, "p") == ("ReservationOwnerNotMatch", OWNED + "pod p matches no owner of Reservation default/r")
     assert "p" not in state.placed
 
 
@@ -214,7 +219,7 @@ def test_a_pod_of_another_spec_waits_with_that_reason_and_with_policy_owner_it_d
         state = world(reservation("r", ("t", 1, "s"), match_policy=policy))
         assert takes(state, naming("p", "r", "t")) == taken
         if not taken:
-            assert why(state, "p") == ("ReservationSpecNotMatch", "pod p has not the spec of any task of Reservation default/r")
+            assert why(state, "p") == ("ReservationSpecNotMatch", MATCHES + "pod p has not the spec of any task of Reservation default/r")
 
 
 def test_a_group_of_another_size_waits_until_it_has_as_many_pods_as_there_are_places():
@@ -222,7 +227,7 @@ def test_a_group_of_another_size_waits_until_it_has_as_many_pods_as_there_are_pl
     assert takes(state, member("p", "g", labels=MINE)) == {}
     reason, sentence = why(state, "p")
     assert reason == "ReservationSpecNotMatch"
-    assert sentence == "group default/g has not as many pods of each spec as Reservation default/r has places"
+    assert sentence == MATCHES.replace("/p>", "/g>") + "group default/g has not as many pods of each spec as Reservation default/r has places"
     assert takes(state, member("q", "g", labels=MINE)) == {"p": "r/t-0", "q": "r/t-1"}
 
 
@@ -287,7 +292,7 @@ def test_nobody_takes_the_hold_of_a_move_by_naming_it():
     then(state, reservation("h", ("hold", 1, "s"), migration="x-1", node="b", match_policy="Owner", ttl=0))
     review(state)
     assert takes(state, naming("thief", "restow-x-1")) == {}
-    assert why(state, "thief") == ("InvalidReservation", "Reservation default/restow-x-1 is held for a pod that is being moved")
+    assert why(state, "thief") == ("InvalidReservation", AVAILABLE.replace("/p>", "/thief>") + "Reservation default/restow-x-1 is held for a pod that is being moved")
 
 
 # -- what hand-over itself must do -----------------------------------------------------------------------------------
@@ -359,7 +364,7 @@ def test_holds_that_do_not_suffice_or_are_of_another_queue_let_nobody_in():
 
 def test_a_group_that_names_a_reservation_is_not_let_in_before_that_is_available():
     state = world(asking("g", annotations={TARGET: "r"}), [member(n, "g", labels=MINE) for n in ("p", "q")])
-    assert why(state, "p") == ("InvalidReservation", "there is no Reservation r in namespace default")
+    assert why(state, "p") == ("InvalidReservation", AVAILABLE.replace("/p>", "/g>") + "there is no Reservation r in namespace default")
     assert ("default", "g") in state.unqueued
     then(state, reservation("r", ("t", 2, "s")))
     review(state)

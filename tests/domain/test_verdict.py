@@ -48,6 +48,12 @@ def test_a_pod_that_nobody_knows_is_an_error():
 def test_the_greatest_request_that_would_fit_is_named_per_resource():
     verdict = waiting(node("a", cpu=700), node("b", cpu=900), shape("s"))
     assert (verdict.fits, verdict.reasons) == (0, {"Insufficient cpu": 2})
+    assert verdict.reliefs == (Relief("a cpu request of at most 900m", 1),)
+
+
+def test_nodes_are_counted_where_the_request_that_is_named_would_fit():
+    verdict = waiting(node("a", cpu=700), node("b", cpu=900), node("c", cpu=900), node("d", cpu=300), shape("s"))
+    assert verdict.reasons == {"Insufficient cpu": 4}
     assert verdict.reliefs == (Relief("a cpu request of at most 900m", 2),)
 
 
@@ -75,7 +81,7 @@ def test_a_smaller_share_of_a_gpu_is_a_relief():
 
 def test_fewer_gpus_are_a_relief():
     verdict = waiting(node("a", gpus=3), node("b", gpus=2), shape("s", gpu=(4, 1000)))
-    assert verdict.reliefs == (Relief("a request of at most 3 GPUs", 2),)
+    assert verdict.reliefs == (Relief("a request of at most 3 GPUs", 1),)
 
 
 def test_gpus_that_are_charged_to_no_device_are_counted_as_lacking():

@@ -20,7 +20,7 @@ def optimizing(resource: str = "cpu", interval: str = "0s", restow: Obj | None =
             "pluginConfig": [{"name": "Defragmentation", "args": said}],
             "plugins": {"balance": {"enabled": ["Defragmentation"]}},
         }],
-        "restow": {"interval": interval, **(restow or {})},
+        "restow": {"interval": interval, "maxUnavailable": 0, "evictionsPerMinute": 0, **(restow or {})},
     }  # fmt: skip
     return yaml.safe_dump(policy)
 

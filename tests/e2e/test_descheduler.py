@@ -30,6 +30,8 @@ profiles:
         enabled: [RemoveDuplicates]
 restow:
   interval: 0s
+  maxUnavailable: 0
+  evictionsPerMinute: 0
 """
 
 

@@ -26,6 +26,11 @@ async def fragmented(world: World, movers: int = 1, *, kind: str = "ReplicaSet")
     return source, target
 
 
+def patient(patience: str) -> str:
+    """A policy that waits for budgets: without patience what they refuse is not even planned."""
+    return f"{configs.policy()}  budgetPatience: {patience}\n"
+
+
 async def no_hold_is_left(world: World) -> None:
     async def probe() -> bool:
         return not await world.reservations()
@@ -78,12 +83,15 @@ async def test_several_pods_of_a_deployment_are_moved_together(world: World) -> 
 
 
 async def test_a_budget_that_refuses_rolls_back(world: World) -> None:
+    """Longer than it is waited for, in the end."""
     source, _ = await fragmented(world)
     await world.budget("keep", MOVER, minAvailable=1)
     (before,) = await world.pods("mover")
-    plan = await world.defragment()
-    (move,) = plan["moves"]
-    assert await world.migrated(plan) == {move["migration"]: "failed"}
+    with world.stack.configured("descheduler", patient("1s")):
+        await world.plannable(1)
+        plan = await world.defragment()
+        (move,) = plan["moves"]
+        assert await world.migrated(plan) == {move["migration"]: "failed"}
     (after,) = await world.replicas("mover", 1)
     assert (uid_of(after), node_of(after)) == (uid_of(before), source)
     # DESIGN 5: the mark makes an eviction fail that comes late.
@@ -93,12 +101,29 @@ async def test_a_budget_that_refuses_rolls_back(world: World) -> None:
     await no_hold_is_left(world)
 
 
+async def test_what_a_budget_would_refuse_is_not_planned(world: World) -> None:
+    """RULES G-13: nothing is held for it, and nobody is asked to go."""
+    source, _ = await fragmented(world)
+    await world.budget("keep", MOVER, minAvailable=1)
+    (before,) = await world.pods("mover")
+
+    async def known() -> bool:
+        return (await world.defragment(dry=True)).get("kept", {}).get("Budget") == 1
+
+    await world.until("the budget is known", known)
+    plan = await world.defragment()
+    assert (plan["moves"], plan["kept"]["Budget"]) == ([], 1)
+    (after,) = await world.replicas("mover", 1)
+    assert (uid_of(after), node_of(after)) == (uid_of(before), source)
+    assert await world.reservations() == []
+
+
 async def test_a_budget_that_refuses_for_a_while_is_waited_for(world: World) -> None:
     _, target = await fragmented(world)
     await world.budget("keep", MOVER, minAvailable=1)
     (before,) = await world.pods("mover")
     name = before["metadata"]["name"]
-    with world.stack.configured("descheduler", configs.policy() + "  budgetPatience: 60000\n"):
+    with world.stack.configured("descheduler", patient("60s")):
         await world.plannable(1)
         plan = await world.defragment()
         told = await world.events(name, "MigrationWaits")
@@ -168,9 +193,13 @@ async def test_a_victim_deleted_while_its_eviction_is_refused_counts_as_moved_or
     await fragmented(world)
     await world.budget("keep", MOVER, minAvailable=1)
     (before,) = await world.pods("mover")
-    plan = await world.defragment()
-    await world.remove(f"/api/v1/namespaces/{world.ns}/pods/{before['metadata']['name']}")
-    assert set((await world.migrated(plan)).values()) <= {"landed", "failed"}
+    with world.stack.configured("descheduler", patient("60s")):
+        await world.plannable(1)
+        plan = await world.defragment()
+        (move,) = plan["moves"]
+        await world.remove(f"/api/v1/namespaces/{world.ns}/pods/{before['metadata']['name']}")
+        steps = await world.migrated(plan)
+        assert steps in ({move["migration"]: "landed"}, {move["migration"]: "failed"})
     (after,) = await world.replicas("mover", 1)
     assert uid_of(after) != uid_of(before)
     await no_hold_is_left(world)

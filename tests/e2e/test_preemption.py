@@ -60,7 +60,8 @@ async def test_the_replacement_of_a_victim_waits_and_does_not_take_the_room_back
         await world.unschedulable(after["metadata"]["name"], "Insufficient cpu")
 
 
-async def test_a_pod_waits_for_its_victims_room_and_says_where(world: World) -> None:
+async def test_a_budget_that_lets_nobody_go_keeps_its_pods_and_without_it_the_more_important_pod_comes(world: World) -> None:
+    """A budget at zero is a veto (RULES G-11): nobody waits for a victim that the API would not evict."""
     async with priorities(world) as (low, high):
         node = await world.node("a", cpu="1")
         await world.replicaset("low", 1, "800m", **low)
@@ -68,16 +69,12 @@ async def test_a_pod_waits_for_its_victims_room_and_says_where(world: World) -> 
         await world.budget("keep", {"app": "low"}, minAvailable=1)
 
         await world.pod("high", "800m", **high)
-
-        async def nominated() -> bool:
-            pod = await world.get("high")
-            return (pod or {}).get("status", {}).get("nominatedNodeName") == node
-
-        await world.until("the pod is nominated", nominated)
-        # The budget keeps the victim; without the budget it goes.
-        there = await world.get(victim["metadata"]["name"])
+        await world.unschedulable("high", "Insufficient cpu")
+        there, waits = await world.get(victim["metadata"]["name"]), await world.get("high")
         assert there is not None
+        assert waits is not None
         assert not there["metadata"].get("deletionTimestamp")
+        assert not waits["status"].get("nominatedNodeName")
         await world.remove(f"/apis/policy/v1/namespaces/{world.ns}/poddisruptionbudgets/keep")
         (pod,) = await world.running("high")
         assert node_of(pod) == node

@@ -338,7 +338,7 @@ def container(**requests: str) -> Any:
 
 
 BAD: dict[str, tuple[Any, list[str]]] = {
-    "min-available-above-the-sum": ({"tasks": tasks(), "owners": OWNERS, "minAvailable": 5}, ["minAvailable", "5", "1 to 1"]),
+    "min-available-above-the-sum": ({"tasks": tasks(), "owners": OWNERS, "minAvailable": 5}, ["minAvailable", "5", "to 1, the sum of replicas"]),
     "no-owners": ({"tasks": tasks()}, ["spec.owners", "at least one owner"]),
     "no-replicas": ({"tasks": tasks(replicas=0), "owners": OWNERS}, ["spec.tasks[0].replicas", "0", "1 or more"]),
     "a-quantity-that-is-none": (

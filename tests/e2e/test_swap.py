@@ -52,7 +52,7 @@ async def test_where_a_budget_keeps_one_of_them_both_stay(world: World) -> None:
     await circle(world)
     before = await world.pods()
     await world.budget("keep", {"app": "three"}, minAvailable=1)
-    with world.stack.configured("descheduler", optimizing(**POLICY, swaps=True, restow={"holdDeadline": "5s"})):
+    with world.stack.configured("descheduler", optimizing(**POLICY, swaps=True, restow={"holdDeadline": "5s", "budgetPatience": "1s"})):
         await world.plannable(2)
         plan = await world.defragment()
         assert set((await world.migrated(plan)).values()) == {"failed"}

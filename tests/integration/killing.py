@@ -6,12 +6,12 @@ from collections import Counter
 
 from checker import check
 
+from restow.cli.demo.feed import Api
 from restow.cli.demo.observer import Observer
 from restow.cli.embedded.stack import Stack
 from restow.domain.deciders import DECIDERS
 from restow.domain.records import Step
-from restow.replay.exported import write
-from restow.replay.source import open_broker, open_path
+from restow.replay.source import open_broker, open_path, save
 from restow.replay.verify import verify
 
 FAMILY = {"descheduler": "migration", "scheduler_session": "session", "reservation_cache": "reservation"}
@@ -109,12 +109,19 @@ class Killer:
         self.killed[name] += 1
 
 
+async def nobody_is_lost(api: Api, namespace: str, pods: int) -> None:
+    """So many, all ready; and no hold is left."""
+    there = await api.list(f"/api/v1/namespaces/{namespace}/pods")
+    ready = [p for p in there if any(c["type"] == "Ready" and c["status"] == "True" for c in p["status"].get("conditions", ()))]
+    assert len(ready) == len(there) == pods, "pods were lost"
+    assert await api.list("/apis/batch.volcano.sh/v1alpha1/reservations") == [], "holds have leaked"
+
+
 def judge(stack: Stack, file, said: dict) -> None:
     """The whole log, by `tests/checker.py`, which shares no rule with Restow; and every decision again."""
     live = open_broker(stack.nats, stack.cluster)
     try:
-        records = (record for batch in live.batches() for record in batch)
-        write(file, records, first=live.first, last=live.last, log_id=live.log_id, cluster=live.cluster)
+        save(live, file)
     finally:
         live.close()
     judged = check(file)

@@ -16,7 +16,7 @@ from checker import check
 
 NODES = 24
 OPENB = Path(__file__).parents[3] / "shared" / "data" / "openb"
-PATIENCE = 180.0
+PATIENCE = 400.0
 """Seconds for one run: many times what it takes."""
 SERVICES = ("cluster_watcher", "scheduler_session", "reservation_cache", "descheduler", "garbage_collector")
 MARK = "RESTOW_TEST_RUN"

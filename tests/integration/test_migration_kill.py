@@ -13,7 +13,17 @@ from functools import partial
 
 import aiohttp
 import pytest
-from integration.killing import FAMILY, IN_EVICTION, PATIENCE, VICTIMS, Killer, budget, judge, replica_set
+from integration.killing import (
+    FAMILY,
+    IN_EVICTION,
+    PATIENCE,
+    VICTIMS,
+    Killer,
+    budget,
+    judge,
+    nobody_is_lost,
+    replica_set,
+)
 
 from restow.cli.demo.feed import Api, together
 from restow.cli.demo.observer import Observer
@@ -32,7 +42,7 @@ KEPT = 3
 """ReplicaSets of movers whose budget lets nobody go: their moves must be rolled back, whoever is killed."""
 AT_ONCE = 100
 """Migrations that must have been under way at once, or the test has not tested what it says."""
-POLICY = configs.policy(resource="cpu", concurrent=MOVERS) + "  perNode: 50\n"
+POLICY = configs.policy(resource="cpu", concurrent=MOVERS) + "  perNode: 50\n  budgetPatience: 1s\n"
 
 
 async def nodes(api: Api, role: str) -> None:
@@ -89,10 +99,7 @@ async def play(seed: int, folder, said: dict) -> None:
             return done and killer.recovered()
 
         await observer.until("all pods run, no hold is left, and all services lead", settled, PATIENCE)
-        pods = await api.list(f"/api/v1/namespaces/{NS}/pods")
-        ready = [p for p in pods if any(c["type"] == "Ready" and c["status"] == "True" for c in p["status"].get("conditions", ()))]
-        assert len(ready) == len(pods) == MOVERS + NODES, "pods were lost"
-        assert await api.list("/apis/batch.volcano.sh/v1alpha1/reservations") == [], "holds have leaked"
+        await nobody_is_lost(api, NS, MOVERS + NODES)
         await asyncio.to_thread(judge, stack, folder / "log.jsonl.zst", said)
 
 

@@ -14,7 +14,17 @@ from functools import partial
 
 import aiohttp
 import pytest
-from integration.killing import FAMILY, IN_EVICTION, PATIENCE, VICTIMS, Killer, budget, judge, replica_set
+from integration.killing import (
+    FAMILY,
+    IN_EVICTION,
+    PATIENCE,
+    VICTIMS,
+    Killer,
+    budget,
+    judge,
+    nobody_is_lost,
+    replica_set,
+)
 
 from restow.cli.demo.feed import Api, together
 from restow.cli.demo.observer import Observer
@@ -53,7 +63,7 @@ POLICY = {
             "plugins": {"balance": {"enabled": [PACKS]}},
         },
     ],
-    "restow": {"concurrent": 500, "perNode": 50},
+    "restow": {"concurrent": 500, "perNode": 50, "maxUnavailable": 0, "evictionsPerMinute": 0, "budgetPatience": "1s"},
 }  # fmt: skip
 
 
@@ -151,10 +161,7 @@ async def play(seed: int, folder, said: dict) -> None:
         gone = [f"{m.id}: {m.reason}" for m in rolled_back if m.move.pod not in state.pods or state.node_of(m.move.pod) != m.move.source]
         assert not gone, f"these have failed, but their pods have left: {gone}"
         assert kept == {uid for uid, pod in state.pods.items() if pod.labels.get("app") == KEPT}, "a budget was not respected"
-        pods = await api.list(f"/api/v1/namespaces/{NS}/pods")
-        ready = [p for p in pods if any(c["type"] == "Ready" and c["status"] == "True" for c in p["status"].get("conditions", ()))]
-        assert len(ready) == len(pods) == 2 * MOVERS + NODES, "pods were lost"
-        assert await api.list("/apis/batch.volcano.sh/v1alpha1/reservations") == [], "holds have leaked"
+        await nobody_is_lost(api, NS, 2 * MOVERS + NODES)
         await asyncio.to_thread(judge, stack, folder / "log.jsonl.zst", said)
 
 

@@ -197,7 +197,7 @@ def test_annotations_that_a_rule_reads_are_kept():
     "name",
     [
         "volcano.sh/preemptable", "volcano.sh/cooldown-time", "volcano.sh/sla-waiting-time", "sla-waiting-time",
-        "scheduling.volcano.sh/queue-name", "volcano.sh/queue-name",
+        "scheduling.volcano.sh/queue-name", "volcano.sh/queue-name", "cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt",
     ],
 )  # fmt: skip
 def test_annotations_of_volcanos_plugins_are_kept(name):
@@ -261,6 +261,48 @@ def test_a_workload_is_known_only_if_it_is_controlled():
     assert workload_fact(wire.Workload(meta), "ReplicaSet") == e.WorkloadObserved(
         "r", "ReplicaSet", "shop", "web-1", v.OwnerRef("Deployment", "web", "d", "apps/v1")
     )
+
+
+def job(spec=None, status=None, **meta):
+    body = {"metadata": {"name": "j", "namespace": "shop", "uid": "j", **meta}, "spec": spec or {}, "status": status or {}}
+    return workload_fact(d.JOBS.object(json.dumps(body).encode()), "Job")
+
+
+def rules(*said):
+    return {"podFailurePolicy": {"rules": list(said)}}
+
+
+DISRUPTED = [{"type": "DisruptionTarget"}]
+EXIT = {"operator": "In", "values": [42]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "evicted", "retries"),
+    [
+        ({}, {}, "counted", 6),
+        ({"backoffLimit": 0}, {}, "counted", 0),
+        ({"backoffLimit": 3}, {"failed": 2}, "counted", 1),
+        ({"backoffLimit": 1}, {"failed": 4}, "counted", 0),
+        ({"backoffLimitPerIndex": 1}, {}, "unknown", 0),
+        ({"managedBy": "kueue.x-k8s.io/multikueue"}, {}, "unknown", 0),
+        (rules({"action": "Ignore", "onPodConditions": DISRUPTED}), {}, "ignored", 0),
+        (rules({"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "False"}]}), {}, "counted", 6),
+        (rules({"action": "FailJob", "onPodConditions": DISRUPTED}), {}, "fatal", 0),
+        (rules({"action": "FailJob", "onExitCodes": EXIT}, {"action": "Ignore", "onPodConditions": DISRUPTED}), {}, "unknown", 0),
+        (rules({"action": "Count", "onExitCodes": EXIT}, {"action": "Ignore", "onPodConditions": DISRUPTED}), {}, "counted", 6),
+        (rules({"action": "Ignore", "onExitCodes": EXIT}, {"action": "Ignore", "onPodConditions": DISRUPTED}), {}, "ignored", 0),
+        (rules({"action": "Ignore", "onPodConditions": DISRUPTED}, {"action": "FailJob", "onExitCodes": EXIT}), {}, "ignored", 0),
+        (rules({"action": "Count", "onPodConditions": DISRUPTED}) | {"backoffLimit": 2}, {}, "counted", 2),
+    ],
+)
+def test_a_job_says_what_an_evicted_pod_is_to_it(spec, status, evicted, retries):
+    fact = job(spec, status)
+    assert (fact.owner, fact.evicted, fact.retries) == (None, evicted, retries)
+
+
+def test_what_is_said_of_moving_a_workloads_pods_is_a_fact():
+    meta = wire.Meta(name="web-1", namespace="shop", uid="r", annotations={"restow.dev/movable": "false", "other": "x"})
+    assert workload_fact(wire.Workload(meta), "ReplicaSet") == e.WorkloadObserved("r", "ReplicaSet", "shop", "web-1", movable="false")
 
 
 def test_no_time_is_zero():

@@ -49,7 +49,7 @@ def test_a_pod_group_in_full():
             "minResources": {"cpu": "1500m", "memory": "2Gi", "nvidia.com/gpu": 8},
             "queue": "research",
             "priorityClassName": "high",
-            "networkTopology": {"mode": "hard"},
+            "networkTopology": {"mode": "soft"},
         },
         "status": {"phase": "Inqueue", "running": 2, "conditions": [{"type": "Scheduled"}]},
     }
@@ -66,6 +66,7 @@ def test_a_pod_group_in_full():
         annotations={"volcano.sh/maximum-runtime": "1h", "sla-waiting-time": "5m"},
         phase="Inqueue",
         deleting=BORN_MS,
+        unheeded="spec.networkTopology",
     )
 
 

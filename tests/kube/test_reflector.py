@@ -131,13 +131,55 @@ def test_a_page_that_is_none_is_asked_for_again(body):
     assert isinstance(made.request(0), List)
 
 
-def test_a_version_that_the_server_has_not_reached_is_waited_for():
+CONSISTENT = (("limit", "2"),)
+"""A list without a version: from the store itself, not from a cache that may lag."""
+
+
+def test_a_version_that_the_server_has_not_reached_is_no_longer_asked_for():
+    """Whether its cache lags, or the API was restored from a backup: the store itself knows. Waiting for the version might never end."""
     made = reflector("99")
     made.request(0)
     message = "Timeout: Too large resource version: 99, current: 10"
     assert told(made.on_error(504, 0, message, 1000)) == [("restart", "VersionTooLarge", 1000)]
+    assert made.request(0) == List(CONSISTENT, 1000)
+    assert told(made.on_page(page(99, node("a", 1)), 0)) == [("upsert", "a"), ("replace", "a", "99")]
+
+
+def test_a_store_that_is_older_than_what_is_known_has_another_history_and_is_listed():
+    """As after a restored backup: its versions will never reach those of the log, and what it lists is all there is."""
+    made = reflector("99")
+    made.request(0)
+    made.on_error(504, 0, "Timeout: Too large resource version: 99, current: 10")
+    made.request(0)
+    assert told(made.on_page(page(10, node("a", 1), node("b", 2), more="next"), 0)) == [
+        ("restart", "HistoryReset", 0), ("upsert", "a"), ("upsert", "b"),
+    ]
+    assert not made.synced
+    made.request(0)
+    assert told(made.on_page(page(10, node("c", 3)), 0)) == [("upsert", "c"), ("replace", "a", "b", "c", "10")]
+    assert (made.synced, made.version) == (True, "10")
+    assert told(made.on_line(line("ADDED", node("d", 11)), 0)) == [("upsert", "d")]
+
+
+def test_a_server_that_gives_less_than_it_was_asked_for_is_believed_only_without_a_version():
+    """A cache that ignores NotOlderThan cannot move the cluster back in time."""
+    made = reflector("99")
+    made.request(0)
+    assert told(made.on_page(page(10, node("a", 1)), 0)) == [("restart", "StaleList", 100)]
+    assert made.request(0) == List(CONSISTENT, 100)
+    assert told(made.on_page(page(99, node("b", 1)), 0)) == [("upsert", "b"), ("replace", "b", "99")]
+    made.on_line(error(410), 0)
     query = (("limit", "2"), ("resourceVersion", "99"), ("resourceVersionMatch", "NotOlderThan"))
-    assert made.request(0) == List(query, 1000)
+    assert made.request(0).query == query, "the next list is asked for as always"
+
+
+@pytest.mark.parametrize("first", [bookmark(7), line("MODIFIED", node("a", 7))])
+def test_a_watch_whose_server_is_behind_what_is_known_is_followed_by_a_list_of_the_store(first):
+    """A watch from a version of the future is silent for ever; only its bookmarks say that it is one."""
+    made = watching()
+    changes = made.on_line(first, 0) or made.on_end(60_000)
+    assert told(changes) == [("restart", "Behind", 100)]
+    assert made.request(60_000).query == CONSISTENT
 
 
 def test_one_broken_object_does_not_hide_the_others():

@@ -45,7 +45,7 @@ class Server:
         if "continue" in query:
             version, rest = self.snapshots[query["continue"]]
         else:
-            version = max(1, self.version - 3) if stale else self.version
+            version = max(1, self.version - 3) if stale and "resourceVersion" in query else self.version
             rest = sorted(self.at(version).items())
         some, rest = rest[: int(query["limit"])], rest[int(query["limit"]) :]
         token = f"t{len(self.snapshots)}" if rest else ""

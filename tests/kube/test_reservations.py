@@ -287,6 +287,16 @@ def test_fields_that_mean_nothing_are_reported_by_path():
     )
 
 
+def test_fields_of_volcanos_tasks_that_a_reservation_has_not_are_named():
+    """Seed 000's tasks are Volcano's: who copies one from a Job is told which of its fields do nothing."""
+    job = {"minAvailable": 1, "policies": [{"event": "PodFailed", "action": "RestartJob"}], "dependsOn": {"name": ["ps"]}, "maxRetry": 3}
+    template = SEED_000["tasks"][0]["template"]
+    _, got = fact(SEED_000 | {"tasks": [{"template": template, **job, "topologyPolicy": "none", "partitionPolicy": {}}]})
+    assert got.invalid == ""
+    assert got.spec.tasks[0].name == "default0"
+    assert got.unknown == tuple(f"spec.tasks[0].{name}" for name in sorted({*job, "topologyPolicy", "partitionPolicy"}))
+
+
 def test_fields_of_the_other_door_mean_nothing_and_are_not_read():
     got = koordinator({"queue": "q", "minAvailable": 9, "schedulerName": "volcano", "preAllocationPolicy": {}})
     assert got.unknown == ("spec.minAvailable", "spec.preAllocationPolicy", "spec.queue", "spec.schedulerName")

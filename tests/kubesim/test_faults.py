@@ -38,6 +38,11 @@ async def drain(watch: Watch) -> None:
         pass
 
 
+async def lines(watch: Watch) -> AsyncIterator[Any]:
+    while (event := await watch.next()) is not None:
+        yield event
+
+
 async def script(api: Api, *rules: dict[str, Any]) -> None:
     await api.ok("PUT", "/kubesim/faults", {"rules": list(rules)})
 
@@ -103,8 +108,10 @@ async def test_stale_lists(api: Api) -> None:
     await api.ok("POST", MAPS, config_map("a"))
     await api.ok("POST", MAPS, config_map("b"))
     await script(api, {"action": "lag", "resource": "configmaps", "versions": 1})
-    assert [item["metadata"]["name"] for item in (await api.ok("GET", MAPS))["items"]] == ["a"]
-    assert len((await api.ok("GET", MAPS))["items"]) == 2
+    assert len((await api.ok("GET", MAPS))["items"]) == 2, "a list without a version comes from the store itself"
+    cached = f"{MAPS}?resourceVersion=0"
+    assert [item["metadata"]["name"] for item in (await api.ok("GET", cached))["items"]] == ["a"]
+    assert len((await api.ok("GET", cached))["items"]) == 2
 
 
 async def test_cut_watches(api: Api) -> None:
@@ -146,6 +153,27 @@ async def test_stalled_watches(api: Api) -> None:
         await api.ok("POST", "/kubesim/watches", {"action": "resume"})
         assert (await waiting)["type"] == "ADDED"
         assert (await other.next())["type"] == "ADDED"
+
+
+@pytest.mark.parametrize("then", ["", "gone", "resume"])
+async def test_a_stalled_watch_asks_nothing_while_it_may_send_nothing(api: Api, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
+    """KF-9. Its end and its bookmarks wait like everything else: asking again and again whether they may go would take the whole
+    process, and in virtual time for ever."""
+    wait, asked = reads._wait, []
+
+    async def counted(watcher: Any, seconds: float) -> None:
+        asked.append(seconds)
+        assert len(asked) < 20
+        await wait(watcher, seconds)
+
+    monkeypatch.setattr(reads, "_wait", counted)
+    async with api.watch(MAPS, timeoutSeconds="1", allowWatchBookmarks="true") as watch:
+        await api.ok("POST", "/kubesim/watches", {"action": "stall"})
+        await api.ok("POST", MAPS, config_map("a"))
+        if then:
+            await api.ok("POST", "/kubesim/watches", {"action": then})
+        seen = [event["type"] async for event in lines(watch)]
+    assert seen == (["ADDED", "BOOKMARK"] if then == "resume" else [])
 
 
 async def test_compaction(api: Api) -> None:

@@ -134,3 +134,23 @@ def test_operators_are_complements(found: Any, key: str, chosen: list[str]) -> N
     assert within(found) != without(found)
     expression = {"key": key, "operator": "In", "values": chosen}
     assert label_selector_test({"matchExpressions": [expression]})(found) == within(found)
+
+
+def test_a_restored_server_has_the_same_objects_at_lower_versions_and_no_history():
+    store = Cluster().store
+    for number in range(5):
+        store.create(CONFIGMAPS, {"metadata": {"name": f"c{number}"}, "data": {"v": "1"}}, "default")
+        store.delete(CONFIGMAPS, "default", f"c{number}") if number % 2 else None
+    uids = [obj["metadata"]["uid"] for obj in store.list(CONFIGMAPS, "default")]
+    before = store.resource_version
+    store.restore()
+    found = store.list(CONFIGMAPS, "default")
+    assert [obj["metadata"]["uid"] for obj in found] == uids
+    assert store.resource_version < before
+    assert all(int(obj["metadata"]["resourceVersion"]) <= store.resource_version for obj in found)
+    shelf = store.shelf(CONFIGMAPS)
+    assert not list(shelf.changes_after(0))
+    assert shelf.compacted == store.resource_version
+    changed = store.update(CONFIGMAPS, {**clone(found[0]), "data": {"v": "2"}})
+    assert int(changed["metadata"]["resourceVersion"]) == store.resource_version
+    assert store.get(CONFIGMAPS, "default", found[0]["metadata"]["name"])["data"] == {"v": "2"}

@@ -44,6 +44,7 @@ def ends(draw):
                 e.Evicting(id, NOW + SPAN),
                 e.Evicted(id, NOW + SPAN),
                 (e.Holding(id, NOW), e.Held(id), e.Evicting(id, NOW), e.Evicted(id, NOW), e.Landed(id, "p0", "n1")),
+                (e.Holding(id, NOW), e.Held(id), e.Evicting(id, NOW), e.Evicted(id, NOW), e.TurningBack(id, NOW + SPAN, "HoldLost", "")),
                 e.MigrationFailed(id, "HoldTimeout"),
                 e.HandedOver(name, draw(st.sampled_from(["t-0", "t-1"])), draw(st.sampled_from(["p0", "p1", "p2"])), "n1"),
                 e.HoldPlaced(name, draw(st.sampled_from(["t-0", "t-1"])), "n1", ()),

@@ -28,6 +28,7 @@ references = st.one_of(
     st.builds(lambda kind, name: ObjectRef(kind, "default", name), st.sampled_from(["ReplicaSet", "Deployment", "Pod"]), names),
     st.just(ObjectRef(kind="Pod", name="p1")),
     st.just(ObjectRef(kind="Pod", namespace="else")),
+    st.builds(lambda kind, version: ObjectRef(kind, api_version=version), st.sampled_from(["ReplicaSet", "Deployment", "Pod"]), st.sampled_from(["", "v1", "apps/v1"])),
 )
 expressions = st.sampled_from([(), (Expression("app", "Exists"),), (Expression("app", "NotIn", ("x",)),)])
 selectors = st.builds(LabelSelector, labels, expressions)

@@ -24,6 +24,7 @@ from restow.replay.source import ListSource
 
 START = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 STEP = 1_000
+LOG_ID = "f" * 32
 SHAPE = "5ba9e0000000cafe"
 PACKING = Packing(nodes=2, free_nodes=0, total=0, idle=0, fragmented=0, free_devices=0)
 
@@ -69,7 +70,7 @@ class Handmade:
     def seq(self):
         return len(self.records)
 
-    def commit(self, family, *decisions, read=None, logic="", body=b""):
+    def commit(self, family, *decisions, read=None, logic="", body=b"", release=""):
         seq = self.seq + 1
         envelope = Envelope(
             id=f"id-{seq}",
@@ -77,6 +78,7 @@ class Handmade:
             time=rfc3339(START + seq * STEP),
             read=self.seq if read is None else read,
             logic=logic or f"{family}@1",
+            release=release,
         )
         self.records.append(Record(seq, family, envelope, body or encode(decisions), (START + seq * STEP) * 1_000_000))
         return seq
@@ -94,7 +96,7 @@ class Handmade:
         self.records[seq - 1] = replace(record, body=record.body.replace(old, new, 1))
 
     def source(self):
-        return ListSource(self.records, log_id="f" * 32)
+        return ListSource(self.records, log_id=LOG_ID)
 
 
 def time_at(seq):

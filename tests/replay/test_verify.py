@@ -71,6 +71,21 @@ def test_a_commit_of_other_logic_is_skipped_and_never_identical():
     assert report.sentence == "4 of 5 decisions re-decided identically, 1 skipped"
 
 
+def test_what_is_skipped_is_told_with_the_release_that_decided_it():
+    """A wheel or an image to run, for each logic; where the log does not say, what to look for."""
+    log = placements()
+    image = "registry.example/restow@sha256:0123"
+    for logic, release in (("session@0", "0.9.0+aaaabbbbcccc"), ("session@0", f"0.9.1+ddddeeeeffff {image}"), ("session@-1", "")):
+        log.decide("session", c.Schedule(time_at(8)), logic=logic, release=release)
+    report = verify(log.source(), DECIDERS)
+    assert report.elsewhere == {"session@0": {"0.9.0+aaaabbbbcccc": 1, f"0.9.1+ddddeeeeffff {image}": 1}, "session@-1": {"": 1}}
+    unnamed, wheel, boxed = report.advice
+    assert "1 by session@-1: the commits name no release" in unnamed
+    assert "pip install restow==0.9.0" in wheel
+    assert "must say 0.9.0+aaaabbbbcccc" in wheel
+    assert f"{image} restow verify /log/FILE" in boxed
+
+
 def test_a_family_without_a_decider_is_skipped():
     report = verify(migration().source(), DECIDERS)
     assert report.skipped == {"no decider of family migration here": 5}
@@ -92,7 +107,6 @@ def test_leadership_and_configuration_are_decided_again_too():
         (lambda log: log.decide("session", c.Lead("x"), e.SessionLed(1, "x")), "epochs never go back"),
         (lambda log: log.decide("session", c.Schedule(time_at(8)), read=8), "nobody can have folded"),
         (lambda log: log.decide("session", c.Schedule(time_at(8)), read=3), "before its family's previous commit 7"),
-        (lambda log: log.facts(e.PodPlaced("uid-web-4", "b")), "session.pod_placed in a commit of family cluster"),
     ],
 )
 def test_a_broken_rule_of_the_log_is_found(spoil, rule):
@@ -145,11 +159,22 @@ def test_a_part_of_a_log_is_refused_with_what_to_do():
         verify(ListSource(placements().records[2:]), DECIDERS)
 
 
-def test_a_body_that_is_no_commit_is_refused_with_its_sequence():
+@pytest.mark.parametrize(
+    ("write", "what"),
+    [
+        (lambda log: log.commit("session", body=b'{"decisions":7}'), "record.unreadable: it cannot be read: not a commit"),
+        (lambda log: log.facts(e.PodPlaced("uid-web-4", "b")), "record.other_family: session.pod_placed in a commit of family cluster"),
+    ],
+)
+def test_a_record_that_is_not_ours_is_told_and_everything_else_is_verified(write, what):
     log = placements()
-    log.commit("session", body=b'{"decisions":7}')
-    with pytest.raises(ReplayError, match=r"sequence 8 .session.*not a commit"):
-        verify(log.source(), DECIDERS)
+    write(log)
+    log.decide("session", c.Schedule(time_at(9)), e.PodPlaced("uid-web-4", "b"))
+    report = verify(log.source(), DECIDERS)
+    assert report.ok
+    assert report.sentence == "5 of 5 decisions re-decided identically, 1 record is not ours, and void"
+    assert [(problem.seq, problem.what[: len(what)]) for problem in report.strangers] == [(8, what)]
+    assert sum(report.void.values()) == 1
 
 
 def test_an_empty_log_has_nothing_to_decide():

@@ -6,6 +6,7 @@ from replay.handmade import SHAPE, Handmade, fragmented, migration, node, placem
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.contracts.values import OwnerRef
 from restow.domain.decider import decide
 from restow.domain.migration import decider as migration_decider
 from restow.domain.session import decider as session_decider
@@ -220,7 +221,12 @@ def test_an_ambiguous_name_lists_its_candidates():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nobody", "tells of no pod, podgroup, reservation or migration 'nobody'"),
+        ("nobody", "tells of no pod, podgroup, reservation, migration, node or queue 'nobody'"),
+        ("node/nobody", "tells of no node 'nobody'"),
+        ("queue/nobody", "tells of no queue 'nobody'"),
+        ("deploy/shop/nobody", "tells of no pod of Deployment 'nobody' in namespace shop"),
+        ("rayjob/web-1", "'rayjob' was read as a namespace: kinds are pod, podgroup"),
+        ("node/a/b", "names nothing"),
         ("reservation/web-1", "tells of no reservation 'web-1'"),
         ("elsewhere/web-1", "in namespace elsewhere"),
         ("a/b/c/d", "names nothing"),
@@ -230,3 +236,42 @@ def test_an_ambiguous_name_lists_its_candidates():
 def test_what_is_not_there_is_refused_with_what_to_do(text, said):
     with pytest.raises(NotFound, match=said):
         find(placements().source(), text)
+
+
+def test_a_node_tells_what_it_has_left_and_who_came_and_went():
+    answer = why(migration().source(), "node/a")
+    assert answer.verdict[0] == "ready"
+    assert "0 pods, 0 places held for others" in answer.verdict
+    texts = [entry.text for entry in answer.story]
+    assert texts[0] == "node a is seen: ready"
+    assert any("shop/web-old" in text and "gone" in text for text in texts), texts
+    assert any("p1-1 moves shop/web-old from a to b" in text for text in texts), texts
+    assert [entry.text for entry in answer.story if entry.own] == ["node a is seen: ready"]
+
+
+def test_a_node_that_holds_a_place_tells_of_it_and_of_its_next_pod():
+    texts = [entry.text for entry in why(migration().source(), "no/b").story]
+    assert any("restow-p1-1" in text for text in texts), texts
+    assert any("handed over to shop/web-new on b" in text for text in texts), texts
+
+
+def test_a_queue_tells_of_itself_and_of_its_pod_groups():
+    log = Handmade()
+    log.facts(e.QueueObserved("q", "uid-q", time_at(1), weight=2, capability={"cpu": 4_000}), kind="queues")
+    log.facts(replace(GANG, queue="q"), replace(GANG, name="else", uid="uid-else"), kind="podgroups")
+    answer = why(log.source(), "queue/q")
+    assert answer.verdict[:2] == ["Open, weight 2", "PodGroups: 1 Inqueue"]
+    assert "capability: 4 cpu" in answer.verdict
+    assert [entry.event for entry in answer.story] == ["cluster.queue_observed", "cluster.pod_group_observed"]
+
+
+def test_a_workload_means_its_pods():
+    owner = OwnerRef("ReplicaSet", "web-5d9c7", "uid-rs", "apps/v1")
+    log = Handmade()
+    log.facts(node("a"), kind="nodes")
+    log.facts(shape(1000), replace(pod("web-5d9c7-x"), owner=owner), replace(pod("other"), owner=replace(owner, name="other-5d9c7")))
+    source = log.source()
+    assert find(source, "deployment/shop/web").name == find(source, "deploy/web").name == find(source, "rs/web-5d9c7").name == "web-5d9c7-x"
+    log.facts(replace(pod("web-5d9c7-y"), owner=owner))
+    with pytest.raises(Ambiguous, match="may be any of 2"):
+        find(log.source(), "deployment.apps/shop/web")

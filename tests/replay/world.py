@@ -6,11 +6,10 @@ pods are moved, services restart from snapshots. One seed, one log.
 
 import random
 
-from replay.handmade import Handmade, time_at
+from replay.handmade import LOG_ID, Handmade, time_at
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.codec import decode
 from restow.contracts.ids import PlanId
 from restow.contracts.values import (
     DeviceRequest,
@@ -25,9 +24,9 @@ from restow.domain.config import DefragmentationArgs, GcConfig, MigrationConfig,
 from restow.domain.decider import decide_all
 from restow.domain.deciders import DECIDERS
 from restow.domain.effects import AbortEviction, CreateHold, DeleteReservation, Evict
-from restow.domain.fold import fold
 from restow.domain.snapshot import dump, load
 from restow.domain.state import ClusterState
+from restow.replay.at import fold_record
 
 GPU = "restow.dev/gpu-milli"
 SHAPES = {"half": (1, 500), "one": (1, 1000), "two": (2, 1000), "cpu": None}
@@ -61,8 +60,7 @@ class World:
         return time_at(self.log.seq + 1)
 
     def _fold(self, seq):
-        record = self.log.records[seq - 1]
-        fold(self.state, seq, record.family, time_at(seq), decode(record.body))
+        fold_record(self.state, self.log.records[seq - 1], LOG_ID)
 
     def facts(self, *events):
         if events:

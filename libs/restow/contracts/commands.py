@@ -27,7 +27,8 @@ class Configure(Command, tag="configure"):
 
 
 class Observe(Command, tag="observe"):
-    """Facts from a list or a watch. There is nothing to decide: the events are the observation."""
+    """Facts from a list or a watch. There is nothing to decide: the events are the observation. `how` is `list`, `watch`, or `reset`: a list
+    of an API whose history is behind what the log knows (it was restored from a backup, or built anew)."""
 
     kind: str
     how: str

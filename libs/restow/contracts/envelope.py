@@ -14,7 +14,9 @@ class EnvelopeError(ValueError):
 
 class Envelope(msgspec.Struct, frozen=True, gc=False):
     """Who decided, on what, when. `read` is the sequence that had been folded when deciding; `logic` names the decider
-    and its version (`session@1`); `time` is RFC 3339 in UTC with milliseconds and is part of what is folded."""
+    and its version (`session@1`); `time` is RFC 3339 in UTC with milliseconds and is part of what is folded. `log` is the
+    id of the log that it was written for, `release` what decided: a version of Restow, and the image it ran from where
+    that is known (`0.9.1 registry/restow@sha256:…`). Both are empty in logs of before 2026-11."""
 
     id: str
     source: str
@@ -23,8 +25,14 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     logic: str
     type: str = COMMIT_TYPE
     traceparent: str = ""
+    log: str = ""
+    release: str = ""
+    given: dict[str, str] | None = None
+    """The headers as they came, where they are no envelope of ours: then everything else here is empty."""
 
     def headers(self) -> dict[str, str]:
+        if self.given is not None:
+            return dict(self.given)
         headers = {
             "ce-specversion": "1.0",
             "ce-id": self.id,
@@ -35,8 +43,9 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
             "restow-read": str(self.read),
             "restow-logic": self.logic,
         }
-        if self.traceparent:
-            headers["traceparent"] = self.traceparent
+        for name, value in (("traceparent", self.traceparent), ("restow-log", self.log), ("restow-release", self.release)):
+            if value:
+                headers[name] = value
         return headers
 
     @classmethod
@@ -52,8 +61,19 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
                 logic=got["restow-logic"],
                 type=got["ce-type"],
                 traceparent=got.get("traceparent", ""),
+                log=got.get("restow-log", ""),
+                release=got.get("restow-release", ""),
             )
         except KeyError as missing:
             raise EnvelopeError(f"header {missing.args[0]!r} is missing; this message was not written by Restow") from None
         except ValueError:
             raise EnvelopeError(f"header 'restow-read' is {got['restow-read']!r}; allowed: a sequence number") from None
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str] | None) -> "Envelope":
+        """The envelope in these headers, or one that only keeps them: a log hands on what others wrote into it, and the
+        fold passes over it (RULES G-16)."""
+        try:
+            return cls.from_headers(headers)
+        except EnvelopeError:
+            return cls(id="", source="", time="", read=0, logic="", type="", given=dict(headers or {}))

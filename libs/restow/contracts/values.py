@@ -227,6 +227,8 @@ class OwnerRef(Value):
     api_version: str = ""
 
 
+Evicted = Literal["", "counted", "ignored", "fatal", "unknown"]
+"""What a Job makes of a pod that is evicted."""
 PodPhase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 
 

@@ -147,12 +147,13 @@ class DefragmentationArgs(Config, rename=None):
 class MigrationConfig(Config):
     """`interval` in milliseconds, 0 for never; `cron` in five fields, empty for never. `concurrent` bounds migrations
     under way at once, `per_node` those with one source, `per_namespace` and `max_unavailable` those of one namespace and of one
-    workload, `evictions_per_minute` how many begin to be evicted; 0 for no bound. An eviction that a budget refuses is tried again for
+    workload (a number, or a share of its pods rounded down, but one at least: RULES G-15), `evictions_per_minute` how many begin to be evicted; 0 for no bound. An eviction that a budget refuses is tried again for
     `budget_patience`. `abort_deadline` is how long the pod's mark is tried on the way back. `profile` is the policy's that enables Defragmentation: what metrics are labelled with. Deadlines and patience in milliseconds per step of the saga.
 
     `policy`: the DeschedulerPolicy with all defaults (`descheduling.policy.written`), where it enables other plugins than
     Defragmentation, which is not in it: in its profile it comes after so many (`defragment_at`) of the balance plugins. `grace`:
-    seconds in which pods that are evicted are to end, None for what they say themselves."""
+    seconds in which pods that are evicted are to end, None for what they say themselves. `movable_owners`: controllers (`Kind.group`) whose pods
+    may be moved although nobody knows what an eviction means to them (`domain/owners.py`)."""
 
     defragmentation: DefragmentationArgs | None = None
     interval: int = 0
@@ -165,14 +166,20 @@ class MigrationConfig(Config):
     evict_deadline: int = 60_000
     land_deadline: int = 300_000
     per_namespace: int = 0
-    max_unavailable: int = 0
-    evictions_per_minute: int = 0
+    max_unavailable: int | str = "10%"
+    evictions_per_minute: int = 60
     budget_patience: int = 0
     profile: str = ""
     policy: dict[str, Any] = msgspec.field(default_factory=dict)
     defragment_at: int = 0
     grace: int | None = None
     abort_deadline: int = 120_000
+    movable_owners: tuple[str, ...] = ()
+
+    def unavailable_of(self, pods: int) -> int:
+        """How many of a workload with so many pods may be away at once; 0 for no bound."""
+        said = self.max_unavailable
+        return said if isinstance(said, int) else max(pods * int(said.removesuffix("%")) // 100, 1)
 
     @property
     def evicts_for(self) -> int:
@@ -183,12 +190,15 @@ class MigrationConfig(Config):
 class GcConfig(Config):
     """`retention`: milliseconds that a finished Reservation is kept. `period`: objects are deleted only at full multiples of so
     many milliseconds since the Unix epoch, 0 for as soon as each may be; expiry is exact in any case. A snapshot is due after
-    `snapshot_every` sequences; a prefix is truncated only when `keep` sequences stay behind it."""
+    `snapshot_every` sequences, or `snapshot_bytes` of commits; a prefix is truncated only when `keep` sequences stay behind it,
+    or when more than `keep_bytes` of commits do."""
 
     retention: int = 24 * 3600 * 1000
     period: int = 0
     snapshot_every: int = 50_000
+    snapshot_bytes: int = 256 << 20
     keep: int = 100_000
+    keep_bytes: int = 1 << 30
 
 
 CONFIGS: dict[str, type[Config]] = {

@@ -99,6 +99,8 @@ class Draws(Rooms):
         migration = self.migrations.get(record.fact.migration)
         if migration is None or migration.successor != pod or migration.step in FINAL:
             return True
+        if migration.arrived:
+            return False
         live = self.live.get(pod)
         if live is not None and (live.node is not None or live.phase == "Succeeded"):
             return False

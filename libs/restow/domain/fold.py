@@ -1,26 +1,29 @@
 """The fold: one commit after another into the `ClusterState`. The same for all services and for replay.
 
-`evolve` is total: an event about something that has vanished changes nothing and is counted as void; a type that is not
+A record that is not ours is void as a whole (`restow.domain.trust`). `evolve` is total: an event about something that has vanished changes nothing and is counted as void; a type that is not
 known is counted as unknown. A run of placements in one commit is folded in a vectorised form, which a property test holds
 equal to the single-event form.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from restow.contracts.codec import Decision
+from restow.contracts.envelope import Envelope
 from restow.contracts.events import PodPlaced, Unknown
 from restow.contracts.ids import Millis, ShapeId
 from restow.contracts.values import DeviceShare
-from restow.domain import evolve
+from restow.domain import evolve, trust
 from restow.domain.accounts import DEFAULT_QUEUE
-from restow.domain.evolve.reservations import settle_phases
+from restow.domain.evolve.reservations import note_review, settle_phases
+from restow.domain.evolve.shapes import forget_shapes
 from restow.domain.records import Charge, Placement
 from restow.domain.state import ClusterState
 from restow.domain.table import Vector
+from restow.domain.trust import Examined
 
-FOLD_VERSION = 4
+FOLD_VERSION = 5
 """Changes when the fold changes its meaning; snapshots of another version are folded anew."""
 
 BULK = 16
@@ -29,13 +32,51 @@ BULK = 16
 _EVOLVE: dict[type, Callable[[ClusterState, Any], None]] = evolve.TABLE
 
 
-def fold(state: ClusterState, seq: int, family: str, time: Millis, decisions: Iterable[Decision]) -> None:
-    """Fold one commit. `time` is the envelope's, in milliseconds."""
+def fold_record(state: ClusterState, seq: int, family: str, envelope: Envelope, body: bytes, log_id: str = "") -> Examined:
+    """Fold one record of the log `log_id`, or pass over it where it is not ours; says which. For every reader the same."""
+    found = trust.examine(family, envelope, body, log_id)
+    if found.kind:
+        pass_over(state, seq, family, found.kind)
+    else:
+        _is_of(state, envelope.log or log_id)
+        _fold(state, seq, family, found.time, found.decisions)
+    return found
+
+
+def _is_of(state: ClusterState, log: str) -> None:
+    """The record is of this log: what was made for another is not ours."""
+    if log and state.log != log:
+        state.log = log
+        for uid in state.reservations:
+            note_review(state, uid)
+            state.reviewed.append(uid)
+
+
+def pass_over(state: ClusterState, seq: int, family: str, kind: str) -> None:
+    """A record that is not ours: void, and counted as `kind`. It stands in its family's order all the same, and the family's
+    next append has to name it. Time stays: nobody of ours has said this one."""
+    state.seq = seq
+    if family in state.last:
+        state.last[family] = seq
+    state.void[kind] += 1
+
+
+def fold(state: ClusterState, seq: int, family: str, time: Millis, decisions: Sequence[Decision]) -> None:
+    """Fold one decoded commit, unless it says what is not its family's to say. `time` is the envelope's, in milliseconds."""
+    if trust.foreign_event(family, decisions):
+        pass_over(state, seq, family, trust.OTHER_FAMILY)
+    else:
+        _fold(state, seq, family, time, decisions)
+
+
+def _fold(state: ClusterState, seq: int, family: str, time: Millis, decisions: Sequence[Decision]) -> None:
     state.seq = seq
     state.time = time
     state.last[family] = seq
     for decision in decisions:
         apply(state, decision.events)
+    if family == "cluster":
+        forget_shapes(state)
     for changes in (state.moved, state.changed_rows, state.objects, state.reviewed, state.parkings, state.table.dirty):
         changes.trim()
 

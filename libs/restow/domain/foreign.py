@@ -4,15 +4,27 @@ The schedulers that a Reservation is for are those of its templates. One that na
 `scheduler_names` is somebody else's: it is not reviewed, gets no status and no Event, nothing is held for it, and its object is never
 deleted. One that names none at all is ours: its pods' scheduler is then `default-scheduler`, which serves no Reservations (in
 Koordinator's scheduler an empty name means its profile of that name). What Restow makes for a migration is ours.
+
+Of two installations on one API server each leaves alone what the other makes: every object that Restow makes names the log that it was
+decided in (`LOG`). Objects of older releases do not; they are ours where this log knows them.
 """
 
+from restow.contracts.events import ReservationObserved
 from restow.domain.maps import Maps
 from restow.domain.records import Reservation
 
+LOG = "restow.dev/log"
+"""Label of a Reservation that Restow has made: the id of the log that says why."""
 UNNAMED = "default-scheduler"
 """What a template is for that names no scheduler."""
 OTHER_SCHEDULER = "OtherScheduler"
 """Why nothing is held any more for a Reservation that was ours."""
+
+
+def other_log(state: Maps, fact: ReservationObserved) -> str:
+    """The log that says why it was made, where that is not this one; empty where it is, or where none is named."""
+    log = fact.labels.get(LOG, "") if fact.labels else ""
+    return log if log != state.log else ""
 
 
 def schedulers(state: Maps, record: Reservation) -> tuple[str, ...]:
@@ -26,7 +38,9 @@ def schedulers(state: Maps, record: Reservation) -> tuple[str, ...]:
 
 
 def other_scheduler(state: Maps, record: Reservation) -> str:
-    """The scheduler that it is for; empty where it is ours."""
+    """The scheduler that it is for; empty where it is ours. What another Restow has made is for that one's session."""
+    if log := other_log(state, record.fact):
+        return f"restow, of log {log}"
     named = schedulers(state, record)
     if not named or any(name in state.session_config.scheduler_names for name in named):
         return ""

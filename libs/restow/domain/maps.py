@@ -41,6 +41,7 @@ from restow.domain.records import (
     Placement,
     Plan,
     PlanRoom,
+    Refusal,
     Reservation,
     Slot,
     Tally,
@@ -176,7 +177,6 @@ class Maps:
         self.active: dict[MigrationId, None] = {}
         self.victims: dict[PodUid, MigrationId] = {}
         self.successors: dict[PodUid, MigrationId] = {}
-        self.expecting: dict[str, dict[MigrationId, None]] = {}
         self.armed: dict[str, dict[MigrationId, None]] = {}
         self.cooling: dict[NodeName, int] = {}
         self.timed_from = Millis(0)
@@ -195,6 +195,8 @@ class Maps:
         self.demands: dict[str, Demand] = {}
         """By job: what was tried for pods that wait."""
         self.group_moves: dict[groups.Group, GroupMoves] = {}
+        self.refused: dict[PodUid, Refusal] = {}
+        """Pods that were to be moved, and whose eviction or hold the API refused."""
         self.owned: dict[str, dict[PodUid, None]] = {}
         """Controller's uid → its pods."""
         self.left: dict[str, tuple[Left, ...]] = {}
@@ -206,8 +208,14 @@ class Maps:
 
         self.snapshot_seq = 0
         self.archived = 0
+        self.archive_first = 0
+        self.shapes_kept = 0
+        """Shapes that were needed when somebody looked last (`evolve.shapes`)."""
+        """First sequence of the archive, 0 where there is none. Above 1: an archive was lost, and what was before is in none."""
         self.truncated = 0
 
+        self.log = ""
+        """The id of the log that this is the fold of; empty where nobody has said it."""
         self.capacity_epoch = 0
         self.changed_rows: Changes[int] = Changes()
         self.moved: Changes[PodUid | tuple[ReservationUid, SlotName]] = Changes()
@@ -261,7 +269,7 @@ class Maps:
     def draft(self) -> Iterator[Self]:
         """Changes made inside are taken back at the end. Drafts nest. Facts (`cluster` events) cannot be drafted."""
         outer, self._journal = self._journal, []
-        scalars = (self.seq, self.time, self.clock, self.capacity_epoch, self.snapshot_seq, self.archived, self.truncated, self.timed_from)
+        scalars = (self.seq, self.time, self.clock, self.capacity_epoch, self.snapshot_seq, self.archived, self.truncated, self.timed_from, self.archive_first)
         followed = tuple((changes, changes.position) for changes in (self.moved, self.reviewed, self.parkings))
         events, touched, self.touched = self.events, self.touched, Touched()
         void, unknown, configs = self.void.copy(), self.unknown.copy(), self._configs()
@@ -281,7 +289,7 @@ class Maps:
             self._journal, self.touched, self.events = outer, touched, events
             self.void, self.unknown = void, unknown
             (self.seq, self.time, self.clock, self.capacity_epoch) = scalars[:4]
-            (self.snapshot_seq, self.archived, self.truncated, self.timed_from) = scalars[4:]
+            (self.snapshot_seq, self.archived, self.truncated, self.timed_from, self.archive_first) = scalars[4:]
             self.session_config, self.reservation_config, self.migration_config, self.gc_config = configs
 
     def _configs(self) -> tuple:

@@ -62,7 +62,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
-    """core/v1 Toleration.ToleratesTaint."""
+    """core/v1 Toleration.ToleratesTaint. `Gt` and `Lt` (KEP-5471) compare the taint's value with the toleration's as integers."""
     for t in tolerations:
         if t.effect and t.effect != taint.effect:
             continue
@@ -70,7 +70,16 @@ def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
             continue
         if t.operator == "Exists" or (t.operator in ("", "Equal") and t.key and t.value == taint.value):
             return True
+        if t.operator in ("Gt", "Lt") and t.key and _compares(t.operator, taint.value, t.value):
+            return True
     return False
+
+
+def _compares(operator: str, left: str, right: str) -> bool:
+    """Whether `left` is greater (`Gt`) or less (`Lt`) than `right`. What is no integer is neither."""
+    if not (_INTEGER.fullmatch(left) and _INTEGER.fullmatch(right)):
+        return False
+    return int(left) > int(right) if operator == "Gt" else int(left) < int(right)
 
 
 def matches(e: Expression, labels: Mapping[str, str]) -> bool:
@@ -78,10 +87,7 @@ def matches(e: Expression, labels: Mapping[str, str]) -> bool:
     if e.operator not in ("Gt", "Lt"):
         return holds(e, labels)
     have = labels.get(e.key)
-    if have is None or len(e.values) != 1 or not (_INTEGER.fullmatch(have) and _INTEGER.fullmatch(e.values[0])):
-        return False
-    left, right = int(have), int(e.values[0])
-    return left > right if e.operator == "Gt" else left < right
+    return have is not None and len(e.values) == 1 and _compares(e.operator, have, e.values[0])
 
 
 def term_holds(term: NodeTerm, name: str, labels: Mapping[str, str]) -> bool:

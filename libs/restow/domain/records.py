@@ -76,6 +76,10 @@ class Room(Record):
 
 NO_ROOM = Room(())
 
+PATIENCE = 90_000
+"""Milliseconds that freed capacity is held for a pod after the last of it has come: three times the usual grace period. A budget
+that lets nobody go is given up on then; who is on the way out already may take longer (RULES G-14)."""
+
 
 class Nomination(Record):
     """Room for a preemptor (RULES 004-6), until the `deadline`."""
@@ -264,7 +268,8 @@ class Migration(Record):
     seen, 0 before: only then may it be taken. `successor` took it. `planned` is the plan's time, `evicting` when the eviction was
     decided, 0 before. `group` is the victim's PodGroup, `returned` how often in a row pods before it were moved off the source
     and came back. `back`: since when it turns back to its source, 0 where it does not; `spent` is the hold's uid that it gave up for
-    that."""
+    that. `vacated`: since when its pod is no more, 0 before.
+    `arrived`: its successor has been ready at the target, whatever became of it since: the hold is used up (RULES G-12)."""
 
     id: MigrationId
     plan: str
@@ -286,11 +291,31 @@ class Migration(Record):
     returned: int = 0
     back: Millis = Millis(0)
     spent: ReservationUid = ReservationUid("")
+    vacated: Millis = Millis(0)
+    arrived: bool = False
+
+    @property
+    def came_before(self) -> int:
+        """The pod counter after which its successor comes."""
+        return self.asked or self.armed
+
+
+def hold_names(id: MigrationId) -> tuple[str, str]:
+    """Of the Reservations that hold its place at the target, and at the source where it turns back."""
+    return f"restow-{id}", f"restow-{id}-back"
 
 
 def hold_name(migration: Migration) -> str:
     """Of the Reservation that holds its place."""
-    return f"restow-{migration.id}-back" if migration.back else f"restow-{migration.id}"
+    return hold_names(migration.id)[migration.back > 0]
+
+
+class Refusal(Record):
+    """A pod whose moves were refused, so many in a row, the last one for this `reason`: none is planned `until` then."""
+
+    times: int
+    until: Millis
+    reason: str
 
 
 class Plan(Record):
@@ -299,13 +324,15 @@ class Plan(Record):
 
 
 class PlanRoom(Record):
-    """Room that a plan makes for a pod that waits. `reservation` holds it once that was seen; `gone`: it is no more."""
+    """Room that a plan makes for a pod that waits. `reservation` holds it once that was seen; `gone`: it is no more. `until`: how long it
+    is kept at least, since a move of its plan has ended."""
 
     plan: PlanId
     room: RoomFor
     at: Millis
     reservation: ReservationUid = ReservationUid("")
     gone: bool = False
+    until: Millis = Millis(0)
 
 
 class Demand(Record):
@@ -329,12 +356,13 @@ class GroupMove(Record):
 
 class GroupMoves(Record):
     """What a PodGroup's `migrationInfo` and `migrationState` are to say: the moves that are, or were last, under way at once, and
-    their phase since then. `version` counts what has changed."""
+    their phase since then. `version` counts what has changed; `ran`: whether their phase was Running at any time."""
 
     moves: tuple[GroupMove, ...]
     phase: str
     since: Millis
     version: int = 1
+    ran: bool = False
 
 
 class Left(Record):

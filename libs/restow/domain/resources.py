@@ -27,6 +27,8 @@ ALIBABA_GPU_MODEL = "alibabacloud.com/gpu-card-model"
 
 PERCENT_NAMES = (KOORDINATOR_GPU, KOORDINATOR_GPU_CORE, KOORDINATOR_GPU_MEMORY_RATIO)
 GPU_NAMES = frozenset({NVIDIA_GPU, ALIBABA_GPU_COUNT, ALIBABA_GPU_MILLI, *PERCENT_NAMES})
+PLAIN_GPU = "gpu"
+"""As seed 003 calls GPUs in `ResourceType` and in thresholds. No pod can ask so: an extended resource has a domain."""
 WHOLE = 1000
 """Thousandths of one device."""
 GPU_UNIT = {NVIDIA_GPU: WHOLE, ALIBABA_GPU_COUNT: WHOLE, ALIBABA_GPU_MILLI: 1} | dict.fromkeys(PERCENT_NAMES, WHOLE // 100)
@@ -76,8 +78,8 @@ class DeviceError(ValueError):
 
 
 def canonical_resource(name: str) -> str:
-    """The column of a resource: any GPU name (as used in `ResourceType` or in thresholds) is `restow.dev/gpu-milli`."""
-    return GPU_MILLI if name in GPU_NAMES else name
+    """The column of a resource: any GPU name (as used in `ResourceType` or in thresholds), `gpu` too, is `restow.dev/gpu-milli`."""
+    return GPU_MILLI if name in GPU_NAMES or name == PLAIN_GPU else name
 
 
 def total_columns(amounts: Mapping[str, int]) -> dict[str, int]:

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from restow.contracts.ids import NodeName, PodUid
+from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.contracts.values import DeviceShare
 from restow.domain.maps import NODE_LOST
 from restow.domain.places import Place, Places
-from restow.domain.records import Items, Nomination, Room, Slot, SlotPhase
+from restow.domain.records import PATIENCE, Items, Nomination, Room, Slot, SlotPhase
 from restow.domain.table import NO_DEVICE, Kind, Vector, less, plus, vector_of
 
 OVERCOMMITTED = "Overcommitted"
@@ -166,6 +166,9 @@ class Rooms(Places):
         self.put(self.nominations, pod, nomination)
         self.put_in(self.nominated_on, nomination.node, pod)
         self.top_up(nomination.node)
+        if (now := self.nominations[pod]).deadline != nomination.deadline:
+            # What was free already is no progress.
+            self.put(self.nominations, pod, replace(now, deadline=nomination.deadline))
 
     def denominate(self, pod: PodUid, placing: bool = False) -> None:
         """Nothing is held for it any more. `placing`: the pod is charged next, and the caller tops up after that."""
@@ -197,7 +200,9 @@ class Rooms(Places):
             nomination = self.nominations[pod]
             room = self._filled(node, nomination.room)
             if room is not nomination.room:
-                self.put(self.nominations, pod, replace(nomination, room=room))
+                # The wait for the rest begins with what has come (RULES G-14).
+                deadline = max(nomination.deadline, Millis(self.time + PATIENCE))
+                self.put(self.nominations, pod, replace(nomination, room=room, deadline=deadline))
         for key in list(waiting or ()):
             slot = self.slots[key[0]][key[1]]
             if not slot.room.complete:

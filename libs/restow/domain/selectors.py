@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from restow.contracts.events import BudgetObserved, PodObserved
 from restow.contracts.values import Expression, LabelSelector
 
 
@@ -25,3 +26,8 @@ def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
     return all(labels.get(k) == v for k, v in selector.labels.items()) and all(
         holds(e, labels) for e in selector.expressions
     )
+
+
+def covers(budget: BudgetObserved, pod: PodObserved) -> bool:
+    """Whether a PodDisruptionBudget is about the pod."""
+    return budget.namespace == pod.namespace and budget.selector is not None and selects(budget.selector, pod.labels)

@@ -36,6 +36,7 @@ from restow.domain.records import (
     Placement,
     Plan,
     PlanRoom,
+    Refusal,
     Reservation,
     ReservationPhase,
     Slot,
@@ -111,7 +112,7 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
     returned: dict[PodUid, int]
     found: list[tuple[str, NodeName, int]]
     timed_from: Millis
-    marks: tuple[int, int, int]
+    marks: tuple[int, int, int, int, int]
     capacity_epoch: int
     void: dict[str, int]
     unknown: dict[str, int]
@@ -120,6 +121,8 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
     budgets: list[e.BudgetObserved] = []
     demands: dict[str, Demand] = {}
     alone_since: list[tuple[str, NodeName, Millis]] = []
+    log: str = ""
+    refused: dict[PodUid, Refusal] = {}
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -191,7 +194,7 @@ def dump(state: ClusterState) -> bytes:
         returned=state.returned,
         found=[(lineage, node, times) for (lineage, node), times in state.found.items()],
         timed_from=state.timed_from,
-        marks=(state.snapshot_seq, state.archived, state.truncated),
+        marks=(state.snapshot_seq, state.archived, state.truncated, state.archive_first, state.shapes_kept),
         capacity_epoch=state.capacity_epoch,
         void=dict(state.void),
         unknown=dict(state.unknown),
@@ -199,6 +202,8 @@ def dump(state: ClusterState) -> bytes:
         troubles=list(state.troubles.values()),
         budgets=list(state.budgets.values()),
         demands=state.demands,
+        refused=state.refused,
+        log=state.log,
     )
     return _encoder.encode(image)
 
@@ -269,8 +274,10 @@ def _plain(state: ClusterState, image: _Image) -> None:
     state.returned.update(image.returned)
     state.found = {(lineage, node): times for lineage, node, times in image.found}
     state.demands.update(image.demands)
+    state.refused.update(image.refused)
     state.timed_from = image.timed_from
-    state.snapshot_seq, state.archived, state.truncated = image.marks
+    state.log = image.log
+    state.snapshot_seq, state.archived, state.truncated, state.archive_first, state.shapes_kept = image.marks
     state.void, state.unknown, state.events = Counter(image.void), Counter(image.unknown), image.events
 
 
@@ -382,5 +389,3 @@ def _migrations(state: ClusterState) -> None:
             state.successors[migration.successor] = id
         elif migration.armed:
             state.armed.setdefault(migration.lineage, {})[id] = None
-        elif migration.asked:
-            state.expecting.setdefault(migration.lineage, {})[id] = None

@@ -7,7 +7,7 @@ holds the rules of the fold.
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis, NodeName, PodUid
-from restow.contracts.values import PodShape
+from restow.contracts.values import OwnerRef, PodShape
 from restow.domain import groups
 from restow.domain.charges import Charges
 from restow.domain.maps import NODE_LOST as NODE_LOST
@@ -15,8 +15,11 @@ from restow.domain.maps import OVER as OVER
 from restow.domain.maps import Parked as Parked
 from restow.domain.maps import Touched as Touched
 from restow.domain.maps import Under as Under
+from restow.domain.owners import asks_same, role_of
 from restow.domain.places import Place
+from restow.domain.records import Migration
 from restow.domain.table import vector_of
+from restow.domain.trust import KINDS
 
 
 def turn(priority: int, order: int) -> int:
@@ -140,7 +143,22 @@ class ClusterState(Charges):
 
     def settled_nominations(self, now: Millis) -> bool:
         """Whether some nomination can be used, or is to be given up."""
-        return any(n.complete or n.deadline <= now for n in self.nominations.values())
+        return any(n.complete or (n.deadline <= now and not self.awaits_an_end(pod)) for pod, n in self.nominations.items())
+
+    def awaits_an_end(self, pod: PodUid) -> bool:
+        """Whether somebody is on the way out whose room a nominated pod waits for, or another pod of its gang does: however long
+        the grace period, its deadline has not come (RULES G-14). Who was chosen and has not been told to go yet, because a
+        budget refuses, is not on the way out."""
+        group = groups.group_of(self.pods[pod])
+        mates = [u for u in self.groups.get(group, ()) if u in self.nominations] if group is not None else [pod]
+        waits = False
+        for mate in mates:
+            nomination = self.nominations[mate]
+            if any(victim in self.victims_of for victim in nomination.victims):
+                return False
+            if not nomination.complete and not waits:
+                waits = any(self.charges[uid].releasing for uid in self.on_node.get(nomination.node, ()))
+        return waits
 
     def stranded(self) -> list[PodUid]:
         """Pods that were placed on a node that has vanished before they were bound to it."""
@@ -148,13 +166,29 @@ class ClusterState(Charges):
 
     def lineage(self, pod: PodObserved) -> str:
         """What a successor has in common with this pod: its top controller, and its name where that is part of its
-        identity (StatefulSet). Empty for a bare pod."""
+        identity (StatefulSet), or its role where the controller has several (RULES G-12). Empty for a bare pod."""
         if pod.owner is None:
             return ""
         if pod.owner.kind == "StatefulSet":
             return f"{pod.owner.uid}/{pod.name}"
-        above = self.workloads.get(pod.owner.uid)
-        return pod.owner.uid if above is None else above.owner.uid
+        above = self.above(pod.owner)
+        top = pod.owner.uid if above is None else above.uid
+        role = role_of(pod)
+        return f"{top}/{role}" if role else top
+
+    def above(self, owner: OwnerRef) -> OwnerRef | None:
+        """What controls this controller, as far as it is known."""
+        known = self.workloads.get(owner.uid)
+        return None if known is None else known.owner
+
+    def may_follow(self, pod: PodObserved, migration: Migration) -> bool:
+        """Whether the migration's hold is for this pod, once its victim has ended: it came later, is of the same lineage and asks for the
+        same. Someone smaller gets nothing of it, for what he left would be nobody's, and the move would land by him (RULES G-12)."""
+        if self.order[pod.pod] <= migration.came_before or not migration.lineage:
+            return False
+        if pod.shape != migration.shape and not asks_same(self.shapes[pod.shape], self.shapes[migration.shape]):
+            return False
+        return self.lineage(pod) == migration.lineage
 
     def counts(self) -> dict[str, int]:
         """Sizes, for logs and metrics."""
@@ -168,5 +202,6 @@ class ClusterState(Charges):
             "migrations": len(self.migrations),
             "active_migrations": len(self.backlog) + len(self.active),
             "void": sum(self.void.values()),
+            "foreign_records": sum(self.void[kind] for kind in KINDS if kind in self.void),
             "unknown": sum(self.unknown.values()),
         }

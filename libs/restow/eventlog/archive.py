@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
@@ -19,6 +20,8 @@ from restow.eventlog.segment import (
 )
 
 T = TypeVar("T")
+
+_RANGE = re.compile(r"(\d{20})-(\d{20})\.jsonl\.zst")
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 """Unpacked bytes of lines after which a segment is closed and the next begun."""
@@ -109,6 +112,33 @@ def _check_joint(before: Segment, segment: Segment) -> None:
         raise ArchiveError(path, "line 1", f"records {old.last + 1} to {new.first - 1} are missing before it")
     if new.previous != before.digest:
         raise ArchiveError(path, "line 1", f"it does not continue {before.path.name}: that segment was replaced")
+
+
+def covered(path: str | Path, from_seq: int) -> int:
+    """The last sequence up to which the folder's files, by their names, hold everything from `from_seq` on; 0 for nothing. Reads no
+    file: enough to know that an archive is there, as it was when it was checked and reported."""
+    end = 0
+    for file in sorted(Path(path).glob("*.jsonl.zst")):
+        match = _RANGE.fullmatch(file.name)
+        if match is None:
+            continue
+        first, last = int(match[1]), int(match[2])
+        if first > (end + 1 if end else from_seq):
+            break
+        if last >= from_seq:
+            end = max(end, last)
+    return end
+
+
+def set_aside(path: str | Path, last: int) -> Path:
+    """Rename an archive that its log no longer continues: what it holds stays readable, and a new one can begin in its place."""
+    path = Path(path)
+    for number in range(1_000):
+        aside = path.with_name(f"{path.name}.until-{last}" + (f".{number}" if number else ""))
+        if not aside.exists():
+            path.rename(aside)
+            return aside
+    raise ArchiveError(path, "", "a thousand archives were set aside beside it; remove some")
 
 
 async def export(

@@ -150,6 +150,11 @@ class FileLog:
         self._opened()
         return self._end() - 1
 
+    async def time(self) -> int:
+        """See EventLog.time."""
+        self._opened()
+        return self._clock()
+
     async def first(self) -> int:
         """See EventLog.first."""
         self._opened()

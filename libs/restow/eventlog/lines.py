@@ -11,7 +11,7 @@ import base64
 
 import msgspec
 
-from restow.contracts.envelope import Envelope, EnvelopeError
+from restow.contracts.envelope import Envelope
 from restow.eventlog.port import Record
 
 _BODY = b',"body":'
@@ -63,14 +63,14 @@ def decode_line(line: bytes) -> Record:
         raise LineError("the line is cut")
     try:
         head = _decode_head(line[:at] + b"}" if embedded else line)
-        envelope = Envelope.from_headers(head.headers)
+        envelope = Envelope.of(head.headers)
         if embedded:
             body = line[at + len(_BODY) : -1]
         elif head.body64 is not None:
             body = base64.b64decode(head.body64, validate=True)
         else:
             raise LineError("it has neither body nor body64")
-    except (msgspec.DecodeError, EnvelopeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError) as error:
         raise LineError(f"it is not a record: {error}") from error
     return Record(head.seq, head.family, envelope, body, head.time)
 

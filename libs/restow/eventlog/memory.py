@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-import time
 from collections.abc import AsyncIterator, Callable
 
+from restow import machine
 from restow.contracts.envelope import Envelope
 from restow.eventlog.port import (
     MAX_BODY,
@@ -28,7 +27,8 @@ class Wakeup:
     """Wakes all present waiters; nobody polls."""
 
     def __init__(self) -> None:
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}
+        """In the order in which they came."""
 
     def notify(self) -> None:
         """Wake everybody who waits now."""
@@ -39,11 +39,11 @@ class Wakeup:
     async def wait(self) -> None:
         """Until the next `notify`."""
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
         try:
             await waiter
         finally:
-            self._waiters.discard(waiter)
+            del self._waiters[waiter]
 
 
 class MemoryLog:
@@ -59,11 +59,11 @@ class MemoryLog:
         *,
         log_id: str = "",
         first_seq: int = 1,
-        clock: Callable[[], int] = time.time_ns,
+        clock: Callable[[], int] = machine.wall,
         max_body: int = MAX_BODY,
     ) -> None:
         self.cluster = check_token("cluster", cluster)
-        self.log_id = log_id or secrets.token_hex(16)
+        self.log_id = log_id or machine.token(16)
         self.max_body = min(max_body, MAX_BODY)
         self._clock = clock
         self._records: list[Record] = []
@@ -116,6 +116,11 @@ class MemoryLog:
         """See EventLog.tail."""
         self._check_open()
         return self._end() - 1
+
+    async def time(self) -> int:
+        """See EventLog.time."""
+        self._check_open()
+        return self._clock()
 
     async def first(self) -> int:
         """See EventLog.first."""

@@ -17,7 +17,7 @@ ROW_GROUP = 100_000
 
 
 class ParquetError(LogError):
-    """pyarrow is missing, or a record is not a commit. Says which and what to do."""
+    """pyarrow is missing. Says what to do."""
 
 
 class _Decision(msgspec.Struct):
@@ -51,7 +51,8 @@ _COLUMNS = (
 
 
 def write_parquet(records: Iterable[Record], path: str | Path) -> int:
-    """Write one row an event (a decision without events has one row without event) and return how many.
+    """Write one row an event and return how many. A decision without events has one row without event, a record that is no
+    commit (void: RULES G-16) one row without command either.
 
     Columns: seq, family, time (ns since the epoch, UTC), ce_id, read, logic, decision (index in its commit),
     command_type, event_type, event (JSON). The file appears only when it is whole. Raises ParquetError, OSError.
@@ -86,16 +87,18 @@ def write_parquet(records: Iterable[Record], path: str | Path) -> int:
 
 def _rows(record: Record) -> Iterable[tuple[Any, ...]]:
     envelope = record.envelope
+    rows: list[tuple[Any, ...]] = []
     start = (record.seq, record.family, record.time, envelope.id, envelope.read, envelope.logic)
     try:
         for index, decision in enumerate(_commit(record.body).decisions):
             command = _tag(decision.command).type
             if not decision.events:
-                yield (*start, index, command, None, None)
+                rows.append((*start, index, command, None, None))
             for event in decision.events:
-                yield (*start, index, command, _tag(event).type, bytes(event).decode())
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ParquetError(f"record {record.seq} of family {record.family!r} is not a commit: {error}") from error
+                rows.append((*start, index, command, _tag(event).type, bytes(event).decode()))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return [(*start, 0, None, None, None)]
+    return rows
 
 
 def _flush(pa: Any, writer: Any, schema: Any, rows: list[tuple[Any, ...]]) -> int:

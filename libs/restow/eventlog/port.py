@@ -69,8 +69,10 @@ class Unknown(LogError):
     under a new id. The expectation makes a late arrival of the lost one harmless.
     """
 
-    def __init__(self, family: Family, ce_id: str, why: str) -> None:
+    def __init__(self, family: Family, ce_id: str, why: str, *, full: bool = False) -> None:
         self.family, self.ce_id, self.why = family, ce_id, why
+        self.full = full
+        """The store has no room: nothing more is taken until something goes."""
         super().__init__(f"no answer to commit {ce_id} of family {family!r}: {why}; it may or may not be stored")
 
 
@@ -153,6 +155,10 @@ class EventLog(Protocol):
 
     async def tail(self) -> int:
         """Last sequence in the log now, 0 if nothing was ever appended."""
+        ...
+
+    async def time(self) -> int:
+        """What the log's clock says, nanoseconds since the epoch: the one that `Record.time` is taken from."""
         ...
 
     async def first(self) -> int:

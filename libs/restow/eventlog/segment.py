@@ -23,6 +23,7 @@ from typing import BinaryIO
 import msgspec
 import zstandard
 
+from restow.eventlog import unpack
 from restow.eventlog.disk import sync_folder
 from restow.eventlog.lines import LineError, decode_line, encode_line
 from restow.eventlog.port import FORMAT, READ_BATCH, LogError, Record
@@ -179,12 +180,13 @@ def _damage(path: Path, file: BinaryIO) -> str:
 def _read_header(path: Path, file: BinaryIO, digest: str) -> Segment:
     file.seek(0)
     start = file.read(_MAX_HEADER)
-    unpacker = zstandard.ZstdDecompressor().decompressobj()
     try:
-        line = unpacker.decompress(start)
-        if not unpacker.eof:
-            raise ArchiveError(path, "line 1", "the header is longer than 64 KiB; this is not a Restow archive")
+        line, offset = unpack.head(start, _MAX_HEADER)
         header = msgspec.json.decode(line, type=Header)
+    except EOFError:
+        raise ArchiveError(path, "line 1", "the header is longer than 64 KiB; this is not a Restow archive") from None
+    except unpack.TooMuch as error:
+        raise ArchiveError(path, "line 1", str(error)) from error
     except (zstandard.ZstdError, msgspec.DecodeError) as error:
         raise ArchiveError(path, "line 1", f"it is not the header of a Restow archive: {error}") from error
     if header.format != FORMAT:
@@ -195,29 +197,23 @@ def _read_header(path: Path, file: BinaryIO, digest: str) -> Segment:
         raise ArchiveError(
             path, "line 1", f"the header says {segment_name(header.first, header.last)}; the file was renamed or replaced"
         )
-    return Segment(path, header, digest, len(start) - len(unpacker.unused_data))
+    return Segment(path, header, digest, offset)
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Unpacked lines from the file's present position, without their newlines."""
-    rest = b""
-    with zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False) as unpacked:
-        while block := unpacked.read(_BLOCK):
-            lines = block.split(b"\n")
-            if len(lines) == 1:
-                rest += block
-                continue
-            lines[0] = rest + lines[0]
-            rest = lines.pop()
-            yield from lines
-    if rest:
-        raise LineError("the last line is cut")
+    """Unpacked lines from the file's present position. Raises LineError, ZstdError."""
+    try:
+        yield from unpack.lines(file, unpack.most(os.fstat(file.fileno()).st_size))
+    except EOFError:
+        raise LineError("the last line is cut") from None
+    except unpack.TooMuch as error:
+        raise LineError(str(error)) from error
 
 
 def read_segment(segment: Segment, from_seq: int = 0) -> Iterator[list[Record]]:
     """The segment's records from `from_seq` on, in batches of at most 1000. Raises ArchiveError."""
     path, expected, batch = segment.path, segment.header.first, []
-    number = 1
+    number, size = 1, 0
     try:
         with path.open("rb") as file:
             file.seek(segment.offset)
@@ -228,9 +224,10 @@ def read_segment(segment: Segment, from_seq: int = 0) -> Iterator[list[Record]]:
                 expected += 1
                 if record.seq >= from_seq:
                     batch.append(record)
-                    if len(batch) == READ_BATCH:
+                    size += len(line)
+                    if len(batch) == READ_BATCH or size >= unpack.BATCH_BYTES:
                         yield batch
-                        batch = []
+                        batch, size = [], 0
     except LineError as error:
         raise ArchiveError(path, f"line {number}", str(error)) from error
     except zstandard.ZstdError as error:

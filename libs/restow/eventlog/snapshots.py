@@ -19,6 +19,8 @@ import zstandard
 
 from restow.eventlog.disk import replace_file
 from restow.eventlog.port import FORMAT, LogError, LogMismatch
+from restow.eventlog.unpack import TooMuch
+from restow.eventlog.unpack import whole as unpacked
 
 KEPT = 2
 """Snapshots that `put` leaves: the new one, and the one before it should the new one prove unreadable."""
@@ -96,8 +98,8 @@ def unpack(blob: bytes, name: str) -> Snapshot:
     if header.size > MAX_BODY:
         raise SnapshotError(f"{name}: {header.size} bytes exceed the limit of {MAX_BODY}")
     try:
-        body = zstandard.ZstdDecompressor().decompress(packed, max_output_size=header.size)
-    except zstandard.ZstdError as error:
+        body = unpacked(packed, header.size)
+    except (TooMuch, zstandard.ZstdError) as error:
         raise SnapshotError(f"{name}: cannot be unpacked: {error}") from error
     if len(body) != header.size:
         raise SnapshotError(f"{name}: {len(body)} bytes, its header says {header.size}")

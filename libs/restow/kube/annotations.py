@@ -7,6 +7,7 @@ import msgspec
 from restow.contracts.values import DeviceShare
 from restow.domain import resources as r
 from restow.domain.groups import GROUP_ANNOTATIONS, QUEUE_ANNOTATIONS, TASK_ANNOTATION
+from restow.domain.protection import DISRUPTION_ANNOTATIONS
 from restow.domain.quantity import QuantityError, units
 
 TARGET_RESERVATION = "scheduling.volcano.sh/target-reservation"
@@ -43,6 +44,7 @@ KEPT = frozenset(
         RESERVATION_AFFINITY,
         EXACT_MATCH,
         *WAITING_TIMES,
+        *DISRUPTION_ANNOTATIONS,
     }
 )
 KEPT_OF_GROUP = frozenset(

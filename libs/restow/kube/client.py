@@ -16,6 +16,7 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
+from restow.contracts.redact import redacted
 from restow.kube import decode
 from restow.kube.decode import Collection
 
@@ -207,7 +208,7 @@ async def connect(config: ClientConfig) -> Client:
     """Raises ClientConfigError; does not speak to the server yet."""
     if config.url:
         if not config.url.startswith(("http://", "https://")):
-            raise ClientConfigError(f"url is {config.url!r}; allowed: http://host:port or https://host:port")
+            raise ClientConfigError(f"url is {redacted(config.url)!r}; allowed: http://host:port or https://host:port")
         connector = aiohttp.TCPConnector(limit=config.pool, keepalive_timeout=60)
         session = aiohttp.ClientSession(connector=connector, read_bufsize=_READ_BUFFER)
         return Client(config.url, session, config)
@@ -232,7 +233,9 @@ async def _from_kubernetes_config(config: ClientConfig) -> Client:
     except Exception as error:
         # The library raises its own ConfigException, yaml's, KeyError and OSError; all mean the same here.
         where = "in-cluster configuration" if config.in_cluster else f"kubeconfig {config.kubeconfig or '(default)'!r}"
-        raise ClientConfigError(f"{where}: {error}; allowed: a readable configuration with a current context") from error
+        # One line of it: what follows may quote the file, which holds credentials.
+        said = redacted(str(error).partition("\n")[0])
+        raise ClientConfigError(f"{where}: {said}; allowed: a readable configuration with a current context") from error
     configuration.connection_pool_maxsize = config.pool
     api = ApiClient(configuration)
 

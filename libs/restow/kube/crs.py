@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from restow.domain.evolve.plan_rooms import PLAN
+from restow.domain.foreign import LOG
 from restow.kube import decode as d
 from restow.kube import wire
 from restow.kube.annotations import MIGRATION
@@ -59,6 +61,14 @@ StatusOutcome = Done | Gone | Refused | Failed
 _object = msgspec.json.Decoder(_Object)
 
 
+OURS = (MIGRATION, PLAN, LOG)
+"""Labels that say what an object was made for, and by which log."""
+
+
+def _ours(labels: Mapping[str, str]) -> dict[str, str]:
+    return {key: labels[key] for key in OURS if key in labels}
+
+
 class Reservations:
     """Effects on Reservations, through one client."""
 
@@ -68,8 +78,8 @@ class Reservations:
         self._sleep = sleep
 
     async def create(self, door: str, manifest: Mapping[str, Any]) -> CreateOutcome:
-        """The manifest has a deterministic name. An object of that name with the same `restow.dev/migration` label is
-        success: the answer to an earlier attempt was lost."""
+        """The manifest has a deterministic name. An object of that name with the same labels of ours (`OURS`) is success: the answer to
+        an earlier attempt was lost. Another installation's is not."""
         meta = manifest["metadata"]
         namespace, name = meta.get("namespace", ""), meta["name"]
         collection = _COLLECTIONS[door]
@@ -81,9 +91,10 @@ class Reservations:
                 if status.code != 409:
                     raise
                 made = _object.decode(await self._client.get(path_of(collection, namespace, name)))
-                ours = (meta.get("labels") or {}).get(MIGRATION)
-                if not ours or (made.metadata.get("labels") or {}).get(MIGRATION) != ours:
-                    return Refused(409, "AlreadyExists", f"{name} exists and does not belong to {ours or 'us'}")
+                ours, theirs = (_ours(m.get("labels") or {}) for m in (meta, made.metadata))
+                if not ours or theirs != ours:
+                    said = ", ".join(f"{key}={value}" for key, value in theirs.items()) or "none of our labels"
+                    return Refused(409, "AlreadyExists", f"{name} exists, and is not the one that is wanted: it has {said}")
             return Created(str(made.metadata.get("uid", "")))
 
         return await self._bounded(attempt)

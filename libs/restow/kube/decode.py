@@ -200,7 +200,7 @@ def _version(one: Any) -> str:
 NODES = Collection("nodes", "Node", "/api/v1/nodes", wire.Node, by_name=True)
 PODS = Collection("pods", "Pod", "/api/v1/pods", wire.Pod)
 REPLICASETS = Collection("replicasets.apps", "ReplicaSet", "/apis/apps/v1/replicasets", wire.Workload)
-JOBS = Collection("jobs.batch", "Job", "/apis/batch/v1/jobs", wire.Workload)
+JOBS = Collection("jobs.batch", "Job", "/apis/batch/v1/jobs", wire.Job)
 VOLCANO_RESERVATIONS = Collection(
     "reservations.batch.volcano.sh",
     "Reservation",

@@ -9,6 +9,7 @@ from restow.contracts import times
 from restow.contracts import values as v
 from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
 from restow.domain import resources as r
+from restow.domain.owners import MOVABLE
 from restow.kube import cpus, wire
 from restow.kube.annotations import CONFIG_SOURCE, DEVICES, MIRROR, RESOURCE_STATUS, kept, read_devices
 from restow.kube.requests import FactError, canonical
@@ -16,6 +17,11 @@ from restow.kube.shapes import Shaper
 from restow.kube.troubles import NOTHING, Told, tell
 
 _PHASES: frozenset[str] = frozenset(("Pending", "Running", "Succeeded", "Failed", "Unknown"))
+DISRUPTION_TARGET = "DisruptionTarget"
+"""The condition of a pod that is evicted."""
+OWN_CONTROLLER = "kubernetes.io/job-controller"
+JOB_RETRIES = 6
+"""backoffLimit, where none is set."""
 _NO_SPEC = wire.PodSpec()
 _NO_STATUS = wire.PodStatus()
 _shaper = Shaper()
@@ -97,24 +103,64 @@ def pod_fact(
         initialized=plain.initialized,
         sandboxless=plain.sandboxless,
         waiting=plain.waiting,
+        well=_well(meta, status) if spec.node_name and not meta.deletion_timestamp else (),
     )
     return shaped.shape, shaped.id, fact
 
 
 def workload_fact(workload: wire.Workload, kind: str) -> e.WorkloadObserved | None:
-    """None where nothing controls it: then it is its pods' real owner and need not be known. Lists leave `kind` out of
+    """None where nothing controls it and nothing else is to be known of it: then it is its pods' real owner. Lists leave `kind` out of
     their items, so it is given."""
-    owner = controller(workload.metadata)
-    if owner is None:
+    meta, owner = workload.metadata, controller(workload.metadata)
+    movable = (meta.annotations or {}).get(MOVABLE, "")
+    evicted: v.Evicted = ""
+    retries = 0
+    if isinstance(workload, wire.Job):
+        evicted, retries = _of_eviction(workload.spec or wire.JobSpec(), workload.status or wire.JobStatus())
+    if owner is None and not movable and not evicted:
         return None
-    meta = workload.metadata
-    return e.WorkloadObserved(uid=meta.uid, kind=kind, namespace=meta.namespace, name=meta.name, owner=owner)
+    return e.WorkloadObserved(meta.uid, kind, meta.namespace, meta.name, owner, movable, evicted, retries)
+
+
+def _of_eviction(spec: wire.JobSpec, status: wire.JobStatus) -> tuple[v.Evicted, int]:
+    """Rules are asked in order, and the first that matches counts. Which exit code the containers will end with nobody knows before; a rule about
+    those that says more than Ignore or Count leaves it open."""
+    if spec.managed_by not in ("", OWN_CONTROLLER):
+        return "unknown", 0
+    may_count = False
+    for rule in (spec.pod_failure_policy.rules or ()) if spec.pod_failure_policy is not None else ():
+        about = rule.on_pod_conditions
+        disrupted = any(c.type == DISRUPTION_TARGET and c.status == "True" for c in about or ())
+        if disrupted and rule.action == "Ignore" and not may_count:
+            return "ignored", 0
+        if disrupted and rule.action not in ("Ignore", "Count"):
+            return "fatal", 0
+        if disrupted:
+            break
+        if about is None and rule.action not in ("Ignore", "Count"):
+            return "unknown", 0
+        may_count = may_count or (about is None and rule.action == "Count")
+    if spec.backoff_limit_per_index is not None:
+        return "unknown", 0
+    limit = JOB_RETRIES if spec.backoff_limit is None else spec.backoff_limit
+    return "counted", max(limit - (status.failed or 0), 0)
 
 
 def _phase(phase: str) -> v.PodPhase:
     if phase in _PHASES:
         return phase  # type: ignore[return-value]
     return "Unknown" if phase else "Pending"
+
+
+def _well(meta: wire.Meta, status: wire.PodStatus) -> tuple[int, ...]:
+    """`PodChanged.well`. Times of Kubernetes are whole seconds."""
+    created, since = meta.creation_timestamp, {}
+    for one in status.conditions or ():
+        if one.status == "True" and not one.reason and one.last_transition_time is not None:
+            since[one.type] = one.last_transition_time
+    if created is None or not since:
+        return ()
+    return tuple(max(0, int((since[type] - created).total_seconds())) if type in since else -1 for type in e.WELL)
 
 
 def _is(conditions: Sequence[wire.Condition] | None, name: str) -> bool:

@@ -30,6 +30,8 @@ W = TypeVar("W")
 _OVER = ("Succeeded", "Failed")
 _BUDGET_CAUSE = "DisruptionBudget"
 _BUDGET_TEXT = "disruption budget"
+_BACKGROUND_TEXT = "Eviction triggered evacuation"
+"""What KubeVirt answers with 429, and upstream's descheduler looks for."""
 
 
 class PodRef(msgspec.Struct, frozen=True):
@@ -77,6 +79,13 @@ class AlreadyTerminating(msgspec.Struct, frozen=True):
     """The pod terminates, or has ended by itself: it counts as evicted."""
 
 
+class InBackground(msgspec.Struct, frozen=True):
+    """Not evicted: whoever owns it moves it by itself now (a virtual machine that migrates live), and ends it afterwards. Upstream's
+    `EvictionsInBackground`."""
+
+    message: str = ""
+
+
 class OverBudget(msgspec.Struct, frozen=True):
     """A PodDisruptionBudget does not allow it now. `retry_after` in ms."""
 
@@ -95,7 +104,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 BindOutcome = Bound | Taken | Gone | Refused | Failed
-EvictOutcome = Accepted | AlreadyTerminating | Gone | OverBudget | Changed | Refused | Failed
+EvictOutcome = Accepted | AlreadyTerminating | Gone | InBackground | OverBudget | Changed | Refused | Failed
 AbortOutcome = Done | AlreadyTerminating | Gone | Refused | Failed
 PatchOutcome = Done | Gone | Refused | Failed
 
@@ -197,6 +206,8 @@ class Effects:
                 return Gone()
             if status.code == 409:
                 return Changed(status.message)
+            if status.code == 429 and _BACKGROUND_TEXT in status.message:
+                return InBackground(status.message)
             if status.code == 429 and (_BUDGET_CAUSE in status.causes or _BUDGET_TEXT in status.message):
                 return OverBudget(status.message, status.retry_after)
             if status.transient:

@@ -64,20 +64,26 @@ class Batch:
     def __len__(self) -> int:
         return len(self._events) + len(self._troubles)
 
-    def add(self, collection: d.Collection[Any], change: r.Change) -> None:
+    def add(self, collection: d.Collection[Any], change: r.Change, most: int = 1 << 62) -> bool:
+        """Whether all of the change is in. A list that finds more gone than `most` is the only one that is not: it says so many, not how
+        far the collection is, and is to be added again when they are folded."""
         match change:
             case r.Upsert(one):
                 self._upsert(collection, one)
             case r.Delete(key):
                 self._gone(collection, key)
             case r.Replace(keys, version):
-                for key in sorted(self._all_keys(collection).difference(keys)):
+                gone = sorted(self._all_keys(collection).difference(keys))
+                for key in gone[: max(1, most)]:
                     self._gone(collection, key)
+                if len(gone) > max(1, most):
+                    return False
                 self._versions[collection.name] = version
             case r.Bookmark(version):
                 self._versions[collection.name] = version
             case r.Restart():
                 pass
+        return True
 
     def synced(self, collection: d.Collection[Any], version: str) -> None:
         """The stream has handed on everything up to here (`Reflector.version`)."""

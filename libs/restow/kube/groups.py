@@ -11,7 +11,7 @@ import msgspec
 
 from restow.contracts import events as e
 from restow.kube import wire_objects as w
-from restow.kube.annotations import kept_of_group
+from restow.kube.annotations import PREEMPTABLE, kept_of_group
 from restow.kube.decode import BAD_JSON
 from restow.kube.describe import millis
 from restow.kube.explain import explained
@@ -43,6 +43,7 @@ def pod_group_fact(group: w.Custom) -> e.PodGroupObserved:
     try:
         spec = _spec(_group_spec, group.spec, w.PodGroupSpec())
         fact = msgspec.structs.replace(fact, queue=spec.queue or "", priority_class=spec.priority_class_name or "")
+        fact = msgspec.structs.replace(fact, unheeded=_group_kept(spec))
         return msgspec.structs.replace(
             fact,
             min_member=_within(spec.min_member or 0, "spec.minMember"),
@@ -68,6 +69,7 @@ def queue_fact(queue: w.Custom) -> e.QueueObserved:
     try:
         spec = _spec(_queue_spec, queue.spec, w.QueueSpec())
         fact = msgspec.structs.replace(fact, parent=spec.parent or "", state=status or spec.state or OPEN)
+        fact = msgspec.structs.replace(fact, unheeded=_queue_kept(spec))
         capability = quota(spec.capability, "spec.capability")
         guarantee = quota(spec.guarantee.resource if spec.guarantee else None, "spec.guarantee.resource")
         deserved = quota(spec.deserved, "spec.deserved")
@@ -85,6 +87,33 @@ def queue_fact(queue: w.Custom) -> e.QueueObserved:
         )
     except FactError as error:
         return msgspec.structs.replace(fact, invalid=str(error))
+
+
+def _group_kept(spec: w.PodGroupSpec) -> str:
+    """What is preferred and not honoured, by path. Raises FactError for what would have to be kept and is not."""
+    if spec.preemptable is False:
+        raise FactError(f"spec.preemptable: false is not kept; allowed: the annotation {PREEMPTABLE}: \"false\" on its pods")
+    topology = spec.network_topology
+    if topology is None:
+        return ""
+    if topology.mode != "soft":
+        raise FactError(f"spec.networkTopology.mode: {topology.mode or 'hard'} is not kept; allowed: soft (not honoured), or no networkTopology")
+    return "spec.networkTopology"
+
+
+def _queue_kept(spec: w.QueueSpec) -> str:
+    """The same of a queue."""
+    if spec.dequeue_strategy not in (None, "", "traverse"):
+        raise FactError(f"spec.dequeueStrategy: {spec.dequeue_strategy} is not kept; allowed: traverse")
+    unheeded: list[str] = []
+    affinity = spec.affinity or w.QueueAffinity()
+    for name, groups in (("nodeGroupAffinity", affinity.node_group_affinity), ("nodeGroupAntiAffinity", affinity.node_group_anti_affinity)):
+        path = f"spec.affinity.{name}"
+        if groups is not None and groups.required:
+            raise FactError(f"{path}.requiredDuringSchedulingIgnoredDuringExecution: is not kept; allowed: none")
+        if groups is not None and groups.preferred:
+            unheeded.append(f"{path}.preferredDuringSchedulingIgnoredDuringExecution")
+    return ", ".join(unheeded)
 
 
 def priority_class_fact(priority: w.PriorityClass) -> e.PriorityClassObserved:

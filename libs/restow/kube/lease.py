@@ -5,15 +5,14 @@ our own monotonic clock (clocks of machines are never compared); every write car
 """
 
 import asyncio
-import random
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from restow import machine
 from restow.kube.client import ApiStatus, Client
 from restow.kube.retry import Sleep
 
@@ -56,8 +55,8 @@ class Elector:
         name: str,
         identity: str,
         config: LeaseConfig = LeaseConfig(),
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], float] = machine.steady,
+        now: Callable[[], datetime] = machine.now,
     ):
         self._client = client
         self._namespace, self._name, self.identity = namespace, name, identity
@@ -133,7 +132,7 @@ async def leading(
     on_lost: Callable[[], Any] = lambda: None,
     on_wait: Callable[[str], Any] = lambda reason: None,
     sleep: Sleep = asyncio.sleep,
-    share: Callable[[], float] = random.random,
+    share: Callable[[], float] = machine.share,
 ) -> AsyncIterator[Leadership]:
     """Waits until the Lease is ours, renews it in the background, releases it at the end. `on_lost` is called once, when
     the Lease went to another or could not be renewed in time; `on_wait` with a reason at each failed attempt."""

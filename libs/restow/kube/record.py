@@ -8,11 +8,12 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 
+from restow import machine
 from restow.kube.client import ApiStatus, Client
 
 _MICROS = "%Y-%m-%dT%H:%M:%S.%fZ"
@@ -60,7 +61,7 @@ class Recorder:
         controller: str,
         instance: str,
         limit: int = 1_000,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] = machine.now,
     ):
         self._client = client
         self._controller, self._instance = controller, instance
@@ -82,6 +83,11 @@ class Recorder:
         self._idle.clear()
         self._wake.set()
         return True
+
+    @property
+    def waiting(self) -> int:
+        """Notices that are still to be sent."""
+        return sum(self._waiting.values())
 
     async def flushed(self) -> None:
         """Everything that was recorded has been sent or dropped."""

@@ -7,6 +7,9 @@ What it guarantees:
 
 * Changes never go back in time: whatever is not newer than what was seen is dropped, and a relist asks for
   `resourceVersionMatch=NotOlderThan` the version known, and drops a page that is older all the same.
+* Unless the API's own history has: it was restored from a backup, or built anew. Where a server has not reached the version known, the
+  next list asks for no version, which is answered from the store itself and by no cache that lags (client-go does the same). If even
+  that is older, there is nothing to wait for: it is taken, and said as `HISTORY_RESET`.
 * A line counts only when it is complete and readable; after a cut the watch resumes from the last one that counted.
 * A completed list is followed by `Replace` with the keys of everything that exists; an interrupted one never is.
 * Every failure leads to a bounded wait: exponential up to `max_backoff`, or what `Retry-After` asks for up to the same.
@@ -23,6 +26,9 @@ W = TypeVar("W")
 
 _GONE, _TOO_MANY, _BAD_REQUEST, _TIMEOUT = 410, 429, 400, 504
 _LINES = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
+HISTORY_RESET = "HistoryReset"
+"""The reason of a Restart: the store is behind what the log knows. What is listed now replaces everything."""
+
 _SHORT_WATCH = 1_000
 """A watch that ends sooner than this, in ms, without any line counts as a failure."""
 
@@ -99,6 +105,10 @@ class Reflector(Generic[W]):
         self._version = known
         self._listed = False
         self._more = ""
+        self._consistent = False
+        """Whether the list is to come from the store itself, whatever the version known."""
+        self._behind = False
+        """Whether the present watch has shown that its server is behind the version known."""
         self._keys: set[str] = set()
         self._failures = 0
         self._garbled = False
@@ -125,7 +135,7 @@ class Reflector(Generic[W]):
     def request(self, now: int) -> List | Watch:
         """The next request. It is called once a request, and starts its clock."""
         not_before = max(now, self._not_before)
-        self._started, self._progress, self._over = not_before, False, False
+        self._started, self._progress, self._over, self._behind = not_before, False, False, False
         if self._listed:
             return Watch(
                 (
@@ -139,7 +149,7 @@ class Reflector(Generic[W]):
         limit = ("limit", str(self._config.page_size))
         if self._more:
             return List((limit, ("continue", self._more)), not_before)
-        if self._version:
+        if self._version and not self._consistent:
             return List(
                 (limit, ("resourceVersion", self._version), ("resourceVersionMatch", "NotOlderThan")), not_before
             )
@@ -155,16 +165,21 @@ class Reflector(Generic[W]):
             return [self._fail("Garbled", now, str(error))]
         if not page.version:
             return [self._fail("Garbled", now, f"a page of {self.collection.name} without resourceVersion")]
-        if _older(page.version, self._version):
-            self._relist()
+        older = _older(page.version, self._version)
+        if older and not self._consistent:
+            self._relist(consistent=True)
             return [self._fail("StaleList", now, f"version {page.version} is older than {self._version}")]
-        changes: list[Change] = [Upsert(item) for item in page.items]
+        changes: list[Change] = []
+        if older and not self._more:
+            why = f"the API's own version is {page.version}, the log knows {self._version}: it was restored or built anew"
+            changes.append(Restart(HISTORY_RESET, 0, why))
+        changes += [Upsert(item) for item in page.items]
         self._keys.update(self.collection.key(item) for item in page.items)
         self._more = page.more
         self._not_before = 0
         if not page.more:
             changes.append(Replace(frozenset(self._keys), page.version))
-            self._listed, self._version, self._keys = True, page.version, set()
+            self._listed, self._version, self._keys, self._consistent = True, page.version, set(), False
         return changes
 
     def on_line(self, body: bytes, now: int) -> list[Change]:
@@ -184,7 +199,7 @@ class Reflector(Generic[W]):
         if not line.version or line.type not in _LINES:
             return self._on_garbled(now, f"a {line.type!r} of {self.collection.name} at version {line.version!r}")
         if not _newer(line.version, self._version):
-            return []
+            return self._not_newer(line, now)
         changes = self._digest(line)
         self._version = line.version
         self._progress = True
@@ -198,6 +213,8 @@ class Reflector(Generic[W]):
         if self._over or not self._listed:
             return []
         self._over = True
+        if self._behind:
+            return [self._is_behind(now)]
         if self._progress or now - self._started >= _SHORT_WATCH:
             self._settle()
             return []
@@ -219,6 +236,21 @@ class Reflector(Generic[W]):
             return [Delete(self.collection.key(line.object), line.object)]
         return [Upsert(line.object)]
 
+    def _not_newer(self, line: Line[W], now: int) -> list[Change]:
+        """Mostly a repetition. A server that says how far it is, and is behind before it has sent anything new, may never come to what is
+        known: a watch from a version of the future is silent, whatever happens."""
+        if self._progress or not _older(line.version, self._version):
+            return []
+        self._behind = True
+        if line.type != "BOOKMARK":
+            return []
+        self._over = True
+        return [self._is_behind(now)]
+
+    def _is_behind(self, now: int) -> Restart:
+        self._relist(consistent=True)
+        return self._fail("Behind", now, f"the server is behind version {self._version}")
+
     def _on_garbled(self, now: int, message: str) -> list[Change]:
         """The line is lost, so nothing after it may count: watch again from before it, and list if that fails too."""
         self._over = True
@@ -238,14 +270,16 @@ class Reflector(Generic[W]):
             self._relist()
             return [self._fail("ContinueExpired", now, message, soon=status == _GONE)]
         if status == _TIMEOUT and "resource version" in message.lower():
+            self._relist(consistent=True)
             return [self._fail("VersionTooLarge", now, message, retry_after)]
         if status == _TOO_MANY:
             return [self._fail("TooManyRequests", now, message, retry_after)]
         reason = "Disconnected" if status == 0 else f"Status{status}"
         return [self._fail(reason, now, message, retry_after)]
 
-    def _relist(self) -> None:
+    def _relist(self, *, consistent: bool = False) -> None:
         self._listed, self._more, self._keys = False, "", set()
+        self._consistent = self._consistent or consistent
 
     def _settle(self) -> None:
         """A watch works. A list alone does not prove it: one that is followed by a 410 each time must slow down."""

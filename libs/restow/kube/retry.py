@@ -1,12 +1,12 @@
 """Trying again: the one helper for every call that may. Bounded in number and in time between."""
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import msgspec
 
+from restow import machine
 from restow.kube.client import ApiStatus
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ async def retrying(
     backoff: Backoff = Backoff(),
     sleep: Sleep = asyncio.sleep,
     on_retry: OnRetry | None = None,
-    share: Callable[[], float] = random.random,
+    share: Callable[[], float] = machine.share,
 ) -> T:
     """Calls until it succeeds, fails for good or the attempts are used up; raises the last ApiStatus. `call` must be safe
     to repeat. `on_retry` is told the reason and the wait, for the log."""

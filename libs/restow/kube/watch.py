@@ -1,12 +1,11 @@
 """Runs a reflector against a client. Everything worth testing is in the two; this is the wire between them."""
 
 import asyncio
-import random
-import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
+from restow import machine
 from restow.kube.client import ApiStatus, Client
 from restow.kube.reflector import Change, List, Reflector, Watch
 from restow.kube.retry import Sleep
@@ -14,12 +13,12 @@ from restow.kube.retry import Sleep
 
 def monotonic() -> int:
     """Milliseconds that never go back."""
-    return time.monotonic_ns() // 10**6
+    return int(machine.steady() * 1000)
 
 
 def half_jitter(wait: int) -> int:
     """Between a half and the whole of it."""
-    return wait - int(wait * random.random() / 2)
+    return wait - int(wait * machine.share() / 2)
 
 
 async def watch(

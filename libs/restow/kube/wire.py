@@ -277,9 +277,41 @@ class Node(Wire):
 
 
 class Workload(Wire):
-    """A ReplicaSet, a Job: whatever may be controlled and control pods itself."""
+    """A ReplicaSet: whatever may be controlled and control pods itself."""
 
     metadata: Meta
+
+
+class FailureCondition(Wire):
+    type: str = ""
+    status: str = "True"
+
+
+class FailureRule(Wire):
+    action: str = ""
+    on_pod_conditions: list[FailureCondition] | None = None
+
+
+class FailurePolicy(Wire):
+    rules: list[FailureRule] | None = None
+
+
+class JobSpec(Wire):
+    backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
+    pod_failure_policy: FailurePolicy | None = None
+    managed_by: str = ""
+
+
+class JobStatus(Wire):
+    failed: int | None = None
+
+
+class Job(Workload):
+    """What says whether it outlives the eviction of a pod."""
+
+    spec: JobSpec | None = None
+    status: JobStatus | None = None
 
 
 class Reservation(Wire):

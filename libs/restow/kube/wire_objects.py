@@ -23,12 +23,18 @@ class Custom(Wire):
     status: msgspec.Raw = msgspec.Raw()
 
 
+class NetworkTopology(Wire):
+    mode: str | None = None
+
+
 class PodGroupSpec(Wire):
     min_member: int | None = None
     min_task_member: dict[str, int] | None = None
     min_resources: dict[str, Quantity] | None = None
     queue: str | None = None
     priority_class_name: str | None = None
+    network_topology: NetworkTopology | None = None
+    preemptable: bool | None = None
 
 
 class PodGroupStatus(Wire):
@@ -37,6 +43,16 @@ class PodGroupStatus(Wire):
 
 class Guarantee(Wire):
     resource: dict[str, Quantity] | None = None
+
+
+class NodeGroups(Wire):
+    required: list[str] | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    preferred: list[str] | None = msgspec.field(name="preferredDuringSchedulingIgnoredDuringExecution", default=None)
+
+
+class QueueAffinity(Wire):
+    node_group_affinity: NodeGroups | None = None
+    node_group_anti_affinity: NodeGroups | None = None
 
 
 class QueueSpec(Wire):
@@ -50,6 +66,8 @@ class QueueSpec(Wire):
     parent: str | None = None
     priority: int | None = None
     state: str | None = None
+    dequeue_strategy: str | None = None
+    affinity: QueueAffinity | None = None
 
 
 class QueueStatus(Wire):

@@ -120,7 +120,7 @@ class Faults:
         self._cleared.set()
         self._cleared = asyncio.Event()
         for watcher in self.hub.watchers():
-            _resume(watcher)
+            watcher.resume()
 
     async def delay(self, rule: Rule) -> None:
         """Wait `rule.seconds`, or until the faults are cleared."""
@@ -162,18 +162,12 @@ class Faults:
                 case "gone":
                     watcher.fail(ApiError(410, "Expired", "injected fault: too old resource version"))
                 case "stall":
-                    watcher.stalled = True
-                    watcher.wake.clear()
+                    watcher.stall()
                 case "resume":
-                    _resume(watcher)
+                    watcher.resume()
         return len(found)
 
     def show(self) -> dict[str, Any]:
         fields = Rule.__dataclass_fields__
         return {"rules": [{name: getattr(rule, name) for name in fields} for rule in self.rules]}
 
-
-def _resume(watcher: Any) -> None:
-    watcher.stalled = False
-    if watcher.queue or watcher.closed:
-        watcher.wake.set()

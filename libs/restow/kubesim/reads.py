@@ -196,7 +196,7 @@ def _snapshot(cluster: Cluster, info: RequestInfo) -> tuple[list[Stored], int, s
         if items is None:
             raise gone("The resourceVersion for the provided list is too old.")
         return items, rv, ""
-    if cluster.faults.lag and (asked or not exact):
+    if cluster.faults.lag and asked and not exact:
         behind = cluster.faults.lagged(info, current)
         items = shelf.at(behind, info.namespace)
         if items is not None:
@@ -358,8 +358,10 @@ async def _stream(
     last_call = end - min(2.0, seconds / 10)
     next_mark = min(loop.time() + every, last_call)
     while True:
-        until = min(next_mark, end) if bookmarks else end
+        until = min(next_mark, end) if bookmarks and not watcher.stalled else end
         await _wait(watcher, max(0.0, until - loop.time()))
+        if not watcher.closed:
+            watcher.wake.clear()
         if watcher.queue:
             await _flush(watcher, response)
         if watcher.closed and not watcher.queue:
@@ -393,7 +395,3 @@ async def _flush(watcher: watch.Watcher, response: web.StreamResponse) -> None:
             count = min(len(queue), 500)
             chunk = b"".join([queue.popleft() for _ in range(count)])
         await response.write(chunk)
-    if not watcher.closed:
-        watcher.wake.clear()
-    if queue and watcher.stalled:
-        return

@@ -107,6 +107,9 @@ def label_selector_test(selector: Mapping[str, Any] | None) -> _LabelTest:
                 tests.append(_absent(key))
             case other:
                 raise bad_request(f'"{other}" is not a valid label selector operator')
+    if len(tests) == 1:
+        # Budgets and controllers look at all pods of a namespace again and again, mostly by one label.
+        return tests[0]
     return lambda labels: all(test(labels) for test in tests)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import logging
 import random
+import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -36,11 +37,14 @@ class Server:
         clock: Callable[[], datetime] = utc_now,
         rng: random.Random | None = None,
         metrics_server: bool = False,
+        turns: Callable[[], float] = time.perf_counter,
     ):
+        """`turns`: the clock that bounds the controllers' turns."""
         self.host = host
         self.port = port
         self._with_controllers = controllers
         self._kubelet_speed = kubelet_speed
+        self._turns = turns
         self._runner: web.ServerRunner | None = None
         self._controllers: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -62,6 +66,11 @@ class Server:
             self._loop.call_later(_BUDGET_DELAY, work)
 
     @property
+    def controllers(self) -> Any:
+        """What runs beside the API while it is up (`controllers.Running`), else None."""
+        return self._controllers
+
+    @property
     def url(self) -> str:
         return f"http://{self.host}:{self.port}"
 
@@ -78,7 +87,7 @@ class Server:
         if self._with_controllers:
             module = importlib.import_module("restow.kubesim.controllers")
             self._controllers = module.start(
-                self.cluster.store, self._loop, kubelet_speed=self._kubelet_speed
+                self.cluster.store, self._loop, kubelet_speed=self._kubelet_speed, clock=self._turns
             )
 
     async def stop(self) -> None:

@@ -118,6 +118,17 @@ class Shelf:
         self.compacted = max(self.compacted, rv)
         self._snapshots.clear()
 
+    def forget(self, rv: int) -> None:
+        """Everything that was before `rv`, also where that was later than it."""
+        self.history.clear()
+        self.compacted = rv
+        self._snapshots.clear()
+
+    def replace(self, stored: Stored) -> None:
+        """Put another version of an object in its place, which is no change."""
+        namespace, _, name = stored.key.rpartition("/")
+        self.items[stored.key] = self.by_namespace[namespace][name] = stored
+
     def ordered(self, namespace: str = "") -> list[Stored]:
         """The current objects in key order."""
         items = self.items

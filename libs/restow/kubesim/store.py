@@ -274,6 +274,18 @@ class Store:
         for shelf in shelves:
             shelf.compact(self.resource_version)
 
+    def restore(self) -> None:
+        """As after a restore from a backup into a new server: the same objects, at versions that begin anew and have no
+        history. Whoever watches has to be cut off by the caller."""
+        self.resource_version = 1
+        for shelf in self._shelves.values():
+            for stored in shelf.ordered():
+                self.resource_version += 1
+                meta = {**stored.obj["metadata"], "resourceVersion": str(self.resource_version)}
+                shelf.replace(Stored(stored.key, {**stored.obj, "metadata": meta}, self.resource_version))
+        for shelf in self._shelves.values():
+            shelf.forget(self.resource_version)
+
     # -- inside ---------------------------------------------------------------------------------
 
     def _generate(self, resource: Resource, meta: dict[str, Any]) -> str:

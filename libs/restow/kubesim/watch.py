@@ -63,6 +63,7 @@ class Watcher:
         """No more frames come; what is queued is still sent unless `dropped`."""
         self.dropped = False
         self.stalled = False
+        """Silent, whatever comes: see `stall`."""
 
     def offer(self, change: Change) -> None:
         """Queue the change if it concerns this watch."""
@@ -123,7 +124,18 @@ class Watcher:
 
     def close(self) -> None:
         self.closed = True
-        self.wake.set()
+        if not self.stalled or self.dropped:
+            self.wake.set()
+
+    def stall(self) -> None:
+        """Keep the connection silent until `resume`, `cut` or its time: nothing wakes it for what it may not send, not even an end."""
+        self.stalled = True
+        self.wake.clear()
+
+    def resume(self) -> None:
+        self.stalled = False
+        if self.queue or self.closed:
+            self.wake.set()
 
     def cut(self) -> None:
         """End now without sending what is queued."""
@@ -189,7 +201,7 @@ class Hub:
     def close(self) -> None:
         self._unsubscribe()
         for watcher in self.watchers():
-            watcher.close()
+            watcher.cut() if watcher.stalled else watcher.close()
 
 
 def bookmark(resource: Resource, api_version: str, rv: int, *, initial_end: bool = False) -> bytes:

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from restow.contracts.codec import CodecError, Decision, decode
-from restow.contracts.ids import FAMILIES, Millis
-from restow.contracts.times import millis, rfc3339
-from restow.domain.fold import fold
+from restow.contracts.codec import Decision
+from restow.contracts.ids import Millis
+from restow.contracts.times import rfc3339, stamped
+from restow.domain import fold, trust
 from restow.domain.state import ClusterState
+from restow.domain.trust import Examined
 from restow.eventlog.port import Record
 from restow.replay.source import Source
 
@@ -35,31 +36,28 @@ def check_whole(source: Source) -> None:
         )
 
 
-def decode_record(record: Record) -> tuple[Decision, ...]:
-    """The record's decisions. Raises ReplayError."""
-    try:
-        return decode(record.body)
-    except CodecError as error:
-        raise ReplayError(f"sequence {record.seq} ({record.family}): {error}") from error
+def examine_record(record: Record, log_id: str = "") -> Examined:
+    """Whether it is a record of ours, and what it says. `log_id`: of the log that it is in."""
+    return trust.examine(record.family, record.envelope, record.body, log_id)
+
+
+def decode_record(record: Record, log_id: str = "") -> tuple[Decision, ...]:
+    """The record's decisions; none where it is not ours, for then it is void (RULES G-16)."""
+    return examine_record(record, log_id).decisions
 
 
 def time_of(record: Record) -> Millis:
-    """The time of its envelope, which is the one that is folded. Raises ReplayError."""
+    """The time of its envelope, which is the one that is folded. Of a record that has none: when it was stored."""
     try:
-        return millis(record.envelope.time)
-    except ValueError:
-        raise ReplayError(
-            f"sequence {record.seq} ({record.family}): header 'ce-time' is {record.envelope.time!r}; allowed: RFC 3339"
-        ) from None
+        return stamped(record.envelope.time)
+    except (ValueError, OverflowError):
+        return Millis(record.time // 1_000_000)
 
 
-def fold_record(state: ClusterState, record: Record) -> None:
+def fold_record(state: ClusterState, record: Record, log_id: str = "") -> Examined:
     """Fold one record as every service does. Raises ReplayError."""
-    if record.family not in FAMILIES:
-        raise ReplayError(f"sequence {record.seq}: {record.family!r} is no family; allowed: {', '.join(FAMILIES)}")
-    decisions = decode_record(record)
     try:
-        fold(state, record.seq, record.family, time_of(record), decisions)
+        return fold.fold_record(state, record.seq, record.family, record.envelope, record.body, log_id)
     except (msgspec.ValidationError, KeyError, IndexError, TypeError) as error:
         raise ReplayError(
             f"sequence {record.seq} ({record.family}) cannot be folded: {type(error).__name__}: {error}"
@@ -80,8 +78,8 @@ def state_at(
         for record in batch:
             if time is not None and time_of(record) > time:
                 if not state.seq:
-                    raise ReplayError(f"{source.name} begins at {record.envelope.time}; {rfc3339(time)} is before that")
+                    raise ReplayError(f"{source.name} begins at {rfc3339(time_of(record))}; {rfc3339(time)} is before that")
                 return state
-            fold_record(state, record)
+            fold_record(state, record, source.log_id)
         progress(batch[-1].seq, stop)
     return state

@@ -28,8 +28,9 @@ class Link(msgspec.Struct, frozen=True):
 
 
 def chain(source: Source, story: Story) -> list[Link]:
-    """From the latest step back to what started it."""
-    steps = list(_CHAINS[story.subject.kind](story))
+    """From the latest step back to what started it. A node or a queue has no one history, and no chain."""
+    told = _CHAINS.get(story.subject.kind)
+    steps = list(told(story)) if told else []
     if not steps:
         return []
     links = [_link(entry) for entry in steps]
@@ -51,7 +52,7 @@ def _outside(source: Source, last: Entry, seen: set[tuple[int, int]]) -> Iterato
             return
         at = int(match[1]), int(match[2])
         record = next((r for batch in source.batches(at[0], at[0]) for r in batch), None)
-        decisions = decode_record(record) if record is not None else ()
+        decisions = decode_record(record, source.log_id) if record is not None else ()
         if record is None or at[1] >= len(decisions) or at in seen:
             return
         seen.add(at)

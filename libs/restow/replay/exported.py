@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import zstandard
 
+from restow.eventlog import unpack
 from restow.eventlog.archive import Archive, open_archive
 from restow.eventlog.disk import sync_folder
 from restow.eventlog.lines import LineError, decode_line, encode_line
@@ -39,10 +40,10 @@ class PlainFile:
 
     def batches(self, from_seq: int) -> Iterator[list[Record]]:
         """Records from `from_seq` on. Raises ArchiveError."""
-        expected, batch = self.header.first, []
+        expected, batch, size = self.header.first, [], 0
         with self.path.open("rb") as file:
             file.readline()
-            for number, line in enumerate(file, 2):
+            for number, line in enumerate(unpack.plain_lines(file), 2):
                 if expected > self.header.last:
                     break
                 record = _record(self.path, number, line)
@@ -51,9 +52,10 @@ class PlainFile:
                 expected += 1
                 if record.seq >= from_seq:
                     batch.append(record)
-                    if len(batch) == READ_BATCH:
+                    size += len(line)
+                    if len(batch) == READ_BATCH or size >= unpack.BATCH_BYTES:
                         yield batch
-                        batch = []
+                        batch, size = [], 0
         if expected != self.header.last + 1:
             raise ArchiveError(self.path, "", f"it ends at {expected - 1}, its header says {self.header.last}")
         if batch:
@@ -80,9 +82,9 @@ def _packed_header(path: Path) -> Header | None:
     """The header if there is one; what else the file may be is for `open_archive` to say."""
     try:
         with path.open("rb") as file:
-            line = zstandard.ZstdDecompressor().decompressobj().decompress(file.read(_HEADER))
+            line, _ = unpack.head(file.read(_HEADER), _HEADER)
         return msgspec.json.decode(line, type=Header)
-    except (OSError, zstandard.ZstdError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, EOFError, unpack.TooMuch, zstandard.ZstdError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
@@ -92,13 +94,15 @@ def open_plain(path: Path) -> PlainFile:
         return _open_plain(path)
     except OSError as error:
         raise ArchiveError(path, "", f"cannot be read: {error.strerror or error}") from error
+    except unpack.TooMuch as error:
+        raise ArchiveError(path, "", str(error)) from error
 
 
 def _open_plain(path: Path) -> PlainFile:
     digest, last, number = hashlib.sha256(), b"", 0
     header: Header | None = None
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(unpack.plain_lines(file), 1):
             if number == 1:
                 header = _plain_header(path, line)
             digest.update(last)
@@ -163,8 +167,7 @@ def write(
     progress: Callable[[int], None] = lambda seq: None,
 ) -> int:
     """Write records first..last to `path`, packed where its name ends in `.zst`; returns its bytes. The file appears only
-    when it is whole. Raises OSError, and what `records` raises."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    when it is whole. Its folder must be there. Raises OSError, and what `records` raises."""
     with tempfile.TemporaryDirectory(prefix=".restow-export-", dir=path.parent) as scratch:
         if path.name.endswith(PACKED):
             writer = SegmentWriter(Path(scratch), log_id, cluster, GENESIS)

@@ -1,16 +1,21 @@
-"""Which pod, PodGroup, reservation or migration somebody means."""
+"""Which pod, PodGroup, reservation, migration, node or queue somebody means."""
 
 from __future__ import annotations
 
 import msgspec
 
 from restow.contracts import events as e
+from restow.contracts.values import OwnerRef
 from restow.replay.at import decode_record
 from restow.replay.source import Source
 
-KINDS = ("pod", "podgroup", "reservation", "migration")
-_SHORT = {"po": "pod", "pg": "podgroup", "rsv": "reservation", "resv": "reservation", "mig": "migration"}
+KINDS = ("pod", "podgroup", "reservation", "migration", "node", "queue")
+_SHORT = {"po": "pod", "pg": "podgroup", "rsv": "reservation", "resv": "reservation", "mig": "migration", "no": "node", "q": "queue"}
 _ALIASES = {alias: kind for kind in KINDS for alias in (kind, kind + "s")} | _SHORT
+_WORKLOADS = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job")
+_SHORT_WORKLOADS = {"deploy": "Deployment", "rs": "ReplicaSet", "sts": "StatefulSet", "ds": "DaemonSet"}
+_OWNERS = {alias: kind for kind in _WORKLOADS for alias in (kind.lower(), kind.lower() + "s")} | _SHORT_WORKLOADS
+"""Kinds that have no story of their own: their pods have."""
 _UID_PREFIX = 8
 """Letters of a uid that suffice to name it."""
 
@@ -38,6 +43,10 @@ class Subject(msgspec.Struct, frozen=True):
         return "/".join(part for part in (self.kind, self.namespace * (self.kind != "migration"), self.name) if part)
 
 
+CLUSTERED = ("node", "queue")
+"""Kinds without a namespace."""
+
+
 class Ambiguous(ValueError):
     """Several things have that name."""
 
@@ -51,22 +60,27 @@ class NotFound(ValueError):
 
 
 class Query(msgspec.Struct, frozen=True):
-    """What was asked for; empty kind or namespace mean any."""
+    """What was asked for; empty kind or namespace mean any. `owner` is the kind of a workload whose pods are meant."""
 
     kind: str
     namespace: str
     name: str
+    owner: str = ""
 
 
 def parse(text: str) -> Query:
-    """`web-1`, `shop/web-1`, `pod/web-1`, `pod/shop/web-1`, a uid, a migration's id. Raises NotFound."""
+    """`web-1`, `shop/web-1`, `pod/web-1`, `pod/shop/web-1`, `node/n-3`, `deploy/shop/web`, a uid, a migration's id. Raises NotFound."""
     parts = [part.strip() for part in text.split("/")]
-    kind = ""
-    if len(parts) > 1 and parts[0].lower() in _ALIASES:
-        kind = _ALIASES[parts.pop(0).lower()]
-    if not 1 <= len(parts) <= 2 or not all(parts):
-        raise NotFound(f"{text!r} names nothing; allowed: [pod/|podgroup/|reservation/|migration/][namespace/]name, or a uid")
-    return Query(kind, parts[0] if len(parts) == 2 else "", parts[-1])
+    kind = owner = ""
+    if len(parts) > 1:
+        first = parts[0].lower().partition(".")[0]
+        kind, owner = _ALIASES.get(first, ""), _OWNERS.get(first, "")
+        if kind or owner:
+            parts.pop(0)
+    if not 1 <= len(parts) <= (1 if kind in CLUSTERED else 2) or not all(parts):
+        allowed = "[pod/|podgroup/|reservation/|migration/|deployment/...][namespace/]name, node/name, queue/name, or a uid"
+        raise NotFound(f"{text!r} names nothing; allowed: {allowed}")
+    return Query(kind or ("pod" if owner else ""), parts[0] if len(parts) == 2 else "", parts[-1], owner)
 
 
 def kind_of(text: str) -> str:
@@ -85,17 +99,26 @@ def find(source: Source, text: str) -> Subject:
         earlier = (*before.earlier, before.id) if before else ()
         latest[key] = msgspec.structs.replace(subject, earlier=earlier)
     if not latest:
-        where = f" in namespace {query.namespace}" if query.namespace else ""
-        raise NotFound(
-            f"{source.name} tells of no {query.kind or 'pod, podgroup, reservation or migration'} {query.name!r}{where}. "
-            "`restow get pods|podgroups|reservations|migrations` lists what there is"
-        )
+        raise NotFound(_missing(source, query))
     if len(latest) > 1:
         exact = [subject for subject in latest.values() if query.name in (subject.id, subject.name)]
         if len(exact) != 1:
             raise Ambiguous(text, list(latest.values()))
         return exact[0]
     return next(iter(latest.values()))
+
+
+def _missing(source: Source, query: Query) -> str:
+    where = f" in namespace {query.namespace}" if query.namespace else ""
+    if query.owner:
+        return f"{source.name} tells of no pod of {query.owner} {query.name!r}{where}. `restow get pods` lists what there is"
+    hint = ""
+    if query.namespace and not query.kind:
+        hint = f". {query.namespace!r} was read as a namespace: kinds are {', '.join(KINDS)}, deployment and other workloads"
+    return (
+        f"{source.name} tells of no {query.kind or 'pod, podgroup, reservation, migration, node or queue'} {query.name!r}{where}{hint}. "
+        "`restow get pods|podgroups|reservations|migrations|nodes|queues` lists what there is"
+    )
 
 
 def _scan(source: Source, query: Query) -> dict[str, Subject]:
@@ -108,7 +131,7 @@ def _scan(source: Source, query: Query) -> dict[str, Subject]:
             # Most bodies do not even contain the letters: only the others are worth decoding.
             if needle not in body and not any(end in body for end in ends):
                 continue
-            for decision in decode_record(record):
+            for decision in decode_record(record, source.log_id):
                 for event in decision.events:
                     _meet(event, record.seq, query, found)
             # The end of a PodGroup is told by its name, all others' by their uid.
@@ -119,8 +142,8 @@ def _scan(source: Source, query: Query) -> dict[str, Subject]:
 
 def _meet(event: object, seq: int, query: Query, found: dict[str, Subject]) -> None:
     match event:
-        case e.PodObserved(pod=uid, namespace=namespace, name=name):
-            _take(found, query, Subject("pod", uid, namespace, name, seq))
+        case e.PodObserved(pod=uid, namespace=namespace, name=name, owner=owner):
+            _take(found, query, Subject("pod", uid, namespace, name, seq), bool(query.owner) and _made_by(owner, query))
         case e.ReservationObserved(reservation=uid, namespace=namespace, name=name):
             _take(found, query, Subject("reservation", uid, namespace, name, seq))
         case e.PodGroupObserved(uid=uid, namespace=namespace, name=name):
@@ -129,6 +152,13 @@ def _meet(event: object, seq: int, query: Query, found: dict[str, Subject]) -> N
             for id, subject in found.items():
                 if (subject.kind, subject.namespace, subject.name) == ("podgroup", namespace, name) and not subject.gone:
                     found[id] = msgspec.structs.replace(subject, gone=seq)
+        case e.NodeObserved(name=name):
+            _take(found, query, Subject("node", name, "", name, seq))
+        case e.QueueObserved(name=name):
+            _take(found, query, Subject("queue", name, "", name, seq))
+        case e.NodeGone(name=name) | e.QueueGone(name=name):
+            if name in found:
+                found[name] = msgspec.structs.replace(found[name], gone=seq)
         case e.Planned(moves=moves, plan=plan):
             for move in moves:
                 subject = Subject("migration", move.migration, move.namespace, move.migration, seq)
@@ -143,6 +173,15 @@ def _take(found: dict[str, Subject], query: Query, subject: Subject, also: bool 
         return
     if query.namespace and query.namespace != subject.namespace:
         return
-    short = len(query.name) >= _UID_PREFIX and subject.id.startswith(query.name)
-    if also or short or query.name in (subject.id, subject.name):
+    short = len(query.name) >= _UID_PREFIX and subject.id.startswith(query.name) and subject.kind not in CLUSTERED
+    if also or (not query.owner and (short or query.name in (subject.id, subject.name))):
         found[subject.id] = subject
+
+
+def _made_by(owner: OwnerRef | None, query: Query) -> bool:
+    """A Deployment's pods are its ReplicaSets', whose names are its own and a hash."""
+    if owner is None:
+        return False
+    if query.owner == "Deployment":
+        return owner.kind == "ReplicaSet" and owner.name.rpartition("-")[0] == query.name
+    return owner.kind == query.owner and owner.name == query.name

@@ -230,7 +230,8 @@ def _selector(selector: LabelSelector) -> str:
 def ends_because(state: ClusterState, record: Reservation) -> str:
     """Why it ends then, or never (RULES G-2)."""
     spec = record.spec or record.fact.spec
-    if record.fact.migration in state.migrations:
+    migration = state.migrations.get(record.fact.migration)  # type: ignore[call-overload]
+    if migration is not None and record.fact.reservation in (migration.reservation, migration.spent):
         return f"it ends with migration {record.fact.migration}"
     if spec is None:
         return ""

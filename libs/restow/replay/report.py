@@ -58,14 +58,19 @@ class Report(msgspec.Struct):
     identical: int = 0
     different: int = 0
     skipped: dict[str, int] = {}
+    elsewhere: dict[str, dict[str, int]] = {}
+    """Of decisions by other logic: logic → the release that decided (empty where the commits do not say) → how many."""
     fact_commits: int = 0
     facts: int = 0
     problems: int = 0
     unknown: dict[str, int] = {}
     void: dict[str, int] = {}
+    foreign: int = 0
     families: dict[str, FamilyReport] = {}
     differences: list[Difference] = []
     found: list[Problem] = []
+    strangers: list[Problem] = []
+    """Records that are not ours (RULES G-16). They are void and break nothing; who wrote them should be found out."""
     seconds: float = 0.0
 
     @property
@@ -83,6 +88,8 @@ class Report(msgspec.Struct):
             parts.append(f"{skipped} skipped")
         if self.problems:
             parts.append(f"{self.problems} {'rule' if self.problems == 1 else 'rules'} broken")
+        if self.foreign:
+            parts.append(f"{self.foreign} {'record is' if self.foreign == 1 else 'records are'} not ours, and void")
         return ", ".join(parts)
 
     def differs(self, difference: Difference) -> None:
@@ -99,10 +106,36 @@ class Report(msgspec.Struct):
         self.skipped[why] = self.skipped.get(why, 0) + count
         self.families[family].skipped += count
 
+    @property
+    def advice(self) -> list[str]:
+        """For each other logic, what to run to decide it again."""
+        return [
+            f"{count} by {logic}: {how_to_run(logic, release)}"
+            for logic, releases in sorted(self.elsewhere.items())
+            for release, count in sorted(releases.items())
+        ]
+
+    def strange(self, seq: int, family: str, kind: str, why: str) -> None:
+        self.foreign += 1
+        if len(self.strangers) < KEPT:
+            self.strangers.append(Problem(seq, family, f"{kind}: {why}"))
+
     def breaks(self, seq: int, family: str, what: str) -> None:
         self.problems += 1
         if len(self.found) < KEPT:
             self.found.append(Problem(seq, family, what))
+
+
+def how_to_run(logic: str, release: str) -> str:
+    """What to do to have the decisions of another release decided again."""
+    if not release:
+        return f"the commits name no release (they are of before 2026-11); run `verify` of one whose `restow version` names {logic}"
+    wheel, _, image = release.partition(" ")
+    number, _, code = wheel.partition("+")
+    check = f"`restow version` must say {wheel}" if code else f"`restow version` must name {logic}"
+    if image:
+        return f"docker run --rm -v \"$PWD:/log:ro\" {image} restow verify /log/FILE ({check})"
+    return f"pip install restow=={number} in an environment of its own, then restow verify FILE ({check})"
 
 
 def lines_of(difference: Difference, limit: int = 8) -> list[str]:

@@ -11,6 +11,7 @@ from restow.contracts.codec import name_of
 from restow.contracts.times import seconds
 from restow.contracts.values import DeviceShare
 from restow.domain.evolve.reservations import fit_message
+from restow.domain.owners import MOVABLE
 
 Names = Mapping[str, str]
 
@@ -55,6 +56,20 @@ def _pod_live(v: Any, names: Names) -> str:
     if v.reason:
         parts.append(v.reason)
     return ", ".join(parts)
+
+
+def _workload(said: e.WorkloadObserved) -> str:
+    """Whose it is, and what an eviction would mean to it."""
+    parts = [f"belongs to {said.owner.kind} {said.owner.name}"] if said.owner is not None else []
+    if said.movable:
+        parts.append(f"says {MOVABLE}: {said.movable}")
+    if said.evicted == "counted":
+        parts.append(f"may have {said.retries} more pods fail, evicted ones among them")
+    elif said.evicted:
+        parts.append({"ignored": "does not count pods that are evicted", "fatal": "fails when a pod is evicted"}.get(
+            said.evicted, "does not tell what an eviction means to it"
+        ))
+    return f"{said.kind} {said.namespace}/{said.name} {', '.join(parts) or 'is seen'}"
 
 
 def _reservation(v: e.ReservationObserved, names: Names) -> str:
@@ -116,7 +131,7 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.NodeGone: lambda v, n: f"node {v.name} is gone",
     e.ShapeDeclared: lambda v, n: f"pod shape {v.shape} is declared",
     e.Synced: lambda v, n: f"{v.kind} are known as of resourceVersion {v.version}",
-    e.WorkloadObserved: lambda v, n: f"{v.kind} {v.namespace}/{v.name} belongs to {v.owner.kind} {v.owner.name}",
+    e.WorkloadObserved: lambda v, n: _workload(v),
     e.WorkloadGone: lambda v, n: f"workload {v.uid} is gone",
     e.ReservationObserved: _reservation,
     e.ReservationGone: lambda v, n: f"reservation {_named(n, v.reservation)} is gone",
@@ -197,6 +212,8 @@ def sentence(event: Any, names: Names) -> str:
 def command_text(command: Any) -> str:
     """A command in a word or two: `schedule`, `defragment (api)`, `watch pods`."""
     match command:
+        case c.Observe(kind=kind, how="reset"):
+            return f"list {kind} anew (the API was restored or built anew)"
         case c.Observe(kind=kind, how=how):
             return f"{how} {kind}"
         case c.Defragment(trigger=trigger):

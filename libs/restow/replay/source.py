@@ -13,9 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from restow.contracts.redact import addresses
 from restow.eventlog.archive import Archive, full_log, open_archive
 from restow.eventlog.port import EventLog, LogMismatch, Record
-from restow.replay.exported import PLAIN, PlainFile, open_packed, open_plain
+from restow.replay.exported import PLAIN, PlainFile, open_packed, open_plain, write
 
 T = TypeVar("T")
 
@@ -197,6 +198,15 @@ async def _drain() -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
+def save(
+    source: Source, path: Path, first: int | None = None, last: int | None = None, progress: Callable[[int], None] = lambda seq: None
+) -> int:
+    """Sequences first..last, by default all, in one file (`exported.write`); returns its bytes. Raises OSError, and what the source raises."""
+    start, end = source.first if first is None else first, source.last if last is None else last
+    records = (record for batch in source.batches(start, end) for record in batch)
+    return write(path, records, first=start, last=end, log_id=source.log_id, cluster=source.cluster, progress=progress)
+
+
 def open_path(path: str | Path) -> Source:
     """An archive folder, one of its segments, or an exported file (`.jsonl`, `.jsonl.zst`), checked to the last byte.
 
@@ -218,5 +228,5 @@ def open_broker(servers: str | Sequence[str], cluster: str, *, archive: str | Pa
 
         return await connect(servers, cluster, create=False, name="restow-cli", wait=wait)
 
-    where = servers if isinstance(servers, str) else ",".join(servers)
+    where = addresses([servers] if isinstance(servers, str) else servers)
     return LiveSource(opening, f"{where} (cluster {cluster})", archive)

@@ -8,7 +8,7 @@ import msgspec
 
 from restow.contracts.codec import name_of
 from restow.contracts.ids import Millis
-from restow.replay.at import Progress, decode_record, no_progress, time_of
+from restow.replay.at import Progress, examine_record, no_progress, time_of
 from restow.replay.source import Source
 
 
@@ -46,17 +46,22 @@ class Stats(msgspec.Struct, rename="camel"):
     families: dict[str, FamilyStats]
     all: FamilyStats
     types: dict[str, int]
+    foreign: dict[str, int] = {}
+    """Records that are not ours, by what they are; they are void."""
 
 
 def collect(source: Source, progress: Progress = no_progress) -> Stats:
-    """Count everything. Raises ReplayError for a body that is no commit."""
+    """Count everything."""
     families: dict[str, FamilyStats] = {}
     total = FamilyStats("all")
     types: Counter[str] = Counter()
+    foreign: Counter[str] = Counter()
     for batch in source.batches():
         for record in batch:
-            decisions = decode_record(record)
-            events = 0
+            found = examine_record(record, source.log_id)
+            decisions, events = found.decisions, 0
+            if found.kind:
+                foreign[found.kind] += 1
             for decision in decisions:
                 events += len(decision.events)
                 types.update(name_of(event) for event in decision.events)
@@ -66,4 +71,4 @@ def collect(source: Source, progress: Progress = no_progress) -> Stats:
         progress(batch[-1].seq - source.first + 1, source.last - source.first + 1)
     for family in (*families.values(), total):
         family.close()
-    return Stats(source.log_id, source.cluster, source.first, source.last, dict(sorted(families.items())), total, dict(types))
+    return Stats(source.log_id, source.cluster, source.first, source.last, dict(sorted(families.items())), total, dict(types), dict(foreign))

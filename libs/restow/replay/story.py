@@ -63,12 +63,16 @@ class Story(msgspec.Struct):
 def tell(source: Source, subject: Subject, progress: Progress = no_progress) -> Story:
     """The whole story. Reads the log again whenever it has learnt of something that it is tied to."""
     story = Story(subject, names={subject.id: _label(subject)})
+    if subject.kind in ("node", "queue"):
+        from restow.replay.around import tell_around
+
+        return tell_around(source, story, progress)
     if subject.kind != "podgroup":
         getattr(story, subject.kind + "s")[subject.id] = 0
     for _ in range(_PASSES):
         ties = _ties(story)
         story.entries = []
-        teller = _Teller(story)
+        teller = _Teller(story, source.log_id)
         for batch in source.batches():
             for record in batch:
                 teller.hear(record)
@@ -94,8 +98,8 @@ _OF_MEMBERS = (e.PodObserved, e.PodGone, e.PodPlaced, e.PodReleased, e.HandedOve
 class _Teller:
     """One pass. Ties grow while it listens: what came before the tie was known is heard in the next pass."""
 
-    def __init__(self, story: Story) -> None:
-        self._story, self._subject = story, story.subject
+    def __init__(self, story: Story, log_id: str) -> None:
+        self._story, self._subject, self._log_id = story, story.subject, log_id
         self._shape, self._waits = "", False
         self._group = (subject.namespace, subject.name) if (subject := story.subject).kind == "podgroup" else None
         """The group that is told of, or that the pod belongs to."""
@@ -112,7 +116,7 @@ class _Teller:
         body = record.body
         if not any(needle in body for needle in self._needles):
             return
-        for index, decision in enumerate(decode_record(record)):
+        for index, decision in enumerate(decode_record(record, self._log_id)):
             heard: dict[type, list[Any]] = {}
             for event in decision.events:
                 self._name(event)
@@ -121,8 +125,8 @@ class _Teller:
                     if self._subject.kind == "podgroup" and isinstance(event, _OF_MEMBERS):
                         heard.setdefault(type(event), []).append(event)
                     else:
-                        self._story.entries.append(self._entry(record, index, decision, event))
-            self._story.entries += [self._entry(record, index, decision, *alike) for alike in heard.values()]
+                        self._story.entries.append(entry_of(self._story, record, index, decision, event))
+            self._story.entries += [entry_of(self._story, record, index, decision, *alike) for alike in heard.values()]
         self._needles = self._all_needles()
 
     def _name(self, event: Any) -> None:
@@ -216,28 +220,41 @@ class _Teller:
                         story.names.setdefault(move.pod, f"{move.namespace}/{move.name}")
                         story.pods.setdefault(move.pod, seq)
 
-    def _entry(self, record: Record, index: int, decision: Decision, event: Any, *more: Any) -> Entry:
-        text = sentence(event, self._story.names)
-        if more:
-            text += f", and {len(more)} more of its pods alike"
-        if isinstance(event, e.Planned):
-            mine = [m for m in event.moves if m.migration in self._story.migrations]
-            text += "; " + ", ".join(f"{m.migration} moves {m.namespace}/{m.name} from {m.source} to {m.target}" for m in mine)
-        own = self._subject.id in _ids_of(event) or (self._subject.kind == "podgroup" and not isinstance(event, _OF_MEMBERS))
-        return Entry(
-            record.seq,
-            index,
-            time_of(record),
-            record.family,
-            name_of(event),
-            text,
-            command_text(decision.command),
-            record.envelope.read,
-            decision.cause,
-            decision.correlation,
-            own,
-            event,
-        )
+
+def entry_of(story: Story, record: Record, index: int, decision: Decision, event: Any, *more: Any) -> Entry:
+    """One entry for an event of a decision, and for `more` that are alike."""
+    text = sentence(event, story.names)
+    if more:
+        text += f", and {len(more)} more {'of its pods ' if story.subject.kind == 'podgroup' else ''}alike"
+    if isinstance(event, e.Planned):
+        mine = [m for m in event.moves if m.migration in story.migrations]
+        text += "; " + ", ".join(f"{m.migration} moves {m.namespace}/{m.name} from {m.source} to {m.target}" for m in mine)
+    return Entry(
+        record.seq,
+        index,
+        time_of(record),
+        record.family,
+        name_of(event),
+        text,
+        command_text(decision.command),
+        record.envelope.read,
+        decision.cause,
+        decision.correlation,
+        _own(story.subject, event),
+        event,
+    )
+
+
+def _own(subject: Subject, event: Any) -> bool:
+    """Whether it is about the subject itself."""
+    match subject.kind:
+        case "node":
+            return isinstance(event, e.NodeObserved | e.NodeGone)
+        case "queue":
+            return isinstance(event, e.QueueObserved | e.QueueGone)
+        case "podgroup" if not isinstance(event, _OF_MEMBERS):
+            return True
+    return subject.id in _ids_of(event)
 
 
 def _ids_of(event: Any) -> set[str]:

@@ -7,11 +7,12 @@ from typing import Any
 
 from restow.contracts import events as e
 from restow.contracts.times import rfc3339
+from restow.domain import migration
 from restow.domain import resources as r
 from restow.domain.evolve.reservations import fit_message
 from restow.domain.foreign import other_scheduler
 from restow.domain.records import FINAL, SlotPhase
-from restow.domain.session import podgroup_status
+from restow.domain.session import podgroup_status, queue_status
 from restow.domain.session.verdict import (
     Block,
     Choice,
@@ -262,15 +263,67 @@ def _migration_verdict(state: ClusterState, story: Story, answer: Any) -> None:
         say("planned, but void: its pod was gone, or already in another migration")
         return
     move = record.move
-    say(f"{record.step} since {rfc3339(record.since)}: {move.namespace}/{move.name} from {move.source}{f' to {move.target}' if move.target else ', evicted alone'}")
+    where = f"from {move.source} to {move.target}" if move.target else f"from {move.source}, evicted alone"
+    if record.back:
+        where = f"back to {move.source}, since {rfc3339(record.back)}"
+    say(f"{record.step} since {rfc3339(record.since)}: {move.namespace}/{move.name} {where}")
     say(f"it was planned {purpose(state, record)}")
     if record.reason:
         say(f"{record.reason}{': ' if record.message else ''}{record.message}")
     if record.step not in FINAL and record.deadline:
-        say(f"has until {rfc3339(record.deadline)}")
+        say(f"has until {rfc3339(migration.until(state, record))}")
     if record.successor:
         say(f"its successor is {_pod_name(state, record.successor)}")
 
 
-VERDICTS = {"pod": _pod_verdict, "reservation": _reservation_verdict, "migration": _migration_verdict, "podgroup": _group_verdict}
+def _node_verdict(state: ClusterState, story: Story, answer: Any) -> None:
+    name, say = story.subject.name, answer.verdict.append
+    node = state.nodes.get(name)  # type: ignore[call-overload]
+    if node is None:
+        say(_gone(story.last(e.NodeGone)))
+        return
+    say(("ready" if node.ready else "not ready") + (", cordoned" if node.unschedulable else ""))
+    for taint in node.taints:
+        say(f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}")
+    row, table = state.table.rows[node.name], state.table
+    for resource, column in table.columns.items():
+        of = int(table.allocatable[row, column])
+        if not of:
+            continue
+        parts = [f"{r.amount(resource, int(table.used[row, column]))} used"]
+        for amounts, what in ((table.reserved, "reserved"), (table.releasing, "being released")):
+            if amount := int(amounts[row, column]):
+                parts.append(f"{r.amount(resource, amount)} {what}")
+        say(f"{r.title(resource)}: {', '.join(parts)} of {r.amount(resource, of)}")
+    held = len(state.held_on.get(node.name, ()))
+    say(f"{counted(len(state.on_node.get(node.name, ())), 'pod')}, {counted(held, 'place')} held for others")
+
+
+def _queue_verdict(state: ClusterState, story: Story, answer: Any) -> None:
+    name, say = story.subject.name, answer.verdict.append
+    fact = state.queues.get(name)
+    if fact is None:
+        say(_gone(story.last(e.QueueGone)))
+        return
+    if fact.invalid:
+        say(f"cannot be read: {fact.invalid}")
+    say(f"{fact.state}, weight {fact.weight}" + (f", below {fact.parent}" if fact.parent else "") + ("" if fact.reclaimable else ", not reclaimable"))
+    counts = queue_status.Tally(state).counts(state, name)
+    groups = ", ".join(f"{counts[phase]} {phase}" for phase in queue_status.PHASES if counts[phase])
+    say(f"PodGroups: {groups or 'none'}")
+    used = queue_status.used(state, name)
+    say(f"allocated: {amounts_text({r: used[c] for r, c in state.table.columns.items() if used.get(c)}) or 'nothing'}")
+    for field, amounts in (("capability", fact.capability), ("guarantee", fact.guarantee), ("deserved", fact.deserved)):
+        if amounts:
+            say(f"{field}: {amounts_text(amounts)}")
+
+
+VERDICTS = {
+    "pod": _pod_verdict,
+    "reservation": _reservation_verdict,
+    "migration": _migration_verdict,
+    "podgroup": _group_verdict,
+    "node": _node_verdict,
+    "queue": _queue_verdict,
+}
 """Kind → what fills the answer of `why` in."""

@@ -1,6 +1,6 @@
 """Every decision of a log decided again: folded to its `restow-read`, by its decider, compared byte for byte (DESIGN 2).
 
-One pass reads what is in the log and checks its rules. Then, for each family that decides, one cursor folds forward: to a
+One pass reads what is in the log and checks its rules; records that are not ours are void, and told (RULES G-16). Then, for each family that decides, one cursor folds forward: to a
 commit's `read`, never beyond, there decides each command again, each on the state that includes the commit's earlier
 decisions as they were logged, and goes on. Only records between a `read` and its commit are kept in memory.
 """
@@ -18,13 +18,12 @@ import msgspec
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import Decision, encode, encode_event, name_of
-from restow.contracts.envelope import COMMIT_TYPE
 from restow.contracts.ids import FAMILIES
 from restow.domain.decider import Decider, Rejected, decide
 from restow.domain.fold import apply
 from restow.domain.state import ClusterState
 from restow.eventlog.port import Record
-from restow.replay.at import Progress, check_whole, decode_record, fold_record, no_progress, time_of
+from restow.replay.at import Progress, check_whole, examine_record, fold_record, no_progress
 from restow.replay.report import Difference, FamilyReport, Report
 from restow.replay.source import Source
 
@@ -42,7 +41,7 @@ class _RawCommit(msgspec.Struct):
 
 
 _raw = msgspec.json.Decoder(_RawCommit).decode
-_FAMILY_OF: dict[type, str] = {cls: str(cls.__struct_config__.tag).partition(".")[0] for cls in e.EVENTS}
+_KNOWN = frozenset(e.EVENTS)
 
 
 def verify(source: Source, deciders: Mapping[str, Decider], *, progress: Progress = no_progress) -> Report:
@@ -78,7 +77,7 @@ def _folded(source: Source) -> ClusterState:
     state = ClusterState()
     for batch in source.batches():
         for record in batch:
-            fold_record(state, record)
+            fold_record(state, record, source.log_id)
     return state
 
 
@@ -98,12 +97,16 @@ def _survey(
             if record.seq != expected:
                 report.breaks(record.seq, record.family, f"it follows sequence {expected - 1}: the order is broken")
             expected = record.seq + 1
-            decisions = decode_record(record)
-            time_of(record)
             family = record.family
-            _count(report, record, decisions, deciders)
+            found = examine_record(record, source.log_id)
+            if found.kind:
+                report.strange(record.seq, family, found.kind, found.why)
+                if family in last:
+                    last[family] = record.seq
+                continue
+            _count(report, record, found.decisions, deciders)
             _check_envelope(report, record, last)
-            _check_events(report, record, decisions, epochs)
+            _check_events(report, record, found.decisions, epochs)
             if family in reads and record.envelope.logic == deciders[family].logic:
                 reads[family].append(_target(reads[family], record))
             last[family] = record.seq
@@ -138,15 +141,13 @@ def _count(report: Report, record: Record, decisions: Sequence[Decision], decide
         report.skips(family, f"no decider of family {family} here", len(decisions))
     elif decider.logic != record.envelope.logic:
         report.skips(family, f"{record.envelope.logic}, this Restow is {decider.logic}", len(decisions))
+        if decisions:
+            releases = report.elsewhere.setdefault(record.envelope.logic, {})
+            releases[record.envelope.release] = releases.get(record.envelope.release, 0) + len(decisions)
 
 
 def _check_envelope(report: Report, record: Record, last: dict[str, int]) -> None:
     read, seq, family = record.envelope.read, record.seq, record.family
-    if family not in last:
-        report.breaks(seq, family, f"{family!r} is no family; allowed: {', '.join(FAMILIES)}")
-        return
-    if record.envelope.type != COMMIT_TYPE:
-        report.breaks(seq, family, f"ce-type is {record.envelope.type!r}, must be {COMMIT_TYPE!r}")
     if read >= seq:
         report.breaks(seq, family, f"restow-read is {read}: nobody can have folded that before sequence {seq}")
     elif read < last[family]:
@@ -161,9 +162,7 @@ def _check_events(report: Report, record: Record, decisions: Sequence[Decision],
                 name = name_of(event)
                 report.unknown[name] = report.unknown.get(name, 0) + 1
                 continue
-            if _FAMILY_OF[type(event)] != family:
-                report.breaks(record.seq, family, f"{name_of(event)} in a commit of family {family}")
-            elif isinstance(event, e.Led):
+            if isinstance(event, e.Led):
                 if event.epoch <= epochs[family]:
                     report.breaks(record.seq, family, f"epoch {event.epoch} after epoch {epochs[family]}: epochs never go back")
                 epochs[family] = max(epochs[family], event.epoch)
@@ -189,21 +188,23 @@ class _Cursor:
             for record in batch:
                 waiting.append(record)
                 while waiting and waiting[0].seq <= target:
-                    fold_record(self.state, waiting.popleft())
+                    fold_record(self.state, waiting.popleft(), source.log_id)
                 if record.family != family or record.envelope.logic != logic:
                     continue
-                self._visit(record)
+                found = examine_record(record, source.log_id)
+                if found.kind:
+                    continue
+                self._visit(record, found.decisions)
                 at += 1
                 target = reads[at] if at < len(reads) else end
                 while waiting and waiting[0].seq <= target:
-                    fold_record(self.state, waiting.popleft())
+                    fold_record(self.state, waiting.popleft(), source.log_id)
             progress(batch[-1].seq)
             if at == len(reads) and not to_end:
                 return
 
-    def _visit(self, record: Record) -> None:
+    def _visit(self, record: Record, logged: Sequence[Decision]) -> None:
         """Decide a commit's commands again, on the state at its `read`."""
-        logged = decode_record(record)
         read, seq = record.envelope.read, record.seq
         if read >= seq or read < self.state.seq:
             note = f"restow-read {read} cannot be: the commit is {seq}, and its family had folded {self.state.seq}"
@@ -256,9 +257,8 @@ class _Cursor:
 
 def _texts(raw: Sequence[msgspec.Raw], events: Sequence) -> tuple[bytes, ...]:
     """The logged bytes; of an event in an old version its present form."""
-    known = _FAMILY_OF.keys()
     return tuple(
-        encode_event(event) if type(event) in known and _is_old(text, event) else bytes(text)
+        encode_event(event) if type(event) in _KNOWN and _is_old(text, event) else bytes(text)
         for text, event in zip(raw, events, strict=True)
     )
 

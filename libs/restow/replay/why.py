@@ -107,7 +107,7 @@ def _last_plan(source: Source) -> tuple[int, int, c.Defragment | c.Deschedule] |
     for batch in source.batches():
         for record in batch:
             if record.family == "migration" and b'"migration.planned"' in record.body:
-                for decision in decode_record(record):
+                for decision in decode_record(record, source.log_id):
                     command: c.Command = decision.command
                     if isinstance(command, c.Deschedule) or (isinstance(command, c.Defragment) and decision.events and not command.demand):
                         found = record.seq, record.envelope.read, command
@@ -145,7 +145,7 @@ def _fold(
     state = ClusterState()
     for batch in source.batches():
         for record in batch:
-            fold_record(state, record)
+            fold_record(state, record, source.log_id)
             for question in asked.get(record.seq, ()):
                 question(state)
         progress(batch[-1].seq, source.last)

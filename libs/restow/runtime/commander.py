@@ -6,13 +6,13 @@ back-pressure, never by a timer (DESIGN 2).
 """
 
 import asyncio
-import time
-import uuid
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from restow import machine
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import Decision, decode, encode, name_of
@@ -27,7 +27,7 @@ from restow.runtime import logs
 from restow.runtime.clock import Clock, Timer
 from restow.runtime.follower import Follower
 from restow.runtime.leadership import Leadership, Phase
-from restow.runtime.offload import in_copy
+from restow.runtime.offload import CopyFailed, in_copy
 from restow.runtime.signals import Bell
 from restow.runtime.telemetry import Metrics, Span, Tracer
 
@@ -39,6 +39,15 @@ QUEUE = 10_000
 
 MANY = 5_000
 """Pods from which on a heavy command is decided on a copy of the process: below it takes under about 50 ms."""
+
+FACTS = "cluster"
+"""The family that decides nothing."""
+
+RETRIES = (0.0, 0.1, 0.3, 1.0, 2.0, 5.0)
+"""Seconds before a commit is tried again after so many in a row that got no answer, or were not taken; the last one repeats."""
+
+HEAVY_PAUSES = (60_000, 300_000, 1_800_000, 3_600_000)
+"""Milliseconds for which a heavy decision that came to no end is not asked for again, after so many in a row; the last one repeats."""
 
 BACKOFF = (0.02, 0.05, 0.1, 0.3, 1.0)
 """Seconds between questions to a log that does not answer; the last one repeats."""
@@ -66,11 +75,27 @@ class Waiting(msgspec.Struct, eq=False):
 class Book:
     """Told what becomes of commits; the cluster watcher keeps its buffer by it."""
 
-    def committed(self, seq: int) -> None:
-        """It is folded."""
+    def mark(self) -> int:
+        """What the decision that was made last has taken. It is handed back if just that one turns out to be in the log."""
+        return 0
+
+    def committed(self, seq: int, mark: int) -> None:
+        """The commit with this mark is folded; no other one that is in doubt will ever be."""
+
+    def unanswered(self) -> None:
+        """The last commit is not in the log, and may still arrive: until the next commit is folded, or a conflict, nothing that it
+        has taken may be forgotten."""
 
     def conflicted(self) -> None:
         """Somebody else wrote to our family."""
+
+
+class Doubt(msgspec.Struct, frozen=True, eq=False):
+    """A commit without an answer: what was asked (a command may be made smaller later), what was decided, what it took."""
+
+    asked: list[tuple[Waiting, c.Command]]
+    decisions: list[Decision]
+    mark: int
 
 
 Propose = Callable[[ClusterState, Sequence[c.Command]], list[Decision]]
@@ -105,9 +130,16 @@ class Commander:
         self.log, self.follower, self.decider, self.leadership = log, follower, decider, leadership
         self.configuration: str | None = None
         """Canonical JSON of what the configuration should be; None to leave the log's."""
+        self.release = ""
+        """What decides here (`restow.runtime.release`); part of every envelope."""
         self.in_flight = False
         self.stuck = ""
         """Why the log takes no commit at present; empty while it does."""
+        self.full = False
+        """Whether that is because its store has no room."""
+        self.on_stuck: list[Callable[[], None]] = []
+        self.gave_up = ""
+        """Why heavy decisions of our own accord are not made for a while; empty while they are."""
         self._clock, self._metrics, self._service = clock, metrics, service
         self._tracer = tracer or Tracer(service)
         self._propose = propose or (lambda state, commands: decide_all(state, decider, commands))
@@ -119,7 +151,10 @@ class Commander:
         self._fruitless = -1
         self._not_before = Millis(0)
         self._most = QUEUE
-        self._doubtful: dict[str, tuple[list[Waiting], list[Decision]]] = {}
+        self._doubtful: dict[str, Doubt] = {}
+        self._failures = self._heavy_failures = 0
+        self._heavy_after = Millis(0)
+        self._try_again = asyncio.Event()
         self._emptied = 0
         self._draining = False
         self._log = logs.get(service=service, family=decider.family)
@@ -146,9 +181,14 @@ class Commander:
         self._fruitless = -1
         self._bell.ring()
 
+    def retry(self) -> None:
+        """What kept the log from taking commits may be over."""
+        self._try_again.set()
+
     def drain(self) -> None:
         """Take nothing more; `run` ends after the commit in flight."""
         self._draining = True
+        self._try_again.set()
         for waiting in self._queue:
             _fail(waiting, Refused("this service is stopping"))
         self._queue.clear()
@@ -172,6 +212,8 @@ class Commander:
                 finally:
                     self.in_flight = False
                 self._bell.ring()
+            else:
+                self.stuck, self.full = "", False
             self._set_timer()
 
     def _on_fold(self) -> None:
@@ -194,7 +236,9 @@ class Commander:
         asked = any(w.outcome is None for w in batch)
         if not asked and (self._fruitless != state.seq or now >= self._not_before):
             due = self.decider.due(state, now)
-            if due is not None:
+            if isinstance(due, self._heavy) and now < self._heavy_after:
+                self._nothing(())
+            elif due is not None:
                 batch.append(Waiting(due, self._cause()))
         return batch
 
@@ -202,6 +246,12 @@ class Commander:
         """The newest commit of another family is what our decision most likely follows from."""
         follower = self.follower
         return f"{follower.foreign}/0" if follower.foreign > follower.state.last[self.decider.family] else "deadline"
+
+    def _parent(self) -> str:
+        """The traceparent that our commit follows from: of the newest commit of another family since our last one. Facts follow from
+        nothing in the log, a deadline neither: a trace is what comes of one of them."""
+        follower, family = self.follower, self.decider.family
+        return follower.trace if family != FACTS and follower.foreign > follower.state.last[family] else ""
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -222,19 +272,23 @@ class Commander:
     async def _commit(self, batch: list[Waiting]) -> None:
         """Decide, append, wait for our own fold; or find out why not and put what was submitted back."""
         state, family = self.follower.state, self.decider.family
-        started, read = time.perf_counter(), state.seq
+        started, read = machine.steady(), state.seq
         if len(state.pods) >= MANY and any(isinstance(w.command, self._heavy) for w in batch):
-            decisions = await self._decide_aside(batch)
+            try:
+                decisions = await self._decide_aside(batch)
+            except CopyFailed as error:
+                return self._came_to_no_end(batch, error)
         else:
             decisions = self._decide(batch)
         if not decisions:
             self._nothing(batch)
             return
-        self._metrics.decide.observe(time.perf_counter() - started)
-        span = self._tracer.span(f"{family} commit", self.follower.trace)
+        doubt = Doubt([(w, w.command) for w in batch], decisions, self._book.mark())
+        self._metrics.decide.observe(machine.steady() - started)
+        span = self._tracer.span(f"{family} commit", self._parent())
         envelope = self._envelope(span, read)
         body = encode(decisions)
-        started = time.perf_counter()
+        started = machine.steady()
         try:
             seq = await self.log.append(family, body, envelope, expected_last=self._expected())
         except TooLarge as error:
@@ -244,11 +298,11 @@ class Commander:
             await self._after_conflict(batch, error)
         except Unknown as error:
             self._metrics.unknown.inc()
-            self._doubtful[envelope.id] = (batch, decisions)
+            self._doubtful[envelope.id] = doubt
             await self._after_unknown(batch, error)
         else:
-            self._metrics.append.observe(time.perf_counter() - started)
-            await self._stored(seq, batch, decisions)
+            self._metrics.append.observe(machine.steady() - started)
+            await self._stored(seq, doubt)
             events = sum(len(d.events) for d in decisions)
             span.end(seq=seq, events=events)
             if self._log.is_enabled_for(10):
@@ -286,6 +340,22 @@ class Commander:
             if mine == d.command
         ]
 
+    def _came_to_no_end(self, batch: list[Waiting], error: CopyFailed) -> None:
+        """The copy that decided took too long or was killed: the same again would end the same way. Whoever asked is told; what is due by
+        itself is asked for again later and later. Nothing else waits for it."""
+        heavy = [w for w in batch if isinstance(w.command, self._heavy)]
+        names = ", ".join(name_of(w.command) for w in heavy)
+        for waiting in heavy:
+            self._metrics.rejected.inc()
+            _fail(waiting, Rejected(f"{name_of(waiting.command)} came to no end: {error}. Ask for less, or bound what it may search"))
+        if any(w.outcome is None for w in heavy):
+            pause = HEAVY_PAUSES[min(self._heavy_failures, len(HEAVY_PAUSES) - 1)]
+            self._heavy_failures += 1
+            self._heavy_after = Millis(self._clock.now() + pause)
+            self.gave_up = f"{names} came to no end ({error}); it is tried again in {pause // 60_000} min"
+        self._log.error("a decision came to no end", command=names, reason=str(error))
+        self._put_back([w for w in batch if w not in heavy])
+
     def _reject_some(self, batch: list[Waiting]) -> None:
         """Find the commands that make no sense, each on the state that includes the accepted ones before it."""
         accepted: list[Waiting] = []
@@ -311,33 +381,41 @@ class Commander:
 
     def _envelope(self, span: Span, read: int) -> Envelope:
         return Envelope(
-            id=uuid.uuid4().hex,
+            id=machine.token(16),
             source=f"/restow/{self.log.cluster}/{self._service}/{self.leadership.holder}",
             time=rfc3339(self._clock.now()),
             read=read,
             logic=self.decider.logic,
             traceparent=span.traceparent,
+            log=self.log.log_id,
+            release=self.release,
         )
 
     def _expected(self) -> int:
         last = self.follower.state.last[self.decider.family]
         return 0 if last <= self._emptied else last
 
-    async def _stored(self, seq: int, batch: list[Waiting], decisions: Sequence[Decision]) -> None:
+    async def _stored(self, seq: int, commit: Doubt) -> None:
         """Our commit is in the log: wait until the state includes it, then tell those who wait."""
-        self.stuck = ""
         self._most = QUEUE
-        self._doubtful.clear()
-        self._metrics.commits.inc()
-        self._metrics.events.inc(sum(len(d.events) for d in decisions))
+        self._metrics.events.inc(sum(len(d.events) for d in commit.decisions))
         await self.follower.folded.reached(seq)
-        self._fruitless = -1
-        self._lead_if_led(batch, seq)
-        self._book.committed(seq)
-        _end_all(batch, seq, decisions)
+        self._folded(seq, commit)
 
-    def _lead_if_led(self, batch: list[Waiting], seq: int) -> None:
-        if self.leadership.phase is not Phase.CLAIMING or not any(isinstance(w.command, c.Lead) for w in batch):
+    def _folded(self, seq: int, commit: Doubt) -> None:
+        """The state includes this commit of ours. Any other one in doubt named the same last sequence and can never be stored."""
+        self._doubtful.clear()
+        self.stuck, self.full, self._failures = "", False, 0
+        if any(isinstance(asked, self._heavy) for _, asked in commit.asked):
+            self.gave_up, self._heavy_failures = "", 0
+        self._metrics.commits.inc()
+        self._fruitless = -1
+        self._lead_if_led(commit, seq)
+        self._book.committed(seq, commit.mark)
+        _end_all(commit, seq)
+
+    def _lead_if_led(self, commit: Doubt, seq: int) -> None:
+        if self.leadership.phase is not Phase.CLAIMING or not any(isinstance(asked, c.Lead) for _, asked in commit.asked):
             return
         leader = self.follower.state.leaders[self.decider.family]
         if leader.holder != self.leadership.holder:
@@ -352,6 +430,7 @@ class Commander:
         self._log.info("conflict", reason=str(error))
         await self.to_tail()
         if not self._settle_doubtful(batch):
+            self._doubtful.clear()
             self._book.conflicted()
             state, family = self.follower.state, self.decider.family
             if state.last[family] and await self._ask(lambda: self.log.last_of(family)) == 0:
@@ -363,22 +442,37 @@ class Commander:
         self._log.warning("no answer to a commit", reason=str(error))
         self.stuck = error.why
         await self.to_tail()
-        if not self._settle_doubtful(batch):
-            self._put_back(batch)
+        found = self._settle_doubtful(batch)
+        self._put_back(batch)
+        if not found:
+            self._book.unanswered()
+            await self._try_later(error)
+
+    async def _try_later(self, error: Unknown) -> None:
+        """At once the first time: an answer may get lost. After that later and later, and said: a store that is full, or a broker in
+        trouble, is not helped by thousands of attempts."""
+        pause = RETRIES[min(self._failures, len(RETRIES) - 1)]
+        self._failures += 1
+        self.stuck, self.full = error.why, error.full
+        self._try_again.clear()
+        for call in self.on_stuck:
+            call()
+        if pause and not self._draining:
+            self._log.warning("the log does not take commits", reason=error.why, again_in=pause)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._try_again.wait()
 
     def _settle_doubtful(self, batch: list[Waiting]) -> bool:
-        """Whether one of our unanswered commits turned out to be in the log; its commands are taken out of `batch`."""
-        for ce_id, (waiting, decisions) in self._doubtful.items():
+        """Whether one of our unanswered commits turned out to be in the log: the last one, or an earlier one that was late. What it
+        did is done, and nothing else: its commands wait no more, neither in `batch` nor among those that were put back."""
+        for ce_id, commit in self._doubtful.items():
             if seq := self.follower.stored(ce_id):
                 self._log.info("an unanswered commit was stored", seq=seq)
-                self._metrics.commits.inc()
-                self._doubtful.clear()
-                self._fruitless = -1
-                self._lead_if_led(waiting, seq)
-                self._book.committed(seq)
-                _end_all(waiting, seq, decisions)
-                done = set(map(id, waiting))
+                self._folded(seq, commit)
+                done = {id(waiting) for waiting, _ in commit.asked}
                 batch[:] = [w for w in batch if id(w) not in done]
+                self._queue = deque(w for w in self._queue if id(w) not in done)
                 return True
         return False
 
@@ -431,10 +525,10 @@ def _end(waiting: Waiting, outcome: Outcome) -> None:
         waiting.outcome.set_result(outcome)
 
 
-def _end_all(batch: Iterable[Waiting], seq: int, decisions: Iterable[Decision]) -> None:
-    events = {id(d.command): d.events for d in decisions}
-    for waiting in batch:
-        found = events.get(id(waiting.command), ())
+def _end_all(commit: Doubt, seq: int) -> None:
+    events = {id(d.command): d.events for d in commit.decisions}
+    for waiting, asked in commit.asked:
+        found = events.get(id(asked), ())
         _end(waiting, Outcome(seq if found else 0, found))
 
 

@@ -4,14 +4,13 @@ Effects come from the fold, never from a decision's return value (DESIGN 2). Eac
 """
 
 import asyncio
-import random
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from restow import machine
 from restow.contracts import commands as c
 from restow.domain.decider import Decider
 from restow.domain.effects import (
@@ -211,7 +210,7 @@ class Effector:
 
     def _queue(self, lane: _Lane, key: Any) -> None:
         """Its turn comes when it has rested."""
-        rest = self._resting.get(key, 0.0) - time.monotonic() if self._resting else 0.0
+        rest = self._resting.get(key, 0.0) - machine.steady() if self._resting else 0.0
         if rest > 0:
             self._retries[key] = asyncio.get_running_loop().call_later(rest, self._again, lane, key)
         else:
@@ -233,7 +232,7 @@ class Effector:
     # -- one attempt -------------------------------------------------------------------------------------------------
 
     async def _attempt(self, lane: _Lane, key: Any, work: _Work) -> None:
-        started = time.perf_counter()
+        started = machine.steady()
         if not self._decider.owed(self._follower.state, work.effect):
             # Asked here, because the fold may have gone on between the start of this task and its first step.
             lane.running -= 1
@@ -252,7 +251,7 @@ class Effector:
             answer = Retry(f"{type(error).__name__}: {error}")
         lane.running -= 1
         self._running.pop(key, None)
-        lane.seconds.observe(time.perf_counter() - started)
+        lane.seconds.observe(machine.steady() - started)
         if answer is not None and self._acting and not self._draining:
             self._answered(lane, key, work, answer)
 
@@ -260,7 +259,7 @@ class Effector:
         match answer:
             case Retry(reason=reason, after=after):
                 lane.retried.inc()
-                pause = after or min(FIRST * 2 ** min(work.attempts - 1, 16), LONGEST) * (1 - random.random() / 4)
+                pause = after or min(FIRST * 2 ** min(work.attempts - 1, 16), LONGEST) * (1 - machine.share() / 4)
                 self._log.warning(
                     "effect is tried again", effect=repr(work.effect), reason=reason, again_in=round(pause, 3),
                     attempt=work.attempts,
@@ -272,7 +271,7 @@ class Effector:
                 self._commander.submit(command, cause="effect")
         lane.done.inc()
         if lane.executor.settle and isinstance(answer, Done):
-            self._settling[key] = (work.effect, time.monotonic() + lane.executor.settle)
+            self._settling[key] = (work.effect, machine.steady() + lane.executor.settle)
         self._after(lane, key)
 
     def _pause(self, lane: _Lane, key: Any, work: _Work, seconds: float) -> None:
@@ -288,7 +287,7 @@ class Effector:
     def _after(self, lane: _Lane, key: Any) -> None:
         """The lane has room again; what came for the same key meanwhile is next."""
         if lane.executor.gap:
-            self._resting[key] = time.monotonic() + lane.executor.gap
+            self._resting[key] = machine.steady() + lane.executor.gap
         if key in self._waiting:
             self._queue(lane, key)
         if self._acting and not self._draining:
@@ -303,7 +302,7 @@ class Effector:
         """What was done long ago and is still owed (its fact never came) is done again."""
         while True:
             await asyncio.sleep(1.0)
-            now = time.monotonic()
+            now = machine.steady()
             self._resting = {key: until for key, until in self._resting.items() if until > now}
             old: Iterable[tuple[Any, Effect]] = [(k, e) for k, (e, until) in self._settling.items() if until <= now]
             for key, effect in old:

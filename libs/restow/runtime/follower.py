@@ -1,14 +1,12 @@
 """The log, folded: the one place where a service's state changes."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextlib import aclosing
 
-from restow.contracts import times
-from restow.contracts.codec import CodecError, decode
+from restow import machine
 from restow.contracts.ids import Family
-from restow.domain.fold import fold
+from restow.domain.fold import fold_record
 from restow.domain.state import ClusterState
 from restow.eventlog.port import EventLog, Record, Unavailable
 from restow.runtime import logs
@@ -19,10 +17,6 @@ SLICE = 0.010
 
 REMEMBERED = 1024
 """Commits of our own family whose ids are remembered, to find out what became of one whose answer was lost."""
-
-
-class CorruptCommit(RuntimeError):
-    """A record in the log that is not a commit. Nothing after it can be folded: the service stops."""
 
 
 class Follower:
@@ -42,7 +36,11 @@ class Follower:
         self.foreign = state.seq
         """Sequence of the newest commit of another family."""
         self.listeners: list[Callable[[], None]] = []
+        self.arrived: Callable[[Record], None] = lambda record: None
+        """Told of the last record of each batch, and of every one of our own family, when they come."""
         self.records = 0
+        self.bytes = 0
+        """Of the commits that were folded here, from the snapshot on; the collector subtracts what a new one covers."""
         self._own: dict[str, int] = {}
         self._log = logs.get(family=family)
 
@@ -57,7 +55,7 @@ class Follower:
         return max(0, self.tail - self.folded.value)
 
     async def run(self) -> None:
-        """Until the log is closed. Raises what the log raises, CorruptCommit, and what a listener raises (Deposed)."""
+        """Until the log is closed. Raises what the log raises, and what a listener raises (Deposed)."""
         await self._first_tail()
         async with aclosing(self.log.read(self.folded.value + 1)) as batches:  # type: ignore[type-var]
             async for batch in batches:
@@ -92,27 +90,28 @@ class Follower:
     async def _fold_all(self, batch: list[Record]) -> None:
         if self.tail < batch[-1].seq:
             self.tail = batch[-1].seq
-        until = time.perf_counter() + SLICE
+        for record in batch:
+            if record.family == self.family or record is batch[-1]:
+                self.arrived(record)
+        until = machine.steady() + SLICE
         for record in batch:
             self._fold(record)
-            if time.perf_counter() > until:
+            if machine.steady() > until:
                 self._tell()
                 await asyncio.sleep(0)
-                until = time.perf_counter() + SLICE
+                until = machine.steady() + SLICE
         self._tell()
 
     def _fold(self, record: Record) -> None:
         envelope = record.envelope
-        try:
-            decisions = decode(record.body)
-            at = times.stamped(envelope.time)
-        except (CodecError, ValueError) as error:
-            raise CorruptCommit(
-                f"commit {record.seq} of family {record.family!r} (id {envelope.id}, from {envelope.source}) cannot be "
-                f"read: {error}. The log is damaged here, or a program of a later version wrote it: upgrade, or restore "
-                "the log from the archive (restow log import)"
-            ) from error
-        fold(self.state, record.seq, record.family, at, decisions)
+        self.bytes += len(record.body)
+        found = fold_record(self.state, record.seq, record.family, envelope, record.body, self.log.log_id)
+        if found.kind:
+            self._log.warning(
+                "a record in the log is not ours: it is void", seq=record.seq, subject_family=record.family,
+                kind=found.kind, reason=found.why,
+            )
+            return
         self.records += 1
         if record.family == self.family:
             self._own[envelope.id] = record.seq

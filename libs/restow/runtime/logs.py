@@ -6,6 +6,8 @@ from typing import Any
 
 import structlog
 
+from restow.contracts.redact import redacted
+
 Logger = Any
 """A structlog bound logger."""
 
@@ -17,6 +19,7 @@ def configure(level: str, form: str, **context: str) -> Logger:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
+        _without_secrets,
     ]
     renderer: Any = (
         structlog.processors.JSONRenderer(default=str)
@@ -34,12 +37,30 @@ def configure(level: str, form: str, **context: str) -> Logger:
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, _adder(context)],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _without_secrets, renderer],
         )
     )
     logging.basicConfig(level=max(number, logging.INFO), handlers=[handler], force=True)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     return structlog.get_logger().bind(**context)
+
+
+def _without_secrets(_logger: Any, _name: str, event: Any) -> Any:
+    """The last door: no line leaves the process with the password of an address in it, whatever library wrote it."""
+    return {key: _hidden(value) for key, value in event.items()}
+
+
+def _hidden(value: Any) -> Any:
+    match value:
+        case str():
+            return redacted(value)
+        case dict():
+            return {key: _hidden(one) for key, one in value.items()}
+        case list() | tuple():
+            return [_hidden(one) for one in value]
+        case BaseException():
+            return redacted(str(value))
+    return value
 
 
 def _adder(context: dict[str, str]) -> Any:

@@ -7,13 +7,22 @@ import os
 import traceback
 from collections.abc import Callable
 
+from restow import machine
+
 LIMIT = 120.0
 """Seconds after which the copy is ended."""
 
 
+class CopyFailed(RuntimeError):
+    """The copy took too long, or was ended from outside (killed for its memory). Asked again at once it would end the same way."""
+
+
 async def in_copy(work: Callable[[], bytes]) -> bytes:
     """`work()` of a copy of this process. It must only compute: no I/O, no threads, no event loop. Raises RuntimeError with
-    the copy's traceback."""
+    the copy's traceback, CopyFailed."""
+    if not machine.forks():
+        await asyncio.sleep(0)
+        return work()
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -23,13 +32,18 @@ async def in_copy(work: Callable[[], bytes]) -> bytes:
     try:
         async with asyncio.timeout(LIMIT):
             answer = await loop.run_in_executor(None, _read_all, reading)
+    except TimeoutError:
+        os.kill(pid, 9)
+        raise CopyFailed(f"it took over {LIMIT:g} s") from None
     except BaseException:
         os.kill(pid, 9)
         raise
     finally:
         await loop.run_in_executor(None, os.waitpid, pid, 0)
+    if not answer:
+        raise CopyFailed("its process was killed, most likely for its memory")
     if answer[:1] != b"+":
-        raise RuntimeError(answer[1:].decode(errors="replace") or "the copy of the process died")
+        raise RuntimeError(answer[1:].decode(errors="replace"))
     return answer[1:]
 
 

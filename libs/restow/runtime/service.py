@@ -6,37 +6,37 @@ Exit codes: 0 stopped as asked, 1 failed, 2 bad settings or configuration, 3 ano
 import asyncio
 import contextlib
 import gc
-import secrets
 import signal
 import sys
-import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from restow import machine
 from restow.contracts import commands as c
-from restow.contracts.ids import Family
-from restow.domain import config, snapshot
+from restow.contracts import times
+from restow.contracts.ids import Family, Millis
+from restow.domain import config
 from restow.domain.effects import Effect
-from restow.domain.fold import FOLD_VERSION
 from restow.domain.state import ClusterState
 from restow.eventlog import jetstream
-from restow.eventlog.port import BrokerRefused, EventLog, LogError, Truncated, Unavailable
-from restow.eventlog.snapshots import SnapshotError, Snapshots
+from restow.eventlog.port import BrokerRefused, EventLog, LogError, Record, Unavailable
+from restow.eventlog.snapshots import Snapshots
 from restow.kube.client import ApiStatus, Client, ClientConfig, ClientConfigError, connect
 from restow.kube.lease import Elector, LeaseConfig, leading
 from restow.kube.record import Recorder
-from restow.runtime import logs, settings
+from restow.runtime import logs, release, settings
 from restow.runtime.bearer import Gate
-from restow.runtime.clock import Clock, SystemClock
+from restow.runtime.clock import Clock, LogClock, SystemClock
 from restow.runtime.commander import Book, Commander, Propose, smaller
 from restow.runtime.config_source import BadConfig, ConfigSource, Read
 from restow.runtime.effector import Effector, Executor
-from restow.runtime.follower import CorruptCommit, Follower
+from restow.runtime.follower import Follower
 from restow.runtime.health import Health
 from restow.runtime.http import Route, Server
 from restow.runtime.leadership import Deposed, Leadership, Phase
+from restow.runtime.loading import Loading
 from restow.runtime.telemetry import Metrics, Tracer
 
 LEASE = LeaseConfig(duration=10, renew_deadline=7.0, retry=1.0)
@@ -118,7 +118,7 @@ def run(service: Service, argv: Sequence[str] | None = None) -> None:
     except Deposed as error:
         logger.warning("deposed", reason=str(error))
         code = 3
-    except (LogError, CorruptCommit, ClientConfigError, OSError) as error:
+    except (LogError, ClientConfigError, OSError) as error:
         logger.error("cannot go on", reason=str(error), kind=type(error).__name__)
         code = 1
     except KeyboardInterrupt:
@@ -156,7 +156,8 @@ class Process:
         self._drained = asyncio.Event()
         self.context: Context | None = None
         self._given: tuple[EventLog | None, Snapshots | None, Client | None] = log, snapshots, client
-        self._clock = clock or SystemClock()
+        self._log_clock = LogClock() if clock is None else None
+        self._clock: Clock = clock or self._log_clock or SystemClock()
         self._phase = "starting"
         self._config: ConfigSource | None = None
         self._effector: Effector | None = None
@@ -186,7 +187,7 @@ class Process:
     # -- up ------------------------------------------------------------------------------------------------------------
 
     async def _up(self, stack: contextlib.AsyncExitStack) -> None:
-        started = time.perf_counter()
+        started = machine.steady()
         await self.server.start(*self.settings.listen, self.settings.http_file)
         self.metrics.gauges(self._gauges)
         log, snapshots, client = self._given
@@ -196,8 +197,14 @@ class Process:
                 return
             log = there
             stack.push_async_callback(there.close)
-            snapshots = await jetstream.open_snapshots(there, create=self.service.stores_snapshots)
-        state = await self._state(log, snapshots)
+            stores = self.service.stores_snapshots
+            opening = Loading(there, None, None, self._say, self.logger)
+            snapshots = await opening.ask(lambda: jetstream.open_snapshots(there, create=stores))
+        await self._learn_time(log)
+        archive = self.settings.archive(log.cluster) if self.service.stores_snapshots else None
+        state = await self._state(Loading(log, snapshots, archive, self._say, self.logger))
+        if state is None:
+            return
         if client is None:
             client = await _client(self.settings)
             stack.push_async_callback(client.close)
@@ -208,6 +215,8 @@ class Process:
             service=self.service.name, tracer=Tracer(self.service.name),
             propose=shaping.propose, book=shaping.book, shrink=shaping.shrink, heavy=shaping.heavy,
         )
+        context.follower.arrived = self._time_of_record
+        commander.release = release.name(self.settings.image)
         parts = self.service.assemble(context)
         effector = self._effector = Effector(
             context.follower, self.service.decider, context.leadership, commander, parts.executors, self.metrics
@@ -215,13 +224,14 @@ class Process:
         self.server.routes.extend(parts.routes)
         self.health.checks.extend(parts.checks)
         self.health.checks.append(lambda: "" if log.connected else "the broker is out of reach: waiting for it")
+        self.health.notes.append(lambda: commander.gave_up)
         self.health.checks.append(lambda: f"the log does not take commits: {commander.stuck}" if commander.stuck else "")
         follow = asyncio.create_task(context.follower.run(), name="follower")
         tasks = [follow]
         try:
             await self._caught_up(follow, context.follower)
             self.logger.info(
-                "caught up", seq=state.seq, address=self.server.address, seconds=round(time.perf_counter() - started, 3)
+                "caught up", seq=state.seq, address=self.server.address, seconds=round(machine.steady() - started, 3)
             )
             gc.freeze()
             gc.set_threshold(*GC_THRESHOLD)
@@ -239,6 +249,36 @@ class Process:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _learn_time(self, log: EventLog) -> None:
+        """Before anything is decided: what is due is due by the log's time, not by this machine's."""
+        if self._log_clock is None:
+            return
+        self.health.notes.append(self._log_clock.problem)
+        sent = machine.steady()
+        try:
+            time = await log.time()
+        except Unavailable as error:
+            self.logger.warning("the log does not say what time it is; its records will", reason=str(error))
+            return
+        self._log_clock.asked(time, sent, machine.steady())
+        if problem := self._log_clock.problem():
+            self.logger.warning("wrong clock", reason=problem)
+
+    def _time_of_record(self, record: Record) -> None:
+        clock, context = self._log_clock, self.context
+        if clock is None or context is None:
+            return
+        before = clock.problem()
+        ours = record.family == self.service.family and record.envelope.source.endswith(f"/{context.leadership.holder}")
+        stamped: Millis | None = None
+        if ours:
+            # Whether the record is what it says is not known yet (RULES G-16).
+            with contextlib.suppress(ValueError):
+                stamped = times.stamped(record.envelope.time)
+        clock.stored(record.time, stamped)
+        if not before and (problem := clock.problem()):
+            self.logger.warning("wrong clock", reason=problem)
+
     async def _log_when_there(self) -> jetstream.JetStreamLog | None:
         """Wait for the broker as long as it takes; a broker that answers and refuses is fatal."""
         s = self.settings
@@ -248,7 +288,6 @@ class Process:
                 log = await jetstream.connect(
                     s.nats_url.split(","), s.cluster, name=f"restow-{self.service.name}",
                     user=s.nats_user or None, password=s.nats_password or None,
-                    inbox_prefix=f"_INBOX_{s.nats_user}" if s.nats_user else "_INBOX",
                 )
             except (BrokerRefused, Unavailable) as error:
                 if isinstance(error, BrokerRefused) and not str(error).startswith("no broker answers"):
@@ -259,22 +298,21 @@ class Process:
             return log
         return None
 
-    async def _state(self, log: EventLog, snapshots: Snapshots | None) -> ClusterState:
-        """From the newest snapshot that this fold can read and that the log continues, else from the first sequence."""
-        found = None
-        if snapshots is not None:
-            try:
-                found = await snapshots.latest()
-            except SnapshotError as error:
-                self.logger.warning("no snapshot can be read", reason=str(error))
-        first = await log.first()
-        if found is not None and found.fold_version == FOLD_VERSION and found.seq >= first - 1:
-            state = snapshot.load(found.body)
-            self.logger.info("snapshot loaded", seq=found.seq, size=len(found.body))
-            return state
-        if first > 1:
-            raise Truncated(1, first)
-        return ClusterState()
+    async def _state(self, loading: Loading) -> ClusterState | None:
+        """See `Loading.state`; None where the service is to stop before there is one."""
+        there = asyncio.create_task(loading.state())
+        stop = asyncio.create_task(self.stopping.wait())
+        try:
+            await asyncio.wait({there, stop}, return_when=asyncio.FIRST_COMPLETED)
+            return there.result() if there.done() else None
+        finally:
+            there.cancel()
+            stop.cancel()
+            await asyncio.gather(there, stop, return_exceptions=True)
+
+    def _say(self, phase: str) -> None:
+        if not self.stopping.is_set():
+            self._phase = phase
 
     def _assemble(self, log: EventLog, snapshots: Snapshots | None, client: Client, state: ClusterState) -> Context:
         family, identity = self.service.family, self.settings.identity
@@ -282,7 +320,7 @@ class Process:
             service=self.service, settings=self.settings, log=log, snapshots=snapshots, client=client,
             recorder=Recorder(client, f"restow.dev/{self.service.name.replace('_', '-')}", identity),
             follower=Follower(log, family, state),
-            leadership=Leadership(family, f"{identity}/{secrets.token_hex(4)}"),
+            leadership=Leadership(family, f"{identity}/{machine.token(4)}"),
             clock=self._clock, metrics=self.metrics, health=self.health, gate=self._gate,
         )
 
@@ -414,6 +452,7 @@ class Process:
             "ready": float(self.health.report().ready),
             "log_sequence": state.seq,
             "log_lag": context.follower.lag,
+            "clock_ahead_seconds": self._log_clock.ahead / 1000 if self._log_clock else 0.0,
             "effects_owed": self._effector.owed if self._effector else 0,
             **{f"state_{name}": value for name, value in state.counts().items()},
         }

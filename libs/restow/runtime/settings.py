@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from restow.contracts.redact import redacted
 from restow.runtime import bearer
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -20,7 +21,7 @@ class BadSetting(ValueError):
     """A setting that is not allowed. Says which, what it is and what is allowed."""
 
     def __init__(self, name: str, value: str, allowed: str) -> None:
-        super().__init__(f"{name} is {value!r}; allowed: {allowed}")
+        super().__init__(f"{name} is {redacted(value)!r}; allowed: {allowed}")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +40,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api_token_file: str = ""
     config: str = ""
     data: str = ""
+    image: str = ""
     log_level: str = "info"
     log_format: str = "json"
     identity: str = ""
@@ -48,8 +50,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def shown(self) -> dict[str, str]:
         """For logs: without what is secret."""
-        shown = {name: str(getattr(self, name)) for name in self.__struct_fields__ if getattr(self, name) != ""}
+        shown = {name: redacted(str(getattr(self, name))) for name in self.__struct_fields__ if getattr(self, name) != ""}
         return shown | {name: "***" for name in SECRETS if getattr(self, name)}
+
+    def archive(self, cluster: str) -> Path | None:
+        """Folder of the archive of this cluster's log; None where this service has no folder for files."""
+        return Path(self.data) / "archive" / cluster if self.data else None
 
     @property
     def listen(self) -> tuple[str, int]:
@@ -70,6 +76,7 @@ _HELP = {
     "api_token_file": "file with the token of the API, one a line; may appear later",
     "config": "path of the configuration (YAML)",
     "data": "folder for this service's files (archive)",
+    "image": "image that this runs from, with its digest: named in the log beside the version",
     "log_level": "one of " + ", ".join(LEVELS),
     "log_format": "one of " + ", ".join(FORMATS),
     "identity": "who this process is, in leases and in the log",
@@ -103,6 +110,7 @@ def check(given: Mapping[str, str]) -> Settings:
     _match(given, "nats_url", r"(nats|tls|ws|wss)://[^\s,]+(,(nats|tls|ws|wss)://[^\s,]+)*", "nats://host:port")
     _match(given, "http", r"(\[[0-9a-f:]+\]|[^\s:]*):\d{1,5}", "host:port, such as 0.0.0.0:8080")
     _match(given, "namespace", r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a namespace name")
+    _match(given, "image", r"[!-~]{1,300}", "the name of an image, such as registry/restow@sha256:...")
     _one_of(given, "log_level", LEVELS)
     _one_of(given, "log_format", FORMATS)
     _one_of(given, "lease", ("on", "off"))

@@ -9,13 +9,23 @@ import time
 from pathlib import Path
 
 import click
-from rich.console import Console
+
+from restow.cli.console import Console
 
 READY_TIMEOUT = 90.0
 """Seconds until a detached stack must be up."""
 
 STOP_TIMEOUT = 60.0
 """Seconds until a stack that was asked to stop must be gone."""
+
+SAVED = "log-*.jsonl.zst"
+"""What a stack calls the logs that it leaves."""
+
+
+def say_saved(file: Path, console: Console) -> None:
+    """Where the log is now, and how to look at it."""
+    near = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+    console.print(f"the log is kept: restow log stats --log {near}", soft_wrap=True)
 
 
 def detach(data: Path, console: Console) -> None:
@@ -62,11 +72,13 @@ def _running(data: Path) -> int | None:
 
 @click.command()
 @click.option("--data", default=".restow", show_default=True, type=click.Path(path_type=Path), help="Folder of the stack.")
-def down(data: Path) -> None:
-    """Stop the embedded stack that runs in this folder."""
+@click.option("--delete-log", is_flag=True, help="Delete the log, too, which is kept otherwise.")
+def down(data: Path, delete_log: bool) -> None:
+    """Stop the embedded stack that runs in this folder. Its log stays there as one sealed file, log-<time>.jsonl.zst."""
     pid = _running(data)
     if pid is None:
         raise click.UsageError(f"no stack runs in {data}; allowed: the --data folder of a running `restow up`")
+    before = {*data.glob(SAVED)}
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_TIMEOUT
     while _alive(pid):
@@ -74,6 +86,11 @@ def down(data: Path) -> None:
             raise click.ClickException(f"process {pid} did not stop within {STOP_TIMEOUT:g} s")
         time.sleep(0.05)
     (data / "up.log").unlink(missing_ok=True)
+    for file in sorted({*data.glob(SAVED)} - before):
+        if delete_log:
+            file.unlink()
+        else:
+            say_saved(file, Console(highlight=False))
     if data.exists() and not any(data.iterdir()):
         data.rmdir()
     click.echo("stopped; nothing is left running")

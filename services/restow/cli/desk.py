@@ -71,13 +71,14 @@ class Desk:
             return ""
         return _read(stack["token_file"])
 
-    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    def post(self, path: str, body: dict[str, Any], conflict: int = UNUSABLE) -> dict[str, Any]:
+        """`conflict`: the exit code where what is asked for is understood, and the state of things is against it (409)."""
         address = self.address
         try:
             with self._open(address, "POST", path, body, _TIMEOUT) as response:
                 found = json.load(response)
         except urllib.error.HTTPError as error:
-            raise self._refused(address, error) from None
+            raise self._refused(address, error, conflict) from None
         except (urllib.error.URLError, HTTPException, TimeoutError, OSError) as error:
             reason = getattr(error, "reason", error)
             raise Failure(f"the descheduler at {address} does not answer: {reason}. Is the stack running?", UNREACHABLE) from None
@@ -94,8 +95,8 @@ class Desk:
             headers["Authorization"] = f"Bearer {token}"
         return urllib.request.urlopen(urllib.request.Request(address + path, data=data, method=method, headers=headers), timeout=timeout)
 
-    def _refused(self, address: str, error: urllib.error.HTTPError) -> Failure:
-        code = UNREACHABLE if error.code == 503 else UNUSABLE
+    def _refused(self, address: str, error: urllib.error.HTTPError, conflict: int = UNUSABLE) -> Failure:
+        code = {503: UNREACHABLE, 409: conflict}.get(error.code, UNUSABLE)
         more = f". Here: {_HINT}" if error.code == 401 else ""
         return Failure(f"the descheduler at {address} refuses ({error.code}): {_reason(error)}{more}", code)
 

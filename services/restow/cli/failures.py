@@ -8,12 +8,16 @@ import traceback
 
 import click
 
+from restow.contracts.redact import redacted
+
 BROKEN = 1
 """A promise is broken, or a difference was found."""
 UNUSABLE = 2
 """Usage, or input that cannot be used."""
 UNREACHABLE = 3
 """Cannot connect."""
+UNREAD = 141
+"""Nobody reads the output any more: as a shell tells of a program that SIGPIPE has ended."""
 BUG = 70
 """An error that nobody foresaw (sysexits' EX_SOFTWARE)."""
 
@@ -22,7 +26,7 @@ class Failure(click.ClickException):
     """Ends the command with a message and a code."""
 
     def __init__(self, message: str, code: int) -> None:
-        super().__init__(message)
+        super().__init__(redacted(message))
         self.exit_code = code  # type: ignore[misc]
 
     def show(self, file=None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,7 @@ def tail(follow: bool, family: str | None, start: int | None, count: int | None,
     with where.source() as source:
         first = start or source.last + 1
         records = _from(source, family, start, count) if start else _latest(source, family, 20 if count is None else count)
-        show = _Rows() if output == "table" else emit_commit
+        show = _Rows(source.log_id) if output == "table" else _lines(source.log_id)
         for record in records:
             show(record)
             first = max(first, record.seq + 1)
@@ -85,21 +85,24 @@ def _follow(source: Source, family: str | None, start: int, show: Any) -> None:
 class _Rows:
     """Prints rows as they come, so the columns cannot wait for the widest. Remembers the names that go by."""
 
-    def __init__(self) -> None:
-        self._titled = False
+    def __init__(self, log_id: str) -> None:
+        self._titled, self._log_id = False, log_id
         self._names: dict[str, str] = {}
 
     def __call__(self, record: Record) -> None:
         from restow.cli.output import cut, heading, width
         from restow.contracts.times import rfc3339
-        from restow.replay.at import decode_record, time_of
+        from restow.replay.at import examine_record, time_of
         from restow.replay.sentences import command_text
 
         if not self._titled:
             click.echo(heading(f"{'SEQ':>8}  {'TIME':<12}  {'FAMILY':<11}  {'COMMAND':<18}  WHAT"))
             self._titled = True
         time = rfc3339(time_of(record))[11:23]
-        for decision in decode_record(record):
+        found = examine_record(record, self._log_id)
+        if found.kind:
+            click.echo(cut(f"{record.seq:>8}  {time:<12}  {record.family:<11}  {'not ours':<18}  void: {found.why}", width()))
+        for decision in found.decisions:
             self._learn(decision.events)
             command = cut(command_text(decision.command), 18)
             line = f"{record.seq:>8}  {time:<12}  {record.family:<11}  {command:<18}  {summary(decision.events, self._names)}"
@@ -134,24 +137,32 @@ def summary(events: Any, names: dict[str, str]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.most_common()) or "nothing"
 
 
-def emit_commit(record: Record) -> None:
-    """A commit with its envelope as one line of JSON."""
+def _lines(log_id: str) -> Callable[[Record], None]:
+    """A commit with its envelope as one line of JSON; of a record that is not ours what it is and how it came."""
     import msgspec
 
-    envelope = record.envelope
-    body = msgspec.json.decode(record.body, type=dict[str, msgspec.Raw])
-    emit_line(
-        {
+    from restow.contracts.times import rfc3339
+    from restow.replay.at import examine_record, time_of
+
+    def show(record: Record) -> None:
+        envelope = record.envelope
+        about = {
             "seq": record.seq,
             "family": record.family,
-            "time": envelope.time,
+            "time": envelope.time or rfc3339(time_of(record)),
             "id": envelope.id,
             "source": envelope.source,
             "read": envelope.read,
             "logic": envelope.logic,
-            "decisions": body.get("decisions", []),
+            "release": envelope.release,
         }
-    )
+        if (found := examine_record(record, log_id)).kind:
+            emit_line(about | {"void": found.kind, "why": found.why, "headers": envelope.headers(), "bytes": len(record.body)})
+            return
+        body = msgspec.json.decode(record.body, type=dict[str, msgspec.Raw])
+        emit_line(about | {"decisions": body.get("decisions", [])})
+
+    return show
 
 
 @log.command()
@@ -188,6 +199,8 @@ def stats(where: Where, output: str) -> None:
     table(("EVENT", "COUNT"), [(name, number(count)) for name, count in types[:15]], right=("COUNT",))
     if len(types) > 15:
         click.echo(f"… and {len(types) - 15} rarer ones")
+    if found.foreign:
+        click.echo("\nnot ours, void: " + ", ".join(f"{number(count)} {kind}" for kind, count in sorted(found.foreign.items())))
 
 
 @log.command()
@@ -215,27 +228,20 @@ def export(file: Path, start: int | None, stop: int | None, form: str | None, fo
         raise Failure(f"{file}: a JSON export is called *.jsonl or *.jsonl.zst, so that it is known when it is read", UNUSABLE)
     if file.exists() and not force:
         raise Failure(f"{file} exists; --force replaces it", UNUSABLE)
+    if not file.parent.is_dir():
+        raise Failure(f"{file.parent} is no folder; allowed: a file in a folder that is there", UNUSABLE)
     with where.source() as source:
         first, last = _range(source, start, stop)
-        records = (record for batch in source.batches(first, last) for record in batch)
         with Progress("exporting") as progress:
             if form == "parquet":
                 from restow.eventlog.parquet import write_parquet
 
-                rows = write_parquet(records, file)
+                rows = write_parquet((record for batch in source.batches(first, last) for record in batch), file)
                 result = {"file": str(file), "first": first, "last": last, "rows": rows, "bytes": file.stat().st_size}
             else:
-                from restow.replay.exported import write
+                from restow.replay.source import save
 
-                written = write(
-                    file,
-                    records,
-                    first=first,
-                    last=last,
-                    log_id=source.log_id,
-                    cluster=source.cluster,
-                    progress=lambda seq: progress(seq - first, last - first),
-                )
+                written = save(source, file, first, last, lambda seq: progress(seq - first, last - first))
                 result = {"file": str(file), "first": first, "last": last, "bytes": written}
     if output == "json":
         emit(result)

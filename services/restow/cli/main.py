@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 from importlib import import_module
 from importlib.util import find_spec
 
 import click
 
-from restow.cli.failures import Failure, failure_of
+from restow.cli.failures import UNREAD, Failure, failure_of
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Run": {
@@ -20,7 +22,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "get": ("restow.cli.state:get", "List nodes, pods, groups, queues, reservations, plans or migrations."),
         "state": ("restow.cli.state:state", "The same, and a summary, at any sequence or time."),
         "describe": ("restow.cli.describe:describe", "A reservation in full: where, who may, who does, what is left, until when."),
-        "why": ("restow.cli.why:why", "The story of a pod, group, reservation or migration, and why."),
+        "why": ("restow.cli.why:why", "The story of a pod, group, reservation, migration, node or queue, and why."),
     },
     "The log": {
         "log tail": ("", "Show the latest commits, and follow."),
@@ -36,6 +38,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "descheduler run": ("", "Carry out a whole policy: the stack's (--now), or on any cluster (--once)."),
     },
     "Other": {
+        "simulate": ("restow.cli.simulate:simulate", "All of it on virtual time, with faults by seed, judged (in a checkout)."),
         "version": ("restow.cli.version:version", "Versions of Restow, its fold and its deciders."),
     },
 }
@@ -66,7 +69,7 @@ PLACES = """\
 
 CODES = """\
   0 done   1 a promise is broken, or a difference was found   2 usage, or input that cannot be used
-  3 cannot connect
+  3 cannot connect   141 who read the output has gone (as in `restow get pods | head`)
 """
 
 
@@ -100,11 +103,40 @@ class Restow(click.Group):
 
     def invoke(self, ctx: click.Context):
         try:
-            return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, KeyboardInterrupt, BrokenPipeError):
+            found = super().invoke(ctx)
+            sys.stdout.flush()
+            return found
+        except click.exceptions.Exit:
+            # What was found out counts, whoever reads it.
+            _flush()
+            raise
+        except (click.ClickException, click.Abort, KeyboardInterrupt):
             raise
         except Exception as error:
+            if isinstance(error, BrokenPipeError) and _nobody_reads():
+                _flush()
+                raise click.exceptions.Exit(UNREAD) from error
             raise failure_of(error) from error
+
+
+def _flush() -> None:
+    """What nobody reads any more is thrown away, or Python would complain of it at the end."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())
+        os.close(nothing)
+
+
+def _nobody_reads() -> bool:
+    """Whether standard output is a pipe whose other end is closed. A broker's connection breaks with the same exception."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):
+        return False
+    return any(found & select.POLLERR for _, found in poll.poll(0))
 
 
 def _there(target: str) -> bool:

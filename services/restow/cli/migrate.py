@@ -36,7 +36,7 @@ def migrate(what: str, target: str, namespace: str | None, dry_run: bool, no_fol
 
     if where.log:
         raise Failure(f"{where.log} is a file; nothing can be moved in it", UNUSABLE)
-    answer = desk.post("/migrations" + query(dry_run), {"pod": _name(what, namespace)} | ({"target": target} if target else {}))
+    answer = desk.post("/migrations" + query(dry_run), {"pod": _name(what, namespace)} | ({"target": target} if target else {}), conflict=BROKEN)
     planned = view.read(answer)
     if planned is None or not planned.moves:
         raise Failure("the descheduler planned nothing; `restow log tail --family migration` shows what it did", BROKEN)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from restow.cli import background
+from restow.cli.console import Console
 from restow.cli.demo.feed import Api, together
 from restow.cli.demo.generate import generate
 from restow.cli.embedded import configs
@@ -29,12 +29,14 @@ from restow.kubesim.nodes import NodeShape, build_node
 @click.option("--score", type=click.Choice(["leastAllocated", "binpack"]), default="leastAllocated", show_default=True, help="Node score, where no --scheduler-config is given.")
 @click.option("--kube", default="", metavar="URL|KUBECONFIG|FOLDER", help="Work on this Kubernetes API instead of a simulated one; it gets the CRDs that it lacks. FOLDER: a kubeconfig per service, <service>.yaml, and admin.yaml.")
 @click.option("--data", default=".restow", show_default=True, type=click.Path(path_type=Path), help="Folder for everything that the stack writes.")
-@click.option("--keep", is_flag=True, help="Leave log, archive and service logs in the folder afterwards.")
+@click.option("--keep", is_flag=True, help="Leave everything in the folder afterwards: the broker's store, the archive and the services' logs, too.")
+@click.option("--delete-log", is_flag=True, help="Leave nothing afterwards, not even the log.")
 @click.option("-d", "--detach", is_flag=True, help="Return when everything is up; `restow down` stops it.")
-def up(nodes, node_files, files, port, policy_file, scheduler_config, score, kube, data, keep, detach) -> None:
+def up(nodes, node_files, files, port, policy_file, scheduler_config, score, kube, data, keep, delete_log, detach) -> None:
     """Run the embedded stack until Ctrl-C: broker, Kubernetes API with simulated kubelets, and the five services.
 
-    Plain kubectl works against it; other restow commands in this folder find it by themselves.
+    Plain kubectl works against it; other restow commands in this folder find it by themselves. When it stops, its log stays in
+    the --data folder as one sealed file, log-<time>.jsonl.zst.
     """
     console = Console(highlight=False)
     _check_outside(kube, bool(node_files or files))
@@ -49,6 +51,7 @@ def up(nodes, node_files, files, port, policy_file, scheduler_config, score, kub
         nodes=node_files,
         port=port,
         keep=keep,
+        save=not delete_log,
         kube=kube,
     )
     try:
@@ -99,6 +102,8 @@ async def _run(stack: Stack, nodes: int, console: Console) -> None:
                 await task
         console.print("stopping …", style="dim")
         await stack.stop()
+        if stack.saved is not None:
+            background.say_saved(stack.saved, console)
 
 
 async def _start(stack: Stack, nodes: int) -> None:

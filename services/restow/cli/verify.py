@@ -24,7 +24,7 @@ def verify(file: str | None, show: int, where: Where, output: str) -> None:
 
     FILE is an export or an archive folder; without it the running log is checked, up to its present end. Each command is
     decided again on the state at the sequence that its commit names. Commits of another version of a decider cannot be
-    compared: they are skipped and reported, never called identical. The rules of the log itself are checked, too.
+    compared: they are skipped and reported, never called identical; which release (wheel or image) decided them is said. The rules of the log itself are checked, too.
 
     \b
     Exit codes: 0 nothing differs, 1 something differs, 2 the input cannot be used, 3 cannot connect.
@@ -43,12 +43,15 @@ def verify(file: str | None, show: int, where: Where, output: str) -> None:
     where.log = file or where.log
     with where.source() as source, Progress("re-deciding") as progress:
         report = check(source, DECIDERS, progress=progress)
-    if output == "json":
-        emit({"ok": report.ok, "sentence": report.sentence, **msgspec.to_builtins(report)})
-    else:
-        _show(report, show)
-    if not report.ok:
-        raise click.exceptions.Exit(BROKEN)
+    try:
+        if output == "json":
+            emit({"ok": report.ok, "sentence": report.sentence, "advice": report.advice, **msgspec.to_builtins(report)})
+        else:
+            _show(report, show)
+    finally:
+        # Also where nobody reads on.
+        if not report.ok:
+            raise click.exceptions.Exit(BROKEN)
 
 
 def _show(report: Report, show: int) -> None:
@@ -64,8 +67,14 @@ def _show(report: Report, show: int) -> None:
     for title, counts in (("skipped", report.skipped), ("unknown events", report.unknown), ("void events", report.void)):
         if counts:
             click.echo(f"\n{title}: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
+    if report.elsewhere:
+        click.echo("\nto decide the skipped again, run the release that decided them:")
+        for line in report.advice:
+            click.echo(f"  {printable(line)}")
     for problem in report.found[:show]:
         click.echo(f"\n{heading(f'sequence {problem.seq}')} ({problem.family}): {problem.what}")
+    for stranger in report.strangers[:show]:
+        click.echo(f"\n{heading(f'sequence {stranger.seq}')} ({stranger.family}) is not ours, and void: {stranger.what}")
     for difference in report.differences[:show]:
         _show_difference(difference)
     hidden = report.different - len(report.differences[:show])
@@ -73,6 +82,11 @@ def _show(report: Report, show: int) -> None:
         click.echo(f"\n… and {hidden} more that differ")
     click.echo()
     click.echo(colored(report.sentence, "green" if report.ok else "red"))
+
+
+def printable(text: str) -> str:
+    """What stands in a log may have been written by anybody."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _show_difference(difference) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from importlib.metadata import version as installed
 
 import click
 
@@ -20,9 +19,11 @@ def version(output: str) -> None:
     from restow.domain.deciders import DECIDERS
     from restow.domain.fold import FOLD_VERSION
     from restow.eventlog.port import FORMAT
+    from restow.runtime import release
 
     facts = {
-        "restow": installed("restow"),
+        "restow": release.number(),
+        "release": release.name(),
         "python": platform.python_version(),
         "fold": FOLD_VERSION,
         "logFormat": FORMAT,
@@ -31,6 +32,6 @@ def version(output: str) -> None:
     if output == "json":
         emit(facts)
         return
-    click.echo(f"restow {facts['restow']} (python {facts['python']})")
+    click.echo(f"restow {facts['release']} (python {facts['python']})")
     click.echo(f"fold {FOLD_VERSION}, log format {FORMAT}")
     click.echo("logic " + ", ".join(decider.logic for decider in DECIDERS.values()))

@@ -14,6 +14,7 @@ from restow.cli.holds import full_name, reservation_row, reservations, wide_row
 from restow.contracts.ids import Millis
 from restow.contracts.times import rfc3339
 from restow.contracts.values import DeviceShare
+from restow.domain import migration
 from restow.domain.foreign import other_scheduler
 from restow.domain.planview import plan_view
 from restow.domain.resources import GPU_MILLI
@@ -118,7 +119,7 @@ def migrations(state: ClusterState, namespace: str | None = None) -> Rows:
                 "source": move.source,
                 "target": move.target,
                 "since": rfc3339(record.since),
-                "deadline": rfc3339(record.deadline),
+                "deadline": rfc3339(migration.until(state, record)),
                 "successor": record.successor,
                 "reason": record.reason,
                 "message": record.message,
@@ -144,8 +145,13 @@ def _number(id: str) -> tuple[int, str]:
     return (int(tail) if tail.isdigit() else 0, id)
 
 
+WAITING_GROUPS = ("Pending", "Inqueue", "Unknown")
+"""Phases of PodGroups that lack something."""
+
+
 def troubled(state: ClusterState, kind: str) -> list[dict[str, str]]:
-    """Pods and gangs that wait, Reservations without their places, migrations that have not landed: name, status, why."""
+    """Pods and gangs that wait, Reservations without their places, migrations that have not landed, nodes that take no pods, queues
+    in which somebody waits: name, status, why."""
     if kind == "pod":
         return [
             {"name": f"{p['namespace']}/{p['name']}", "status": p["status"], "why": _waits(state, p["uid"])}
@@ -156,7 +162,7 @@ def troubled(state: ClusterState, kind: str) -> list[dict[str, str]]:
         return [
             {"name": f"{g['namespace']}/{g['name']}", "status": g["phase"], "why": g["message"] or "no session has looked at it yet"}
             for g in podgroups(state)
-            if g["phase"] in ("Pending", "Inqueue", "Unknown")
+            if g["phase"] in WAITING_GROUPS
         ]
     if kind == "reservation":
         return [
@@ -164,11 +170,27 @@ def troubled(state: ClusterState, kind: str) -> list[dict[str, str]]:
             for r in reservations(state)
             if r["phase"] not in ("Available", "Succeeded") and not r["foreign"]
         ]
+    if kind == "node":
+        return [
+            {"name": name, "status": "Cordoned" if n.ready else "NotReady", "why": "takes no new pods" + (", and is cordoned" if n.unschedulable and not n.ready else "")}
+            for name, n in sorted(state.nodes.items())
+            if not n.ready or n.unschedulable
+        ]
+    if kind == "queue":
+        return [
+            {"name": q["name"], "status": "Invalid" if q["invalid"] else q["state"] or "Missing", "why": q["invalid"] or _who_waits(q["podGroups"])}
+            for q in queues(state)
+            if q["invalid"] or any(q["podGroups"].get(phase) for phase in WAITING_GROUPS)
+        ]
     return [
         {"name": m["id"], "status": m["step"], "why": f"{m['reason']}: {m['message']}".strip(": ") or f"until {m['deadline']}"}
         for m in migrations(state)
         if m["step"] != "landed"
     ]
+
+
+def _who_waits(groups: dict[str, int]) -> str:
+    return ", ".join(f"{groups[phase]} PodGroup{'s' * (groups[phase] != 1)} {phase}" for phase in WAITING_GROUPS if groups.get(phase))
 
 
 def _waits(state: ClusterState, uid: Any) -> str:

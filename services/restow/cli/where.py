@@ -69,9 +69,11 @@ class Where:
         if server := self.server:
             self._check_alive()
             return server
+        kept = max(Path(".restow").glob("log-*.jsonl.zst"), default=None)
         raise Failure(
             "no log: no stack runs in this folder or one above. Start one with `restow up`, name a broker with "
-            "--server nats://HOST:4222 --cluster NAME, or read a file with --log FILE",
+            "--server nats://HOST:4222 --cluster NAME, or read a file with --log FILE"
+            + (f"; the last one that was kept here is {kept}" if kept else ""),
             UNREACHABLE,
         )
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("what", nargs=-1, required=True, metavar="[pod|podgroup|reservation|migration]/[NAMESPACE/]NAME")
+@click.argument("what", nargs=-1, required=True, metavar="[KIND/][NAMESPACE/]NAME")
 @click.option("--own", is_flag=True, help="Only events about the thing itself, not about what it is tied to.")
 @log_options
 @output_option
 def why(what: tuple[str, ...], own: bool, where: Where, output: str) -> None:
-    """Why a pod, PodGroup, reservation or migration is as it is.
+    """Why a pod, PodGroup, reservation, migration, node or queue is as it is.
 
     Three parts: the verdict now; the chain of causes, from the latest step back to what started it; the story, every event
     that concerns it. For a pod that waits, the rules that removed nodes, its gang, its queue, and which single change would
@@ -34,6 +34,8 @@ def why(what: tuple[str, ...], own: bool, where: Where, output: str) -> None:
       restow why pod/shop/web-1           a pod in a namespace; a uid, or its first 8 letters, will do
       restow why podgroup/shop/train      how far a gang gets, and what it lacks
       restow why migration/p7k2m9-3
+      restow why node/n-3                 what it has left, and who came and went; also queue/NAME
+      restow why deploy/shop/web          its pod; of several it names all
       restow why pod                      every pod that waits, and why; also podgroup, and so on
       restow why web-1 --log incident.jsonl.zst
     """
@@ -92,7 +94,7 @@ def _by(entry: Entry) -> str:
 
 def _list(kind: str, where: Where, output: str) -> None:
     """What of this kind needs an explanation: pods and gangs that wait, Reservations without their places, migrations not
-    landed."""
+    landed, nodes that take no pods, queues in which somebody waits."""
     from restow.cli.views import troubled
     from restow.replay.at import state_at
 

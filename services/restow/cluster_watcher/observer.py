@@ -1,7 +1,8 @@
 """Changes of the Kubernetes API, gathered while a commit is in flight, as one commit's facts (DESIGN 3).
 
 The diff is made when the commit is decided, against a fold that includes our own last commit. Until a commit is folded its
-changes stay in the buffer: whatever becomes of the commit, they are diffed again, and nothing is said twice.
+changes stay in the buffer: whatever becomes of the commit, they are diffed again, and nothing is said twice. Changes are numbered,
+and a commit is known by the last one that it took: one that comes into the log late takes just its own along.
 """
 
 import asyncio
@@ -34,10 +35,10 @@ QUIET = 60_000
 class Seen:
     """One change, and up to which version everything was handed on with it (empty during a list)."""
 
-    __slots__ = ("change", "collection", "how", "version")
+    __slots__ = ("change", "collection", "how", "number", "version")
 
-    def __init__(self, collection: Collection[Any], change: Change, version: str, how: str) -> None:
-        self.collection, self.change, self.version, self.how = collection, change, version, how
+    def __init__(self, number: int, collection: Collection[Any], change: Change, version: str, how: str) -> None:
+        self.number, self.collection, self.change, self.version, self.how = number, collection, change, version, how
 
 
 class Observer(Book):
@@ -54,7 +55,13 @@ class Observer(Book):
         self._buffer: deque[Seen] = deque()
         self._room = asyncio.Event()
         self._room.set()
-        self._taken = 0
+        self._numbers = 0
+        self._mark = 0
+        """Number of the last change that the decision made last has taken."""
+        self._size = 0
+        """How many events that decision has."""
+        self._doubt = False
+        """A commit that is not in the log may still arrive."""
         self._budget = AT_ONCE
         self._said_at: dict[str, int] = {}
 
@@ -63,18 +70,21 @@ class Observer(Book):
     async def room(self) -> None:
         await self._room.wait()
 
-    def add(self, collection: Collection[Any], changes: Sequence[Change], version: str) -> None:
-        """What the network has delivered; the version holds from the last of them on."""
+    def add(self, collection: Collection[Any], changes: Sequence[Change], version: str, *, reset: bool = False) -> None:
+        """What the network has delivered; the version holds from the last of them on. `reset`: it is a list of an API whose history
+        is another one than the log knows, and the log says so."""
         last = len(changes) - 1
         how = "list" if not version or any(isinstance(change, Replace) for change in changes) else "watch"
-        self._buffer.extend(Seen(collection, change, version if i == last else "", how) for i, change in enumerate(changes))
+        how = "reset" if reset else how
+        for i, change in enumerate(changes):
+            self._numbers += 1
+            self._buffer.append(Seen(self._numbers, collection, change, version if i == last else "", how))
         if len(self._buffer) >= BUFFER:
             self._room.clear()
 
     def forget(self) -> None:
         """Everything will be listed again."""
         self._buffer.clear()
-        self._taken = 0
         self._room.set()
 
     @property
@@ -103,6 +113,7 @@ class Observer(Book):
     def propose(self, state: ClusterState, commands: Sequence[c.Command]) -> list[Decision]:
         """Leadership as everywhere; the rest is the buffer's difference to the fold."""
         decisions = []
+        self._mark = self._size = 0
         for command in commands:
             if isinstance(command, c.Observe):
                 decision = self._observe(state)
@@ -113,35 +124,38 @@ class Observer(Book):
         return decisions
 
     def _observe(self, state: ClusterState) -> Decision | None:
-        """The next part of the buffer that says anything; what says nothing is dropped on the way."""
+        """The next part of the buffer that says anything. What says nothing is dropped on the way, except while a commit is in
+        doubt: after that one it may say something, and the commit that is made of nothing ends the doubt."""
         while self._buffer:
-            batch, taken, worth, kinds, how = Batch(StateKnown(state)), 0, False, set(), "watch"
+            batch, mark, worth, kinds, how = Batch(StateKnown(state)), 0, self._doubt, set(), "watch"
             for seen in self._buffer:
-                batch.add(seen.collection, seen.change)
+                kinds.add(seen.collection.name)
+                if how != "reset" and seen.how != "watch":
+                    how = seen.how
+                worth = worth or isinstance(seen.change, Replace) or self._worth(state, seen)
+                if not batch.add(seen.collection, seen.change, self._budget - len(batch)):
+                    break
+                mark = seen.number
                 if seen.version:
                     batch.synced(seen.collection, seen.version)
-                taken += 1
-                kinds.add(seen.collection.name)
-                if seen.how == "list":
-                    how = "list"
-                worth = worth or isinstance(seen.change, Replace) or self._worth(state, seen)
                 if len(batch) >= self._budget:
                     break
             self.undecodable.extend(batch.undecodable)
             if len(batch) or worth:
-                self._taken = taken
+                self._mark, self._size = mark, len(batch)
                 for kind in kinds:
                     self._said_at[kind] = state.time
                 return Decision(c.Observe(",".join(sorted(kinds)), how), batch.events())
-            self._drop(taken)
+            self._drop(mark)
         return None
 
     def _worth(self, state: ClusterState, seen: Seen) -> bool:
         """A bookmark alone is logged now and then only."""
         return isinstance(seen.change, Bookmark) and state.time - self._said_at.get(seen.collection.name, 0) >= QUIET
 
-    def _drop(self, count: int) -> None:
-        for _ in range(min(count, len(self._buffer))):
+    def _drop(self, mark: int) -> None:
+        """All changes up to this one."""
+        while self._buffer and self._buffer[0].number <= mark:
             self._buffer.popleft()
         if len(self._buffer) < BUFFER // 2:
             self._room.set()
@@ -151,22 +165,31 @@ class Observer(Book):
         if not isinstance(command, c.Observe):
             return None
         if self._budget > 1:
-            self._budget = max(1, min(self._budget, self._taken) // 2)
+            self._budget = max(1, min(self._budget, self._size) // 2)
         else:
-            seen = self._buffer[0]
+            seen = next(seen for seen in self._buffer if seen.number >= self._mark)
             key = getattr(getattr(seen.change, "object", None), "metadata", None)
             self.undecodable.append(
                 Undecodable(seen.collection.kind, getattr(key, "namespace", ""), getattr(key, "name", ""),
                             getattr(key, "uid", ""), "too large for the log")
             )
-            self._drop(1)
+            self._buffer.remove(seen)
         return command
 
-    def committed(self, seq: int) -> None:
-        self._drop(self._taken)
-        self._taken = 0
+    # -- what became of it ---------------------------------------------------------------------------------------------------
+
+    def mark(self) -> int:
+        return self._mark
+
+    def committed(self, seq: int, mark: int) -> None:
+        self._doubt = False
+        self._drop(mark)
         self._budget = min(AT_ONCE, self._budget * 2)
 
+    def unanswered(self) -> None:
+        self._doubt = True
+
     def conflicted(self) -> None:
+        self._doubt = False
         self.forget()
         self.relist.set()

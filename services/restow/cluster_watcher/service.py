@@ -9,7 +9,7 @@ from typing import Any
 
 from restow.cluster_watcher.observer import Observer
 from restow.kube import decode as d
-from restow.kube.reflector import Config, Reflector, Restart
+from restow.kube.reflector import HISTORY_RESET, Config, Reflector, Restart
 from restow.kube.watch import half_jitter, watch
 from restow.runtime import logs
 from restow.runtime.service import Context, Parts, Service, Shaping
@@ -61,6 +61,8 @@ class Watches:
         self._why: dict[str, str] = {}
         self._gate = Gate()
         self._led = Bell()
+        self._reset = False
+        """The API's history was found to be another one: everything is listed anew, whatever versions the log knows."""
         self._log = logs.get(service="cluster_watcher")
         self._context.leadership.changed.append(self._led.ring)
         self._context.follower.listeners.append(self._report_undecodable)
@@ -72,10 +74,16 @@ class Watches:
         missing = [
             f"{c.name} ({self._why.get(c.name, 'not listed yet')})"
             for c in d.COLLECTIONS
-            if c.name in self._gate.missing
-            or (c in (d.NODES, d.PODS) and not (c.name in self._reflectors and self._reflectors[c.name].synced))
+            if c.name in self._gate.missing or self._is_behind(c)
         ]
         return f"waiting for {', '.join(missing)}" if missing else ""
+
+    def _is_behind(self, collection: d.Collection[Any]) -> bool:
+        """Listed to its end, or served by nobody: everything else waits."""
+        reflector = self._reflectors.get(collection.name)
+        if reflector is not None and reflector.synced:
+            return False
+        return not (collection.optional and self._why.get(collection.name, "").startswith(NOT_SERVED))
 
     async def run(self) -> None:
         while True:
@@ -83,23 +91,26 @@ class Watches:
                 await self._led.wait()
             self._observer.relist.clear()
             self._gate = Gate()
-            tasks = [asyncio.create_task(self._watch(c), name=f"watch {c.name}") for c in d.COLLECTIONS]
+            anew, self._reset = self._reset, False
+            tasks = [asyncio.create_task(self._watch(c, anew), name=f"watch {c.name}") for c in d.COLLECTIONS]
             again = asyncio.create_task(self._observer.relist.wait())
             try:
                 done, _ = await asyncio.wait({again, *tasks}, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
-                self._log.info("listing again", reason="another process wrote facts")
+                why = "the API's history is another one" if self._reset else "another process wrote facts"
+                self._log.info("listing again", reason=why)
             finally:
                 for task in (again, *tasks):
                     task.cancel()
                 await asyncio.gather(again, *tasks, return_exceptions=True)
                 self._observer.forget()
 
-    async def _watch(self, collection: d.Collection[Any]) -> None:
+    async def _watch(self, collection: d.Collection[Any], anew: bool = False) -> None:
+        """`anew`: the versions that the log knows are of another history, and whatever is there is what there is."""
         context, observer, gate = self._context, self._observer, self._gate
         reflector = Reflector(
-            collection, context.state.synced.get(collection.name, ""),
+            collection, "" if anew else context.state.synced.get(collection.name, ""),
             Config(max_backoff=3_000 if collection.optional else 10_000), half_jitter,
         )
         self._reflectors[collection.name] = reflector
@@ -111,10 +122,11 @@ class Watches:
                     gate.passed(collection.name)
             if restarts:
                 changes = [change for change in changes if not isinstance(change, Restart)]
-            if changes:
+            if changes and not self._reset:
                 if collection is d.PODS:
                     await gate.wait()
-                observer.add(collection, changes, reflector.version if reflector.synced else "")
+                observer.add(collection, changes, reflector.version if reflector.synced else "", reset=anew)
+                anew = anew and not reflector.synced
                 context.commander.wake()
                 if reflector.synced:
                     gate.passed(collection.name)
@@ -124,6 +136,9 @@ class Watches:
         self._context.metrics.restarts.labels("cluster", collection.name, restart.reason).inc()
         self._why[collection.name] = f"{restart.reason} {restart.message}".strip()
         say = self._log.debug if restart.reason in QUIET_REASONS else self._log.info
+        if restart.reason == HISTORY_RESET:
+            say, self._reset = self._log.warning, True
+            self._observer.relist.set()
         say("watch starts again", kind=collection.name, reason=restart.reason, message=restart.message, wait_ms=restart.wait)
 
     def _report_undecodable(self) -> None:

@@ -1,13 +1,13 @@
 """The descheduler's HTTP API: plan, move one pod, cancel, and look. Whatever changes something asks for the token."""
 
 import asyncio
-import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
+from restow import machine
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import decode, encode
@@ -25,7 +25,7 @@ from restow.domain.state import ClusterState
 from restow.runtime import commander, logs
 from restow.runtime.commander import MANY, Outcome
 from restow.runtime.http import Handler, Route, answer
-from restow.runtime.offload import in_copy
+from restow.runtime.offload import CopyFailed, in_copy
 from restow.runtime.service import Context
 
 DRY_RUNS = 8
@@ -284,7 +284,7 @@ def _steps(context: Context) -> dict[str, int]:
 
 
 def _fresh() -> PlanId:
-    return PlanId(f"p{secrets.token_hex(5)}")
+    return PlanId(f"p{machine.token(5)}")
 
 
 def _moves(events: Sequence[e.Event]) -> Sequence[Any]:
@@ -302,7 +302,10 @@ async def _apart(work: Callable[[], bytes], pods: int) -> bytes:
         except Rejected as error:
             return b"-" + str(error).encode()
 
-    found = await in_copy(told)
+    try:
+        found = await in_copy(told)
+    except CopyFailed as error:
+        raise Rejected(f"it came to no end: {error}. Ask for less, or bound what it may search") from None
     if found[:1] == b"-":
         raise Rejected(found[1:].decode())
     return found[1:]

@@ -99,6 +99,9 @@ class _MigrationEffects:
             case k.Changed(message=message):
                 # Until the deadline of the step: others write to the pod, and stop some time.
                 return Retry(f"the pod has just changed: {message}")
+            case k.InBackground(message=message):
+                # Until the deadline of the step: the pod ends when its owner has moved it.
+                return Retry(f"its owner moves it by itself: {message}", BUDGET_PAUSE)
             case k.OverBudget(message=message, retry_after=after):
                 if self._now() < migration.evicting + state.migration_config.budget_patience:
                     self._say_waits(migration, message)

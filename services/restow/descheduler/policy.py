@@ -8,11 +8,13 @@ nothing is worse than a rule that is passed over in silence.
 from collections.abc import Mapping
 from typing import Any
 
+import structlog
 from msgspec.structs import replace
 
 from restow.domain.config import Config, MigrationConfig
 from restow.domain.descheduling.policy import API_VERSION, KIND, PolicyError, written
 from restow.domain.descheduling.policy import read as read_upstream
+from restow.domain.descheduling.run import IN_THE_CLEAR
 from restow.domain.descheduling.usable import refused_upstream
 from restow.domain.descheduling.whole import PLUGIN, Whole, load
 from restow.domain.migration import check
@@ -72,6 +74,8 @@ def _whole(document: Mapping[str, Any]) -> Whole:
             raise PolicyError(reasons)
     except PolicyError as error:
         raise BadConfig("\n".join(f"$.{reason}" for reason in error.reasons)) from None
+    if whole.policy.prometheus is not None and whole.policy.prometheus.in_the_clear:
+        structlog.get_logger().warning(f"metricsProviders: {IN_THE_CLEAR}")
     return whole
 
 

@@ -21,7 +21,7 @@ def read(said: Any) -> GcConfig:
     if read.period and not SECOND <= read.period <= RAREST:
         allowed = f"0 (each as soon as it may be deleted), or {format_milliseconds(SECOND)} to {format_milliseconds(RAREST)}"
         raise BadConfig(f"$.period: {format_milliseconds(read.period)}; allowed: {allowed}")
-    for name, value, least in (("snapshotEvery", read.snapshot_every, 1), ("keep", read.keep, 0)):
+    for name, value, least in (("snapshotEvery", read.snapshot_every, 1), ("snapshotBytes", read.snapshot_bytes, 1), ("keep", read.keep, 0), ("keepBytes", read.keep_bytes, 0)):
         if value < least:
             raise BadConfig(f"$.{name}: {value}; allowed: {least} or more")
     return read

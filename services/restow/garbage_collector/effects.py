@@ -6,6 +6,7 @@ from restow.domain.effects import DeleteReservation, DropPrefix, Effect
 from restow.domain.records import FINAL, Reservation
 from restow.domain.state import ClusterState
 from restow.eventlog.port import Unavailable
+from restow.garbage_collector.keeper import holds
 from restow.kube import crs
 from restow.kube import effects as k
 from restow.kube.retry import Backoff
@@ -38,8 +39,15 @@ class _GcEffects:
         return later(outcome) if isinstance(outcome, k.Failed | k.Refused) else Done()
 
     async def drop(self, effect: DropPrefix, state: ClusterState) -> Answer:
+        """Not before the archive on disk was seen to hold it: its volume may have been lost since it was reported."""
+        log = self._context.log
         try:
-            await self._context.log.truncate(effect.upto)
+            first = await log.first()
+            if first > effect.upto:
+                return Done()
+            if (there := await holds(self._context, first, effect.upto)) < effect.upto:
+                return Retry(f"the archive on disk does not hold records {max(first, there + 1)} to {effect.upto}: nothing is dropped")
+            await log.truncate(effect.upto)
         except Unavailable as error:
             return Retry(str(error))
         return Done()

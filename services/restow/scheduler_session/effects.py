@@ -28,6 +28,9 @@ from restow.scheduler_session.status import StatusEffects
 ONCE = Backoff(attempts=1)
 """The effect loop tries again itself: it asks before every attempt whether the effect is still owed."""
 
+BACKGROUND_PAUSE = 5.0
+"""Seconds until an owner is asked again who moves a pod by itself."""
+
 
 def executors(context: Context) -> Mapping[type[Effect], Executor]:
     effects, statuses = _SessionEffects(context), StatusEffects(context)
@@ -98,6 +101,8 @@ class _SessionEffects:
                 self._say_preempted(victim, by, node, chosen.action)
             case k.OverBudget(message=message, retry_after=after):
                 return Retry(f"a disruption budget does not allow it: {message}", (after or 0) / 1000)
+            case k.InBackground(message=message):
+                return Retry(f"its owner moves it by itself: {message}", BACKGROUND_PAUSE)
             case k.Changed(message=message):
                 return Retry(f"the pod has just changed: {message}")
             case k.Failed() as failed:

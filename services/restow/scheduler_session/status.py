@@ -49,8 +49,15 @@ class StatusEffects:
         if len(self._groups) > 2 * len(state.pod_groups) + 64:
             self._groups = {known: said for known, said in self._groups.items() if known in state.pod_groups}
         before = written[1].holds if written is not None and written[0] == fact.uid else None
-        self._tell(Regarding(API, "PodGroup", *group, fact.uid), before, status.holds)
+        regarding = Regarding(API, "PodGroup", *group, fact.uid)
+        self._tell(regarding, before, status.holds)
+        if status.unheeded is not None and (written is None or written[1].unheeded != status.unheeded):
+            self._warn(regarding, status.unheeded)
         return Done()
+
+    def _warn(self, regarding: Regarding, unheeded: Condition) -> None:
+        """A preference without effect is not passed over in silence."""
+        self._context.recorder.record(Notice(regarding, unheeded.reason, "Reading", unheeded.message, "Warning"))
 
     def _tell(self, regarding: Regarding, before: Condition | None, holds: Condition | None) -> None:
         if holds is None or holds == before:
@@ -69,13 +76,15 @@ class StatusEffects:
         outcome = await self._kube.write(d.QUEUES, "", name, fact.uid, lambda there: queue_fields(there, status))
         if isinstance(outcome, k.Failed | k.Refused):
             return later(outcome)
+        if name not in self._queues and (unheeded := podgroup_status.not_honoured(fact.unheeded)) is not None:
+            self._warn(Regarding(API, "Queue", "", name, fact.uid), unheeded)
         self._queues[name] = fact.uid, status
         return Done()
 
 
 def group_fields(there: Mapping[str, Any], status: GroupStatus, uid: str, now: Millis) -> dict[str, Any]:
     """Our fields of a PodGroup's status, beside those of seed 003."""
-    conditions = podgroup_status.conditions(_conditions(there.get("conditions")), status.holds, uid, now)
+    conditions = podgroup_status.conditions(_conditions(there.get("conditions")), status.holds, uid, now, status.unheeded)
     fields: dict[str, Any] = {"phase": status.phase}
     for name in ("running", "succeeded", "failed"):
         # As Volcano has it, no count is written for what has never been.

@@ -5,7 +5,9 @@ from contextlib import aclosing
 
 import pytest
 
+from restow.contracts.envelope import Envelope
 from restow.eventlog.archive import export, full_log, import_, open_archive
+from restow.eventlog.parquet import write_parquet
 from restow.eventlog.port import LogMismatch
 from restow.eventlog.segment import ArchiveError
 from restow.eventlog.testing import envelope
@@ -53,6 +55,22 @@ async def test_an_import_restores_sequences_bytes_and_id(log, make_log, tmp_path
     ]
     with pytest.raises(LogMismatch, match="is not empty"):
         await import_(tmp_path / "a", copy)
+
+
+async def test_a_record_that_is_not_ours_is_archived_and_restored_as_it_came(log, make_log, tmp_path):
+    """The archive and the log are the full log, whoever wrote into it (RULES G-16)."""
+    foreign = Envelope.of({"note": "not ours", "Nats-Msg-Id": "7"})
+    await fill(log, 2)
+    await log.append("gc", b"\x00\xff\n", foreign, expected_last=0)
+    await fill(log, 2, 3)
+    archive = await export(log, tmp_path / "a")
+    assert list(archive.records()) == await everything(log.read(1), 5)
+    copy = await make_log(log_id=log.log_id)
+    assert await import_(tmp_path / "a", copy) == 5
+    for record in (await everything(log.read(1), 5))[2], (await everything(copy.read(1), 5))[2]:
+        assert record.envelope.given["note"] == "not ours"
+        assert record.body == b"\x00\xff\n"
+    assert write_parquet(archive.records(), tmp_path / "log.parquet") == 5
 
 
 async def test_an_import_of_a_late_part_keeps_its_sequences(log, make_log, tmp_path):

@@ -1,6 +1,7 @@
 """What every EventLog promises (DESIGN 2)."""
 
 import asyncio
+import time
 from contextlib import aclosing
 
 import pytest
@@ -118,6 +119,15 @@ async def test_a_long_log_comes_in_batches_without_hole_or_repeat(log):
         last = await log.append("session", BODY, envelope(), expected_last=last)
     records = await take(log, 1, 1200)
     assert [r.seq for r in records] == list(range(1, 1201))
+
+
+async def test_its_clock_is_the_one_of_its_records(log):
+    before = await log.time()
+    await log.append("session", b"{}", envelope(), expected_last=0)
+    after = await log.time()
+    (record,) = await take(log, 1, 1)
+    assert before // 1000 <= record.time // 1000 <= after // 1000 + 1
+    assert abs(after - time.time_ns()) < 60 * 10**9
 
 
 async def test_a_reader_may_wait_at_the_end_but_not_beyond(log):

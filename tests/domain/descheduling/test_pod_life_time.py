@@ -6,7 +6,7 @@ from domain.descheduling.plugin_words import Plugin, kept
 from domain.descheduling_words import HOUR, WEB
 
 from restow.contracts import events as e
-from restow.contracts.values import ContainerTrouble, OwnerRef, PodCondition
+from restow.contracts.values import Container, ContainerTrouble, OwnerRef, PodCondition
 
 life = Plugin("PodLifeTime")
 WORLD = (node("n1"), node("n2"), shape("s"))
@@ -127,7 +127,29 @@ def test_a_ready_pod_has_the_conditions_that_it_must_have():
     state = given(*WORLD, one())
     assert life.gone(state, conditions=[{"type": "Ready", "status": "True"}]) == ["p"]
     told = {"type": "Ready", "status": "True", "minTimeSinceLastTransitionSeconds": 1}
-    assert life.gone(state, conditions=[told]) == [], "since when is not known"
+    assert life.gone(state, conditions=[told]) == [], "since when is not known from logs in which nobody said it"
+
+
+@pytest.mark.parametrize(("type", "since"), [("PodScheduled", 1), ("PodReadyToStartContainers", 2), ("Initialized", 3), ("ContainersReady", 9), ("Ready", 10)])
+def test_conditions_of_a_pod_that_runs_well_have_a_time(type, since):
+    """Counted from its creation, an hour before."""
+    state = given(*WORLD, one(created=NOW, well=(1, 2, 3, 9, 10)))
+    for least, goes in ((3600 - since, True), (3601 - since, False)):
+        asked = {"type": type, "status": "True", "minTimeSinceLastTransitionSeconds": least}
+        assert bool(life.gone(state, now=NOW + HOUR, conditions=[asked])) is goes
+
+
+def test_of_a_pod_that_is_not_ready_the_others_are_known_too():
+    state = given(*WORLD, one(created=NOW, ready=False, unready=NOW + 4_000, well=(1, 2, 3, -1, -1)))
+    for type, status, goes in (("PodScheduled", "True", True), ("Initialized", "True", True), ("Ready", "True", False), ("Ready", "False", True)):
+        assert bool(life.gone(state, now=NOW + HOUR, conditions=[{"type": type, "status": status}])) is goes, type
+
+
+def test_init_containers_that_have_done_their_work_are_known_of_a_pod_that_fares_well():
+    state = given(node("n1"), node("n2"), shape("s", containers=(Container("main"), Container("setup", init=True))), one(), one("q", phase="Pending", ready=False))
+    assert life.gone(state, states=["Completed"], includingInitContainers=True) == ["p"]
+    assert life.gone(state, exitCodes=[0], includingInitContainers=True) == ["p"]
+    assert life.gone(state, states=["Completed"]) == []
 
 
 def test_owner_kinds():

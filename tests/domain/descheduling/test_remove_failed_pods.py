@@ -19,8 +19,8 @@ def one(name="p", **more):
 def test_an_hour_is_the_least_age_where_nothing_is_said():
     state = given(*WORLD, one("a", created=NOW - 1000), one("b"), one("c", phase="Running", created=0))
     outcome = failed(state)
-    assert reasons(outcome) == {"a": "has failed"}
-    assert kept(outcome) == {"b": "Age: 3600 s; only older than 3600 s"}
+    assert reasons(outcome) == {"a": "has failed", "b": "has failed"}, "also at exactly that age, as upstream has it"
+    assert kept(failed(state, now=NOW + HOUR - 1000)) == {"b": "Age: 3599 s; only 3600 s and older"}
     assert failed.gone(state, now=NOW, minPodLifetimeSeconds=0) == ["a", "b"], "0 asks for no age"
 
 

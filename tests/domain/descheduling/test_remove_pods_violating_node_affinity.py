@@ -45,6 +45,14 @@ def test_it_stays_where_it_is_as_it_must_be():
     assert (reasons(outcome), kept(outcome)) == ({}, {})
 
 
+def test_a_pod_whose_affinity_names_another_node_goes_there():
+    """`matchFields` with one node's name."""
+    pinned = pod("p", "s", "n1", owner=WEB, pinned_node="n2")
+    assert affinity.gone(given(node("n1"), node("n2"), shape("s"), pinned), nodeAffinityType=[REQUIRED]) == ["p"]
+    assert affinity.gone(given(node("n1"), node("n2", unschedulable=True), shape("s"), pinned), nodeAffinityType=[REQUIRED]) == []
+    assert affinity.gone(given(node("n1"), node("n2"), shape("s"), pod("p", "s", "n2", owner=WEB, pinned_node="n2")), nodeAffinityType=[REQUIRED]) == []
+
+
 def test_a_node_selector_is_not_its_business_as_upstream_has_it():
     state = given(node("n1"), node("n2", labels=SSD_NODE), shape("s", node_selector=SSD_NODE), one("s"))
     assert affinity.gone(state, nodeAffinityType=[REQUIRED]) == []

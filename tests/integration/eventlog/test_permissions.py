@@ -1,16 +1,19 @@
 """deploy/nats: each service may do its own work on the log, and nothing else. Both directions, on the real server."""
 
+import asyncio
 import os
 import re
 import shutil
 import subprocess
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
 from restow.eventlog.archive import export, import_
 from restow.eventlog.jetstream import connect, open_snapshots
-from restow.eventlog.jetstream.connect import Broker
+from restow.eventlog.jetstream import reader as reader_module
+from restow.eventlog.jetstream.connect import ApiError, Broker, Denied
 from restow.eventlog.port import BrokerRefused
 from restow.eventlog.server import find_binary, temporary_server
 from restow.eventlog.snapshots import Snapshot
@@ -125,9 +128,118 @@ async def test_nobody_changes_or_deletes_the_stream(as_user):
                 await log.broker.api(f"STREAM.{verb}.restow-{CLUSTER}", {})
 
 
+# Requests that every reader may make, and what the broker would answer with.
+ALLOWED = (
+    ("STREAM.INFO.restow-main", b""),
+    ("STREAM.MSG.GET.restow-main", b'{"seq":1}'),
+    ("STREAM.INFO.OBJ_restow-main", b""),
+)
+FORBIDDEN = ("restow.main.session", "restow.main.cluster", "restow.main.anything", "$O.restow-main.M.eA==", "$O.restow-main.C.eA")
+"""Subjects of the two streams."""
+
+
+async def messages(log):
+    """How much there is in the log and among the snapshots."""
+    states = [(await log.broker.api(f"STREAM.INFO.{stream}"))["state"] for stream in ("restow-main", "OBJ_restow-main")]
+    return [(state["messages"], state["first_seq"], state["last_seq"]) for state in states]
+
+
+async def filled(as_user):
+    """A log and a snapshot, and the collector's view of both."""
+    collector = await as_user("garbage_collector")
+    await collector.append("gc", BODY, envelope(), expected_last=0)
+    await (await open_snapshots(collector)).put(Snapshot(log_id=collector.log_id, seq=1, fold_version=1, body=b"x"))
+    return collector
+
+
+@pytest.mark.parametrize("user", USERS)
+async def test_no_reply_subject_of_an_allowed_request_writes_into_the_log(as_user, user):
+    """The broker publishes its answer wherever the request asks it to: here that leads nowhere."""
+    collector = await filled(as_user)
+    before = await messages(collector)
+    log = await as_user(user)
+    for reply in (*FORBIDDEN, "$JS.API.STREAM.PURGE.restow-main", "$JS.API.STREAM.DELETE.restow-main"):
+        for verb, body in ALLOWED:
+            await log.broker.client.publish(f"{log.broker.api_prefix}.{verb}", body, reply)
+    await log.broker.client.flush()
+    await asyncio.sleep(0.1)
+    assert await messages(collector) == before
+    assert (await take(await as_user("cli"), 1, 1))[0].family == "gc"
+
+
+@pytest.mark.parametrize("user", ["console", "descheduler"])
+async def test_no_consumer_delivers_into_the_log_or_into_the_snapshots(as_user, user):
+    """Neither by push, from either stream to the subjects of either, nor by what a pull asks for."""
+    collector = await filled(as_user)
+    heard = []
+
+    async def hear(message):
+        heard.append(message)
+
+    await collector.broker.client.subscribe("_INBOX_garbage_collector.forged", cb=hear)
+    before = await messages(collector)
+    log = await as_user(user)
+    number = 0
+    for stream, filters in (("restow-main", ""), ("OBJ_restow-main", "$O.restow-main.C.*")):
+        for target in (*FORBIDDEN, "$JS.API.STREAM.PURGE.restow-main", "JS.LOG.API.STREAM.PURGE.restow-main", "_INBOX_garbage_collector.forged"):
+            for push in (True, False):
+                number += 1
+                config = {"name": f"evil{number}", "deliver_policy": "all", "ack_policy": "none", "mem_storage": True}
+                config |= {"deliver_subject": target} if push else {}
+                config |= {"filter_subject": filters} if filters else {}
+                verb = f"CONSUMER.CREATE.{stream}.evil{number}" + (f".{filters}" if filters else "")
+                request = {"stream_name": stream, "config": config, "action": "create"}
+                if push and target.startswith("$O." if filters else "restow."):
+                    with pytest.raises(ApiError, match="cycle"):
+                        await log.broker.api(verb, request)
+                    continue
+                await log.broker.api(verb, request)
+                if not push:
+                    await log.broker.client.publish(f"{log.broker.api_prefix}.CONSUMER.MSG.NEXT.{stream}.evil{number}", b'{"batch":9}', target)
+    await log.broker.client.flush()
+    await asyncio.sleep(0.2)
+    assert await messages(collector) == before
+    assert not heard
+
+
+async def test_a_reader_has_no_other_way_to_the_brokers_api(as_user):
+    """What is not imported is not there, whatever prefix it is asked for under."""
+    await filled(as_user)
+    log = await as_user("cli")
+    for prefix in ("$JS.API", "JS.LOG.API", "$JS.LOG.API"):
+        for verb in ("STREAM.DELETE.restow-main", "STREAM.PURGE.restow-main", "STREAM.UPDATE.restow-main", "STREAM.NAMES", "STREAM.CREATE.x"):
+            with pytest.raises(Denied):
+                await log.broker.request(f"{prefix}.{verb}", b"{}", timeout=2)
+
+
+async def test_a_readers_inbox_is_renewed_before_the_broker_remembers_too_much(as_user, monkeypatch):
+    monkeypatch.setattr(reader_module, "RENEW", 4)
+    monkeypatch.setattr(reader_module, "PULL_BATCH", 10)
+    log, last = await as_user("scheduler_session"), 0
+    for _ in range(300):
+        last = await log.append("session", BODY, envelope(), expected_last=last)
+    feed_of = log._feeds
+    records, remade = [], 0
+    async with asyncio.timeout(15), aclosing(log.read(1)) as batches:
+        async for batch in batches:
+            records += batch
+            remade = max(remade, *(feed.remade for feed in feed_of))
+            if records[-1].seq >= 300:
+                break
+    assert [record.seq for record in records] == list(range(1, 301))
+    assert remade > 3
+
+
 async def test_nobody_listens_to_anothers_answers(guarded):
     with pytest.raises(BrokerRefused, match="forbid this user to listen on _INBOX_console"):
         await connect(guarded.url, CLUSTER, user="cli", password="pcli", inbox_prefix="_INBOX_console", wait=3)
+
+
+async def test_user_and_password_may_stand_in_the_address_and_the_inbox_is_theirs(guarded, as_user):
+    await (await as_user("garbage_collector")).append("gc", BODY, envelope(), expected_last=0)
+    log = await connect(guarded.url.replace("://", "://cli:pcli@"), CLUSTER, create=False)
+    assert await log.tail() == 1
+    await log.close()
 
 
 async def test_a_wrong_password_is_refused_at_once(guarded):

@@ -14,12 +14,12 @@ FAST = Backoff(attempts=3, first=0.001, longest=0.002)
 PATH = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/reservations"
 
 
-def manifest(migration: str = "p-1"):
+def manifest(migration: str = "p-1", log: str = "mine"):
     template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
     return {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Reservation",
-        "metadata": {"name": "restow-p-1", "namespace": "default", "labels": {"restow.dev/migration": migration}},
+        "metadata": {"name": "restow-p-1", "namespace": "default", "labels": {"restow.dev/migration": migration, "restow.dev/log": log}},
         "spec": {"tasks": [{"name": "pod", "replicas": 1, "template": template}], "owners": [{"labelSelector": {}}]},
     }
 
@@ -51,6 +51,22 @@ async def test_somebody_elses_object_of_that_name_is_left_alone(reservations):
     outcome = await reservations.create("volcano", manifest("other-1"))
     assert isinstance(outcome, Refused)
     assert outcome.reason == "AlreadyExists"
+
+
+async def test_another_installations_object_is_not_success_although_it_is_named_alike(reservations):
+    """Two plans of the same millisecond: the second fails with a reason, before anybody was evicted."""
+    await created(reservations)
+    outcome = await reservations.create("volcano", manifest(log="theirs"))
+    assert isinstance(outcome, Refused)
+    assert outcome.reason == "AlreadyExists"
+    assert "restow.dev/log=mine" in outcome.message
+
+
+async def test_a_lost_answer_to_the_creation_of_a_room_is_success(api, reservations):
+    room = manifest()
+    room["metadata"]["labels"] = {"restow.dev/plan": "x", "restow.dev/log": "mine"}
+    api.faults.add("drop", verb="create", resource="reservations")
+    assert isinstance(await reservations.create("volcano", room), Created)
 
 
 async def test_an_invalid_manifest_is_refused(reservations):

@@ -8,6 +8,7 @@ import pytest
 from restow.contracts.values import DeviceShare
 from restow.kube import decode as d
 from restow.kube.annotations import MIGRATION, read_devices
+from restow.kube.client import ApiStatus
 from restow.kube.effects import (
     Accepted,
     AlreadyTerminating,
@@ -17,6 +18,7 @@ from restow.kube.effects import (
     Effects,
     Failed,
     Gone,
+    InBackground,
     OverBudget,
     PodRef,
     Refused,
@@ -168,6 +170,17 @@ async def test_a_disruption_budget_holds(api, effects):
     assert isinstance(outcome, OverBudget)
     assert "disruption budget" in outcome.message
     assert "deletionTimestamp" not in (await api.read_pod(pod))["metadata"]
+
+
+async def test_an_owner_that_moves_its_pod_by_itself_says_so(api, effects, monkeypatch):
+    """What KubeVirt answers with 429, and upstream's descheduler looks for: the pod is not evicted, and no budget is in the way."""
+    pod, said = await running(api, effects), 'admission webhook "virt-launcher-eviction" denied: Eviction triggered evacuation of VMI "default/vm"'
+
+    async def refused(path, body):
+        raise ApiStatus(429, "TooManyRequests", said)
+
+    monkeypatch.setattr(api.client, "create", refused)
+    assert await effects.evict(pod) == InBackground(said)
 
 
 async def test_too_many_requests_is_no_budget_and_is_tried_again(api, effects):

@@ -142,12 +142,12 @@ async def idle(turns=50):
         await asyncio.sleep(0)
 
 
-async def facts(log, *events, family="cluster", time=NOW):
+async def facts(log, *events, family="cluster", time=NOW, traceparent=""):
     """One commit by another service."""
     last = await log.last_of(family)
     body = encode([Decision(Observe("test", "given"), tuple(events))])
     number = await log.tail() + 1
-    envelope = Envelope(f"{family}-{number}", "/test", rfc3339(time), number - 1, f"{family}@1")
+    envelope = Envelope(f"{family}-{number}", "/test", rfc3339(time), number - 1, f"{family}@1", traceparent=traceparent)
     return await log.append(family, body, envelope, expected_last=last)
 
 
@@ -168,8 +168,8 @@ async def history(log, family="session"):
     return found
 
 
-async def named(log, kind):
-    return [event for _, _, events in await history(log) for event in events if isinstance(event, kind)]
+async def named(log, kind, family="session"):
+    return [event for _, _, events in await history(log, family) for event in events if isinstance(event, kind)]
 
 
 def memory():

@@ -7,11 +7,13 @@ from domain.build import NOW, node, pod
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.contracts.codec import Decision, encode
+from restow.contracts.envelope import Envelope
 from restow.domain import config
 from restow.domain.decider import Rejected
 from restow.domain.gc.decider import GcDecider
 from restow.runtime.commander import Commander, Refused
-from restow.runtime.follower import CorruptCommit, Follower
+from restow.runtime.follower import Follower
 from restow.runtime.leadership import Deposed, Leadership
 from restow.runtime.telemetry import Metrics
 
@@ -247,26 +249,29 @@ async def test_a_drained_commander_refuses_what_comes_later():
             await rig.commander.submit(c.Schedule(NOW))
 
 
-async def test_a_corrupt_commit_stops_the_service_with_a_clear_message():
+@pytest.mark.parametrize(
+    ("family", "written", "body"),
+    [
+        ("cluster", Envelope("x", "/t", "2026-01-01T00:00:00.000Z", 0, "cluster@1"), b"{not json"),
+        ("cluster", Envelope("x", "/t", "2026-01-01T00:00:00.000", 0, "cluster@1"), encode([Decision(c.Observe("nodes", "list"), ())])),
+        ("session", Envelope.of({}), b'{"type":"io.nats.jetstream.api.v1.stream_info_response"}'),
+        ("cluster", Envelope("x", "/t", "2026-01-01T00:00:00.000Z", 0, "cluster@1", log="another"), encode([])),
+        ("gc", Envelope("x", "/t", "2026-01-01T00:00:00.000Z", 0, "gc@1"), encode([Decision(c.Observe("a", "b"), (e.NodeGone("n0"),))])),
+    ],
+    ids=["not JSON", "no zone", "no envelope", "another log", "another family"],
+)
+async def test_a_record_that_is_not_ours_stops_no_service(family, written, body):
+    """Before and after its leader came, whoever's family it is in: the service leads, decides and appends (RULES G-16)."""
     log = memory()
+    await log.append(family, body, written, expected_last=0)
     async with running(log) as rig:
-        from restow.contracts.envelope import Envelope
-
-        await log.append("cluster", b"{not json", Envelope("x", "/t", "2026-01-01T00:00:00.000Z", 0, "cluster@1"), expected_last=0)
-        with pytest.raises(CorruptCommit, match=r"commit 1 of family 'cluster'.*restore"):
-            await soon(rig.tasks[0])
-
-
-async def test_a_commit_whose_time_names_no_zone_is_corrupt_too():
-    log = memory()
-    async with running(log) as rig:
-        from restow.contracts.codec import Decision, encode
-        from restow.contracts.envelope import Envelope
-
-        body = encode([Decision(c.Observe("nodes", "list"), ())])
-        await log.append("cluster", body, Envelope("x", "/t", "2026-01-01T00:00:00.000", 0, "cluster@1"), expected_last=0)
-        with pytest.raises(CorruptCommit, match="has no time zone"):
-            await soon(rig.tasks[0])
+        await rig.lead()
+        await cluster(log)
+        assert (await soon(rig.bound.get())).pod == "p0"
+        await log.append(family, body, written, expected_last=await log.last_of(family))
+        await facts(log, pod("p9"))
+        assert (await soon(rig.bound.get())).pod == "p9"
+        assert sum(rig.state.void.values()) == rig.state.counts()["foreign_records"] == 2
 
 
 async def test_after_the_whole_family_was_truncated_away_it_goes_on():
@@ -278,3 +283,26 @@ async def test_after_the_whole_family_was_truncated_away_it_goes_on():
         await log.truncate(await log.tail())
         await facts(log, pod("p9"))
         assert (await soon(rig.bound.get())).pod == "p9"
+
+
+async def test_each_fact_begins_a_trace_and_what_it_leads_to_joins_it():
+    log = memory()
+    async with running(log) as rig:
+        await rig.lead()
+        await cluster(log)
+        await soon(rig.bound.get())
+        parent = rig.commander._tracer.span("fact").traceparent
+        await facts(log, pod("p9"), traceparent=parent)
+        await soon(rig.bound.get())
+        records = [record async for batch in _until_tail(log) for record in batch if record.family == "session"]
+    traces = [record.envelope.traceparent[3:35] for record in records]
+    assert traces[-1] == parent[3:35]
+    assert len(set(traces)) == len(traces)
+
+
+async def _until_tail(log):
+    tail = await log.tail()
+    async for batch in log.read(1):
+        yield batch
+        if batch[-1].seq >= tail:
+            return

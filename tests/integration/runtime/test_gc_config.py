@@ -49,7 +49,7 @@ def test_it_may_delete_at_once_and_practically_never():
         ({"period": "10ms"}, r"\$\.period: 10ms; allowed: 0 .*or 1s to 8784h0m0s"),
         ({"period": "9000h"}, r"\$\.period: 9000h0m0s; allowed: 0 .*or 1s to 8784h0m0s"),
         ({"period": True}, r"\$\.period: Expected `int`, got `bool`; found True"),
-        ({"gcPeriod": "1m"}, r"\$: Object contains unknown field `gcPeriod`.*allowed: retention, period, snapshotEvery, keep"),
+        ({"gcPeriod": "1m"}, r"\$: Object contains unknown field `gcPeriod`.*allowed: retention, period, snapshotEvery, snapshotBytes, keep, keepBytes"),
         ({"snapshotEvery": 0}, r"\$\.snapshotEvery: 0; allowed: 1 or more"),
         ({"keep": -1}, r"\$\.keep: -1; allowed: 0 or more"),
         (["retention"], r"\$: \['retention'\]; allowed: a mapping"),

@@ -73,13 +73,13 @@ class Stack:
         await self.processes[name].wait()
         await self.start(name)
 
-    async def ask(self, name, path, method="GET"):
+    async def ask(self, name, path, method="GET", body=None):
         published = self.folder / f"{name}.http"
         async with asyncio.timeout(SOON):
             while True:
                 try:
                     headers = {"Authorization": f"Bearer {TOKEN}"}
-                    async with self.session.request(method, published.read_text() + path, headers=headers) as response:
+                    async with self.session.request(method, published.read_text() + path, headers=headers, json=body) as response:
                         return response.status, await response.json()
                 except (OSError, aiohttp.ClientError):
                     assert self.processes[name].returncode in (None, -9), f"{name} ended with {self.processes[name].returncode}"

@@ -7,9 +7,13 @@ import pytest
 import yaml
 
 from restow.cluster_watcher.service import service as cluster_watcher
+from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.contracts.codec import decode
 from restow.eventlog.testing import running_server, unique_cluster
 from restow.kube import decode as d
+from restow.kubesim.cluster import Options
+from restow.kubesim.server import Server
 from restow.kubesim.testing import kubesim
 
 from .rig import history
@@ -56,6 +60,16 @@ async def told(watcher, *kinds):
     """Every fact of these kinds, in the order of the log."""
     commits = await history(watcher.process.context.log, "cluster")
     return [event for _, _, events in commits for event in events if isinstance(event, kinds)]
+
+
+async def commands(log, family):
+    """Every command of this family, in the order of the log."""
+    found, tail = [], await log.tail()
+    async for batch in log.read(await log.first()):
+        found += [decision.command for record in batch if record.family == family for decision in decode(record.body)]
+        if batch[-1].seq >= tail:
+            break
+    return found
 
 
 async def test_without_any_crd_pods_are_reported_and_nothing_is_missing(broker, cluster):
@@ -147,3 +161,33 @@ async def test_a_bad_group_is_a_fact_that_says_why_and_a_deleted_one_is_gone(bro
         assert group.invalid == "spec.minMember: -3; allowed: 0 to 2147483647"
         await watcher.process.context.client.delete(f"{PODGROUPS}/gang", {})
         await watcher.until(lambda state: not state.pod_groups)
+
+
+async def test_after_the_api_was_built_anew_its_facts_replace_those_of_the_log(broker, cluster):
+    """Its versions will never reach those that the log knows. Whatever it lists is what there is, and the log says why."""
+    async with kubesim() as kube, service(cluster_watcher(), broker, cluster, kube) as watcher:
+        await _create(kube, *(_node(f"n{i}") for i in range(30)), _pod("p0"))
+        await watcher.until(lambda state: len(state.nodes) == 30 and state.pods)
+    async with kubesim() as kube, service(cluster_watcher(), broker, cluster, kube) as watcher:
+        await _create(kube, _node("n1"), _node("new"))
+        await watcher.until(lambda state: sorted(state.nodes) == ["n1", "new"] and not state.pods)
+        assert (await watcher.get("/readyz"))[0] == 200
+        await _create(kube, _pod("p1"))
+        await watcher.until(lambda state: len(state.pods) == 1)
+        log = watcher.process.context.log
+        assert "reset" in [command.how for command in await commands(log, "cluster") if isinstance(command, c.Observe)]
+
+
+async def test_a_watch_of_an_api_that_was_restored_under_it_does_not_stay_silent(broker, cluster):
+    """Another server answers it, from a version that this one has never reached: nothing would ever come but its bookmarks."""
+    first = Server()
+    await first.start()
+    async with service(cluster_watcher(), broker, cluster, first) as watcher:
+        await _create(first, *(_node(f"n{i}") for i in range(30)))
+        await watcher.until(lambda state: len(state.nodes) == 30 and d.PODS.name in state.synced)
+        await first.stop()
+        async with kubesim(port=first.port, options=Options(bookmark_interval=0.1)) as second:
+            await _create(second, _node("n1"), _node("new"))
+            await watcher.until(lambda state: sorted(state.nodes) == ["n1", "new"])
+            await _create(second, _pod("p1"))
+            await watcher.until(lambda state: len(state.pods) == 1)

@@ -25,6 +25,9 @@ from restow.contracts.events.base import (
     Unknown,
 )
 from restow.contracts.events.cluster import (
+    WELL as WELL,
+)
+from restow.contracts.events.cluster import (
     BudgetGone,
     BudgetObserved,
     ClaimGone,

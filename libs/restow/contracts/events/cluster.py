@@ -17,6 +17,7 @@ from restow.contracts.values import (
     ContainerTrouble,
     Cpu,
     DeviceShare,
+    Evicted,
     Gpu,
     LabelSelector,
     NodeTerm,
@@ -92,17 +93,25 @@ class PodObserved(Event, tag="cluster.pod_observed"):
     initialized: Millis = Millis(0)
     sandboxless: Millis = Millis(0)
     waiting: str = ""
+    well: tuple[int, ...] = ()
 
     def moving(self) -> "PodChanged":
         """Its moving part."""
         return PodChanged(*_MOVING(self))
 
 
+WELL = ("PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
+"""Conditions of a pod that runs well, in the order in which they become True."""
+
+
 class PodChanged(Event, tag="cluster.pod_changed"):
     """The moving part of a pod, in full. `deleting` is its deletionTimestamp, as it was first; `reason` is status.reason (`OutOfcpu`);
     `started` is status.startTime, 0 before the kubelet has it.
 
-    The last four say what every pod says while it starts, is not ready, or has succeeded, so that this needs no `PodTroubled`; of a
+    `well` says since when the conditions `WELL` are True without a reason, in this order, in seconds after the pod's creation; -1 of one
+    that is not; empty of a pod without a node, of one that is being deleted, and in logs from before this was said.
+
+    The others at the end say what every pod says while it starts, is not ready, or has succeeded, so that this needs no `PodTroubled`; of a
     pod that says anything else, or is being deleted, they mean nothing. Times are a lastTransitionTime, 0 where nothing is to be said:
     `unready` of Ready and ContainersReady, both False, the reason ContainersNotReady (PodCompleted in phase Succeeded; then all
     containers have ended with 0, Completed); `initialized` of Initialized, False with ContainersNotInitialized (in phase Succeeded
@@ -122,6 +131,7 @@ class PodChanged(Event, tag="cluster.pod_changed"):
     initialized: Millis = Millis(0)
     sandboxless: Millis = Millis(0)
     waiting: str = ""
+    well: tuple[int, ...] = ()
 
 
 _MOVING = attrgetter(*PodChanged.__struct_fields__)
@@ -142,13 +152,20 @@ class PodGone(Event, tag="cluster.pod_gone"):
 
 
 class WorkloadObserved(Event, tag="cluster.workload_observed"):
-    """A controller that is itself controlled: the ReplicaSet of a Deployment. Needed to know a pod's real owner."""
+    """A controller that is itself controlled (the ReplicaSet of a Deployment: a pod's real owner is known by it), whose pods somebody has said to
+    be movable or not, or a Job.
+
+    `movable` is its annotation `restow.dev/movable`. `evicted`: what a Job makes of a pod that is evicted: `counted` as one that has
+    failed, and `retries` more may fail before the Job does; `ignored`; `fatal` for the Job; or it is `unknown`. Empty where it is no Job."""
 
     uid: str
     kind: str
     namespace: str
     name: str
-    owner: OwnerRef
+    owner: OwnerRef | None = None
+    movable: str = ""
+    evicted: Evicted = ""
+    retries: int = 0
 
 
 class WorkloadGone(Event, tag="cluster.workload_gone"):
@@ -183,7 +200,8 @@ class ReservationGone(Event, tag="cluster.reservation_gone"):
 class PodGroupObserved(Event, tag="cluster.pod_group_observed"):
     """A scheduling.volcano.sh PodGroup: a gang. `min_member` and `min_task_member` (by `volcano.sh/task-spec`) must run
     together; amounts in canonical units. `phase` is its status.phase as it is. `invalid` says, with path, value and what
-    is allowed, what cannot be read; then the group's pods wait with that reason."""
+    is allowed, what cannot be read or cannot be kept; then the group's pods wait with that reason. `unheeded` names preferences
+    that are accepted and not honoured."""
 
     namespace: str
     name: str
@@ -198,6 +216,7 @@ class PodGroupObserved(Event, tag="cluster.pod_group_observed"):
     phase: str = ""
     deleting: Millis = Millis(0)
     invalid: str = ""
+    unheeded: str = ""
 
 
 class PodGroupGone(Event, tag="cluster.pod_group_gone"):
@@ -207,7 +226,7 @@ class PodGroupGone(Event, tag="cluster.pod_group_gone"):
 
 class QueueObserved(Event, tag="cluster.queue_observed"):
     """A scheduling.volcano.sh Queue; amounts in canonical units. `state` is spec.state or status.state, `Open` where
-    neither says."""
+    neither says. `unheeded` names preferences that are accepted and not honoured."""
 
     name: str
     uid: str
@@ -221,6 +240,7 @@ class QueueObserved(Event, tag="cluster.queue_observed"):
     priority: int = 0
     state: str = "Open"
     invalid: str = ""
+    unheeded: str = ""
 
 
 class QueueGone(Event, tag="cluster.queue_gone"):

@@ -23,7 +23,7 @@ class Planned(Event, tag="migration.planned"):
     what, and `demand` is the job (a pod's uid, or `namespace/name` of a PodGroup), also where no plan was found.
 
     Of a policy that is carried out as a whole there is one a plugin's run: `plugin` of `profile`; `planner` is `policy` then, and
-    `reason` says what the plugin warns of, such as why it did nothing."""
+    `reason` says what the plugin warns of, such as why it did nothing. `whole`: each of the sources is emptied, or left."""
 
     plan: PlanId
     plugin: str
@@ -39,6 +39,7 @@ class Planned(Event, tag="migration.planned"):
     reason: str = ""
     demand: str = ""
     profile: str = ""
+    whole: bool = False
 
 
 class PlanCancelled(Event, tag="migration.plan_cancelled"):

@@ -22,6 +22,8 @@ HEADER_MEANINGS = {
     "restow-read": "The sequence that had been folded when this was decided.",
     "restow-logic": "The decider and its version, such as `session@1`.",
     "traceparent": "W3C trace context. May be absent.",
+    "restow-log": "Id of the log that it was written for; a record that names another one is void. Absent in old logs.",
+    "restow-release": "The release that decided: a version, and the image where it is known. Absent in old logs.",
     "Nats-Expected-Last-Subject-Sequence": "The writer's own last sequence, 0 for none: what makes two writers of a "
     "family unable to both succeed.",
 }
@@ -33,6 +35,8 @@ EXAMPLE_ENVELOPE = Envelope(
     read=4711,
     logic="session@1",
     traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    log="9f2c4be7d1a05368b7e2c94f0a6d1835",
+    release="1.0.0",
 )
 
 
@@ -54,7 +58,7 @@ def all_schemas() -> dict[str, dict[str, Any]]:
 def headers_schema() -> dict[str, Any]:
     """The envelope. Header values are strings on the wire."""
     full = EXAMPLE_ENVELOPE.headers()
-    least = msgspec.structs.replace(EXAMPLE_ENVELOPE, traceparent="").headers()
+    least = msgspec.structs.replace(EXAMPLE_ENVELOPE, traceparent="", log="", release="").headers()
     fixed = {"ce-specversion", "ce-type", "content-type"}
     properties: dict[str, Any] = {}
     for name, value in full.items():

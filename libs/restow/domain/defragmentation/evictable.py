@@ -10,8 +10,12 @@ from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import selector
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
 from restow.domain.descheduling.evictor.args import SYSTEM_CRITICAL
-from restow.domain.descheduling.evictor.filter import PREFER_NO_EVICTION
+from restow.domain.descheduling.order import PREFER_NO_EVICTION
+from restow.domain.movable import MEANING as OF_OWNERS
+from restow.domain.movable import unmovable
 from restow.domain.selectors import selects
+from restow.domain.spare import MEANING as OF_SPARE
+from restow.domain.spare import Spare
 from restow.domain.state import ClusterState
 from restow.domain.topology.terms import wants
 
@@ -47,7 +51,7 @@ MEANING = {
     PINNED: "it asks for this very node",
     DRAWS: "what it uses belongs to a Reservation, which would only have it back",
     CAME_BACK: "its like were moved off this node and came back, again and again",
-}
+} | OF_OWNERS | OF_SPARE
 
 RENAMED = {LABELS: "EvictorLabels", NAMESPACE: "EvictorNamespace"}
 """Verdicts of filter plugins that have the name of one of ours and are about something else."""
@@ -94,6 +98,7 @@ class Evictable:
         asked = selector(args)
         self._selector = asked.selects if asked is not None else None
         self._resource = resource
+        self._spare = Spare.planning(state)
         self._shapes: dict[ShapeId, str] = {}
         self._sizes: dict[ShapeId, tuple[int, int, int]] = {}
 
@@ -129,7 +134,7 @@ class Evictable:
         of_shape = self._shapes.get(pod.shape)
         if of_shape is None:
             of_shape = self._of_shape(pod.shape)
-        return of_shape or self._filtered(uid)
+        return of_shape or unmovable(state, uid) or self._filtered(uid) or self._spare.why_not(uid)
 
     def _filtered(self, uid: PodUid) -> str:
         said = self._scope.why_not(uid) if self._scope.why_not is not None else ""

@@ -32,6 +32,7 @@ def planned(
     steps: int = 0,
     rooms: tuple[RoomFor, ...] = (),
     reason: str = "",
+    whole: bool = False,
 ) -> Planned:
     """`ends` are of those who move; rooms that are made for others do not count as used yet."""
     typical = typical_shapes(state)
@@ -42,7 +43,9 @@ def planned(
         after = packing(state, room, loads, typical)
     sources = tuple(dict.fromkeys(move.source for move in moves))
     stay = dict(sorted(kept.items()))
-    return Planned(plan_id, PLUGIN, tuple(moves), before, after, sources, stay, planner=planner, steps=steps, rooms=rooms, reason=reason)
+    return Planned(
+        plan_id, PLUGIN, tuple(moves), before, after, sources, stay, planner=planner, steps=steps, rooms=rooms, reason=reason, whole=whole
+    )
 
 
 def _carried_out(state: ClusterState, ends: Mapping[PodUid, End]) -> tuple[Room, dict[NodeName, int]]:

@@ -6,6 +6,11 @@ from restow.contracts.ids import PodUid
 from restow.contracts.values import PodShape
 from restow.domain.state import ClusterState
 
+EVICT = "descheduler.alpha.kubernetes.io/evict"
+PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+IN_PROGRESS = "descheduler.alpha.kubernetes.io/eviction-in-progress"
+"""Annotations of pods. Their presence counts, not their value."""
+
 BEST_EFFORT, BURSTABLE, GUARANTEED = 0, 1, 2
 
 
@@ -17,10 +22,12 @@ def qos(shape: PodShape) -> int:
 
 
 def by_priority(state: ClusterState, pods: Iterable[PodUid]) -> list[PodUid]:
-    """The lowest priority first, then BestEffort before Burstable before Guaranteed, then as they were given."""
+    """The lowest priority first, then BestEffort before Burstable before Guaranteed, then those that do not mind before those that prefer
+    to stay, then as they were given."""
 
-    def key(uid: PodUid) -> tuple[int, int]:
-        shape = state.shapes[state.pods[uid].shape]
-        return shape.priority, qos(shape)
+    def key(uid: PodUid) -> tuple[int, int, bool]:
+        pod = state.pods[uid]
+        shape = state.shapes[pod.shape]
+        return shape.priority, qos(shape), PREFER_NO_EVICTION in pod.annotations
 
     return sorted(pods, key=key)

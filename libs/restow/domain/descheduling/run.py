@@ -1,7 +1,7 @@
 """One run of a policy over a state: every profile's deschedule plugins, then every profile's balance plugins, as upstream does."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -22,12 +22,19 @@ from restow.domain.state import ClusterState
 LEAST_NODES = 2
 """With fewer there is nowhere to go; upstream skips the cycle."""
 
+IN_THE_CLEAR = "prometheus.url is http: whoever is on the way can read the token; https keeps it"
+REFUSED = "Refused: this run has asked for its eviction already"
 TOTAL = "Limit: maxNoOfPodsToEvictTotal is reached"
 PER_NODE = "Limit: maxNoOfPodsToEvictPerNode is reached"
 PER_NAMESPACE = "Limit: maxNoOfPodsToEvictPerNamespace is reached"
 
 
+Carry = Callable[[Eviction], str]
+
+
 class Warned(msgspec.Struct, frozen=True, gc=False):
+    """`profile` is empty where it is about the policy; `plugin` is then the part of it."""
+
     profile: str
     plugin: str
     text: str
@@ -35,7 +42,7 @@ class Warned(msgspec.Struct, frozen=True, gc=False):
 
 class Outcome(msgspec.Struct, frozen=True):
     """`skipped`: why nothing was looked at; empty where plugins ran. Of each plugin and pod there is either an eviction or at
-    most one verdict."""
+    most one verdict; of one whose eviction was refused there is neither."""
 
     evictions: tuple[Eviction, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
@@ -80,11 +87,17 @@ def turns(policy: Policy) -> Iterator[Turn]:
 
 
 class Run:
-    """What all profiles share: the limits, and what was evicted. With `places` nobody is evicted who has none."""
+    """What all profiles share: the limits, and what was evicted. With `places` nobody is evicted who has none. `carry` evicts at once, where
+    that is the caller's way: it says "" or why the pod stays after all, and then nothing is counted, as upstream has it."""
 
-    def __init__(self, state: ClusterState, policy: Policy, now: Millis, nodes: list[NodeName], samples: Samples | None):
+    def __init__(
+        self, state: ClusterState, policy: Policy, now: Millis, nodes: list[NodeName], samples: Samples | None, carry: Carry | None = None
+    ):
         self.state, self.policy, self.now, self.nodes, self.samples = state, policy, now, nodes, samples
         self.places: Places | None = None
+        self._carry = carry
+        self.refused: dict[PodUid, str] = {}
+        """Pods that `carry` has not evicted, and why."""
         self.evictions: dict[PodUid, Eviction] = {}
         self.verdicts: dict[tuple[str, str, PodUid], Verdict] = {}
         self.warnings: dict[Warned, None] = {}
@@ -94,11 +107,23 @@ class Run:
         self.per_namespace: Counter[str] = Counter()
         self.fit = NodeFit(state, now)
         self._on: dict[NodeName, list[PodUid]] | None = None
+        for provider in policy.metrics_providers:
+            if provider.prometheus is not None and provider.prometheus.in_the_clear:
+                self.warnings[Warned("", "metricsProviders", IN_THE_CLEAR)] = None
         self.profiles = [_Profile(self, profile) for profile in policy.profiles]
 
     def carry(self, turn: Turn) -> None:
         """Let the plugin look, and evict."""
         self.profiles[turn.at].carry(turn)
+
+    def evict(self, eviction: Eviction) -> bool:
+        """Whether it was evicted, and counted."""
+        why = self._carry(eviction) if self._carry is not None else ""
+        if why:
+            self.refused[eviction.pod] = why
+            return False
+        self.count(eviction.pod, eviction)
+        return True
 
     def count(self, pod: PodUid, eviction: Eviction) -> None:
         """It is evicted, by whomever."""
@@ -216,7 +241,8 @@ class _Handle:
         ]
 
     def evictable(self, pod: PodUid) -> str:
-        why = "Evicted: by this run already" if pod in self._run.evictions else self._filters.evictable(pod)
+        run = self._run
+        why = "Evicted: by this run already" if pod in run.evictions else REFUSED if pod in run.refused else self._filters.evictable(pod)
         if not why and self._run.places is not None:
             why = self._run.places.unmovable(pod)
         return self._kept(pod, why)
@@ -245,9 +271,9 @@ class _Handle:
         if run.places is not None and self._kept(pod, run.places.promise(pod, to)):
             return False
         grace = run.policy.grace_period_seconds
-        run.count(pod, Eviction(pod, node, self._plugin, self._profile, self._point, reason, grace))
+        gone = run.evict(Eviction(pod, node, self._plugin, self._profile, self._point, reason, grace))
         run.verdicts.pop((self._profile, self._plugin, pod), None)
-        return True
+        return gone
 
     def lands_on(self, pod: PodUid) -> NodeName | None:
         return None if self._run.places is None else self._run.places.of(pod)

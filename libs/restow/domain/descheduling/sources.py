@@ -34,9 +34,12 @@ class Prometheus(Args, frozen=True):
         if not secret.namespace or not secret.name:
             said = f"{secret.namespace}/{secret.name}"
             return f"authToken.secretReference: {said!r}; allowed: both namespace and name"
-        if self.url.lower().startswith("http:"):
-            return f"url: {self.url!r} would carry the token in the clear; allowed: https with an authToken"
         return ""
+
+    @property
+    def in_the_clear(self) -> bool:
+        """Whether the token can be read on its way."""
+        return self.auth_token is not None and self.url.lower().startswith("http:")
 
 
 class MetricsProvider(Args, frozen=True):

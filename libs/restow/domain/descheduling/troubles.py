@@ -6,8 +6,8 @@ every pod says while it starts, is not ready, or has succeeded.
 
 from collections.abc import Iterator
 
-from restow.contracts.events import PodChanged
-from restow.contracts.ids import PodUid
+from restow.contracts.events import WELL, PodChanged
+from restow.contracts.ids import Millis, PodUid
 from restow.contracts.values import ContainerTrouble, PodCondition
 from restow.domain.state import ClusterState
 
@@ -46,23 +46,34 @@ def _initialized(live: PodChanged, over: bool) -> PodCondition:
 
 
 def containers(state: ClusterState, uid: PodUid, init: bool = False, ephemeral: bool = False) -> Iterator[ContainerTrouble]:
-    """The ordinary ones, and init and ephemeral ones where asked for."""
+    """The ordinary ones, and init and ephemeral ones where asked for. Init containers that have done their work are no facts where the
+    pod fares plainly: that it is past them says that they have."""
     for one in said(state, uid)[0]:
         if not one.kind or (one.kind == INIT and init) or (one.kind == EPHEMERAL and ephemeral):
             yield one
+    if init and uid not in state.troubles and _past_init(state.live[uid]):
+        for container in state.shapes[state.pods[uid].shape].containers:
+            if container.init:
+                yield ContainerTrouble(container.name, INIT, terminated="Completed", exit_code=0)
 
 
-WELL = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
-"""Of a pod that is ready they are true, and no facts."""
+def _past_init(live: PodChanged) -> bool:
+    return live.phase in ("Running", SUCCEEDED) or bool(live.waiting and not live.initialized)
+
+
+_READY = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+"""Of a pod that is ready they are true, whatever else is known."""
 
 
 def conditions(state: ClusterState, uid: PodUid) -> tuple[PodCondition, ...]:
-    """Those that a ready pod must have are there, too; since when is not known of them."""
-    known = said(state, uid)[1]
-    if not state.live[uid].ready:
-        return known
+    """All of them, those that are as they should be, too. In old logs nobody said since when a ready pod has these."""
+    known, live = said(state, uid)[1], state.live[uid]
     types = {condition.type for condition in known}
-    return (*known, *(PodCondition(type, "True") for type in WELL if type not in types))
+    created = state.pods[uid].created
+    if live.well:
+        found = zip(WELL, live.well, strict=True)
+        return (*known, *(PodCondition(type, "True", "", Millis(created + 1000 * since)) for type, since in found if since >= 0 and type not in types))
+    return (*known, *(PodCondition(type, "True") for type in _READY if live.ready and type not in types))
 
 
 def restarts(state: ClusterState, uid: PodUid) -> int:

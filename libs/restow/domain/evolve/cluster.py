@@ -9,6 +9,8 @@ from restow.domain import devices, groups
 from restow.domain.evolve import comebacks, plan_rooms
 from restow.domain.evolve.reservations import ask, cancel, forget_if_over, note_review, rephase
 from restow.domain.evolve.rules import Rules
+from restow.domain.foreign import other_log
+from restow.domain.protection import asked_to_stay
 from restow.domain.records import FINAL, Reservation, Slot, SlotPhase, hold_name
 from restow.domain.state import OVER, ClusterState
 
@@ -50,13 +52,24 @@ def pod_observed(state: ClusterState, event: e.PodObserved) -> None:
     if known is None:
         state.clock += 1
         state.put(state.order, uid, state.clock)
+        _touch_awaited(state, event)
     else:
         # Whatever is described may be what a rule reads: it is considered anew, in its old turn.
         state.unpark(uid)
         state.drop(state.queue, uid)
     state.regroup(known, event)
     state.put(state.pods, uid, event)
+    if uid in state.victims_of and asked_to_stay(event):
+        # A veto counts as long as the API has not been asked (RULES G-11).
+        state.drop(state.victims_of, uid)
     _move(state, event.moving())
+
+
+def _touch_awaited(state: ClusterState, event: e.PodObserved) -> None:
+    """A move that turned back may have waited for somebody to say what is to be held."""
+    for id in state.armed.get(state.lineage(event), ()) if state.armed else ():
+        if state.migrations[id].back:
+            state.touched.migrations[id] = None
 
 
 def _known(state: ClusterState, shape: ShapeId, name: str) -> None:
@@ -84,8 +97,10 @@ def _move(state: ClusterState, live: e.PodChanged) -> None:
     if live.deleting or live.phase in OVER:
         state.drop(state.victims_of, uid)
         _arm(state, uid)
-        if live.phase == "Failed":
+        if live.phase == "Failed" and not live.deleting:
             _rearm(state, uid)
+    elif live.ready and uid in state.successors:
+        _arrive(state, live)
     state.settle(uid)
     state.requeue(uid)
     _touch(state, uid)
@@ -106,6 +121,7 @@ def pod_gone(state: ClusterState, event: e.PodGone) -> None:
         state.void["cluster.pod_gone"] += 1
         return
     _arm(state, uid)
+    _vacated(state, uid)
     state.drop(state.live, uid)
     state.settle(uid)
     state.drop(state.placed, uid)
@@ -113,6 +129,7 @@ def pod_gone(state: ClusterState, event: e.PodGone) -> None:
     state.drop(state.stuck, uid)
     state.drop(state.troubles, uid)
     state.drop(state.returned, uid)
+    state.drop(state.refused, uid)
     state.requeue(uid)
     _touch(state, uid)
     group = groups.group_of(state.pods[uid])
@@ -137,15 +154,30 @@ def _arm(state: ClusterState, uid) -> None:
     if migration is None or migration.armed or migration.step in FINAL or not migration.lineage:
         return
     state.put(state.migrations, id, replace(migration, armed=state.clock))
-    state.drop_in(state.expecting, migration.lineage, id)
     state.put_in(state.armed, migration.lineage, id)
+
+
+def _vacated(state: ClusterState, uid) -> None:
+    """Its landing has as long as it may take from here on (RULES G-14)."""
+    id = state.victims.get(uid)
+    migration = state.migrations.get(id) if id is not None else None
+    if migration is not None and migration.step not in FINAL:
+        state.put(state.migrations, id, replace(migration, vacated=state.time))
+
+
+def _arrive(state: ClusterState, live: e.PodChanged) -> None:
+    """The successor is ready where it was to go. Whoever deletes it after that does not get its hold back, however late the
+    descheduler looks."""
+    migration = state.migrations[state.successors[live.pod]]
+    if live.node == migration.move.target and not migration.arrived:
+        state.put(state.migrations, migration.id, replace(migration, arrived=True))
 
 
 def _rearm(state: ClusterState, uid) -> None:
     """A kubelet rejected the successor: the hold may be taken again by the next one. The session holds the place anew."""
     id = state.successors.get(uid)
     migration = state.migrations.get(id) if id is not None else None
-    if migration is None or migration.step in FINAL:
+    if migration is None or migration.step in FINAL or migration.arrived:
         return
     state.drop(state.successors, uid)
     state.put(state.migrations, id, replace(migration, successor="", armed=state.clock))
@@ -157,9 +189,11 @@ def _rearm(state: ClusterState, uid) -> None:
 
 
 def workload_observed(state: ClusterState, event: e.WorkloadObserved) -> None:
+    known = state.workloads.get(event.uid)
     state.put(state.workloads, event.uid, event)
-    state.parkings.forget()
-    state.capacity_epoch += 1  # pods that wait may turn out to be somebody's owner
+    if event.owner != (known.owner if known is not None else None):
+        state.parkings.forget()
+        state.capacity_epoch += 1  # pods that wait may turn out to be somebody's owner
 
 
 def workload_gone(state: ClusterState, event: e.WorkloadGone) -> None:
@@ -178,7 +212,7 @@ def reservation_observed(state: ClusterState, event: e.ReservationObserved) -> N
         state.put(state.slots, uid, {})
         migration = state.migrations.get(event.migration)
         ours = migration is not None and (event.namespace, event.name) == (migration.move.namespace, hold_name(migration))
-        if migration is not None and ours and not migration.reservation:
+        if migration is not None and ours and not migration.reservation and not other_log(state, event):
             state.put(state.migrations, migration.id, replace(migration, reservation=uid))
             state.touched.migrations[migration.id] = None
     else:

@@ -1,5 +1,7 @@
 """Leadership and configuration: the same two events in every family."""
 
+import msgspec
+
 from restow.contracts import events as e
 from restow.domain import config
 from restow.domain.evolve.reservations import note_review
@@ -20,11 +22,16 @@ def led(family: str):
 
 def configured(family: str):
     def rule(state: ClusterState, event) -> None:
-        state.put(state.configured, family, event.digest)
         kind = config.CONFIGS.get(family)
-        if kind is None:
-            return
-        setattr(state, f"{family}_config", config.read(kind, event.text))
+        if kind is not None:
+            try:
+                read = config.read(kind, event.text)
+            except (msgspec.MsgspecError, ValueError, LookupError, RecursionError):
+                # No leader of ours logs what it cannot read; whoever did must not stop everybody who folds it (RULES G-16).
+                state.void[f"{family}.configured"] += 1
+                return
+            setattr(state, f"{family}_config", read)
+        state.put(state.configured, family, event.digest)
         if family == "session":
             for pod in state.pods:
                 state.settle(pod)

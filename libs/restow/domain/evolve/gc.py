@@ -33,7 +33,8 @@ def snapshot_taken(state: ClusterState, event: e.SnapshotTaken) -> None:
 
 
 def archived(state: ClusterState, event: e.Archived) -> None:
-    state.archived = max(state.archived, event.last)
+    """What is said last counts: an archive that was lost begins again, at the log's first record, and may end before the old one did."""
+    state.archive_first, state.archived = event.first, event.last
 
 
 def truncated(state: ClusterState, event: e.Truncated) -> None:

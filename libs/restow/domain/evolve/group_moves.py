@@ -30,10 +30,11 @@ def moved_on(state: ClusterState, record: Migration) -> None:
     else:
         return
     phase = _phase(moves)
+    ran = phase == RUNNING or (known is not None and known.ran and (phase in OVER or known.phase not in OVER))
     if known is None:
-        now = GroupMoves(moves, phase, state.time)
+        now = GroupMoves(moves, phase, state.time, ran=ran)
     else:
-        now = GroupMoves(moves, phase, known.since if known.phase == phase else state.time, known.version + 1)
+        now = GroupMoves(moves, phase, known.since if known.phase == phase else state.time, known.version + 1, ran)
     state.put(state.group_moves, group, now)
 
 

@@ -9,13 +9,17 @@ from restow.domain.evolve import comebacks, common, demands, group_moves, plan_r
 from restow.domain.evolve.reservations import cancel
 from restow.domain.evolve.rules import Rules
 from restow.domain.groups import group_of
-from restow.domain.records import FINAL, Migration, Plan, Step
+from restow.domain.records import FINAL, Migration, Plan, Refusal, Step
 from restow.domain.state import ClusterState
 
 TAKEN = "Taken"
 """Why a move fails whose pod is part of another migration: the one that was planned first wins."""
 BY_HAND = "move"
 """Trigger of a plan for one pod."""
+REFUSALS = frozenset({"Budget", "EvictTimeout", "Refused", "NotMarked", "HoldFailed", "HoldTimeout"})
+"""Why the API did not let a move happen: nothing in the state says that it would the next time."""
+BACK_OFF, LONGEST = 600_000, 86_400_000
+"""Milliseconds that such a pod is left alone: at first, doubled each time, and at most."""
 MINUTE = 60_000
 SWEEP = 64
 """Old evictions are looked for when so many more are known."""
@@ -150,15 +154,20 @@ def _forget_migrations(state: ClusterState) -> None:
     over = sorted((m for m in state.migrations.values() if m.step in FINAL), key=lambda m: (m.since, m.id))
     for migration in over[:-KEEP_MIGRATIONS]:
         state.drop(state.migrations, migration.id)
-        if migration.reservation:
-            state.reviewed.append(migration.reservation)
+        _look_again(state, migration)
+
+
+def _look_again(state: ClusterState, record: Migration) -> None:
+    """Its holds may be collected now: the one that it had, and the one that it gave up when it turned back."""
+    for hold in (record.reservation, record.spent):
+        if hold:
+            state.reviewed.append(hold)
 
 
 def _arm(state: ClusterState, record: Migration) -> Migration:
     """The victim's end is certain, although its fact may not have been seen yet."""
     if not record.armed:
         record = replace(record, armed=state.clock)
-        state.drop_in(state.expecting, record.lineage, record.id)
         state.capacity_epoch += 1  # pods that wait may be its successors
         if not record.successor:
             state.put_in(state.armed, record.lineage, record.id)
@@ -186,7 +195,6 @@ def _step(to: Step, after: frozenset[Step]):
             _count(state, record)
         if to is Step.EVICTING and record.lineage and not record.armed:
             record = replace(record, asked=state.clock)
-            state.put_in(state.expecting, record.lineage, record.id)
         if to is Step.EVICTED:
             # A step back that was meant, and overtaken by the eviction, is no reason of anything.
             record = replace(_arm(state, record), reason="", message="")
@@ -203,14 +211,16 @@ def _step(to: Step, after: frozenset[Step]):
         if state.successors.get(record.successor) == record.id:
             state.drop(state.successors, record.successor)
         state.drop_in(state.armed, record.lineage, record.id)
-        state.drop_in(state.expecting, record.lineage, record.id)
         if to is not Step.LANDED and record.reservation in state.reservations:
             cancel(state, record.reservation, "MigrationOver")
-        if record.reservation:
-            state.reviewed.append(record.reservation)
+        _look_again(state, record)
+        if to is Step.FAILED:
+            _remember(state, record)
         if to is Step.LANDED:
             comebacks.moved(state, record, event.pod)
             _follow(state, record, event.pod)
+        if state.plan_rooms:
+            plan_rooms.move_ended(state, record)
         state.drop(state.followers, record.id)
         if record.move.follows and state.followers.get(record.move.follows) == record.id:
             state.drop(state.followers, record.move.follows)
@@ -219,14 +229,29 @@ def _step(to: Step, after: frozenset[Step]):
     return rule
 
 
+def _remember(state: ClusterState, record: Migration) -> None:
+    """A pod that stays because it was refused is left alone for a while, longer each time: no plan that fails in the same way
+    each round evicts others for nothing (RULES G-13)."""
+    uid = record.move.pod
+    if record.reason not in REFUSALS or record.armed or uid not in state.pods:
+        return
+    before = state.refused.get(uid)
+    times = 1 if before is None else before.times + 1
+    wait = min(BACK_OFF << min(times - 1, 16), LONGEST)
+    state.put(state.refused, uid, Refusal(times, Millis(state.time + wait), record.reason))
+
+
 def turning_back(state: ClusterState, event: e.TurningBack) -> None:
-    """Its place is at its source now: another Reservation is to hold it, and the one at the target is given up."""
+    """Its place is at its source now: another Reservation is to hold it, and the one at the target is given up. While the pod is there
+    still, what is waited for are its own devices and CPUs."""
     record = state.migrations.get(event.migration)
     if record is None or record.step is not Step.EVICTED or record.back or record.successor:
         state.void["migration.turning_back"] += 1
         return
     spent, source = record.reservation, record.move.source
-    move = replace(record.move, target=source, devices=(), cores=())
+    own = state.charges.get(record.move.pod)
+    own = own if own is not None and own.node == source else None
+    move = replace(record.move, target=source, devices=own.devices if own else (), cores=own.cores if own else ())
     record = replace(
         record, move=move, back=state.time, spent=spent, reservation=ReservationUid(""),
         deadline=event.deadline, reason=event.reason, message=event.message,

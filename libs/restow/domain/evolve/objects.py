@@ -173,13 +173,24 @@ def _other_devices(state: ClusterState, name: NodeName) -> None:
 
 
 def budget_observed(state: ClusterState, event: e.BudgetObserved) -> None:
-    """The API server asks it, nobody who places pods does: pods that wait fit no better now."""
+    """Pods that wait fit no better now, but more of those who are in their way may go (RULES G-11)."""
+    before = state.budgets.get(_path(event))
     state.put(state.budgets, _path(event), event)
+    if before is not None and (event.allowed > before.allowed or event.selector != before.selector):
+        _more_may_go(state)
 
 
 def budget_gone(state: ClusterState, event: e.BudgetGone) -> None:
     if state.drop(state.budgets, _path(event)) is None:
         state.void["cluster.budget_gone"] += 1
+    else:
+        _more_may_go(state)
+
+
+def _more_may_go(state: ClusterState) -> None:
+    """Where anybody is evicted for others at all."""
+    if any(action.name in ("preempt", "reclaim") for action in state.session_config.actions):
+        state.capacity_epoch += 1
 
 
 RULES: Rules = {

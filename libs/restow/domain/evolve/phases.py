@@ -106,9 +106,12 @@ def _over(state: ClusterState, record: Reservation, tally: Tally, before: PhaseS
         return was, ENDING, f"{_END[record.end]}; what is held is being released"
     if tally.used and was is P.SUCCEEDED:
         return was, "HandedOver", _handed_over(tally.used)
-    return P.FAILED, record.end, _END[record.end] + _how_far(state, record, tally)
+    far = _how_far(state, record, tally)
+    return P.FAILED, record.end, f"{_EXPIRED}: {_END[EXPIRED]}{far}" if record.end == EXPIRED else _END[record.end] + far
 
 
+_EXPIRED = "Reservation expired and was cleaned up by the scheduler"
+"""As seed 000's `GcExpiredReservation` says it (RULES G-9)."""
 _END = {EXPIRED: "its time ended", "Deleted": "it was deleted"}
 
 

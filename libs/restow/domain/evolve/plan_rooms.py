@@ -3,8 +3,9 @@
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.contracts.ids import PlanId, ReservationUid
-from restow.domain.records import PlanRoom
+from restow.contracts.ids import Millis, PlanId, ReservationUid
+from restow.domain.foreign import other_log
+from restow.domain.records import Migration, PlanRoom, Reservation
 from restow.domain.state import ClusterState
 
 PLAN = "restow.dev/plan"
@@ -27,7 +28,7 @@ def planned(state: ClusterState, event: e.Planned) -> None:
 def observed(state: ClusterState, fact: e.ReservationObserved) -> None:
     key = key_of(fact.namespace, fact.name)
     known = state.plan_rooms.get(key)
-    if known is not None and not known.reservation and fact.labels.get(PLAN) == known.plan:
+    if known is not None and not known.reservation and fact.labels.get(PLAN) == known.plan and not other_log(state, fact):
         state.put(state.plan_rooms, key, replace(known, reservation=fact.reservation))
 
 
@@ -41,14 +42,37 @@ def gone(state: ClusterState, uid: ReservationUid) -> None:
     settle(state, known.plan)
 
 
+def move_ended(state: ClusterState, migration: Migration) -> None:
+    """The time of its plan's rooms begins anew, when the pod has ended that was moved: they are of use then (RULES G-14)."""
+    for key, known in list(state.plan_rooms.items()):
+        record = state.reservations.get(known.reservation) if known.plan == migration.plan else None
+        if record is None or record.spec is None or not record.spec.ttl:
+            continue
+        live = state.live.get(migration.move.pod)
+        until = Millis(max(state.time, live.deleting if live is not None else 0) + record.spec.ttl)
+        if until > known.until:
+            state.put(state.plan_rooms, key, replace(known, until=until))
+        state.put(state.reservations, known.reservation, replace(record, expires=max(record.expires, until)))
+        state.reviewed.append(known.reservation)
+
+
+def of(state: ClusterState, record: Reservation) -> PlanRoom | None:
+    """The room that this Reservation holds."""
+    if not state.plan_rooms:
+        return None
+    known = state.plan_rooms.get(key_of(record.fact.namespace, record.fact.name))
+    return known if known is not None and known.reservation == record.fact.reservation else None
+
+
 def settle(state: ClusterState, plan: PlanId) -> None:
     """Rooms of which nothing is left, and nothing is to come, are forgotten."""
-    over = plan in state.cancelled or not _is_under_way(state, plan)
+    over = plan in state.cancelled or not is_under_way(state, plan)
     for key in [key for key, one in state.plan_rooms.items() if one.plan == plan and one.gone and over]:
         state.drop(state.plan_rooms, key)
 
 
-def _is_under_way(state: ClusterState, plan: PlanId) -> bool:
+def is_under_way(state: ClusterState, plan: PlanId) -> bool:
+    """Whether any of its moves is, or is still to begin."""
     known = state.plans.get(plan)
     moves = known.planned.moves if known is not None else ()
     return any(move.migration in state.active or move.migration in state.backlog for move in moves)

@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import ShapeId
+from restow.domain.evolve import plan_rooms
 from restow.domain.evolve.reservations import SUPERSEDED, ask, cancel, note_review, places, rephase
 from restow.domain.evolve.rules import Rules
 from restow.domain.places import Place
@@ -23,6 +24,7 @@ def accepted(state: ClusterState, event: e.ReservationAccepted) -> None:
         state.void["reservation.accepted"] += 1
         return
     again = record.accepted == event.generation
+    room = plan_rooms.of(state, record)
     state.put(
         state.reservations,
         uid,
@@ -31,7 +33,7 @@ def accepted(state: ClusterState, event: e.ReservationAccepted) -> None:
             accepted=event.generation,
             spec=record.fact.spec,
             min_available=event.min_available,
-            expires=event.expires,
+            expires=event.expires if room is None else max(event.expires, room.until),
             reviewed=event.revision,
         ),
     )

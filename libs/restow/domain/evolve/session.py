@@ -164,7 +164,8 @@ def hold_resized(state: ClusterState, event: e.HoldResized) -> None:
 def _queue_of(state: ClusterState, uid: ReservationUid) -> str:
     """The queue that a hold is accounted to; migration holds are neutral (DESIGN 5)."""
     record = state.reservations[uid]
-    if record.fact.migration in state.migrations:
+    migration = state.migrations.get(record.fact.migration)  # type: ignore[call-overload]
+    if migration is not None and migration.reservation == uid:
         return ""
     return (record.spec.queue if record.spec is not None else "") or DEFAULT_QUEUE
 

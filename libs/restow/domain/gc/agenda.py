@@ -9,8 +9,9 @@ from heapq import heapify, heappop, heappush
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, ReservationUid
 from restow.domain.config import GcConfig
-from restow.domain.foreign import other_scheduler
-from restow.domain.records import FINAL, PhaseSince, Reservation, ReservationPhase
+from restow.domain.evolve import plan_rooms
+from restow.domain.foreign import LOG, other_scheduler
+from restow.domain.records import FINAL, PhaseSince, Reservation, ReservationPhase, hold_names
 from restow.domain.state import ClusterState
 
 FINISHED = (ReservationPhase.SUCCEEDED, ReservationPhase.FAILED)
@@ -31,11 +32,17 @@ def next_of(state: ClusterState, record: Reservation) -> tuple[Millis, e.Event] 
     phase = state.phases.get(uid)
     finished = phase is not None and phase.phase in FINISHED
     collection = _collection(state, record, phase if finished else None)
-    if finished or record.expired or not record.expires:
+    if finished or record.expired or not record.expires or _is_being_made(state, record):
         return collection
     if collection is not None and collection[0] <= record.expires:
         return collection
     return record.expires, e.Expired(uid)
+
+
+def _is_being_made(state: ClusterState, record: Reservation) -> bool:
+    """Whether it is room for a pod that waits, and moves of its plan are under way: its time counts from the last one (RULES G-14)."""
+    room = plan_rooms.of(state, record)
+    return room is not None and plan_rooms.is_under_way(state, room.plan)
 
 
 def _collection(state: ClusterState, record: Reservation, finished: PhaseSince | None) -> tuple[Millis, e.Event] | None:
@@ -60,15 +67,20 @@ def _rounded(at: Millis, period: int) -> Millis:
 
 
 def made_by_us(state: ClusterState, record: Reservation) -> bool:
-    """Whether it is the object that Restow creates for a migration. The label alone proves nothing, anybody can write it:
-    the name must be the one that follows from it, and where the log knows the migration, the object must be its hold.
-    One that it does not know is of a log that is gone, or was forgotten long after it ended: the plan precedes the object
-    in the log, so it cannot merely be unfolded. Everything else is a user's, and lives by the rules for those."""
+    """Whether it is the object that Restow creates for a migration of this log. Labels alone prove nothing, anybody can write them:
+    the name must be the one that follows from the migration's. Its hold is ours, whatever release has made it. Any other object must name this
+    log: one that came late, when its migration had another or was over, and one whose migration was forgotten long after it ended (the
+    plan precedes the object in the log, so it cannot merely be unfolded). Another installation's does not, and neither does what an older
+    release has left behind: nobody can tell whose that is."""
     id = record.fact.migration
-    if not id or record.fact.name not in (f"restow-{id}", f"restow-{id}-back"):
+    if not id or record.fact.name not in hold_names(id):
         return False
-    migration = state.migrations.get(id)
-    return migration is None or record.fact.reservation in (migration.reservation, migration.spent)
+    migration, fact = state.migrations.get(id), record.fact
+    if migration is not None and fact.reservation in (migration.reservation, migration.spent):
+        return True
+    if migration is not None and fact.namespace != migration.move.namespace:
+        return False
+    return bool(state.log) and fact.labels.get(LOG) == state.log
 
 
 class Agenda:

@@ -19,7 +19,7 @@ AT_ONCE = 1_000
 
 class GcDecider:
     family: Family = "gc"
-    logic = "gc@1"
+    logic = "gc@2"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:
@@ -28,13 +28,14 @@ class GcDecider:
             case c.ReportSnapshot(seq=seq, fold=fold, size=size):
                 return (e.SnapshotTaken(seq, fold, size),) if seq > state.snapshot_seq else ()
             case c.ReportArchive(first=first, last=last, file=file, digest=digest):
-                return (e.Archived(first, last, file, digest),) if last > state.archived else ()
+                known = (state.archive_first, state.archived)
+                return (e.Archived(first, last, file, digest),) if first != known[0] or last > known[1] else ()
             case c.Truncate(upto=upto):
-                covered = min(state.snapshot_seq, state.archived)
-                if upto > covered:
+                most = covered(state)
+                if upto > most:
                     raise Rejected(
-                        f"truncate up to {upto}: snapshot (up to {state.snapshot_seq}) and archive (up to {state.archived}) "
-                        f"must both cover it; allowed: at most {covered}"
+                        f"truncate up to {upto}: snapshot (up to {state.snapshot_seq}) and archive ({state.archive_first} to "
+                        f"{state.archived}) must both cover it; allowed: at most {most}"
                     )
                 return (e.Truncated(upto),) if upto > state.truncated else ()
         raise TypeError(f"{self.family} does not decide {type(command).__name__}")
@@ -66,8 +67,14 @@ class GcDecider:
         return False
 
 
+def covered(state: ClusterState) -> int:
+    """The sequence up to which a snapshot and the archive hold what the log holds. An archive that begins later than the log holds
+    nothing that may go: what is between would be in neither."""
+    return min(state.snapshot_seq, state.archived) if state.archive_first <= state.truncated + 1 else 0
+
+
 def truncatable(state: ClusterState) -> int:
     """The sequence up to which the prefix may go now: covered by snapshot and archive, `keep` left behind, in steps of
     half of `keep` so that truncation is rare. 0 for nothing."""
-    upto = min(state.snapshot_seq, state.archived, state.seq - state.gc_config.keep)
+    upto = min(covered(state), state.seq - state.gc_config.keep)
     return upto if upto - state.truncated >= max(state.gc_config.keep // 2, 1) else 0

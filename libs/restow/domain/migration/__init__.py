@@ -5,6 +5,7 @@ from restow.domain.migration.advance import overdue
 from restow.domain.migration.decider import MigrationDecider, check, next_trigger, plan_id
 from restow.domain.migration.deschedule import policy_of, turns_of, wants_samples
 from restow.domain.migration.manifest import hold_manifest, room_manifest
+from restow.domain.migration.steps import until
 
 decider = MigrationDecider()
 
@@ -20,5 +21,6 @@ __all__ = [
     "policy_of",
     "room_manifest",
     "turns_of",
+    "until",
     "wants_samples",
 ]

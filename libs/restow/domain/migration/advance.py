@@ -8,7 +8,7 @@ from restow.domain.migration import holds, removal, rooms, swaps, waves
 from restow.domain.migration.limits import Limits
 from restow.domain.migration.promises import Promises
 from restow.domain.migration.steps import cancelled, deadline, step, victim_gone
-from restow.domain.records import Migration
+from restow.domain.records import Migration, Step
 from restow.domain.state import ClusterState
 
 _OVER = (e.Landed, e.MigrationFailed, e.NotRecreated, e.Removed)
@@ -32,7 +32,27 @@ def advance(state: ClusterState, now: Millis) -> list[e.Event]:
         elif then and isinstance(then[-1], e.Evicting):
             limits.evicts(migration, now)
     events += _begin(state, now, limits)
-    return events
+    return _with_nodes_in_mind(state, events, limits)
+
+
+def _with_nodes_in_mind(state: ClusterState, events: list[e.Event], limits: Limits) -> list[e.Event]:
+    """Nobody leaves a node that is emptied wholly in the decision that gives up another of its moves: the state that includes it says
+    what becomes of the others."""
+    given_up = {
+        (one.plan, one.move.source)
+        for event in events
+        if isinstance(event, e.MigrationFailed | e.Aborting) and limits.whole.binds(one := state.migrations[event.migration])
+    }
+    if not given_up:
+        return events
+
+    def goes_on(event: e.Event) -> bool:
+        if not isinstance(event, e.Evicting):
+            return True
+        one = state.migrations[event.migration]
+        return not limits.whole.binds(one) or (one.plan, one.move.source) not in given_up
+
+    return [event for event in events if goes_on(event)]
 
 
 def is_due(state: ClusterState, now: Millis) -> bool:
@@ -46,26 +66,36 @@ def is_due(state: ClusterState, now: Millis) -> bool:
     if any(step(state, state.migrations[id], now, limits) for id in state.active):
         return True
     backlog = [state.migrations[id] for id in state.backlog]
-    if any(_never(state, migration) for migration in backlog):
+    if any(_never(state, migration, limits) for migration in backlog):
         return True
+    if any(limits.whole.binds(migration) for migration in backlog):
+        return next(_begin(state, now, limits), None) is not None
     if limits.free <= 0:
         return False
-    if any(_is_ready(state, migration, now) and not limits.must_wait(migration, now) for migration in backlog):
+    if any(_is_ready(state, migration, now, limits) and not limits.must_wait(migration, now) for migration in backlog):
         return True
     return not state.active and bool(backlog) and next(_begin(state, now, limits), None) is not None
 
 
 def overdue(state: ClusterState) -> Millis | None:
     """When something is due although nothing happens, None for never."""
-    times = [deadline(state, m) for m in map(state.migrations.__getitem__, state.active)]
+    limits = Limits(state)
+    times = [at for id in state.active if (at := _deadline(state, state.migrations[id], limits)) is not None]
     if state.backlog:
         times += [at for id in state.backlog if (at := waves.turns_at(state, state.migrations[id])) is not None]
     busy = state.backlog or state.active
-    if busy and state.migration_config.evictions_per_minute and (at := Limits(state).next_eviction()) is not None:
+    if busy and state.migration_config.evictions_per_minute and (at := limits.next_eviction()) is not None:
         times.append(at)
     if (at := rooms.deadline(state)) is not None:
         times.append(at)
     return min(times, default=None)
+
+
+def _deadline(state: ClusterState, migration: Migration, limits: Limits) -> Millis | None:
+    """None where it waits for others that have theirs."""
+    if migration.step is not Step.HELD or not limits.is_parked(migration.id):
+        return deadline(state, migration)
+    return None if limits.waits_for_node(migration, state.time) else limits.until(migration)
 
 
 def order(migration: Migration) -> tuple[Millis, str, int]:
@@ -82,11 +112,24 @@ def _begin(state: ClusterState, now: Millis, limits: Limits) -> Iterator[e.Event
     idle = not state.active
     waits = 0
     first: Migration | None = None
+    is_full = False
     for id in sorted((*state.active, *state.backlog), key=lambda m: order(state.migrations[m])):
         migration = state.migrations[id]
         if id in state.backlog:
-            failure = _never(state, migration)
-            if failure is None and limits.free > 0:
+            failure = _never(state, migration, limits)
+            if failure is None and limits.whole.holds_first(migration):
+                if not rooms.ready(state, migration):
+                    waits += 1
+                elif limits.may_begin_node(migration, is_full):
+                    failure = _hopeless(state, migration) or limits.refuses_for_good(migration) or _no_room(promises, migration)
+                    if failure is None:
+                        yield e.Holding(id, Millis(now + state.migration_config.hold_deadline))
+                        limits.begins(migration)
+                        idle = False
+                else:
+                    # Nobody begins before it, so that smaller ones do not keep it waiting for ever.
+                    waits, is_full = waits + 1, True
+            elif failure is None and limits.free > 0 and not is_full:
                 failure = _hopeless(state, migration)
                 if failure is None and removal.is_removal(migration):
                     begun = removal.begin(migration, now, limits, state.migration_config.evicts_for)
@@ -99,7 +142,7 @@ def _begin(state: ClusterState, now: Millis, limits: Limits) -> Iterator[e.Event
                             continue
                         limits.begins(migration)
                         limits.evicts(migration, now)
-                elif failure is None and not _is_ready(state, migration, now):
+                elif failure is None and not _is_ready(state, migration, now, limits):
                     first = first or migration
                     waits += _waits_for_time(state, migration)
                 elif failure is None and not limits.must_wait(migration, now):
@@ -119,12 +162,12 @@ def _begin(state: ClusterState, now: Millis, limits: Limits) -> Iterator[e.Event
         yield e.MigrationFailed(first.id, waves.AFTER, "the moves of its plan wait for each other")
 
 
-def _never(state: ClusterState, migration: Migration) -> tuple[str, str] | None:
+def _never(state: ClusterState, migration: Migration, limits: Limits) -> tuple[str, str] | None:
     """Why it never begins, whatever the cluster does: somebody else has its pod, its plan was cancelled, or what was to come
     before it has failed."""
     if migration.reason:
         return migration.reason, migration.message
-    return cancelled(state, migration) or waves.broken(state, migration)
+    return cancelled(state, migration) or waves.broken(state, migration) or limits.whole.broken(migration)
 
 
 def _hopeless(state: ClusterState, migration: Migration) -> tuple[str, str] | None:
@@ -136,10 +179,12 @@ def _hopeless(state: ClusterState, migration: Migration) -> tuple[str, str] | No
         return why
     if migration.move.swap and waves.partner(state, migration) is None:
         return swaps.BROKEN, swaps.STAYS
-    return holds.target_lost(state, migration.move.target)
+    return holds.lost(state, migration)
 
 
-def _is_ready(state: ClusterState, migration: Migration, now: Millis) -> bool:
+def _is_ready(state: ClusterState, migration: Migration, now: Millis, limits: Limits) -> bool:
+    if limits.whole.binds(migration) and not limits.whole.all_hold(migration):
+        return False
     return bool(migration.move.pod) and waves.is_turn(state, migration, now) and rooms.ready(state, migration)
 
 

@@ -18,7 +18,7 @@ from restow.domain.config import MigrationConfig
 from restow.domain.decider import Rejected
 from restow.domain.effects import Effect
 from restow.domain.evolve.demands import job_name
-from restow.domain.migration import effects, removal, swaps
+from restow.domain.migration import back, effects, removal, swaps
 from restow.domain.migration.advance import advance, is_due, of, overdue
 from restow.domain.migration.cancel import cancel
 from restow.domain.migration.demand import next_demand
@@ -26,6 +26,7 @@ from restow.domain.migration.deschedule import check as check_policy
 from restow.domain.migration.deschedule import defragment, deschedule, wants_samples, whole_policy
 from restow.domain.migration.move import move_pod
 from restow.domain.migration.steps import NOT_MARKED, aborts_until, ended, not_marked
+from restow.domain.owners import check_owners
 from restow.domain.records import Step
 from restow.domain.state import ClusterState, Touched
 
@@ -34,7 +35,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 class MigrationDecider:
     family: Family = "migration"
-    logic = "migration@2"
+    logic = "migration@3"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:
@@ -53,7 +54,7 @@ class MigrationDecider:
                 if migration is None or migration.reservation:
                     return ()
                 if migration.step is Step.EVICTED and migration.back:
-                    return (e.MigrationFailed(id, swaps.BROKEN, f"{swaps.STAYS}, and its room could not be held again: {message}"),)
+                    return (back.not_held(migration, message),)
                 if migration.step is not Step.HOLDING:
                     return ()
                 return (e.MigrationFailed(id, "HoldFailed", message),)
@@ -103,9 +104,19 @@ def check(config: MigrationConfig) -> None:
     for name in ("concurrent", "per_node", "max_moves", "hold_deadline", "evict_deadline", "land_deadline", "abort_deadline"):
         if getattr(config, name) < 1:
             raise ValueError(f"{name}: {getattr(config, name)}; allowed: 1 or more")
-    for name in ("per_namespace", "max_unavailable", "evictions_per_minute", "budget_patience"):
+    check_owners(config.movable_owners)
+    check_share(config.max_unavailable)
+    for name in ("per_namespace", "evictions_per_minute", "budget_patience"):
         if getattr(config, name) < 0:
             raise ValueError(f"{name}: {getattr(config, name)}; allowed: 0 (for no bound) or more")
+
+
+def check_share(said: int | str) -> None:
+    """Raises ValueError."""
+    share = said.removesuffix("%") if isinstance(said, str) else ""
+    good = 1 <= int(share) <= 100 if share.isascii() and share.isdigit() and f"{share}%" == said else isinstance(said, int) and said >= 0
+    if not good:
+        raise ValueError(f"max_unavailable: {said!r}; allowed: a number of pods, 0 (for no bound), or a share of the workload from 1% to 100%")
 
 
 def plan_id(now: Millis) -> PlanId:

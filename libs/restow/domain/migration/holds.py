@@ -1,6 +1,7 @@
 """What a migration's hold is doing, as far as the log says."""
 
-from restow.contracts.ids import NodeName
+from restow.contracts.ids import NodeName, ShapeId
+from restow.domain.predicates import switches, why_not
 from restow.domain.records import FINAL, Migration, ReservationPhase, Slot, SlotPhase
 from restow.domain.state import ClusterState
 
@@ -46,7 +47,7 @@ def promises(state: ClusterState, migration: Migration) -> bool:
 def failure(state: ClusterState, migration: Migration) -> Reason | None:
     """Why the hold will never come, None where it may. `HoldUnfit` is final here: the plan's promise is broken, and
     waiting would only block others."""
-    if why := target_lost(state, migration.move.target):
+    if why := lost(state, migration):
         return why
     if not migration.reservation:
         return None
@@ -78,8 +79,18 @@ def _of_place(state: ClusterState, migration: Migration, name: str, slot: Slot) 
     return None
 
 
-def target_lost(state: ClusterState, target: NodeName) -> Reason | None:
+def lost(state: ClusterState, migration: Migration) -> Reason | None:
+    """Whether its landing place is of no use to its successor any more, whatever is held there: asked before the hold, in the step
+    that evicts, and before each attempt to."""
+    return target_lost(state, migration.move.target, migration.shape)
+
+
+def target_lost(state: ClusterState, target: NodeName, shape: ShapeId = ShapeId("")) -> Reason | None:
+    """Whether nothing may land on the node, or, by the node's own rules (taints, labels), nothing of this shape."""
     node = state.nodes.get(target)
     if node is None or target not in state.table.rows or not node.ready or node.unschedulable:
         return "TargetLost", f"node {target} is gone, not ready or unschedulable"
+    wanted = state.shapes.get(shape)
+    if wanted is not None and (why := why_not(wanted, node, switches(state))):
+        return "TargetLost", f"node {target} does not take the pod any more: {why}"
     return None

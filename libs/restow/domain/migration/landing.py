@@ -10,11 +10,13 @@ from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.contracts.values import DeviceShare
 from restow.domain.defragmentation import evictable as rule
 from restow.domain.migration import holds
+from restow.domain.movable import protected, unmovable
 from restow.domain.predicates import AND
 from restow.domain.session.holds import without
 from restow.domain.session.registry import open_session
 from restow.domain.session.run import Session
 from restow.domain.session.view import Fit
+from restow.domain.spare import Spare
 from restow.domain.state import OVER, ClusterState
 
 NO_TARGET = "NoTarget"
@@ -36,6 +38,7 @@ class Landings:
         self._state, self._now = state, now
         self._session: Session | None = None
         self._usable: np.ndarray | None = None
+        self._spare: Spare | None = None
         self.spots: dict[PodUid, Spot] = {}
 
     def close(self) -> None:
@@ -49,7 +52,12 @@ class Landings:
 
     def unmovable(self, pod: PodUid) -> str:
         word = _unmovable(self._state, pod)
-        return f"{word}: {rule.MEANING[word]}" if word else ""
+        return (f"{word}: {rule.MEANING[word]}" if word in rule.MEANING else word) or self._unspared(pod)
+
+    def _unspared(self, pod: PodUid) -> str:
+        if self._spare is None:
+            self._spare = Spare.planning(self._state)
+        return self._spare.why_not(pod)
 
     def promise(self, pod: PodUid, to: Sequence[NodeName] | None) -> str:
         state = self._state
@@ -121,7 +129,7 @@ def needs_hold(state: ClusterState, uid: PodUid) -> bool:
 
 
 def _unmovable(state: ClusterState, uid: PodUid) -> str:
-    """The rule's name. Who may go is the policy's business; this is about what a hold cannot promise."""
+    """The rule's name, or with its sentence. Who may go is the policy's business; this is about what a hold cannot promise."""
     pod, live = state.pods[uid], state.live[uid]
     if pod.static:
         return rule.STATIC
@@ -130,7 +138,7 @@ def _unmovable(state: ClusterState, uid: PodUid) -> str:
     if uid in state.victims or uid in state.successors:
         return rule.MIGRATING
     if not needs_hold(state, uid):
-        return ""
+        return protected(pod) if live.phase not in OVER else ""
     shape = state.shapes[pod.shape]
     if live.node is None or uid not in state.charges:
         return rule.BINDING
@@ -144,7 +152,7 @@ def _unmovable(state: ClusterState, uid: PodUid) -> str:
         return rule.UNSUPPORTED
     if state.left_alone and (state.lineage(pod), live.node) in state.left_alone:
         return rule.CAME_BACK
-    return ""
+    return unmovable(state, uid)
 
 
 def twin(state: ClusterState, uid: PodUid, now: Millis) -> PodObserved:

@@ -13,7 +13,9 @@ from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid
 from restow.domain.evolve.migration import MINUTE
 from restow.domain.groups import Group, group_of
 from restow.domain.migration.holds import Reason
+from restow.domain.migration.whole import Whole
 from restow.domain.records import Migration, Step
+from restow.domain.spare import BUDGET, GANG_MINIMUM, MAX_UNAVAILABLE, Spare
 from restow.domain.state import OVER, ClusterState
 
 BEFORE_EVICTION = (Step.HOLDING, Step.HELD)
@@ -28,7 +30,14 @@ class Limits:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._config = state.migration_config
+        self.whole = Whole(state)
         self._active: dict[MigrationId, Migration] = {id: state.migrations[id] for id in state.active}
+        self._parked = {id: None for id, m in self._active.items() if m.step in BEFORE_EVICTION and self.whole.holds_first(m)}
+        """Whose place is held until all of their node have theirs. Their pods are where they were: of the bounds only `concurrent` is
+        about them, and all are asked before the eviction. So a node of many pods is emptied pod by pod, whatever the bounds are."""
+        self._plans: dict[str, int] = defaultdict(int)
+        self._begun: dict[tuple[str, NodeName], bool] = {}
+        self._refused: dict[tuple[str, NodeName], bool] = {}
         self._is_counted = False
         self._nodes: dict[NodeName, int] = defaultdict(int)
         self._namespaces: dict[str, int] = defaultdict(int)
@@ -40,16 +49,16 @@ class Limits:
         self._coming = 0
         """Evictions that are still to be decided for what is under way."""
         self._evicted = dict(state.evictions)
-        self._children: dict[str, list[str]] | None = None
-        self._missing: dict[str, int] = {}
-        self._ready: dict[Group, dict[PodUid, None]] = {}
-        """What was counted since anything last began or ended."""
+        self._budgeted: dict[str, int] = defaultdict(int)
+        """By disruption budget: evictions that are still to be accepted."""
+        self._spare = Spare(state, self._moved, self._moved)
 
     def _counted(self) -> "Limits":
         if not self._is_counted:
             self._is_counted = True
-            for migration in self._active.values():
-                self._add(migration, 1)
+            for id, migration in self._active.items():
+                if id not in self._parked:
+                    self._add(migration, 1)
         return self
 
     def _add(self, migration: Migration, sign: int) -> None:
@@ -57,29 +66,41 @@ class Limits:
         if known is None:
             known = self._whose[migration.id] = workload(self._state, migration), gang(self._state, migration)
         who, group = known
+        self._plans[migration.plan] += sign
         self._nodes[migration.move.source] += sign
         self._namespaces[migration.move.namespace] += sign
         self._workloads[who] += sign
         self._groups[group] += sign
-        self._missing.clear()
-        self._ready.clear()
+        self._spare.forget(who, group)
         self._coming += sign * (migration.step in BEFORE_EVICTION or migration.step is Step.PLANNED)
         for pod in (migration.move.pod, migration.successor):
             if sign > 0:
                 self._moved[pod] = None
             else:
                 self._moved.pop(pod, None)
+        live = self._state.live.get(migration.move.pod)
+        if self._state.budgets and live is not None and not live.deleting and live.phase not in OVER:
+            for path in self._spare.budgets.bind(migration.move.pod):
+                self._budgeted[path] += sign
 
     def begins(self, migration: Migration) -> None:
         self._active[migration.id] = migration
-        if self._is_counted:
+        if self.whole.holds_first(migration):
+            self._parked[migration.id] = None
+        elif self._is_counted:
             self._add(migration, 1)
 
     def ends(self, migration: Migration) -> None:
-        if self._active.pop(migration.id, None) is not None and self._is_counted:
+        was_active, was_parked = self._active.pop(migration.id, None) is not None, migration.id in self._parked
+        self._parked.pop(migration.id, None)
+        if was_active and not was_parked and self._is_counted:
             self._add(migration, -1)
 
     def evicts(self, migration: Migration, now: Millis) -> None:
+        if migration.id in self._parked:
+            self._counted()
+            del self._parked[migration.id]
+            self._add(migration, 1)
         self._coming -= 1
         self._evicted[migration.id] = now
 
@@ -92,24 +113,73 @@ class Limits:
 
     def must_wait(self, migration: Migration, now: Millis) -> bool:
         """Whether too many others are under way for this one to begin now."""
+        return self.free <= 0 or self._crowded(migration, now) or (self._too_many(migration, 1) is not None and self._others(migration))
+
+    def _crowded(self, migration: Migration, now: Millis) -> bool:
         config = self._config
-        if self.free <= 0 or self._counted()._nodes[migration.move.source] >= config.per_node:
+        if self._counted()._nodes[migration.move.source] >= config.per_node:
             return True
         if config.per_namespace and self._namespaces[migration.move.namespace] >= config.per_namespace:
             return True
-        if config.evictions_per_minute and self._recent(now) + self._coming >= config.evictions_per_minute:
-            return True
-        return self._too_many(migration, 1) is not None and self._others(migration)
+        return bool(config.evictions_per_minute) and self._recent(now) + self._coming >= config.evictions_per_minute
 
     def refuses(self, migration: Migration) -> Reason | None:
         """Why it must not begin, whatever else is under way: asked where it need not wait."""
         return self._too_many(migration, 1)
 
     def _others(self, migration: Migration) -> bool:
-        """Whether others of the same workload or gang are under way: then their ends are waited for."""
+        """Whether others of the same workload or gang, or that the same budget is about, are under way: then their ends are waited for."""
         who, group = workload(self._state, migration), gang(self._state, migration)
         self._counted()
-        return bool(who and self._workloads[who]) or bool(group and self._groups[group])
+        uid = migration.move.pod
+        shared = uid in self._state.live and any(self._budgeted[path] for path in self._spare.budgets.bind(uid))
+        return bool(who and self._workloads[who]) or bool(group and self._groups[group]) or shared
+
+    # -- nodes that are emptied wholly ---------------------------------------------------------------------------------
+
+    def is_parked(self, id: MigrationId) -> bool:
+        return id in self._parked
+
+    def may_begin_node(self, migration: Migration, is_full: bool) -> bool:
+        """Whether all of its node that hold first may begin at once. A node of more pods than may be under way begins alone. `is_full`:
+        something that was planned before waits for this."""
+        key = migration.plan, migration.move.source
+        if key not in self._begun:
+            first = self.whole.first(migration)
+            fits = not is_full and (not self._active or len(first) <= self.free)
+            self._begun[key] = fits or any(one.step is not Step.PLANNED for one in first)
+        return self._begun[key]
+
+    def refuses_for_good(self, migration: Migration) -> Reason | None:
+        """Why it must not go, where that is not for what is under way of ours."""
+        why = self._too_many(migration, 1)
+        return None if why is None or self._waits_for_ours(migration) else why
+
+    def _waits_for_ours(self, migration: Migration) -> bool:
+        return self._others(migration) or self._plans[migration.plan] > 0
+
+    def waits_for_node(self, migration: Migration, now: Millis) -> bool:
+        """Whether it must wait with its place held, and no deadline counts: for the places of its node, for what is under way, or,
+        while nobody has left the node, for one of its node that must not go now (that one has a deadline)."""
+        if not self.whole.all_hold(migration):
+            return True
+        if len(self._active) - len(self._parked) >= self._config.concurrent or self._crowded(migration, now):
+            return True
+        if self._too_many(migration, 1) is not None:
+            return self._waits_for_ours(migration)
+        return self.whole.nobody_left(migration) and self._one_must_not_go(migration)
+
+    def _one_must_not_go(self, migration: Migration) -> bool:
+        key = migration.plan, migration.move.source
+        if key not in self._refused:
+            self._refused[key] = any(self.refuses_for_good(one) for one in self.whole.first(migration) if one.id in self._parked)
+        return self._refused[key]
+
+    def until(self, migration: Migration) -> Millis:
+        """How long somebody else may be in its way, once its own have come further and the rate allows it (RULES G-14)."""
+        most, times = self._config.evictions_per_minute, sorted(self._evicted.values())
+        rate = times[-most] + MINUTE if most and len(times) >= most else 0
+        return max(migration.deadline, Millis(max(self.whole.changed(migration), rate) + self._config.hold_deadline))
 
     # -- before the eviction -------------------------------------------------------------------------------------------
 
@@ -118,58 +188,35 @@ class Limits:
         most = self._config.evictions_per_minute
         if most and self._recent(now) >= most:
             return "RateLimit", f"{most} pods were evicted within a minute"
-        return self._too_many(migration, 0)
+        return self._too_many(migration, int(migration.id in self._parked))
 
     def _recent(self, now: Millis) -> int:
         return sum(at > now - MINUTE for at in self._evicted.values())
 
     def _too_many(self, migration: Migration, more: int) -> Reason | None:
         """`more`: how many it adds to those that are under way."""
-        state, most = self._state, self._config.max_unavailable
-        who = workload(state, migration) if most else ""
-        if who:
-            missing = self._counted()._not_ready(who)
-            if missing + self._workloads[who] + more > most:
-                return "MaxUnavailable", f"{missing} other pods of its workload are not ready; allowed: {most} in all, with those that move"
-        group = gang(state, migration)
-        known = state.pod_groups.get(group) if group is not None else None
-        if group is not None and known is not None and known.min_member and not _has_ended(state, migration):
-            left = self._counted()._ready_members(group, migration.move.pod)
-            if left < known.min_member:
-                return "GangMinimum", f"{left} other members of PodGroup {'/'.join(group)} are ready; its minMember is {known.min_member}"
-        return None
+        state, spare, uid = self._state, self._counted()._spare, migration.move.pod
+        who, group = workload(state, migration), gang(state, migration)
+        if who and self._config.max_unavailable:
+            missing, size = spare.unready(who)
+            if why := spare.too_many(missing, size, self._workloads[who] + more):
+                return MAX_UNAVAILABLE, why
+        if group is not None and not _has_ended(state, migration) and (why := spare.too_few(group, uid)):
+            return GANG_MINIMUM, why
+        if migration.move.swap or uid not in state.live:
+            # Both that change places are asked for together (`swaps`).
+            return None
+        why = spare.over_budget(uid) or self._share_budget(uid, more)
+        return (BUDGET, why) if why else None
 
-    def _not_ready(self, who: str) -> int:
-        """Pods of a workload that do not serve, those that we move aside. One that terminates has its replacement counted."""
-        missing = self._missing.get(who)
-        if missing is None:
-            state, missing = self._state, 0
-            for owner in (who, *self._owned_by(who)):
-                for uid in state.owned.get(owner, ()):
-                    live = state.live[uid]
-                    missing += not (live.ready or live.deleting or live.phase in OVER or uid in self._moved)
-            self._missing[who] = missing
-        return missing
-
-    def _ready_members(self, group: Group, victim: PodUid) -> int:
-        """Members that stay ready while all that is under way, and this victim, are away."""
-        ready = self._ready.get(group)
-        if ready is None:
-            live = self._state.live
-            ready = self._ready[group] = {
-                uid: None
-                for uid in self._state.groups.get(group, ())
-                if live[uid].ready and not live[uid].deleting and live[uid].phase not in OVER and uid not in self._moved
-            }
-        return len(ready) - (victim in ready)
-
-    def _owned_by(self, who: str) -> list[str]:
-        """Controllers that this one has made: the ReplicaSets of a Deployment."""
-        if self._children is None:
-            self._children = {}
-            for uid, known in self._state.workloads.items():
-                self._children.setdefault(known.owner.uid, []).append(uid)
-        return self._children.get(who, [])
+    def _share_budget(self, uid: PodUid, more: int) -> str:
+        """Whether others of ours, which are to be evicted, use up what a budget allows. A budget that is waited for sees to that itself."""
+        if not more or not self._state.budgets or self._config.budget_patience or self._state.live[uid].phase in OVER:
+            return ""
+        for path in self._spare.budgets.bind(uid):
+            if self._budgeted[path] + more > (most := self._state.budgets[path].allowed):
+                return f"the disruption budget {path} allows {most} evictions now, and others are under way"
+        return ""
 
     # -- time --------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@ pod that waits (seed 003's template form), rendered from the pod's shape."""
 
 from restow.contracts.events import PodObserved
 from restow.domain.evolve.plan_rooms import PLAN
-from restow.domain.migration import swaps
+from restow.domain.foreign import LOG
+from restow.domain.migration import back
 from restow.domain.migration.template import Json, Template, template
 from restow.domain.records import Migration, PlanRoom, hold_name
 from restow.domain.state import ClusterState
@@ -67,14 +68,13 @@ class Manifest(Json, frozen=True):
 
 def hold_manifest(state: ClusterState, migration: Migration) -> Manifest | None:
     """None where the victim is gone: then there is nobody to hold a place for, and the effect is not owed any more. A pod that
-    changes places with another waits for room that is still in use; where it turns back, the place is as its successor says that
-    waits for it."""
-    uid = swaps.waiting_successor(state, migration) if migration.back else migration.move.pod
+    changes places with another waits for room that is still in use, and so does one that turns back: its own."""
+    uid = back.pattern(state, migration) if migration.back else migration.move.pod
     pod = state.pods.get(uid) if uid is not None else None
     if pod is None or pod.owner is None:
         return None
     shape = state.shapes[migration.shape]
-    labels = {MIGRATION: migration.id, MANAGED_BY: MANAGER}
+    labels = {MIGRATION: migration.id, **_made_here(state)}
     return Manifest(
         api_version=API_VERSION,
         kind=KIND,
@@ -86,16 +86,21 @@ def hold_manifest(state: ClusterState, migration: Migration) -> Manifest | None:
             ttl="0s",
             owners=_controllers(state, pod),
             tasks=(Task(TASK, 1, template(pod, shape, migration.move.target)),),
-            pre_allocation=migration.move.swap,
+            pre_allocation=migration.move.swap or migration.back > 0,
         ),
     )
+
+
+def _made_here(state: ClusterState) -> dict[str, str]:
+    """Whose object it is: another installation's collector leaves it alone, and this one knows it again."""
+    return {MANAGED_BY: MANAGER} | ({LOG: state.log} if state.log else {})
 
 
 def _controllers(state: ClusterState, pod: PodObserved) -> tuple[Owner, ...]:
     """The Deployment, too: any of its ReplicaSets may make the successor."""
     assert pod.owner is not None, "a bare pod is never moved"
-    above = state.workloads.get(pod.owner.uid)
-    owners = (pod.owner,) if above is None else (pod.owner, above.owner)
+    above = state.above(pod.owner)
+    owners = (pod.owner,) if above is None else (pod.owner, above)
     return tuple(Owner(Reference(o.kind, o.name, o.uid, o.api_version)) for o in owners)
 
 
@@ -110,7 +115,7 @@ def room_manifest(state: ClusterState, room: PlanRoom) -> Manifest | None:
     return Manifest(
         api_version=API_VERSION,
         kind=KIND,
-        metadata=Metadata(room.room.name, room.room.namespace, {PLAN: room.plan, MANAGED_BY: MANAGER}),
+        metadata=Metadata(room.room.name, room.room.namespace, {PLAN: room.plan, **_made_here(state)}),
         spec=Spec(
             scheduler_name=shape.scheduler,
             match_policy="Owner",

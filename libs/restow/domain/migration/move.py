@@ -16,6 +16,7 @@ from restow.domain.resources import canonical_resource
 from restow.domain.session.holds import without
 from restow.domain.session.run import Session
 from restow.domain.session.view import Fit
+from restow.domain.spare import REFUSED
 from restow.domain.state import ClusterState
 from restow.domain.table import vector_of
 
@@ -58,12 +59,15 @@ def _not_movable(state: ClusterState, uid: PodUid) -> str:
     no obstacle here: the session is asked itself."""
     args = state.migration_config.defragmentation or DefragmentationArgs()
     verdict = evictable.Evictable(state, args, canonical_resource(args.resourceType)).verdict(uid)
+    if verdict.startswith(f"{REFUSED}:"):
+        # Whoever asks for this pod by name may try again.
+        verdict = ""
     if verdict == evictable.UNSUPPORTED:
         shape = state.shapes[state.pods[uid].shape]
         return "it uses dynamic resource claims, which a hold cannot promise" if shape.resource_claims else ""
     if not verdict and state.charges.get(uid) is None:
         return "its node is not known"
-    return evictable.MEANING.get(verdict, verdict)
+    return evictable.MEANING.get(verdict) or verdict.partition(": ")[2] or verdict
 
 
 def _check_target(state: ClusterState, name: str, source: NodeName, target: NodeName) -> None:

@@ -13,7 +13,7 @@ from restow.domain.config import DefragmentationArgs, MigrationConfig
 from restow.domain.defragmentation.explain import PLANNED
 from restow.domain.defragmentation.plan import MAX_MOVES
 from restow.domain.descheduling.framework import Eviction, Verdict
-from restow.domain.descheduling.run import TOTAL, Outcome, Run, Turn, Warned, too_few
+from restow.domain.descheduling.run import TOTAL, Carry, Outcome, Run, Turn, Warned, too_few
 from restow.domain.descheduling.selection import selected_nodes
 from restow.domain.descheduling.whole import PLUGIN, Whole
 from restow.domain.fold import apply
@@ -38,12 +38,13 @@ class Pass(msgspec.Struct, frozen=True):
     planned: Planned | None = None
 
 
-def carried_out(state: ClusterState, whole: Whole, now: Millis, samples: Samples | None = None) -> Pass:
-    """The state stays as it is. What is decided is what `descheduling.run.evaluate` decides, and Defragmentation at its place."""
+def carried_out(state: ClusterState, whole: Whole, now: Millis, samples: Samples | None = None, carry: Carry | None = None) -> Pass:
+    """The state stays as it is. What is decided is what `descheduling.run.evaluate` decides, and Defragmentation at its place. `carry`
+    evicts whoever is decided on before anything more is: what is refused uses up no limit, and gives nobody room."""
     nodes = selected_nodes(state, whole.policy.node_selector)
     if why := too_few(nodes):
         return Pass(Outcome(skipped=why))
-    run, planned = Run(state, whole.policy, now, nodes, samples), None
+    run, planned = Run(state, whole.policy, now, nodes, samples, carry), None
     for turn in whole.turns():
         if turn.plugin != PLUGIN:
             run.carry(turn)
@@ -70,11 +71,16 @@ def _defragment(run: Run, args: DefragmentationArgs, turn: Turn) -> Planned:
     for text in told:
         run.warnings[Warned(turn.profile, PLUGIN, text)] = None
     free = independent(planned.moves, args.wholeNodes)
+    kept = set[NodeName]()
     for move in planned.moves:
-        if move.pod and move.migration in free:
+        if move.pod and move.source in kept:
+            _keep(run, turn, move.pod, "Whole: another pod of its node stays, so that nothing would be won")
+        elif move.pod and move.migration in free:
             reason = f"the plan has a place for it on {move.target}"
             grace = run.policy.grace_period_seconds
-            run.count(move.pod, Eviction(move.pod, move.source, PLUGIN, turn.profile, turn.point, reason, grace))
+            gone = run.evict(Eviction(move.pod, move.source, PLUGIN, turn.profile, turn.point, reason, grace))
+            if args.wholeNodes and not gone:
+                kept.add(move.source)
         elif move.pod:
             why = f"Waits: its place on {move.target} is free only when others have landed, which nobody sees to here"
             _keep(run, turn, move.pod, why)

@@ -4,10 +4,10 @@
 import msgspec
 
 from restow.contracts.times import rfc3339
-from restow.domain.evolve.group_moves import OVER, PENDING
+from restow.domain.evolve.group_moves import OVER, PENDING, RUNNING
 from restow.domain.migration.manifest import API_VERSION, KIND
 from restow.domain.migration.template import Json
-from restow.domain.records import GroupMoves
+from restow.domain.records import GroupMoves, hold_names
 
 
 class Identity(Json, frozen=True):
@@ -42,7 +42,7 @@ def infos(moves: GroupMoves, namespace: str) -> list[dict]:
                 Named("v1", "Pod", Identity(m.name, namespace, m.pod)),
                 m.source,
                 m.target,
-                Named(API_VERSION, KIND, Identity(f"restow-{m.migration}", namespace, m.reservation)),
+                Named(API_VERSION, KIND, Identity(hold_names(m.migration)[0], namespace, m.reservation)),
             )
             for m in moves.moves
         ]
@@ -51,8 +51,11 @@ def infos(moves: GroupMoves, namespace: str) -> list[dict]:
 
 def states(moves: GroupMoves, before: str) -> list[dict]:
     """What the status is to say, one after the other, where its phase was `before`: moves that have begun anew are Pending first,
-    also where they have got further by the time of writing."""
+    and those that are over were Running before, also where they have got further by the time of writing (RULES 003-2)."""
     phases = [moves.phase]
-    if moves.phase != PENDING and before in ("", *OVER) and before != moves.phase:
-        phases.insert(0, PENDING)
+    if before != moves.phase:
+        if moves.phase in OVER and moves.ran and before != RUNNING:
+            phases.insert(0, RUNNING)
+        if moves.phase != PENDING and before in ("", *OVER):
+            phases.insert(0, PENDING)
     return [msgspec.to_builtins(MigrationState(phase, rfc3339(moves.since))) for phase in phases]

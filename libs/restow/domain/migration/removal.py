@@ -5,6 +5,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import Millis
 from restow.domain.migration.holds import Reason
 from restow.domain.migration.limits import Limits
+from restow.domain.movable import protected
 from restow.domain.records import Migration
 from restow.domain.state import OVER, ClusterState
 
@@ -33,7 +34,8 @@ def lost(state: ClusterState, migration: Migration) -> Reason | None:
         return "NotMovable", "only its node's kubelet can end it" if pod.static else "a DaemonSet's pod belongs to its node"
     if pod.owner is not None and live.phase not in OVER:
         return "OwnerChanged", "the pod has a controller, and runs: nothing was held for its successor"
-    return None
+    word, _, why = (protected(pod) if live.phase not in OVER else "").partition(": ")
+    return (word, why) if word else None
 
 
 def begin(migration: Migration, now: Millis, limits: Limits, evicts_for: int) -> e.Event | None:

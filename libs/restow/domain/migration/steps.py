@@ -9,14 +9,18 @@ planned → holding → held → evicting → evicted → landed, or rolled back
   does not take the mark for `abort_deadline`, it ends as `NotMarked`: that is longer than a request lives, so that
   only a process that was frozen in between could still evict the pod, and then its controller makes it again.
 
-After the eviction there is nothing to roll back: `failed` then means that the successor did not come up on its hold in
-time; it runs, or waits, like any other pod. A successor that is on its hold keeps the capacity, so nothing leaks.
+After the eviction the pod cannot be had back; where its landing place is lost then, its successor gets the room at its old node
+(`back`). `failed` then means that the successor did not come up on its hold in
+time, which counts from when the victim has gone (RULES G-14); it runs, or waits, like any other pod. A successor that is on its hold keeps the capacity, so nothing leaks.
 """
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, NodeName
-from restow.domain.migration import holds, limits, removal, swaps, waves
+from restow.domain.migration import back, holds, limits, removal, swaps, waves
 from restow.domain.migration.holds import Reason
+from restow.domain.migration.times import lands_until
+from restow.domain.migration.whole import Whole
+from restow.domain.movable import unmovable
 from restow.domain.records import Migration, Step
 from restow.domain.state import ClusterState
 
@@ -31,13 +35,13 @@ LAST_WORD = 30_000
 def step(state: ClusterState, migration: Migration, now: Millis, counts: limits.Limits) -> Events:
     """What happens next to an active migration; nothing where it waits."""
     if removal.is_removal(migration):
-        back = migration.step is Step.ABORTING and not removal.is_gone(state, migration)
-        return gives_up(state, migration, now) if back else removal.step(state, migration, now, cancelled(state, migration))
+        aborts = migration.step is Step.ABORTING and not removal.is_gone(state, migration)
+        return gives_up(state, migration, now) if aborts else removal.step(state, migration, now, cancelled(state, migration))
     match migration.step:
         case Step.HOLDING | Step.HELD:
             return _holding(state, migration, now, counts)
         case Step.EVICTING:
-            return _evicting(state, migration, now)
+            return _evicting(state, migration, now, counts.whole)
         case Step.ABORTING:
             if ended(state, migration) or taken(migration):
                 return _evicted(state, migration, now)
@@ -52,6 +56,7 @@ def _holding(state: ClusterState, migration: Migration, now: Millis, counts: lim
     if taken(migration):
         return _evicted(state, migration, now)
     failure = cancelled(state, migration) or victim_gone(state, migration) or holds.failure(state, migration)
+    failure = failure or counts.whole.broken(migration)
     if failure is not None:
         return (e.MigrationFailed(id, *failure),)
     events: list[e.Event] = []
@@ -59,6 +64,9 @@ def _holding(state: ClusterState, migration: Migration, now: Millis, counts: lim
     if may_evict(state, migration):
         if migration.step is not Step.HELD:
             events.append(e.Held(id))
+        if counts.is_parked(id) and (migration.step is not Step.HELD or counts.waits_for_node(migration, now)):
+            # Its place is kept for as long as that takes.
+            return tuple(events)
         blocked = counts.before_eviction(migration, now)
         blocked = blocked or swaps.must_wait(state, migration, now, counts)
         if blocked is None:
@@ -69,16 +77,20 @@ def _holding(state: ClusterState, migration: Migration, now: Millis, counts: lim
     elif migration.step is Step.HELD:
         # It was held, and waited for its turn.
         return (e.MigrationFailed(id, "HoldLost", f"the hold on {target} was lost before the pod was evicted"),)
-    if now >= swaps.until(state, migration):
+    waited = migration.step is Step.HELD and counts.is_parked(id)
+    if now >= (counts.until(migration) if waited else swaps.until(state, migration)):
         return (e.MigrationFailed(id, *why),)
     return tuple(events)
 
 
 def may_evict(state: ClusterState, migration: Migration) -> bool:
-    """Whether the pod has its landing place, if it needs one. In a swap that may still be in use by the other pod, where that has its
-    own."""
-    if removal.is_removal(migration):
-        return True
+    """Whether the pod has its landing place, if it needs one, on a node that takes its successor. Asked in the decision, and before
+    every attempt: a hold stays on a node that is cordoned or not ready, and is of no use there."""
+    return removal.is_removal(migration) or (_has_place(state, migration) and holds.lost(state, migration) is None)
+
+
+def _has_place(state: ClusterState, migration: Migration) -> bool:
+    """In a swap the place may still be in use by the other pod, where that has its own."""
     if holds.held(state, migration):
         return True
     if not (migration.move.swap and holds.placed(state, migration)):
@@ -87,21 +99,25 @@ def may_evict(state: ClusterState, migration: Migration) -> bool:
     if args is None or not args.swaps:
         return False
     other = waves.partner(state, migration)
-    return other is not None and (other.step in (Step.EVICTED, Step.LANDED) or holds.placed(state, other))
+    if other is None or other.step in (Step.EVICTED, Step.LANDED):
+        return other is not None
+    return holds.placed(state, other) and holds.lost(state, other) is None
 
 
-def _evicting(state: ClusterState, migration: Migration, now: Millis) -> Events:
+def _evicting(state: ClusterState, migration: Migration, now: Millis, node: Whole) -> Events:
     id = migration.id
     if taken(migration) or ended(state, migration):
         return _evicted(state, migration, now)
     live = state.live.get(migration.move.pod)
     if live is not None and live.phase == "Succeeded":
         return (e.Aborting(id, "PodFinished", "the pod finished before it was evicted"),)
-    failure = cancelled(state, migration) or changed_hands(state, migration)
+    failure = cancelled(state, migration) or changed_hands(state, migration) or node.broken(migration)
     if failure is not None:
         return (e.Aborting(id, *failure),)
-    if not may_evict(state, migration):
+    if not _has_place(state, migration):
         return (e.Aborting(id, "HoldLost", f"the hold on {migration.move.target} was lost before the pod was evicted"),)
+    if why := holds.lost(state, migration):
+        return (e.Aborting(id, *why),)
     if now >= migration.deadline:
         return (e.Aborting(id, "EvictTimeout", "the API did not accept the eviction in time"),)
     return ()
@@ -111,24 +127,24 @@ def _landing(state: ClusterState, migration: Migration, now: Millis) -> Events:
     id, target = migration.id, migration.move.target
     if not migration.successor:
         if migration.back:
-            return swaps.back(state, migration, now)
-        if not holds.is_open(state, migration):
-            return (e.MigrationFailed(id, "HoldLost", f"the hold on {target} was lost before a successor took it"),)
+            return back.step(state, migration, now)
+        if why := back.place_lost(state, migration):
+            return back.turn(state, migration, now, why)
         if migration.move.swap and not holds.held(state, migration) and waves.partner(state, migration) is None:
             return swaps.broken(state, migration, now)
-        return (e.NotRecreated(id),) if now >= migration.deadline else ()
+        return (e.NotRecreated(id),) if now >= lands_until(state, migration) else ()
+    if migration.arrived and migration.back:
+        return back.arrived(migration)
+    if migration.arrived:
+        return (e.Landed(id, migration.successor, target),)
     live = state.live.get(migration.successor)
     if live is None or live.deleting:
         return (e.MigrationFailed(id, "SuccessorGone", "the successor was deleted before it was ready"),)
     if live.node is not None and live.node != target:
         return (e.MigrationFailed(id, "Elsewhere", f"the successor runs on {live.node}, not on {target}"),)
-    if live.node == target and live.ready and migration.back:
-        return (e.MigrationFailed(id, swaps.BROKEN, f"{swaps.STAYS}; its successor is back on {target}"),)
-    if live.node == target and live.ready:
-        return (e.Landed(id, migration.successor, target),)
     if live.phase == "Succeeded":
         return (e.MigrationFailed(id, "SuccessorFinished", "the successor ran and finished before it was seen ready"),)
-    if now >= migration.deadline:
+    if now >= lands_until(state, migration):
         return (e.MigrationFailed(id, "NotReady", f"the successor is on {target}, but was not ready in time"),)
     return ()
 
@@ -150,8 +166,15 @@ def deadline(state: ClusterState, migration: Migration) -> Millis:
     if migration.step is Step.ABORTING:
         return Millis(aborts_until(state, migration) + LAST_WORD)
     if migration.step is Step.EVICTED and migration.back and not migration.successor:
-        return swaps.patience(state, migration)
+        return back.until(state, migration)
+    if migration.step is Step.EVICTED:
+        return lands_until(state, migration)
     return swaps.until(state, migration)
+
+
+def until(state: ClusterState, migration: Migration) -> Millis:
+    """What people are told: `deadline` of one that is under way, 0 before it begins; of one that has ended, what it had last."""
+    return deadline(state, migration) if migration.id in state.active else migration.deadline
 
 
 def gives_up(state: ClusterState, migration: Migration, now: Millis) -> Events:
@@ -210,4 +233,5 @@ def changed_hands(state: ClusterState, migration: Migration) -> Reason | None:
         return "NotMovable", f"it is {what}: nobody would make it again on {NodeName(migration.move.target)}"
     if state.lineage(pod) != migration.lineage:
         return "OwnerChanged", "the pod's controller is another one than when the move was planned"
-    return None
+    word, _, why = unmovable(state, migration.move.pod).partition(": ")
+    return (word, why) if word else None

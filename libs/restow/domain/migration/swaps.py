@@ -7,13 +7,14 @@ the first turns back: room for it at its old node is held anew, in turn before a
 room, is given up only when this one waits for it. A successor that finds room elsewhere by then goes there.
 """
 
+from collections.abc import Iterator
+
 from restow.contracts import events as e
-from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis, PodUid
 from restow.domain.migration import holds, limits, waves
 from restow.domain.migration.holds import Reason
 from restow.domain.records import Migration, Step
-from restow.domain.selectors import selects
+from restow.domain.selectors import covers
 from restow.domain.state import OVER, ClusterState
 
 Events = tuple[e.Event, ...]
@@ -61,7 +62,7 @@ def over_budget(state: ClusterState, one: Migration, other: Migration) -> Reason
     """Whether a disruption budget does not allow both to be evicted, as far as the log knows."""
     pods = [pod for m in (one, other) if (pod := state.pods.get(m.move.pod)) is not None]
     for budget in state.budgets.values():
-        asked = sum(_covers(budget, pod) for pod in pods)
+        asked = sum(covers(budget, pod) for pod in pods)
         if asked > budget.allowed:
             text = f"{budget.namespace}/{budget.name} allows {budget.allowed} disruptions, the pods that change places need {asked}"
             return "Budget", f"disruption budget {text}"
@@ -70,12 +71,8 @@ def over_budget(state: ClusterState, one: Migration, other: Migration) -> Reason
 
 def _turn(state: ClusterState, migration: Migration) -> tuple[int, str]:
     pod = state.pods.get(migration.move.pod)
-    allowed = [budget.allowed for budget in state.budgets.values() if pod is not None and _covers(budget, pod)]
+    allowed = [budget.allowed for budget in state.budgets.values() if pod is not None and covers(budget, pod)]
     return min(allowed, default=ANY), migration.id
-
-
-def _covers(budget: e.BudgetObserved, pod: PodObserved) -> bool:
-    return budget.namespace == pod.namespace and budget.selector is not None and selects(budget.selector, pod.labels)
 
 
 # -- the way back --------------------------------------------------------------------------------------------------------
@@ -85,26 +82,12 @@ def broken(state: ClusterState, migration: Migration, now: Millis) -> Events:
     """It has left, and the other stays: its successor gets the room at its old node again, if that is any use."""
     source = migration.move.source
     if holds.target_lost(state, source) or now >= migration.deadline:
-        return _failed(migration, STAYS)
+        return (e.MigrationFailed(migration.id, BROKEN, STAYS),)
     if waiting_successor(state, migration) is None:
         # Nobody to hold it for yet. The other keeps the room as long (`keeps_room`).
         return ()
     deadline = Millis(now + state.migration_config.land_deadline)
     return (e.TurningBack(migration.id, deadline, BROKEN, STAYS),)
-
-
-def back(state: ClusterState, migration: Migration, now: Millis) -> Events:
-    """It turns back, and no successor has taken the place at the old node yet."""
-    source = migration.move.source
-    if why := holds.target_lost(state, source):
-        return _failed(migration, f"{STAYS}, and {why[1]}")
-    if migration.reservation and not holds.is_open(state, migration):
-        return _failed(migration, f"{STAYS}, and its room on {source} was lost")
-    if waiting_successor(state, migration) is None:
-        return _failed(migration, f"{STAYS}; its successor found a place, or is gone")
-    if now >= patience(state, migration):
-        return _failed(migration, f"{STAYS}, and its room on {source} did not come free")
-    return ()
 
 
 def patience(state: ClusterState, migration: Migration) -> Millis:
@@ -136,18 +119,16 @@ def _other(state: ClusterState, migration: Migration) -> Migration | None:
 
 
 def waiting_successor(state: ClusterState, migration: Migration) -> PodUid | None:
-    """A pod of the same lineage and shape that came later and waits for a place: the first one."""
+    """A pod that may follow it and waits for a place: the first one."""
+    waiting = [uid for uid in followers(state, migration) if state.node_of(uid) is None and uid not in state.successors]
+    return min(waiting, key=state.order.__getitem__, default=None)
+
+
+def followers(state: ClusterState, migration: Migration) -> Iterator[PodUid]:
+    """Pods that may follow it, and have not ended."""
     top = migration.lineage.partition("/")[0]
-    owners = [top, *(uid for uid, known in state.workloads.items() if known.owner.uid == top)]
-    since = migration.asked or migration.armed
-    found: list[tuple[int, PodUid]] = []
+    owners = [top, *(uid for uid, known in state.workloads.items() if known.owner is not None and known.owner.uid == top)]
     for uid in (uid for owner in owners for uid in state.owned.get(owner, ())):
-        pod, live = state.pods[uid], state.live[uid]
-        waits = state.node_of(uid) is None and not live.deleting and live.phase not in OVER and uid not in state.successors
-        if waits and state.order[uid] > since and pod.shape == migration.shape and state.lineage(pod) == migration.lineage:
-            found.append((state.order[uid], uid))
-    return min(found)[1] if found else None
-
-
-def _failed(migration: Migration, why: str) -> Events:
-    return (e.MigrationFailed(migration.id, BROKEN, why),)
+        live = state.live[uid]
+        if not live.deleting and live.phase not in OVER and state.may_follow(state.pods[uid], migration):
+            yield uid

@@ -1,6 +1,6 @@
 """What moves of one plan are to each other: waves (`after`), the next leg of a pod (`follows`), and pods that change places."""
 
-from restow.contracts.ids import MigrationId, Millis
+from restow.contracts.ids import MigrationId, Millis, PodUid
 from restow.contracts.values import Move
 from restow.domain.migration.holds import Reason
 from restow.domain.records import Migration, Step
@@ -8,6 +8,9 @@ from restow.domain.state import ClusterState
 
 AFTER = "After"
 BROKEN = (Step.FAILED, Step.NOT_RECREATED)
+STUCK = 3_600_000
+"""Milliseconds after the end of its grace period for which a pod that does not go is waited for: a finalizer, or a node that does not
+answer, may keep it for ever."""
 
 
 def before(move: Move) -> tuple[MigrationId, ...]:
@@ -27,8 +30,8 @@ def broken(state: ClusterState, migration: Migration) -> Reason | None:
 
 
 def is_turn(state: ClusterState, migration: Migration, now: Millis) -> bool:
-    """Whether all have landed that come before it, and their pods have left what it takes. A pod that terminates for ever is
-    waited for as long as a landing may take."""
+    """Whether all have landed that come before it, and their pods have left what it takes. A pod that terminates for ever is not waited
+    for for ever."""
     for id in before(migration.move):
         first = state.migrations[id]
         if first.step is not Step.LANDED or (_is_there(state, first) and now < _patience(state, first)):
@@ -53,7 +56,13 @@ def _is_there(state: ClusterState, migration: Migration) -> bool:
 
 
 def _patience(state: ClusterState, migration: Migration) -> Millis:
-    return Millis(migration.since + state.migration_config.land_deadline)
+    return max(Millis(migration.since + state.migration_config.land_deadline), going_until(state, migration.move.pod))
+
+
+def going_until(state: ClusterState, pod: PodUid) -> Millis:
+    """Until when a pod that terminates is waited for, 0 where it does not. Its deletionTimestamp is the end of its grace period."""
+    live = state.live.get(pod)
+    return Millis(live.deleting + STUCK) if live is not None and live.deleting else Millis(0)
 
 
 def partner(state: ClusterState, migration: Migration) -> Migration | None:

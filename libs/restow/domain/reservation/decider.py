@@ -6,7 +6,7 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Family, Millis, ReservationUid
 from restow.domain.effects import Effect, WriteReservationStatus
-from restow.domain.foreign import OTHER_SCHEDULER, other_scheduler
+from restow.domain.foreign import OTHER_SCHEDULER, other_log, other_scheduler
 from restow.domain.records import FINAL, Reservation
 from restow.domain.reservation.validate import expiry, problem
 from restow.domain.state import ClusterState, Touched
@@ -17,7 +17,7 @@ AT_ONCE = 200
 
 class ReservationDecider:
     family: Family = "reservation"
-    logic = "reservation@2"
+    logic = "reservation@3"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:
@@ -82,5 +82,7 @@ def _foreign(state: ClusterState, record: Reservation) -> tuple[str, str] | None
     other = other_scheduler(state, record)
     if not other:
         return None
+    if log := other_log(state, record.fact):
+        return OTHER_SCHEDULER, f"it was made for log {log}; this is log {state.log}"
     served = ", ".join(state.session_config.scheduler_names)
     return OTHER_SCHEDULER, f"its templates name scheduler {other}, which is not served here (schedulerNames: {served})"

@@ -74,8 +74,8 @@ class ByOwner(Generic[K]):
         if by_name:
             yield NAME, (pod.name,)
         if pod.owner is not None and (by_uid or by_name):
-            above = state.workloads.get(pod.owner.uid)
-            for owner in (pod.owner,) if above is None else (pod.owner, above.owner):
+            above = state.above(pod.owner)
+            for owner in (pod.owner,) if above is None else (pod.owner, above):
                 yield UID, (owner.uid,)
                 yield NAME, (owner.name,)
         if ANY[0] in asked:

@@ -10,9 +10,11 @@ from restow.domain.selectors import selects
 from restow.domain.state import ClusterState
 
 
-def _refers(ref: ObjectRef, kind: str, namespace: str, name: str, uid: str) -> bool:
+def _refers(ref: ObjectRef, api_version: str, kind: str, namespace: str, name: str, uid: str) -> bool:
+    """Every field that is given must be equal (004, ObjectReference). Of an older log's facts the API version is not known."""
     return (
-        (not ref.kind or ref.kind == kind)
+        (not ref.api_version or not api_version or ref.api_version == api_version)
+        and (not ref.kind or ref.kind == kind)
         and (not ref.namespace or ref.namespace == namespace)
         and (not ref.name or ref.name == name)
         and (not ref.uid or ref.uid == uid)
@@ -22,12 +24,12 @@ def _refers(ref: ObjectRef, kind: str, namespace: str, name: str, uid: str) -> b
 def _controlled(state: ClusterState, ref: ObjectRef, pod: PodObserved) -> bool:
     """By its controller, or by that controller's own (the Deployment of a ReplicaSet)."""
     owner = pod.owner
-    if owner is None or not (ref.name or ref.uid):
+    if owner is None or not (ref.kind or ref.name or ref.uid):
         return False
-    if _refers(ref, owner.kind, pod.namespace, owner.name, owner.uid):
+    if _refers(ref, owner.api_version, owner.kind, pod.namespace, owner.name, owner.uid):
         return True
-    above = state.workloads.get(owner.uid)
-    return above is not None and _refers(ref, above.owner.kind, pod.namespace, above.owner.name, above.owner.uid)
+    above = state.above(owner)
+    return above is not None and _refers(ref, above.api_version, above.kind, pod.namespace, above.name, above.uid)
 
 
 def owner_matches(state: ClusterState, rule: OwnerRule, pod: PodObserved) -> bool:
@@ -35,7 +37,7 @@ def owner_matches(state: ClusterState, rule: OwnerRule, pod: PodObserved) -> boo
     if rule.object is None and rule.controller is None and rule.selector is None:
         return False
     if rule.object is not None and not (
-        _refers(rule.object, "Pod", pod.namespace, pod.name, pod.pod) or _controlled(state, rule.object, pod)
+        _refers(rule.object, "v1", "Pod", pod.namespace, pod.name, pod.pod) or _controlled(state, rule.object, pod)
     ):
         return False
     if rule.controller is not None and not _controlled(state, rule.controller, pod):

@@ -56,7 +56,7 @@ def _places(spec: ReservationSpec) -> str:
     if places > MAX_PLACES:
         return f"spec.tasks: {places} replicas in all; allowed: at most {MAX_PLACES}"
     if not 0 <= spec.min_available <= places:
-        return f"spec.minAvailable: {spec.min_available}; allowed: 1 to {places}, the sum of replicas"
+        return f"spec.minAvailable: {spec.min_available}; allowed: 0 (all of them) to {places}, the sum of replicas"
     return ""
 
 
@@ -72,9 +72,9 @@ def _owner(owner: OwnerRule, path: str) -> str:
     if owner.object is None and owner.controller is None and owner.selector is None:
         return f"{path}: is empty; allowed: object, controller or labelSelector"
     if owner.object is not None and not (_named(owner.object) or owner.object.namespace):
-        return f"{path}.object: refers to nothing; allowed: a name, uid or namespace"
+        return f"{path}.object: refers to nothing; allowed: a kind, name, uid or namespace"
     if owner.controller is not None and not _named(owner.controller):
-        return f"{path}.controller: refers to nothing; allowed: a name or uid"
+        return f"{path}.controller: refers to nothing; allowed: a kind, name or uid"
     for e in owner.selector.expressions if owner.selector is not None else ():
         if wrong := _expression(e):
             return f"{path}.labelSelector.matchExpressions, key {_shown(e.key)}: {wrong}"
@@ -82,7 +82,7 @@ def _owner(owner: OwnerRule, path: str) -> str:
 
 
 def _named(reference: ObjectRef) -> bool:
-    return bool(reference.name or reference.uid)
+    return bool(reference.kind or reference.name or reference.uid)
 
 
 def _expression(e: Expression) -> str:

@@ -1,9 +1,10 @@
 """What groups were promised when they were admitted (action `enqueue`) and do not use yet: one sum for all plugins that have a
 say in that, made when a group first asks, and kept through the session."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
-from restow.domain.accounts import DEFAULT_QUEUE
+from restow.domain.accounts import DEFAULT_QUEUE, by_column
 from restow.domain.session.jobs import Job
 from restow.domain.session.run import Session
 from restow.domain.session.sums import inqueue, ledger, still_to_come
@@ -17,6 +18,7 @@ class Admission:
         self._session = session
         self._queues: dict[str, Promised] | None = None
         self._all: Promised = {}
+        self._counted = False
 
     def asks(self, job: Job) -> Promised:
         """What a group's minimum needs beside what its pods use already; nothing where the job is no group's."""
@@ -35,7 +37,27 @@ class Admission:
     def admitted(self, job: Job) -> None:
         """Heard at `jobEnqueued`."""
         if job.spec is not None and job.spec.min_resources:
-            self._add(self._sums(), job.queue, self.asks(job))
+            asks = self.asks(job)
+            self._add(self._sums(), job.queue, asks)
+            if self._counted:
+                self._charge(job.queue, asks, 1)
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """While groups are admitted, what a queue is promised counts as used: for its turn, too."""
+        for queue, amounts in self._sums().items():
+            self._charge(queue, amounts, 1)
+        self._counted = True
+        try:
+            yield
+        finally:
+            self._counted = False
+            for queue, amounts in self._sums().items():
+                self._charge(queue, amounts, -1)
+
+    def _charge(self, queue: str, amounts: Promised, sign: int) -> None:
+        columns = self._session.state.table.columns
+        self._session.promise(queue, tuple(by_column(amounts, columns).items()), sign)
 
     def lacking(self, job: Job, leaves: Iterable[str], limit: Mapping[int, int]) -> str:
         """The first resource of which these queues together would be promised and use more than the limit (by column) with
@@ -47,7 +69,8 @@ class Admission:
             if most is None or not amount:
                 continue
             used = sum(self._session.usage(queue).get(columns[resource], 0) for queue in leaves)
-            if used + sum(self.promised(queue).get(resource, 0) for queue in leaves) + amount > most:
+            promised = 0 if self._counted else sum(self.promised(queue).get(resource, 0) for queue in leaves)
+            if used + promised + amount > most:
                 return resource
         return ""
 

@@ -54,7 +54,7 @@ def _unheard(session: Session) -> None:
 def _unfit(session: Session, unfit: Unfit, may_refresh: bool) -> tuple[e.Event | None, bool]:
     state = session.state
     key = unfit.pod.shape if unfit.plain else f"{unfit.pod.shape}/{_first(session, unfit)}"
-    began = _begin(state, unfit.pods, key)
+    began = _with_mates(session, _begin(state, unfit.pods, key), key)
     again = not began and may_refresh and not unfit.pod.pinned_node and _stale(session, state.waiting.get(key))
     if not began and not again:
         return None, False
@@ -74,7 +74,7 @@ def _first(session: Session, unfit: Unfit) -> PodUid:
 def _withheld(session: Session, said: Withheld, may_refresh: bool) -> tuple[e.Event | None, bool]:
     state = session.state
     key = withheld_key(said.reason, said.group, said.message)
-    began = _begin(state, said.pods, key)
+    began = _with_mates(session, _begin(state, said.pods, key), key)
     known = state.waiting.get(key)
     changed = known is not None and (known.message, known.reasons) != (said.message, said.reasons)
     again = not began and may_refresh and changed and _stale(session, known)
@@ -86,6 +86,14 @@ def _withheld(session: Session, said: Withheld, may_refresh: bool) -> tuple[e.Ev
 def _begin(state: ClusterState, pods: Iterable[PodUid], key: str) -> tuple[PodUid, ...]:
     """Those that do not wait under this key yet."""
     return tuple(uid for uid in pods if uid not in state.parked or state.parked[uid][0] != key)
+
+
+def _with_mates(session: Session, began: tuple[PodUid, ...], key: str) -> tuple[PodUid, ...]:
+    """Those that begin to wait for this, and who waits alike: only the first of a class is looked at, and all are told what it is told."""
+    if not began:
+        return began
+    mates = (mate for uid in began for mate in session.backlog.mates(uid))
+    return (*began, *_begin(session.state, dict.fromkeys(mate for mate in mates if mate not in began and _waits(session, mate)), key))
 
 
 def _stale(session: Session, said: Waiting | None) -> bool:

@@ -17,13 +17,13 @@ from restow.domain.session.waits import said, still_so
 from restow.domain.state import ClusterState, Touched
 
 LIMIT = 2_000
-"""New pods considered in one session, as many of those that wait, and about the most events that it makes: what keeps a
-decision under about 50 ms. The rest follows in the next one. A gang is never cut."""
+"""New pods considered in one session, and about the most events that it makes: what keeps a decision under about 50 ms. The
+rest follows in the next one. A gang is never cut, and of those that wait nobody is (RULES G-17)."""
 
 
 class SessionDecider:
     family: Family = "session"
-    logic = "session@3"
+    logic = "session@4"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:
@@ -42,7 +42,9 @@ class SessionDecider:
         if state.to_release or state.queue or state.whole or state.stranded() or rejections(state) or state.settled_nominations(now):
             return c.Schedule(now, LIMIT)
         # Only a hint when to run: what a session decides never depends on it.
-        waiting = state.slot_queue or state.parked or state.unqueued or state.resizes or state.waiting_on
+        waiting = (
+            state.slot_queue or state.parked or state.unqueued or state.resizes or state.waiting_on or state.nominations
+        )
         if (waiting and state.memo.get("session-epoch") != state.capacity_epoch) or self._passed(state, now):
             state.memo["session-asked"] = state.capacity_epoch, now
             return c.Schedule(now, LIMIT)

@@ -6,6 +6,7 @@ from typing import Any
 from restow.contracts.ids import PodUid, ShapeId
 from restow.contracts.values import DeviceShare
 from restow.domain.config import PluginConfig
+from restow.domain.protection import Allowance
 from restow.domain.session.framework import POINTS, STAGES, CoreChooser, DynamicScorer, Filter, VolumeChooser
 from restow.domain.session.jobs import Job
 from restow.domain.session.scoring import ContentScorer, StaticScorer
@@ -18,7 +19,7 @@ class Extensions:
         self._tiers: dict[str, list[list[tuple[str, Callable[..., Any]]]]] = {point: [] for point in POINTS}
         self._flat: dict[str, list[Callable[..., Any]]] = {point: [] for point in POINTS}
         self.allocated, self.charged = self._flat["allocated"], self._flat["charged"]
-        self.allocatable, self.waits = self._flat["allocatable"], self._flat["podWaits"]
+        self.waits = self._flat["podWaits"]
         self._tier = -1
         self._plugin = PluginConfig("")
         self.filters: list[Filter] = []
@@ -131,7 +132,9 @@ class Extensions:
         return ""
 
     def victims(self, point: str, claimer: PodUid, candidates: Sequence[PodUid]) -> list[PodUid]:
-        """Who may be evicted for the claimer: in a tier all plugins must agree; the first tier that leaves anyone decides."""
+        """Who may be evicted for the claimer: nobody who is protected; of the others in a tier all plugins must agree, and the
+        first tier that leaves anyone decides."""
+        candidates = [pod for pod in candidates if all(left > 0 for _, left in self.allowances(pod))]
         for tier in self._tiers[point]:
             if not tier:
                 continue
@@ -144,6 +147,10 @@ class Extensions:
             if left:
                 return left
         return []
+
+    def allowances(self, pod: PodUid) -> list[Allowance]:
+        """What all protections say of a pod."""
+        return [allowance for protects in self._flat["protects"] for allowance in protects(pod)]
 
     def turn(self, job: Job) -> tuple:
         """When a job is considered: migration holds first, then as plugins say, then what the log saw first."""

@@ -5,12 +5,14 @@ a module with `run(session, args)`. Both are named in one registry line. Of an e
 tier, in the order of the configuration; a plugin's `enable…` switch leaves its function out.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Protocol
 
 from restow.contracts.events import PodObserved
+from restow.contracts.ids import PodUid
 from restow.contracts.values import ClaimChoice
 from restow.domain.occupants import Who
+from restow.domain.protection import Allowance
 
 POINTS = {
     "jobOrder": "enableJobOrder",
@@ -29,6 +31,7 @@ POINTS = {
     "predicate": "enablePredicate",
     "nodeOrder": "enableNodeOrder",
     "resourceNodeOrder": "enableResourceNodeOrder",
+    "protects": "",
     "preemptable": "enablePreemptable",
     "reclaimable": "enableReclaimable",
     "preemptive": "enablePreemptive",
@@ -36,9 +39,19 @@ POINTS = {
     "deallocated": "",
     "charged": "",
 }
-"""Extension point → the switch that turns a plugin off there; events have none. At `jobValid` lone pods without annotations
+"""Extension point → the switch that turns a plugin off there; events have none, and protections neither. At `jobValid` lone pods without annotations
 that are in the same queue are told apart by nothing. `charged` hears (queue, amounts by column, sign)
 whatever changes what a queue uses; what is said at `queueOrder` must not fall when a queue is charged (`turns.py`)."""
+
+
+class Protection(Protocol):
+    """What keeps pods from being victims; registered at `protects` (RULES G-11). It is a veto and no vote: it does not know for
+    whom a pod is to go, it is asked in every tier and every action, and no switch turns it off."""
+
+    def __call__(self, uid: PodUid) -> Iterable[Allowance]:
+        """For each thing that the pod belongs to and that is to keep some of its pods: its name, and how many may still go; none
+        where that is 0. Pods that were chosen as victims already, in this session, too, are counted as gone."""
+        ...
 
 
 class Filter(Protocol):

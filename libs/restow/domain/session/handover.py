@@ -12,7 +12,7 @@ from restow.contracts.ids import PodUid, ReservationUid
 from restow.domain.draws import Drawn, after, drawn_of, joined
 from restow.domain.groups import Group, group_of
 from restow.domain.places import Place
-from restow.domain.records import Migration, Reservation, Slot, SlotPhase
+from restow.domain.records import ON_NODE, Migration, Reservation, Slot, SlotPhase
 from restow.domain.reservation.index import HoldIndex, Kind, Rank, by_spec, is_migration_hold
 from restow.domain.reservation.match import counts_match
 from restow.domain.reservation.wishes import Wish, closed, ignores, wish_of
@@ -94,7 +94,9 @@ class Offers:
         self._lines: dict[tuple, _Line] = {}
         self._kinds: dict[PodUid, list[Kind]] = {}
         self._groups: dict[tuple[ReservationUid, Group], bool] = {}
-        armed = [_since(state.migrations[id]) for ids in state.armed.values() for id in ids]
+        self._awaiting: dict[PodUid, None] | None = None
+        """Pods that wait for a hold that is coming; None until somebody asks."""
+        armed = [state.migrations[id].came_before for ids in state.armed.values() for id in ids]
         self._armed_since = min(armed, default=None)
 
     def __bool__(self) -> bool:
@@ -120,7 +122,7 @@ class Offers:
         """The pod has it; returns what was held, and what was drawn of it, None for all of it."""
         place, pod = (handed.reservation, handed.slot), self._state.pods[handed.pod]
         slot = self.slot(place)
-        if self._once(place):
+        if self.is_once(place):
             self._now[place] = replace(slot, phase=SlotPhase.USED, pod=handed.pod)
             return slot, None
         drawn = self.drawn(slot, pod, handed)
@@ -131,7 +133,7 @@ class Offers:
     def give_back(self, handed: HandedOver, was: Slot) -> None:
         """Undo `take`, which returned `was`."""
         place, pod = (handed.reservation, handed.slot), self._state.pods[handed.pod]
-        if self._once(place):
+        if self.is_once(place):
             self._now[place] = was
         else:
             now = self.slot(place)
@@ -153,13 +155,22 @@ class Offers:
         wanted = self._state.vectors[pod.shape].items
         return drawn_of(slot.room, wanted, handed.devices, handed.cores, table.columns.get(GPU_MILLI))
 
-    def _once(self, place: Place) -> bool:
+    def is_once(self, place: Place) -> bool:
+        """Whether the first pod that takes of it ends it, however little that is."""
         spec = self._state.reservations[place[0]].spec
         return spec is None or spec.allocate_once
 
     def is_held(self, place: Place) -> bool:
         """Whether the place is held, and this session has not handed it over."""
         return self.slot(place).phase is SlotPhase.HELD
+
+    def is_untouched(self, place: Place) -> bool:
+        """Whether this session has neither held, handed over, drawn from nor given up the place."""
+        return place not in self._now or self._now[place] is self._state.slots[place[0]][place[1]]
+
+    def touched(self) -> list[Place]:
+        """Those of which that is not so."""
+        return [place for place in self._now if not self.is_untouched(place)]
 
     def lost(self, place: Place) -> Slot:
         """The session gives this hold up; `held_again` takes it back. Returns it as it was."""
@@ -184,20 +195,39 @@ class Offers:
     # -- questions ---------------------------------------------------------------------------------------------------
 
     def must_wait(self, pod: PodObserved) -> bool:
-        """Whether it waits for its predecessor's end and can take nothing before."""
+        """Whether it waits for what its predecessor has left, and can take nothing before."""
         return self.awaited(pod) and self.hand_over(pod) is None
 
     def awaited(self, pod: PodObserved) -> bool:
-        """Whether it may be the successor of a pod whose eviction is under way and whose end the log has not seen yet: a
-        list shows objects in any order. It waits for that fact, or for the eviction to be given up (both are near)."""
-        state = self._state
-        if not state.expecting and not self.left_behind:
+        """Whether a hold that was left to a pod like this one is soon to be had, and this one is the first who may take it. As many wait
+        as there are such holds: whoever else its controller makes meanwhile goes its way, and so does everybody before the victim's end
+        is a fact."""
+        if not self.left_behind:
             return False
-        lineage, order = state.lineage(pod), state.order[pod.pod]
-        if any(order > state.migrations[id].asked for id in state.expecting.get(lineage, ())):
-            return True
-        left = [state.migrations[id] for id in state.armed.get(lineage, ())]
-        return any(order > _since(migration) and self._is_coming(migration) for migration in left)
+        if self._awaiting is None:
+            self._awaiting = self._first_in_line()
+        return pod.pod in self._awaiting
+
+    def _first_in_line(self) -> dict[PodUid, None]:
+        """Of the pods that wait, one for each hold that is coming: in the order in which the victims ended, and the pods came."""
+        state = self._state
+        coming: dict[str, list[Migration]] = {}
+        for lineage, ids in state.armed.items():
+            if left := [state.migrations[id] for id in ids if self._is_coming(state.migrations[id])]:
+                coming[lineage] = sorted(left, key=lambda m: (m.armed, m.id))
+        if not coming:
+            return {}
+        after = min(m.came_before for left in coming.values() for m in left)
+        candidates = [(order, uid) for uid in (*state.queue, *state.parked) if (order := state.order[uid]) > after]
+        found: dict[PodUid, None] = {}
+        for _, uid in sorted(candidates):
+            pod = state.pods[uid]
+            left = coming.get(state.lineage(pod), [])
+            its = next((m for m in left if state.may_follow(pod, m) and self._takes(pod, m)), None)
+            if its is not None:
+                left.remove(its)
+                found[uid] = None
+        return found
 
     def _is_coming(self, migration: Migration) -> bool:
         """Whether the hold that a pod has left is soon to be had: of two that change places one waits for the other to leave, and
@@ -206,6 +236,11 @@ class Offers:
         if migration.move.swap and any(slot.phase is SlotPhase.WAITING for slot in slots.values()):
             return True
         return migration.move.pod in state.charges and self._is_available(migration.reservation)
+
+    def _takes(self, pod: PodObserved, migration: Migration) -> bool:
+        """Whether its node still lets the pod run: nobody waits for a hold on a node that was lost or cordoned."""
+        slots = self._state.slots.get(migration.reservation, {})
+        return any(slot.phase in ON_NODE and may_run(self._state, pod, slot, False) for slot in slots.values())
 
     def own(self, pod: PodObserved) -> list[Kind]:
         """The kinds of Reservations that a pod owns; none for one that ignores Reservations."""
@@ -333,7 +368,7 @@ class Offers:
 
     @property
     def left_behind(self) -> bool:
-        """Whether any pod that was moved, or is about to be, leaves a hold to its successor."""
+        """Whether any pod that was moved leaves a hold to its successor."""
         return self._armed_since is not None
 
     def left_to(self, pod: PodObserved) -> bool:
@@ -341,14 +376,14 @@ class Offers:
         return bool(self._left(pod))
 
     def _left(self, pod: PodObserved) -> list[ReservationUid]:
-        """Holds that a pod of the same lineage leaves, or has left, to the first that the log sees later: the earliest
+        """Holds that a pod of the same lineage leaves, or has left, to the first like it that the log sees later: the earliest
         first."""
         state = self._state
         if self._armed_since is None or state.order[pod.pod] <= self._armed_since:
             return []
         lineage = state.lineage(pod)
         armed = [state.migrations[id] for id in state.armed.get(lineage, ())] if lineage else []
-        armed = [m for m in armed if state.order[pod.pod] > _since(m) and self._is_available(m.reservation)]
+        armed = [m for m in armed if state.may_follow(pod, m) and self._is_available(m.reservation)]
         return [m.reservation for m in sorted(armed, key=lambda m: (m.armed, m.id))]
 
     def _is_available(self, uid: ReservationUid) -> bool:
@@ -363,11 +398,6 @@ class Offers:
         if known is None:
             known = self._groups[key] = counts_match(self._state, record.spec, group)
         return known
-
-
-def _since(migration: Migration) -> int:
-    """Pods that the log saw later may be the successor."""
-    return migration.asked or migration.armed
 
 
 def slot_order(name: str) -> tuple[str, int]:

@@ -104,7 +104,7 @@ def _place_gang(session: Session, job: Job) -> None:
             continue
         left -= 1
         place = as_pod(record, name, slot, slot.shape)
-        over = session.extensions.first("allocatable", job, place)
+        over = session.quota(job, place)
         waits = "" if over else session.extensions.first("podWaits", place)
         fit = None if over or waits else _fit(session, record, slot, place)
         if fit is not None:

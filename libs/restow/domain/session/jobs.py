@@ -20,11 +20,13 @@ PODS, HOLD, MIGRATION = 1, 1, 0
 class Job:
     """`tasks` are the pods that wait, in task order; `ready` counts members that hold or use capacity (or have succeeded),
     `ready_by_task` the same by `volcano.sh/task-spec`; `need` is minMember. `order` is its turn among equals: what the log
-    saw first. `hold` is set where it is a Reservation's."""
+    saw first. `account` is whose use its own counts with: a controller's, where the pods are in no group; empty where only its own
+    counts. `hold` is set where it is a Reservation's. `alike`: by pod the class that it is of, of pods that no rule tells apart; those of
+    the `refused` classes are passed over."""
 
     __slots__ = (
-        "created", "group", "hold", "key", "kind", "need", "need_by_task", "order", "priority", "queue", "ready",
-        "ready_by_task", "spec", "tasks",
+        "account", "alike", "created", "group", "hold", "key", "kind", "need", "need_by_task", "order", "priority", "queue", "ready",
+        "ready_by_task", "refused", "spec", "tasks",
     )  # fmt: skip
 
     def __init__(self, key: str, queue: str, priority: int, order: int, created: Millis) -> None:
@@ -34,6 +36,9 @@ class Job:
         self.order = order
         self.created = created
         self.kind = PODS
+        self.account = ""
+        self.alike: dict[PodUid, int] = {}
+        self.refused: set[int] = set()
         self.group: Group | None = None
         self.spec: e.PodGroupObserved | None = None
         self.hold: ReservationUid | None = None
@@ -57,6 +62,18 @@ class Job:
         """So many more members of this task are ready."""
         self.ready_by_task[task] = self.ready_by_task.get(task, 0) + more
 
+    def next(self, state: ClusterState) -> PodUid | None:
+        """Of pods on their own the next one; the job's turn is then that of the one after it. None where all that are left are
+        of refused classes."""
+        while self.tasks:
+            uid = self.tasks.pop(0)
+            if self.refused and self.alike.get(uid) in self.refused:
+                continue
+            if self.tasks:
+                self.order = state.order[self.tasks[0]]
+            return uid
+        return None
+
     def count(self, state: ClusterState, placed: Container[PodUid]) -> None:
         """Those of its tasks that have found a place meanwhile are ready now."""
         left: list[PodUid] = []
@@ -73,9 +90,10 @@ class Job:
 
 
 def single(state: ClusterState, pod: e.PodObserved) -> Job:
-    """A pod without a PodGroup is a job of its own."""
+    """A pod without a PodGroup is a job of its own; those of one controller share an account."""
     job = Job(pod.pod, state.queue_of(pod), state.shapes[pod.shape].priority, state.order[pod.pod], pod.created)
     job.tasks = [pod.pod]
+    job.account = "" if pod.owner is None else pod.owner.uid
     return job
 
 

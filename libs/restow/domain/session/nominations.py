@@ -54,7 +54,7 @@ def _take(session: Session, uid: PodUid, nomination: Nomination) -> str:
     fits = session.fits_at(pod, row, session.concerned(pod))
     # Victims elsewhere, too, make room in a queue: that is waited for.
     why = "" if fits else NO_LONGER_FITS
-    if not why and session.extensions.first("allocatable", session.job_for(uid), pod):
+    if not why and session.quota(session.job_for(uid), pod):
         why = NOT_THERE
     if why:
         session.board.take(row, vector_of(nomination.room.held), nomination.room.held_devices)
@@ -68,11 +68,28 @@ def _take(session: Session, uid: PodUid, nomination: Nomination) -> str:
 
 
 def _may_wait(session: Session, uid: PodUid, nomination: Nomination, why: str) -> None:
-    """Until its deadline, for its room; where a rule is against it, only while somebody is still to go from its node."""
-    if nomination.deadline <= session.now:
+    """Until its deadline, for its room, and as long as somebody who makes room takes to end (RULES G-14); where a rule is against
+    it, only while somebody is still to go from its node."""
+    state = session.state
+    late = nomination.deadline <= session.now
+    if late and not state.awaits_an_end(uid):
         give_up(session, uid, DEADLINE)
-    elif why == NO_LONGER_FITS and not _leaving(session.state, nomination):
+    elif why == NO_LONGER_FITS and not _leaving(state, nomination):
         give_up(session, uid, NO_LONGER_FITS)
+    elif late:
+        _go_elsewhere(session, uid)
+
+
+def _go_elsewhere(session: Session, uid: PodUid) -> None:
+    """Who has waited for so long goes where it fits, if there is such a node by now (RULES G-17). A gang waits as a whole."""
+    state = session.state
+    pod, job = state.pods[uid], session.job_for(uid)
+    if job.group is not None or session.quota(job, pod) or session.extensions.first("podWaits", pod):
+        return
+    fit = session.find(pod)
+    if fit is not None:
+        session.place(job, pod, fit)
+        session.events += session.placed_events(pod, fit)
 
 
 def _leaving(state: ClusterState, nomination: Nomination) -> bool:

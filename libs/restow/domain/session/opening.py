@@ -1,10 +1,11 @@
-"""What a session considers: new pods, those that wait and may fit now, gangs as a whole. O(what waits), and bounded.
+"""What a session considers: new pods, those that wait and may fit now, gangs as a whole.
 
-New pods and waiting ones each have the limit to themselves, so that however many wait, new ones get their turn.
+Of new pods as many as the limit. Of those that wait nothing is cut off: pods that are alike are one job, which is passed over
+as a whole where its first pod is refused, so that whoever fits runs, however many wait before it (RULES G-17).
 """
 
-from collections.abc import Iterable
-from heapq import nsmallest
+from collections.abc import Hashable, Iterable, Iterator
+from heapq import heapify, heappop, nsmallest
 from itertools import islice
 from operator import itemgetter
 
@@ -13,12 +14,12 @@ from restow.contracts.ids import Millis, PodUid
 from restow.domain.groups import Group
 from restow.domain.reservation.wishes import ignores
 from restow.domain.session import closing
-from restow.domain.session.chances import may_fit
+from restow.domain.session.backlog import Backlog
 from restow.domain.session.jobs import UNSCHEDULABLE, Job, gang, job_of, missing, single
 from restow.domain.session.owners import parked_owners
 from restow.domain.session.registry import due_times
 from restow.domain.session.run import Session
-from restow.domain.state import ClusterState, Under
+from restow.domain.state import ClusterState
 
 LOOKED_AT = 64
 """Reasons to wait that are looked at for whether they are old, so that asking costs the same however many wait."""
@@ -28,19 +29,68 @@ def jobs(session: Session) -> list[Job]:
     """Of pods; Reservations' places are jobs, too, but made where they are placed (`holds.jobs`)."""
     state = session.state
     groups: dict[Group, None] = {}
-    made: list[Job] = []
-    for uid in (*_new(session), *_waiting(session)):
-        pod = state.pods[uid]
-        group = job_of(state, pod)
+    backlog = session.backlog = Backlog.of(state, session.board)
+    alone = _alone(session)
+    new, waiting = _Shared(state), _Shared(state)
+    for uid in (*_new(session), *alone):
+        group = job_of(state, state.pods[uid])
         if group is None:
-            made.append(single(state, pod))
+            new.add(uid)
         else:
             groups[group] = None
+    for under in backlog.hopeful():
+        for line in backlog.lines(under):
+            group = job_of(state, state.pods[line[0][1]])
+            if group is not None:
+                # Any one pod stands for all of it.
+                groups[group] = None
+                continue
+            waiting.kinds += 1
+            for _, uid in line[: session.limit]:
+                if uid not in alone:
+                    waiting.add(uid, waiting.kinds)
+    made = [*new.made(), *waiting.made()]
     for group in groups:
         job = whole(session, group)
         if job.spec is None or not _is_promised(session, job):
             made.append(job)
+    _look_again(session, backlog)
     return made
+
+
+class _Shared:
+    """Pods on their own, as jobs: those of one controller that say the same are one, as in Volcano they are one PodGroup."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._jobs: dict[Hashable, Job] = {}
+        self.kinds = 0
+
+    def add(self, uid: PodUid, kind: int | None = None) -> None:
+        """`kind`: the class that it waits in, if it does."""
+        state = self._state
+        pod = state.pods[uid]
+        key: Hashable = uid
+        if pod.owner is not None:
+            said = tuple(sorted(pod.annotations.items())) if pod.annotations else ()
+            key = pod.owner.uid, state.queue_of(pod), state.shapes[pod.shape].priority, said
+        elif kind is not None:
+            key = kind
+        job = self._jobs.get(key)
+        if job is None:
+            job = self._jobs[key] = single(state, pod)
+        else:
+            job.tasks.append(uid)
+        if kind is not None:
+            job.alike[uid] = kind
+
+    def made(self) -> Iterator[Job]:
+        order = self._state.order
+        for job in self._jobs.values():
+            if len(job.tasks) > 1:
+                job.tasks.sort(key=order.__getitem__)
+                job.order = order[job.tasks[0]]
+            yield job
 
 
 def whole(session: Session, group: Group) -> Job:
@@ -69,30 +119,20 @@ def _is_promised(session: Session, job: Job) -> bool:
 def _new(session: Session) -> list[PodUid]:
     state = session.state
     queue: Iterable[tuple[PodUid, int]] = state.queue.items()
-    if state.expecting or session.offers.left_behind:
-        # However many pods of its lineage wait for a victim's end, nobody else waits with them.
+    if session.offers.left_behind:
         queue = [item for item in queue if not session.offers.must_wait(state.pods[item[0]])]
     return [uid for uid, _ in nsmallest(session.limit, queue, key=itemgetter(1))]
 
 
-def _waiting(session: Session) -> list[PodUid]:
-    """Of the pods that wait, those that may fit now, and those that can take a hold now."""
-    state, limit = session.state, session.limit
-    order = state.order.__getitem__
-    hopeful: list[PodUid] = []
-    unfit: set[Under] = set()
-    for under in sorted(state.parked_under):
-        pods = state.parked_under[under]
-        if may_fit(session, under, pods):
-            hopeful += nsmallest(limit, pods, key=order)
-            continue
-        _look_again(session, under, pods)
-        unfit.add(under)
-    if unfit and (session.offers or state.held_on):
+def _alone(session: Session) -> dict[PodUid, None]:
+    """Pods that wait and are like nobody else: those that can take a hold now, and those that a node is reserved for."""
+    state = session.state
+    found = dict.fromkeys(uid for uid in state.reserved_tasks if uid in state.parked)
+    if session.offers or state.held_on:
         # Who follows a pod that is being moved may own nothing.
         asked: Iterable[PodUid] = state.parked if session.offers.left_behind else parked_owners(state)
-        hopeful += [uid for uid in asked if state.parked[uid][1] in unfit and _can_take(session, state.pods[uid])]
-    return [uid for _, uid in nsmallest(limit, ((state.turn(uid), uid) for uid in hopeful))]
+        found |= dict.fromkeys(uid for uid in asked if _can_take(session, state.pods[uid]))
+    return found
 
 
 def _can_take(session: Session, pod: PodObserved) -> bool:
@@ -102,21 +142,39 @@ def _can_take(session: Session, pod: PodObserved) -> bool:
     return bool(session.offers) and session.offers.hand_over(pod) is not None
 
 
-def _look_again(session: Session, under: Under, pods: dict[PodUid, None]) -> None:
-    """Nothing of this shape fits: what was said of it may be old."""
+def _look_again(session: Session, backlog: Backlog) -> None:
+    """Of shapes that fit nowhere what was said may be old: that which was said first is looked at again, a few a session."""
     state = session.state
-    first = state.pods[min(pods, key=state.order.__getitem__)]
-    said = state.waiting.get(state.parked[first.pod][0])
-    if under[0] != "shape" or first.pinned_node or said is None or session.now - said.at < closing.REFRESH:
-        return
-    if said.epoch != state.capacity_epoch:
-        session.say_unfit(first, session.concerned(first))
+    old = [
+        (said.at, key)
+        for key, said in state.waiting.items()
+        if not said.reason and session.now - said.at >= closing.REFRESH and said.epoch != state.capacity_epoch
+    ]
+    heapify(old)
+    said = 0
+    for _ in range(min(len(old), LOOKED_AT)):
+        pod = _told(state, heappop(old)[1])
+        if pod is not None and not pod.pinned_node and not backlog.is_hopeful(state.parked[pod.pod][1]):
+            session.say_unfit(pod, session.concerned(pod))
+            said += 1
+            if said >= closing.REFRESHES:
+                return
+
+
+def _told(state: ClusterState, key: str) -> PodObserved | None:
+    """The first pod that waits under this key."""
+    shape, _, own = key.partition("/")
+    if own and own in state.parked and state.parked[PodUid(own)][0] == key:
+        return state.pods[PodUid(own)]
+    pods = islice(state.parked_under.get(("shape", f"{shape}/"), ()), LOOKED_AT)
+    found = min((uid for uid in pods if state.parked[uid][0] == key), key=state.order.__getitem__, default=None)
+    return state.pods[found] if found is not None else None
 
 
 def deadline(state: ClusterState, after: Millis) -> Millis | None:
     """When a session is due although nothing happens: nominations that end, what plugins and actions wait for, and what was
     said too lately before capacity moved to be said anew then (of the first few that wait)."""
-    times = [n.deadline for n in state.nominations.values()]
+    times = [n.deadline for pod, n in state.nominations.items() if n.deadline > after or not state.awaits_an_end(pod)]
     epoch = state.capacity_epoch
     old = (s.at + closing.REFRESH for s in islice(state.waiting.values(), LOOKED_AT) if s.epoch != epoch)
     times += [Millis(when) for when in old if when > after]

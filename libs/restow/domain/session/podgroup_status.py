@@ -22,6 +22,8 @@ from restow.domain.state import OVER, ClusterState
 VOLCANO = "volcano"
 ENQUEUE = "enqueue"
 UNSCHEDULABLE, SCHEDULED = "Unschedulable", "Scheduled"
+NOT_HONOURED = "restow.dev/NotHonoured"
+"""The condition of a PodGroup that asks for something which is accepted and has no effect."""
 READY = "tasks in gang are ready to be scheduled"
 NOT_ENOUGH_RESOURCES, NOT_ENOUGH_TASKS = "NotEnoughResources", "NotEnoughTasks"
 _REASONS = {NO_ROOM: NOT_ENOUGH_RESOURCES, "NotEnoughPods": NOT_ENOUGH_TASKS, "NotEnoughPodsOfTask": NOT_ENOUGH_TASKS}
@@ -47,6 +49,7 @@ class GroupStatus(msgspec.Struct, frozen=True):
     succeeded: int = 0
     failed: int = 0
     holds: Condition | None = None
+    unheeded: Condition | None = None
 
 
 def is_ours(state: ClusterState, group: Group) -> bool:
@@ -85,7 +88,11 @@ def status(state: ClusterState, group: Group) -> GroupStatus:
     short = gang(state, group).short()
     holds = _unschedulable(state, group, tasks) if short else _scheduled(tasks)
     phase = _phase(state, group, tasks, spec.min_member, short)
-    return GroupStatus(phase, tasks["Running"], tasks["Succeeded"], tasks["Failed"], holds)
+    return GroupStatus(phase, tasks["Running"], tasks["Succeeded"], tasks["Failed"], holds, not_honoured(spec.unheeded))
+
+
+def not_honoured(what: str) -> Condition | None:
+    return Condition(NOT_HONOURED, "True", reason="FieldNotHonoured", message=f"accepted, without effect: {what}") if what else None
 
 
 def phase_of(state: ClusterState, group: Group) -> str:
@@ -131,16 +138,16 @@ def _message(tasks: Counter[str], least: int, more: str) -> str:
 
 
 def conditions(
-    there: Sequence[Condition], holds: Condition | None, uid: str, now: Millis
+    there: Sequence[Condition], holds: Condition | None, uid: str, now: Millis, unheeded: Condition | None = None
 ) -> tuple[Condition, ...]:
     """The conditions that should be there instead of `there`: one of a type (RULES G-9). What becomes true makes the other of
     our two types false; a condition whose status and reason stay keeps its moment. Others' are kept."""
-    if holds is None:
-        return tuple(there)
-    other = SCHEDULED if holds.type == UNSCHEDULABLE else UNSCHEDULABLE
-    found = {condition.type: condition for condition in there}
-    wanted = [holds]
-    if other in found:
+    found = {condition.type: condition for condition in there if unheeded is not None or condition.type != NOT_HONOURED}
+    wanted = [condition for condition in (holds, unheeded) if condition is not None]
+    if not wanted:
+        return tuple(found.values())
+    other = "" if holds is None else SCHEDULED if holds.type == UNSCHEDULABLE else UNSCHEDULABLE
+    if holds is not None and other in found:
         wanted.append(Condition(other, "False", reason=holds.reason if other == SCHEDULED else "Ready"))
     for condition in wanted:
         known = found.get(condition.type)

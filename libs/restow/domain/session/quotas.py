@@ -29,16 +29,22 @@ def beyond(used: Mapping[int, int], items: Items, limit: Mapping[int, int]) -> i
     return None
 
 
-def may_lose(used: Mapping[int, int], items: Items, deserved: Mapping[int, int], asked: Iterable[int]) -> bool:
+def may_lose(
+    used: Mapping[int, int], items: Items, deserved: Mapping[int, int], asked: Iterable[int], guarantee: Mapping[int, int]
+) -> bool:
     """Whether a queue that uses this may lose these amounts to a claimer of the columns `asked`: of something that the claimer
-    asks for it uses more than it deserves, and of nothing that it is above in is it left with less than it deserves. Where
-    `deserved` names nothing of what is asked for, all of it is borrowed.
+    asks for it has what it deserves after the loss, too, and of everything what it is guaranteed. Where `deserved` names nothing
+    of what is asked for, all of it is borrowed.
 
-    Volcano looks before the loss and lets a queue fall below what it deserves; then that queue claims it back, and so on."""
+    Resource by resource, as in Volcano: a queue that is above what it deserves of one thing by less than a pod cannot keep what
+    it has borrowed of another. Volcano looks before the loss and lets a queue fall below what it deserves of all that is asked
+    for; then that queue claims it back, and so on. A queue that has taken is within what it deserves of everything that it has
+    asked for, and who has lost is not below in that for which it was a victim: so it comes to rest."""
     lost = dict(items)
+    if any(column in guarantee and used.get(column, 0) - amount < guarantee[column] for column, amount in lost.items()):
+        return False
     useful = [column for column in asked if lost.get(column)]
     named = [column for column in useful if column in deserved]
     if not named:
         return bool(useful)
-    above = [column for column in named if used.get(column, 0) > deserved[column]]
-    return bool(above) and all(used[column] - lost[column] >= deserved[column] for column in above)
+    return any(used.get(column, 0) - lost[column] >= deserved[column] for column in named)

@@ -8,6 +8,7 @@ from restow.contracts.ids import Millis
 from restow.domain.config import PluginConfig, SessionConfig
 from restow.domain.session import actions, plugins
 from restow.domain.session.actions import starving
+from restow.domain.session.guard import Guard
 from restow.domain.session.run import Session
 from restow.domain.session.starving import Reserved
 from restow.domain.state import ClusterState
@@ -34,6 +35,9 @@ def open_session(state: ClusterState, now: Millis, limit: int) -> Session:
     if state.reserved_on or _serves_starving(state):
         # No plugin's, so that it holds whichever there are.
         session.extensions.add_filter(Reserved(state))
+    # Nor are these: no configuration lets the Eviction API evict whom a budget keeps.
+    session.extensions.opening(0, PluginConfig(""))
+    session.extensions.add("protects", Guard(session).allowances)
     version: list[Hashable] = []
     for tier, plugin, module, args in opened(state):
         session.extensions.opening(tier, plugin)

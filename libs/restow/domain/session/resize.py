@@ -10,7 +10,7 @@ from restow.domain.occupants import as_pod
 from restow.domain.places import Place
 from restow.domain.records import Room, Slot, SlotPhase
 from restow.domain.session import holds
-from restow.domain.session.jobs import Job
+from restow.domain.session.jobs import QUOTA, Job
 from restow.domain.session.run import Session
 from restow.domain.session.view import Fit
 from restow.domain.table import fewer, less, vector_of
@@ -32,9 +32,13 @@ def _resize(session: Session, place: Place) -> None:
     record, slot = state.reservations[uid], session.offers.slot(place)
     pod = as_pod(record, name, slot, slot.asked)
     row = state.table.rows[slot.node]
+    job = Job(uid, slot.queue, 0, record.order, record.fact.created)
+    more = tuple(less(state.vectors[slot.asked].items, state.vectors[slot.shape].items))
+    if more and (over := session.quota(job, pod, more)):
+        holds.say_unfit(session, e.HoldUnfit(uid, name, 0, {}, QUOTA, over))
+        return
     was = session.offers.lost(place)
     session.vacate(row, place, was)
-    job = Job(uid, was.queue, 0, record.order, record.fact.created)
     fit = _here(session, pod, row, place)
     if fit is not None:
         session.events.append(e.HoldResized(uid, name, slot.asked, fit.devices, fit.cores))

@@ -55,6 +55,8 @@ class Session(View):
         self.unfit: dict[Kind, Unfit] = {}
         self.withheld: dict[tuple[str, str], Withheld] = {}
         self.jobs: list[Job] = []
+        self.backlog: Any = None
+        """What waits, by what it lacks (`backlog.Backlog`)."""
         self.best_effort: list[tuple[Job, PodUid]] = []
         """Pods that ask for nothing, put aside by `allocate` for `backfill`."""
         self.company: Any = None
@@ -189,10 +191,23 @@ class Session(View):
         return handed
 
     def _over_quota(self, job: Job, pod: e.PodObserved, handed: e.HandedOver) -> bool:
-        """Whether the hold counts for another queue than the pod's, and that has no room for the pod. (A migration's counts for
-        none: its queue had the pod before.)"""
-        queue = self.offers.slot((handed.reservation, handed.slot)).queue
-        return bool(queue) and queue != job.queue and bool(self.extensions.first("allocatable", job, pod))
+        """Whether the pod's queue has no room for what the pod takes beyond the hold (RULES G-12): for all of it, where the hold
+        counts for another queue, which has its own back by that. (A migration's counts for none: its queue had the pod before.)"""
+        place, wanted = (handed.reservation, handed.slot), self.state.vectors[pod.shape].items
+        slot = self.offers.slot(place)
+        back = slot.room.held if self.offers.is_once(place) else self.offers.drawn(slot, pod, handed)[0]
+        if slot.queue in ("", job.queue):
+            more = tuple(less(wanted, back))
+            return bool(more) and bool(self.quota(job, pod, more))
+        self._account(slot.queue, back, -1)
+        over = self.quota(job, pod, wanted)
+        self._account(slot.queue, back, 1)
+        return bool(over)
+
+    def quota(self, job: Job, pod: e.PodObserved, more: Items | None = None) -> str:
+        """Why its queue has no room for the pod, or for so `more` of it as is not held for it already; empty where it has."""
+        items = self.state.vectors[pod.shape].items if more is None else more
+        return self.extensions.first("allocatable", job, pod, items) or ""
 
     def take_back(self, job: Job, pod: e.PodObserved, handed: e.HandedOver) -> None:
         """Undo `hand_over`."""
@@ -270,6 +285,10 @@ class Session(View):
         """For what is charged otherwise than by `place`: holds, victims."""
         self._account(queue, self.state.vectors[shape].items, sign)
 
+    def promise(self, queue: str, items: Items, sign: int) -> None:
+        """For what a queue is promised and does not use yet."""
+        self._account(queue, items, sign)
+
     # -- whose pod it is ---------------------------------------------------------------------------------------------
 
     def job_for(self, uid: PodUid) -> Job:
@@ -293,10 +312,14 @@ class Session(View):
 
     def going(self, group: Group) -> list[PodUid]:
         """Members of a gang that were chosen as victims and are not gone yet, of this session included."""
+        return self.leaving(self.state.groups.get(group, ()))
+
+    def leaving(self, pods: Iterable[PodUid]) -> list[PodUid]:
+        """Of these pods those that were chosen as victims and are not gone yet."""
         state = self.state
         return [
             uid
-            for uid in state.groups.get(group, ())
+            for uid in pods
             if (uid in state.victims_of or uid in self.victims) and not state.live[uid].deleting
         ]
 

@@ -11,7 +11,7 @@ from restow.contracts.events import PodGroupObserved, PodObserved
 from restow.contracts.ids import PodUid, ShapeId
 from restow.domain.accounts import Amounts
 from restow.domain.groups import Group, group_of
-from restow.domain.session.jobs import POD_GROUPS, is_ready
+from restow.domain.session.jobs import POD_GROUPS, is_ready, job_of
 from restow.domain.state import ClusterState
 
 _LOW = (1 << 32) - 1
@@ -203,6 +203,65 @@ def ledger(state: ClusterState) -> Ledger:
     known: Ledger | None = state.memo.get("sums-ledger")
     if known is None:
         known = state.memo["sums-ledger"] = Ledger()
+    known.refresh(state)
+    return known
+
+
+class Owners:
+    """`of(owner)`: what the pods of a controller use that are in no group, as `GroupUse`. Of controllers that were asked for;
+    O(their pods) the first time, then O(pods moved)."""
+
+    def __init__(self) -> None:
+        self._use: dict[str, GroupUse] = {}
+        self._parts: dict[PodUid, tuple[str, bool, ShapeId | None]] = {}
+        self._at = -1
+        self._groups = False
+
+    def refresh(self, state: ClusterState) -> None:
+        moved = state.moved.since(self._at)
+        self._at = state.moved.position
+        groups = POD_GROUPS in state.synced
+        if moved is None or groups != self._groups:
+            self._use, self._parts, self._groups = {}, {}, groups
+            return
+        for uid in dict.fromkeys(moved):
+            if isinstance(uid, tuple):
+                continue
+            pod = state.pods.get(uid)
+            if uid in self._parts or (pod is not None and pod.owner is not None and pod.owner.uid in self._use):
+                self._put(state, uid)
+
+    def of(self, state: ClusterState, owner: str) -> GroupUse:
+        known = self._use.get(owner)
+        if known is None:
+            known = self._use[owner] = GroupUse()
+            for uid in state.owned.get(owner, ()):
+                self._put(state, uid)
+        return known
+
+    def _put(self, state: ClusterState, uid: PodUid) -> None:
+        pod = state.pods.get(uid)
+        now = None
+        if pod is not None and pod.owner is not None and pod.owner.uid in self._use and job_of(state, pod) is None:
+            live, charge = state.live[uid], state.charges.get(uid)
+            charged = charge.shape if charge is not None and not charge.releasing else None
+            now = pod.owner.uid, is_ready(state, uid, live), charged
+        before = self._parts.pop(uid, None)
+        if now is not None:
+            self._parts[uid] = now
+        for entry, sign in ((before, -1), (now, 1)):
+            if entry is not None:
+                use = self._use[entry[0]]
+                use.ready += sign * entry[1]
+                if entry[2] is not None:
+                    _charge(use.used, state.vectors[entry[2]].items, sign)
+
+
+def owners(state: ClusterState) -> Owners:
+    """Of what controllers' pods use, as it is in the state."""
+    known: Owners | None = state.memo.get("sums-owners")
+    if known is None:
+        known = state.memo["sums-owners"] = Owners()
     known.refresh(state)
     return known
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterable
 
 import msgspec
+from msgspec.structs import replace
 
 from restow.contracts.envelope import Envelope
 from restow.eventlog.jetstream.connect import Broker, Denied, Failure, NoAnswer
@@ -27,6 +28,8 @@ EXPECTED_STREAM = "Nats-Expected-Stream"
 
 WRONG_LAST = (10071, 10164)
 WRONG_STREAM = 10060
+FULL = (10023, 10028, 10047, 10077)
+"""Insufficient resources, memory or storage exceeded, the stream could not store it."""
 
 APPEND_TIMEOUT = 5.0
 """Seconds until an append without an answer becomes Unknown."""
@@ -130,9 +133,14 @@ class Appender:
         return count
 
     async def _store(self, record: Record, expected: int) -> None:
-        check_append(record.family, record.body, expected, self.max_body)
+        envelope = record.envelope
+        if envelope.given is None:
+            check_append(record.family, record.body, expected, self.max_body)
+        else:
+            # It is kept for the record, but tells the broker nothing now (a message id, a rollup, a time to live).
+            envelope = replace(envelope, given={k: v for k, v in envelope.given.items() if not k.lower().startswith("nats-")})
         try:
-            seq = await self._once(record.family, record.body, record.envelope, expected, BULK_TIMEOUT)
+            seq = await self._once(record.family, record.body, envelope, expected, BULK_TIMEOUT)
         except _Overloaded as error:
             raise BrokerRefused(f"the broker is overloaded and refused record {record.seq}: {error}") from error
         if seq != record.seq:
@@ -164,7 +172,9 @@ def _sequence(data: bytes, family: Family, envelope: Envelope, expected: int) ->
     if failure.err_code == WRONG_STREAM:
         raise LogMismatch(f"another stream than {envelope.source!r}'s took the subject: {failure.description}")
     if failure.code >= 500:
-        raise Unknown(family, envelope.id, f"{failure.description} ({failure.code}, error {failure.err_code})")
+        full = failure.err_code in FULL
+        said = f"the broker's store is full: {failure.description}" if full else failure.description
+        raise Unknown(family, envelope.id, f"{said} ({failure.code}, error {failure.err_code})", full=full)
     raise BrokerRefused(f"the broker refused commit {envelope.id}: {failure.description} (error {failure.err_code})")
 
 

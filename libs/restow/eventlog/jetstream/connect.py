@@ -13,17 +13,24 @@ import re
 import ssl
 from collections.abc import Callable, Sequence
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from restow.contracts.redact import addresses, redacted
 from restow.eventlog.memory import Wakeup
 from restow.eventlog.port import BrokerRefused, Closed, Unavailable
 
 MIN_SERVER = (2, 12, 0)
 """Oldest nats-server taken: older ones silently ignore options that the log relies on (DESIGN 2)."""
+
+API = "$JS.API"
+IMPORTED_API = "JS.LOG.API"
+"""Where the broker's API is: in an account of its own without users there is nothing else, in an account that only imports the
+log's (deploy/nats/permissions.conf) it is under this prefix, for the server answers `$JS.API` of every account itself."""
 
 REQUEST_TIMEOUT = 3.0
 """Seconds until a request without an answer fails."""
@@ -37,6 +44,10 @@ _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"
 
 class NoAnswer(Exception):
     """The request was not answered: timeout, lost connection, or nobody listens (`503`). Says which."""
+
+
+class Nobody(NoAnswer):
+    """Nobody listens on the subject: the broker says so at once."""
 
 
 class Denied(Exception):
@@ -66,6 +77,7 @@ class Broker:
         self.servers = list(servers)
         self.client = Client()
         self.closed = False
+        self.api_prefix = API
         self.losses = 0
         """Number of times that the connection was lost."""
         self.changed = Wakeup()
@@ -87,14 +99,14 @@ class Broker:
         name: str = "restow",
         user: str | None = None,
         password: str | None = None,
-        inbox_prefix: str = "_INBOX",
+        inbox_prefix: str = "",
         tls: ssl.SSLContext | None = None,
         wait: float = 10.0,
     ) -> Broker:
         """Connect, or raise BrokerRefused after `wait` seconds with what was wrong last.
 
-        user, password: None where the broker knows no users. inbox_prefix: the only subjects that this user may
-        subscribe to (deploy/nats/permissions.conf).
+        user, password: None where the broker knows no users, or where the address names them. inbox_prefix: the only subjects that
+        this user may subscribe to (deploy/nats/permissions.conf): by default `_INBOX_<user>`.
         """
         broker = cls([servers] if isinstance(servers, str) else servers)
         broker._refused = asyncio.get_running_loop().create_future()
@@ -105,7 +117,7 @@ class Broker:
             broker.client.connect(
                 broker.servers,
                 name=name,
-                inbox_prefix=inbox_prefix,
+                inbox_prefix=inbox_prefix or _inbox_of(user, servers),
                 error_cb=broker._on_error,
                 disconnected_cb=broker._on_lost,
                 reconnected_cb=broker._on_back,
@@ -139,14 +151,17 @@ class Broker:
         if self._refused in done:
             raise self._refused.result()
         raise BrokerRefused(
-            f"no broker answers at {', '.join(self.servers)} within {wait:g} s ({self._last_error or 'no error given'}). "
+            f"no broker answers at {addresses(self.servers)} within {wait:g} s ({self._said()}). "
             "Start nats-server 2.12 or newer with JetStream, or correct the address"
         )
+
+    def _said(self) -> str:
+        return redacted(str(self._last_error)) if self._last_error else "no error given"
 
     def check_server(self) -> None:
         """Raise BrokerRefused unless the connected server is new enough and runs JetStream."""
         version = self.version
-        where = self.client.connected_url.netloc if self.client.connected_url else ", ".join(self.servers)
+        where = redacted(self.client.connected_url.geturl()) if self.client.connected_url else addresses(self.servers)
         match = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
         if not match or tuple(int(part) for part in match.groups()) < MIN_SERVER:
             raise BrokerRefused(
@@ -209,14 +224,32 @@ class Broker:
         finally:
             self._pending.pop(token, None)
         if not message.data and message.headers and message.headers.get("Status") == "503":
-            raise NoAnswer(f"nobody listens on {subject} (503)")
+            raise Nobody(f"nobody listens on {subject} (503)")
         return message
 
+    async def find_api(self, stream: str) -> None:
+        """Find out under which prefix `stream` is to be asked for. Raises Unavailable, Closed."""
+        nobody = False
+        for prefix in (IMPORTED_API, API):
+            try:
+                await self.request(f"{prefix}.STREAM.INFO.{stream}", b"")
+            except Nobody:
+                nobody = True
+            except Denied as error:
+                if prefix == API and nobody:
+                    raise Unavailable(f"nobody answers {IMPORTED_API}.STREAM.INFO.{stream} yet, and {error}") from error
+            except NoAnswer as error:
+                raise Unavailable(f"the broker did not answer STREAM.INFO.{stream}: {error}") from error
+            else:
+                self.api_prefix = prefix
+                return
+        self.api_prefix = API
+
     async def api(self, verb: str, body: object = None, *, timeout: float = REQUEST_TIMEOUT) -> dict[str, Any]:
-        """Call `$JS.API.<verb>`. Raises ApiError, Unavailable, BrokerRefused (permissions), Closed."""
+        """Call `<prefix>.<verb>`. Raises ApiError, Unavailable, BrokerRefused (permissions), Closed."""
         payload = b"" if body is None else msgspec.json.encode(body)
         try:
-            message = await self.request(f"$JS.API.{verb}", payload, timeout=timeout)
+            message = await self.request(f"{self.api_prefix}.{verb}", payload, timeout=timeout)
         except NoAnswer as error:
             if self.closed:
                 raise self.ended() from error
@@ -258,7 +291,7 @@ class Broker:
     async def _on_lost(self) -> None:
         self.losses += 1
         if not self.closed:
-            _log.warning("lost the connection to the broker at %s", ", ".join(self.servers))
+            _log.warning("lost the connection to the broker at %s", addresses(self.servers))
         self._fail_all(NoAnswer("the connection to the broker was lost"))
         for lost in list(self.on_lost):
             lost()
@@ -271,7 +304,7 @@ class Broker:
     async def _on_closed(self) -> None:
         """nats-py gave up by itself (for instance credentials that became invalid): everything must end loudly."""
         if not self.closed:
-            self._end_reason = f"the broker ended the connection for good: {self.client.last_error}"
+            self._end_reason = f"the broker ended the connection for good: {redacted(str(self.client.last_error))}"
             _log.error(self._end_reason)
             self.closed = True
             self._fail_all(NoAnswer(self._end_reason))
@@ -283,14 +316,14 @@ class Broker:
         if self._refused and not self._refused.done() and "authorization violation" in text:
             self._refused.set_result(
                 BrokerRefused(
-                    f"the broker at {', '.join(self.servers)} does not accept this user or password: check the user's "
+                    f"the broker at {addresses(self.servers)} does not accept this user or password: check the user's "
                     "entry in its permissions.conf and the password's environment variable on both sides"
                 )
             )
         if denied := _DENIED.search(text):
             self._on_permission(*denied.groups())
         elif not isinstance(error, OSError | nats.errors.UnexpectedEOF):
-            _log.warning("broker: %s", error or repr(error))
+            _log.warning("broker: %s", redacted(str(error) or repr(error)))
 
     def _on_permission(self, what: str, subject: str) -> None:
         """The server tells a denied subject on the connection, in nats-py's lower case, never on the request."""
@@ -312,3 +345,11 @@ class Broker:
                 )
         for denied in list(self.on_denied):
             denied(what, subject)
+
+
+def _inbox_of(user: str | None, servers: str | Sequence[str]) -> str:
+    """The inbox prefix of this user, or of the one in the address."""
+    first = servers if isinstance(servers, str) else servers[0]
+    named = urlsplit(first)
+    name = user if user is not None else (unquote(named.username or "") if named.password else "")
+    return f"_INBOX_{name}" if name else "_INBOX"

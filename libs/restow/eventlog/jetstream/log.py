@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 
-from restow.contracts.envelope import Envelope, EnvelopeError
+from restow.contracts.envelope import Envelope
 from restow.eventlog.jetstream.append import APPEND_TIMEOUT, HEADER_ROOM, Appender
 from restow.eventlog.jetstream.connect import Broker
 from restow.eventlog.jetstream.reader import Delivery, Feed
@@ -98,6 +98,10 @@ class JetStreamLog:
         """See EventLog.tail. Raises Unavailable when the broker does not answer."""
         return (await self._stream.state()).last
 
+    async def time(self) -> int:
+        """See EventLog.time. Raises Unavailable when the broker does not answer."""
+        return (await self._stream.state()).time
+
     async def first(self) -> int:
         """See EventLog.first. Raises Unavailable when the broker does not answer."""
         return (await self._stream.state()).first
@@ -154,10 +158,8 @@ class JetStreamLog:
 
 
 def _record(delivery: Delivery, prefix: int) -> Record:
-    try:
-        envelope = Envelope.from_headers(delivery.headers)
-    except EnvelopeError as error:
-        raise LogMismatch(f"record {delivery.seq} on {delivery.subject} was not written by Restow: {error}") from error
+    """As it is stored, whoever wrote it: whether it is ours is for the fold to say (`restow.domain.trust`)."""
+    envelope = Envelope.of(delivery.headers)
     return Record(delivery.seq, delivery.subject[prefix:], envelope, delivery.data, delivery.time)
 
 
@@ -172,7 +174,7 @@ async def connect(
     name: str = "restow",
     user: str | None = None,
     password: str | None = None,
-    inbox_prefix: str = "_INBOX",
+    inbox_prefix: str = "",
     tls: ssl.SSLContext | None = None,
     wait: float = 10.0,
     append_timeout: float = APPEND_TIMEOUT,

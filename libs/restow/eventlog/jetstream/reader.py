@@ -27,8 +27,13 @@ from restow.eventlog.port import BrokerRefused, Closed, LogMismatch, Unavailable
 PULL_BATCH = 500
 """Messages in one pull request."""
 
-PULL_BYTES = 8 * 1024 * 1024
-"""Bytes in one pull request; well above the largest commit, which could never be delivered otherwise."""
+PULL_BYTES = 9 * 1024 * 1024
+"""Bytes in one pull request: above the largest message that a broker of ours takes (`max_payload: 8MB`), subject and reply
+included, for what exceeds a request could never be delivered; and others may have written it (RULES G-16)."""
+
+RENEW = 2_000
+"""Pull requests of one consumer. A broker whose log is in another account than its reader remembers each for as long as its inbox is
+subscribed to (0.6 KiB, measured): an idle reader has a new one every eight hours, a busy one every million messages."""
 
 BUFFER_MESSAGES = 1000
 BUFFER_BYTES = 16 * 1024 * 1024
@@ -85,7 +90,7 @@ class Feed:
         self._first_check, self._on_hole = first_check, on_hole
         self._buffer: list[Msg] = []
         self._buffered = 0
-        self._credit = 0
+        self._credit = self._pulls = 0
         self._consumer = self._inbox = self._problem = ""
         self._subscription: Subscription | None = None
         self._wake = asyncio.Event()
@@ -171,12 +176,12 @@ class Feed:
         consumer, self._consumer = self._consumer, ""
         self._inbox = ""
         self._buffer, self._buffered = [], 0
-        self._credit = 0
+        self._credit = self._pulls = 0
         try:
             if subscription is not None:
                 await subscription.unsubscribe()
             if consumer and self._broker.connected:
-                await self._broker.client.publish(f"$JS.API.CONSUMER.DELETE.{self._stream}.{consumer}")
+                await self._broker.client.publish(f"{self._broker.api_prefix}.CONSUMER.DELETE.{self._stream}.{consumer}")
         except (nats.errors.Error, OSError) as error:
             _log.debug("could not delete consumer %s (the broker will, by itself): %s", consumer, error)
 
@@ -187,6 +192,8 @@ class Feed:
         self._heard = max(self._heard, loop.time())
         while not self._buffer:
             self._check_open()
+            if self._pulls >= RENEW:
+                raise _Broken(f"its inbox is renewed after {RENEW} requests")
             if self._problem:
                 raise _Broken(self._problem)
             self._wake.clear()
@@ -236,6 +243,7 @@ class Feed:
             and self._consumer
         ):
             self._credit += PULL_BATCH
+            self._pulls += 1
             body = {
                 "batch": PULL_BATCH,
                 "max_bytes": PULL_BYTES,
@@ -244,7 +252,7 @@ class Feed:
             }
             try:
                 await self._broker.client.publish(
-                    f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}", msgspec.json.encode(body), self._inbox
+                    f"{self._broker.api_prefix}.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}", msgspec.json.encode(body), self._inbox
                 )
             except (nats.errors.Error, OSError) as error:
                 self._break(f"cannot ask for messages: {error}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -22,11 +23,12 @@ _NANOSECONDS = 1_000_000_000
 
 
 class State(msgspec.Struct, frozen=True):
-    """What the stream holds now. An empty stream has first == last + 1."""
+    """What the stream holds now. An empty stream has first == last + 1. time: of the server that says so, ns since the epoch."""
 
     first: int
     last: int
     log_id: str
+    time: int = 0
 
 
 def stream_name(cluster: str) -> str:
@@ -106,6 +108,7 @@ class Stream:
         log_id, first_seq: used only when this call creates the stream ("" makes a random id). Of two creators at
         once one wins, and the other adopts its id.
         """
+        await self.broker.find_api(self.name)
         info = await self._info()
         if info is None:
             if not create:
@@ -167,7 +170,9 @@ class Stream:
         log_id = (info["config"].get("metadata") or {}).get(LOG_ID, "")
         if log_id != self.log_id:
             raise LogMismatch(f"stream {self.name!r} is now log {log_id!r}, but this process folded log {self.log_id!r}")
-        return State(first=max(1, info["state"]["first_seq"]), last=info["state"]["last_seq"], log_id=log_id)
+        said = datetime.fromisoformat(info["ts"])
+        time = round(said.timestamp() * 1e6) * 1000
+        return State(first=max(1, info["state"]["first_seq"]), last=info["state"]["last_seq"], log_id=log_id, time=time)
 
     async def last_of(self, family: Family) -> int:
         """Last sequence of the family's subject by the stream's leader (a direct get may come from a stale replica)."""

@@ -297,14 +297,12 @@ async def _ask_for_plan(stack: Stack) -> bool:
 
 
 def _verify(stack: Stack, file: Path, outcome: Outcome) -> None:
-    from restow.replay.exported import write
-    from restow.replay.source import open_broker, open_path
+    from restow.replay.source import open_broker, open_path, save
     from restow.replay.verify import verify
 
     live = open_broker(stack.nats, stack.cluster)
     try:
-        records = (record for batch in live.batches() for record in batch)
-        write(file, records, first=live.first, last=live.last, log_id=live.log_id, cluster=live.cluster)
+        save(live, file)
     finally:
         live.close()
     report = verify(open_path(file), DECIDERS)

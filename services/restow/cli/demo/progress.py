@@ -5,9 +5,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text
+
+from restow.cli.console import Console
 
 PLAIN_WIDTH = 110
 """Columns where the output is not a terminal."""

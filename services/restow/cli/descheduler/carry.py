@@ -1,8 +1,8 @@
-"""Evictions one after the other, in the order in which they were decided, and what became of each."""
+"""Evictions, each as it is decided, and what became of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
 from typing import Literal
 
 import msgspec
@@ -12,15 +12,18 @@ from restow.domain.descheduling.framework import Eviction
 from restow.domain.state import ClusterState
 from restow.kube import effects as k
 from restow.kube.client import Client
+from restow.kube.record import Notice, Recorder, Regarding
 
 TRIES = 3
 """Of an eviction whose pod changes while it is asked for; its precondition is what was read just before."""
+COMPONENT = "restow-descheduler-once"
 
-Result = Literal["evicted", "gone", "budget", "refused", "failed"]
+Result = Literal["evicted", "background", "gone", "budget", "refused", "failed"]
 
 
 class Carried(msgspec.Struct, frozen=True):
-    """`gone`: it was going already, or there is another pod of its name. `budget`: a PodDisruptionBudget does not allow it now."""
+    """`background`: its owner moves it by itself, and ends it then. `gone`: it was going already, or there is another pod of its name.
+    `budget`: a PodDisruptionBudget does not allow it now."""
 
     eviction: Eviction
     result: Result
@@ -30,17 +33,49 @@ class Carried(msgspec.Struct, frozen=True):
     def failed(self) -> bool:
         return self.result in ("refused", "failed")
 
+    @property
+    def counts(self) -> bool:
+        """Whether it uses up a limit, as upstream counts."""
+        return self.result in ("evicted", "background")
 
-async def carry(
-    client: Client, state: ClusterState, evictions: Sequence[Eviction], now: Millis, progress: Callable[[int, int], None]
-) -> tuple[Carried, ...]:
-    """In order: what goes first may use a budget up."""
-    effects = k.Effects(client)
-    done: list[Carried] = []
-    for eviction in evictions:
-        done.append(await _one(effects, state, eviction, now))
-        progress(len(done), len(evictions))
-    return tuple(done)
+
+class Carrier:
+    """Evicts what a run decides on, before it decides on anything more (`run.Carry`). The run is in a thread of its own; the API is asked, and
+    told of each eviction by an Event, in the loop."""
+
+    def __init__(self, client: Client, state: ClusterState, now: Millis, loop: asyncio.AbstractEventLoop, user: str) -> None:
+        self._effects, self._state, self._now, self._loop = k.Effects(client), state, now, loop
+        self._recorder = Recorder(client, COMPONENT, user)
+        self.done: list[Carried] = []
+
+    def __call__(self, eviction: Eviction) -> str:
+        carried = asyncio.run_coroutine_threadsafe(_one(self._effects, self._state, eviction, self._now), self._loop).result()
+        self.done.append(carried)
+        if carried.result == "evicted":
+            self._loop.call_soon_threadsafe(self._tell, eviction)
+        return "" if carried.counts else carried.message or carried.result
+
+    def _tell(self, eviction: Eviction) -> None:
+        pod = self._state.pods[eviction.pod]
+        about = Regarding("v1", "Pod", pod.namespace, pod.name, pod.pod)
+        note = f"evicted from {eviction.node} by {eviction.plugin} (profile {eviction.profile}): {eviction.reason}"
+        self._recorder.record(Notice(about, "Evicting", "Evict", note))
+
+    async def told(self) -> int:
+        """Sends the Events; how many could not be sent."""
+        sending = asyncio.create_task(self._recorder.run())
+        try:
+            async with asyncio.timeout(EVENTS):
+                await self._recorder.flushed()
+        except TimeoutError:
+            return self._recorder.dropped + self._recorder.waiting
+        finally:
+            sending.cancel()
+        return self._recorder.dropped
+
+
+EVENTS = 10.0
+"""Seconds for the Events at the end."""
 
 
 async def _one(effects: k.Effects, state: ClusterState, eviction: Eviction, now: Millis) -> Carried:
@@ -54,6 +89,8 @@ async def _one(effects: k.Effects, state: ClusterState, eviction: Eviction, now:
     match outcome:
         case k.Accepted():
             return Carried(eviction, "evicted")
+        case k.InBackground(message):
+            return Carried(eviction, "background", message)
         case k.AlreadyTerminating():
             return Carried(eviction, "gone", "it was going away already")
         case k.Gone():

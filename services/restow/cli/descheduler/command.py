@@ -3,6 +3,7 @@ descheduler that runs there (`--now`)."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import click
 
 from restow.cli.failures import BROKEN, UNUSABLE, Failure
 from restow.cli.kubeapi import Kube, kube_options
-from restow.cli.output import Progress, emit, output_option
+from restow.cli.output import emit, output_option
 from restow.cli.where import Where
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 LARGEST = 1 << 20
 """Bytes of a policy."""
+OWN = "restow"
+"""The block of a policy for what upstream has as flags, or does not have."""
 
 
 @click.group()
@@ -93,11 +96,11 @@ def _only(way: str, given: dict[str, Any]) -> None:
 
 
 def _once(file: str, dry_run: bool, kube: Kube, output: str) -> None:
-    whole = read(file)
+    whole, passed_over = read(file)
     began = time.monotonic()
 
-    async def work(client: Client) -> tuple[Look, Pass, tuple[Carried, ...], str]:
-        from restow.cli.descheduler.carry import carry
+    async def work(client: Client) -> tuple[Look, Pass, tuple[Carried, ...], int, str]:
+        from restow.cli.descheduler.carry import Carrier
         from restow.domain.migration.once import carried_out
         from restow.kube.look import look
         from restow.kube.metrics import sample
@@ -105,15 +108,18 @@ def _once(file: str, dry_run: bool, kube: Kube, output: str) -> None:
         seen = await look(client)
         now = _now()
         uids = {f"{pod.namespace}/{pod.name}": uid for uid, pod in seen.state.pods.items()}
-        made = carried_out(seen.state, whole, now, await sample(client, whole.policy, uids, now))
-        with Progress("evicting") as progress:
-            carried = () if dry_run else await carry(client, seen.state, made.outcome.evictions, now, progress)
-        return seen, made, carried, client.url
+        samples = await sample(client, whole.policy, uids, now)
+        carrier = None if dry_run else Carrier(client, seen.state, now, asyncio.get_running_loop(), _user())
+        made = await asyncio.to_thread(carried_out, seen.state, whole, now, samples, carrier)
+        unsent = 0 if carrier is None else await carrier.told()
+        return seen, made, tuple(carrier.done) if carrier is not None else (), unsent, client.url
 
-    seen, made, carried, url = kube.call(Where(None, None, None, None), work)
+    seen, made, carried, unsent, url = kube.call(Where(None, None, None, None), work)
     from restow.cli.descheduler import report
 
-    found = report.Report(file, url, whole, seen, made, carried, dry_run, time.monotonic() - began)
+    if unsent:
+        passed_over = (*passed_over, f"{unsent} Events could not be written: `kubectl describe` of these pods does not tell of their evictions")
+    found = report.Report(file, url, whole, seen, made, carried, dry_run, time.monotonic() - began, passed_over)
     if output == "json":
         emit(report.plain(found))
     else:
@@ -122,8 +128,8 @@ def _once(file: str, dry_run: bool, kube: Kube, output: str) -> None:
         raise Failure(f"{sum(one.failed for one in carried)} of {len(carried)} evictions failed; the table says why", BROKEN)
 
 
-def read(file: str) -> Whole:
-    """Raises Failure, with file, path and what is allowed."""
+def read(file: str) -> tuple[Whole, tuple[str, ...]]:
+    """The policy, and what of it says nothing here. Raises Failure, with file, path and what is allowed."""
     from pathlib import Path
 
     from restow.domain.descheduling.policy import PolicyError
@@ -135,9 +141,20 @@ def read(file: str) -> Whole:
         raise Failure(f"{file}: {len(text)} bytes; allowed: up to {LARGEST}", UNUSABLE)
     try:
         document: Any = parse(text)
-        return load(document)
+        if isinstance(document, dict) and OWN in document:
+            return load({key: value for key, value in document.items() if key != OWN}), (f"{OWN}: is for the descheduler service, and says nothing here",)
+        return load(document), ()
     except (BadConfig, PolicyError, RecursionError) as error:
         raise Failure("\n".join(f"{file}: {line}" for line in (str(error) or "too deeply nested").splitlines()), UNUSABLE) from None
+
+
+def _user() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "unknown"
 
 
 def _now() -> Millis:

@@ -26,11 +26,11 @@ from restow.kube.look import Look
 
 MOST = 3
 """Pods that are named as examples of a group."""
-_WORD = {"evicted": "evicted", "gone": "gone already", "budget": "kept: budget", "refused": "refused", "failed": "failed"}
+_WORD = {"evicted": "evicted", "background": "in background", "gone": "gone already", "budget": "kept: budget", "refused": "refused", "failed": "failed"}
 
 
 class Report(msgspec.Struct, frozen=True):
-    """`carried` is empty in a dry run; `took` is in seconds."""
+    """`carried` is empty in a dry run; `took` is in seconds; `notes` are warnings about the whole."""
 
     file: str
     url: str
@@ -40,6 +40,7 @@ class Report(msgspec.Struct, frozen=True):
     carried: Sequence[Carried]
     dry: bool
     took: float
+    notes: Sequence[str] = ()
 
     @property
     def outcome(self) -> Outcome:
@@ -143,8 +144,10 @@ def _warnings(report: Report) -> None:
     if bad := report.seen.undecodable:
         one = bad[0]
         _warn(f"{_many(len(bad), 'object')} could not be read, such as {one.kind} {one.namespace}/{one.name}: {one.message}")
+    for note in report.notes:
+        _warn(note)
     for warned in report.outcome.warnings:
-        _warn(f"profile {warned.profile}, {warned.plugin}: {warned.text}")
+        _warn(f"{f'profile {warned.profile}, ' if warned.profile else ''}{warned.plugin}: {warned.text}")
 
 
 def _warn(text: str) -> None:
@@ -168,6 +171,7 @@ def _many(count: int, name: str) -> str:
 def plain(report: Report) -> dict[str, Any]:
     """With stable keys; every pod that stays is there with its reason. `plan` is Defragmentation's; its places are never held here."""
     results = {one.eviction.pod: one for one in report.carried}
+    evictions = report.outcome.evictions if report.dry else [one.eviction for one in report.carried]
 
     def pod(uid: PodUid) -> dict[str, str]:
         known = report.state.pods[uid]
@@ -186,7 +190,7 @@ def plain(report: Report) -> dict[str, Any]:
             pod(e.pod)
             | {"node": e.node, "profile": e.profile, "plugin": e.plugin, "extensionPoint": e.point, "reason": e.reason}
             | carried(e.pod)
-            for e in report.outcome.evictions
+            for e in evictions
         ],
         "kept": [
             pod(v.pod) | {"profile": v.profile, "plugin": v.plugin, "extensionPoint": v.point, "why": v.why}
@@ -194,6 +198,7 @@ def plain(report: Report) -> dict[str, Any]:
         ],
         "plan": None if report.made.planned is None else msgspec.to_builtins(report.made.planned),
         "held": False,
+        "notes": list(report.notes),
         "warnings": [{"profile": w.profile, "plugin": w.plugin, "text": w.text} for w in report.outcome.warnings],
         "unread": report.seen.unread,
         "undecodable": [

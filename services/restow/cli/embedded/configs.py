@@ -57,6 +57,9 @@ profiles:
 restow:
   interval: {interval}
   concurrent: {concurrent}
+  # Nobody's service runs here: plans are carried out as fast as they can be. The defaults are one pod in ten of a workload, and 60 a minute.
+  maxUnavailable: 0
+  evictionsPerMinute: 0
 """
 
 

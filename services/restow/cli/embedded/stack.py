@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import aiohttp
 from restow.cli.embedded import configs
 from restow.cli.embedded.child import Child, ChildFailed
 from restow.cli.embedded.outside import OutsideError, install
+from restow.eventlog.port import LogError
 from restow.eventlog.server import NatsServer, ServerError
 
 SERVICES = ("cluster_watcher", "scheduler_session", "reservation_cache", "descheduler", "garbage_collector")
@@ -59,7 +61,8 @@ class Stack:
     """Everything in `folder`; nothing outside it. `policy` and `scheduler` are YAML for descheduler and session: a text, or a
     file, whose later changes are used, too.
 
-    `keep` leaves log and archive in the folder when it stops. `kube` is the URL of a Kubernetes API or the path of a
+    `keep` leaves log, archive and service logs in the folder when it stops; `save` leaves the log of a stack that stood alone, in one
+    sealed file (`saved`). `kube` is the URL of a Kubernetes API or the path of a
     kubeconfig: then no kubesim is started, and that API gets the CRDs that it lacks and nothing else. It may also be a folder
     with a kubeconfig for each service, `<service>.yaml`, and `admin.yaml` for the CRDs and the CLI: each has its own rights then."""
 
@@ -73,6 +76,7 @@ class Stack:
         nodes: Iterable[Path] = (),
         port: int = 0,
         keep: bool = False,
+        save: bool = False,
         kubelet_speed: float = 1.0,
         log_level: str = "info",
         kube: str = "",
@@ -82,7 +86,9 @@ class Stack:
         self._objects = [*crds(), *others(), *objects]
         self._nodes = list(nodes)
         self._port = port
-        self._keep = keep
+        self._keep, self._save = keep, save
+        self._stood = False
+        self.saved: Path | None = None
         self._kubelet_speed = kubelet_speed
         self._log_level = log_level
         self._broker = NatsServer(self.folder / "nats")
@@ -116,8 +122,11 @@ class Stack:
         await self.stop()
 
     async def start(self) -> None:
-        """Raises StackError. What is in the folder from an earlier run is removed first (kubesim has no memory either)."""
+        """Raises StackError. What is in the folder from an earlier run is removed first (kubesim has no memory either); the log of
+        one that was killed is saved before, where this one is to be."""
         self._lock_folder()
+        if self._save and self._logged():
+            await self._rescue()
         self._clean()
         for name in MANAGED:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
@@ -131,6 +140,7 @@ class Stack:
             await self._start_kubesim()
         await asyncio.gather(*(self._start_service(name) for name in SERVICES))
         await self.ready()
+        self._stood = True
         self._announce()
 
     def _lock_folder(self) -> None:
@@ -323,9 +333,43 @@ class Stack:
         part.write_text(json.dumps(self.describe(), indent=2) + "\n")
         part.replace(self.folder / "stack.json")
 
+    def _logged(self) -> bool:
+        """Whether the broker's store has any stream yet."""
+        return any((self.folder / "nats").glob("**/streams/*/"))
+
+    async def _rescue(self) -> None:
+        self._start_broker()
+        try:
+            await self._save_log()
+        finally:
+            await self._broker.stop_async()
+
+    async def _save_log(self) -> None:
+        """Raises StackError, with the folder as it was, where the log cannot be written."""
+        from restow.replay.source import open_broker, save
+
+        file = self.folder / f"log-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.jsonl.zst"
+        archive = self.folder / "archive" / "archive" / CLUSTER
+
+        def write() -> bool:
+            source = open_broker(self.nats, CLUSTER, archive=archive if any(archive.glob("*.jsonl.zst")) else None)
+            try:
+                if source.last >= source.first:
+                    save(source, file)
+                return source.last >= source.first
+            finally:
+                source.close()
+
+        try:
+            if await asyncio.to_thread(write):
+                self.saved = file
+        except (LogError, OSError) as error:
+            self._keep = True
+            raise StackError(f"the log could not be written to {file} ({error}); it is left in {self.folder / 'nats'}") from error
+
     async def stop(self) -> None:
         """Services first, then the API and the broker; then nothing is left running, and nothing in the folder but what
-        `keep` asks for."""
+        `keep` and `save` ask for. Raises StackError where the log could not be saved."""
         if self._lock < 0:
             # Another stack's folder, or stopped already.
             return
@@ -335,6 +379,12 @@ class Stack:
             await self.children["kubesim"].stop()
         if self._keeper is not None:
             self._keeper.cancel()
+        unsaved: StackError | None = None
+        if self._save and not self._keep and self._stood and self._broker.pid is not None and self._logged():
+            try:
+                await self._save_log()
+            except StackError as error:
+                unsaved = error
         await self._broker.stop_async()
         if self.failed is not None and not self.failed.cancel():
             self.failed.exception()  # looked at, or asyncio prints it
@@ -343,3 +393,5 @@ class Stack:
             if self.folder.exists() and not any(self.folder.iterdir()):
                 self.folder.rmdir()
         self._unlock_folder()
+        if unsaved is not None:
+            raise unsaved

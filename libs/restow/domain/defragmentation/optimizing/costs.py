@@ -8,9 +8,9 @@ one eviction or none now, otherwise shared by those that it allows. Who prefers 
 
 from restow.contracts.events import BudgetObserved
 from restow.contracts.ids import Millis, PodUid
-from restow.domain.descheduling.evictor.filter import PREFER_NO_EVICTION
+from restow.domain.descheduling.order import PREFER_NO_EVICTION
 from restow.domain.groups import group_of
-from restow.domain.selectors import selects
+from restow.domain.selectors import covers
 from restow.domain.state import ClusterState
 
 MOVE = 1000
@@ -45,6 +45,6 @@ class Costs:
         if "gang" in said and group_of(pod) is not None:
             cost += said["gang"]
         for budget in self._budgets.get(pod.namespace, ()):
-            if budget.selector is not None and selects(budget.selector, pod.labels):
+            if covers(budget, pod):
                 cost += said["budget"] // max(budget.allowed, 1)
         return cost

@@ -200,7 +200,7 @@ class _Demand:
     def _next(self, job: Job, pod: PodObserved, granted: list[Granted], of: str) -> None:
         """A node for this one, too. Raises NoRoom, and nothing has changed."""
         session = self.world.session
-        if said := session.extensions.first("allocatable", job, pod):
+        if said := session.quota(job, pod):
             raise NoRoom(said)
         one = self._now(pod) or self._freed(pod)
         if one is None:

@@ -66,7 +66,7 @@ def plan(
             stays(uid, node, verdict, more)
 
     _tell(search, rows, ordered, stay)
-    return planned(state, plan_id, ordered.moves, ordered.ends, kept, planner="optimizing", steps=steps)
+    return planned(state, plan_id, ordered.moves, ordered.ends, kept, planner="optimizing", steps=steps, whole=args.wholeNodes)
 
 
 class _Maker:

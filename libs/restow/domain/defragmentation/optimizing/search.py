@@ -97,7 +97,7 @@ class Search:
             found = choices(self.world, row, self.limits.whole)
             if any(self.attempt(row, pods, depth) for pods in found if not self.spent):
                 self._offer(heap, row, push=True)
-            elif not depth and (cost + MOVE) * self.limits.least <= THOUSANDTHS * self._most(row):
+            elif not depth and (cost + MOVE) * self.limits.least <= THOUSANDTHS * self._most():
                 heappush(heap, ((cost + MOVE, *rest), DEPTH, row, seen))
         self.cut = bool(heap)
 
@@ -110,7 +110,7 @@ class Search:
         if not found:
             return
         key = easiest(self.world, found[0])
-        if key[0] * self.limits.least > THOUSANDTHS * self._most(row):
+        if key[0] * self.limits.least > THOUSANDTHS * self._most():
             return
         item = (key, 0, row, self._seen(row))
         if push:
@@ -118,7 +118,7 @@ class Search:
         else:
             heap.append(item)
 
-    def _most(self, row: int) -> int:
+    def _most(self) -> int:
         """What the leaving of one set may gain at most: with whole nodes more than one."""
         return 1 if not self.limits.whole else 1 << 20
 

@@ -35,7 +35,7 @@ DEPRECATED = {
 
 
 class StorageClassName(Args, frozen=True):
-    name: str
+    name: str = ""
 
 
 class PodsWithPvc(Args, frozen=True):
@@ -58,8 +58,16 @@ class PodProtections(Args, frozen=True):
             (
                 _names("defaultDisabled", self.default_disabled, DEFAULT_PROTECTIONS),
                 _names("extraEnabled", self.extra_enabled, EXTRA_PROTECTIONS),
+                self._classes(),
             )
         )
+
+    def _classes(self) -> str:
+        said = self.config.pods_with_pvc if self.config is not None else None
+        for i, one in enumerate(said.protected_storage_classes if said is not None else ()):
+            if not one.name:
+                return f"config.PodsWithPVC.protectedStorageClasses[{i}].name: nothing; allowed: a storage class's name"
+        return ""
 
 
 class DefaultEvictorArgs(Args, frozen=True):

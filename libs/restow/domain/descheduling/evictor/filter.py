@@ -7,19 +7,16 @@ asked first: `evict` lets it go whatever else is said, `prefer-no-eviction` keep
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from restow.contracts.events import PodObserved
+from restow.contracts.events import BudgetObserved, PodObserved
 from restow.contracts.ids import Millis, NodeName, PodUid
-from restow.contracts.values import LabelSelector, OwnerRef
+from restow.contracts.values import OwnerRef
 from restow.domain.descheduling.evictor.args import MANDATORY, SYSTEM_CRITICAL, DefaultEvictorArgs
 from restow.domain.descheduling.evictor.fit import NodeFit
+from restow.domain.descheduling.order import EVICT, IN_PROGRESS, PREFER_NO_EVICTION
 from restow.domain.descheduling.selection import parsed, selected_nodes
 from restow.domain.duration import format_milliseconds
-from restow.domain.selectors import selects
+from restow.domain.selectors import covers, selects
 from restow.domain.state import ClusterState
-
-EVICT = "descheduler.alpha.kubernetes.io/evict"
-PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
-"""Their presence counts, not their value."""
 
 Rule = Callable[[PodObserved], str]
 
@@ -36,7 +33,7 @@ class Evictor:
         self._state, self._args, self._now, self._fit = state, args, now, fit
         self._on = args.protections
         self._owned: Counter[str] | None = None
-        self._budgets: dict[str, list[LabelSelector]] | None = None
+        self._budgets: dict[str, list[BudgetObserved]] | None = None
         self._filtered: dict[PodUid, str] = {}
         self._fitted: dict[tuple[PodUid, bool], str] = {}
         self._rules = tuple(self._all_rules())
@@ -100,6 +97,8 @@ class Evictor:
     # -- rules -------------------------------------------------------------------------------------------------------
 
     def _filter(self, pod: PodObserved) -> str:
+        if IN_PROGRESS in pod.annotations:
+            return "InBackground: its owner moves it by itself already"
         if EVICT in pod.annotations:
             return ""
         if self._args.no_eviction_policy == MANDATORY and PREFER_NO_EVICTION in pod.annotations:
@@ -229,6 +228,5 @@ class Evictor:
         if self._budgets is None:
             self._budgets = {}
             for budget in self._state.budgets.values():
-                if budget.selector is not None:
-                    self._budgets.setdefault(budget.namespace, []).append(budget.selector)
-        return any(selects(selector, pod.labels) for selector in self._budgets.get(pod.namespace, ()))
+                self._budgets.setdefault(budget.namespace, []).append(budget)
+        return any(covers(budget, pod) for budget in self._budgets.get(pod.namespace, ()))

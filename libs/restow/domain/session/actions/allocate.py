@@ -16,6 +16,9 @@ from restow.domain.session.run import Session
 from restow.domain.session.statement import Statement
 from restow.domain.session.turns import Turns
 
+FOLLOWS = "a pod of the gang is being moved, and its place is held for the one that follows it"
+"""Why a gang waits that would be complete with such a pod, or without it elsewhere."""
+
 
 def run(session: Session, args: Any) -> None:
     resize(session)
@@ -31,7 +34,7 @@ def run(session: Session, args: Any) -> None:
                     holds.withhold(session, job, OVERUSED, reason)
             continue
         line = lines[name]
-        job = line.pop()
+        job = line.pop(lambda job: _key(session, job))
         if _place(session, job):
             line.push(_key(session, job), job)
         elif not line:
@@ -62,7 +65,7 @@ def admitted(session: Session, job: Job) -> bool:
 def valid(session: Session, job: Job) -> bool:
     """Whether its queue and plugins let the job be looked at; otherwise its pods wait with the reason. Of lone pods without
     annotations in one queue it is asked once."""
-    lone = job.group is None and len(job.tasks) == 1 and not session.state.pods[job.tasks[0]].annotations
+    lone = job.group is None and not session.state.pods[job.tasks[0]].annotations
     if not lone:
         why = session.refusal(job)
     elif job.queue in session.valid_queues:
@@ -79,18 +82,35 @@ def _place(session: Session, job: Job) -> bool:
     if job.hold is not None:
         holds.place_gang(session, job)
         return False
+    if job.group is not None and not _has_room(session, job):
+        # They wait already, and nothing is to be said that is new: what came free has been given to others.
+        job.tasks = []
+        return False
     if incomplete(session, job):
         _place_gang(session, job)
         return bool(job.tasks) and not incomplete(session, job)
     state = session.state
-    uid = job.tasks.pop(0)
+    uid = job.next(state) if job.group is None else job.tasks.pop(0)
+    if uid is None:
+        return False
     pod = state.pods[uid]
     if is_best_effort(state.shapes[pod.shape]):
-        left = bool(job.tasks)
         session.best_effort.append((job, uid))
-        return left
-    place_one(session, job, pod)
+        return bool(job.tasks)
+    kind = job.alike.get(uid)
+    if kind is None:
+        place_one(session, job, pod)
+    elif not session.backlog.still(uid, session.board) or (not place_one(session, job, pod) and not session.offers.awaited(pod)):
+        # Nothing has come that would let the others in; what this session places is looked at in the next one.
+        job.refused.add(kind)
     return bool(job.tasks)
+
+
+def _has_room(session: Session, job: Job) -> bool:
+    """Of a gang that waits: whether there is room yet, each shape taken alone. It may take holds, too."""
+    if session.offers or not all(uid in session.state.parked for uid in job.tasks):
+        return True
+    return bool(session.backlog.still(job.tasks[0], session.board))
 
 
 def incomplete(session: Session, job: Job, placed: int = 0, by_task: Counter[str] | None = None) -> bool:
@@ -108,10 +128,9 @@ def place_one(session: Session, job: Job, pod: e.PodObserved) -> bool:
         return True
     if session.offers.awaited(pod):
         return False
-    for asked in session.extensions.allocatable:
-        if reason := asked(job, pod):
-            session.withhold_pod(job, pod.pod, QUOTA, reason)
-            return False
+    if reason := session.quota(job, pod):
+        session.withhold_pod(job, pod.pod, QUOTA, reason)
+        return False
     for waits in session.extensions.waits:
         if reason := waits(pod):
             session.withhold_pod(job, pod.pod, UNSCHEDULABLE, reason)
@@ -140,13 +159,20 @@ def _place_gang(session: Session, job: Job) -> None:
     statement = Statement(session, job)
     first_unfit: tuple[int, dict[str, int]] | None = None
     said: tuple[str, str] | None = None
+    follows = False
     left = list(job.tasks)
     while left and incomplete(session, job, len(statement), statement.by_task):
         uid = left.pop(0)
         pod = state.pods[uid]
         if session.handing_over and session.offers and statement.hand_over(pod):
             continue
-        quota = extensions.first("allocatable", job, pod)
+        if session.offers.awaited(pod):
+            # Its place is kept for it; wherever else it went, the place would wait for nobody.
+            follows = True
+            if job.ready + len(statement) + len(left) < job.need:
+                break
+            continue
+        quota = session.quota(job, pod)
         reason = quota or extensions.first("podWaits", pod)
         fit = None if reason else session.find(pod) or lending(session, pod, session.concerned(pod))
         if fit is not None:
@@ -164,7 +190,8 @@ def _place_gang(session: Session, job: Job) -> None:
         return
     statement.discard()
     nodes, reasons = first_unfit or (0, {})
-    session.withhold(job, *(said or (UNSCHEDULABLE, _message(job))), nodes, reasons)
+    message = FOLLOWS if follows and first_unfit is None else _message(job)
+    session.withhold(job, *(said or (UNSCHEDULABLE, message)), nodes, reasons)
     job.tasks = []
 
 

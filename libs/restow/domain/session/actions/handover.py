@@ -20,6 +20,8 @@ def run(session: Session, args: Any) -> None:
         if not valid(session, job):
             job.tasks = []
             continue
+        if job.alike:
+            continue  # those that can take a hold are in jobs of those that are like nobody else
         statement = Statement(session, job)
         for uid in list(job.tasks):
             if len(session.events) + len(statement) < session.limit or job.group is not None:

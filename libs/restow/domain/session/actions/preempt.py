@@ -12,7 +12,8 @@ from restow.contracts.ids import Millis, ShapeId
 from restow.domain.session.jobs import Job
 from restow.domain.session.preemption.claim import Claim
 from restow.domain.session.preemption.claimers import claimers, may_take, next_try, starves
-from restow.domain.session.preemption.victims import Choice, Hunt, Scope
+from restow.domain.session.preemption.units import Choice
+from restow.domain.session.preemption.victims import Hunt, Scope
 from restow.domain.session.run import Session
 from restow.domain.state import ClusterState
 
@@ -64,7 +65,7 @@ def take_for(session: Session, hunt: Hunt, job: Job, scope: Scope, action: str) 
 
 
 def _free(session: Session, job: Job, pod: e.PodObserved) -> Choice | None:
-    if session.extensions.first("allocatable", job, pod):
+    if session.quota(job, pod):
         return None
     fit = session.find(pod)
     return None if fit is None else Choice(fit)

@@ -5,15 +5,12 @@ from restow.contracts.ids import Millis, PodUid
 from restow.contracts.values import DeviceShare
 from restow.domain.evolve.session import PREEMPTED
 from restow.domain.groups import task_of
+from restow.domain.records import PATIENCE as PATIENCE
 from restow.domain.session.jobs import Job
 from restow.domain.session.preemption import coming
-from restow.domain.session.preemption.victims import Choice, Unit
+from restow.domain.session.preemption.units import Choice, Unit
 from restow.domain.session.run import Session
 from restow.domain.table import less, vector_of
-
-PATIENCE = 90_000
-"""Milliseconds that freed capacity is held for a pod: three times the usual grace period. Longer ones are no facts of the
-log; a budget that lets nobody go is given up on, too."""
 
 Taken = tuple[e.PodObserved, Choice, list[tuple[int, int]], list[DeviceShare]]
 """A pod, where it goes, and what of that was free at once."""

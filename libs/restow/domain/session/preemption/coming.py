@@ -5,6 +5,8 @@ The board stays what is free now, so that nothing is placed on room that is not 
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from restow.contracts.ids import PodUid
 from restow.contracts.values import DeviceShare
 from restow.domain import accounts
@@ -23,6 +25,7 @@ class Coming:
         self._session = session
         self.amounts: dict[int, dict[int, int]] = {}
         self.devices: dict[int, dict[int, int]] = {}
+        self._dense = np.zeros((0, 0), np.int64)
         self.touched: list[int] = []
         """Rows where this session has chosen victims or held room, again for every change."""
         state = session.state
@@ -43,10 +46,23 @@ class Coming:
         self.add(row, less(room.wanted, room.held), [d for d in room.devices if d not in room.held_devices], -1)
 
     def add(self, row: int, items: Items, devices: Iterable[DeviceShare], sign: int) -> None:
+        items = tuple(items)
         accounts.charge(self.amounts.setdefault(row, {}), items, sign)
+        if len(self._dense):
+            for column, amount in items:
+                self._dense[row, column] += amount * sign
         for d in devices:
             shares = self.devices.setdefault(row, {})
             shares[d.index] = shares.get(d.index, 0) + d.milli * sign
+
+    def dense(self) -> np.ndarray:
+        """`(nodes, resources) int64`: `amounts`, all at once. Must not be written to."""
+        if not len(self._dense):
+            self._dense = np.zeros_like(self._session.state.table.free)
+            for row, amounts in self.amounts.items():
+                for column, amount in amounts.items():
+                    self._dense[row, column] += amount
+        return self._dense
 
     def goes(self, uid: PodUid) -> bool:
         """Whether a pod was chosen to go, and still is."""

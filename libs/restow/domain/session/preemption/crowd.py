@@ -1,14 +1,24 @@
-"""Who may be evicted at all, as columns that follow the state: O(pods moved) a session, and vectorised from there.
+"""Who may be evicted at all, and which holds may be given up, as columns that follow the state: O(pods and holds moved) a
+session, and vectorised from there.
 
 Whether one of them is a victim for somebody is for plugins to say (`preemptable`, `reclaimable`); here is what no plugin is
 asked about.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
-from restow.contracts.ids import Millis, PodUid, ShapeId
+from restow.contracts.events import BudgetObserved
+from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
+from restow.contracts.values import LabelSelector
 from restow.domain.fragmentation import is_load
 from restow.domain.groups import group_of
+from restow.domain.occupants import Who
+from restow.domain.places import Place
+from restow.domain.protection import Budgets, asked_to_stay, is_critical
+from restow.domain.records import SlotPhase
+from restow.domain.reservation.index import is_migration_hold
 from restow.domain.state import ClusterState
 
 PREEMPTABLE = "volcano.sh/preemptable"
@@ -19,15 +29,25 @@ VACANT = -1
 
 
 def may_go(state: ClusterState, uid: PodUid) -> bool:
-    """Whether a pod can be a victim: ours, bound, not on its way out, and not one that its node or its controller would
-    bring back to the same place, or whose room would be a hold's again."""
+    """Whether a pod can be a victim: ours, bound, not on its way out, not one that its node or its controller would bring
+    back to the same place, or whose room would be a hold's again, and not one that is to stay whoever asks."""
     charge, live = state.charges.get(uid), state.live.get(uid)
     if charge is None or charge.releasing or live is None or live.node is None:
         return False
     if not is_load(state, uid) or state.owes(uid):
         return False
     pod = state.pods[uid]
-    return state.ours(pod) and pod.annotations.get(PREEMPTABLE) not in _NO
+    if not state.ours(pod) or pod.annotations.get(PREEMPTABLE) in _NO:
+        return False
+    return not is_critical(state, pod) and not asked_to_stay(pod)
+
+
+def may_be_given_up(state: ClusterState, place: Place) -> bool:
+    """Whether a hold may be taken from its Reservation: nobody has anything of it, and it is no migration's (RULES G-7)."""
+    slot, record = state.slots.get(place[0], {}).get(place[1]), state.reservations.get(place[0])
+    if slot is None or record is None or slot.phase is not SlotPhase.HELD or slot.node not in state.table.rows:
+        return False
+    return place not in state.drawers and not is_migration_hold(state, record)
 
 
 def since(state: ClusterState, uid: PodUid) -> Millis:
@@ -36,18 +56,20 @@ def since(state: ClusterState, uid: PodUid) -> Millis:
 
 
 class Crowd:
-    """Entries, `(entries,) int64` each: `row` (VACANT where there is none), `queue` (a number), `priority`, `least` (its job's
-    priority is at least that), `since`, `order`; `amounts` is `(entries, resources) int64`."""
+    """Entries of pods and of holds (`hold`), `(entries,) int64` each: `row` (VACANT where there is none), `queue` (a number), `priority`, `least` (its job's
+    priority is at least that), `since`, `order`, `kept` (by a budget that lets nobody go); `amounts` is `(entries, resources) int64`."""
 
     def __init__(self) -> None:
-        self._slots: dict[PodUid, int] = {}
+        self._slots: dict[Who, int] = {}
         self._free: list[int] = []
         self._queues: dict[str, int] = {}
-        self._moved = self._objects = -1
+        self._moved = self._objects = self._reviewed = -1
+        self._budgets: dict[str, BudgetObserved] = {}
         self._columns(64, 0)
 
     def _columns(self, entries: int, resources: int) -> None:
         self.row = np.full(entries, VACANT, np.int64)
+        self.kept, self.hold = np.zeros(entries, bool), np.zeros(entries, bool)
         self.queue, self.priority, self.least, self.since, self.order = (np.zeros(entries, np.int64) for _ in range(5))
         self.amounts = np.zeros((entries, resources), np.int64)
 
@@ -60,14 +82,20 @@ class Crowd:
         kept._refresh(state)
         return kept
 
+    def slot(self, who: Who) -> int | None:
+        """Of its entry; None where it has none."""
+        return self._slots.get(who)
+
     def number(self, queue: str) -> int:
         """Of a queue; of one that nobody is in, too."""
         return self._queues.setdefault(queue, len(self._queues))
 
     def _refresh(self, state: ClusterState) -> None:
         moved, objects = state.moved.since(self._moved), state.objects.since(self._objects)
-        self._moved, self._objects = state.moved.position, state.objects.position
-        if moved is None or objects is None or any(kind == "priority_classes" for kind, _ in objects):
+        reviewed = state.reviewed.since(self._reviewed)
+        self._moved, self._objects, self._reviewed = state.moved.position, state.objects.position, state.reviewed.position
+        changed = self._changed(state)
+        if moved is None or objects is None or reviewed is None or any(kind == "priority_classes" for kind, _ in objects):
             self._build(state)
             return
         if self.amounts.shape[1] < len(state.table.columns):
@@ -76,6 +104,32 @@ class Crowd:
         for uid in dict.fromkeys(moved):
             if isinstance(uid, str):
                 self._set(state, uid)
+            else:
+                self._set_hold(state, uid)
+        for reservation in dict.fromkeys(reviewed):
+            for name in state.slots.get(reservation, ()):
+                self._set_hold(state, (reservation, name))
+        self._keep(state, {budget.namespace for budget in changed}, moved)
+
+    def _changed(self, state: ClusterState) -> list[BudgetObserved]:
+        """Budgets that are about other pods than before, or let somebody go now, or nobody any more."""
+        before, now = self._budgets, state.budgets
+        self._budgets = dict(now)
+        both = [(before.get(path), now.get(path)) for path in {**before, **now} if before.get(path) is not now.get(path)]
+        return [new or old for old, new in both if _says(old) != _says(new) and (new or old)]  # type: ignore[misc]
+
+    def _keep(self, state: ClusterState, spaces: set[str], moved: Iterable[object]) -> None:
+        """Who is kept by a budget, of those that have moved or whose budgets have."""
+        if not state.budgets:
+            self.kept[:] = False
+            return
+        again = {PodUid(uid) for uid in moved if isinstance(uid, str) and uid in self._slots}
+        if spaces:
+            again |= {uid for uid in self._slots if isinstance(uid, str) and state.pods[uid].namespace in spaces}  # type: ignore[misc]
+        if again:
+            budgets = Budgets(state)
+            for uid in again:
+                self.kept[self._slots[uid]] = budgets.keep(uid)
 
     def _build(self, state: ClusterState) -> None:
         """Of everybody, column by column: after a restart there may be very many."""
@@ -92,42 +146,67 @@ class Crowd:
         self.least[:n] = [_least(state, uid) for uid in uids]
         self.since[:n] = [since(state, uid) for uid in uids]
         self.order[:n] = [state.order[uid] for uid in uids]
+        self._keep(state, set(), uids)
         by_shape: dict[ShapeId, list[int]] = {}
         for slot, charge in enumerate(charges):
             by_shape.setdefault(charge.shape, []).append(slot)
         for shape, slots in by_shape.items():
             v = state.vectors[shape]
             self.amounts[np.array(slots)[:, None], v.columns] = v.amounts
+        for places in state.held_on.values():
+            for place in places:
+                self._set_hold(state, place)
 
     def _set(self, state: ClusterState, uid: PodUid) -> None:
-        slot = self._slots.get(uid)
         if not may_go(state, uid):
-            if slot is not None:
-                del self._slots[uid]
-                self.row[slot] = VACANT
-                self._free.append(slot)
+            self._drop(uid)
             return
-        if slot is None:
-            slot = self._slots[uid] = self._free.pop() if self._free else len(self._slots)
-            if slot >= len(self.row):
-                self._grow()
         charge, pod = state.charges[uid], state.pods[uid]
-        self.row[slot] = state.table.rows[charge.node]
-        self.queue[slot] = self.number(charge.queue)
+        slot = self._put(state, uid, charge.node, charge.queue, charge.shape)
         self.priority[slot] = state.shapes[pod.shape].priority
         self.least[slot] = _least(state, uid)
         self.since[slot], self.order[slot] = since(state, uid), state.order[uid]
+
+    def _set_hold(self, state: ClusterState, place: Place) -> None:
+        if not may_be_given_up(state, place):
+            self._drop(place)
+            return
+        held, record = state.slots[place[0]][place[1]], state.reservations[place[0]]
+        slot = self._put(state, place, held.node, held.queue, held.shape)
+        self.priority[slot] = self.least[slot] = state.shapes[held.shape].priority
+        self.since[slot], self.order[slot] = record.fact.created, record.order
+        self.hold[slot] = True
+
+    def _drop(self, who: Who) -> None:
+        slot = self._slots.pop(who, None)
+        if slot is not None:
+            self.row[slot] = VACANT
+            self._free.append(slot)
+
+    def _put(self, state: ClusterState, who: Who, node: NodeName, queue: str, shape: ShapeId) -> int:
+        slot = self._slots.get(who)
+        if slot is None:
+            slot = self._slots[who] = self._free.pop() if self._free else len(self._slots)
+            if slot >= len(self.row):
+                self._grow()
+        self.row[slot], self.queue[slot] = state.table.rows[node], self.number(queue)
+        self.kept[slot] = self.hold[slot] = False
         self.amounts[slot] = 0
-        v = state.vectors[charge.shape]
+        v = state.vectors[shape]
         self.amounts[slot, v.columns] = v.amounts
+        return slot
 
     def _grow(self) -> None:
         size = len(self.row)
         self.row = np.concatenate([self.row, np.full(size, VACANT, np.int64)])
-        for name in ("queue", "priority", "least", "since", "order"):
+        for name in ("queue", "priority", "least", "since", "order", "kept", "hold"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
         self.amounts = np.concatenate([self.amounts, np.zeros_like(self.amounts)])
+
+
+def _says(budget: BudgetObserved | None) -> tuple[LabelSelector | None, bool]:
+    return (None, True) if budget is None else (budget.selector, budget.allowed > 0)
 
 
 def _least(state: ClusterState, uid: PodUid) -> int:

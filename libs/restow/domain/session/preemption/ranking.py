@@ -3,9 +3,12 @@
 What plugins and rules add can only make a node's highest victim more important, so this is where a search begins.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from restow.contracts.events import PodObserved
+from restow.domain.occupants import Who
 from restow.domain.session.preemption.coming import Coming
 from restow.domain.session.preemption.crowd import VACANT, Crowd
 from restow.domain.session.run import Session
@@ -32,22 +35,25 @@ class Line:
         self.rows, self.first, self.count = np.unique(crowd.row[at], return_index=True, return_counts=True)
 
     @staticmethod
-    def of(crowd: Crowd, queue: str, other_queues: bool, below: int | None) -> "Line":
-        """Of the same queue or of all others; `below`: only whose job may have a lower priority."""
+    def of(crowd: Crowd, queue: str, other_queues: bool, below: int | None, holds_below: int, spared: Iterable[Who]) -> "Line":
+        """Of the same queue or of all others; `below`: only whose job may have a lower priority. Holds of the same queue that are
+        below `holds_below` come into question, too. Who is `spared` does not, whatever it is."""
         number = crowd.number(queue)
-        chosen = crowd.row != VACANT
+        chosen = (crowd.row != VACANT) & ~crowd.kept
         chosen &= (crowd.queue != number) if other_queues else (crowd.queue == number)
-        if below is not None:
-            chosen &= crowd.least < below
+        pods = ~crowd.hold if below is None else ~crowd.hold & (crowd.least < below)
+        chosen &= pods if other_queues else pods | (crowd.hold & (crowd.priority < holds_below))
+        slots = [slot for who in spared if (slot := crowd.slot(who)) is not None]
+        chosen[slots] = False
         return Line(crowd, chosen)
 
 
 def ranked(session: Session, coming: Coming, pod: PodObserved, line: Line, open_rows: np.ndarray) -> list[tuple[Key, int]]:
     """(key, row), the cheapest first, of the rows in `open_rows` `(nodes,) bool` where there is room enough once all of the
-    line have gone. What `coming` says of single rows is not counted."""
+    line have gone. Of devices only those that are asked for together are counted, as amounts."""
     table, v = session.state.table, session.state.vectors[pod.shape]
     columns = v.columns
-    room = table.free[:, columns] + table.releasing[:, columns]
+    room = table.free[:, columns] + table.releasing[:, columns] + coming.dense()[:, columns]
     amounts = line.amounts[:, columns]
     if len(line.rows):
         room[line.rows] += np.add.reduceat(amounts, line.first, axis=0)

@@ -3,7 +3,8 @@
 Nodes are asked in the order of what freeing them costs at least (`ranking.Key`), until no other can be cheaper. On a node all
 who may go are thought away, the pod is tried with every rule, and then as many as possible are spared, the most important
 first: the higher priority, then the one that has run for longer. So what is found is what kube-scheduler finds where it looks
-at every node, but for disruption budgets, which the Eviction API keeps (they are no facts of the log).
+at every node, but for what is protected: kube-scheduler prefers victims that violate no disruption budget, here nobody goes whom
+the Eviction API would refuse, or another protection keeps (RULES G-11), and several go together only where all of them may.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,24 +12,23 @@ from contextlib import contextmanager
 from enum import Enum
 from heapq import heapify, heappop, heappush
 
-import msgspec
 import numpy as np
 
 from restow.contracts import events as e
-from restow.contracts.ids import NodeName, PodUid, ReservationUid, ShapeId, SlotName
+from restow.contracts.ids import NodeName, PodUid
 from restow.contracts.values import DeviceShare
 from restow.domain import accounts
 from restow.domain.occupants import Who
 from restow.domain.predicates import only, static_mask
-from restow.domain.reservation.index import is_migration_hold
 from restow.domain.session.framework import Filter
 from restow.domain.session.jobs import Job
 from restow.domain.session.preemption import coming
-from restow.domain.session.preemption.crowd import Crowd, may_go, since
+from restow.domain.session.preemption.crowd import Crowd, may_be_given_up, may_go, since
 from restow.domain.session.preemption.ranking import FREE, LEAST_PRIORITY, Key, Line, ranked
+from restow.domain.session.preemption.units import Choice, Room, Unit
 from restow.domain.session.requests import is_best_effort
 from restow.domain.session.run import Session
-from restow.domain.session.view import HELD_ROOM, Fit
+from restow.domain.session.view import HELD_ROOM
 from restow.domain.table import vector_of
 
 NODES = 500
@@ -44,38 +44,6 @@ class Scope(Enum):
     QUEUE = "other jobs of its queue"
     JOB = "its own job"
     OTHERS = "other queues"
-
-
-class Unit(msgspec.Struct, frozen=True):
-    """A pod that may have to go, or a hold that may have to be given up."""
-
-    who: Who
-    priority: int
-    since: int
-    order: int
-    shape: ShapeId
-    queue: str
-    devices: tuple[DeviceShare, ...] = ()
-
-    @property
-    def importance(self) -> tuple[int, int, int, str]:
-        """The smaller, the more important. Holds differ by their place, too."""
-        return -self.priority, self.since, self.order, str(self.who)
-
-
-class Choice(msgspec.Struct, frozen=True):
-    """The pod goes there once these are gone."""
-
-    fit: Fit
-    victims: tuple[Unit, ...] = ()
-
-    @property
-    def pods(self) -> tuple[PodUid, ...]:
-        return tuple(PodUid(unit.who) for unit in self.victims if isinstance(unit.who, str))
-
-    @property
-    def holds(self) -> tuple[tuple[ReservationUid, SlotName], ...]:
-        return tuple(unit.who for unit in self.victims if not isinstance(unit.who, str))
 
 
 class _Nodes:
@@ -95,6 +63,7 @@ class Hunt:
         self.coming = coming.of(session)
         self.left = NODES
         self._crowd = Crowd.of(session.state)
+        self._steps = np.unique(self._crowd.least)
         self._by_priority = session.extensions.every_tier("preemptable", "priority")
         self._lines: dict[tuple, Line] = {}
         self._ranked: dict[tuple, list[tuple[Key, int]]] = {}
@@ -133,7 +102,7 @@ class Hunt:
         nodes = self._nodes.get(key)
         if nodes is None:
             nodes = self._nodes[key] = _Nodes(self._all(job, pod, scope), 0)
-            again = {*touched, *self.coming.amounts, *self._held_rows(scope)}
+            again = set(touched)
         else:
             again = set(touched[nodes.seen :])
         nodes.seen = len(touched)
@@ -157,17 +126,27 @@ class Hunt:
             heap = [(cost, row) for row in rows if (cost := self._cost(job, pod, scope, row)) is not None]
             heapify(heap)
             return heap
-        below = job.priority if scope is Scope.QUEUE and self._by_priority else None
-        about = (scope, job.queue, below)
+        others = scope is Scope.OTHERS
+        # Between two priorities that anybody has, all are alike.
+        about = (scope, job.queue, None if others else int(np.searchsorted(self._steps, job.priority)))
         line = self._lines.get(about)
         if line is None:
-            line = self._lines[about] = Line.of(self._crowd, job.queue, scope is Scope.OTHERS, below)
+            below = None if others else job.priority + (not self._by_priority)
+            line = self._lines[about] = Line.of(self._crowd, job.queue, others, below, job.priority, self._out_of_question())
         concerned = session.concerned(pod)
         kind = (*about, pod.shape, pod.pinned_node, *[rule.key(pod) for rule in concerned if rule.stage in HELD_ROOM])
         known = self._ranked.get(kind)
         if known is None:
             known = self._ranked[kind] = ranked(session, self.coming, pod, line, self._open(pod))
         return list(known)
+
+    def _out_of_question(self) -> Iterator[Who]:
+        """Who goes already or is not to be asked again yet, and holds that this session has given something of."""
+        session, state = self.session, self.session.state
+        for pods in (state.victims_of, session.victims, state.victims):
+            yield from pods
+        yield from session.offers.touched()
+        yield from (uid for uid, until in state.stuck.items() if until > session.now)
 
     def _open(self, pod: e.PodObserved) -> np.ndarray:
         """`(nodes,) bool`: rows that nobody's leaving would have to open: the node itself takes the pod, and it is not
@@ -181,10 +160,6 @@ class Hunt:
                 for _, failing in rule.failing(pod):
                     rows = rows & ~failing
         return rows
-
-    def _held_rows(self, scope: Scope) -> list[int]:
-        state = self.session.state
-        return [state.table.rows[node] for node in state.held_on if node in state.table.rows] if scope is Scope.QUEUE else []
 
     def _key(self, row: int, victims: Sequence[Unit]) -> Key:
         rank = int(self.session.state.table.rank[row])
@@ -202,13 +177,38 @@ class Hunt:
         return None if spared is None else self._key(row, spared)
 
     def _free(self, job: Job, pod: e.PodObserved, scope: Scope, row: int) -> Choice | None:
-        """With everybody's agreement."""
-        units = self._allowed(pod, scope, self._units(job, pod, scope, row))
+        """With everybody's agreement. Plugins that let only so much go take the least important first; where those do not leave
+        enough room, somebody may whose leaving alone does."""
+        units = self._units(job, pod, scope, row)
+        allowed = self._allowed(pod, scope, units)
+        choice = self._freed(job, pod, row, allowed)
+        if choice is not None or len(allowed) == len(units):
+            return choice
+        for unit in self._each_enough(pod, row, units):
+            if self._allowed(pod, scope, [unit]) and (choice := self._freed(job, pod, row, [unit])) is not None:
+                return choice
+        return None
+
+    def _each_enough(self, pod: e.PodObserved, row: int, units: list[Unit]) -> list[Unit]:
+        """Those whose leaving alone makes room enough, the least important first."""
+        room, found = Room(self.session, self.coming, pod, row), []
+        for unit in reversed(units):
+            room.give(unit, 1)
+            if room.suffices():
+                found.append(unit)
+            room.give(unit, -1)
+        return found
+
+    def _freed(self, job: Job, pod: e.PodObserved, row: int, units: list[Unit]) -> Choice | None:
         victims = self._spare(pod, row, units)
+        if victims is not None and self._together(pod, row, victims) != victims:
+            units = self._together(pod, row, units)
+            victims = self._spare(pod, row, units)
         if victims is None:
             return None
         concerned = self.session.concerned(pod)
         if not self._agreed(job, pod, row, victims, concerned):
+            units = self._together(pod, row, units)
             if len(victims) == len(units) or not self._agreed(job, pod, row, units, concerned):
                 return None
             victims = list(units)
@@ -227,7 +227,7 @@ class Hunt:
         modest = is_best_effort(state.shapes[pod.shape])
         units: list[Unit] = []
         for uid in state.on_node.get(node, ()):
-            if not self._in_scope(uid, job, scope) or self._spared(uid):
+            if not self._in_scope(uid, job, scope) or self._spared(uid) or self._above(uid, job, pod, scope):
                 continue
             charge = state.charges[uid]
             if modest and not is_best_effort(state.shapes[charge.shape]):
@@ -247,6 +247,16 @@ class Hunt:
             return queue not in ("", job.queue) and (said is None or said.reclaimable)
         return queue == job.queue and (session.job_key(uid) == job.key) is (scope is Scope.JOB)
 
+    def _above(self, uid: PodUid, job: Job, pod: e.PodObserved, scope: Scope) -> bool:
+        """Whether it is more important than who asks. Nobody preempts from below, whichever plugins a tier has: without `priority` they
+        choose among equals. What a queue deserves is taken back whoever has it."""
+        if scope is Scope.OTHERS:
+            return False
+        if scope is Scope.JOB:
+            shapes, pods = self.session.state.shapes, self.session.state.pods
+            return shapes[pods[uid].shape].priority > shapes[pod.shape].priority
+        return self.session.job_priority(uid) > job.priority
+
     def _spared(self, uid: PodUid) -> bool:
         """Who goes already, is being moved, or could not be evicted lately."""
         session, state = self.session, self.session.state
@@ -260,9 +270,9 @@ class Hunt:
         for uid, name in state.held_on.get(node, ()):
             record, slot = state.reservations[uid], state.slots[uid][name]
             priority = state.shapes[slot.shape].priority
-            if slot.queue != job.queue or priority >= job.priority or is_migration_hold(state, record):
+            if slot.queue != job.queue or priority >= job.priority:
                 continue
-            if session.offers.is_held((uid, name)) and (uid, name) not in state.drawers:
+            if may_be_given_up(state, (uid, name)) and session.offers.is_untouched((uid, name)):
                 yield Unit((uid, name), priority, record.fact.created, record.order, slot.shape, slot.queue, slot.devices)
 
     def _allowed(self, pod: e.PodObserved, scope: Scope, units: list[Unit]) -> list[Unit]:
@@ -279,11 +289,40 @@ class Hunt:
         allowed = set(left)
         return [unit for unit in units if not isinstance(unit.who, str) or unit.who in allowed]
 
+    def _together(self, pod: e.PodObserved, row: int, units: list[Unit]) -> list[Unit]:
+        """Of these so many as protections let go together: where too many have something in common, the more important ones of
+        them are spared, as long as the room suffices without them; where that does not do, the less important ones."""
+        allowances = {unit: dict(self.session.extensions.allowances(PodUid(unit.who))) for unit in units if isinstance(unit.who, str)}
+        left: dict[tuple[str, ...], int] = {}
+        for said in allowances.values():
+            for of, many in said.items():
+                left[of] = left.get(of, many) - 1
+        if all(many >= 0 for many in left.values()):
+            return units
+        for order in (units, units[::-1]):
+            room, over, going = Room(self.session, self.coming, pod, row), dict(left), list(units)
+            for unit in units:
+                room.give(unit, 1)
+            for unit in order:
+                said = allowances.get(unit, {})
+                if all(over[of] >= 0 for of in said):
+                    continue
+                room.give(unit, -1)
+                if not room.suffices():
+                    room.give(unit, 1)
+                    continue
+                going.remove(unit)
+                for of in said:
+                    over[of] += 1
+            if all(many >= 0 for many in over.values()):
+                return going
+        return []
+
     # -- does it fit -------------------------------------------------------------------------------------------------
 
     def _spare(self, pod: e.PodObserved, row: int, units: Sequence[Unit]) -> list[Unit] | None:
         """Who has to go at least, by amounts and devices; None where all of them are not enough."""
-        room = _Room(self, pod, row)
+        room = Room(self.session, self.coming, pod, row)
         for unit in units:
             room.give(unit, 1)
         if not room.suffices():
@@ -297,7 +336,7 @@ class Hunt:
         return victims
 
     def _fits(self, pod: e.PodObserved, row: int, victims: Sequence[Unit]) -> bool:
-        room = _Room(self, pod, row)
+        room = Room(self.session, self.coming, pod, row)
         for unit in victims:
             room.give(unit, 1)
         return room.suffices()
@@ -308,7 +347,7 @@ class Hunt:
         if not concerned and not session.extensions.at("allocatable"):
             return True
         with self._gone(row, victims):
-            if session.extensions.first("allocatable", job, pod):
+            if session.quota(job, pod):
                 return False
             return not concerned or session.fits_at(pod, row, concerned)
 
@@ -337,35 +376,3 @@ class Hunt:
             session.board.take(row, change, shares)
             for unit in victims:
                 session.charge_queue(unit.queue, unit.shape, 1)
-
-
-class _Room:
-    """A row as it will be, in plain integers, as far as a pod asks."""
-
-    __slots__ = ("_devices", "_free", "_shares", "_vectors", "_wanted")
-
-    def __init__(self, hunt: Hunt, pod: e.PodObserved, row: int) -> None:
-        session = hunt.session
-        v = session.state.vectors[pod.shape]
-        free, shares = session.board.row(row)
-        amounts, devices = hunt.coming.at(row)
-        self._vectors = session.state.vectors
-        self._wanted, self._devices = v.items, v.devices
-        self._free = {column: free[column] + amounts.get(column, 0) for column, _ in v.items}
-        self._shares = [share + devices.get(index, 0) for index, share in enumerate(shares)] if v.devices else []
-
-    def give(self, unit: Unit, sign: int) -> None:
-        free = self._free
-        for column, amount in self._vectors[unit.shape].items:
-            if column in free:
-                free[column] += amount * sign
-        if self._shares:
-            for d in unit.devices:
-                if d.index < len(self._shares):
-                    self._shares[d.index] += d.milli * sign
-
-    def suffices(self) -> bool:
-        if any(self._free[column] < amount for column, amount in self._wanted):
-            return False
-        asked = self._devices
-        return asked is None or sum(share >= asked.milli for share in self._shares) >= asked.count

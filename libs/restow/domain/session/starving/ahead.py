@@ -7,7 +7,7 @@ nowhere cannot be scheduled, whoever it is. So the question costs little unless 
 from collections.abc import Hashable, Iterable, Iterator
 
 from restow.contracts.ids import PodUid
-from restow.domain.session.chances import may_fit
+from restow.domain.session.backlog import Backlog
 from restow.domain.session.requests import is_best_effort
 from restow.domain.session.run import Session
 from restow.domain.session.starving.members import Members
@@ -41,10 +41,13 @@ class Ahead:
         for uid in state.queue:
             if uid not in seen and not is_best_effort(state.shapes[state.pods[uid].shape]):
                 yield uid
-        for under in sorted(state.parked_under):
-            pods = state.parked_under[under]
-            if may_fit(session, under, pods):
-                yield from (uid for uid in pods if uid not in seen and not is_best_effort(state.shapes[state.pods[uid].shape]))
+        backlog = Backlog.of(state, session.board)
+        for under in backlog.hopeful():
+            for line in backlog.lines(under):
+                waiting = [uid for _, uid in line if uid not in session.placements]
+                if waiting and waiting[0] in seen:
+                    continue  # and so are those that are like it
+                yield from (uid for uid in waiting if not is_best_effort(state.shapes[state.pods[uid].shape]))
 
     def schedulable(self, members: Members) -> bool:
         """Whether the session could place what makes the job ready, or one more of a job that is. Nothing stays placed."""
@@ -62,6 +65,8 @@ class Ahead:
         pod = session.state.pods[uid]
         if session.handing_over and session.offers and session.offers.hand_over(pod) is not None:
             return True
+        if session.offers.awaited(pod):
+            return False
         kind = (members.job.queue, session.kind(pod, session.concerned(pod)))
         known = self._known.get(kind)
         if known is None:

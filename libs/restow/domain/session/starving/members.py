@@ -89,5 +89,5 @@ class Members:
 
     def may_place(self, pod: e.PodObserved) -> bool:
         """Whether one of its tasks waits for a node and nothing else."""
-        session, first = self._session, self._session.extensions.first
-        return not (session.offers.awaited(pod) or first("allocatable", self.job, pod) or first("podWaits", pod))
+        session = self._session
+        return not (session.offers.awaited(pod) or session.quota(self.job, pod) or session.extensions.first("podWaits", pod))

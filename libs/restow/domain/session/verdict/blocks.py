@@ -30,7 +30,7 @@ def _blocks(session: Session, job: Job, pod: PodObserved) -> Iterator[Block]:
         yield Block(refusal.reason, refusal.message)
     if reason := extensions.first("overused", job.queue) if job.queue else None:
         yield Block(OVERUSED, reason)
-    if reason := extensions.first("allocatable", job, pod):
+    if reason := session.quota(job, pod):
         yield Block(QUOTA, reason)
     if reason := extensions.first("podWaits", pod):
         yield Block(UNSCHEDULABLE, reason)

@@ -13,7 +13,7 @@ from restow.domain.groups import task_of
 from restow.domain.predicates import static_mask
 from restow.domain.quantity import format_resource
 from restow.domain.resources import PODS
-from restow.domain.session.actions.allocate import incomplete
+from restow.domain.session.actions.allocate import FOLLOWS, incomplete
 from restow.domain.session.jobs import Job
 from restow.domain.session.run import Session
 from restow.domain.session.statement import Statement
@@ -39,7 +39,7 @@ def placed(session: Session, job: Job, unfit: list[PodUid]) -> Iterator[GangFit]
         pod = state.pods[uid]
         if session.handing_over and session.offers and statement.hand_over(pod):
             continue
-        said = extensions.first("allocatable", job, pod) or extensions.first("podWaits", pod)
+        said = FOLLOWS if session.offers.awaited(pod) else session.quota(job, pod) or extensions.first("podWaits", pod)
         fit = None if said else session.find(pod)
         if fit is not None:
             statement.place(pod, fit)
@@ -95,7 +95,7 @@ def _free_to_go(session: Session, job: Job, missing: Sequence[PodUid]) -> bool:
         return False
     charged = 0
     for pod in pods:
-        if session.extensions.first("allocatable", job, pod):
+        if session.quota(job, pod):
             break
         session.charge_queue(job.queue, pod.shape, 1)
         charged += 1

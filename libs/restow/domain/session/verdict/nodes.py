@@ -36,7 +36,8 @@ class Masks:
 
 
 def reliefs(session: Session, pod: PodObserved, masks: Masks) -> Iterator[Relief]:
-    """Rules that, lifted alone, would let it fit; then the greatest request that would, per resource that is short."""
+    """Rules that, lifted alone, would let it fit; then the greatest request that would, per resource that is short, with the nodes
+    where just that would fit."""
     state = session.state
     lifted: dict[str, int] = {}
     for row in np.flatnonzero(masks.looked_at & ~masks.static & (masks.failing == 0)):
@@ -60,22 +61,23 @@ def _less(session: Session, pod: PodObserved, reason: str, rows: np.ndarray) -> 
     if reason == p.TOO_MANY_PODS:
         yield Relief("one pod fewer on a node", len(rows))
     elif reason == "Insufficient gpu":
-        if said := _less_gpu(table.device_free[rows], session.state.vectors[pod.shape].devices):
-            yield Relief(said, len(rows))
+        yield from _less_gpu(table.device_free[rows], session.state.vectors[pod.shape].devices)
     else:
         resource = reason.removeprefix("Insufficient ")
-        best = int(table.free[rows, table.columns[resource]].max())
-        if best > 0:
-            yield Relief(f"a {resource} request of at most {format_resource(resource, best)}", len(rows))
+        free = table.free[rows, table.columns[resource]]
+        if (best := int(free.max())) > 0:
+            yield Relief(f"a {resource} request of at most {format_resource(resource, best)}", int((free >= best).sum()))
 
 
-def _less_gpu(free: np.ndarray, asked: DeviceRequest | None) -> str:
-    """Empty where nothing at all is left."""
+def _less_gpu(free: np.ndarray, asked: DeviceRequest | None) -> Iterator[Relief]:
+    """`free` `(nodes, devices) int64`. Nothing where nothing at all is left. Nodes that have less than the most are not counted:
+    a request of that size would not fit there."""
     if asked is not None and asked.count > 1:
-        most = int((free >= asked.milli).sum(axis=1).max())
-        return f"a request of at most {most} GPUs" if most else ""
-    share = int(free.max())
-    return f"a GPU share of at most {share} thousandths of one device" if share > 0 else ""
+        left, change = (free >= asked.milli).sum(axis=1), "a request of at most {} GPUs"
+    else:
+        left, change = free.max(axis=1), "a GPU share of at most {} thousandths of one device"
+    if (most := int(left.max())) > 0:
+        yield Relief(change.format(most), int((left >= most).sum()))
 
 
 def every_rule(shape: PodShape, node: NodeObserved, on: p.Switches = p.ALL) -> list[str]:

@@ -87,7 +87,7 @@ def _placed(
     first, count, quota = "", 0, ""
     reasons: dict[str, int] = {}
     for name, place in waiting:
-        said = session.extensions.first("allocatable", job, place)
+        said = session.quota(job, place)
         fit = None if said else _find(session, record, place)
         if fit is not None:
             statement.place(place, fit)

@@ -38,8 +38,8 @@ def _stays(handle: Handle, args: Args, uid: PodUid) -> str:
     if excluded:
         return f"Owner: {excluded} is excluded"
     age, least = (handle.now - pod.created) // 1000, args.min_pod_lifetime_seconds
-    if least and age <= least:
-        return f"Age: {age} s; only older than {least} s"
+    if least and age < least:
+        return f"Age: {age} s; only {least} s and older"
     seen = tuple(containers(state, uid, init=args.including_init_containers))
     if args.reasons:
         said = {reason for one in seen for reason in reasons(one)} | {state.live[uid].reason}

@@ -39,8 +39,10 @@ def _required(handle: Handle, about: Subjects, node: NodeName) -> Iterator[tuple
     state = handle.state
     observed = state.nodes[node]
     for uid in about.on(node):
-        shape = state.shapes[state.pods[uid].shape]
-        if shape.node_affinity is None or selected(shape, observed) or handle.evictable(uid):
+        pod = state.pods[uid]
+        shape, pinned = state.shapes[pod.shape], pod.pinned_node
+        # A term with no more than one node's name (`matchFields`) is a fact of the pod, not of its shape.
+        if (shape.node_affinity is None and not pinned) or (selected(shape, observed) and pinned in ("", node)) or handle.evictable(uid):
             continue
         if handle.fits_any(uid, handle.nodes):
             yield uid, "required node affinity is about other nodes"

@@ -16,7 +16,7 @@ from restow.domain.session.admission import admission
 from restow.domain.session.framework import Refusal
 from restow.domain.session.jobs import Job
 from restow.domain.session.plugins.capacity.args import Args
-from restow.domain.session.plugins.capacity.claims import Claims
+from restow.domain.session.plugins.capacity.claims import Claims, Items
 from restow.domain.session.plugins.capacity.hierarchy import ROOT, Place, plant
 from restow.domain.session.queues import CLOSED, INVALID
 from restow.domain.session.quotas import SCALE, beyond, may_lose, share
@@ -147,7 +147,7 @@ class Tree:
         if place.below or place.name == ROOT:
             raise Refusal(NOT_A_LEAF, f"queue {place.name} has queues below it; only those take jobs")
 
-    def allocatable(self, job: Job, pod: PodObserved) -> str:
+    def allocatable(self, job: Job, pod: PodObserved, items: Items) -> str:
         if not job.queue:
             return ""
         if job.hold is not None:
@@ -155,7 +155,7 @@ class Tree:
                 self.valid(job)
             except Refusal as why:
                 return why.message
-        full = self._claims.refuses(job.queue, self._state.vectors[pod.shape].items)
+        full = self._claims.refuses(job.queue, items)
         if full is None:
             return ""
         name, column = full
@@ -222,7 +222,4 @@ class Tree:
         place = self._places.get(name)
         if place is not None and not place.reclaimable:
             return False
-        guarantee = self._of(name, "guarantee")
-        if any(column in guarantee and used.get(column, 0) - amount < guarantee[column] for column, amount in items):
-            return False
-        return may_lose(used, items, self._of(name, "deserved"), asked)
+        return may_lose(used, items, self._of(name, "deserved"), asked, self._of(name, "guarantee"))

@@ -1,8 +1,9 @@
 """Plugin `drf`: between jobs, whoever uses the least dominant share of the cluster comes first (dominant resource fairness), and
 a job may take from another one that still has as large a share after the loss.
 
-A job's share counts what its pods are charged, terminating ones not, and what this session has placed. A pod on its own that
-waits uses nothing."""
+A job's share counts what its pods are charged, terminating ones not, and what this session has placed. Pods of one controller
+that are in no group count together, as in Volcano, which makes one PodGroup for each controller. A bare pod that waits uses
+nothing."""
 
 from collections.abc import Sequence
 
@@ -13,7 +14,7 @@ from restow.domain.session.jobs import Job
 from restow.domain.session.plugins.drf.args import Args
 from restow.domain.session.quotas import share
 from restow.domain.session.run import Session
-from restow.domain.session.sums import ledger, totals
+from restow.domain.session.sums import ledger, owners, totals
 
 
 def open(session: Session, args: Args) -> None:
@@ -26,7 +27,7 @@ def open(session: Session, args: Args) -> None:
 
 
 class Shares:
-    """One session's, of groups only: a single pod's share is its own."""
+    """One session's, of groups and of controllers: a bare pod's share is its own."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -37,18 +38,23 @@ class Shares:
 
     def order(self, job: Job) -> int:
         """The job's share in billionths."""
-        if job.group is None:
+        if job.group is None and not job.account:
             return 0
-        known = self._orders.get(job.key)
+        name = _name(job)
+        known = self._orders.get(name)
         if known is None:
-            known = self._orders[job.key] = share(self._of(job), self._whole)
+            known = self._orders[name] = share(self._of(job), self._whole)
         return known
 
     def _of(self, job: Job) -> Amounts:
-        used = self._used.get(job.key)
+        name = _name(job)
+        used = self._used.get(name)
         if used is None:
-            use = ledger(self._state).groups.get(job.group) if job.group is not None else None
-            used = self._used[job.key] = dict(use.used) if use is not None else {}
+            if job.group is not None:
+                use = ledger(self._state).groups.get(job.group)
+            else:
+                use = owners(self._state).of(self._state, job.account) if job.account else None
+            used = self._used[name] = dict(use.used) if use is not None else {}
         return used
 
     def allocated(self, job: Job, pod: PodObserved, row: int) -> None:
@@ -58,10 +64,10 @@ class Shares:
         self._charge(job, pod, -1)
 
     def _charge(self, job: Job, pod: PodObserved, sign: int) -> None:
-        if job.group is None:
+        if job.group is None and not job.account:
             return
         charge(self._of(job), self._state.vectors[pod.shape].items, sign)
-        self._orders.pop(job.key, None)
+        self._orders.pop(_name(job), None)
 
     def preemptable(self, claimer: PodUid, candidates: Sequence[PodUid]) -> list[PodUid]:
         """Pods whose job, without them and the ones chosen before, has no smaller share than the claimer's job with the
@@ -75,25 +81,30 @@ class Shares:
         allowed: list[PodUid] = []
         for uid in candidates:
             job = self._session.job_for(uid)
-            if job.key not in left:
-                left[job.key] = self._left(uid, job)
-            rest = dict(left[job.key])
+            name = _name(job)
+            if name not in left:
+                left[name] = self._left(uid, job)
+            rest = dict(left[name])
             charge(rest, state.vectors[state.pods[uid].shape].items, -1)
             if target <= share(rest, self._whole):
-                left[job.key] = rest
+                left[name] = rest
                 allowed.append(uid)
         return allowed
 
     def _left(self, uid: PodUid, job: Job) -> Amounts:
         """What the pod's job uses, without those of its pods that are victims already."""
         state = self._state
-        if job.group is None:
+        if job.group is None and not job.account:
             used: Amounts = {}
             if uid in state.charges or uid in self._session.placements:
                 charge(used, state.vectors[state.pods[uid].shape].items, 1)
             return used
         used = dict(self._of(job))
-        for going in self._session.going(job.group):
+        for going in self._session.going(job.group) if job.group is not None else self._session.leaving(state.owned.get(job.account, ())):
             if going in state.charges:
                 charge(used, state.vectors[state.charges[going].shape].items, -1)
         return used
+
+
+def _name(job: Job) -> str:
+    return job.key if job.group is not None else job.account or job.key

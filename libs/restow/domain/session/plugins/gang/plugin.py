@@ -1,18 +1,20 @@
 """Plugin `gang`: a PodGroup's pods start together. At least `minMember`, and of each task `minTaskMember`, or none.
 
-What is not complete comes first (a lone pod that waits is a gang of one): more pods of a gang that runs already can wait. A
-complete gang may lose to preemption only what it has beyond its minimum.
+What is not complete comes first (pods of one controller are a gang of one): more pods of a gang that runs already can wait. A
+complete gang may lose only what it has beyond its minimum, whoever asks (RULES G-11).
 """
 
 from collections import Counter
-from collections.abc import Sequence
 
+from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
 from restow.domain.groups import task_of
+from restow.domain.protection import Allowance, is_evicted
 from restow.domain.session.framework import Refusal
 from restow.domain.session.jobs import Job, job_of
 from restow.domain.session.plugins.gang.args import Args
 from restow.domain.session.run import Session
+from restow.domain.session.sums import owners
 
 NOT_ENOUGH = "NotEnoughPods"
 NOT_ENOUGH_OF_TASK = "NotEnoughPodsOfTask"
@@ -25,11 +27,12 @@ def open(session: Session, args: Args) -> None:
     add("jobValid", lambda job: valid(session, job))
     add("jobReady", ready)
     add("jobPipelined", ready)
-    add("jobOrder", lambda job: 0 if job.group is None or job.short() else 1)
+    begun = _Begun(session)
+    add("jobOrder", begun.order)
+    add("allocated", begun.allocated)
+    add("deallocated", begun.deallocated)
     add("jobStarving", lambda job: job.short())
-    spare = _Spare(session)
-    add("preemptable", spare.of)
-    add("reclaimable", spare.of)
+    add("protects", _Kept(session).allowances)
 
 
 def valid(session: Session, job: Job) -> None:
@@ -55,34 +58,49 @@ def ready(job: Job, placed: int = 0, by_task: Counter[str] | None = None) -> boo
     return not job.short(placed, by_task)
 
 
-class _Spare:
-    """Which pods of gangs may go: as many as a gang has beyond its minimum, the last ones first."""
+class _Kept:
+    """How many pods of gangs may go: as many as a gang has beyond its minimum, in all and of each task."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def of(self, claimer: PodUid, candidates: Sequence[PodUid]) -> list[PodUid]:
+    def allowances(self, uid: PodUid) -> list[Allowance]:
+        """Registered at `protects`."""
         state = self._session.state
-        left: dict[str, int] = {}
-        tasks: dict[tuple[str, str], int] = {}
-        allowed: list[PodUid] = []
-        for uid in sorted(candidates, key=state.order.__getitem__, reverse=True):
-            pod = state.pods[uid]
-            group = job_of(state, pod)
-            if group is None or group not in state.pod_groups:
-                allowed.append(uid)
-                continue
-            job = self._session.job_for(uid)
-            if job.key not in left:
-                going = self._session.going(group)
-                left[job.key] = job.ready - job.need - len(going)
-                for name, need in job.need_by_task.items():
-                    gone = sum(task_of(state.pods[p]) == name for p in going)
-                    tasks[job.key, name] = job.ready_by_task.get(name, 0) - need - gone
-            task = (job.key, task_of(pod))
-            if left[job.key] > 0 and tasks.get(task, 1) > 0:
-                left[job.key] -= 1
-                if task in tasks:
-                    tasks[task] -= 1
-                allowed.append(uid)
-        return allowed
+        pod = state.pods[uid]
+        group = job_of(state, pod)
+        if group is None or group not in state.pod_groups:
+            return []
+        job = self._session.job_for(uid)
+        # Who is being moved is missing until its successor is there.
+        moved = [p for p in state.groups[group] if is_evicted(state, p) and not state.live[p].deleting]
+        going = {*self._session.going(group), *moved}
+        found: list[Allowance] = [(("gang", job.key), job.ready - job.need - len(going))]
+        task = task_of(pod)
+        if need := job.need_by_task.get(task):
+            gone = sum(task_of(state.pods[p]) == task for p in going)
+            found.append((("gang", job.key, task), job.ready_by_task.get(task, 0) - need - gone))
+        return found
+
+
+class _Begun:
+    """What is not complete comes first. Pods of one controller are a gang of one (as Volcano makes one PodGroup for each
+    controller): once one of them has its place, the others come after those who have nothing."""
+
+    def __init__(self, session: Session) -> None:
+        self._state = session.state
+        self._placed: Counter[str] = Counter()
+
+    def order(self, job: Job) -> int:
+        if job.group is not None:
+            return 0 if job.short() else 1
+        account = job.account
+        return 1 if account and (self._placed[account] > 0 or owners(self._state).of(self._state, account).ready) else 0
+
+    def allocated(self, job: Job, pod: PodObserved, row: int) -> None:
+        if job.account:
+            self._placed[job.account] += 1
+
+    def deallocated(self, job: Job, pod: PodObserved, row: int) -> None:
+        if job.account:
+            self._placed[job.account] -= 1

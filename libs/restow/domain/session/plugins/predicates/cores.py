@@ -71,7 +71,7 @@ class OwnCores:
 
 
 def _asked_for(session: Session) -> bool:
-    """Whether any pod that was ever seen wants CPUs of its own. Shapes are only ever added; each is looked at once."""
+    """Whether any pod that was ever seen wants CPUs of its own. Each shape is looked at once: where some are forgotten, so is this."""
     state = session.state
     seen, found = state.memo.get("shapes-with-cores", (0, False))
     if not found and len(state.shapes) > seen:

@@ -18,7 +18,7 @@ from restow.domain.session.framework import Refusal
 from restow.domain.session.jobs import Job
 from restow.domain.session.plugins.proportion.args import Args
 from restow.domain.session.plugins.proportion.shares import Claim, fill
-from restow.domain.session.quotas import beyond, may_lose, share
+from restow.domain.session.quotas import Items, beyond, may_lose, share
 from restow.domain.session.run import Session
 from restow.domain.session.sums import Ledger, hopeless, ledger, too_large, totals
 
@@ -186,8 +186,8 @@ class Shares:
             return ""
         return f"queue {queue} uses all that it deserves beside other queues"
 
-    def allocatable(self, job: Job, pod: PodObserved) -> str:
-        queue, items = job.queue, self._state.vectors[pod.shape].items
+    def allocatable(self, job: Job, pod: PodObserved, items: Items) -> str:
+        queue = job.queue
         if not queue:
             return ""
         if job.hold is not None and (why := self._wrong(queue)) is not None:
@@ -247,7 +247,7 @@ class Shares:
         return beyond(used, items, self.capability.get(queue, {})) is None and beyond(used, items, self.deserved.get(queue, {})) is None
 
     def reclaimable(self, claimer: PodUid, candidates: Sequence[PodUid]) -> list[PodUid]:
-        """Pods of queues that use more than they deserve of what the claimer asks for, down to what they deserve."""
+        """Pods of queues that use more than they deserve of something that the claimer asks for, down to what they deserve."""
         state, session = self._state, self._session
         mine = session.job_for(claimer).queue
         asked = [column for column, _ in state.vectors[state.pods[claimer].shape].items]
@@ -261,7 +261,7 @@ class Shares:
                 continue
             have = used.setdefault(queue, dict(session.usage(queue)))
             items = state.vectors[pod.shape].items
-            if may_lose(have, items, self.deserved.get(queue, {}), asked):
+            if may_lose(have, items, self.deserved.get(queue, {}), asked, self._guarantees.get(queue, {})):
                 charge(have, items, -1)
                 allowed.append(uid)
         return allowed

@@ -31,6 +31,18 @@ INVALID = "InvalidReservation"
 NOT_OWNER = "ReservationOwnerNotMatch"
 OTHER_SPEC = "ReservationSpecNotMatch"
 
+SAID = {
+    INVALID: "is not Available",
+    NOT_OWNER: "is not owned by the job (ownership mismatch by ownerObject  or label selectors)",
+    OTHER_SPEC: "does not match job task spec: task count or PodSpec does not match",
+}
+"""How seed 000 ends its sentences, to the letter (RULES G-9)."""
+
+
+def refused(reason: str, namespace: str, name: str, why: str) -> Refusal:
+    """The seed's sentence about the job, and what it is in this case."""
+    return Refusal(reason, f"Reservation specified by job <{namespace}/{name}> {SAID[reason]}: {why}")
+
 
 def open(session: Session, args: Args) -> None:
     targets = Targets(session)
@@ -58,10 +70,10 @@ class Targets:
         pods = [pod for pod in map(self._state.pods.__getitem__, job.tasks) if pod.annotations and self._bound(pod)]
         if not pods:
             return
-        records = [(pod, self._available(pod.namespace, target_of(self._state, pod))) for pod in pods]
+        records = [(pod, self._available(*_job(pod), target_of(self._state, pod))) for pod in pods]
         for pod, record in records:
             if not owned(self._state, record, pod):
-                raise Refusal(NOT_OWNER, f"pod {pod.name} matches no owner of Reservation {_path(record)}")
+                raise refused(NOT_OWNER, *_job(pod), f"pod {pod.name} matches no owner of Reservation {_path(record)}")
         counted: set[ReservationUid] = set()
         for pod, record in records:
             if by_spec(record):
@@ -97,7 +109,7 @@ class Targets:
         target = job.spec.annotations.get(TARGET, "")
         if not target:
             return bool(self._session.offers) and self._own_enough(job)
-        record = self._available(job.group[0], target)
+        record = self._available(*job.group, target)
         uid, table = record.fact.reservation, self._state.table
         places = [s for s in self._state.slots[uid].values() if s.phase is SlotPhase.HELD and s.queue == job.queue]
         have: Counter[int] = Counter()
@@ -118,16 +130,16 @@ class Targets:
         statement.discard()
         return enough and queues == {job.queue}
 
-    def _available(self, namespace: str, target: str) -> Reservation:
+    def _available(self, namespace: str, job: str, target: str) -> Reservation:
         uid = self._names.find(namespace, target)
         if uid == NOBODY:
             said = target.rpartition("/")[0]
             if said not in ("", namespace):
-                raise Refusal(INVALID, f"Reservation {target} serves only pods of namespace {said}")
-            raise Refusal(INVALID, f"there is no Reservation {target} in namespace {namespace}")
+                raise refused(INVALID, namespace, job, f"Reservation {target} serves only pods of namespace {said}")
+            raise refused(INVALID, namespace, job, f"there is no Reservation {target} in namespace {namespace}")
         record = self._state.reservations[uid]
         if why := self._unusable(record):
-            raise Refusal(INVALID, f"Reservation {_path(record)} {why}")
+            raise refused(INVALID, namespace, job, f"Reservation {_path(record)} {why}")
         return record
 
     def _unusable(self, record: Reservation) -> str:
@@ -159,13 +171,18 @@ def _compare(state: ClusterState, pod: e.PodObserved, record: Reservation, count
     assert spec is not None, "an Available Reservation has a spec"
     digest = state.shapes[pod.shape].spec_digest
     if all(state.shapes[task.shape].spec_digest != digest for task in spec.tasks):
-        raise Refusal(OTHER_SPEC, f"pod {pod.name} has not the spec of any task of Reservation {_path(record)}")
+        raise refused(OTHER_SPEC, *_job(pod), f"pod {pod.name} has not the spec of any task of Reservation {_path(record)}")
     group = group_of(pod)
     if group is None or uid in counted:
         return
     counted.add(uid)
     if not counts_match(state, spec, group):
-        raise Refusal(OTHER_SPEC, f"group {'/'.join(group)} has not as many pods of each spec as Reservation {_path(record)} has places")
+        raise refused(OTHER_SPEC, *group, f"group {'/'.join(group)} has not as many pods of each spec as Reservation {_path(record)} has places")
+
+
+def _job(pod: e.PodObserved) -> tuple[str, str]:
+    """Namespace and name of what the seed calls the job: a pod's group, or the pod alone."""
+    return group_of(pod) or (pod.namespace, pod.name)
 
 
 def _path(record: Reservation) -> str:

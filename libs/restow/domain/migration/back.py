@@ -1,0 +1,91 @@
+"""The way back of a pod that was evicted and whose landing place is of no use any more: room at its old node is held for its successor.
+
+It turns back as soon as that is known, also while the pod terminates: what that leaves then goes to the hold, and to nobody else. A
+successor that fits anywhere meanwhile goes there, and the hold is given up. Of two that change places the old room is the other's
+(`swaps`): there it turns back only where the other stays.
+"""
+
+from restow.contracts import events as e
+from restow.contracts.ids import Millis, PodUid
+from restow.domain.migration import holds, swaps
+from restow.domain.migration.holds import Reason
+from restow.domain.migration.times import lands_until
+from restow.domain.records import Migration
+from restow.domain.state import ClusterState
+
+Events = tuple[e.Event, ...]
+
+
+def place_lost(state: ClusterState, migration: Migration) -> Reason | None:
+    """Why no successor can land on the target any more."""
+    if not holds.is_open(state, migration):
+        return "HoldLost", f"the hold on {migration.move.target} was lost before a successor took it"
+    return holds.lost(state, migration)
+
+
+def turn(state: ClusterState, migration: Migration, now: Millis, why: Reason) -> Events:
+    """Back to its old node, where that takes its successor, unless that has a place already."""
+    reason, message = why
+    failed = (e.MigrationFailed(migration.id, reason, message),)
+    if migration.move.swap or has_found_a_place(state, migration) or now >= lands_until(state, migration):
+        return failed
+    if holds.target_lost(state, migration.move.source, migration.shape):
+        return failed
+    if pattern(state, migration) is None:
+        # Its controller has not made it yet: until then nobody can say what is to be held.
+        return ()
+    return (e.TurningBack(migration.id, Millis(now + state.migration_config.land_deadline), reason, message),)
+
+
+def step(state: ClusterState, migration: Migration, now: Millis) -> Events:
+    """It has turned back, and no successor has taken the place at the old node yet."""
+    source, said = migration.move.source, migration.message
+    if why := holds.target_lost(state, source, migration.shape):
+        return _failed(migration, f"{said}, and {why[1]}")
+    if migration.reservation and not holds.is_open(state, migration):
+        return _failed(migration, f"{said}, and its room on {source} was lost")
+    if _needs_it_no_more(state, migration):
+        return _failed(migration, f"{said}; its successor found a place, or is gone")
+    if now >= until(state, migration):
+        return _failed(migration, f"{said}, and its room on {source} did not come free")
+    return ()
+
+
+def until(state: ClusterState, migration: Migration) -> Millis:
+    """Until when the room at the old node is waited for."""
+    if migration.move.swap:
+        return swaps.patience(state, migration)
+    if not migration.reservation:
+        return Millis(migration.back + state.migration_config.hold_deadline)
+    return lands_until(state, migration)
+
+
+def arrived(migration: Migration) -> Events:
+    """Its successor is ready there."""
+    return _failed(migration, f"{migration.message}; its successor is back on {migration.move.source}")
+
+
+def not_held(migration: Migration, why: str) -> e.MigrationFailed:
+    """The API refuses the Reservation."""
+    return e.MigrationFailed(migration.id, migration.reason, f"{migration.message}, and its room could not be held again: {why}")
+
+
+def pattern(state: ClusterState, migration: Migration) -> PodUid | None:
+    """The pod that says what is to be held at the old node: the one that was evicted, while it is there, or who waits for its place."""
+    return migration.move.pod if migration.move.pod in state.pods else swaps.waiting_successor(state, migration)
+
+
+def has_found_a_place(state: ClusterState, migration: Migration) -> bool:
+    """Whether somebody who may follow it has a node, and nobody waits for one."""
+    followers = list(swaps.followers(state, migration))
+    return any(state.node_of(uid) is not None for uid in followers) and swaps.waiting_successor(state, migration) is None
+
+
+def _needs_it_no_more(state: ClusterState, migration: Migration) -> bool:
+    if migration.move.swap:
+        return swaps.waiting_successor(state, migration) is None
+    return has_found_a_place(state, migration)
+
+
+def _failed(migration: Migration, why: str) -> Events:
+    return (e.MigrationFailed(migration.id, migration.reason, why),)

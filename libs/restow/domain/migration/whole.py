@@ -1,0 +1,138 @@
+"""A node that is emptied wholly or not at all (`Planned.whole`): what cannot be finished is not begun (RULES G-13).
+
+All of its pods that wait for nobody's landing hold their places before the first of them is evicted: a hold that cannot be had costs no
+eviction. When one of its pods stays after all, those that were not evicted yet stay, too. Whose pod waits for others (`after`, a
+swap) cannot hold first: it begins when these hold, and goes by its own rules then; the second leg of a pod is about no node that is emptied.
+
+A pod that left without us, or whose successor came up elsewhere than planned, is no reason to stop: its node is rid of it.
+"""
+
+from restow.contracts.events import Planned
+from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId
+from restow.domain.migration import holds, waves
+from restow.domain.migration.holds import Reason
+from restow.domain.records import Migration, Step
+from restow.domain.state import OVER, ClusterState
+
+WHOLE = "Whole"
+Source = tuple[str, NodeName]
+"""A plan, and one of the nodes that it empties."""
+Sources = dict[NodeName, list[MigrationId]]
+WAITING = (Step.PLANNED, Step.HOLDING, Step.HELD)
+
+
+class Whole:
+    """What the moves of each node have come to. Made for one decision: every answer is kept."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._members: dict[Source, list[Migration]] = {}
+        self._first: dict[Source, list[Migration]] = {}
+        self._untouched: dict[Source, bool] = {}
+        self._stays: dict[Source, Reason | None] = {}
+        self._held: dict[Source, bool] = {}
+        self._changed: dict[str, Millis] = {}
+
+    def binds(self, migration: Migration) -> bool:
+        """Whether its node is to be emptied wholly."""
+        known = self._state.plans.get(PlanId(migration.plan))
+        return known is not None and known.planned.whole and not migration.move.follows
+
+    def holds_first(self, migration: Migration) -> bool:
+        """Whether it holds its place before anybody leaves the node, and waits for that."""
+        return self.binds(migration) and not waves.before(migration.move) and not migration.move.swap
+
+    def first(self, migration: Migration) -> list[Migration]:
+        """Those of its node that hold first."""
+        key = self._key(migration)
+        if key not in self._first:
+            self._first[key] = [one for one in self.members(migration) if self.holds_first(one)]
+        return self._first[key]
+
+    def members(self, migration: Migration) -> list[Migration]:
+        """All moves of its plan off its node, in the order of the plan."""
+        key = self._key(migration)
+        known = self._members.get(key)
+        if known is None:
+            state, ids = self._state, _sources(self._state, PlanId(migration.plan)).get(key[1], ())
+            known = self._members[key] = [state.migrations[id] for id in ids if id in state.migrations]
+        return known
+
+    def broken(self, migration: Migration) -> Reason | None:
+        """Why it must not be evicted any more: another pod stays on its node. One that changes places with a pod that has left already
+        goes on, for that pod's sake."""
+        if not self.binds(migration) or (migration.move.swap and _has_left(waves.counterpart(self._state, migration))):
+            return None
+        key = self._key(migration)
+        if key not in self._stays:
+            found = next((one for one in self.members(migration) if _stays(self._state, one)), None)
+            self._stays[key] = None if found is None else (
+                WHOLE, f"another pod of its node stays: migration {found.id} was given up ({found.reason})"
+            )  # fmt: skip
+        return self._stays[key]
+
+    def all_hold(self, migration: Migration) -> bool:
+        """Whether everybody of its node who holds first does, or has gone on from there."""
+        key = self._key(migration)
+        if key not in self._held:
+            self._held[key] = all(_holds(self._state, one) for one in self.first(migration))
+        return self._held[key]
+
+    def nobody_left(self, migration: Migration) -> bool:
+        """Whether nobody's eviction has been decided yet."""
+        key = self._key(migration)
+        if key not in self._untouched:
+            self._untouched[key] = all(one.step in WAITING for one in self.members(migration))
+        return self._untouched[key]
+
+    def changed(self, migration: Migration) -> Millis:
+        """When a move of its plan has come further last. (A plan has so many moves and steps: this ends.)"""
+        if migration.plan not in self._changed:
+            state = self._state
+            ids = (id for some in _sources(state, PlanId(migration.plan)).values() for id in some)
+            self._changed[migration.plan] = max((state.migrations[id].since for id in ids if id in state.migrations), default=Millis(0))
+        return self._changed[migration.plan]
+
+    @staticmethod
+    def _key(migration: Migration) -> Source:
+        return migration.plan, migration.move.source
+
+
+def _holds(state: ClusterState, migration: Migration) -> bool:
+    if migration.step is Step.HELD:
+        return holds.held(state, migration) and holds.lost(state, migration) is None
+    return migration.step not in WAITING
+
+
+def _has_left(migration: Migration | None) -> bool:
+    return migration is not None and migration.step in (Step.EVICTED, Step.LANDED)
+
+
+def _stays(state: ClusterState, migration: Migration) -> bool:
+    """Whether it has been given up, and a pod of it is on the node still, or again."""
+    if migration.step not in (Step.ABORTING, *waves.BROKEN):
+        return False
+    for uid in (migration.move.pod, migration.successor):
+        live = state.live.get(uid)
+        if live is None or live.node != migration.move.source or live.deleting or live.phase in OVER:
+            continue
+        if state.victims.get(uid) in (None, migration.id):
+            # Else another plan takes it away.
+            return True
+    return False
+
+
+def _sources(state: ClusterState, plan: PlanId) -> Sources:
+    """Of each node that the plan empties its moves: found once a plan."""
+    known: dict[PlanId, tuple[Planned, Sources]] = state.memo.setdefault("whole", {})
+    planned = state.plans[plan].planned
+    kept = known.get(plan)
+    if kept is None or kept[0] is not planned:
+        for old in [one for one in known if one not in state.plans]:
+            del known[old]
+        sources: Sources = {}
+        for move in planned.moves:
+            if not move.follows:
+                sources.setdefault(move.source, []).append(move.migration)
+        kept = known[plan] = planned, sources
+    return kept[1]

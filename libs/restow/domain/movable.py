@@ -1,0 +1,105 @@
+"""Whether a running pod may be moved at all: its controller makes it again, and survives its eviction (RULES G-12, G-15).
+
+This binds moves: what Defragmentation, `restow migrate` and the plugins of a policy plan to be held first. What upstream's descheduler evicts where
+nothing is held (`restow descheduler run --once`) goes by upstream's rules, and so do pods that have ended.
+"""
+
+from restow.contracts.events import PodObserved
+from restow.contracts.ids import PodUid
+from restow.domain.maps import OVER
+from restow.domain.owners import MOVABLE, RAY_TYPE, Owner, group_of_version, known_owner
+from restow.domain.protection import asked_to_stay
+from restow.domain.state import ClusterState
+
+DO_NOT_DISRUPT = "DoNotDisrupt"
+NOT_MOVABLE = "NotMovable"
+UNKNOWN_OWNER = "UnknownOwner"
+RETRIES = "Retries"
+
+MEANING = {
+    DO_NOT_DISRUPT: "an annotation asks not to disrupt it",
+    NOT_MOVABLE: f"{MOVABLE}: false is said of it",
+    UNKNOWN_OWNER: f"nobody knows what its controller does when it is evicted; {MOVABLE}: \"true\" on it would say that it may be",
+    RETRIES: "its Job would fail by it, or have no retry left for itself",
+}
+OWN_RETRIES = 1
+"""What evictions leave of a Job's retries."""
+
+
+def unmovable(state: ClusterState, uid: PodUid) -> str:
+    """Why it must stay, `Word: sentence`; empty where it may go. Of a pod without a controller only whether somebody asks for it to stay."""
+    pod = state.pods[uid]
+    if stay := protected(pod):
+        return stay
+    said = movable(state, pod)
+    if said == "false":
+        return f"{NOT_MOVABLE}: {MEANING[NOT_MOVABLE]}"
+    if pod.owner is None or said == "true":
+        return ""
+    known = known_owner(pod)
+    if _kind(pod) in state.migration_config.movable_owners:
+        return ""
+    if known is None:
+        return f"{UNKNOWN_OWNER}: nobody knows what {_kind(pod)} {pod.owner.name} does when its pod is evicted; {_hint(pod)}"
+    match known.again:
+        case "always" | "name" | "never":
+            # A DaemonSet's is told apart by who asks, for no word of anybody lets it go.
+            return ""
+        case "retries":
+            return _of_job(state, uid, pod)
+        case "worker":
+            return "" if pod.labels.get(RAY_TYPE) == "worker" else _asked(known, pod)
+        case "asked":
+            return _asked(known, pod)
+
+
+def protected(pod: PodObserved) -> str:
+    """Whether somebody asks not to disrupt it, which counts more than any word that it is movable (RULES G-11)."""
+    asked = asked_to_stay(pod)
+    return f"{DO_NOT_DISRUPT}: its annotation {asked}" if asked else ""
+
+
+def movable(state: ClusterState, pod: PodObserved) -> str:
+    """What is said of it: by itself, or by its ReplicaSet (which has the Deployment's annotations) or Job."""
+    said = pod.annotations.get(MOVABLE) or pod.labels.get(MOVABLE)
+    if said or pod.owner is None:
+        return said or ""
+    known = state.workloads.get(pod.owner.uid)
+    return "" if known is None else known.movable
+
+
+def _asked(known: Owner, pod: PodObserved) -> str:
+    assert pod.owner is not None, "it has a known owner"
+    return f"{UNKNOWN_OWNER}: of {known.kind} {pod.owner.name}: {known.why}; {_hint(pod)}"
+
+
+def _hint(pod: PodObserved) -> str:
+    return f'allowed: {MOVABLE}: "true" on the pod, or {_kind(pod)} in movableOwners'
+
+
+def _kind(pod: PodObserved) -> str:
+    """As in `movableOwners`: `Kind.group`."""
+    assert pod.owner is not None, "it has an owner"
+    group = group_of_version(pod.owner.api_version)
+    return f"{pod.owner.kind}.{group}" if group else pod.owner.kind
+
+
+def _of_job(state: ClusterState, uid: PodUid, pod: PodObserved) -> str:
+    """An eviction counts as a failure unless the Job says otherwise. So many of its pods are let go, those first who are on their way, that a
+    retry is left for itself: whichever plan takes them, and in whatever order."""
+    assert pod.owner is not None, "it has a Job"
+    job = state.workloads.get(pod.owner.uid)
+    name = f"Job {pod.owner.name}"
+    if job is None or job.evicted in ("", "unknown"):
+        return f"{UNKNOWN_OWNER}: what {name} makes of an evicted pod is not known; {_hint(pod)}"
+    if job.evicted == "ignored":
+        return ""
+    if job.evicted == "fatal":
+        return f"{RETRIES}: the podFailurePolicy of {name} fails it when a pod is evicted"
+    line = sorted(
+        (one for one in state.owned.get(pod.owner.uid, ()) if state.live[one].phase not in OVER),
+        key=lambda one: (not (one in state.victims or state.live[one].deleting), state.order[one]),
+    )
+    if line.index(uid) < job.retries - OWN_RETRIES:
+        return ""
+    return f"{RETRIES}: {name} fails when {job.retries + 1} more pods do, and an eviction counts as a failure: the last retry is its own"

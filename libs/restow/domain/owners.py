@@ -1,0 +1,125 @@
+"""Who makes a pod again, and as what: the controllers that are known, by kind. The one home of that table.
+
+A pod is moved by evicting it, so whoever made it must make it again, for the same and in the same role (RULES G-12, G-15)."""
+
+from typing import Literal, NamedTuple
+
+from restow.contracts.events import PodObserved
+from restow.contracts.values import PodShape
+from restow.domain.groups import TASK_ANNOTATION
+
+Again = Literal["always", "name", "retries", "worker", "asked", "never"]
+"""What follows when a pod of it is evicted. `always`: another is made. `name`: one with the same name. `retries`: a Job's own rules say
+(`WorkloadObserved.retries`). `worker`: one is made but for the head. `asked`: what follows depends on things that are no facts here, so it is
+moved only where somebody has said that it may be. `never`: it belongs to its node."""
+
+MOVABLE = "restow.dev/movable"
+"""On a pod (annotation or label), its ReplicaSet or Job: "true" where evicting it is all right though nobody knows its controller, "false" where
+nothing is to move it."""
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+REPLICA_TYPE, REPLICA_INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
+RAY_TYPE, RAY_GROUP = "ray.io/node-type", "ray.io/group"
+TASK_INDEX = "volcano.sh/task-index"
+JOBSET_JOB, JOBSET_INDEX = "jobset.sigs.k8s.io/replicatedjob-name", "jobset.sigs.k8s.io/job-index"
+LWS_GROUP, LWS_INDEX = "leaderworkerset.sigs.k8s.io/group-index", "leaderworkerset.sigs.k8s.io/worker-index"
+
+
+class Owner(NamedTuple):
+    """`kind` and API `group` of a controller, "" for the core group. `roles`: labels that tell its pods apart. `why`: one sentence."""
+
+    kind: str
+    group: str
+    again: Again
+    why: str
+    roles: tuple[str, ...] = ()
+
+
+KUBEFLOW = tuple(
+    Owner(kind, "kubeflow.org", "asked", "restartPolicy and backoffLimit decide whether the whole job fails", (REPLICA_TYPE, REPLICA_INDEX))
+    for kind in ("MPIJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob", "JAXJob")
+)
+OWNERS: tuple[Owner, ...] = (
+    Owner("ReplicaSet", "apps", "always", "another pod is made as soon as one terminates"),
+    Owner("ReplicationController", "", "always", "another pod is made as soon as one terminates"),
+    Owner("CloneSet", "apps.kruise.io", "always", "another pod is made as soon as one terminates"),
+    Owner("StatefulSet", "apps", "name", "the pod of the same name is made when the old one is gone"),
+    Owner("DaemonSet", "apps", "never", "the pod belongs to its node"),
+    Owner(
+        "Job", "batch", "retries",
+        "while its podFailurePolicy ignores DisruptionTarget, or its backoffLimit leaves a retry beside those that evictions take",
+        (JOBSET_JOB, JOBSET_INDEX, COMPLETION_INDEX),
+    ),
+    Owner("RayCluster", "ray.io", "worker", "workers are made again; with its head the cluster's state is gone", (RAY_TYPE, RAY_GROUP)),
+    Owner("Job", "batch.volcano.sh", "asked", "its policies may answer PodEvicted with RestartJob or AbortJob", (TASK_ANNOTATION, TASK_INDEX)),
+    *KUBEFLOW,
+    Owner("Workflow", "argoproj.io", "asked", "a step whose pod is deleted fails without a retryStrategy"),
+    Owner("TaskRun", "tekton.dev", "asked", "it fails with its pod"),
+    Owner("VirtualMachineInstance", "kubevirt.io", "asked", "it is migrated live, or stops with its pod"),
+    Owner("SparkApplication", "sparkoperator.k8s.io", "asked", "with its driver it fails"),
+    Owner("Node", "", "never", "only the node's kubelet can end its pod"),
+)  # fmt: skip
+LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
+GROUPED = Owner(
+    "LeaderWorkerSet", "leaderworkerset.x-k8s.io", "asked", "by its restartPolicy the whole group is made anew (its pods are StatefulSets')",
+    (LWS_GROUP, LWS_INDEX),
+)  # fmt: skip
+"""Known by a label, for its pods belong to StatefulSets."""
+_BY_KIND = {(owner.kind, owner.group): owner for owner in OWNERS}
+_BY_NAME = {owner.kind: owner for owner in reversed(OWNERS)}
+"""For facts of old logs, which do not say the apiVersion."""
+_ROLES = tuple(dict.fromkeys(label for owner in (*OWNERS, GROUPED) for label in owner.roles))
+"""Of a controller that nobody knows any of them may tell pods apart."""
+
+
+AGAIN: dict[Again, str] = {
+    "always": "yes", "name": "yes", "retries": "it depends", "worker": "workers", "asked": "where they are said to be movable", "never": "never",
+}  # fmt: skip
+
+
+def rows() -> list[str]:
+    """The table as `docs/operations.md` has it."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for owner in (*OWNERS, GROUPED):
+        found.setdefault((owner.group, AGAIN[owner.again], owner.why), []).append(owner.kind)
+    return [f"| {', '.join(kinds)}{f' ({group})' if group else ''} | {how} | {why} |" for (group, how, why), kinds in found.items()]
+
+
+def group_of_version(version: str) -> str:
+    """The API group of an apiVersion."""
+    group, slash, _ = version.partition("/")
+    return group if slash else ""
+
+
+def known_owner(pod: PodObserved) -> Owner | None:
+    """What is known of the pod's controller; None where it has none, or nobody knows it."""
+    if pod.owner is None:
+        return None
+    if LWS_NAME in pod.labels:
+        return GROUPED
+    if not pod.owner.api_version:
+        return _BY_NAME.get(pod.owner.kind)
+    return _BY_KIND.get((pod.owner.kind, group_of_version(pod.owner.api_version)))
+
+
+def check_owners(names: tuple[str, ...]) -> None:
+    """Names of `movableOwners`. Raises ValueError."""
+    never = {f"{owner.kind}.{owner.group}".rstrip(".") for owner in OWNERS if owner.again == "never"}
+    for i, name in enumerate(names):
+        kind, _, group = name.partition(".")
+        if not kind[:1].isupper() or group != group.lower() or "/" in name or name in never:
+            raise ValueError(f"movable_owners[{i}]: {name!r}; allowed: a kind with its API group, such as PyTorchJob.kubeflow.org; never {', '.join(sorted(never))}")
+
+
+def role_of(pod: PodObserved) -> str:
+    """What it is among the pods of its controller, "" where they are all alike."""
+    known = known_owner(pod)
+    labels = _ROLES if known is None else known.roles
+    if not labels:
+        return ""
+    said = [pod.labels.get(label) or pod.annotations.get(label, "") for label in labels]
+    return ",".join(said) if any(said) else ""
+
+
+def asks_same(one: PodShape, other: PodShape) -> bool:
+    """Whether what is held for one is what the other asks for (RULES G-12)."""
+    return (one.requests, one.devices, one.cores) == (other.requests, other.devices, other.cores)

@@ -1,0 +1,105 @@
+"""What keeps a pod where it is, whoever wants its room: preemption, reclaiming, migrations (RULES G-11, G-13).
+
+A protection is a veto: one no is final. Three of them follow from the state alone and are said here: that the cluster lives on
+the pod, that somebody asked not to disrupt it, and that its PodDisruptionBudget allows nobody to go. The Eviction API would refuse
+the last one; a decision that counts on it would wait for nothing.
+"""
+
+from restow.contracts.events import BudgetObserved, PodObserved
+from restow.contracts.ids import PodUid
+from restow.domain.records import Step
+from restow.domain.selectors import covers
+from restow.domain.state import ClusterState
+
+CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
+SYSTEM_CRITICAL = 2_000_000_000
+"""Priorities from which on Kubernetes takes a pod for critical."""
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+DISRUPTION_ANNOTATIONS = (SAFE_TO_EVICT, DO_NOT_DISRUPT)
+
+Allowance = tuple[tuple[str, ...], int]
+"""What pods have in common that not all of may go, and how many of these still may: none where it is 0 or less."""
+
+
+def is_critical(state: ClusterState, pod: PodObserved) -> bool:
+    """Whether the cluster lives on it, by its priority."""
+    shape = state.shapes[pod.shape]
+    return shape.priority_class in CRITICAL or shape.priority >= SYSTEM_CRITICAL
+
+
+def asked_to_stay(pod: PodObserved) -> str:
+    """The annotation, with its value, by which somebody asks not to disrupt the pod; empty where there is none."""
+    if pod.annotations:
+        for annotation, value in ((SAFE_TO_EVICT, "false"), (DO_NOT_DISRUPT, "true")):
+            if pod.annotations.get(annotation) == value:
+                return f"{annotation}: {value}"
+    return ""
+
+
+def is_evicted(state: ClusterState, uid: PodUid) -> bool:
+    """Whether a migration evicts the pod now; the log may not have seen its end yet."""
+    id = state.victims.get(uid)
+    return id is not None and state.migrations[id].step is Step.EVICTING
+
+
+class Budgets:
+    """The PodDisruptionBudgets as they are in a state; made for one decision. O(budgets) to make."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._spaces: dict[str, list[tuple[str, BudgetObserved]]] = {}
+        for path, budget in state.budgets.items():
+            self._spaces.setdefault(budget.namespace, []).append((path, budget))
+        self._known: dict[tuple, tuple[str, ...]] = {}
+        self._going: dict[str, int] | None = None
+
+    def of(self, pod: PodObserved) -> tuple[str, ...]:
+        """The budgets (`namespace/name`) that are about the pod."""
+        here = self._spaces.get(pod.namespace)
+        if not here:
+            return ()
+        key = (pod.namespace, *sorted(pod.labels.items()))
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = tuple(path for path, budget in here if covers(budget, pod))
+        return known
+
+    def bind(self, uid: PodUid) -> tuple[str, ...]:
+        """The budgets that the API asks before it evicts the pod: none for one whose containers have never run."""
+        return () if self._state.live[uid].phase == "Pending" else self.of(self._state.pods[uid])
+
+    def left(self, path: str) -> int:
+        """How many of its pods may still go: those whose eviction was decided and is not accepted yet are counted."""
+        if self._going is None:
+            self._going = {}
+            for uid in self._leaving():
+                for budget in self.bind(uid):
+                    self._going[budget] = self._going.get(budget, 0) + 1
+        return self._state.budgets[path].allowed - self._going.get(path, 0)
+
+    def _leaving(self) -> list[PodUid]:
+        state = self._state
+        chosen = dict.fromkeys([*state.victims_of, *(uid for uid in state.victims if is_evicted(state, uid))])
+        return [uid for uid in chosen if uid in state.live and not state.live[uid].deleting]
+
+    def allowances(self, uid: PodUid) -> list[Allowance]:
+        """What the pod's budgets say. The API evicts no pod that two of them are about."""
+        paths = self.bind(uid)
+        if len(paths) > 1:
+            return [(("budgets", *paths), 0)]
+        return [(("budget", path), self.left(path)) for path in paths]
+
+    def keep(self, uid: PodUid) -> bool:
+        """Whether the API would evict the pod for nobody now, whoever else is to go."""
+        paths = self.bind(uid)
+        return len(paths) > 1 or any(self._state.budgets[path].allowed <= 0 for path in paths)
+
+    def refusal(self, uid: PodUid) -> str:
+        """Why the pod could not be evicted now, after those whose eviction was decided already; empty where it could."""
+        paths = self.bind(uid)
+        if len(paths) > 1:
+            return f"more than one disruption budget is about it ({', '.join(sorted(paths))}), and then the API evicts nobody"
+        if paths and self.left(paths[0]) <= 0:
+            return f"the disruption budget {paths[0]} allows no eviction now"
+        return ""

@@ -1,0 +1,272 @@
+"""What waits, kept across sessions by what it lacks: who could not be placed before costs a session nothing until there is
+room for it, however many wait (RULES G-17).
+
+Pods on their own that every rule treats alike are one *class*, in their order: where its first pod is refused, so are the
+others, and nobody behind them waits for that to be found out again. Gangs are known by what they still need of each shape. A
+class or a gang is hopeful where its shapes have room, each taken alone; whoever is hopeful is looked at closely. Everything
+here can be made anew from the state (`state.memo`).
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Hashable, Iterator
+
+import numpy as np
+
+from restow.contracts.events import PodObserved
+from restow.contracts.ids import NodeName, PodUid, ShapeId
+from restow.domain.groups import Group, group_of
+from restow.domain.places import Place
+from restow.domain.session.board import Board
+from restow.domain.session.fits import Fits
+from restow.domain.session.jobs import POD_GROUPS, UNSCHEDULABLE, gang
+from restow.domain.state import ClusterState, Under
+
+Class = tuple[Under, Hashable]
+WIDTH = 4
+"""Gangs of so many shapes are compared in one step; of those with more each for itself."""
+
+
+def alike(pod: PodObserved) -> Hashable:
+    """All that any rule reads of a pod on its own. A StatefulSet's successor is known by its name, too."""
+    owner = pod.owner
+    return (
+        pod.namespace,
+        pod.shape,
+        pod.pinned_node,
+        "" if owner is None else owner.uid,
+        pod.name if owner is not None and owner.kind == "StatefulSet" else "",
+        tuple(sorted(pod.labels.items())),
+        tuple(sorted(pod.annotations.items())),
+        pod.claims,
+    )
+
+
+class _Gangs:
+    """`need` `(gangs,) int64`, and by position what is asked for: `slots` and `counts` `(gangs, WIDTH) int64`. Of a gang that is
+    not known in this way `need` is zero: it is always hopeful."""
+
+    def __init__(self) -> None:
+        self.at: dict[Under, int] = {}
+        self.shapes: dict[Under, dict[ShapeId, int]] = {}
+        self._vacant: list[int] = []
+        self.need = np.full(64, 1, np.int64)
+        self.slots, self.counts = np.zeros((64, WIDTH), np.int64), np.zeros((64, WIDTH), np.int64)
+
+    def set(self, under: Under, need: int, asked: list[tuple[int, int]]) -> None:
+        at = self.at.get(under)
+        if at is None:
+            at = self.at[under] = self._vacant.pop() if self._vacant else len(self.at)
+            if at >= len(self.need):
+                self.need = np.concatenate([self.need, np.ones_like(self.need)])
+                self.slots, self.counts = (np.concatenate([a, np.zeros_like(a)]) for a in (self.slots, self.counts))
+        self.need[at] = need
+        self.slots[at], self.counts[at] = 0, 0
+        for i, (slot, count) in enumerate(asked):
+            self.slots[at, i], self.counts[at, i] = slot, count
+
+    def drop(self, under: Under) -> None:
+        at = self.at.pop(under)
+        self.need[at], self.counts[at] = 1, 0
+        self._vacant.append(at)
+
+    def hopeful(self, total: np.ndarray) -> list[Under]:
+        room = np.minimum(total[self.slots], self.counts).sum(axis=1) >= self.need
+        return [under for under, at in self.at.items() if room[at]] if room.any() else []
+
+
+class Backlog:
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self.fits = Fits(state)
+        self._of: dict[PodUid, tuple[Under, Hashable, int]] = {}
+        self.classes: dict[Under, dict[Hashable, list[tuple[int, PodUid]]]] = {}
+        """By what they wait under: the pods of each class, by order. Of gangs only that they are there."""
+        self._unders: dict[ShapeId, dict[Under, None]] = {}
+        self._reasons: dict[Under, None] = {}
+        self._gangs = _Gangs()
+        self._members: dict[PodUid, Under] = {}
+        self._touched: dict[Under, None] = {}
+        self._parked = self._moved = -1
+
+    @staticmethod
+    def of(state: ClusterState, board: Board | None = None) -> "Backlog":
+        """As it is now, with what a session has charged."""
+        kept: Backlog | None = state.memo.get("backlog")
+        if kept is None or kept._state is not state or kept._lost():
+            kept = state.memo["backlog"] = Backlog(state)
+        kept._refresh(board)
+        return kept
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def hopeful(self) -> list[Under]:
+        """Those that may fit, sorted."""
+        state, fits = self._state, self.fits
+        found = [*self._gangs.hopeful(fits.total), *self._reasons]
+        for shape in fits.roomy():
+            found += [under for under in self._unders.get(shape, ()) if self._has_room(state, under)]
+        return sorted(found)
+
+    def still(self, pod: PodUid, board: Board) -> bool:
+        """Whether there is room yet for what this pod waits with; True for one that does not wait. Cheap: it is asked for each
+        that is hopeful."""
+        filed = self._of.get(pod)
+        if filed is None:
+            return True
+        self.fits.refresh(board)
+        return self.is_hopeful(filed[0])
+
+    def mates(self, pod: PodUid) -> list[PodUid]:
+        """Who waits in one class with it, itself included, by order: what is said of one is true of all. Empty for a gang's, and for one
+        that does not wait yet."""
+        filed = self._of.get(pod)
+        if filed is None or filed[0][0] == "group":
+            return []
+        under, kind, _ = filed
+        return [uid for _, uid in self.classes.get(under, {}).get(kind, ())]
+
+    def is_hopeful(self, under: Under) -> bool:
+        if under[0] == "group":
+            at, gangs = self._gangs.at.get(under), self._gangs
+            return at is not None and bool(np.minimum(self.fits.total[gangs.slots[at]], gangs.counts[at]).sum() >= gangs.need[at])
+        return under[0] == "reason" or self._has_room(self._state, under)
+
+    def _has_room(self, state: ClusterState, under: Under) -> bool:
+        shape, _, pin = under[1].partition("/")
+        if not self.fits.of(ShapeId(shape)):
+            return False
+        if not pin:
+            return True
+        row = state.table.rows.get(NodeName(pin))
+        return row is not None and state.table.fits_row(row, state.vectors[ShapeId(shape)])
+
+    def lines(self, under: Under) -> Iterator[list[tuple[int, PodUid]]]:
+        """The classes that wait under this, each by order; of a gang the one pod that it is known by."""
+        yield from self.classes.get(under, {}).values()
+
+    # -- following the state -----------------------------------------------------------------------------------------
+
+    def _lost(self) -> bool:
+        state = self._state
+        if self._parked < 0:
+            return False
+        forgotten = state.parkings.since(self._parked) is None or state.moved.since(self._moved) is None
+        return forgotten or self.fits.stale()
+
+    def _refresh(self, board: Board | None) -> None:
+        state = self._state
+        if self._parked < 0:
+            parked, moved = list(state.parked), list[PodUid | Place]()
+        else:
+            parked = list(dict.fromkeys(state.parkings.since(self._parked) or ()))
+            moved = list(dict.fromkeys(state.moved.since(self._moved) or ()))
+        self._parked, self._moved = state.parkings.position, state.moved.position
+        for uid in parked:
+            self._file(uid)
+        for who in moved:
+            if not isinstance(who, tuple) and (under := self._gang_of(who)) is not None:
+                self._touched[under] = None
+        for under in self._touched:
+            self._weigh(under)
+        self._touched.clear()
+        self.fits.refresh(board)
+
+    def _gang_of(self, uid: PodUid) -> Under | None:
+        """The gang that waits of which the pod is a member, or was."""
+        pod = self._state.pods.get(uid)
+        group = group_of(pod) if pod is not None and pod.annotations else None
+        under = ("group", "/".join(group)) if group is not None else self._members.pop(uid, None)
+        if under is None or under not in self.classes:
+            return None
+        if group is not None:
+            self._members[uid] = under
+        return under
+
+    def _file(self, uid: PodUid) -> None:
+        state = self._state
+        parked, pod = state.parked.get(uid), state.pods.get(uid)
+        now = None
+        if parked is not None and pod is not None:
+            under = parked[1]
+            now = under, "" if under[0] == "group" else alike(pod), state.order[uid]
+        was = self._of.get(uid)
+        for filed in (was, now):
+            if filed is not None and filed[0][0] == "group":
+                self._touched[filed[0]] = None
+        if was == now:
+            return
+        if was is not None:
+            self._take_out(uid, *was)
+        if now is not None:
+            self._put_in(uid, *now)
+
+    def _put_in(self, uid: PodUid, under: Under, kind: Hashable, order: int) -> None:
+        self._of[uid] = under, kind, order
+        kinds = self.classes.get(under)
+        if kinds is None:
+            kinds = self.classes[under] = {}
+            if under[0] == "shape":
+                shape = ShapeId(under[1].partition("/")[0])
+                self.fits.need(shape)
+                self._unders.setdefault(shape, {})[under] = None
+            elif under[0] == "reason":
+                self._reasons[under] = None
+        line = kinds.setdefault(kind, [])
+        if not line or line[-1][0] < order:
+            line.append((order, uid))
+        else:
+            insort(line, (order, uid))
+
+    def _take_out(self, uid: PodUid, under: Under, kind: Hashable, order: int) -> None:
+        del self._of[uid]
+        kinds = self.classes[under]
+        line = kinds[kind]
+        del line[bisect_left(line, (order, uid))]
+        if not line:
+            del kinds[kind]
+        if not kinds:
+            del self.classes[under]
+            if under[0] == "shape":
+                shape = ShapeId(under[1].partition("/")[0])
+                self.fits.release(shape)
+                del self._unders[shape][under]
+                if not self._unders[shape]:
+                    del self._unders[shape]
+            elif under[0] == "reason":
+                del self._reasons[under]
+
+    # -- gangs -------------------------------------------------------------------------------------------------------
+
+    def _weigh(self, under: Under) -> None:
+        """What a gang needs now."""
+        gangs, fits = self._gangs, self.fits
+        asked = need = None
+        if under in self.classes:
+            need, asked = self._needs(under)
+        before = gangs.shapes.pop(under, {})
+        if asked is not None:
+            slots = [(fits.need(shape), count) for shape, count in asked.items()]
+            gangs.shapes[under] = asked
+            gangs.set(under, need if need is not None else 0, slots)
+        elif under in gangs.at:
+            gangs.drop(under)
+        for shape in before:
+            fits.release(shape)
+
+    def _needs(self, under: Under) -> tuple[int, dict[ShapeId, int]]:
+        """How many more pods at least, and how many wait, by shape. Zero where room is not what it waits for."""
+        state = self._state
+        namespace, _, name = under[1].partition("/")
+        group: Group = namespace, name
+        if group not in state.pod_groups:
+            return (1 if POD_GROUPS in state.synced else 0), {}
+        if any(state.waiting[state.parked[uid][0]].reason != UNSCHEDULABLE for uid in state.parked_under[under]):
+            return 0, {}
+        job = gang(state, group)
+        shapes: dict[ShapeId, int] = {}
+        for uid in job.tasks:
+            shape = state.pods[uid].shape
+            shapes[shape] = shapes.get(shape, 0) + 1
+        if len(shapes) > WIDTH:
+            return 0, {}
+        return max(job.need - job.ready, 1), shapes

@@ -1,0 +1,140 @@
+"""Who can spare a pod: its workload, its gang, and the disruption budgets about it, as far as the state says (RULES G-13).
+
+Planners ask before they plan, and the saga before it begins and before it evicts: what would be refused then is not planned, so that nobody else is
+evicted for nothing. What only waits for our own migrations is no refusal: each of them ends.
+"""
+
+from collections.abc import Iterable
+
+from restow.contracts.ids import PodUid
+from restow.domain.groups import Group, group_of
+from restow.domain.maps import OVER
+from restow.domain.protection import Budgets
+from restow.domain.state import ClusterState
+
+MAX_UNAVAILABLE, GANG_MINIMUM, BUDGET, REFUSED = "MaxUnavailable", "GangMinimum", "Budget", "Refused"
+
+MEANING = {
+    MAX_UNAVAILABLE: "too many other pods of its workload are not ready (maxUnavailable)",
+    GANG_MINIMUM: "too few other members of its PodGroup are ready",
+    BUDGET: "no disruption budget allows its eviction now",
+    REFUSED: "its last moves were refused; it is tried again later",
+}
+
+
+class Spare:
+    """`moved`: pods that are on the move, which miss nowhere, for that ends. `away`: those of them that a gang has to do without."""
+
+    def __init__(self, state: ClusterState, moved: Iterable[PodUid], away: Iterable[PodUid]) -> None:
+        self._state, self.moved, self.away = state, moved, away
+        self.budgets = Budgets(state)
+        self._missing: dict[str, tuple[int, int]] = {}
+        self._ready: dict[Group, dict[PodUid, None]] = {}
+        self._children: dict[str, list[str]] | None = None
+
+    @classmethod
+    def planning(cls, state: ClusterState) -> "Spare":
+        """For who plans: whatever is under way will have ended."""
+        return cls(state, {**state.victims, **state.successors}, ())
+
+    def forget(self, who: str, group: Group | None) -> None:
+        """Others of these are on the move now."""
+        self._missing.pop(who, None)
+        if group is not None:
+            self._ready.pop(group, None)
+
+    # -- for who plans -----------------------------------------------------------------------------------------------
+
+    def why_not(self, uid: PodUid) -> str:
+        """Why a move of this pod would be refused, `Word: sentence`; empty where it would not."""
+        state = self._state
+        pod, live = state.pods[uid], state.live[uid]
+        if live.phase in OVER:
+            return ""
+        if why := self.remembered(uid):
+            return why
+        who = state.lineage(pod).partition("/")[0]
+        if who and state.migration_config.max_unavailable:
+            missing, size = self.unready(who)
+            missing -= not live.ready and uid not in self.moved
+            if why := self.too_many(missing, size, 1):
+                return f"{MAX_UNAVAILABLE}: {why}"
+        group = group_of(pod)
+        if group is not None and (why := self.too_few(group, uid)):
+            return f"{GANG_MINIMUM}: {why}"
+        why = self.over_budget(uid)
+        return f"{BUDGET}: {why}" if why else ""
+
+    def remembered(self, uid: PodUid) -> str:
+        """Whether its last moves were refused, so that another one has to wait."""
+        known = self._state.refused.get(uid)
+        if known is None or known.until <= self._state.time:
+            return ""
+        return f"{REFUSED}: its last {known.times} moves were refused ({known.reason})" if known.times > 1 else f"{REFUSED}: its last move was refused ({known.reason})"
+
+    # -- one rule each -----------------------------------------------------------------------------------------------
+
+    def too_many(self, missing: int, size: int, more: int) -> str:
+        """Whether a workload of so many pods would miss too many with `more` that move."""
+        most = self._state.migration_config.unavailable_of(size)
+        if missing + more <= most:
+            return ""
+        return f"{missing} other pods of its workload are not ready; allowed: {most} in all, with those that move"
+
+    def too_few(self, group: Group, victim: PodUid) -> str:
+        """Whether the gang would be less than it needs."""
+        known = self._state.pod_groups.get(group)
+        if known is None or not known.min_member:
+            return ""
+        left = self._ready_members(group, victim)
+        if left >= known.min_member:
+            return ""
+        return f"{left} other members of PodGroup {'/'.join(group)} are ready; its minMember is {known.min_member}"
+
+    def over_budget(self, uid: PodUid) -> str:
+        """Whether no budget would let it go, however long it is waited for; where one is waited for (`budgetPatience`), one that allows
+        nobody now is no refusal. Pods that have ended need none's leave."""
+        if not self._state.budgets or self._state.live[uid].phase in OVER:
+            return ""
+        paths = self.budgets.bind(uid)
+        if len(paths) > 1:
+            return f"more than one disruption budget is about it ({', '.join(sorted(paths))}), and then the API evicts nobody"
+        if paths and not self._state.migration_config.budget_patience and self._state.budgets[paths[0]].allowed <= 0:
+            return f"the disruption budget {paths[0]} allows no eviction now"
+        return ""
+
+    def unready(self, who: str) -> tuple[int, int]:
+        """Pods of a workload that do not serve, those that we move aside, and how many it has. One that terminates has its replacement
+        counted."""
+        known = self._missing.get(who)
+        if known is None:
+            state, missing, size = self._state, 0, 0
+            for owner in (who, *self._owned_by(who)):
+                for uid in state.owned.get(owner, ()):
+                    live = state.live[uid]
+                    if not live.deleting and live.phase not in OVER:
+                        size += 1
+                        missing += not live.ready and uid not in self.moved
+            known = self._missing[who] = missing, size
+        return known
+
+    def _ready_members(self, group: Group, victim: PodUid) -> int:
+        """Members that stay ready while those that are away, and this victim, are not there."""
+        ready = self._ready.get(group)
+        if ready is None:
+            live = self._state.live
+            ready = self._ready[group] = {
+                uid: None
+                for uid in self._state.groups.get(group, ())
+                if live[uid].ready and not live[uid].deleting and live[uid].phase not in OVER and uid not in self.away
+            }
+        return len(ready) - (victim in ready)
+
+    def _owned_by(self, who: str) -> list[str]:
+        """Controllers that this one has made: the ReplicaSets of a Deployment."""
+        if self._children is None:
+            self._children = {}
+            for uid, known in self._state.workloads.items():
+                if known.owner is not None:
+                    self._children.setdefault(known.owner.uid, []).append(uid)
+        return self._children.get(who, [])

@@ -1,0 +1,135 @@
+"""The state that a service begins with: from the newest snapshot that its fold can read, else from the whole log.
+
+A log whose prefix was truncated, without such a snapshot, is what a release with a new fold finds. Whoever has the archive (the
+garbage collector) folds archive and stream anew and stores the snapshot; the others wait for it, and say so. Whatever is asked of a
+broker that goes away meanwhile is asked again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from restow.domain import snapshot
+from restow.domain.fold import FOLD_VERSION, fold_record
+from restow.domain.state import ClusterState
+from restow.eventlog.archive import Archive, open_archive
+from restow.eventlog.port import EventLog, LogMismatch, Record, Unavailable
+from restow.eventlog.segment import ArchiveError
+from restow.eventlog.snapshots import Snapshot, SnapshotError, Snapshots
+from restow.runtime import logs
+
+T = TypeVar("T")
+
+ASKED_EVERY = 2.0
+"""Seconds between two looks for a snapshot that another service is to store."""
+
+PAUSES = (0.05, 0.1, 0.3, 1.0, 2.0)
+"""Seconds before a question to the broker is asked again; the last one repeats."""
+
+MOST_LOOKED_AT = 8
+"""Snapshots that are looked at: there are two, unless somebody copied some."""
+
+
+class Loading:
+    """One start. `archive`: the folder of the log's archive, None where this service has none. `say` is told what is waited for."""
+
+    def __init__(
+        self, log: EventLog, snapshots: Snapshots | None, archive: Path | None, say: Callable[[str], None], logger: logs.Logger
+    ) -> None:
+        self._log, self._snapshots, self._archive, self._say, self._logger = log, snapshots, archive, say, logger
+
+    async def state(self) -> ClusterState:
+        """Raises LogMismatch where the log cannot be folded any more, and what the log raises."""
+        while True:
+            first = await self.ask(self._log.first)
+            found = await self.ask(partial(self._newest, first))
+            if found is not None:
+                return found
+            if first <= 1:
+                return ClusterState()
+            if self._archive is not None:
+                return await self._refold(self._archive, first)
+            if self._snapshots is None:
+                raise LogMismatch(f"the log begins at {first}, and there are no snapshots: fold it from its archive")
+            self._say(
+                f"waiting for the garbage collector: the log begins at {first}, and no snapshot of fold {FOLD_VERSION} continues it"
+            )
+            await asyncio.sleep(ASKED_EVERY)
+
+    async def _newest(self, first: int) -> ClusterState | None:
+        """Of the newest snapshot that is of our fold, has lost nothing, and is continued by the log."""
+        at_most: int | None = None
+        for _ in range(MOST_LOOKED_AT if self._snapshots is not None else 0):
+            assert self._snapshots is not None
+            try:
+                found = await self._snapshots.latest(at_most=at_most)
+            except SnapshotError as error:
+                self._logger.warning("no snapshot can be read", reason=str(error))
+                return None
+            if found is None or found.seq < first - 1:
+                return None
+            if found.fold_version == FOLD_VERSION:
+                state = snapshot.load(found.body)
+                if not state.unknown:
+                    self._logger.info("snapshot loaded", seq=found.seq, size=len(found.body))
+                    return state
+                self._logger.warning("a snapshot is passed over: its fold skipped events", seq=found.seq, events=dict(state.unknown))
+            at_most = found.seq - 1
+        return None
+
+    async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
+        """Ask until the broker answers."""
+        for attempt in range(1_000_000):
+            try:
+                answer = await question()
+            except Unavailable as error:
+                pause = PAUSES[min(attempt, len(PAUSES) - 1)]
+                self._say(f"waiting for the broker: {error}")
+                self._logger.warning("the log does not answer", reason=str(error), again_in=pause)
+                await asyncio.sleep(pause)
+            else:
+                self._say("starting")
+                return answer
+        raise AssertionError
+
+    # -- a fold of its own ---------------------------------------------------------------------------------------------------
+
+    async def _refold(self, folder: Path, first: int) -> ClusterState:
+        """Fold the archive; what the stream holds beyond it follows as always."""
+        self._say(f"folding the archive anew: no snapshot of fold {FOLD_VERSION} continues the log, which begins at {first}")
+        self._logger.info("folding the archive anew", folder=str(folder), log_begins=first, fold=FOLD_VERSION)
+        why = f"the log begins at {first} and no snapshot of fold {FOLD_VERSION} continues it"
+        try:
+            archive = await asyncio.to_thread(open_archive, folder, log_id=self._log.log_id)
+        except (ArchiveError, OSError) as error:
+            raise LogMismatch(f"{why}; it cannot be folded anew: {error}. {_ADVICE}") from error
+        if archive.first > 1 or archive.last < first - 1:
+            raise LogMismatch(f"{why}; the archive in {folder} holds {archive.first} to {archive.last} only. {_ADVICE}")
+        state = await self._folded(archive)
+        if self._snapshots is not None and not state.unknown:
+            stored = Snapshot(self._log.log_id, state.seq, FOLD_VERSION, await asyncio.to_thread(snapshot.dump, state))
+            await self.ask(lambda: self._put(stored))
+            self._logger.info("snapshot stored", seq=stored.seq, size=len(stored.body))
+        return state
+
+    async def _put(self, stored: Snapshot) -> None:
+        assert self._snapshots is not None
+        await self._snapshots.put(stored)
+
+    async def _folded(self, archive: Archive) -> ClusterState:
+        state, batches = ClusterState(), archive.batches()
+        while batch := await asyncio.to_thread(_next, batches):
+            for record in batch:
+                fold_record(state, record.seq, record.family, record.envelope, record.body, self._log.log_id)
+            state.touched = type(state.touched)()
+            await asyncio.sleep(0)
+        return state
+
+
+_ADVICE = "Restore the archive from a backup, or run the release that stored the newest snapshot"
+
+
+def _next(batches: Iterator[list[Record]]) -> list[Record] | None:
+    return next(batches, None)

@@ -1,0 +1,97 @@
+"""A password in an address is shown nowhere: not in settings, errors, statuses or logs, whatever library writes them."""
+
+import json
+import logging
+import sys
+
+import pytest
+import structlog
+
+from restow.cli.failures import Failure
+from restow.contracts.redact import redacted
+from restow.eventlog.jetstream.connect import Broker
+from restow.eventlog.port import BrokerRefused
+from restow.kube.client import ClientConfig, ClientConfigError, connect
+from restow.runtime import logs
+from restow.runtime.settings import BadSetting, check
+
+SECRET = "s3cret"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("nats://scheduler:s3cret@nats:4222", "nats://scheduler:***@nats:4222"),
+        ("nats://a:s3cret@h1:1,tls://b:s3cret@h2:2", "nats://a:***@h1:1,tls://b:***@h2:2"),
+        ("nats://s3cret@nats:4222", "nats://***@nats:4222"),  # a token
+        ("nats://u:p@s3cret/'\"w@nats:4222 is not there", "nats://u:***@nats:4222 is not there"),
+        ("https://u:s3cret@prometheus/api?x=1", "https://u:***@prometheus/api?x=1"),
+        ("https://host/path?token=s3cret&x=1", "https://host/path?token=***&x=1"),
+        ("Authorization: Bearer s3cret.s3cret.s3cret", "Authorization: Bearer ***"),
+        ("nats://nats:4222, https://127.0.0.1:6443/api", "nats://nats:4222, https://127.0.0.1:6443/api"),
+        ("pod a@b is not a Bearer of news", "pod a@b is not a Bearer of news"),
+    ],
+)
+def test_what_is_hidden_and_what_is_not(text, shown):
+    assert redacted(text) == shown
+    assert redacted(shown) == shown
+
+
+def test_settings_show_the_broker_without_its_password():
+    shown = check({"nats_url": "nats://scheduler:s3cret@nats:4222", "kube": "https://u:s3cret@api"}).shown()
+    assert shown["nats_url"] == "nats://scheduler:***@nats:4222"
+    assert SECRET not in str(shown)
+
+
+@pytest.mark.parametrize("name", ["nats_url", "kube", "http"])
+def test_a_refused_setting_is_told_without_its_password(name):
+    with pytest.raises(BadSetting) as refused:
+        check({name: "amqp://scheduler:s3cret@nats:4222"})
+    assert SECRET not in str(refused.value)
+    assert "amqp://scheduler:***@nats:4222" in str(refused.value)
+
+
+async def test_a_broker_that_is_not_there_is_named_without_the_password():
+    with pytest.raises(BrokerRefused) as refused:
+        await Broker.connect("nats://scheduler:s3cret@127.0.0.1:1", wait=0.3)
+    assert "nats://scheduler:***@127.0.0.1:1" in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
+async def test_what_a_kubeconfig_holds_is_not_quoted(tmp_path):
+    file = tmp_path / "config"
+    file.write_text("users:\n- name: x\n  user: {token: s3cret\n")
+    for config in (ClientConfig(kubeconfig=str(file)), ClientConfig(url="ftp://u:s3cret@api")):
+        with pytest.raises(ClientConfigError) as refused:
+            await connect(config)
+        assert SECRET not in str(refused.value)
+
+
+def test_the_command_line_hides_it_too(capsys):
+    Failure("nats://cli:s3cret@nats:4222 does not answer", 3).show()
+    assert SECRET not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_no_log_line_has_it_whoever_writes(capsys, form):
+    kept, handlers = structlog.get_config(), logging.getLogger().handlers[:]
+    level = logging.getLogger().level
+    try:
+        structlog.configure(cache_logger_on_first_use=False)
+        logger = logs.configure("info", form, service="test")
+        logger.info("starting", nats_url="nats://a:s3cret@h", several=["nats://a:s3cret@h"], deep={"x": "nats://a:s3cret@h"})
+        try:
+            raise ConnectionError("cannot reach nats://a:s3cret@h")
+        except ConnectionError as error:
+            logger.exception("crashed", error=error)
+            logging.getLogger("nats").exception("library: %s", "nats://a:s3cret@h")
+        sys.stderr.flush()
+        said = capsys.readouterr().err
+        assert SECRET not in said
+        assert said.count("nats://a:***@h") >= 5
+        if form == "json":
+            assert all(json.loads(line) for line in said.splitlines())
+    finally:
+        structlog.configure(**kept)
+        logging.getLogger().handlers[:] = handlers
+        logging.getLogger().setLevel(level)

@@ -1,0 +1,149 @@
+"""A plan promises what the saga will do (RULES G-13): what would be refused later, and is in the state, is not planned."""
+
+import pytest
+from domain.build import (
+    NOW,
+    configured,
+    given,
+    member,
+    node,
+    pod,
+    pod_group,
+    replica_of,
+    run,
+    shape,
+    then,
+    when,
+)
+from domain.saga import BOLD, OWNER, advance, begun, decider, evicts, failed, hold, land, move, plan, world
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.values import LabelSelector
+from restow.domain import config, defragmentation
+from restow.domain.decider import Rejected
+from restow.domain.snapshot import dump, load
+
+OPTIMIZING = config.DefragmentationArgs(resourceType="cpu", planner="optimizing", objective="nodes", protectionThresholds={})
+GREEDY = config.DefragmentationArgs("cpu", {"cpu": 90}, {"cpu": 12}, {"cpu": 20})
+BOTH = pytest.mark.parametrize("args", [OPTIMIZING, GREEDY], ids=["optimizing", "greedy"])
+MINUTE = 60_000
+
+
+def budget(allowed: int, app: str = "x", name: str = "pdb") -> e.BudgetObserved:
+    return e.BudgetObserved("default", name, f"uid-{name}", LabelSelector({"app": app}), allowed)
+
+
+def thin(*more, args=OPTIMIZING, **conf):
+    """Pod p is alone on a; b has room for it."""
+    return given(
+        configured("migration", config.MigrationConfig(defragmentation=args, interval=MINUTE, **conf)), node("a"), node("b"), shape("s"),
+        pod("p", node="a", owner=OWNER, labels={"app": "x"}), *[pod(f"q{i}", node="b", owner=replica_of(f"q{i}")) for i in range(2)], *more,
+    )  # fmt: skip
+
+
+def verdict(state, args, uid="p") -> str:
+    return next((one.verdict for one in defragmentation.explain(state, args, NOW) if one.pod == uid), "")
+
+
+def moved(state, args) -> list[str]:
+    return [m.pod for m in defragmentation.plan(state, args, NOW, "x").moves]
+
+
+@BOTH
+def test_who_may_go_is_planned(args):
+    assert "p" in moved(thin(budget(1), args=args), args)
+
+
+@BOTH
+@pytest.mark.parametrize("budgets", [(budget(0),), (budget(3), budget(3, name="second"))], ids=["at zero", "two of them"])
+def test_a_pod_whose_disruption_budgets_let_nobody_go_is_not_planned(args, budgets):
+    state = thin(*budgets, args=args)
+    assert "p" not in moved(state, args)
+    assert verdict(state, args) == "Budget"
+    with pytest.raises(Rejected, match="disruption budget"):
+        when(state, decider, c.MovePod(NOW, "m", "p"))
+
+
+def test_a_budget_that_is_waited_for_is_no_obstacle():
+    assert moved(thin(budget(0), budget_patience=MINUTE), OPTIMIZING) == ["p"]
+
+
+@BOTH
+def test_a_gang_at_its_minimum_is_not_planned(args):
+    state = thin(pod_group("g", need=2), member("p", "g", node="a", owner=OWNER), member("p2", "g", node="b", owner=OWNER), args=args)
+    assert "p" not in moved(state, args)
+    assert verdict(state, args) == "GangMinimum"
+
+
+@BOTH
+def test_a_workload_that_lacks_pods_is_not_planned(args):
+    state = thin(pod("sick", node="b", owner=OWNER, ready=False), args=args)
+    assert "p" not in moved(state, args)
+    assert verdict(state, args) == "MaxUnavailable"
+
+
+def test_a_node_that_cannot_be_emptied_is_left_alone_as_a_whole():
+    args = config.DefragmentationArgs(resourceType="cpu", planner="optimizing", objective="nodes", protectionThresholds={}, wholeNodes=True)
+    state = thin(pod_group("g", need=2), member("m0", "g", node="a", owner=OWNER), member("m1", "g", node="b", owner=OWNER), args=args)
+    assert moved(state, args) == []
+
+
+def test_of_the_pods_that_one_budget_is_about_no_more_go_at_once_than_it_allows():
+    labels = {"labels": {"app": "x"}}
+    state = world(budget(1), *[pod(f"w{i}", node="a", owner=replica_of(f"w{i}"), **labels) for i in range(2)],
+                  plan("x", move("x-1", "w0"), move("x-2", "w1")))  # fmt: skip
+    assert begun(advance(state)) == ["x-1"]
+    assert evicts(hold(state, "x-1")) == ["x-1"]
+    land(state, "x-1", "w0b")
+    assert begun(advance(state)) == [] or state.migrations["x-2"].step == "holding"
+    assert evicts(hold(state, "x-2")) == ["x-2"]
+
+
+def test_a_budget_that_is_at_zero_when_it_is_its_turn_ends_the_move_before_anything_is_held():
+    state = world(budget(1), pod("w", node="a", owner=replica_of("w"), labels={"app": "x"}), plan("x", move("x-1", "w")))
+    then(state, budget(0))
+    assert failed(advance(state)) == {"x-1": "Budget"}
+    assert begun(advance(state)) == []
+
+
+def refuse(state, id: str, after: int) -> None:
+    advance(state, after)
+    hold(state, id, after=after)
+    run(state, decider, c.ReportEviction(NOW + after, id, "Refused", "a webhook says no"))
+    run(state, decider, c.ReportEviction(NOW + after, id, "Aborted"))
+    assert state.migrations[id].reason == "Refused"
+
+
+def test_a_pod_whose_eviction_was_refused_is_left_alone_for_a_while_and_longer_each_time():
+    state = thin()
+    at = 0
+    for times, wait in enumerate((10, 20, 40), 1):
+        planned = run(state, decider, c.Defragment(NOW + at, "interval", f"k{times}"))[0]
+        assert [m.pod for m in planned.moves] == ["p"]
+        refuse(state, f"k{times}-1", at)
+        then(state, e.Synced("pods", "1"), time=NOW + at + wait * MINUTE - 1)
+        assert "p" not in moved(state, OPTIMIZING)
+        assert verdict(state, OPTIMIZING) == "Refused"
+        assert load(dump(state)).refused == state.refused
+        at += wait * MINUTE
+        then(state, e.Synced("pods", "2"), time=NOW + at)
+    assert state.refused["p"].times == 3
+    then(state, e.PodGone("p"))
+    assert not state.refused
+
+
+def test_who_asks_for_a_pod_by_name_may_try_again_at_once():
+    state = thin()
+    run(state, decider, c.Defragment(NOW, "interval", "k"))
+    refuse(state, "k-1", 0)
+    assert [m.pod for m in run(state, decider, c.MovePod(NOW, "m", "p"))[0].moves] == ["p"]
+
+
+def test_a_cancelled_move_is_no_refusal():
+    state = world(plan("x", move("x-1", "p1")), **BOLD)
+    advance(state)
+    run(state, decider, c.CancelPlan(NOW, "x"))
+    advance(state)
+    assert state.migrations["x-1"].reason == "Cancelled"
+    assert not state.refused

@@ -1,0 +1,151 @@
+"""Whose pods may be moved: of owners that are known to make them again, and of others by opt-in (RULES G-12, G-15)."""
+
+import pytest
+from domain.build import NOW, configured, given, job_of, node, pod, replica_of, run, shape, then, when
+from domain.saga import OWNER, advance, decider, evicts, failed, hold, move, plan, world
+
+from restow.contracts import commands as c
+from restow.contracts.values import OwnerRef
+from restow.domain import config, defragmentation
+from restow.domain.decider import Rejected
+from restow.domain.movable import unmovable
+from restow.domain.owners import OWNERS, check_owners
+
+M = "x-1"
+JOB = replica_of("j", "Job")
+YES, NO = {"restow.dev/movable": "true"}, {"restow.dev/movable": "false"}
+ARGS = config.DefragmentationArgs(resourceType="cpu", planner="optimizing", objective="nodes", protectionThresholds={})
+
+
+def of(kind: str, version: str, **more):
+    """A pod of such an owner, alone on a; q on b has room beside it."""
+    state = given(
+        configured("migration", config.MigrationConfig(defragmentation=ARGS, **more.pop("conf", {}))), node("a"), node("b"), shape("s"),
+        pod("p", node="a", owner=OwnerRef(kind, "o", "uid-o", version), **more), pod("q", node="b", owner=OWNER), pod("q2", node="b", owner=OWNER),
+    )  # fmt: skip
+    return state
+
+
+def word(state, uid="p") -> str:
+    return unmovable(state, uid).partition(":")[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "labels", "verdict"),
+    [
+        ("ReplicaSet", "apps/v1", {}, ""),
+        ("ReplicationController", "v1", {}, ""),
+        ("StatefulSet", "apps/v1", {}, ""),
+        ("CloneSet", "apps.kruise.io/v1alpha1", {}, ""),
+        ("RayCluster", "ray.io/v1", {"ray.io/node-type": "worker"}, ""),
+        ("RayCluster", "ray.io/v1", {"ray.io/node-type": "head"}, "UnknownOwner"),
+        ("Job", "batch/v1", {}, "UnknownOwner"),
+        ("Job", "batch.volcano.sh/v1alpha1", {}, "UnknownOwner"),
+        ("PyTorchJob", "kubeflow.org/v1", {}, "UnknownOwner"),
+        ("Workflow", "argoproj.io/v1alpha1", {}, "UnknownOwner"),
+        ("VirtualMachineInstance", "kubevirt.io/v1", {}, "UnknownOwner"),
+        ("TaskRun", "tekton.dev/v1", {}, "UnknownOwner"),
+        ("Pod", "v1", {}, "UnknownOwner"),
+        ("ReplicaSet", "shop.example/v1", {}, "UnknownOwner"),
+        ("StatefulSet", "apps/v1", {"leaderworkerset.sigs.k8s.io/name": "l"}, "UnknownOwner"),
+    ],
+)
+def test_only_pods_of_owners_that_are_known_to_make_them_again_are_moved(kind, version, labels, verdict):
+    state = of(kind, version, labels=labels)
+    assert word(state) == verdict
+    moved = [m.pod for m in defragmentation.plan(state, ARGS, NOW, "x").moves]
+    assert ("p" in moved) == (not verdict)
+
+
+@pytest.mark.parametrize("how", [{"annotations": YES}, {"labels": YES}, {"conf": {"movable_owners": ("PyTorchJob.kubeflow.org",)}}])
+def test_others_are_moved_where_somebody_says_that_they_may_be(how):
+    state = of("PyTorchJob", "kubeflow.org/v1", **how)
+    assert word(state) == ""
+    assert [m.pod for m in defragmentation.plan(state, ARGS, NOW, "x").moves] == ["p"]
+
+
+def test_somebody_may_say_that_a_pod_is_not_to_be_moved():
+    state = of("ReplicaSet", "apps/v1", annotations=NO)
+    assert word(state) == "NotMovable"
+    assert "p" not in [m.pod for m in when(state, decider, c.Defragment(NOW, "now", "x"))[0].moves]
+    with pytest.raises(Rejected, match=r"restow.dev/movable: false"):
+        when(state, decider, c.MovePod(NOW, "m", "p"))
+
+
+ASKED = [{"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}, {"karpenter.sh/do-not-disrupt": "true"}]
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_a_pod_that_asks_not_to_be_disrupted_stays_whatever_else_is_said_of_it(asked):
+    state = of("ReplicaSet", "apps/v1", annotations=asked | YES)
+    assert word(state) == "DoNotDisrupt"
+    assert "p" not in [m.pod for m in when(state, decider, c.Defragment(NOW, "now", "x"))[0].moves]
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_who_asks_for_it_after_the_plan_stays_too(asked):
+    state = world(plan("x", move(M, "p1")))
+    advance(state)
+    then(state, pod("p1", node="a", owner=OWNER, annotations=asked))
+    assert failed(hold(state, M)) == {M: "DoNotDisrupt"}
+
+
+def test_asking_for_no_disruption_says_nothing_of_a_pod_that_has_failed():
+    asked = {"restow.dev/note": "x"} | ASKED[0]
+    state = world(
+        pod("bare", node="a", annotations=asked), pod("dead", node="a", phase="Failed", ready=False, annotations=asked),
+        plan("x", move("x-1", "bare", target=""), move("x-2", "dead", target="")),
+    )  # fmt: skip
+    assert failed(advance(state)) == {"x-1": "DoNotDisrupt"}
+
+
+def test_what_is_said_of_a_deployment_counts_for_its_pods():
+    state = of("ReplicaSet", "apps/v1")
+    then(state, job_of("o", "", movable="false"))
+    assert word(state) == "NotMovable"
+    then(state, job_of("o", "", movable="true"))
+    assert word(state) == ""
+
+
+@pytest.mark.parametrize(
+    ("evicted", "retries", "verdict"),
+    [("ignored", 0, ""), ("fatal", 6, "Retries"), ("unknown", 6, "UnknownOwner"), ("counted", 0, "Retries"), ("counted", 1, "Retries"), ("counted", 2, "")],
+)
+def test_a_job_that_would_fail_by_our_eviction_keeps_its_pods(evicted, retries, verdict):
+    state = world(job_of("j", evicted, retries), pod("j1", node="a", owner=JOB))
+    assert word(state, "j1") == verdict
+    then(state, plan("x", move(M, "j1")))
+    assert failed(advance(state)) == ({M: verdict} if verdict else {})
+
+
+def test_no_plan_takes_more_pods_of_a_job_than_its_retries_allow():
+    jobs = [pod(f"j{i}", node="a", owner=JOB) for i in range(4)]
+    state = world(job_of("j", "counted", 3), *jobs)
+    assert [uid for uid in ("j0", "j1", "j2", "j3") if not word(state, uid)] == ["j0", "j1"]
+    then(state, plan("x", *[move(f"x-{i}", f"j{i}") for i in range(4)]))
+    assert set(failed(advance(state)).values()) == {"Retries"}
+    assert evicts(hold(state, *state.active)) == ["x-0", "x-1"]
+
+
+def test_a_job_whose_last_retry_was_used_up_meanwhile_keeps_its_pod():
+    state = world(job_of("j", "counted", 2), pod("j1", node="a", owner=JOB), plan("x", move(M, "j1")))
+    advance(state)
+    then(state, job_of("j", "counted", 1))
+    assert failed(hold(state, M)) == {M: "Retries"}
+
+
+def test_a_move_by_hand_is_refused_with_what_would_allow_it():
+    with pytest.raises(Rejected, match=r'allowed: restow.dev/movable: "true" on the pod, or PyTorchJob.kubeflow.org in movableOwners'):
+        run(of("PyTorchJob", "kubeflow.org/v1"), decider, c.MovePod(NOW, "m", "p"))
+
+
+@pytest.mark.parametrize("name", ["pytorchjob.kubeflow.org", "PyTorchJob/kubeflow.org", "PyTorchJob.KubeFlow.org", "DaemonSet.apps", "Node", ""])
+def test_owners_are_named_by_kind_and_group(name):
+    with pytest.raises(ValueError, match=r"PyTorchJob.kubeflow.org"):
+        check_owners((name,))
+    check_owners(("PyTorchJob.kubeflow.org", "Widget"))
+
+
+def test_each_owner_is_in_the_table_once():
+    kinds = [(owner.kind, owner.group) for owner in OWNERS]
+    assert len(kinds) == len(set(kinds))

@@ -1,0 +1,220 @@
+"""The collector's snapshots and archive when things are lost, too large or full: archive and stream are always the whole log, or it is said."""
+
+import asyncio
+import shutil
+from contextlib import asynccontextmanager
+
+from domain.build import NOW, configured, given, node, run
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.domain import config, snapshot
+from restow.domain.effects import DropPrefix
+from restow.domain.gc import decider
+from restow.domain.state import ClusterState
+from restow.eventlog.archive import export, open_archive
+from restow.eventlog.port import Unknown
+from restow.eventlog.snapshots import MemorySnapshots
+from restow.garbage_collector.effects import executors
+from restow.garbage_collector.keeper import Keeper
+from restow.runtime.commander import Commander
+from restow.runtime.effector import Done, Retry
+from restow.runtime.follower import Follower
+from restow.runtime.health import Health
+from restow.runtime.leadership import Leadership
+from restow.runtime.settings import Settings
+from restow.runtime.telemetry import Metrics
+
+from .rig import SOON, ManualClock, facts, memory
+
+
+class Collector:
+    """The collector's parts on a log in memory, as `runtime.service.Context` has them."""
+
+    client = None
+
+    def __init__(self, log, data, conf, state):
+        self.log, self.settings, self.clock, self.health = log, Settings(cluster=log.cluster, data=str(data)), ManualClock(), Health()
+        self.snapshots = MemorySnapshots(log.log_id)
+        self.follower = Follower(log, "gc", state)
+        self.leadership = Leadership("gc", "one")
+        self.commander = Commander(
+            log, self.follower, decider, self.leadership, self.clock, Metrics("gc"), service="garbage_collector"
+        )
+        self.commander.configuration = config.text_of(conf)
+        self.keeper = Keeper(self)
+
+    @property
+    def state(self):
+        return self.follower.state
+
+    @property
+    def folder(self):
+        return self.settings.archive(self.log.cluster)
+
+    async def drop(self, upto):
+        return await executors(self)[DropPrefix].execute(DropPrefix(upto), self.state)
+
+    async def until(self, holds):
+        """Not by turns: threads write the files."""
+        async with asyncio.timeout(SOON):
+            while not holds():
+                await asyncio.sleep(0.002)
+
+    def notes(self):
+        return self.health.report().notes
+
+
+@asynccontextmanager
+async def collecting(log, data, state=None, **conf):
+    one = Collector(log, data, config.GcConfig(**conf), ClusterState() if state is None else snapshot.load(snapshot.dump(state)))
+    tasks = [asyncio.create_task(part.run()) for part in (one.follower, one.commander, one.keeper)]
+    one.leadership.claim()
+    try:
+        await one.until(lambda: one.leadership.leading and one.state.gc_config == config.GcConfig(**conf))
+        yield one
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def grow(log, count=30):
+    for i in range(count):
+        await facts(log, node(f"n{i:02}"))
+
+
+# -- a lost archive -------------------------------------------------------------------------------------------------------
+
+
+async def test_an_archive_that_was_lost_begins_anew_at_once_with_all_that_the_log_still_holds_and_the_gap_is_said(tmp_path):
+    log = memory()
+    await grow(log)
+    async with collecting(log, tmp_path, snapshot_every=20, keep=1_000) as one:
+        await one.until(lambda: one.state.archived)
+        covered = one.state.archived
+        assert one.notes() == ()
+    await log.truncate(10)
+    shutil.rmtree(tmp_path / "archive")
+    async with collecting(log, tmp_path, one.state, snapshot_every=20, keep=1_000) as one:
+        assert isinstance(await one.drop(20), Retry), "nothing is dropped that no archive holds"
+        await facts(log, node("more"))
+        await one.until(lambda: one.state.archive_first == 11)
+        archive = open_archive(one.folder)
+        assert (archive.first, archive.last) == (11, one.state.archived)
+        assert archive.last > covered
+        assert one.notes() == ("an archive was lost: records 1 to 10 of the log are in none",)
+        assert await log.first() == 11
+        assert isinstance(await one.drop(20), Done)
+        assert await log.first() == 21
+
+
+async def test_an_old_copy_of_the_archive_that_ends_before_the_log_begins_is_put_aside(tmp_path):
+    log = memory()
+    await grow(log)
+    async with collecting(log, tmp_path, snapshot_every=20, keep=1_000) as one:
+        await one.until(lambda: one.state.archived)
+        folder = one.folder
+    shutil.rmtree(folder)
+    await export(log, folder, to_seq=8)
+    await log.truncate(15)
+    async with collecting(log, tmp_path, one.state, snapshot_every=20, keep=1_000) as one:
+        await facts(log, node("more"))
+        await one.until(lambda: one.state.archive_first == 16)
+        assert (open_archive(folder).first, open_archive(folder).last) == (16, one.state.archived)
+        aside = folder.with_name(f"{folder.name}.until-8")
+        assert (open_archive(aside).first, open_archive(aside).last) == (1, 8)
+
+
+def test_an_archive_with_a_gap_before_it_covers_nothing_that_may_go():
+    """Records 61 to 199 were never archived: they were dropped, because 200 to 300 are."""
+    conf = configured("gc", config.GcConfig(keep=100))
+    state = given(conf, e.Archived(1, 60, "f", "d"), e.SnapshotTaken(300, 5, 1), e.Truncated(50))
+    state.seq = 1_000
+    assert run(state, decider, c.ReportArchive(NOW, 200, 300, "f", "d")) == [e.Archived(200, 300, "f", "d")]
+    state.seq = 1_000
+    assert decider.due(state, NOW) is None
+    assert run(state, decider, c.ReportArchive(NOW, 51, 300, "f", "d")) == [e.Archived(51, 300, "f", "d")]
+    state.seq = 1_000
+    assert decider.due(state, NOW) == c.Truncate(NOW, 300)
+
+
+# -- events of a later version ----------------------------------------------------------------------------------------------
+
+
+async def test_a_fold_that_passed_over_events_stores_no_snapshot_and_says_so(tmp_path):
+    log = memory()
+    await grow(log)
+    async with collecting(log, tmp_path, snapshot_every=10_000) as one:
+        one.state.unknown["session.of_a_later_version"] += 1
+        one.commander.configuration = config.text_of(config.GcConfig(snapshot_every=5))
+        one.commander.wake()
+        await one.until(one.notes)
+        assert "session.of_a_later_version): a snapshot would lose them. Upgrade garbage_collector" in one.notes()[0]
+        assert await one.snapshots.sequences() == []
+
+
+# -- bytes ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_snapshot_is_due_by_bytes_and_what_it_and_the_archive_cover_goes_by_bytes(tmp_path):
+    """A few thousand commits of 4 MiB fill any store, long before there are 50 000."""
+    log = memory()
+    async with collecting(log, tmp_path, snapshot_bytes=3_000, keep_bytes=5_000) as one:
+        for _ in range(20):
+            before = one.state.snapshot_seq
+            await grow(log, 30)
+            await one.until(lambda before=before: one.state.snapshot_seq > before and one.state.archived >= one.state.snapshot_seq)
+            if one.state.truncated:
+                break
+        assert 0 < one.state.truncated < one.state.snapshot_seq
+        stays = [record async for record in upto(log, one.state.truncated + 1)]
+        assert sum(len(record.body) for record in stays) >= 5_000
+
+
+async def upto(log, first):
+    """Every record from there on."""
+    tail = await log.tail()
+    async for batch in log.read(first):
+        for record in batch:
+            yield record
+        if batch[-1].seq >= tail:
+            return
+
+
+# -- a store that is full ---------------------------------------------------------------------------------------------------
+
+
+async def test_the_collector_makes_room_in_a_full_store_without_having_to_append_first(tmp_path):
+    log = memory()
+    await grow(log)
+    async with collecting(log, tmp_path, snapshot_every=20, keep=1_000) as one:
+        await one.until(lambda: one.state.archived)
+        covered, append = one.state.archived, log.append
+
+        async def full(family, body, envelope, *, expected_last):
+            if await log.first() == 1:
+                raise Unknown(family, envelope.id, "the broker's store is full: insufficient resources", full=True)
+            return await append(family, body, envelope, expected_last=expected_last)
+
+        log.append = full
+        one.commander.configuration = config.text_of(config.GcConfig(snapshot_every=21, keep=1_000))
+        one.commander.wake()
+        await one.until(lambda: one.state.gc_config.snapshot_every == 21)
+        assert await log.first() == covered + 1
+        assert one.commander.stuck == ""
+
+
+async def test_a_full_store_of_which_nothing_may_go_is_said_and_left_as_it_is(tmp_path):
+    log = memory()
+    await grow(log, 5)
+    async with collecting(log, tmp_path) as one:
+        async def full(family, body, envelope, *, expected_last):
+            raise Unknown(family, envelope.id, "the broker's store is full", full=True)
+
+        log.append = full
+        one.commander.configuration = config.text_of(config.GcConfig(snapshot_every=21))
+        one.commander.wake()
+        await one.until(one.notes)
+        assert "no snapshot and archive cover anything that could go: give it more room" in one.notes()[0]
+        assert await log.first() == 1

@@ -1,0 +1,135 @@
+"""How a service comes to its state: snapshots, the archive, and a broker that goes away at the wrong moment."""
+
+import asyncio
+
+import pytest
+from domain.build import node, pod, shape
+
+from restow.domain import snapshot
+from restow.domain.fold import FOLD_VERSION, fold_record
+from restow.domain.state import ClusterState
+from restow.eventlog.archive import export, open_archive
+from restow.eventlog.port import LogMismatch, Unavailable
+from restow.eventlog.snapshots import MemorySnapshots, Snapshot
+from restow.runtime import loading, logs
+
+from .rig import facts, memory
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(loading, "ASKED_EVERY", 0.01)
+
+
+async def grown(nodes=20):
+    log = memory()
+    for i in range(nodes):
+        await facts(log, node(f"n{i:02}"))
+    await facts(log, shape("s"), pod("p0"))
+    return log
+
+
+async def folded(log, upto=10**9):
+    state = ClusterState()
+    async for batch in log.read(1):
+        for r in batch:
+            if r.seq <= upto:
+                fold_record(state, r.seq, r.family, r.envelope, r.body, log.log_id)
+        return state
+
+
+def starting(log, snapshots=None, archive=None):
+    said = []
+    return loading.Loading(log, snapshots, archive, said.append, logs.get()), said
+
+
+async def test_a_broker_that_goes_away_between_the_connection_and_the_first_answer_is_waited_for():
+    log = await grown()
+    first, failures = log.first, [Unavailable("no answer"), Unavailable("no answer")]
+
+    async def asked():
+        if failures:
+            raise failures.pop()
+        return await first()
+
+    log.first = asked
+    load, said = starting(log, MemorySnapshots(log.log_id))
+    assert (await load.state()).seq == 0
+    assert said[:2] == ["waiting for the broker: no answer"] * 2
+    assert said[-1] == "starting", "what is said is what is waited for now"
+
+
+async def test_snapshots_that_the_broker_does_not_answer_for_are_asked_for_again():
+    log = await grown()
+    snapshots = MemorySnapshots(log.log_id)
+    await snapshots.put(Snapshot(log.log_id, 8, FOLD_VERSION, snapshot.dump(await folded(log, 8))))
+    latest, failures = snapshots.latest, [Unavailable("no answer")]
+
+    async def asked(**at):
+        if failures:
+            raise failures.pop()
+        return await latest(**at)
+
+    snapshots.latest = asked
+    assert (await starting(log, snapshots)[0].state()).seq == 8
+
+
+async def test_a_new_fold_on_a_truncated_log_is_folded_anew_from_the_archive_and_the_others_wait_for_that(tmp_path):
+    """Otherwise no service starts after such an upgrade, and the log alone cannot be folded any more."""
+    log = await grown()
+    snapshots = MemorySnapshots(log.log_id)
+    await snapshots.put(Snapshot(log.log_id, 15, FOLD_VERSION - 1, b"of another fold"))
+    await export(log, tmp_path, to_seq=15)
+    await log.truncate(12)
+    other, said = starting(log, snapshots)
+    waiting = asyncio.create_task(other.state())
+    while not any("garbage collector" in one for one in said):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    state = await starting(log, snapshots, tmp_path)[0].state()
+    assert state.seq == 15
+    async with asyncio.timeout(5):
+        assert snapshot.dump(await waiting) == snapshot.dump(state)
+    full = await memory_of(tmp_path)
+    assert snapshot.dump(full) == snapshot.dump(state)
+
+
+async def memory_of(folder):
+    state, archive = ClusterState(), open_archive(folder)
+    for r in archive.records():
+        fold_record(state, r.seq, r.family, r.envelope, r.body, archive.log_id)
+    return state
+
+
+async def test_an_older_snapshot_of_our_fold_is_used_where_the_newest_is_of_another():
+    """While services are upgraded one by one, the old collector goes on storing snapshots."""
+    log = await grown()
+    snapshots = MemorySnapshots(log.log_id)
+    await snapshots.put(Snapshot(log.log_id, 10, FOLD_VERSION, snapshot.dump(await folded(log, 10))))
+    await snapshots.put(Snapshot(log.log_id, 15, FOLD_VERSION - 1, b"of another fold"))
+    await log.truncate(9)
+    assert (await starting(log, snapshots)[0].state()).seq == 10
+
+
+async def test_a_snapshot_whose_fold_skipped_events_is_passed_over(tmp_path):
+    """They are lost in it, and a later release knows them."""
+    log = await grown()
+    state = await folded(log, 10)
+    state.unknown["session.of_a_later_version"] = 1
+    snapshots = MemorySnapshots(log.log_id)
+    await snapshots.put(Snapshot(log.log_id, 10, FOLD_VERSION, snapshot.dump(state)))
+    assert (await starting(log, snapshots)[0].state()).seq == 0, "the log is whole"
+    await export(log, tmp_path)
+    await log.truncate(9)
+    again = await starting(log, snapshots, tmp_path)[0].state()
+    assert (again.seq, dict(again.unknown)) == (await log.tail(), {})
+
+
+@pytest.mark.parametrize("archived", [0, 5])
+async def test_a_log_that_cannot_be_folded_any_more_says_what_is_missing(tmp_path, archived):
+    log = await grown()
+    if archived:
+        await export(log, tmp_path, to_seq=archived)
+    await log.truncate(9)
+    with pytest.raises(LogMismatch, match=r"the log begins at 10 and no snapshot of fold \d+ continues it;.* Restore the archive"):
+        await starting(log, MemorySnapshots(log.log_id), tmp_path)[0].state()

@@ -1,0 +1,216 @@
+"""Seed → plan. Everything that is chosen about a run is chosen here, from one generator, before it begins."""
+
+import random
+from typing import Any
+
+from simulation.manifests import POLICIES, SCHEDULERS
+from simulation.plan import Act, NodeSpec, Plan, Workload
+from simulation.processes import SERVICES
+
+SHAPES = (
+    (549, 96_000, 393_216, 8, "G2"),
+    (387, 104_000, 524_288, 2, "T4"),
+    (107, 16_000, 122_880, 2, "P100"),
+    (39, 128_000, 786_432, 8, "G3"),
+    (28, 32_000, 131_072, 4, "V100M16"),
+    (22, 64_000, 262_144, 2, "P100"),
+    (21, 96_000, 786_432, 8, "V100M32"),
+    (19, 8_000, 32_768, 1, "V100M16"),
+    (17, 96_000, 393_216, 4, "T4"),
+)
+"""The commonest of the trace openb (cluster-trace-gpu-v2023): nodes, millicores, MiB, GPUs, model."""
+
+USERS = ("scale", "rollout", "delete", "pod", "cordon", "drain", "reserve", "koordinator", "queue", "budget", "config", "node", "ask")
+FAULTS = (
+    "kill", "pause", "skew", "broker", "crash", "appends", "sync", "status", "drop", "delay", "lag", "watch", "history", "net",
+    "latency", "kubelet", "dies", "refuses", "grace",
+)  # fmt: skip
+
+
+def draw(seed: int, *, nodes: int = 0, minutes: float = 0.0) -> Plan:
+    """The plan of a seed; `nodes` and `minutes` of users and faults where they are not to be drawn."""
+    return _Draw(seed, nodes, minutes).plan()
+
+
+class _Draw:
+    def __init__(self, seed: int, nodes: int, minutes: float) -> None:
+        self.seed = seed
+        self.chance = chance = random.Random(f"plan {seed}")
+        drawn = chance.choice((3, 5, 8, 8, 12, 20))
+        self.count = nodes or drawn
+        self.seconds = (minutes or chance.choice((1.0, 1.5, 2.0, 3.0))) * 60
+        self.users = tuple(kind for kind in USERS if chance.random() < 0.6)
+        self.faults = tuple(kind for kind in FAULTS if chance.random() < 0.3)
+        self.replicas = chance.choice((1, 1, 2))
+
+    def plan(self) -> Plan:
+        chance = self.chance
+        nodes = self.nodes()
+        workloads, made = self.workloads(nodes)
+        skews = {}
+        if "skew" in self.faults:
+            for name in SERVICES:
+                for number in range(self.replicas):
+                    if chance.random() < 0.5:
+                        skews[f"{name}-{number}"] = round(chance.uniform(-3.0, 3.0), 3)
+        return Plan(
+            seed=self.seed, seconds=self.seconds, replicas=self.replicas, nodes=nodes, workloads=workloads,
+            users=tuple(sorted([*made, *self.done_by_users(nodes, workloads)], key=lambda act: act.at)),
+            faults=tuple(sorted(self.gone_wrong(nodes, workloads), key=lambda act: act.at)),
+            scheduler=chance.randrange(len(SCHEDULERS)), policy=chance.choice((0, 0, 1, 2)), skews=skews,
+            kinds=(*self.users, *self.faults), lease="on" if self.replicas > 1 else chance.choice(("on", "off")),
+        )  # fmt: skip
+
+    # -- the cluster ---------------------------------------------------------------------------------------------------
+
+    def nodes(self) -> tuple[NodeSpec, ...]:
+        chance = self.chance
+        real = chance.random() < 0.4
+        shapes = chance.choices(SHAPES, [shape[0] for shape in SHAPES], k=3)
+        made = []
+        for number in range(self.count):
+            zone = f"z{number % 3}" if chance.random() < 0.5 else ""
+            if real:
+                _, cpu, memory, gpus, model = chance.choice(shapes)
+                made.append(NodeSpec(f"n{number:02}", cpu, memory, gpus, model, zone))
+            else:
+                made.append(NodeSpec(f"n{number:02}", 8_000, 32_768, 4, "T4", zone))
+        return tuple(made)
+
+    def workloads(self, nodes: tuple[NodeSpec, ...]) -> tuple[tuple[Workload, ...], list[Act]]:
+        """Enough to nearly fill the cluster's GPUs and a good part of its cores, made bit by bit."""
+        chance = self.chance
+        room = [sum(node.cpu for node in nodes), sum(node.gpus for node in nodes) * 1000]
+        most = chance.uniform(0.5, 1.1)
+        room = [int(each * most) for each in room]
+        workloads: list[Workload] = []
+        acts: list[Act] = []
+        unit = max(1, sum(node.cpu for node in nodes) // len(nodes) // 32)
+        while len(workloads) < 6 * self.count + 4 and min(room) > 0:
+            one = self.workload(f"w{len(workloads):02}", unit)
+            workloads.append(one)
+            room[0] -= one.cpu * one.replicas
+            room[1] -= (one.gpus * 1000 or one.milli) * one.replicas
+            late = chance.random() < 0.3
+            acts.append(Act(self.moment() if late else round(chance.uniform(0.0, 10.0), 3), "create", {"workload": one.name}))
+        return tuple(workloads), acts
+
+    def workload(self, name: str, unit: int) -> Workload:
+        chance = self.chance
+        kind = chance.choices(("Deployment", "ReplicaSet", "StatefulSet", "Job", "Gang", "Pod"), (6, 4, 2, 2, 2, 1))[0]
+        gpus, milli = chance.choice(((1, 0), (1, 0), (2, 0), (0, 500), (0, 300), (0, 0)))
+        replicas = 1 if kind == "Pod" else chance.choice((1, 1, 2, 2, 3, 4))
+        long = "grace" in self.faults and chance.random() < 0.3
+        grace = chance.choice((30, 120, 600)) if long else chance.choice((0, 1, 5, 30))
+        return Workload(
+            name=name, kind=kind, replicas=replicas, cpu=unit * chance.choice((1, 2, 4, 4, 8)), memory=chance.choice((128, 256, 1024)),
+            gpus=gpus, milli=milli, priority=chance.choice(("", "", "", "low", "high", "urgent")),
+            queue=chance.choice(("", "", "a", "b")) if kind == "Gang" and "queue" in self.users else "",
+            grace=grace, stops=chance.choice((0, min(grace, 3), grace if long else 0)),
+            runs=chance.choice((5, 20, 60)) if kind in ("Job", "Gang") else 0,
+            budget=chance.choice(("1", "1", "50%", "0")) if chance.random() < 0.25 else "",
+            minimum=chance.randint(1, replicas) if kind == "Gang" else 0,
+        )  # fmt: skip
+
+    # -- users ---------------------------------------------------------------------------------------------------------
+
+    def done_by_users(self, nodes: tuple[NodeSpec, ...], workloads: tuple[Workload, ...]) -> list[Act]:
+        chance = self.chance
+        acts = []
+        for number in range(int(self.seconds / chance.choice((1.0, 2.0, 4.0))) if self.users else 0):
+            what = chance.choice(self.users)
+            acts.append(Act(self.moment(), what, self.by_user(what, number, nodes, workloads)))
+        if "queue" in self.users:
+            acts += [Act(0.0, "queue", {"name": name, "weight": chance.choice((1, 3)), "cpu": 0, "gpus": 0}) for name in ("a", "b")]
+        return acts
+
+    def by_user(self, what: str, number: int, nodes: tuple[NodeSpec, ...], workloads: tuple[Workload, ...]) -> dict[str, Any]:
+        chance = self.chance
+        some = {"workload": chance.choice(workloads).name}
+        match what:
+            case "scale":
+                return some | {"replicas": chance.choice((0, 1, 2, 3, 4))}
+            case "pod":
+                return some | {"which": chance.randrange(8), "force": chance.random() < 0.2}
+            case "cordon" | "drain" | "node":
+                return {"node": chance.choice(nodes).name, "seconds": self.span()}
+            case "reserve":
+                return some | {"name": f"r{number}", "replicas": chance.choice((1, 2)), "ttl": chance.choice((10, 30, 60)), "seconds": chance.choice((0, 0, 15))}
+            case "koordinator":
+                return some | {"name": f"k{number}", "once": chance.random() < 0.7, "ttl": chance.choice((10, 30, 60)), "seconds": chance.choice((0, 0, 15))}
+            case "queue":
+                cpu = sum(node.cpu for node in nodes)
+                bound = chance.random() < 0.5
+                return {"name": chance.choice("ab"), "weight": chance.randint(1, 4), "cpu": cpu // chance.randint(2, 6) if bound else 0, "gpus": 0}
+            case "budget":
+                return some | {"most": chance.choice(("0", "1", "50%"))}
+            case "config":
+                return {"scheduler": chance.randrange(len(SCHEDULERS)), "policy": chance.randrange(len(POLICIES))}
+            case "ask":
+                return {"what": chance.choice(("defragmentation", "move", "cancel")), "which": chance.randrange(50)}
+        return some
+
+    # -- faults --------------------------------------------------------------------------------------------------------
+
+    def gone_wrong(self, nodes: tuple[NodeSpec, ...], workloads: tuple[Workload, ...]) -> list[Act]:
+        chance = self.chance
+        kinds = [kind for kind in self.faults if kind != "grace"]
+        acts = []
+        for _ in range(int(self.seconds / chance.choice((1.5, 3.0, 6.0))) if kinds else 0):
+            kind = chance.choice(kinds)
+            acts.append(Act(self.moment(), kind, self.fault(kind, nodes, workloads)))
+        backup = random.Random(f"backup {self.seed}")
+        if backup.random() < 0.1:
+            acts.append(Act(round(backup.uniform(0.0, self.seconds), 3), "restored"))
+        return acts
+
+    def fault(self, kind: str, nodes: tuple[NodeSpec, ...], workloads: tuple[Workload, ...]) -> dict[str, Any]:
+        chance = self.chance
+        unit = {"service": chance.choice(tuple(SERVICES)), "number": chance.randrange(self.replicas)}
+        match kind:
+            case "kill":
+                return unit | {"after": chance.choice((1, chance.randint(1, 50), chance.randint(1, 2000)))}
+            case "pause":
+                return unit | {"seconds": round(chance.choice((chance.uniform(0.1, 2), chance.uniform(2, 30))), 3)}
+            case "skew":
+                return unit | {"by": round(chance.choice((chance.uniform(-1, 1), chance.uniform(-60, 60))), 3)}
+            case "broker" | "crash":
+                return {"seconds": round(chance.uniform(0.2, 15), 3)}
+            case "appends":
+                shares = {"unacked": (0, 0.05, 0.3), "lost": (0, 0.05, 0.2), "late": (0, 0.05, 0.3), "repeat": (0, 0.1), "slow": (0, 0.05)}
+                return {name: share for name, some in shares.items() if (share := chance.choice(some))} | {"seconds": self.span()}
+            case "sync":
+                return {"each": chance.choice((0.005, 0.05, 0.5)), "seconds": self.span()}
+            case "status":
+                verb = chance.choice(("", "get", "list", "watch", "create", "update,patch", "delete"))
+                return {"code": chance.choice((403, 409, 410, 429, 500, 503, 504)), "retry_after": chance.choice((0, 0, 1, 3)), "verb": verb, "count": chance.randint(1, 12)}
+            case "drop":
+                return {"verb": chance.choice(("", "create", "update,patch", "delete")), "count": chance.randint(1, 12)}
+            case "delay":
+                return {"verb": chance.choice(("", "get", "list", "create")), "count": chance.randint(1, 12), "by": chance.choice((0.2, 3.0, 15.0))}
+            case "lag":
+                return {"versions": chance.choice((1, 10, 200)), "count": chance.randint(1, 6)}
+            case "watch":
+                action = chance.choice(("cut", "duplicate", "gone", "stall"))
+                return {"action": action, "resource": chance.choice(("", "pods", "nodes", "reservations")), "last": chance.randint(1, 5), "seconds": self.span()}
+            case "net":
+                return {"share": chance.choice((0.01, 0.1)), "seconds": self.span()}
+            case "latency":
+                low, high = chance.choice(((0.0002, 0.05), (0.001, 0.5)))
+                return {"low": low, "high": high, "seconds": self.span()}
+            case "kubelet":
+                return {"slower": chance.choice((20, 200)), "seconds": self.span()}
+            case "dies":
+                return {"node": chance.choice(nodes).name, "how": chance.choice(("unknown", "false", "gone")), "seconds": self.span()}
+            case "refuses":
+                return {"workload": chance.choice(workloads).name, "seconds": 3600}
+        return {}
+
+    # -- times ---------------------------------------------------------------------------------------------------------
+
+    def moment(self) -> float:
+        return round(self.chance.uniform(0.0, self.seconds), 3)
+
+    def span(self) -> float:
+        """Seconds that something lasts; faults end with calm at the latest."""
+        return round(self.chance.uniform(0.5, 25.0), 3)
