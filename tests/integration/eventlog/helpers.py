@@ -48,16 +48,21 @@ async def end(task):
 
 
 async def persist(log, ce_id):
-    """What a service does: append until the commit is in the log, deciding again where it must."""
+    """What a service does: append until the commit is in the log, deciding again where it must.
+
+    The place to append at is asked before the log is searched. A commit in doubt that comes true after the search has then moved the
+    place, and the second one is refused; asked the other way round, it would be written twice.
+    """
+    searched = True
     while True:
         try:
-            return await log.append("session", BODY, envelope(ce_id), expected_last=await log.last_of("session"))
-        except (Unknown, Conflict, Unavailable):
-            await asyncio.sleep(0.02)
-            try:
+            place = await log.last_of("session")
+            if not searched:
                 tail = await log.tail()
                 found = [r.seq for r in await take(log, 1, tail) if r.envelope.id == ce_id] if tail else []
                 if found:
                     return found[0]
-            except Unavailable:
-                continue
+            return await log.append("session", BODY, envelope(ce_id), expected_last=place)
+        except (Unknown, Conflict, Unavailable):
+            searched = False
+            await asyncio.sleep(0.02)
