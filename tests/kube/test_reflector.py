@@ -22,6 +22,19 @@ def watching(version: int = 10) -> Reflector:
     return made
 
 
+def check(version: int) -> tuple:
+    """What is asked before a watch goes on from this version."""
+    return ("limit", "1"), ("resourceVersion", str(version)), ("resourceVersionMatch", "NotOlderThan")
+
+
+def resumed(made: Reflector, version: int, now: int = 0) -> List | Watch:
+    """The request after a server of the same history has said that it is there."""
+    asked = made.request(now)
+    assert asked.query == check(version)
+    assert made.on_page(page(version, node("a", 5)), now) == []
+    return made.request(now)
+
+
 def told(changes) -> list:
     """Changes, short: what happened to whom."""
     short = []
@@ -229,9 +242,79 @@ def test_the_end_of_a_watch_is_followed_by_the_next_at_once():
     made = watching()
     made.on_line(line("MODIFIED", node("a", 11)), 0)
     assert made.on_end(0) == []
-    request = made.request(0)
+    request = resumed(made, 11)
     assert isinstance(request, Watch)
     assert (("resourceVersion", "11") in request.query, request.not_before) == (True, 0)
+
+
+def test_before_a_watch_resumes_the_server_says_that_it_has_come_as_far():
+    """A watch from a version of the future is silent, whatever happens: one object, not older than what is known, is asked for first."""
+    made = watching()
+    made.on_line(line("MODIFIED", node("a", 11)), 0)
+    made.on_error(0, 0, "connection reset")
+    assert made.request(0) == List(check(11), 100)
+    assert made.synced, "what was listed is as good as it was"
+    assert made.on_page(page(12, node("a", 12), more="next"), 150) == [], "what it shows is the watch's to tell"
+    assert (made.version, isinstance(made.request(150), Watch)) == ("11", True)
+
+
+def test_an_api_that_came_back_from_a_backup_is_noticed_before_the_watch_resumes():
+    """Seed 307 of the simulator: what was written until a bookmark came was missed, because by then the versions had caught up."""
+    made = watching()
+    made.on_error(0, 0, "connection reset")
+    made.request(0)
+    message = "Timeout: Too large resource version: 10, current: 4"
+    assert told(made.on_error(504, 150, message)) == [("restart", "VersionTooLarge", 200)]
+    assert made.request(150).query == CONSISTENT
+    assert told(made.on_page(page(4, node("b", 3)), 400)) == [("restart", "HistoryReset", 0), ("upsert", "b"), ("replace", "b", "4")]
+
+
+def test_a_server_that_is_behind_and_answers_all_the_same_is_noticed_too():
+    made = watching()
+    made.on_error(0, 0)
+    made.request(0)
+    assert told(made.on_page(page(4, node("b", 3)), 150)) == [("restart", "StaleList", 200)]
+    assert made.request(150).query == CONSISTENT
+
+
+@pytest.mark.parametrize("later", [3_001, 600_000])
+def test_what_was_not_heard_of_for_long_is_listed_anew(later):
+    """In that time an API that came back from a backup may have come past the version known, with other objects."""
+    made = watching()
+    made.on_line(bookmark(20), 0)
+    made.on_error(0, later - 500)
+    made.request(later - 500)
+    assert told(made.on_page(page(30, node("b", 25)), later)) == [("restart", "Silence", 0)]
+    query = (("limit", "2"), ("resourceVersion", "20"), ("resourceVersionMatch", "NotOlderThan"))
+    assert made.request(later) == List(query, later)
+    assert told(made.on_page(page(30, node("b", 25)), later)) == [("upsert", "b"), ("replace", "b", "30")]
+
+
+@pytest.mark.parametrize("said", [bookmark(10), bookmark(11), line("MODIFIED", node("a", 11))])
+def test_whoever_was_heard_lately_goes_on_where_he_was(said):
+    made = watching()
+    made.on_line(said, 50_000)
+    made.on_error(0, 52_000)
+    made.request(52_000)
+    assert made.on_page(page(30, node("b", 25)), 53_000) == []
+    assert isinstance(made.request(53_000), Watch)
+
+
+def test_an_orderly_end_is_a_sign_of_life():
+    made = watching()
+    made.on_end(60_000)
+    made.request(60_000)
+    assert made.on_page(page(10, node("a", 5)), 60_100) == []
+    assert isinstance(made.request(60_100), Watch)
+
+
+def test_a_question_that_fails_is_asked_again_and_waits_as_a_watch_would():
+    made = watching()
+    waits = [change.wait for change in made.on_error(0, 0)]
+    for _ in range(4):
+        assert made.request(0).query == check(10)
+        waits += [change.wait for change in made.on_error(0, 2_000)]
+    assert waits == [100, 200, 400, 800, 1600]
 
 
 def test_a_quiet_watch_that_lasted_is_followed_by_the_next_at_once():
@@ -243,7 +326,7 @@ def test_a_quiet_watch_that_lasted_is_followed_by_the_next_at_once():
 def test_watches_that_end_at_once_are_slowed_down():
     made = watching()
     assert told(made.on_end(5)) == [("restart", "ShortWatch", 100)]
-    made.request(200)
+    resumed(made, 10, 200)
     assert told(made.on_end(205)) == [("restart", "ShortWatch", 200)]
 
 
@@ -262,7 +345,7 @@ def test_a_garbled_line_does_not_count_and_what_follows_it_is_ignored():
     assert made.broken
     assert made.on_line(line("MODIFIED", node("c", 13)), 0) == []
     assert made.on_end(0) == []
-    request = made.request(0)
+    request = resumed(made, 11)
     assert isinstance(request, Watch)
     assert ("resourceVersion", "11") in request.query
 
@@ -270,7 +353,7 @@ def test_a_garbled_line_does_not_count_and_what_follows_it_is_ignored():
 def test_a_line_that_stays_garbled_leads_to_a_list():
     made = watching()
     made.on_line(b"{", 0)
-    made.request(0)
+    resumed(made, 10)
     made.on_line(b"{", 0)
     query = (("limit", "2"), ("resourceVersion", "10"), ("resourceVersionMatch", "NotOlderThan"))
     assert made.request(0).query == query
@@ -330,7 +413,7 @@ def test_repeated_failures_wait_longer_up_to_a_bound(status):
     waits = []
     for _ in range(10):
         waits += [change.wait for change in made.on_error(status, 0)]
-        assert isinstance(made.request(0), Watch)
+        assert isinstance(resumed(made, 10), Watch)
     assert waits == [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000, 10_000]
 
 
@@ -338,7 +421,7 @@ def test_a_line_ends_the_run_of_failures():
     made = watching()
     for _ in range(5):
         made.on_error(500, 0)
-        made.request(0)
+        resumed(made, 10)
     made.on_line(bookmark(11), 0)
     assert told(made.on_error(500, 0)) == [("restart", "Status500", 100)]
 

@@ -23,6 +23,13 @@ class Server:
         self.oldest = 0
         self.snapshots: dict[str, tuple[int, list[tuple[str, int]]]] = {}
 
+    def restore(self, version: int) -> None:
+        """From a backup: some of the objects, of a history that ends here."""
+        self.objects = dict.fromkeys(sorted(self.objects)[::2], version)
+        self.history = [(version, "ADDED", name) for name in self.objects]
+        self.version = self.oldest = version
+        self.snapshots.clear()
+
     def change(self, name: str, delete: bool) -> None:
         if delete and name not in self.objects:
             return
@@ -53,6 +60,9 @@ class Server:
         return page(version, *(node(name, at) for name, at in some), more=token)
 
     def lines(self, since: int) -> list[bytes]:
+        """Of a version of the future nothing is said; the bookmark that would tell comes later."""
+        if since > self.version:
+            return []
         found = [line(kind, node(name, at)) for at, kind, name in self.history if at > since]
         return [*found, bookmark(self.version)]
 
@@ -97,8 +107,11 @@ def serve(server: Server, follower: Follower, fault: str, now: int, meanwhile) -
     if fault in ("500", "429", "reset"):
         follower.take(reflector.on_error(0 if fault == "reset" else int(fault), now))
     elif isinstance(request, List):
-        expired = fault == "410" and "continue" in query
-        if expired:
+        expired = "continue" in query and (fault == "410" or query["continue"] not in server.snapshots)
+        future = int(query.get("resourceVersion", "0")) > server.version
+        if future:
+            follower.take(reflector.on_error(504, now, "Timeout: Too large resource version"))
+        elif expired:
             follower.take(reflector.on_error(410, now))
         else:
             body = server.listed(query, fault == "stale")
@@ -114,7 +127,7 @@ def watch(server: Server, follower: Follower, fault: str, since: int, now: int) 
     half = len(lines) // 2
     if fault == "duplicate":
         lines = [one for each in lines for one in (each, each)] + lines[:half]
-    elif fault == "garbled":
+    elif fault == "garbled" and lines:
         lines = [*lines[:half], lines[half][:-3], *lines[half:]]
     elif fault == "410 line":
         lines = [*lines[:half], error(410), *lines[half:]]
@@ -129,7 +142,7 @@ def watch(server: Server, follower: Follower, fault: str, since: int, now: int) 
         # Every line that says anything is newer than all before it: no change is told twice, none out of order.
         assert int(reflector.version) >= before
         assert all(int(reflector.version) > before for change in told if not isinstance(change, Restart))
-    follower.take(reflector.on_error(0, now) if fault == "cut" else reflector.on_end(now + 5_000))
+    follower.take(reflector.on_error(0, now) if fault == "cut" else reflector.on_end(now + 1_000))
 
 
 changes = st.lists(st.tuples(st.sampled_from(NAMES), st.booleans()), max_size=4)
@@ -148,13 +161,44 @@ def test_what_is_handed_on_ends_equal_to_what_is_there(script, restart):
     for i, (fault, before, between) in enumerate(script):
         apply(before)
         serve(server, follower, fault, now, lambda some=between: apply(some))
-        now += 10_000
+        now += 1_000
         if restart and i == len(script) // 2 and follower.reflector.synced:
             # Another process takes over and knows what the fold knows.
             follower.reflector = Reflector(NODES, follower.reflector.version, Config(page_size=2, max_backoff=1000))
     for _ in range(10):
         serve(server, follower, "fine", now, lambda: None)
-        now += 10_000
+        now += 1_000
     assert follower.reflector.synced
     assert follower.objects == server.objects
     assert int(follower.reflector.version) == server.version
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(FAULTS), changes, changes), max_size=12),
+    st.sampled_from([(1, 10_000), (3, 10_000), (5_000, 0)]),
+    st.lists(st.tuples(st.sampled_from(FAULTS), changes, changes), max_size=12),
+)
+def test_after_a_backup_was_restored_everything_there_is_handed_on(before, restored, after):
+    """Either the API is away for a while, and may be past the version known when it can be reached again, or it is far behind."""
+    server, now = Server(), 0
+    server.version = 10_000
+    follower = Follower(Reflector(NODES, "", Config(page_size=2, min_backoff=10, max_backoff=1000)))
+    back, away = restored
+
+    def play(script) -> None:
+        nonlocal now
+        for fault, some, others in script:
+            for name, delete in some:
+                server.change(name, delete)
+            serve(server, follower, fault, now, lambda those=others: [server.change(*one) for one in those])
+            now += 1_000
+
+    play(before)
+    serve(server, follower, "reset", now, lambda: None)
+    server.restore(server.version - back)
+    follower.newest.clear()
+    now += away
+    play([("fine", [], []), *after] if back > 100 else after)
+    play([("fine", [], [])] * 10)
+    assert follower.reflector.synced
+    assert follower.objects == server.objects

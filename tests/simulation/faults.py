@@ -120,9 +120,11 @@ class Faults:
         self._api.watches("gone")
 
     def _restored(self) -> None:
-        """The API server comes back from a backup: the same objects, lower versions, no history."""
+        """The API server comes back from a backup: the same objects, lower versions, no history. Who was talking to it is cut off."""
         self._world.store.restore()
         self._api.watches("cut")
+        for connection in list(self._world.kube.connections):
+            connection.reset(by=self._world.kube)
 
     def _resource(self, plural: str) -> Resource | None:
         group = "batch.volcano.sh" if plural == "reservations" else ""

@@ -10,6 +10,9 @@ What it guarantees:
 * Unless the API's own history has: it was restored from a backup, or built anew. Where a server has not reached the version known, the
   next list asks for no version, which is answered from the store itself and by no cache that lags (client-go does the same). If even
   that is older, there is nothing to wait for: it is taken, and said as `HISTORY_RESET`.
+* A watch from a version of the future is silent, whatever happens, until the server has come past it. So whoever resumes first asks for one
+  object `NotOlderThan` the version known: a server that is behind says so at once. What was not heard of for longer than `trust` is
+  listed anew: in that time an API that came back from a backup may have overtaken the version. (client-go does neither.)
 * A line counts only when it is complete and readable; after a cut the watch resumes from the last one that counted.
 * A completed list is followed by `Replace` with the keys of everything that exists; an interrupted one never is.
 * Every failure leads to a bounded wait: exponential up to `max_backoff`, or what `Retry-After` asks for up to the same.
@@ -34,12 +37,14 @@ _SHORT_WATCH = 1_000
 
 
 class Config(msgspec.Struct, frozen=True):
-    """Times in milliseconds, except `watch_seconds`, which the server ends a watch after."""
+    """Times in milliseconds, except `watch_seconds`, which the server ends a watch after. `trust`: for so long after the last line, list or
+    orderly end the API's history is taken to be the same one. A restore takes longer; the last bookmark comes two seconds before the end."""
 
     page_size: int = 500
     watch_seconds: int = 290
     min_backoff: int = 50
     max_backoff: int = 30_000
+    trust: int = 3_000
 
 
 class List(msgspec.Struct, frozen=True):
@@ -109,6 +114,11 @@ class Reflector(Generic[W]):
         """Whether the list is to come from the store itself, whatever the version known."""
         self._behind = False
         """Whether the present watch has shown that its server is behind the version known."""
+        self._unsure = False
+        """Whether a watch has ended since the last list, so that the server's version is asked for before the next."""
+        self._checking = False
+        self._heard = 0
+        """When anything was last said that only the same history can say."""
         self._keys: set[str] = set()
         self._failures = 0
         self._garbled = False
@@ -136,7 +146,11 @@ class Reflector(Generic[W]):
         """The next request. It is called once a request, and starts its clock."""
         not_before = max(now, self._not_before)
         self._started, self._progress, self._over, self._behind = not_before, False, False, False
+        self._checking = self._listed and self._unsure
+        if self._checking:
+            return List((("limit", "1"), *self._not_older()), not_before)
         if self._listed:
+            self._unsure = True
             return Watch(
                 (
                     ("watch", "true"),
@@ -150,10 +164,11 @@ class Reflector(Generic[W]):
         if self._more:
             return List((limit, ("continue", self._more)), not_before)
         if self._version and not self._consistent:
-            return List(
-                (limit, ("resourceVersion", self._version), ("resourceVersionMatch", "NotOlderThan")), not_before
-            )
+            return List((limit, *self._not_older()), not_before)
         return List((limit,), not_before)
+
+    def _not_older(self) -> tuple[tuple[str, str], ...]:
+        return ("resourceVersion", self._version), ("resourceVersionMatch", "NotOlderThan")
 
     # -- what came back ----------------------------------------------------------------------------------------------
 
@@ -169,6 +184,9 @@ class Reflector(Generic[W]):
         if older and not self._consistent:
             self._relist(consistent=True)
             return [self._fail("StaleList", now, f"version {page.version} is older than {self._version}")]
+        if self._checking:
+            return self._is_there(now)
+        self._heard = now
         changes: list[Change] = []
         if older and not self._more:
             why = f"the API's own version is {page.version}, the log knows {self._version}: it was restored or built anew"
@@ -179,8 +197,18 @@ class Reflector(Generic[W]):
         self._not_before = 0
         if not page.more:
             changes.append(Replace(frozenset(self._keys), page.version))
-            self._listed, self._version, self._keys, self._consistent = True, page.version, set(), False
+            self._listed, self._version, self._keys, self._consistent, self._unsure = True, page.version, set(), False, False
         return changes
+
+    def _is_there(self, now: int) -> list[Change]:
+        """The server has come to the version known, by the same way or by another one."""
+        self._unsure, self._not_before = False, 0
+        silent = now - self._heard
+        self._heard = now
+        if silent <= self._config.trust:
+            return []
+        self._relist()
+        return [Restart("Silence", 0, f"nothing was heard for {silent} ms")]
 
     def on_line(self, body: bytes, now: int) -> list[Change]:
         """One complete line of a Watch. After a line that ends the stream the rest is ignored until `request`."""
@@ -198,6 +226,8 @@ class Reflector(Generic[W]):
             return self._refused(code, now, status.message if status else "", None if retry is None else retry * 1000)
         if not line.version or line.type not in _LINES:
             return self._on_garbled(now, f"a {line.type!r} of {self.collection.name} at version {line.version!r}")
+        if not _older(line.version, self._version):
+            self._heard = now
         if not _newer(line.version, self._version):
             return self._not_newer(line, now)
         changes = self._digest(line)
@@ -215,6 +245,7 @@ class Reflector(Generic[W]):
         self._over = True
         if self._behind:
             return [self._is_behind(now)]
+        self._heard = now
         if self._progress or now - self._started >= _SHORT_WATCH:
             self._settle()
             return []
@@ -260,7 +291,7 @@ class Reflector(Generic[W]):
         return [self._fail("Garbled", now, message)]
 
     def _refused(self, status: int, now: int, message: str, retry_after: int | None) -> list[Change]:
-        if status == 0 and self._listed and now - self._started >= _SHORT_WATCH:
+        if status == 0 and self._listed and not self._checking and now - self._started >= _SHORT_WATCH:
             self._settle()
         if status == _GONE and self._listed:
             # The first time nothing is wrong: history is finite. Only a repetition is worth waiting for.
