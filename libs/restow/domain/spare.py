@@ -4,22 +4,32 @@ Planners ask before they plan, and the saga before it begins and before it evict
 evicted for nothing. What only waits for our own migrations is no refusal: each of them ends.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 from restow.contracts.ids import PodUid
-from restow.domain.groups import Group, group_of
+from restow.domain.groups import Group, group_of, task_of
 from restow.domain.maps import OVER
 from restow.domain.protection import Budgets
+from restow.domain.session.successors import turned_away
 from restow.domain.state import ClusterState
 
 MAX_UNAVAILABLE, GANG_MINIMUM, BUDGET, REFUSED = "MaxUnavailable", "GangMinimum", "Budget", "Refused"
+NOT_ADMITTED = "NotAdmitted"
 
 MEANING = {
     MAX_UNAVAILABLE: "too many other pods of its workload are not ready (maxUnavailable)",
     GANG_MINIMUM: "too few other members of its PodGroup are ready",
     BUDGET: "no disruption budget allows its eviction now",
     REFUSED: "its last moves were refused; it is tried again later",
+    NOT_ADMITTED: "its successor would not be let in: its queue, its PodGroup or the scheduler's configuration stands in the way",
 }
+
+
+def not_admitted(state: ClusterState, uid: PodUid) -> str:
+    """Why a hold would be of no use to the pod's successor, `Word: sentence`; empty where it would."""
+    why = turned_away(state, uid)
+    return f"{NOT_ADMITTED}: its successor would not be looked at: {why}" if why else ""
 
 
 class Spare:
@@ -30,6 +40,7 @@ class Spare:
         self.budgets = Budgets(state)
         self._missing: dict[str, tuple[int, int]] = {}
         self._ready: dict[Group, dict[PodUid, None]] = {}
+        self._by_task: dict[Group, Counter[str]] = {}
         self._children: dict[str, list[str]] | None = None
 
     @classmethod
@@ -42,6 +53,7 @@ class Spare:
         self._missing.pop(who, None)
         if group is not None:
             self._ready.pop(group, None)
+            self._by_task.pop(group, None)
 
     # -- for who plans -----------------------------------------------------------------------------------------------
 
@@ -51,7 +63,7 @@ class Spare:
         pod, live = state.pods[uid], state.live[uid]
         if live.phase in OVER:
             return ""
-        if why := self.remembered(uid):
+        if why := not_admitted(state, uid) or self.remembered(uid):
             return why
         who = state.lineage(pod).partition("/")[0]
         if who and state.migration_config.max_unavailable:
@@ -82,14 +94,19 @@ class Spare:
         return f"{missing} other pods of its workload are not ready; allowed: {most} in all, with those that move"
 
     def too_few(self, group: Group, victim: PodUid) -> str:
-        """Whether the gang would be less than it needs."""
+        """Whether the gang would be less than it needs, in all or of the victim's task."""
         known = self._state.pod_groups.get(group)
-        if known is None or not known.min_member:
+        if known is None or not (known.min_member or known.min_task_member):
             return ""
-        left = self._ready_members(group, victim)
-        if left >= known.min_member:
+        ready, pods = self._ready_members(group), self._state.pods
+        left = len(ready) - (victim in ready)
+        if left < known.min_member:
+            return f"{left} other members of PodGroup {'/'.join(group)} are ready; its minMember is {known.min_member}"
+        task = task_of(pods[victim]) if victim in pods else ""
+        need = known.min_task_member.get(task, 0)
+        if not need or (of_task := self._of_task(group)[task] - (victim in ready)) >= need:
             return ""
-        return f"{left} other members of PodGroup {'/'.join(group)} are ready; its minMember is {known.min_member}"
+        return f"{of_task} other members of task {task} of PodGroup {'/'.join(group)} are ready; its minTaskMember is {need}"
 
     def over_budget(self, uid: PodUid) -> str:
         """Whether no budget would let it go, however long it is waited for; where one is waited for (`budgetPatience`), one that allows
@@ -118,8 +135,15 @@ class Spare:
             known = self._missing[who] = missing, size
         return known
 
-    def _ready_members(self, group: Group, victim: PodUid) -> int:
-        """Members that stay ready while those that are away, and this victim, are not there."""
+    def _of_task(self, group: Group) -> Counter[str]:
+        """By task, how many of them."""
+        known = self._by_task.get(group)
+        if known is None:
+            known = self._by_task[group] = Counter(task_of(self._state.pods[uid]) for uid in self._ready_members(group))
+        return known
+
+    def _ready_members(self, group: Group) -> dict[PodUid, None]:
+        """Members that stay ready while those that are away are not there."""
         ready = self._ready.get(group)
         if ready is None:
             live = self._state.live
@@ -128,7 +152,7 @@ class Spare:
                 for uid in self._state.groups.get(group, ())
                 if live[uid].ready and not live[uid].deleting and live[uid].phase not in OVER and uid not in self.away
             }
-        return len(ready) - (victim in ready)
+        return ready
 
     def _owned_by(self, who: str) -> list[str]:
         """Controllers that this one has made: the ReplicaSets of a Deployment."""

@@ -18,7 +18,7 @@ from restow.domain.effects import (
 )
 from restow.domain.evolve.group_moves import group_of
 from restow.domain.migration import back, rooms
-from restow.domain.migration.steps import may_evict
+from restow.domain.migration.steps import may_be_tried
 from restow.domain.records import FINAL, Migration, PlanRoom, Step
 from restow.domain.state import ClusterState, Touched
 
@@ -62,8 +62,8 @@ def _of(state: ClusterState, migration: Migration) -> Iterator[Effect]:
         case Step.HOLDING if not migration.reservation:
             yield CreateHold(migration.id)
         case Step.EVICTING:
-            # Asked again before every attempt: a hold that was lost since the decision stops it at once.
-            if may_evict(state, migration):
+            # Asked again before every attempt: what has come since the decision stops it at once.
+            if may_be_tried(state, migration):
                 yield Evict(migration.id)
         case Step.ABORTING:
             yield AbortEviction(migration.id)

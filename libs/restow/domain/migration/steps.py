@@ -22,6 +22,7 @@ from restow.domain.migration.times import lands_until
 from restow.domain.migration.whole import Whole
 from restow.domain.movable import unmovable
 from restow.domain.records import Migration, Step
+from restow.domain.spare import not_admitted
 from restow.domain.state import ClusterState
 
 Events = tuple[e.Event, ...]
@@ -81,6 +82,16 @@ def _holding(state: ClusterState, migration: Migration, now: Millis, counts: lim
     if now >= (counts.until(migration) if waited else swaps.until(state, migration)):
         return (e.MigrationFailed(id, *why),)
     return tuple(events)
+
+
+def may_be_tried(state: ClusterState, migration: Migration) -> bool:
+    """Whether an eviction that was decided may be sent, now and each time anew: nothing has come in between for which it will be given
+    up as soon as that is decided."""
+    if cancelled(state, migration) is not None:
+        return False
+    if removal.is_removal(migration):
+        return removal.lost(state, migration) is None
+    return may_evict(state, migration) and changed_hands(state, migration) is None
 
 
 def may_evict(state: ClusterState, migration: Migration) -> bool:
@@ -223,8 +234,8 @@ def victim_gone(state: ClusterState, migration: Migration) -> Reason | None:
 
 
 def changed_hands(state: ClusterState, migration: Migration) -> Reason | None:
-    """Whether nobody, or somebody else than when it was planned, would make the pod again. Whatever made the plan: a pod that no
-    controller makes again elsewhere is never moved."""
+    """Whether nobody, or somebody else than when it was planned, would make the pod again, or what is made would not be let in. Whatever
+    made the plan: a pod that no controller makes again elsewhere is never moved."""
     pod = state.pods.get(migration.move.pod)
     if pod is None:
         return None
@@ -233,5 +244,5 @@ def changed_hands(state: ClusterState, migration: Migration) -> Reason | None:
         return "NotMovable", f"it is {what}: nobody would make it again on {NodeName(migration.move.target)}"
     if state.lineage(pod) != migration.lineage:
         return "OwnerChanged", "the pod's controller is another one than when the move was planned"
-    word, _, why = unmovable(state, migration.move.pod).partition(": ")
+    word, _, why = (unmovable(state, migration.move.pod) or not_admitted(state, migration.move.pod)).partition(": ")
     return (word, why) if word else None

@@ -133,7 +133,8 @@ LOOSENED = frozenset({"window", "proportional"})
 class Plugin(Protocol):
     """`open` registers with `session.extensions`; the session is otherwise only read. `version`, if a plugin has it, names
     what its static scores depend on besides nodes and shapes. `deadline`, if it has it, is when a session is due although
-    nothing happens."""
+    nothing happens. `turns_away(state, args, pod)`, if it has it, says of its refusals at `jobValid` those that no room helps against: nobody
+    is moved whose successor would meet one (`successors.py`)."""
 
     def open(self, session: Any, args: Any) -> None: ...
 

@@ -53,6 +53,23 @@ def places(state: ClusterState) -> dict[str, Place]:
     return tree
 
 
+def turns_away(state: ClusterState, args: Args, pod: PodObserved) -> Refusal | None:
+    return _wrong(places(state).get(state.queue_of(pod)))
+
+
+def _wrong(place: Place | None) -> Refusal | None:
+    """Why a queue's place in the tree lets no job in."""
+    if place is None:
+        return None
+    if place.wrong:
+        return Refusal(INVALID, f"queue {place.name}: {place.wrong}")
+    if place.shut:
+        return Refusal(CLOSED, f"queue {place.name} is {place.shut}")
+    if place.below or place.name == ROOT:
+        return Refusal(NOT_A_LEAF, f"queue {place.name} has queues below it; only those take jobs")
+    return None
+
+
 class Tree:
     """One session's. `used` is what each queue and all below it use, by column."""
 
@@ -137,15 +154,8 @@ class Tree:
 
     def valid(self, job: Job) -> None:
         """Raises Refusal where the queue's place in the tree lets no job in."""
-        place = self._places.get(job.queue)
-        if place is None:
-            return
-        if place.wrong:
-            raise Refusal(INVALID, f"queue {place.name}: {place.wrong}")
-        if place.shut:
-            raise Refusal(CLOSED, f"queue {place.name} is {place.shut}")
-        if place.below or place.name == ROOT:
-            raise Refusal(NOT_A_LEAF, f"queue {place.name} has queues below it; only those take jobs")
+        if (why := _wrong(self._places.get(job.queue))) is not None:
+            raise why
 
     def allocatable(self, job: Job, pod: PodObserved, items: Items) -> str:
         if not job.queue:

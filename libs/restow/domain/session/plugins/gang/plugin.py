@@ -8,13 +8,14 @@ from collections import Counter
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
-from restow.domain.groups import task_of
+from restow.domain.groups import Group, task_of
 from restow.domain.protection import Allowance, is_evicted
 from restow.domain.session.framework import Refusal
 from restow.domain.session.jobs import Job, job_of
 from restow.domain.session.plugins.gang.args import Args
 from restow.domain.session.run import Session
 from restow.domain.session.sums import owners
+from restow.domain.state import ClusterState
 
 NOT_ENOUGH = "NotEnoughPods"
 NOT_ENOUGH_OF_TASK = "NotEnoughPodsOfTask"
@@ -39,10 +40,8 @@ def valid(session: Session, job: Job) -> None:
     """Raises Refusal where the gang can never be complete with the pods that there are."""
     if job.group is None:
         return
-    if job.spec is None:
-        raise Refusal(MISSING, f"PodGroup {job.key} does not exist")
-    if job.spec.invalid:
-        raise Refusal(INVALID, job.spec.invalid)
+    if (why := _wrong(session.state, job.group)) is not None:
+        raise why
     if job.ready + len(job.tasks) < job.need:
         raise Refusal(NOT_ENOUGH, f"the gang needs {job.need} pods; {job.ready} run and {len(job.tasks)} wait")
     if job.need_by_task:
@@ -52,6 +51,19 @@ def valid(session: Session, job: Job) -> None:
             ready = job.ready_by_task.get(task, 0)
             if ready + waiting[task] < need:
                 raise Refusal(NOT_ENOUGH_OF_TASK, f"the gang needs {need} pods of task {task}; {ready} run and {waiting[task]} wait")
+
+
+def _wrong(state: ClusterState, group: Group) -> Refusal | None:
+    spec = state.pod_groups.get(group)
+    if spec is None:
+        return Refusal(MISSING, f"PodGroup {'/'.join(group)} does not exist")
+    return Refusal(INVALID, spec.invalid) if spec.invalid else None
+
+
+def turns_away(state: ClusterState, args: Args, pod: PodObserved) -> Refusal | None:
+    """How many pods there are is no matter: who follows another makes them no fewer."""
+    group = job_of(state, pod)
+    return None if group is None else _wrong(state, group)
 
 
 def ready(job: Job, placed: int = 0, by_task: Counter[str] | None = None) -> bool:

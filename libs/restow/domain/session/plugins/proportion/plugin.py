@@ -21,6 +21,7 @@ from restow.domain.session.plugins.proportion.shares import Claim, fill
 from restow.domain.session.quotas import Items, beyond, may_lose, share
 from restow.domain.session.run import Session
 from restow.domain.session.sums import Ledger, hopeless, ledger, too_large, totals
+from restow.domain.state import ClusterState
 
 
 def open(session: Session, args: Args) -> None:
@@ -34,6 +35,21 @@ def open(session: Session, args: Args) -> None:
     add("reclaimable", shares.reclaimable)
     add("preemptive", shares.preemptive)
     add("charged", shares.charged)
+
+
+def turns_away(state: ClusterState, args: Args, pod: PodObserved) -> Refusal | None:
+    return _beyond_the_cluster(state, state.queue_of(pod))
+
+
+def _beyond_the_cluster(state: ClusterState, name: str) -> Refusal | None:
+    """Of a queue that is guaranteed more than there is."""
+    queue, columns = state.queues.get(name), state.table.columns
+    for resource, amount in queue.guarantee.items() if queue is not None else ():
+        there = totals(state).allocatable[columns[resource]] if resource in columns else 0
+        if amount > there:
+            said = f"guarantee of {r.shown(resource, amount)} is above what the cluster has, {r.amount(resource, there)}"
+            return Refusal(queues.INVALID, f"queue {name}: {said}")
+    return None
 
 
 class Shares:
@@ -103,14 +119,7 @@ class Shares:
     def _wrong(self, name: str) -> Refusal | None:
         """Why the queue takes no jobs. One that is guaranteed more than the cluster has would keep all from the others."""
         if name not in self._refusals:
-            why = queues.refused(self._state, name)
-            queue, columns = self._state.queues.get(name), self._state.table.columns
-            for resource, amount in queue.guarantee.items() if queue is not None else ():
-                there = self._totals.allocatable[columns[resource]] if resource in columns else 0
-                if amount > there and why is None:
-                    said = f"guarantee of {r.shown(resource, amount)} is above what the cluster has, {r.amount(resource, there)}"
-                    why = Refusal(queues.INVALID, f"queue {name}: {said}")
-            self._refusals[name] = why
+            self._refusals[name] = queues.refused(self._state, name) or _beyond_the_cluster(self._state, name)
         return self._refusals[name]
 
     def _amounts(self, name: str, what: str) -> Amounts:

@@ -3,10 +3,11 @@ full the cluster is, and capacity is kept for it (`jobPipelined`)."""
 
 from collections import Counter
 
+from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis
 from restow.domain.duration import DurationError
 from restow.domain.session.framework import Refusal
-from restow.domain.session.jobs import Job
+from restow.domain.session.jobs import Job, job_of
 from restow.domain.session.plugins.sla.args import Args
 from restow.domain.session.plugins.sla.waiting import annotations_of, own_time, until, until_of_group
 from restow.domain.session.run import Session
@@ -21,10 +22,8 @@ def open(session: Session, args: Args) -> None:
 
     def valid(job: Job) -> None:
         """Raises Refusal where the job says something else than a duration: its owner must learn of it."""
-        try:
-            own_time(annotations_of(state, job))
-        except DurationError as error:
-            raise Refusal(INVALID, str(error)) from None
+        if (why := _wrong(annotations_of(state, job))) is not None:
+            raise why
 
     def order(job: Job) -> int:
         when = until(state, job, default)
@@ -43,6 +42,22 @@ def open(session: Session, args: Args) -> None:
     add("jobOrder", order)
     add("jobEnqueueable", late)
     add("jobPipelined", pipelined)
+
+
+def turns_away(state: ClusterState, args: Args, pod: PodObserved) -> Refusal | None:
+    group = job_of(state, pod)
+    if group is None:
+        return _wrong(pod.annotations)
+    spec = state.pod_groups.get(group)
+    return None if spec is None else _wrong(spec.annotations)
+
+
+def _wrong(annotations: dict[str, str]) -> Refusal | None:
+    try:
+        own_time(annotations)
+    except DurationError as error:
+        return Refusal(INVALID, str(error))
+    return None
 
 
 def deadline(state: ClusterState, args: Args, after: Millis) -> Millis | None:
