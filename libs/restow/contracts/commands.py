@@ -66,22 +66,43 @@ class Review(Command, tag="review"):
 
 class Defragment(Command, tag="defragment"):
     """Make a plan and carry it out. `trigger`: interval, cron, api, demand. `plan` is a fresh id. `demand`: make room for this
-    pod (its uid), or for this PodGroup (`namespace/name`), that waits."""
+    pod (its uid), or for this PodGroup (`namespace/name`), that waits. `steps`: at most so many steps of search, 0 for as configured."""
 
     time: Millis
     trigger: str
     plan: PlanId
     demand: str = ""
+    steps: int = 0
 
 
 class Deschedule(Command, tag="deschedule"):
     """Run the whole policy: every profile's deschedule plugins, then every profile's balance plugins. Each makes a plan, called
-    `<plan>-p<n>`. `samples`: metrics as they were read just before, None where the policy asks for none."""
+    `<plan>-p<n>`. `samples`: metrics as they were read just before, None where the policy asks for none. `steps`: as of `Defragment`."""
 
     time: Millis
     trigger: str
     plan: PlanId
     samples: Samples | None = None
+    steps: int = 0
+
+
+class BeginSearch(Command, tag="begin_search"):
+    """This decision, which may take long, is about to be made on a copy of the process."""
+
+    time: Millis
+    plan: PlanId
+    trigger: str
+    steps: int = 0
+
+
+class EndSearch(Command, tag="end_search"):
+    """It has come to no plan. See `events.SearchEnded`."""
+
+    time: Millis
+    plan: PlanId
+    reason: str
+    message: str = ""
+    failed: bool = True
 
 
 class MovePod(Command, tag="move_pod"):

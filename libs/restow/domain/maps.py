@@ -43,6 +43,7 @@ from restow.domain.records import (
     PlanRoom,
     Refusal,
     Reservation,
+    Search,
     Slot,
     Tally,
     Victim,
@@ -206,6 +207,8 @@ class Maps:
         self.found: dict[tuple[str, NodeName], int] = {}
         """Lineages that came back to a node too often, to be reported (`migration.came_back`)."""
 
+        self.search = Search()
+
         self.snapshot_seq = 0
         self.archived = 0
         self.archive_first = 0
@@ -272,7 +275,7 @@ class Maps:
         scalars = (self.seq, self.time, self.clock, self.capacity_epoch, self.snapshot_seq, self.archived, self.truncated, self.timed_from, self.archive_first)
         followed = tuple((changes, changes.position) for changes in (self.moved, self.reviewed, self.parkings))
         events, touched, self.touched = self.events, self.touched, Touched()
-        void, unknown, configs = self.void.copy(), self.unknown.copy(), self._configs()
+        void, unknown, configs, search = self.void.copy(), self.unknown.copy(), self._configs(), self.search
         try:
             yield self
         finally:
@@ -287,7 +290,7 @@ class Maps:
             for changes, position in followed:
                 changes.repeat(position)
             self._journal, self.touched, self.events = outer, touched, events
-            self.void, self.unknown = void, unknown
+            self.void, self.unknown, self.search = void, unknown, search
             (self.seq, self.time, self.clock, self.capacity_epoch) = scalars[:4]
             (self.snapshot_seq, self.archived, self.truncated, self.timed_from, self.archive_first) = scalars[4:]
             self.session_config, self.reservation_config, self.migration_config, self.gc_config = configs

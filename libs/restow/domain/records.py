@@ -342,6 +342,19 @@ class Demand(Record):
     at: Millis
 
 
+class Search(Record):
+    """Decisions that may take long (`migration.search_begun`). `plan` is the one under way, empty for none. `failures` in a row: the last one
+    of `failed`, `at` then and because of `reason`, `message`; none is made by itself until `again`."""
+
+    plan: PlanId = PlanId("")
+    failures: int = 0
+    failed: PlanId = PlanId("")
+    at: Millis = Millis(0)
+    again: Millis = Millis(0)
+    reason: str = ""
+    message: str = ""
+
+
 class GroupMove(Record):
     """One entry of a PodGroup's `migrationInfo` (seed 003): identities alone (RULES 003-2), and how far it is."""
 

@@ -39,6 +39,7 @@ from restow.domain.records import (
     Refusal,
     Reservation,
     ReservationPhase,
+    Search,
     Slot,
     Step,
     Victim,
@@ -123,6 +124,7 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
     alone_since: list[tuple[str, NodeName, Millis]] = []
     log: str = ""
     refused: dict[PodUid, Refusal] = {}
+    search: Search = Search()
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -204,6 +206,7 @@ def dump(state: ClusterState) -> bytes:
         demands=state.demands,
         refused=state.refused,
         log=state.log,
+        search=state.search,
     )
     return _encoder.encode(image)
 
@@ -276,7 +279,7 @@ def _plain(state: ClusterState, image: _Image) -> None:
     state.demands.update(image.demands)
     state.refused.update(image.refused)
     state.timed_from = image.timed_from
-    state.log = image.log
+    state.log, state.search = image.log, image.search
     state.snapshot_seq, state.archived, state.truncated, state.archive_first, state.shapes_kept = image.marks
     state.void, state.unknown, state.events = Counter(image.void), Counter(image.unknown), image.events
 

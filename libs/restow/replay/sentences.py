@@ -179,6 +179,8 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.ReservationAccepted: lambda v, n: f"reservation {_named(n, v.reservation)} is accepted: {v.min_available} needed, expires {seconds(v.expires) or 'never'}",
     e.ReservationRefused: lambda v, n: f"reservation {_named(n, v.reservation)} is refused: {v.reason}: {v.message}",
     e.Planned: _planned,
+    e.SearchBegun: lambda v, n: f"plan {v.plan} ({v.trigger}) is being made" + (f", with at most {v.steps} steps of search" if v.steps else ""),
+    e.SearchEnded: lambda v, n: f"plan {v.plan} came to no end: {v.reason}{': ' * bool(v.message)}{v.message}",
     e.Holding: lambda v, n: f"{v.migration}: asks for a hold, until {seconds(v.deadline)}",
     e.Held: lambda v, n: f"{v.migration}: its landing place is held",
     e.Evicting: lambda v, n: f"{v.migration}: evicts the pod, until {seconds(v.deadline)}",

@@ -22,10 +22,11 @@ from restow.contracts.times import rfc3339
 from restow.domain import config
 from restow.domain.decider import Decider, Rejected, decide_all
 from restow.domain.state import ClusterState
-from restow.eventlog.port import Conflict, EventLog, TooLarge, Unavailable, Unknown
+from restow.eventlog.port import Conflict, EventLog, LogError, TooLarge, Unavailable, Unknown
 from restow.runtime import logs
 from restow.runtime.clock import Clock, Timer
 from restow.runtime.follower import Follower
+from restow.runtime.heavy import Heavy
 from restow.runtime.leadership import Leadership, Phase
 from restow.runtime.offload import CopyFailed, in_copy
 from restow.runtime.signals import Bell
@@ -37,17 +38,11 @@ AGAIN = Millis(1_000)
 QUEUE = 10_000
 """Most commands that wait to be decided."""
 
-MANY = 5_000
-"""Pods from which on a heavy command is decided on a copy of the process: below it takes under about 50 ms."""
-
 FACTS = "cluster"
 """The family that decides nothing."""
 
 RETRIES = (0.0, 0.1, 0.3, 1.0, 2.0, 5.0)
 """Seconds before a commit is tried again after so many in a row that got no answer, or were not taken; the last one repeats."""
-
-HEAVY_PAUSES = (60_000, 300_000, 1_800_000, 3_600_000)
-"""Milliseconds for which a heavy decision that came to no end is not asked for again, after so many in a row; the last one repeats."""
 
 BACKOFF = (0.02, 0.05, 0.1, 0.3, 1.0)
 """Seconds between questions to a log that does not answer; the last one repeats."""
@@ -125,7 +120,7 @@ class Commander:
         propose: Propose | None = None,
         book: Book | None = None,
         shrink: Callable[[c.Command], c.Command | None] = smaller,
-        heavy: tuple[type[c.Command], ...] = (),
+        heavy: Heavy | None = None,
     ) -> None:
         self.log, self.follower, self.decider, self.leadership = log, follower, decider, leadership
         self.configuration: str | None = None
@@ -138,8 +133,6 @@ class Commander:
         self.full = False
         """Whether that is because its store has no room."""
         self.on_stuck: list[Callable[[], None]] = []
-        self.gave_up = ""
-        """Why heavy decisions of our own accord are not made for a while; empty while they are."""
         self._clock, self._metrics, self._service = clock, metrics, service
         self._tracer = tracer or Tracer(service)
         self._propose = propose or (lambda state, commands: decide_all(state, decider, commands))
@@ -152,11 +145,11 @@ class Commander:
         self._not_before = Millis(0)
         self._most = QUEUE
         self._doubtful: dict[str, Doubt] = {}
-        self._failures = self._heavy_failures = 0
-        self._heavy_after = Millis(0)
+        self._failures = 0
         self._try_again = asyncio.Event()
         self._emptied = 0
         self._draining = False
+        self._drains = asyncio.Event()
         self._log = logs.get(service=service, family=decider.family)
         follower.listeners.append(self._on_fold)
         leadership.changed.append(self._bell.ring)
@@ -188,6 +181,7 @@ class Commander:
     def drain(self) -> None:
         """Take nothing more; `run` ends after the commit in flight."""
         self._draining = True
+        self._drains.set()
         self._try_again.set()
         for waiting in self._queue:
             _fail(waiting, Refused("this service is stopping"))
@@ -236,9 +230,7 @@ class Commander:
         asked = any(w.outcome is None for w in batch)
         if not asked and (self._fruitless != state.seq or now >= self._not_before):
             due = self.decider.due(state, now)
-            if isinstance(due, self._heavy) and now < self._heavy_after:
-                self._nothing(())
-            elif due is not None:
+            if due is not None:
                 batch.append(Waiting(due, self._cause()))
         return batch
 
@@ -271,18 +263,21 @@ class Commander:
 
     async def _commit(self, batch: list[Waiting]) -> None:
         """Decide, append, wait for our own fold; or find out why not and put what was submitted back."""
-        state, family = self.follower.state, self.decider.family
+        heavy, state = self._heavy, self.follower.state
+        large = None if heavy is None else next((w for w in batch if heavy.is_large(state, w.command)), None)
+        if heavy is not None and large is not None:
+            self._put_back([w for w in batch if w is not large])
+            return await self._commit_large(heavy, large)
         started, read = machine.steady(), state.seq
-        if len(state.pods) >= MANY and any(isinstance(w.command, self._heavy) for w in batch):
-            try:
-                decisions = await self._decide_aside(batch)
-            except CopyFailed as error:
-                return self._came_to_no_end(batch, error)
+        decisions = self._decide(batch)
+        if decisions:
+            await self._append(batch, decisions, started, read)
         else:
-            decisions = self._decide(batch)
-        if not decisions:
             self._nothing(batch)
-            return
+
+    async def _append(self, batch: list[Waiting], decisions: list[Decision], started: float, read: int) -> LogError | None:
+        """Store what was decided as of `read`, or say what the log answered instead."""
+        family = self.decider.family
         doubt = Doubt([(w, w.command) for w in batch], decisions, self._book.mark())
         self._metrics.decide.observe(machine.steady() - started)
         span = self._tracer.span(f"{family} commit", self._parent())
@@ -293,20 +288,23 @@ class Commander:
             seq = await self.log.append(family, body, envelope, expected_last=self._expected())
         except TooLarge as error:
             self._split(batch, error)
+            return error
         except Conflict as error:
             self._metrics.conflicts.inc()
             await self._after_conflict(batch, error)
+            return error
         except Unknown as error:
             self._metrics.unknown.inc()
             self._doubtful[envelope.id] = doubt
             await self._after_unknown(batch, error)
-        else:
-            self._metrics.append.observe(machine.steady() - started)
-            await self._stored(seq, doubt)
-            events = sum(len(d.events) for d in decisions)
-            span.end(seq=seq, events=events)
-            if self._log.is_enabled_for(10):
-                self._log.debug("committed", seq=seq, read=envelope.read, events=events, bytes=len(body))
+            return error
+        self._metrics.append.observe(machine.steady() - started)
+        await self._stored(seq, doubt)
+        events = sum(len(d.events) for d in decisions)
+        span.end(seq=seq, events=events)
+        if self._log.is_enabled_for(10):
+            self._log.debug("committed", seq=seq, read=envelope.read, events=events, bytes=len(body))
+        return None
 
     def _decide(self, batch: list[Waiting]) -> list[Decision]:
         """Decisions of the batch. A rejected command is taken out of it, and its submitter is told."""
@@ -319,9 +317,37 @@ class Commander:
         causes = {id(w.command): w.cause for w in batch}
         return [d if d.cause else msgspec.structs.replace(d, cause=causes.get(id(d.command), "")) for d in decisions]
 
+    async def _commit_large(self, heavy: Heavy, waiting: Waiting) -> None:
+        """One decision that may take long: put on record, then made on a copy of the process, as of then, while this one goes on folding. Whatever becomes
+        of it is in the log, too; and if it takes this process with it, that it has no end is."""
+        state = self.follower.state
+        waiting.command = heavy.bounded(state, waiting.command)
+        await self._commit([Waiting(heavy.begin(state, waiting.command), waiting.cause)])
+        begun = heavy.under_way(state)
+        if not begun or begun != getattr(waiting.command, "plan", ""):
+            return self._put_back([waiting])
+        started, read, batch = machine.steady(), state.seq, [waiting]
+        reason, message = "Rejected", "there was nothing to decide"
+        try:
+            decisions = await self._decide_aside(batch)
+        except CopyFailed as error:
+            reason, message = type(error).__name__, str(error)
+            self._came_to_no_end(waiting, error)
+        except Refused as error:
+            reason, message = "Stopped", str(error)
+            _fail(waiting, error)
+        else:
+            if not decisions:
+                self._nothing(batch)
+            elif refusal := await self._append(batch, decisions, started, read):
+                reason, message = "TooLarge" if isinstance(refusal, TooLarge) else "NotStored", str(refusal)
+        if heavy.under_way(state) == begun:
+            failed = reason in ("CopyFailed", "TooLarge") or (waiting.outcome is None and reason != "Stopped")
+            await self._commit([Waiting(heavy.end(state, self._clock.now(), reason, message, failed), waiting.cause)])
+
     async def _decide_aside(self, batch: list[Waiting]) -> list[Decision]:
-        """The same on a copy of the process, as of now, while this one goes on folding: a plan over many pods would
-        stall the loop. Nobody else writes to our family meanwhile, or the append says so."""
+        """`_decide` on a copy of the process: a plan over many pods would stall the loop. Nobody else writes to our family meanwhile, or the append says
+        so. Raises CopyFailed; Refused where this service is to stop."""
 
         def work() -> bytes:
             try:
@@ -329,7 +355,16 @@ class Commander:
             except Rejected:
                 return b""
 
-        body = await in_copy(work)
+        copy, drains = asyncio.ensure_future(in_copy(work)), asyncio.ensure_future(self._drains.wait())
+        try:
+            await asyncio.wait({copy, drains}, return_when=asyncio.FIRST_COMPLETED)
+            if not copy.done():
+                raise Refused("this service is stopping")
+            body = copy.result()
+        finally:
+            copy.cancel()
+            drains.cancel()
+            await asyncio.gather(copy, drains, return_exceptions=True)
         if not body:
             return self._decide(batch)
         causes = [(w.command, w.cause) for w in batch]
@@ -340,21 +375,12 @@ class Commander:
             if mine == d.command
         ]
 
-    def _came_to_no_end(self, batch: list[Waiting], error: CopyFailed) -> None:
-        """The copy that decided took too long or was killed: the same again would end the same way. Whoever asked is told; what is due by
-        itself is asked for again later and later. Nothing else waits for it."""
-        heavy = [w for w in batch if isinstance(w.command, self._heavy)]
-        names = ", ".join(name_of(w.command) for w in heavy)
-        for waiting in heavy:
-            self._metrics.rejected.inc()
-            _fail(waiting, Rejected(f"{name_of(waiting.command)} came to no end: {error}. Ask for less, or bound what it may search"))
-        if any(w.outcome is None for w in heavy):
-            pause = HEAVY_PAUSES[min(self._heavy_failures, len(HEAVY_PAUSES) - 1)]
-            self._heavy_failures += 1
-            self._heavy_after = Millis(self._clock.now() + pause)
-            self.gave_up = f"{names} came to no end ({error}); it is tried again in {pause // 60_000} min"
-        self._log.error("a decision came to no end", command=names, reason=str(error))
-        self._put_back([w for w in batch if w not in heavy])
+    def _came_to_no_end(self, waiting: Waiting, error: CopyFailed) -> None:
+        """The copy that decided took too long or was killed: the same again would end the same way. Whoever asked is told."""
+        name = name_of(waiting.command)
+        self._metrics.rejected.inc()
+        self._log.error("a decision came to no end", command=name, reason=str(error))
+        _fail(waiting, Rejected(f"{name} came to no end: {error}. Ask for less, or bound what it may search"))
 
     def _reject_some(self, batch: list[Waiting]) -> None:
         """Find the commands that make no sense, each on the state that includes the accepted ones before it."""
@@ -406,8 +432,6 @@ class Commander:
         """The state includes this commit of ours. Any other one in doubt named the same last sequence and can never be stored."""
         self._doubtful.clear()
         self.stuck, self.full, self._failures = "", False, 0
-        if any(isinstance(asked, self._heavy) for _, asked in commit.asked):
-            self.gave_up, self._heavy_failures = "", 0
         self._metrics.commits.inc()
         self._fruitless = -1
         self._lead_if_led(commit, seq)

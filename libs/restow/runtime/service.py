@@ -34,6 +34,7 @@ from restow.runtime.config_source import BadConfig, ConfigSource, Read
 from restow.runtime.effector import Effector, Executor
 from restow.runtime.follower import Follower
 from restow.runtime.health import Health
+from restow.runtime.heavy import Heavy
 from restow.runtime.http import Route, Server
 from restow.runtime.leadership import Deposed, Leadership, Phase
 from restow.runtime.loading import Loading
@@ -83,8 +84,7 @@ class Shaping(msgspec.Struct, kw_only=True):
     propose: Propose | None = None
     book: Book | None = None
     shrink: Callable[[c.Command], c.Command | None] = smaller
-    heavy: tuple[type[c.Command], ...] = ()
-    """Commands that may take longer than the loop may stall."""
+    heavy: Heavy | None = None
 
 
 class Service(msgspec.Struct, kw_only=True, frozen=True):
@@ -224,7 +224,8 @@ class Process:
         self.server.routes.extend(parts.routes)
         self.health.checks.extend(parts.checks)
         self.health.checks.append(lambda: "" if log.connected else "the broker is out of reach: waiting for it")
-        self.health.notes.append(lambda: commander.gave_up)
+        if (heavy := shaping.heavy) is not None:
+            self.health.notes.append(lambda: heavy.note(state, self._clock.now()))
         self.health.checks.append(lambda: f"the log does not take commits: {commander.stuck}" if commander.stuck else "")
         follow = asyncio.create_task(context.follower.run(), name="follower")
         tasks = [follow]

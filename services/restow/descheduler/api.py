@@ -18,12 +18,13 @@ from restow.descheduler.asks import Refused
 from restow.descheduler.follow import Followers
 from restow.descheduler.sampler import Sampler
 from restow.domain.decider import Rejected, decide_all
-from restow.domain.migration import next_trigger, turns_of, wants_samples
+from restow.domain.migration import next_trigger, search, turns_of, wants_samples
 from restow.domain.planview import migrations_of, node_groups, plan_view, rooms_of, warnings
 from restow.domain.records import Step
 from restow.domain.state import ClusterState
 from restow.runtime import commander, logs
-from restow.runtime.commander import MANY, Outcome
+from restow.runtime.commander import Outcome
+from restow.runtime.heavy import MANY
 from restow.runtime.http import Handler, Route, answer
 from restow.runtime.offload import CopyFailed, in_copy
 from restow.runtime.service import Context
@@ -158,6 +159,8 @@ class _Api:
     async def _plan(self, request: web.Request, command: c.Defragment | c.Deschedule | c.MovePod, dry: bool, group_by: str) -> web.Response:
         context = self._context
         if dry:
+            if not isinstance(command, c.MovePod) and len(context.state.pods) >= MANY:
+                command = search.bounded(context.state, command)
             read, events, groups = await self._forget(command, group_by)
             return answer({"dryRun": True, "read": read, "plan": command.plan, "events": events, "groups": groups, "warnings": warnings(context.state)})
         if refusal := context.gate.refusal(request.headers.getall("Authorization", []), "changes"):

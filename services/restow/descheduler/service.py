@@ -10,8 +10,18 @@ from restow.descheduler.policy import read
 from restow.descheduler.progress import Progress
 from restow.descheduler.sampler import Sampler
 from restow.domain.config import MigrationConfig
-from restow.domain.migration import decider
+from restow.domain.migration import decider, search
+from restow.runtime.heavy import Heavy
 from restow.runtime.service import Context, Parts, Service, Shaping
+
+HEAVY = Heavy(
+    types=(c.Defragment, c.Deschedule),
+    bounded=search.bounded,
+    begin=search.begin,
+    end=search.end,
+    under_way=lambda state: state.search.plan,
+    note=search.note,
+)
 
 
 def service() -> Service:
@@ -22,7 +32,7 @@ def service() -> Service:
         assemble=assemble,
         read_config=read,
         default_config=MigrationConfig(),
-        shape=lambda _: Shaping(heavy=(c.Defragment, c.Deschedule)),
+        shape=lambda _: Shaping(heavy=HEAVY),
     )
 
 

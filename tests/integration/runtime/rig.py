@@ -67,14 +67,14 @@ class CountingDecider(SessionDecider):
 
 
 class Rig:
-    def __init__(self, log, holder="one", decider=None, executors=None, state=None, clock=None):
+    def __init__(self, log, holder="one", decider=None, executors=None, state=None, clock=None, heavy=None):
         self.log, self.clock = log, clock or ManualClock()
         self.decider = decider or CountingDecider()
         self.metrics = Metrics("session")
-        self.follower = Follower(log, "session", state or ClusterState())
-        self.leadership = Leadership("session", holder)
+        self.follower = Follower(log, self.decider.family, state or ClusterState())
+        self.leadership = Leadership(self.decider.family, holder)
         self.commander = Commander(
-            log, self.follower, self.decider, self.leadership, self.clock, self.metrics, service="scheduler_session"
+            log, self.follower, self.decider, self.leadership, self.clock, self.metrics, service="scheduler_session", heavy=heavy
         )
         self.bound = asyncio.Queue()
         self.effector = Effector(

@@ -5,23 +5,20 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
-from domain.build import NOW, pod, shape
 from domain.build import node as fact_of_node
 
 from restow.cluster_watcher.service import service as cluster_watcher
-from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.eventlog.archive import open_archive
 from restow.eventlog.jetstream import connect
 from restow.eventlog.testing import running_server, unique_cluster
 from restow.garbage_collector.service import service as garbage_collector
 from restow.kubesim.testing import kubesim
-from restow.runtime import commander
 from restow.runtime.service import Process
 from restow.runtime.settings import Settings
 from restow.scheduler_session.service import service as scheduler_session
 
-from .rig import facts, history, memory, named, running
+from .rig import facts, history, named
 
 SOON = 15.0
 
@@ -283,17 +280,3 @@ async def test_a_snapshot_and_an_archive_let_the_prefix_go_and_a_new_process_sta
             await session.until(lambda state: len(state.nodes) == 80)
             assert session.process.context.follower.records < 80
         await log.close()
-
-
-async def test_a_plan_over_many_pods_is_decided_on_a_copy_of_the_process(broker, cluster, monkeypatch):
-    """The heavy decision's commit says which sequence was read, and its submitter is told."""
-    monkeypatch.setattr(commander, "MANY", 1)
-    async with running(memory()) as rig:
-        rig.commander._heavy = (c.RefuseBind,)
-        await rig.lead()
-        await facts(rig.log, fact_of_node("n0"), shape("s"), pod("p0"))
-        await rig.bound.get()
-        before = rig.decider.decided
-        outcome = await rig.commander.submit(c.RefuseBind(NOW, "p0", "n0", "no"))
-        assert [type(event) for event in outcome.events] == [e.PodReleased]
-        assert rig.decider.decided - before <= 1

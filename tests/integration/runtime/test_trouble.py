@@ -5,16 +5,13 @@ import os
 import time
 
 import pytest
-from domain.build import NOW
 
-from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.domain.decider import Rejected
 from restow.eventlog.port import Unknown
-from restow.runtime import commander, offload
+from restow.runtime import offload
 from restow.runtime.offload import CopyFailed, in_copy
 
-from .rig import CountingDecider, cluster, facts, idle, memory, named, running, soon, until
+from .rig import cluster, facts, memory, named, running, soon, until
 
 
 def refusing(log, family, why="the broker's store is full"):
@@ -78,62 +75,6 @@ async def test_a_service_that_stops_does_not_wait_for_a_full_log():
 
 
 # -- a decision that comes to no end ------------------------------------------------------------------------------------------
-
-
-class Endless(CountingDecider):
-    """Has something heavy due by itself, for ever, and beside it whatever the session has."""
-
-    def due(self, state, now):
-        return c.Schedule(now) if state.queue else c.RefuseBind(now, "nobody", "n0", "no")
-
-    def deadline(self, state):
-        return NOW
-
-
-def failing(monkeypatch):
-    asked = []
-
-    async def killed(work):
-        asked.append(work)
-        raise CopyFailed("its process was killed, most likely for its memory")
-
-    monkeypatch.setattr(commander, "in_copy", killed)
-    monkeypatch.setattr(commander, "MANY", 0)
-    return asked
-
-
-async def test_a_heavy_decision_that_was_killed_is_tried_later_and_everything_else_goes_on(monkeypatch):
-    asked, log = failing(monkeypatch), memory()
-    async with running(log, decider=Endless()) as rig:
-        rig.commander._heavy = (c.RefuseBind,)
-        await rig.lead()
-        await until(lambda: asked, rig.follower)
-        await idle(500)
-        assert len(asked) == 1
-        assert rig.commander.gave_up == (
-            "refuse_bind came to no end (its process was killed, most likely for its memory); it is tried again in 1 min"
-        )
-        await cluster(log)
-        assert (await soon(rig.bound.get())).pod == "p0"
-        assert len(asked) == 1
-        for minute in range(1, 7):
-            rig.clock.advance(60_000)
-            await idle(100)
-            assert len(asked) == (2 if minute < 6 else 3), "after one minute, then after five"
-
-
-async def test_whoever_asked_for_a_decision_that_came_to_no_end_is_told_why(monkeypatch):
-    asked, log = failing(monkeypatch), memory()
-    async with running(log) as rig:
-        rig.commander._heavy = (c.RefuseBind,)
-        await rig.lead()
-        await cluster(log)
-        await soon(rig.bound.get())
-        with pytest.raises(Rejected, match=r"refuse_bind came to no end: its process was killed, .* Ask for less"):
-            await soon(rig.commander.submit(c.RefuseBind(NOW, "p0", "n0", "no")))
-        await idle(200)
-        assert len(asked) == 1
-        assert rig.commander.gave_up == ""
 
 
 async def test_a_copy_that_takes_too_long_or_is_killed_is_told_from_one_that_fails(monkeypatch):

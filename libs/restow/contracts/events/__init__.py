@@ -83,6 +83,8 @@ from restow.contracts.events.migration import (
     PlanCancelled,
     Planned,
     Removed,
+    SearchBegun,
+    SearchEnded,
     TurningBack,
 )
 from restow.contracts.events.reservation import (
@@ -175,6 +177,8 @@ EVENTS: tuple[type[Event], ...] = (
     MigrationConfigured,
     Planned,
     PlanCancelled,
+    SearchBegun,
+    SearchEnded,
     CameBack,
     Holding,
     Held,

@@ -49,6 +49,25 @@ class PlanCancelled(Event, tag="migration.plan_cancelled"):
     reason: str
 
 
+class SearchBegun(Event, tag="migration.search_begun"):
+    """From here on a decision about plan `plan` is made on a copy of the process, which takes long, with at most so many `steps` of
+    search (0: as configured). Its plan ends it, or `search_ended`. Where neither follows, the process ended with it."""
+
+    plan: PlanId
+    trigger: str
+    steps: int = 0
+
+
+class SearchEnded(Event, tag="migration.search_ended"):
+    """It led to no plan. `reason`: CopyFailed (over its time, or killed for its memory), Died (the service ended before it did), TooLarge (more than one commit
+    can carry), NotStored, Rejected, Stopped. `failed`: what is asked for by nobody is put off, and searched with fewer steps, because of it."""
+
+    plan: PlanId
+    reason: str
+    message: str = ""
+    failed: bool = True
+
+
 class CameBack(Event, tag="migration.came_back"):
     """A finding: pods of this lineage (`lineage`: their controller's uid, or with `/name`) were moved off this node and came
     back, `times` in a row. They are left alone there."""

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid, ReservationUid, ShapeId
 from restow.contracts.values import Move
-from restow.domain.evolve import comebacks, common, demands, group_moves, plan_rooms
+from restow.domain.evolve import comebacks, common, demands, group_moves, plan_rooms, searches
 from restow.domain.evolve.reservations import cancel
 from restow.domain.evolve.rules import Rules
 from restow.domain.groups import group_of
@@ -36,10 +36,12 @@ _configured = common.configured("migration")
 def configured(state: ClusterState, event: e.MigrationConfigured) -> None:
     _configured(state, event)
     state.timed_from = state.time
+    searches.configured(state)
 
 
 def planned(state: ClusterState, event: e.Planned) -> None:
     state.put(state.plans, event.plan, Plan(event, Millis(state.time)))
+    searches.planned(state, event)
     if not event.demand and event.trigger != BY_HAND:
         # Timed plans are due as if there were none that is about single pods.
         state.timed_from = state.time
@@ -279,6 +281,8 @@ RULES: Rules = {
     e.MigrationConfigured: configured,
     e.Planned: planned,
     e.PlanCancelled: plan_cancelled,
+    e.SearchBegun: searches.begun,
+    e.SearchEnded: searches.ended,
     e.CameBack: comebacks.came_back,
     e.Holding: _step(Step.HOLDING, frozenset({Step.PLANNED})),
     e.Held: _step(Step.HELD, frozenset({Step.HOLDING})),

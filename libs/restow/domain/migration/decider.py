@@ -18,7 +18,7 @@ from restow.domain.config import MigrationConfig
 from restow.domain.decider import Rejected
 from restow.domain.effects import Effect
 from restow.domain.evolve.demands import job_name
-from restow.domain.migration import back, effects, removal, swaps
+from restow.domain.migration import back, effects, removal, search, swaps
 from restow.domain.migration.advance import advance, is_due, of, overdue
 from restow.domain.migration.cancel import cancel
 from restow.domain.migration.demand import next_demand
@@ -39,8 +39,8 @@ class MigrationDecider:
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:
-            case c.Defragment(time=now, plan=plan, trigger=trigger, demand=demand):
-                return (replace(_plan(state, now, plan, demand), trigger=trigger, demand=demand),)
+            case c.Defragment(time=now, plan=plan, trigger=trigger, demand=demand, steps=steps):
+                return (replace(_plan(state, now, plan, demand, steps), trigger=trigger, demand=demand),)
             case c.Deschedule():
                 return deschedule(state, command)
             case c.MovePod(time=now, plan=plan, pod=pod, target=target):
@@ -64,9 +64,13 @@ class MigrationDecider:
                 return (e.PlanCancelled(plan, f"RoomFailed: {message}"),)
             case c.ReportEviction():
                 return _reported(state, command)
+            case c.BeginSearch() | c.EndSearch():
+                return search.decide(state, command)
         raise TypeError(f"{self.family} does not decide {type(command).__name__}")
 
     def due(self, state: ClusterState, now: Millis) -> c.Command | None:
+        if (unended := search.due(state, now)) is not None:
+            return unended
         if is_due(state, now):
             return c.Advance(now)
         trigger = _own_trigger(state)
@@ -74,13 +78,13 @@ class MigrationDecider:
             if whole_policy(state):
                 return c.Deschedule(now, trigger[1], plan_id(now))
             return c.Defragment(now, trigger[1], plan_id(now))
-        asked = next_demand(state)
+        asked = _demanded(state)
         if asked is not None and asked[0] <= now:
             return c.Defragment(now, "demand", plan_id(now), asked[1])
         return None
 
     def deadline(self, state: ClusterState) -> Millis | None:
-        triggers = (_own_trigger(state), next_demand(state))
+        triggers = (_own_trigger(state), _demanded(state))
         times = [at for at in (overdue(state), *(t[0] for t in triggers if t is not None)) if at is not None]
         return min(times, default=None)
 
@@ -129,7 +133,7 @@ def plan_id(now: Millis) -> PlanId:
     return PlanId(digits or "0")
 
 
-def _plan(state: ClusterState, now: Millis, plan: PlanId, demand: str) -> e.Planned:
+def _plan(state: ClusterState, now: Millis, plan: PlanId, demand: str, steps: int) -> e.Planned:
     config = state.migration_config
     if config.defragmentation is None:
         raise Rejected("defragment: the plugin is not configured; allowed: after enabling Defragmentation in the policy")
@@ -140,10 +144,10 @@ def _plan(state: ClusterState, now: Millis, plan: PlanId, demand: str) -> e.Plan
     except defragmentation.ArgsError as error:
         raise Rejected(f"defragment: {error}") from error
     if demand:
-        planned = defragment(state, now, plan, demand)
+        planned = defragment(state, now, plan, demand, steps)
         # Once: names of a gang's pods may begin with the gang's.
         return replace(planned, reason=planned.reason.replace(demand, job_name(state, demand), 1))
-    return defragment(state, now, plan)
+    return defragment(state, now, plan, steps=steps)
 
 
 def _own_trigger(state: ClusterState) -> tuple[Millis, str] | None:
@@ -168,7 +172,14 @@ def next_trigger(state: ClusterState) -> tuple[Millis, str] | None:
             times.append((windows.next_firing(config.cron, config.time_zone, since), "cron"))
         except windows.WindowError:
             pass
-    return min(times, default=None)
+    first = min(times, default=None)
+    return None if first is None else (Millis(max(first[0], search.not_before(state))), first[1])
+
+
+def _demanded(state: ClusterState) -> tuple[Millis, str] | None:
+    """When the next plan on demand is due, and for which job."""
+    asked = next_demand(state)
+    return None if asked is None else (Millis(max(asked[0], search.not_before(state))), asked[1])
 
 
 def _reported(state: ClusterState, report: c.ReportEviction) -> Sequence[e.Event]:

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from restow.contracts.commands import Deschedule
 from restow.contracts.events import Planned
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
-from restow.contracts.samples import Samples
 from restow.contracts.values import Move, Packing
 from restow.domain import defragmentation
 from restow.domain.config import MigrationConfig
@@ -27,6 +26,7 @@ from restow.domain.fold import apply
 from restow.domain.fragmentation import Room, packing, typical_shapes
 from restow.domain.migration.landing import Landings
 from restow.domain.migration.scope import in_run, most, scope_of
+from restow.domain.migration.search import within
 from restow.domain.state import ClusterState
 
 PLANNER = "policy"
@@ -44,15 +44,16 @@ def whole_policy(state: ClusterState) -> bool:
     return policy is not None and runs_others(policy)
 
 
-def defragment(state: ClusterState, now: Millis, plan: PlanId, demand: str = "") -> Planned:
-    """A plan of Defragmentation alone, within the policy. Raises ArgsError."""
+def defragment(state: ClusterState, now: Millis, plan: PlanId, demand: str = "", steps: int = 0) -> Planned:
+    """A plan of Defragmentation alone, within the policy and `steps` (0: as configured). Raises ArgsError."""
     config, policy = state.migration_config, policy_of(state)
     assert config.defragmentation is not None, "whoever asks has looked"
+    args = within(config.defragmentation, steps)
     scope = scope_of(state, policy, config.profile, now)
     bound = most(policy, config.max_moves)
     if demand:
-        return defragmentation.make_room(state, config.defragmentation, now, plan, demand, bound, scope)
-    return defragmentation.plan(state, config.defragmentation, now, plan, bound, scope)
+        return defragmentation.make_room(state, args, now, plan, demand, bound, scope)
+    return defragmentation.plan(state, args, now, plan, bound, scope)
 
 
 def explain_alone(state: ClusterState, now: Millis) -> tuple[Candidate, ...]:
@@ -116,7 +117,7 @@ def deschedule(state: ClusterState, command: Deschedule) -> list[Planned]:
     with state.draft():
         # What one plugin plans is planned now, for the next one (cooldown).
         state.time = Millis(max(state.time, command.time))
-        cycle = _Cycle(state, policy or Policy(), command.time, command.samples)
+        cycle = _Cycle(state, policy or Policy(), command)
         for turn in turns(config, policy):
             planned = cycle.carry(turn, plan_name(command.plan, len(events) + 1))
             events.append(replace(planned, trigger=command.trigger, profile=turn.profile))
@@ -135,12 +136,15 @@ def turns(config: MigrationConfig, policy: Policy | None) -> Iterator[r.Turn]:
 class _Cycle:
     """What the plugins of one command share."""
 
-    def __init__(self, state: ClusterState, policy: Policy, now: Millis, samples: Samples | None) -> None:
+    def __init__(self, state: ClusterState, policy: Policy, command: Deschedule) -> None:
+        now = command.time
         self._state, self._config, self._now = state, state.migration_config, now
+        own = self._config.defragmentation
+        self._args = None if own is None else within(own, command.steps)
         self._most = bound = most(policy, self._config.max_moves)
         nodes = selected_nodes(state, policy.node_selector)
         self._too_few = r.too_few(nodes)
-        self._run = r.Run(state, replace(policy, max_no_of_pods_to_evict_total=bound), now, nodes, samples)
+        self._run = r.Run(state, replace(policy, max_no_of_pods_to_evict_total=bound), now, nodes, command.samples)
         self._warned = tuple(self._run.warnings)
         self._typical = typical_shapes(state)
         self._room, self._loads = Room(state.table), Counter[NodeName]()
@@ -206,7 +210,7 @@ class _Cycle:
 
     def of_defragmentation(self, pod: PodUid) -> tuple[str, str] | None:
         """What it would think of the pod now."""
-        args = self._config.defragmentation
+        args = self._args
         assert args is not None, "its turn comes only where it is configured"
         left = max(self._most - self._run.taken, 0)
         for candidate in defragmentation.explain(self._state, args, self._now, left, in_run(self._run, self._config.profile)):
@@ -215,7 +219,7 @@ class _Cycle:
         return None
 
     def _defragment(self, turn: r.Turn, plan: PlanId) -> Planned:
-        args, run = self._config.defragmentation, self._run
+        args, run = self._args, self._run
         assert args is not None, "its turn comes only where it is configured"
         left = self._most - run.taken
         if left <= 0:
@@ -246,7 +250,7 @@ def explain(state: ClusterState, command: Deschedule, pod: PodUid) -> list[Thoug
     found: list[Thought] = []
     with state.draft():
         state.time = Millis(max(state.time, command.time))
-        cycle = _Cycle(state, policy or Policy(), command.time, command.samples)
+        cycle = _Cycle(state, policy or Policy(), command)
         for number, turn in enumerate(turns(config, policy), 1):
             thought = cycle.of_defragmentation(pod) if turn.plugin == defragmentation.PLUGIN else None
             planned = cycle.carry(turn, plan_name(command.plan, number))

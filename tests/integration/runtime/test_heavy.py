@@ -1,0 +1,271 @@
+"""A decision that may take long: made on a copy of the process, on record before it is, and put off and made smaller after one that came to no end."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from domain.build import NOW, node, pod, shape
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.descheduler.service import HEAVY
+from restow.domain import config
+from restow.domain.config import DefragmentationArgs, MigrationConfig
+from restow.domain.decider import Rejected
+from restow.domain.migration import MigrationDecider, search
+from restow.eventlog.port import TooLarge
+from restow.runtime import commander, heavy
+from restow.runtime.commander import Refused
+from restow.runtime.offload import CopyFailed, in_copy
+
+from .rig import facts, history, idle, memory, named, running, soon, until
+
+MINUTE = 60_000
+STEPS = 20_000
+
+
+class Counting(MigrationDecider):
+    """The descheduler's, noting what it was asked to decide in this process."""
+
+    def __init__(self):
+        self.asked = []
+
+    def decide(self, state, command):
+        self.asked.append(command)
+        return super().decide(state, command)
+
+
+@pytest.fixture(autouse=True)
+def always_large(monkeypatch):
+    monkeypatch.setattr(heavy, "MANY", 0)
+
+
+@asynccontextmanager
+async def descheduler(log, **options):
+    async with running(log, decider=Counting(), heavy=HEAVY, **options) as rig:
+        await rig.lead()
+        yield rig
+
+
+async def world(log, interval=MINUTE):
+    """A cluster that is planned for every minute."""
+    await facts(log, node("n0"), node("n1"), shape("s"), pod("p0"))
+    given = MigrationConfig(interval=interval, defragmentation=DefragmentationArgs(planner="optimizing"))
+    text = config.text_of(given)
+    await facts(log, e.MigrationConfigured(text, config.digest_of(text)), family="migration")
+
+
+def dying(monkeypatch, why="its process was killed, most likely for its memory"):
+    """Copies of the process, as long as this list is true, are killed."""
+    tried = []
+
+    async def killed(work):
+        tried.append(work)
+        raise CopyFailed(why)
+
+    monkeypatch.setattr(commander, "in_copy", killed)
+    return tried
+
+
+async def searches(log):
+    return [event for _, _, events in await history(log, "migration") for event in events if isinstance(event, e.SearchBegun | e.SearchEnded | e.Planned)]
+
+
+async def test_a_plan_over_many_pods_is_decided_on_a_copy_of_the_process_and_on_record_before_it_is():
+    log = memory()
+    async with descheduler(log) as rig:
+        await world(log)
+        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+        outcome = await soon(rig.commander.submit(c.Defragment(NOW, "api", "p1")))
+        assert [type(event) for event in outcome.events] == [e.Planned]
+        assert [type(event) for event in await searches(log)] == [e.SearchBegun, e.Planned]
+        assert not any(isinstance(command, c.Defragment) for command in rig.decider.asked)
+        assert rig.state.search.plan == ""
+
+
+async def test_why_a_plan_was_not_made_is_in_the_log_and_it_is_tried_later_with_fewer_steps(monkeypatch):
+    tried, log = dying(monkeypatch), memory()
+    async with descheduler(log) as rig:
+        await world(log)
+        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+        rig.clock.advance(MINUTE)
+        await until(lambda: rig.state.search.failures, rig.follower)
+        ended = (await named(log, e.SearchEnded, "migration"))[0]
+        assert (ended.reason, ended.message, ended.failed) == ("CopyFailed", "its process was killed, most likely for its memory", True)
+        note = search.note(rig.state, rig.clock.now())
+        assert note.startswith(f"plan {ended.plan} came to no end (CopyFailed: its process was killed, most likely for its memory); none is made by itself for 60 s more")
+        assert note.endswith("with at most 5000 of 20000 searchSteps until 24 h have passed or another configuration is used")
+        for minute in range(1, 7):
+            rig.clock.advance(MINUTE)
+            await idle(100)
+            assert len(tried) == (2 if minute < 6 else 3), "after one minute, then after five"
+        assert [event.steps for event in await named(log, e.SearchBegun, "migration")] == [0, STEPS // 4, STEPS // 16]
+
+
+async def test_a_plan_that_was_made_with_fewer_steps_is_made_again_at_its_usual_time(monkeypatch):
+    log = memory()
+    async with descheduler(log) as rig:
+        await world(log)
+        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+        with monkeypatch.context() as patched:
+            dying(patched)
+            rig.clock.advance(MINUTE)
+            await until(lambda: rig.state.search.failures, rig.follower)
+        for minute in range(3):
+            rig.clock.advance(MINUTE)
+            await until(lambda n=minute: len(rig.state.plans) == n + 1, rig.follower)
+        commands = [d.steps for d in await named(log, e.SearchBegun, "migration")]
+        assert commands == [0, STEPS // 4, STEPS // 4, STEPS // 4]
+        rig.clock.advance(24 * 60 * MINUTE)
+        await until(lambda: len(rig.state.plans) == 4, rig.follower)
+        assert (await named(log, e.SearchBegun, "migration"))[-1].steps == 0
+        assert search.note(rig.state, rig.clock.now()) == ""
+
+
+async def test_another_configuration_forgets_what_failed(monkeypatch):
+    dying(monkeypatch)
+    log = memory()
+    async with descheduler(log) as rig:
+        await world(log)
+        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+        rig.clock.advance(MINUTE)
+        await until(lambda: rig.state.search.failures, rig.follower)
+        await world(log, interval=2 * MINUTE)
+        await until(lambda: not rig.state.search.failures, rig.follower)
+        assert search.note(rig.state, rig.clock.now()) == ""
+
+
+async def test_a_service_that_was_killed_with_its_copy_finds_the_attempt_in_the_log_and_takes_fewer_steps(monkeypatch):
+    """The kernel may kill all of a container (`memory.oom.group`): nobody is left to say so."""
+    log = memory()
+    begun = asyncio.Event()
+
+    async def for_ever(work):
+        begun.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(commander, "in_copy", for_ever)
+        async with descheduler(log) as rig:
+            await world(log)
+            await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+            rig.clock.advance(MINUTE)
+            await soon(begun.wait())
+            clock = rig.clock
+    async with descheduler(log, holder="two", clock=clock) as rig:
+        await until(lambda: rig.state.search.failures, rig.follower)
+        ended = (await named(log, e.SearchEnded, "migration"))[0]
+        assert (ended.reason, ended.message) == ("Died", "the service ended before it did, or could not log its end")
+        await idle(200)
+        assert not rig.state.plans, "not at once: it would end the same way"
+        clock.advance(MINUTE)
+        await until(lambda: rig.state.plans, rig.follower)
+        assert [event.steps for event in await named(log, e.SearchBegun, "migration")] == [0, STEPS // 4]
+
+
+async def test_whoever_asked_for_a_plan_that_came_to_no_end_is_told_why(monkeypatch):
+    dying(monkeypatch)
+    log = memory()
+    async with descheduler(log) as rig:
+        await world(log)
+        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+        with pytest.raises(Rejected, match=r"defragment came to no end: its process was killed, .* Ask for less"):
+            await soon(rig.commander.submit(c.Defragment(NOW, "api", "p1")))
+        await until(lambda: rig.state.search.failures == 1, rig.follower)
+
+
+async def test_a_plan_that_is_too_large_for_the_log_is_put_off_like_one_that_came_to_no_end(monkeypatch):
+    log = memory()
+    append = log.append
+
+    async def bounded(family, body, envelope, *, expected_last):
+        if b"migration.planned" in body:
+            raise TooLarge(family, len(body), 100)
+        return await append(family, body, envelope, expected_last=expected_last)
+
+    log.append = bounded
+    async with descheduler(log) as rig:
+        await world(log)
+        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+        rig.clock.advance(MINUTE)
+        await until(lambda: rig.state.search.failures, rig.follower)
+        await idle(500)
+        assert [event.reason for event in await named(log, e.SearchEnded, "migration")] == ["TooLarge"]
+
+
+async def test_a_plan_that_is_rejected_again_and_again_does_not_fill_the_log():
+    class Refusing(Counting):
+        def decide(self, state, command):
+            if isinstance(command, c.Defragment):
+                raise Rejected("not now")
+            return super().decide(state, command)
+
+    log = memory()
+    async with running(log, decider=Refusing(), heavy=HEAVY) as rig:
+        await rig.lead()
+        await world(log)
+        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+        rig.clock.advance(MINUTE)
+        await until(lambda: rig.state.search.failures, rig.follower)
+        await idle(500)
+        assert [event.reason for event in await named(log, e.SearchEnded, "migration")] == ["Rejected"]
+
+
+async def test_a_plan_that_somebody_asked_for_and_that_is_rejected_is_no_failure():
+    log = memory()
+    async with descheduler(log) as rig:
+        await world(log)
+        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+        await soon(rig.commander.submit(c.Defragment(NOW, "api", "p1")))
+        with pytest.raises(Rejected, match="plan 'p1' exists already"):
+            await soon(rig.commander.submit(c.Defragment(NOW, "api", "p1")))
+        await until(lambda: not rig.state.search.plan, rig.follower)
+        assert rig.state.search.failures == 0
+
+
+async def test_a_service_that_stops_ends_its_copy_at_once_and_that_is_no_failure(monkeypatch):
+    log, begun = memory(), asyncio.Event()
+
+    async def slow(work):
+        begun.set()
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(commander, "in_copy", slow)
+    async with descheduler(log) as rig:
+        await world(log)
+        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+        asked = rig.commander.submit(c.Defragment(NOW, "api", "p1"))
+        await soon(begun.wait())
+        rig.commander.drain()
+        await soon(rig.tasks[1])
+        with pytest.raises(Refused, match="this service is stopping"):
+            await asked
+    ended = await named(log, e.SearchEnded, "migration")
+    assert [(one.reason, one.failed) for one in ended] == [("Stopped", False)]
+
+
+async def test_what_waits_beside_a_plan_over_many_pods_is_decided_too():
+    log = memory()
+    async with descheduler(log) as rig:
+        await world(log)
+        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+        both = [rig.commander.submit(c.Defragment(NOW, "api", "p1")), rig.commander.submit(c.ReportHold(NOW, "nobody", "no")), rig.commander.submit(c.Defragment(NOW, "api", "p2"))]
+        outcomes = await soon(asyncio.gather(*both))
+        assert [len(outcome.events) for outcome in outcomes] == [1, 0, 1]
+
+
+async def test_a_real_copy_that_is_killed_leaves_its_reason_in_the_log(monkeypatch):
+    import os
+
+    async def suicidal(work):
+        return await in_copy(lambda: os.kill(os.getpid(), 9) or b"")
+
+    monkeypatch.setattr(commander, "in_copy", suicidal)
+    log = memory()
+    async with descheduler(log) as rig:
+        await world(log)
+        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+        with pytest.raises(Rejected):
+            await soon(rig.commander.submit(c.Defragment(NOW, "api", "p1")))
+        await until(lambda: rig.state.search.failures, rig.follower)
+        assert rig.state.search.reason == "CopyFailed"
