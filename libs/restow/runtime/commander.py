@@ -264,7 +264,7 @@ class Commander:
     async def _commit(self, batch: list[Waiting]) -> None:
         """Decide, append, wait for our own fold; or find out why not and put what was submitted back."""
         heavy, state = self._heavy, self.follower.state
-        large = None if heavy is None else next((w for w in batch if heavy.is_large(state, w.command)), None)
+        large = None if heavy is None else next((w for w in batch if heavy.takes_long(state, w.command)), None)
         if heavy is not None and large is not None:
             self._put_back([w for w in batch if w is not large])
             return await self._commit_large(heavy, large)

@@ -24,7 +24,6 @@ from restow.domain.records import Step
 from restow.domain.state import ClusterState
 from restow.runtime import commander, logs
 from restow.runtime.commander import Outcome
-from restow.runtime.heavy import MANY
 from restow.runtime.http import Handler, Route, answer
 from restow.runtime.offload import CopyFailed, in_copy
 from restow.runtime.service import Context
@@ -159,7 +158,7 @@ class _Api:
     async def _plan(self, request: web.Request, command: c.Defragment | c.Deschedule | c.MovePod, dry: bool, group_by: str) -> web.Response:
         context = self._context
         if dry:
-            if not isinstance(command, c.MovePod) and len(context.state.pods) >= MANY:
+            if not isinstance(command, c.MovePod) and search.takes_long(context.state, command):
                 command = search.bounded(context.state, command)
             read, events, groups = await self._forget(command, group_by)
             return answer({"dryRun": True, "read": read, "plan": command.plan, "events": events, "groups": groups, "warnings": warnings(context.state)})
@@ -194,7 +193,7 @@ class _Api:
         try:
             async with self._planning:
                 read = state.seq
-                found = await _apart(decide, len(state.pods))
+                found = await _apart(decide, search.takes_long(state, command))
         finally:
             self._asked -= 1
         decisions, groups = msgspec.json.decode(found, type=tuple[msgspec.Raw, msgspec.Raw])
@@ -202,7 +201,7 @@ class _Api:
 
     async def _groups(self, events: Sequence[e.Event], group_by: str) -> msgspec.Raw:
         state = self._context.state
-        return msgspec.Raw(await _apart(lambda: msgspec.json.encode(node_groups(state, _moves(events), group_by)), len(state.pods)))
+        return msgspec.Raw(await _apart(lambda: msgspec.json.encode(node_groups(state, _moves(events), group_by)), len(state.pods) >= search.MANY))
 
     # -- what only looks ---------------------------------------------------------------------------------------------------
 
@@ -294,9 +293,9 @@ def _moves(events: Sequence[e.Event]) -> Sequence[Any]:
     return [move for event in events if isinstance(event, e.Planned) for move in event.moves]
 
 
-async def _apart(work: Callable[[], bytes], pods: int) -> bytes:
+async def _apart(work: Callable[[], bytes], takes_long: bool) -> bytes:
     """In a copy of the process where it would stall this one. Raises Rejected."""
-    if pods < MANY:
+    if not takes_long:
         return work()
 
     def told() -> bytes:

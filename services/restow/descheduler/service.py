@@ -1,6 +1,5 @@
 """descheduler: fragmentation, plans, and the saga of each migration; creates and deletes Reservations, evicts."""
 
-from restow.contracts import commands as c
 from restow.descheduler.api import routes
 from restow.descheduler.effects import executors
 from restow.descheduler.follow import Followers
@@ -15,7 +14,7 @@ from restow.runtime.heavy import Heavy
 from restow.runtime.service import Context, Parts, Service, Shaping
 
 HEAVY = Heavy(
-    types=(c.Defragment, c.Deschedule),
+    takes_long=search.takes_long,
     bounded=search.bounded,
     begin=search.begin,
     end=search.end,

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from domain.build import NOW, node, pod, shape
+from msgspec import structs
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -14,7 +15,7 @@ from restow.domain.config import DefragmentationArgs, MigrationConfig
 from restow.domain.decider import Rejected
 from restow.domain.migration import MigrationDecider, search
 from restow.eventlog.port import TooLarge
-from restow.runtime import commander, heavy
+from restow.runtime import commander
 from restow.runtime.commander import Refused
 from restow.runtime.offload import CopyFailed, in_copy
 
@@ -33,11 +34,6 @@ class Counting(MigrationDecider):
     def decide(self, state, command):
         self.asked.append(command)
         return super().decide(state, command)
-
-
-@pytest.fixture(autouse=True)
-def always_large(monkeypatch):
-    monkeypatch.setattr(heavy, "MANY", 0)
 
 
 @asynccontextmanager
@@ -81,6 +77,22 @@ async def test_a_plan_over_many_pods_is_decided_on_a_copy_of_the_process_and_on_
         assert [type(event) for event in await searches(log)] == [e.SearchBegun, e.Planned]
         assert not any(isinstance(command, c.Defragment) for command in rig.decider.asked)
         assert rig.state.search.plan == ""
+
+
+async def test_a_search_is_made_on_a_copy_however_small_the_cluster_is_and_another_plan_only_of_many_pods():
+    """Of fifty pods a search took a second, which a loop may not stand still for."""
+    log = memory()
+    async with descheduler(log) as rig:
+        await world(log)
+        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+        given = rig.state.migration_config
+        assert search.takes_long(rig.state, c.Defragment(NOW, "api", "p"))
+        assert search.takes_long(rig.state, c.Deschedule(NOW, "api", "p"))
+        rig.state.migration_config = structs.replace(given, defragmentation=DefragmentationArgs(planner="greedy"))
+        assert not search.takes_long(rig.state, c.Defragment(NOW, "api", "p"))
+        assert search.takes_long(rig.state, c.Defragment(NOW, "demand", "p", "p0"))
+        assert not search.takes_long(rig.state, c.MovePod(NOW, "p", "p0"))
+        assert not search.takes_long(rig.state, c.Advance(NOW))
 
 
 async def test_why_a_plan_was_not_made_is_in_the_log_and_it_is_tried_later_with_fewer_steps(monkeypatch):

@@ -14,8 +14,19 @@ from restow.domain.evolve import searches
 from restow.domain.state import ClusterState
 
 Heavy = c.Defragment | c.Deschedule
+MANY = 1_000
+"""Pods from which on a plan without a search takes long, too."""
 QUARTER = 2
 """Binary digits of the steps that each failure takes."""
+
+
+def takes_long(state: ClusterState, command: c.Command) -> bool:
+    """Whether it may take longer than a loop may stall. A search takes its steps whatever the cluster's size: seconds for fifty pods."""
+    if not isinstance(command, c.Defragment | c.Deschedule):
+        return False
+    args = state.migration_config.defragmentation
+    searched = args is not None and (args.planner == "optimizing" or (isinstance(command, c.Defragment) and bool(command.demand)))
+    return searched or len(state.pods) >= MANY
 
 
 def bounded(state: ClusterState, command: Heavy) -> Heavy:
