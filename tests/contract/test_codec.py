@@ -28,6 +28,17 @@ def test_there_are_golden_samples_of_everything():
     assert len(COMMANDS) == len(c.COMMANDS)
 
 
+def test_every_event_and_every_command_is_in_its_list():
+    """What is written and in neither is unknown to every reader, and no decision of it can be made again."""
+    assert {kind for kind in _leaves(e.Event) if kind is not e.Unknown} == set(e.EVENTS)
+    assert _leaves(c.Command) == set(c.COMMANDS)
+
+
+def _leaves(kind):
+    known = [one for one in kind.__subclasses__() if one.__module__.startswith("restow.contracts")]
+    return {leaf for one in known for leaf in _leaves(one)} if known else {kind}
+
+
 @pytest.mark.parametrize("path", EVENTS, ids=lambda path: path.stem)
 def test_a_commit_of_each_golden_event_is_read_and_written_back_alike(path):
     said = json.loads(path.read_bytes())

@@ -194,6 +194,8 @@ COMMANDS: tuple[type[Command], ...] = (
     Defragment,
     Deschedule,
     MovePod,
+    BeginSearch,
+    EndSearch,
     CancelPlan,
     Advance,
     ReportHold,
