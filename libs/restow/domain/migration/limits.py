@@ -19,6 +19,8 @@ from restow.domain.spare import BUDGET, GANG_MINIMUM, MAX_UNAVAILABLE, Spare
 from restow.domain.state import OVER, ClusterState
 
 BEFORE_EVICTION = (Step.HOLDING, Step.HELD)
+ANY = 1 << 30
+"""What is allowed where there is no budget."""
 
 
 class Limits:
@@ -38,6 +40,7 @@ class Limits:
         self._plans: dict[str, int] = defaultdict(int)
         self._begun: dict[tuple[str, NodeName], bool] = {}
         self._refused: dict[tuple[str, NodeName], bool] = {}
+        self._next: dict[tuple[str, NodeName], MigrationId | None] = {}
         self._is_counted = False
         self._nodes: dict[NodeName, int] = defaultdict(int)
         self._namespaces: dict[str, int] = defaultdict(int)
@@ -101,6 +104,7 @@ class Limits:
             self._counted()
             del self._parked[migration.id]
             self._add(migration, 1)
+            self.whole.goes(migration)
         self._coming -= 1
         self._evicted[migration.id] = now
 
@@ -159,15 +163,31 @@ class Limits:
         return self._others(migration) or self._plans[migration.plan] > 0
 
     def waits_for_node(self, migration: Migration, now: Millis) -> bool:
-        """Whether it must wait with its place held, and no deadline counts: for the places of its node, for what is under way, or,
-        while nobody has left the node, for one of its node that must not go now (that one has a deadline)."""
-        if not self.whole.all_hold(migration):
+        """Whether it must wait with its place held, and no deadline counts: for the places of its node, for what is under way, for the API's
+        word on another one of its node, or, while nobody has left the node, for one of its node that must not go now (that one has a deadline)."""
+        if not self.whole.all_hold(migration) or self.whole.one_is_asked(migration):
             return True
         if len(self._active) - len(self._parked) >= self._config.concurrent or self._crowded(migration, now):
             return True
         if self._too_many(migration, 1) is not None:
             return self._waits_for_ours(migration)
-        return self.whole.nobody_left(migration) and self._one_must_not_go(migration)
+        if self.whole.nobody_left(migration) and self._one_must_not_go(migration):
+            return True
+        return self._goes_next(migration) != migration.id
+
+    def _goes_next(self, migration: Migration) -> MigrationId | None:
+        """Of those of its node that may go now the one that is refused most easily: what that costs grows with each that has left."""
+        key = migration.plan, migration.move.source
+        if key not in self._next:
+            able = [one for one in self.whole.first(migration) if one.id in self._parked and self._too_many(one, 1) is None]
+            self._next[key] = min(able, key=self._ease, default=migration).id
+        return self._next[key]
+
+    def _ease(self, migration: Migration) -> int:
+        """How many evictions the tightest budget about it allows. (Of equal ones the plan's order counts.)"""
+        uid = migration.move.pod
+        paths = self._spare.budgets.bind(uid) if uid in self._state.live else ()
+        return min((self._state.budgets[path].allowed for path in paths), default=ANY)
 
     def _one_must_not_go(self, migration: Migration) -> bool:
         key = migration.plan, migration.move.source

@@ -20,8 +20,6 @@ from restow.domain.state import OVER, ClusterState
 Events = tuple[e.Event, ...]
 BROKEN = "SwapBroken"
 STAYS = "the pod that it was to change places with stays"
-ANY = 1 << 30
-"""What is allowed where there is no budget."""
 
 
 # -- who leaves first ----------------------------------------------------------------------------------------------------
@@ -72,7 +70,7 @@ def over_budget(state: ClusterState, one: Migration, other: Migration) -> Reason
 def _turn(state: ClusterState, migration: Migration) -> tuple[int, str]:
     pod = state.pods.get(migration.move.pod)
     allowed = [budget.allowed for budget in state.budgets.values() if pod is not None and covers(budget, pod)]
-    return min(allowed, default=ANY), migration.id
+    return min(allowed, default=limits.ANY), migration.id
 
 
 # -- the way back --------------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """A node that is emptied wholly or not at all (`Planned.whole`): what cannot be finished is not begun (RULES G-13).
 
 All of its pods that wait for nobody's landing hold their places before the first of them is evicted: a hold that cannot be had costs no
-eviction. When one of its pods stays after all, those that were not evicted yet stay, too. Whose pod waits for others (`after`, a
+eviction. Then one is evicted after the other, the next when the API has let the one before go: of many requests on their way at once one that is refused would
+come too late for the others. When one of its pods stays after all, those that were not evicted yet stay, too. Whose pod waits for others (`after`, a
 swap) cannot hold first: it begins when these hold, and goes by its own rules then; the second leg of a pod is about no node that is emptied.
 
 A pod that left without us, or whose successor came up elsewhere than planned, is no reason to stop: its node is rid of it.
@@ -32,6 +33,7 @@ class Whole:
         self._stays: dict[Source, Reason | None] = {}
         self._held: dict[Source, bool] = {}
         self._changed: dict[str, Millis] = {}
+        self._asked: dict[Source, bool] = {}
 
     def binds(self, migration: Migration) -> bool:
         """Whether its node is to be emptied wholly."""
@@ -84,6 +86,17 @@ class Whole:
         if key not in self._untouched:
             self._untouched[key] = all(one.step in WAITING for one in self.members(migration))
         return self._untouched[key]
+
+    def one_is_asked(self, migration: Migration) -> bool:
+        """Whether the API has not answered yet to the eviction of another one of its node that held first."""
+        key = self._key(migration)
+        if key not in self._asked:
+            self._asked[key] = any(one.step in (Step.EVICTING, Step.ABORTING) for one in self.first(migration))
+        return self._asked[key]
+
+    def goes(self, migration: Migration) -> None:
+        """Its eviction has just been decided."""
+        self._asked[self._key(migration)] = True
 
     def changed(self, migration: Migration) -> Millis:
         """When a move of its plan has come further last. (A plan has so many moves and steps: this ends.)"""
