@@ -24,6 +24,7 @@ from domain.saga import (
     advance,
     create,
     decider,
+    failed,
     hold,
     move,
     owed,
@@ -427,6 +428,47 @@ def test_where_the_target_is_lost_after_the_eviction_the_pod_gets_its_old_place_
     )
     session_answers(state)
     assert state.held_on == {}
+
+
+@pytest.mark.parametrize("fact", [LOST, CORDONED, UNREADY])
+@pytest.mark.parametrize("owner", [OWNER, STS])
+@pytest.mark.parametrize("goes", ["terminates", "vanishes"])
+def test_a_successor_that_goes_with_its_node_before_it_was_ready_leaves_its_next_one_the_way_back(fact, owner, goes):
+    """A pod is kept safe until it has landed: who has been bound to the lost node waits for nothing, but the next one does."""
+    stateful = owner is STS
+    name = "p1" if stateful else "n1"
+    state = tight(owner=owner, grace=0)
+    then(state, e.PodGone("p1")) if stateful else None
+    then(state, pod(name, uid="n1", owner=owner))
+    session_answers(state)
+    assert state.placed["n1"].node == "b"
+    then(state, changed("n1", node="b", phase="Pending"), fact)
+    assert step(state, M) is Step.EVICTED
+    then(state, e.PodGone("n1") if goes == "vanishes" else changed("n1", node="b", phase="Pending", deleting=NOW))
+    if not stateful:
+        turned(state)
+    advance(state)
+    then(state, *([] if goes == "vanishes" else [e.PodGone("n1")]), pod(name if stateful else "n2", uid="n2", owner=owner))
+    if stateful:
+        # Its place is asked for when somebody is there to hold it for, unless its room has gone to others by then.
+        turned(state)
+        return
+    session_answers(state)
+    then(state, e.PodGone("p1"))
+    session_answers(state)
+    assert state.placed["n2"].node == "a", "and not greedy's"
+    then(state, changed("n2", node="a", phase="Running", ready=True))
+    advance(state)
+    assert (step(state, M), state.migrations[M].successor) == (F, "n2")
+    nothing_is_left(state)
+
+
+def test_a_successor_that_somebody_deletes_where_it_was_to_land_has_no_way_back():
+    state = tight()
+    then(state, pod("n1", owner=OWNER))
+    session_answers(state)
+    then(state, changed("n1", node="b", phase="Running", deleting=NOW))
+    assert failed(advance(state)) == {M: "SuccessorGone"}
 
 
 def test_a_successor_that_fits_elsewhere_goes_there_and_its_old_place_is_free():

@@ -99,6 +99,8 @@ def _move(state: ClusterState, live: e.PodChanged) -> None:
         _arm(state, uid)
         if live.phase == "Failed" and not live.deleting:
             _rearm(state, uid)
+        elif live.deleting and live.node is not None and (before is None or not before.deleting):
+            _next_follows(state, uid)
     elif live.ready and uid in state.successors:
         _arrive(state, live)
     state.settle(uid)
@@ -122,6 +124,8 @@ def pod_gone(state: ClusterState, event: e.PodGone) -> None:
         return
     _arm(state, uid)
     _vacated(state, uid)
+    if (live := state.live[uid]).node is not None and not live.deleting:
+        _next_follows(state, uid)
     state.drop(state.live, uid)
     state.settle(uid)
     state.drop(state.placed, uid)
@@ -171,6 +175,14 @@ def _arrive(state: ClusterState, live: e.PodChanged) -> None:
     migration = state.migrations[state.successors[live.pod]]
     if live.node == migration.move.target and not migration.arrived:
         state.put(state.migrations, migration.id, replace(migration, arrived=True))
+
+
+def _next_follows(state: ClusterState, uid) -> None:
+    """A successor that was bound goes before it was ready: where its migration turns back, it is those who come after it that may follow."""
+    id = state.successors.get(uid)
+    migration = state.migrations.get(id) if id is not None else None
+    if migration is not None and not migration.arrived and migration.step not in FINAL:
+        state.put(state.migrations, id, replace(migration, asked=state.clock))
 
 
 def _rearm(state: ClusterState, uid) -> None:

@@ -243,13 +243,23 @@ def _remember(state: ClusterState, record: Migration) -> None:
     state.put(state.refused, uid, Refusal(times, Millis(state.time + wait), record.reason))
 
 
+def _is_alive(state: ClusterState, successor: PodUid) -> bool:
+    live = state.live.get(successor)
+    return live is not None and not live.deleting
+
+
 def turning_back(state: ClusterState, event: e.TurningBack) -> None:
     """Its place is at its source now: another Reservation is to hold it, and the one at the target is given up. While the pod is there
     still, what is waited for are its own devices and CPUs."""
     record = state.migrations.get(event.migration)
-    if record is None or record.step is not Step.EVICTED or record.back or record.successor:
+    if record is None or record.step is not Step.EVICTED or record.back or _is_alive(state, record.successor):
         state.void["migration.turning_back"] += 1
         return
+    if record.successor:
+        # It went with the node that it had been given: the next one is waited for.
+        state.drop(state.successors, record.successor)
+        record = replace(record, successor=PodUid(""))
+        state.put_in(state.armed, record.lineage, record.id)
     spent, source = record.reservation, record.move.source
     own = state.charges.get(record.move.pod)
     own = own if own is not None and own.node == source else None

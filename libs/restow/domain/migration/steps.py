@@ -150,6 +150,9 @@ def _landing(state: ClusterState, migration: Migration, now: Millis) -> Events:
         return (e.Landed(id, migration.successor, target),)
     live = state.live.get(migration.successor)
     if live is None or live.deleting:
+        if not migration.back and (why := holds.lost(state, migration)):
+            # Its node took it along: whoever comes next has the way back, too.
+            return back.turn(state, migration, now, why)
         return (e.MigrationFailed(id, "SuccessorGone", "the successor was deleted before it was ready"),)
     if live.node is not None and live.node != target:
         return (e.MigrationFailed(id, "Elsewhere", f"the successor runs on {live.node}, not on {target}"),)
