@@ -467,7 +467,7 @@ CONF = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=600)
+@settings(max_examples=200)
 @for_all(CONF | ANYTHING)
 def test_whatever_a_file_says_is_read_or_refused_with_a_path(said):
     try:
@@ -480,7 +480,7 @@ def test_whatever_a_file_says_is_read_or_refused_with_a_path(said):
     assert why.startswith("$")
 
 
-@settings(max_examples=1000)
+@settings(max_examples=300)
 @for_all(st.data(), st.sampled_from([kind for kind in (*ACTIONS.values(), *PLUGINS.values()) if kind.__struct_fields__]))
 def test_whatever_arguments_say_is_read_or_refused(data, kind):
     names = [*kind.__struct_encode_fields__, *(name for name in DYNAMIC if name.startswith(kind.__struct_encode_fields__))]

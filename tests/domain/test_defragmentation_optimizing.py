@@ -18,8 +18,9 @@ from restow.domain.defragmentation import ArgsError, check, explain
 from restow.domain.defragmentation.optimizing.opened import Rows, opened
 
 OWNER = replica_of("rs")
-NODES = DefragmentationArgs(planner="optimizing", objective="nodes", resourceType="cpu", protectionThresholds={})
-DEVICES = DefragmentationArgs(planner="optimizing", objective="devices", protectionThresholds={})
+# A fifth of the default's steps: these clusters are small, and a search that finds nothing takes its whole part of them.
+NODES = DefragmentationArgs(planner="optimizing", objective="nodes", resourceType="cpu", protectionThresholds={}, searchSteps=4_000)
+DEVICES = DefragmentationArgs(planner="optimizing", objective="devices", protectionThresholds={}, searchSteps=4_000)
 FOUR = msgspec.structs.replace(NODES, objective="room", room=ROOM)
 S = shape("s", cpu=1_000)
 
@@ -307,14 +308,15 @@ def _worth(state, args) -> int:
 @pytest.mark.parametrize("objective", sorted(ARGS))
 def test_a_second_plan_right_after_one_that_was_carried_out_is_empty(objective):
     """Whenever the steps of search were enough. (Seed 49 is a cluster on which a search found more from where another one had ended.)"""
-    args, settled = msgspec.structs.replace(ARGS[objective], searchSteps=60_000, swaps=True), 0
-    for seed in (*range(200, 208), 49):
+    settled = 0
+    for seed, steps in (*((seed, 9_000) for seed in range(200, 206)), (49, 60_000)):
+        args = msgspec.structs.replace(ARGS[objective], searchSteps=steps, swaps=True)
         state = cluster(seed, objective)
         got = plan(state, args)
         again = plan(afterwards(state, carry_out(state, got, seed)), args)
         settled += got.steps < args.searchSteps
         assert again.moves == () or got.steps >= args.searchSteps, seed
-    assert settled >= 7, "it is hardly ever the steps that end it"
+    assert settled >= 5, "it is hardly ever the steps that end it"
 
 
 @settings(max_examples=15, deadline=None)

@@ -14,7 +14,7 @@ from restow.domain.config import DefragmentationArgs
 ARGS = DefragmentationArgs(planner="optimizing", objective="nodes", resourceType="cpu", protectionThresholds={}, searchSteps=800)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @any_of(st.integers(0, 100_000), st.booleans())
 def test_the_scheduler_would_make_each_move(seed, swaps):
     state = cluster(seed)

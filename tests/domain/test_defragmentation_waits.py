@@ -117,7 +117,7 @@ def play(state, moves: list[Move], seed: int, failing: bool) -> None:
             doing.land(id)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @any_of(st.integers(0, 1_000_000), st.booleans(), st.booleans())
 def test_in_every_order_that_is_permitted_the_scheduler_would_make_each_move(seed, swaps, failing):
     state = cluster(seed)

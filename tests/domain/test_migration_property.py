@@ -258,5 +258,5 @@ class Saga(RuleBasedStateMachine):
         assert snapshot.load(snapshot.dump(self.state)).migrations == self.state.migrations
 
 
-Saga.TestCase.settings = settings(max_examples=500, stateful_step_count=40, deadline=None)
+Saga.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestSaga = Saga.TestCase

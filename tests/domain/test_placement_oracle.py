@@ -66,14 +66,14 @@ def check(facts, scorer: str = "filters") -> None:
 
 
 @pytest.mark.parametrize("features", ALONE, ids=" ".join)
-@settings(max_examples=200)
+@settings(max_examples=60)
 @for_all(data=st.data(), scorer=st.sampled_from(list(SCORERS)))
 def test_the_session_places_as_the_oracle_does(features, data, scorer):
     check(data.draw(worlds(features)), scorer)
 
 
 @pytest.mark.slow
-@settings(max_examples=1500)
+@settings(max_examples=400)
 @for_all(worlds(FEATURES), st.sampled_from(list(SCORERS)))
 def test_the_session_places_as_the_oracle_does_whatever_comes_together(facts, scorer):
     check(facts, scorer)
