@@ -27,6 +27,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "noderesourcetopologies.topology.node.k8s.io": {"list", "watch"},
         "devices.scheduling.koordinator.sh": {"list", "watch"},
         "poddisruptionbudgets.policy": {"list", "watch"},
+        "resourcequotas": {"list", "watch"},
     },
     "scheduler-session": {
         "pods": {"get"},

@@ -35,11 +35,14 @@ from domain.saga import (
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.contracts.values import Expression, LabelSelector, PodTerm
 from restow.domain import config, defragmentation
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
 from restow.domain.decider import Rejected
 from restow.domain.effects import Evict
 from restow.domain.records import Step
+from restow.domain.snapshot import dump, load
+from restow.domain.spare import Spare
 
 CAPACITY = (PluginConfig("gang"), PluginConfig("predicates"), PluginConfig("capacity"))
 PROPORTION = (PluginConfig("gang"), PluginConfig("predicates"), PluginConfig("proportion"))
@@ -75,6 +78,7 @@ TABLE = [
     (gang(FINE), e.PodGroupGone("default", "g"), "PodGroupNotFound: PodGroup default/g does not exist"),
     (gang(FINE), pod_group("g", need=1, invalid="spec.minMember: -1"), "InvalidPodGroup: spec.minMember: -1"),
     (LONE, configured("session", NO_HAND_OVER), "no action reserve before allocate hands over what is held"),
+    (LONE, e.QuotaObserved("default", "few", "u", ("requests.cpu",)), "ResourceQuota default/few has more of requests.cpu in use than it allows"),
     (LONE, configured("session", SessionConfig(("other",))), "scheduler restow is not among schedulerNames"),
 ]  # fmt: skip
 ROWS = pytest.mark.parametrize(("facts", "change", "why"), TABLE, ids=[row[2][:30] for row in TABLE])
@@ -126,7 +130,7 @@ def test_nor_is_it_planned(facts, change, why, args):
     said = {one.pod: one.verdict for one in defragmentation.explain(state, args, NOW)}
     assert said.get("w") in ("NotAdmitted", "Scheduler")
     assert "w" not in [one.pod for one in defragmentation.plan(state, args, NOW, "k").moves]
-    with pytest.raises(Rejected, match=r"would not be looked at|another scheduler"):
+    with pytest.raises(Rejected, match=r"would not be looked at|would not be made|another scheduler"):
         when(state, decider, c.MovePod(NOW, "m", "w"))
 
 
@@ -157,3 +161,49 @@ def test_a_gang_keeps_its_minimum_of_each_task_too():
     then(state, plan("y", move("y-1", "m0", source="d", target="b")))
     assert not failed(advance(state))
     assert evicts(hold(state, "y-1")) == ["y-1"]
+
+
+def test_a_pod_that_nobody_makes_again_needs_no_leave_for_another_one():
+    state = world(pod("w", node="a"), e.QuotaObserved("default", "few", "u", ("pods",)))
+    assert Spare.planning(state).why_not("w") == ""
+
+
+GPU = {"gpu": (1, 1000)}
+AFFINE = {"pod_affinity": (PodTerm("zone", LabelSelector({}), ("other",)),)}
+QUOTAS = [
+    # what is exceeded, which pods it is about, what the pod is, whether the quota keeps it
+    (("pods",), (), {}, True),
+    (("count/pods",), (), {}, True),
+    (("cpu",), (), {}, True),
+    (("requests.memory",), (), {"memory": 0}, False),
+    (("limits.cpu",), (), {}, True),
+    (("requests.nvidia.com/gpu",), (), {}, False),
+    (("requests.nvidia.com/gpu",), (), GPU, True),
+    (("requests.example.com/port",), (), {"requests": {"example.com/port": 1}}, True),
+    ((), (), {}, False),
+    (("pods",), (Expression("BestEffort", "Exists"),), {}, False),
+    (("pods",), (Expression("BestEffort", "Exists"),), {"cpu": 0, "memory": 0}, True),
+    (("pods",), (Expression("NotBestEffort", "Exists"),), {}, True),
+    (("pods",), (Expression("NotTerminating", "Exists"),), {}, True),
+    (("pods",), (Expression("PriorityClass", "In", ("high",)),), {}, False),
+    (("pods",), (Expression("PriorityClass", "In", ("high",)),), {"priority_class": "high"}, True),
+    (("pods",), (Expression("PriorityClass", "NotIn", ("high",)),), {}, True),
+    (("pods",), (Expression("PriorityClass", "Exists"),), {}, False),
+    (("pods",), (Expression("PriorityClass", "DoesNotExist"),), {}, True),
+    (("pods",), (Expression("CrossNamespacePodAffinity", "Exists"),), {}, False),
+    (("pods",), (Expression("CrossNamespacePodAffinity", "Exists"),), AFFINE, True),
+    (("pods",), (Expression("NotBestEffort", "Exists"), Expression("PriorityClass", "Exists")), {}, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("exceeded", "scopes", "asks", "keeps"), QUOTAS)
+def test_a_quota_keeps_a_pod_whose_successor_it_would_refuse(exceeded, scopes, asks, keeps):
+    state = world(shape("t", **asks), pod("w", "t", node="a", owner=OWNER), e.QuotaObserved("default", "few", "u", exceeded, scopes))
+    assert bool(Spare.planning(state).why_not("w")) is keeps
+    assert load(dump(state)).quotas == state.quotas
+
+
+@pytest.mark.parametrize("better", [e.QuotaGone("default", "few"), e.QuotaObserved("default", "few", "u")])
+def test_a_quota_that_is_gone_or_has_room_again_keeps_nobody(better):
+    state = world(*LONE, e.QuotaObserved("default", "few", "u", ("pods",)), e.QuotaObserved("other", "few", "v", ("pods",)), better)
+    assert Spare.planning(state).why_not("w") == ""

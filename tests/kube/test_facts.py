@@ -27,6 +27,7 @@ NAMED = {
     "csi_node": d.CSI_NODES.name,
     "numa": d.NUMA.name,
     "budget": d.BUDGETS.name,
+    "quota": d.QUOTAS.name,
 }
 
 

@@ -408,9 +408,10 @@ SAMPLES = {
     d.NUMA: {"zones": [zone("node-0", cpu="1")]},
     d.DEVICES: {"spec": {"devices": [{"type": "gpu", "minor": 0, "health": True}]}},
     d.BUDGETS: {"meta": {"namespace": "n"}, "spec": {"selector": {"matchLabels": {"a": "b"}}}, "status": {"disruptionsAllowed": 1}},
+    d.QUOTAS: {"meta": {"namespace": "n"}, "status": {"hard": {"pods": "1"}, "used": {"pods": "2"}}},
 }
 SAMPLED = [pytest.param(c, body, id=c.name) for c, body in SAMPLES.items()]
-NAMES = "namespace priority_class queue pod_group storage_class claim volume csi_node numa device budget"
+NAMES = "namespace priority_class queue pod_group storage_class claim volume csi_node numa device budget quota"
 TAGS = dict(zip(SAMPLES, NAMES.split(), strict=True))
 
 

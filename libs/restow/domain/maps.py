@@ -116,6 +116,7 @@ class Maps:
         self.priority_classes: dict[str, e.PriorityClassObserved] = {}
         self.namespaces: dict[str, e.NamespaceObserved] = {}
         self.budgets: dict[str, e.BudgetObserved] = {}
+        self.quotas: dict[str, e.QuotaObserved] = {}
         self.troubles: dict[PodUid, e.PodTroubled] = {}
         self.claims: dict[str, e.ClaimObserved] = {}
         self.volumes: dict[str, e.VolumeObserved] = {}

@@ -120,6 +120,7 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
     events: int
     troubles: list[e.PodTroubled] = []
     budgets: list[e.BudgetObserved] = []
+    quotas: list[e.QuotaObserved] = []
     demands: dict[str, Demand] = {}
     alone_since: list[tuple[str, NodeName, Millis]] = []
     log: str = ""
@@ -203,6 +204,7 @@ def dump(state: ClusterState) -> bytes:
         events=state.events,
         troubles=list(state.troubles.values()),
         budgets=list(state.budgets.values()),
+        quotas=list(state.quotas.values()),
         demands=state.demands,
         refused=state.refused,
         log=state.log,
@@ -296,6 +298,7 @@ def _objects(state: ClusterState, image: _Image) -> None:
     state.priority_classes = {c.name: c for c in image.priority_classes}
     state.namespaces = {n.name: n for n in image.namespaces}
     state.budgets = {f"{b.namespace}/{b.name}": b for b in image.budgets}
+    state.quotas = {f"{q.namespace}/{q.name}": q for q in image.quotas}
     state.troubles = {t.pod: t for t in image.troubles}
     state.claims = {f"{c.namespace}/{c.name}": c for c in image.claims}
     state.volumes = {v.name: v for v in image.volumes}

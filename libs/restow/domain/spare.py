@@ -11,6 +11,7 @@ from restow.contracts.ids import PodUid
 from restow.domain.groups import Group, group_of, task_of
 from restow.domain.maps import OVER
 from restow.domain.protection import Budgets
+from restow.domain.resource_quotas import over_quota
 from restow.domain.session.successors import turned_away
 from restow.domain.state import ClusterState
 
@@ -22,14 +23,18 @@ MEANING = {
     GANG_MINIMUM: "too few other members of its PodGroup are ready",
     BUDGET: "no disruption budget allows its eviction now",
     REFUSED: "its last moves were refused; it is tried again later",
-    NOT_ADMITTED: "its successor would not be let in: its queue, its PodGroup or the scheduler's configuration stands in the way",
+    NOT_ADMITTED: "its successor would not be let in: its queue, its PodGroup, a ResourceQuota or the scheduler's configuration stands in the way",
 }
 
 
 def not_admitted(state: ClusterState, uid: PodUid) -> str:
-    """Why a hold would be of no use to the pod's successor, `Word: sentence`; empty where it would."""
-    why = turned_away(state, uid)
-    return f"{NOT_ADMITTED}: its successor would not be looked at: {why}" if why else ""
+    """Why a hold would be of no use to the pod's successor, `Word: sentence`; empty where it would, or where nobody makes one."""
+    if state.pods[uid].owner is None:
+        return ""
+    if why := turned_away(state, uid):
+        return f"{NOT_ADMITTED}: its successor would not be looked at: {why}"
+    why = over_quota(state, state.pods[uid])
+    return f"{NOT_ADMITTED}: its successor would not be made: {why}" if why else ""
 
 
 class Spare:

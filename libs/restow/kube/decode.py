@@ -276,6 +276,7 @@ BUDGETS = Collection(
     objects.Budget,
     by_name=True,
 )
+QUOTAS = Collection("resourcequotas", "ResourceQuota", "/api/v1/resourcequotas", objects.Quota, by_name=True)
 COLLECTIONS: tuple[Collection[Any], ...] = (
     NODES,
     PODS,
@@ -294,4 +295,5 @@ COLLECTIONS: tuple[Collection[Any], ...] = (
     NUMA,
     DEVICES,
     BUDGETS,
+    QUOTAS,
 )

@@ -7,7 +7,7 @@ import msgspec
 
 from restow.contracts import events as e
 from restow.contracts.ids import NodeName
-from restow.kube import budgets, devices, groups, numa, volumes
+from restow.kube import budgets, devices, groups, numa, resource_quotas, volumes
 from restow.kube import decode as d
 
 
@@ -37,4 +37,5 @@ OBJECTS: dict[str, Form] = {
     d.NUMA.name: Form(numa.numa_fact, lambda key: e.NumaGone(NodeName(key)), "numa"),
     d.DEVICES.name: Form(devices.device_fact, lambda key: e.DeviceGone(NodeName(key)), "device_objects"),
     d.BUDGETS.name: Form(budgets.budget_fact, lambda key: e.BudgetGone(*place(key)), "budgets"),
+    d.QUOTAS.name: Form(resource_quotas.quota_fact, lambda key: e.QuotaGone(*place(key)), "quotas"),
 }

@@ -224,6 +224,34 @@ class Budget(Wire):
     status: BudgetStatus | None = None
 
 
+class QuotaScope(Wire):
+    scope_name: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class QuotaScopes(Wire):
+    match_expressions: list[QuotaScope] | None = None
+
+
+class QuotaSpec(Wire):
+    scopes: list[str] | None = None
+    scope_selector: QuotaScopes | None = None
+
+
+class QuotaStatus(Wire):
+    hard: dict[str, Quantity] | None = None
+    used: dict[str, Quantity] | None = None
+
+
+class Quota(Wire):
+    """A ResourceQuota."""
+
+    metadata: Meta
+    spec: QuotaSpec | None = None
+    status: QuotaStatus | None = None
+
+
 class Topology(Wire):
     """A NodeResourceTopology. It has no spec and no status."""
 

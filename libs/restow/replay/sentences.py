@@ -173,6 +173,8 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.DeviceGone: lambda v, n: f"devices of {v.node} are gone",
     e.BudgetObserved: lambda v, n: f"disruption budget {v.namespace}/{v.name} is seen: {v.allowed} may go",
     e.BudgetGone: lambda v, n: f"disruption budget {v.namespace}/{v.name} is gone",
+    e.QuotaObserved: lambda v, n: f"resource quota {v.namespace}/{v.name} is seen" + (f": more than it allows is in use of {', '.join(v.exceeded)}" if v.exceeded else ""),
+    e.QuotaGone: lambda v, n: f"resource quota {v.namespace}/{v.name} is gone",
     e.PodTroubled: _troubled,
     e.Unfit: lambda v, n: f"{_wait(v.pods, n, 'its kind waits on')}: {fit_message(v.nodes, v.reasons)}",
     e.HoldUnfit: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} waits: {v.message or fit_message(v.nodes, v.reasons)}",

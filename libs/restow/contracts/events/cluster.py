@@ -18,6 +18,7 @@ from restow.contracts.values import (
     Cpu,
     DeviceShare,
     Evicted,
+    Expression,
     Gpu,
     LabelSelector,
     NodeTerm,
@@ -280,6 +281,22 @@ class BudgetObserved(Event, tag="cluster.budget_observed"):
 
 
 class BudgetGone(Event, tag="cluster.budget_gone"):
+    namespace: str
+    name: str
+
+
+class QuotaObserved(Event, tag="cluster.quota_observed"):
+    """A ResourceQuota: of which resources of pods (`pods`, `requests.cpu`, `limits.memory`, …) more is in use than it allows, so that no other pod
+    which asks for them is let in. `scopes` say which pods it is about, all of them at once; none where nothing is exceeded."""
+
+    namespace: str
+    name: str
+    uid: str
+    exceeded: tuple[str, ...] = ()
+    scopes: tuple[Expression, ...] = ()
+
+
+class QuotaGone(Event, tag="cluster.quota_gone"):
     namespace: str
     name: str
 

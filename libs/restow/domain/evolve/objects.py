@@ -187,6 +187,16 @@ def budget_gone(state: ClusterState, event: e.BudgetGone) -> None:
         _more_may_go(state)
 
 
+def quota_observed(state: ClusterState, event: e.QuotaObserved) -> None:
+    """About pods that are not there yet: nobody who waits fits better for it."""
+    state.put(state.quotas, _path(event), event)
+
+
+def quota_gone(state: ClusterState, event: e.QuotaGone) -> None:
+    if state.drop(state.quotas, _path(event)) is None:
+        state.void["cluster.quota_gone"] += 1
+
+
 def _more_may_go(state: ClusterState) -> None:
     """Where anybody is evicted for others at all."""
     if any(action.name in ("preempt", "reclaim") for action in state.session_config.actions):
@@ -216,4 +226,6 @@ RULES: Rules = {
     e.DeviceGone: device_gone,
     e.BudgetObserved: budget_observed,
     e.BudgetGone: budget_gone,
+    e.QuotaObserved: quota_observed,
+    e.QuotaGone: quota_gone,
 }
