@@ -189,14 +189,23 @@ class SimSnapshots:
     def __init__(self, broker: Broker) -> None:
         self._broker, self._there = broker, broker.snapshots
 
-    async def put(self, snapshot: Snapshot) -> None:
-        await ask(self._broker, lambda: self._there.put(snapshot))
+    async def put(self, snapshot: Snapshot) -> int:
+        return await ask(self._broker, lambda: self._there.put(snapshot))
 
     async def latest(self, *, at_most: int | None = None) -> Snapshot | None:
         return await ask(self._broker, lambda: self._there.latest(at_most=at_most))
 
     async def sequences(self) -> list[int]:
         return await ask(self._broker, self._there.sequences)
+
+    async def hold_back(self, size: int) -> None:
+        await ask(self._broker, lambda: self._there.hold_back(size))
+
+    async def let_go(self) -> bool:
+        return await ask(self._broker, self._there.let_go)
+
+    async def probe(self) -> None:
+        await ask(self._broker, self._there.probe)
 
 
 async def ask(broker: Broker, question: Callable[[], Awaitable[T]]) -> T:

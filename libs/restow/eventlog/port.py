@@ -80,6 +80,10 @@ class Unavailable(LogError):
     """A question (tail, first, truncate, a snapshot ...) got no answer in time. Safe to ask again."""
 
 
+class Full(Unavailable):
+    """The store has no room for what is not a commit (a snapshot): it is to be asked again when something has gone."""
+
+
 class TooLarge(LogError):
     """The commit's body exceeds `limit` bytes. Nothing was sent."""
 

@@ -25,6 +25,9 @@ from restow.eventlog.unpack import whole as unpacked
 KEPT = 2
 """Snapshots that `put` leaves: the new one, and the one before it should the new one prove unreadable."""
 
+PROBE = 64 * 1024
+"""Bytes that a store with room takes."""
+
 MAX_BODY = 4 * 1024 * 1024 * 1024
 """Bytes that an unpacked snapshot may have."""
 
@@ -48,8 +51,9 @@ class Snapshot(msgspec.Struct, frozen=True):
 class Snapshots(Protocol):
     """The snapshots of one log. All methods raise LogMismatch for another log's, Unavailable where a broker is away."""
 
-    async def put(self, snapshot: Snapshot) -> None:
-        """Store it durably under its sequence, then drop all but the newest two. Same sequence: the new one replaces."""
+    async def put(self, snapshot: Snapshot) -> int:
+        """Store it durably under its sequence, then drop all but the newest two. Same sequence: the new one replaces. Returns the bytes that it takes.
+        Raises Full."""
         ...
 
     async def latest(self, *, at_most: int | None = None) -> Snapshot | None:
@@ -58,6 +62,19 @@ class Snapshots(Protocol):
 
     async def sequences(self) -> list[int]:
         """Sequences of what is stored, ascending."""
+        ...
+
+    async def hold_back(self, size: int) -> None:
+        """Take so many bytes of the store's room for nothing, so that there is some when it is full: `let_go`. As much as is held already is left as it
+        is. Raises Full."""
+        ...
+
+    async def let_go(self) -> bool:
+        """Give back what is held back; whether there was any."""
+        ...
+
+    async def probe(self) -> None:
+        """Find out whether the store takes `PROBE` bytes. Raises Full."""
         ...
 
 
@@ -143,13 +160,15 @@ class MemorySnapshots:
     def __init__(self, log_id: str) -> None:
         self._log_id = log_id
         self.blobs: dict[int, bytes] = {}
+        self.held_back = 0
 
-    async def put(self, snapshot: Snapshot) -> None:
+    async def put(self, snapshot: Snapshot) -> int:
         """See Snapshots.put."""
         check_log(snapshot.log_id, self._log_id, f"snapshot {snapshot.seq}")
-        self.blobs[snapshot.seq] = pack(snapshot)
+        blob = self.blobs[snapshot.seq] = pack(snapshot)
         for seq in too_old(sorted(self.blobs)):
             del self.blobs[seq]
+        return len(blob)
 
     async def latest(self, *, at_most: int | None = None) -> Snapshot | None:
         """See Snapshots.latest."""
@@ -158,6 +177,18 @@ class MemorySnapshots:
     async def sequences(self) -> list[int]:
         """See Snapshots.sequences."""
         return sorted(self.blobs)
+
+    async def hold_back(self, size: int) -> None:
+        """See Snapshots.hold_back."""
+        self.held_back = max(self.held_back, size)
+
+    async def let_go(self) -> bool:
+        """See Snapshots.let_go."""
+        held, self.held_back = self.held_back, 0
+        return held > 0
+
+    async def probe(self) -> None:
+        """See Snapshots.probe."""
 
     async def _load(self, seq: int) -> Snapshot:
         snapshot = unpack(self.blobs[seq], f"snapshot {seq}")
@@ -173,10 +204,10 @@ class DirectorySnapshots:
     def __init__(self, folder: str | Path, log_id: str) -> None:
         self._folder, self._log_id = Path(folder), log_id
 
-    async def put(self, snapshot: Snapshot) -> None:
+    async def put(self, snapshot: Snapshot) -> int:
         """See Snapshots.put. Raises OSError."""
         check_log(snapshot.log_id, self._log_id, f"snapshot {snapshot.seq}")
-        await asyncio.to_thread(self._put, snapshot)
+        return await asyncio.to_thread(self._put, snapshot)
 
     async def latest(self, *, at_most: int | None = None) -> Snapshot | None:
         """See Snapshots.latest."""
@@ -186,12 +217,24 @@ class DirectorySnapshots:
         """See Snapshots.sequences."""
         return await asyncio.to_thread(self._stored)
 
-    def _put(self, snapshot: Snapshot) -> None:
+    async def hold_back(self, size: int) -> None:
+        """Nothing: a folder is not where a log is kept."""
+
+    async def let_go(self) -> bool:
+        """See Snapshots.let_go."""
+        return False
+
+    async def probe(self) -> None:
+        """See Snapshots.probe."""
+
+    def _put(self, snapshot: Snapshot) -> int:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._stored()
-        replace_file(self._path(snapshot.seq), [pack(snapshot)])
+        blob = pack(snapshot)
+        replace_file(self._path(snapshot.seq), [blob])
         for seq in too_old(self._stored()):
             self._path(seq).unlink(missing_ok=True)
+        return len(blob)
 
     def _stored(self) -> list[int]:
         if not self._folder.is_dir():

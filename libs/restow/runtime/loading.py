@@ -71,11 +71,15 @@ class Loading:
             if found is None or found.seq < first - 1:
                 return None
             if found.fold_version == FOLD_VERSION:
-                state = snapshot.load(found.body)
-                if not state.unknown:
-                    self._logger.info("snapshot loaded", seq=found.seq, size=len(found.body))
-                    return state
-                self._logger.warning("a snapshot is passed over: its fold skipped events", seq=found.seq, events=dict(state.unknown))
+                try:
+                    state = snapshot.load(found.body)
+                except snapshot.SnapshotError as error:
+                    self._logger.warning("a snapshot is passed over: it is no state", seq=found.seq, reason=str(error))
+                else:
+                    if not state.unknown:
+                        self._logger.info("snapshot loaded", seq=found.seq, size=len(found.body))
+                        return state
+                    self._logger.warning("a snapshot is passed over: its fold skipped events", seq=found.seq, events=dict(state.unknown))
             at_most = found.seq - 1
         return None
 

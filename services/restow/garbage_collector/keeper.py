@@ -5,21 +5,29 @@ from collections import deque
 from pathlib import Path
 
 from restow.contracts import commands as c
+from restow.contracts.ids import Millis
 from restow.domain import snapshot
 from restow.domain.fold import FOLD_VERSION
 from restow.domain.gc.decider import covered
 from restow.eventlog.archive import Archive, export, open_archive, set_aside
 from restow.eventlog.archive import covered as archived_to
-from restow.eventlog.port import EventLog, LogError, Unavailable
+from restow.eventlog.port import Closed, EventLog, Full, LogError, LogMismatch
 from restow.eventlog.segment import ArchiveError
 from restow.eventlog.snapshots import Snapshot
 from restow.runtime import logs
+from restow.runtime.clock import Timer
 from restow.runtime.offload import CopyFailed, in_copy
 from restow.runtime.service import Context
 from restow.runtime.signals import Bell
 
 AGAIN = 30_000
 """Milliseconds after a failure before the next attempt."""
+QUIET = 60_000
+"""Milliseconds without a new record after which the store is asked whether it has room: nobody can tell us through a log that is full."""
+RESERVE = 8 << 20
+"""Bytes that are held back at least: what the reports and a small snapshot need. Twice a snapshot, where that is more."""
+RESERVE_FROM = 1 << 20
+"""Bytes of commits, or of a snapshot, from which on something is held back."""
 
 
 class Keeper:
@@ -36,6 +44,15 @@ class Keeper:
         self._stretches: deque[tuple[int, int]] = deque()
         """Of each snapshot that was stored here: after which sequence its stretch of the log begins, and its bytes."""
         self._problem = ""
+        self._full = False
+        """Whether the store refused something of ours; what the commander says of commits is beside it."""
+        self._stored = 0
+        """The snapshot that was stored here last, whether or not that could be put on record."""
+        self._reserve = 0
+        self._thin = ""
+        """Why as much as should be is not held back."""
+        self._quiet_since = (-1, 0)
+        self._timer: Timer | None = None
         self._log = logs.get(service="garbage_collector")
         context.follower.listeners.append(self._bell.ring)
         context.leadership.changed.append(self._bell.ring)
@@ -47,15 +64,24 @@ class Keeper:
             return await self._for_ever()
         while True:
             await self._bell.wait()
-            if self._context.commander.full:
-                await self._make_room()
-            elif await self._due():
-                try:
+            try:
+                if self._full or self._context.commander.full:
+                    await self._make_room()
+                elif await self._due():
                     await self._keep()
-                except (Unavailable, ArchiveError, OSError, CopyFailed, RuntimeError) as error:
-                    self._failed(str(error))
-                else:
                     self._problem = ""
+                else:
+                    await self._look_for_room()
+            except Full as error:
+                # Something may go, or what is held back: at once.
+                self._full = True
+                self._problem = str(error)
+                self._log.warning("the broker's store is full", reason=str(error))
+                self._bell.ring() if self._context.clock.now() >= self._room_at else self._wake_at(self._room_at)
+            except (LogError, ArchiveError, OSError, CopyFailed, RuntimeError) as error:
+                if isinstance(error, Closed | LogMismatch):
+                    raise
+                self._failed(str(error))
 
     async def _for_ever(self) -> None:
         while True:
@@ -65,13 +91,20 @@ class Keeper:
         self._problem = why
         self._log.error("could not store a snapshot or archive", reason=why, again_in_ms=AGAIN)
         self._not_before = self._context.clock.now() + AGAIN
+        self._wake_at(self._not_before)
+
+    def _wake_at(self, when: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        now = self._context.clock.now()
+        self._timer = self._context.clock.at(Millis(max(when, now + 1)), self._bell.ring)
 
     def _note(self) -> str:
         """What people must see although the service works on."""
         first = self._context.state.archive_first
         if self._problem:
             return f"no snapshot or archive could be stored, the log grows: {self._problem}"
-        return f"an archive was lost: records 1 to {first - 1} of the log are in none" if first > 1 else ""
+        return f"an archive was lost: records 1 to {first - 1} of the log are in none" if first > 1 else self._thin
 
     async def _due(self) -> bool:
         context = self._context
@@ -111,16 +144,66 @@ class Keeper:
         body = await in_copy(lambda: snapshot.dump(state))
         stored = Snapshot(context.log.log_id, seq, FOLD_VERSION, body)
         assert context.snapshots is not None
-        await context.snapshots.put(stored)
+        packed = await context.snapshots.put(stored)
+        self._stored = seq
         context.follower.bytes -= size
         self._stretches.append((state.snapshot_seq, size))
         now = context.clock.now()
-        await context.commander.submit(c.ReportSnapshot(now, seq, FOLD_VERSION, len(body)), cause="snapshot")
+        await self._report(c.ReportSnapshot(now, seq, FOLD_VERSION, len(body)), "snapshot")
         self._log.info("snapshot stored", seq=seq, size=len(body))
         if self._folder is not None:
             await self._archive(self._folder, seq)
             self._lost = False
             await self._bound_bytes()
+        await self._hold_back(2 * packed)
+
+    async def _report(self, command: c.Command, cause: str) -> None:
+        """Put on record what was done. Raises Full where the log takes nothing: whoever makes room must not wait for some."""
+        commander = self._context.commander
+        outcome = commander.submit(command, cause=cause)
+        stuck = Bell()
+        commander.on_stuck.append(stuck.ring)
+        try:
+            while not outcome.done():
+                if commander.full:
+                    raise Full(commander.stuck)
+                rung = asyncio.ensure_future(stuck.wait())
+                await asyncio.wait({outcome, rung}, return_when=asyncio.FIRST_COMPLETED)
+                rung.cancel()
+            outcome.result()
+        finally:
+            commander.on_stuck.remove(stuck.ring)
+
+    async def _hold_back(self, size: int) -> None:
+        """Some of the store's room is kept from everybody, so that there is some for a snapshot and its reports when nobody has any."""
+        assert self._context.snapshots is not None
+        wanted = max(RESERVE, size)
+        if wanted <= self._reserve:
+            return
+        try:
+            await self._context.snapshots.hold_back(wanted)
+        except Full as error:
+            self._thin = f"the broker's store has no {wanted >> 20} MiB to hold back for when it is full: give it more room ({error})"
+            self._log.warning("nothing could be held back", bytes=wanted, reason=str(error))
+        else:
+            self._reserve, self._thin = wanted, ""
+
+    async def _look_for_room(self) -> None:
+        """Of a log that does not grow nobody can tell whether nothing happens, or nothing can be stored."""
+        context, now = self._context, self._context.clock.now()
+        if context.snapshots is None or not (context.leadership.leading and context.follower.caught_up):
+            return
+        if not self._reserve and context.follower.bytes >= RESERVE_FROM and now >= self._not_before:
+            await self._hold_back(RESERVE)
+        seq, since = self._quiet_since
+        if context.state.seq != seq:
+            self._quiet_since = (context.state.seq, now)
+        elif now - since >= QUIET:
+            self._quiet_since = (seq, now)
+            await context.snapshots.probe()
+        else:
+            return
+        self._wake_at(now + QUIET)
 
     async def _bound_bytes(self) -> None:
         """Large commits fill a store long before there are many of them: what snapshot and archive cover goes by bytes, too."""
@@ -133,7 +216,7 @@ class Keeper:
                     self._stretches.popleft()
                 upto = min(after, covered(state))
                 if upto > state.truncated:
-                    await context.commander.submit(c.Truncate(context.clock.now(), upto), cause="bytes")
+                    await self._report(c.Truncate(context.clock.now(), upto), "bytes")
                 return
 
     async def _archive(self, folder: Path, upto: int) -> None:
@@ -149,30 +232,49 @@ class Keeper:
         command = c.ReportArchive(
             context.clock.now(), archive.first, archive.last, segment.path.name, archive.digest
         )
-        await context.commander.submit(command, cause="archive")
+        await self._report(command, "archive")
         if archive.first > max(known, 1):
             self._log.error("the archive was lost and begins anew: what was before is in none", first=archive.first, last=archive.last)
         self._log.info("archived", last=archive.last, file=segment.path.name)
 
     async def _make_room(self) -> None:
         """The broker's store is full, and not even what may go can be put on record before it goes: it goes first. Snapshot and archive
-        hold it (RULES of the log: both together are always the whole), only what `keep` would leave behind is missing for a while."""
+        hold it (RULES of the log: both together are always the whole), only what `keep` would leave behind is missing for a while. Where they hold
+        nothing that could go, what was held back becomes the room in which they are made."""
         context = self._context
         if not context.leadership.leading or context.clock.now() < self._room_at:
             return
         self._room_at = context.clock.now() + AGAIN
-        try:
-            first = await context.log.first()
-            upto = await holds(context, first, covered(context.state))
-            if upto < first:
+        self._wake_at(self._room_at)
+        assert context.snapshots is not None
+        if not await self._drop_held():
+            held = await context.snapshots.let_go()
+            self._reserve = 0
+            if held:
+                self._log.warning("the broker's store is full: what was held back is used for a snapshot")
+                context.commander.retry()
+                # What was stuck is to be taken again before anything else is asked of it.
+                context.commander.full = False
+            try:
+                await self._keep()
+            except Full as error:
+                self._log.warning("a snapshot could not be stored or put on record", reason=str(error))
+            if not await self._drop_held():
                 self._failed("the broker's store is full, and no snapshot and archive cover anything that could go: give it more room")
                 return
-            await context.log.truncate(upto)
-        except Unavailable as error:
-            self._failed(str(error))
-        else:
-            self._log.warning("the broker's store is full: what snapshot and archive hold was dropped", first=first, upto=upto)
-            context.commander.retry()
+        self._full, self._problem = False, ""
+        context.commander.retry()
+
+    async def _drop_held(self) -> bool:
+        """Drop what both hold, on record or not; whether anything went."""
+        context = self._context
+        first = await context.log.first()
+        upto = await holds(context, first, max(covered(context.state), self._stored))
+        if upto < first:
+            return False
+        await context.log.truncate(upto)
+        self._log.warning("the broker's store is full: what snapshot and archive hold was dropped", first=first, upto=upto)
+        return True
 
 
 async def holds(context: Context, first: int, upto: int) -> int:

@@ -33,9 +33,9 @@ class Collector:
 
     client = None
 
-    def __init__(self, log, data, conf, state):
+    def __init__(self, log, data, conf, state, snapshots=None):
         self.log, self.settings, self.clock, self.health = log, Settings(cluster=log.cluster, data=str(data)), ManualClock(), Health()
-        self.snapshots = MemorySnapshots(log.log_id)
+        self.snapshots = snapshots or MemorySnapshots(log.log_id)
         self.follower = Follower(log, "gc", state)
         self.leadership = Leadership("gc", "one")
         self.commander = Commander(
@@ -66,8 +66,8 @@ class Collector:
 
 
 @asynccontextmanager
-async def collecting(log, data, state=None, **conf):
-    one = Collector(log, data, config.GcConfig(**conf), ClusterState() if state is None else snapshot.load(snapshot.dump(state)))
+async def collecting(log, data, state=None, snapshots=None, **conf):
+    one = Collector(log, data, config.GcConfig(**conf), ClusterState() if state is None else snapshot.load(snapshot.dump(state)), snapshots)
     tasks = [asyncio.create_task(part.run()) for part in (one.follower, one.commander, one.keeper)]
     one.leadership.claim()
     try:

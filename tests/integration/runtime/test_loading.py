@@ -133,3 +133,12 @@ async def test_a_log_that_cannot_be_folded_any_more_says_what_is_missing(tmp_pat
     await log.truncate(9)
     with pytest.raises(LogMismatch, match=r"the log begins at 10 and no snapshot of fold \d+ continues it;.* Restore the archive"):
         await starting(log, MemorySnapshots(log.log_id), tmp_path)[0].state()
+
+
+@pytest.mark.parametrize("body", [b"", b"\xdc\x00\x4d\x05" + bytes(100), b"{}"])
+async def test_a_snapshot_whose_content_is_no_state_is_passed_over_for_the_one_before(body):
+    log = await grown()
+    snapshots = MemorySnapshots(log.log_id)
+    await snapshots.put(Snapshot(log.log_id, 8, FOLD_VERSION, snapshot.dump(await folded(log, 8))))
+    await snapshots.put(Snapshot(log.log_id, 12, FOLD_VERSION, body))
+    assert (await starting(log, snapshots)[0].state()).seq == 8

@@ -16,13 +16,14 @@ from typing import Any
 
 import msgspec
 
-from restow.eventlog.jetstream.append import Ack
+from restow.eventlog.jetstream.append import FULL, Ack
 from restow.eventlog.jetstream.connect import ApiError, Broker, Denied, NoAnswer
 from restow.eventlog.jetstream.log import JetStreamLog
 from restow.eventlog.jetstream.reader import Feed
 from restow.eventlog.jetstream.stream import NAME_IN_USE, NO_MESSAGE, NOT_FOUND
-from restow.eventlog.port import BrokerRefused, LogMismatch, Unavailable
+from restow.eventlog.port import BrokerRefused, Full, LogMismatch, Unavailable
 from restow.eventlog.snapshots import (
+    PROBE,
     Snapshot,
     SnapshotError,
     check_log,
@@ -37,6 +38,9 @@ CHUNK = 512 * 1024
 
 WINDOW = 16
 """Chunks under way at once."""
+
+RESERVE = "reserve"
+"""The object that is there for its size only."""
 
 
 class _Meta(msgspec.Struct, omit_defaults=True):
@@ -63,37 +67,33 @@ class JetStreamSnapshots:
         self.bucket = f"restow-{log.cluster}"
         self._stream = f"OBJ_{self.bucket}"
 
-    async def put(self, snapshot: Snapshot) -> None:
-        """See Snapshots.put. Raises Unavailable, BrokerRefused."""
+    async def put(self, snapshot: Snapshot) -> int:
+        """See Snapshots.put. Raises Full, Unavailable, BrokerRefused."""
         check_log(snapshot.log_id, self._log_id, f"snapshot {snapshot.seq}")
         await self.sequences()  # refuses a bucket of another log's, before anything is written
         blob = await asyncio.to_thread(pack, snapshot)
-        name = _name(snapshot.seq)
-        before = await self._meta(name)
-        nuid = secrets.token_hex(11)
-        try:
-            await self._put_chunks(nuid, blob)
-        except BaseException:
-            await asyncio.shield(self._purge(self._chunks_subject(nuid)))
-            raise
-        digest = base64.urlsafe_b64encode(hashlib.sha256(blob).digest()).decode()
-        await self._describe(
-            _Meta(
-                name=name,
-                bucket=self.bucket,
-                nuid=nuid,
-                size=len(blob),
-                chunks=-(-len(blob) // CHUNK),
-                digest=f"SHA-256={digest}",
-                mtime=datetime.now(UTC).isoformat(),
-                headers={"restow-log-id": [self._log_id], "restow-fold-version": [str(snapshot.fold_version)]},
-                options={"max_chunk_size": CHUNK},
-            )
-        )
-        if before and not before.deleted:
-            await self._purge(self._chunks_subject(before.nuid))
+        await self._put_object(_name(snapshot.seq), blob, snapshot.fold_version)
         for seq in too_old(await self.sequences()):
-            await self._delete(seq)
+            await self._delete(_name(seq))
+        return len(blob)
+
+    async def hold_back(self, size: int) -> None:
+        """See Snapshots.hold_back. Bytes of chance: some file systems keep zeros in no room at all."""
+        held = await self._meta(RESERVE)
+        if held is None or held.deleted or held.size < size:
+            await self._put_object(RESERVE, secrets.token_bytes(size), 0)
+
+    async def let_go(self) -> bool:
+        """See Snapshots.let_go."""
+        return await self._delete(RESERVE)
+
+    async def probe(self) -> None:
+        """See Snapshots.probe."""
+        subject = self._chunks_subject(secrets.token_hex(11))
+        try:
+            await self._publish(subject, secrets.token_bytes(PROBE))
+        finally:
+            await asyncio.shield(self._purge(subject))
 
     async def latest(self, *, at_most: int | None = None) -> Snapshot | None:
         """See Snapshots.latest. Raises Unavailable, BrokerRefused."""
@@ -138,6 +138,35 @@ class JetStreamSnapshots:
         except ApiError as error:
             if error.err_code != NAME_IN_USE:
                 raise BrokerRefused(f"the broker refused to create the snapshots' bucket: {error}") from error
+
+    async def _put_object(self, name: str, blob: bytes, fold_version: int) -> None:
+        before = await self._meta(name)
+        nuid = secrets.token_hex(11)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(blob).digest()).decode()
+        described = False
+        try:
+            await self._put_chunks(nuid, blob)
+            described = True
+            await self._describe(
+                _Meta(
+                    name=name,
+                    bucket=self.bucket,
+                    nuid=nuid,
+                    size=len(blob),
+                    chunks=-(-len(blob) // CHUNK),
+                    digest=f"SHA-256={digest}",
+                    mtime=datetime.now(UTC).isoformat(),
+                    headers={"restow-log-id": [self._log_id], "restow-fold-version": [str(fold_version)]},
+                    options={"max_chunk_size": CHUNK},
+                )
+            )
+        except BaseException as error:
+            # Without a description they are nobody's. One that got no answer may be there.
+            if not described or isinstance(error, Full | BrokerRefused):
+                await asyncio.shield(self._purge(self._chunks_subject(nuid)))
+            raise
+        if before and not before.deleted:
+            await self._purge(self._chunks_subject(before.nuid))
 
     async def _put_chunks(self, nuid: str, blob: bytes) -> None:
         """Publish the chunks in order with several under way; each must get the place behind the one before."""
@@ -201,12 +230,14 @@ class JetStreamSnapshots:
     async def _describe(self, meta: _Meta) -> None:
         await self._publish(self._meta_subject(meta.name), msgspec.json.encode(meta), {"Nats-Rollup": "sub"})
 
-    async def _delete(self, seq: int) -> None:
-        meta = await self._meta(_name(seq))
+    async def _delete(self, name: str) -> bool:
+        """Whether it was there."""
+        meta = await self._meta(name)
         if meta:
             # No tombstone, unlike `nats object rm`: they would grow by one a snapshot, for ever.
             await self._purge(self._meta_subject(meta.name))
             await self._purge(self._chunks_subject(meta.nuid))
+        return meta is not None
 
     async def _purge(self, subject: str) -> None:
         try:
@@ -222,6 +253,10 @@ class JetStreamSnapshots:
         except Denied as error:
             raise BrokerRefused(str(error)) from error
         ack = msgspec.json.decode(answer.data, type=Ack)
+        if ack.error and ack.error.err_code in FULL:
+            raise Full(f"the broker's store is full: {ack.error.description} (error {ack.error.err_code})")
+        if ack.error and ack.error.code >= 500:
+            raise Unavailable(f"the broker cannot store the snapshot now: {ack.error.description} (error {ack.error.err_code})")
         if ack.error:
             raise BrokerRefused(f"the broker refused the snapshot: {ack.error.description} (error {ack.error.err_code})")
         return ack.seq
