@@ -23,9 +23,12 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import LabelSelector, PodTerm, Toleration
 from restow.domain import session
-from restow.domain.session import fits
+from restow.domain.session import fits, opening
+from restow.domain.session.actions import enqueue
+from restow.domain.session.actions.enqueue import _Lines
 from restow.domain.session.backlog import Backlog
 from restow.domain.session.board import Board
+from restow.domain.session.standing import Standing
 from restow.domain.session.verdict.explain import opened
 from restow.domain.snapshot import dump, load
 
@@ -190,3 +193,83 @@ def test_at_rest_nobody_waits_who_would_be_placed_alone(seed):
         if not found.annotations:
             with opened(state) as seen:
                 assert seen.find(found) is None, uid
+
+
+# -- jobs are made when their turn comes --------------------------------------------------------------------------------
+
+
+def busy_world(rng: random.Random):
+    state = given(e.Synced("podgroups.scheduling.volcano.sh", "1"), [node(f"n{i}", cpu=rng.choice((2_000, 4_000))) for i in range(4)])
+    then(state, queue("a", capability={"cpu": 5_000}), queue("b", weight=2), e.PriorityClassObserved("high", 5))
+    then(state, *[shape(f"s{i}", cpu=rng.choice((300, 900, 1_700)), priority=rng.choice((0, 0, 5))) for i in range(8)])
+    return state
+
+
+def more_work(rng: random.Random, state, at: int) -> None:
+    what, some = rng.randrange(9), rng.choice(("a", "b", "default"))
+    if what < 3:
+        owner = rng.choice((None, None, replica_of(f"o{rng.randrange(3)}")))
+        then(state, [in_queue(f"p{at}-{i}", some, f"s{rng.randrange(8)}", owner=owner) for i in range(rng.randrange(1, 5))])
+    elif what < 5:
+        asks = rng.choice(({}, {"cpu": rng.choice((1_000, 3_000))}))
+        group = pod_group(f"g{at}", some, need=rng.randrange(1, 4), phase="Pending", min_resources=asks, priority_class=rng.choice(("", "high")))
+        then(state, group, [member(f"g{at}-{j}", f"g{at}", f"s{rng.randrange(8)}") for j in range(3)])
+    elif what == 5 and state.pods:
+        then(state, [e.PodGone(uid) for uid in rng.sample(sorted(state.pods), min(3, len(state.pods)))])
+    elif what == 6 and state.placed:
+        then(state, [e.PodGone(uid) for uid in rng.sample(sorted(state.placed), min(4, len(state.placed)))])
+    elif what == 7:
+        then(state, e.PriorityClassObserved("high", rng.choice((-1, 5, 9))))
+    else:
+        then(state, queue(rng.choice("ab"), weight=rng.randrange(1, 4), capability=rng.choice(({}, {"cpu": 4_000}))))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_job_that_is_made_when_its_turn_comes_is_placed_as_if_all_had_been_made_at_once(seed, monkeypatch):
+    rng = random.Random(seed)
+    state = busy_world(rng)
+    for at in range(60):
+        more_work(rng, state, at)
+        command = c.Schedule(NOW + at, LIMIT)
+        with monkeypatch.context() as patched:
+            patched.setattr(Standing, "_alone", lambda self, state, name: None)
+            patched.setattr(_Lines, "_known_refused", lambda self, job, asks: False)
+            at_once = [event for event in decider.decide(load(dump(state)), command) if not isinstance(event, e.Unfit | e.Withheld)]
+        events = list(decider.decide(state, command))
+        assert [event for event in events if not isinstance(event, e.Unfit | e.Withheld)] == at_once
+        then(state, events, time=NOW + at)
+
+
+@pytest.mark.parametrize("gangs", [False, True])
+def test_a_pod_that_ends_costs_as_many_jobs_as_have_room_however_many_wait(gangs, monkeypatch):
+    state = given(e.Synced("podgroups.scheduling.volcano.sh", "1"), node("n", cpu=2_000, pods=1_000), shape("two", cpu=2_000), pod("busy", "two", node="n"))
+    for i in range(60):
+        then(state, [shape(f"s{i}", cpu=800 + i), pod_group(f"g{i}"), member(f"p{i:02}", f"g{i}", f"s{i}") if gangs else pod(f"p{i:02}", f"s{i}")])
+    rest(state)
+    then(state, e.PodGone("busy"))
+    made = []
+    monkeypatch.setattr(opening, "whole", lambda session, group, was=opening.whole: made.append(group) or was(session, group))
+    monkeypatch.setattr(opening, "single", lambda state, pod, was=opening.single: made.append(pod.pod) or was(state, pod))
+    events = run(state, decider, c.Schedule(NOW, 1_000))
+    assert [event.pod for event in events if isinstance(event, e.PodPlaced)] == ["p00", "p01"]
+    assert len(made) <= 4
+
+
+def test_ten_groups_that_are_refused_for_the_same_are_not_asked_about_again_when_a_pod_ends(monkeypatch):
+    state = given(e.Synced("podgroups.scheduling.volcano.sh", "1"), node("n", cpu=4_000), queue("q", capability={"cpu": 2_000}), shape("s"))
+    then(state, in_queue("busy", "q", node="n"), [pod_group(f"g{i}", "q", phase="Pending", min_resources={"cpu": 3_000 + i}) for i in range(10)])
+    then(state, [member(f"p{i}", f"g{i}") for i in range(10)])
+    rest(state)
+    then(state, e.PodGone("busy"))
+    asked_about = []
+    monkeypatch.setattr(enqueue, "_why_not", lambda session, job, was=enqueue._why_not: asked_about.append(job.key) or was(session, job))
+    run(state, decider, c.Schedule(NOW, 1_000))
+    assert asked_about == ["default/g0"]
+
+
+def test_a_group_that_asks_for_less_than_one_that_was_refused_is_let_in():
+    state = given(e.Synced("podgroups.scheduling.volcano.sh", "1"), node("n", cpu=8_000), queue("q", capability={"cpu": 2_000}), shape("s"))
+    then(state, [pod_group(f"g{i}", "q", phase="Pending", min_resources={"cpu": 3_000 - 500 * i}) for i in range(4)])
+    then(state, [member(f"p{i}", f"g{i}") for i in range(4)])
+    events = run(state, decider, c.Schedule(NOW, 1_000))
+    assert [event.group for event in events if isinstance(event, e.Enqueued)] == ["g2"]

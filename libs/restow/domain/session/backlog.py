@@ -19,6 +19,7 @@ from restow.domain.places import Place
 from restow.domain.session.board import Board
 from restow.domain.session.fits import Fits
 from restow.domain.session.jobs import POD_GROUPS, UNSCHEDULABLE, gang
+from restow.domain.session.standing import Name, Standing
 from restow.domain.state import ClusterState, Under
 
 Class = tuple[Under, Hashable]
@@ -39,6 +40,16 @@ def alike(pod: PodObserved) -> Hashable:
         tuple(sorted(pod.annotations.items())),
         pod.claims,
     )
+
+
+def _job_name(state: ClusterState, pod: PodObserved, under: Under, kind: Hashable) -> Name:
+    """Pods of one controller that say the same are one job, as in Volcano they are one PodGroup."""
+    if under[0] == "group":
+        return under
+    if pod.owner is None:
+        return under, kind
+    said = tuple(sorted(pod.annotations.items())) if pod.annotations else ()
+    return pod.owner.uid, state.queue_of(pod), state.shapes[pod.shape].priority, said
 
 
 class _Gangs:
@@ -83,6 +94,16 @@ class Backlog:
         """By what they wait under: the pods of each class, by order. Of gangs only that they are there."""
         self._unders: dict[ShapeId, dict[Under, None]] = {}
         self._reasons: dict[Under, None] = {}
+        self._able: set[Name] = set()
+        self._named = -1
+        self.jobs: dict[Name, dict[Class, None]] = {}
+        """The classes that are one job."""
+        self.stirred: dict[Name, None] = {}
+        """Jobs whose turn may be another one than when `standing` looked last."""
+        self.standing = Standing(self)
+        self._names: dict[Class, Name] = {}
+        self._owned: dict[str, dict[Name, None]] = {}
+        """By the uid of a controller, the jobs of its pods that wait."""
         self._gangs = _Gangs()
         self._members: dict[PodUid, Under] = {}
         self._touched: dict[Under, None] = {}
@@ -101,11 +122,13 @@ class Backlog:
 
     def hopeful(self) -> list[Under]:
         """Those that may fit, sorted."""
-        state, fits = self._state, self.fits
-        found = [*self._gangs.hopeful(fits.total), *self._reasons]
-        for shape in fits.roomy():
-            found += [under for under in self._unders.get(shape, ()) if self._has_room(state, under)]
-        return sorted(found)
+        return sorted(self._roomy())
+
+    def _roomy(self) -> list[Under]:
+        found = [*self._gangs.hopeful(self.fits.total), *self._reasons]
+        for shape in self.fits.roomy():
+            found += [under for under in self._unders.get(shape, ()) if self._has_room(self._state, under)]
+        return found
 
     def still(self, pod: PodUid, board: Board) -> bool:
         """Whether there is room yet for what this pod waits with; True for one that does not wait. Cheap: it is asked for each
@@ -113,8 +136,32 @@ class Backlog:
         filed = self._of.get(pod)
         if filed is None:
             return True
-        self.fits.refresh(board)
+        self.fits.look(board)
         return self.is_hopeful(filed[0])
+
+    def may_fit(self, name: Name, board: Board) -> bool:
+        """The same of a job that waits in one class. What all of them have room for is worked out at once, and again after every count."""
+        fits = self.fits
+        fits.look(board)
+        if fits.counted != self._named:
+            self._named = fits.counted
+            self._able = {self._names[under, kind] for under in self._roomy() for kind in self.classes[under]}
+        return name in self._able and (not fits.behind or self.is_hopeful(next(iter(self.jobs[name]))[0]))
+
+    def name_of(self, pod: PodUid) -> Name | None:
+        """What its job is known by; None for a pod that does not wait."""
+        filed = self._of.get(pod)
+        return None if filed is None else self._names[filed[:2]]
+
+    def was_told(self, name: Name, reason: str, message: str) -> bool:
+        """Whether all of a job wait for this."""
+        state, lines = self._state, [self.line(a_class) for a_class in self.jobs[name]]
+        told = (state.waiting[state.parked[line[0][1]][0]] for line in lines)
+        return all((said.reason, said.message) == (reason, message) for said in told)
+
+    def line(self, a_class: Class) -> list[tuple[int, PodUid]]:
+        """The pods of a class, by order."""
+        return self.classes[a_class[0]][a_class[1]]
 
     def mates(self, pod: PodUid) -> list[PodUid]:
         """Who waits in one class with it, itself included, by order: what is said of one is true of all. Empty for a gang's, and for one
@@ -127,8 +174,10 @@ class Backlog:
 
     def is_hopeful(self, under: Under) -> bool:
         if under[0] == "group":
-            at, gangs = self._gangs.at.get(under), self._gangs
-            return at is not None and bool(np.minimum(self.fits.total[gangs.slots[at]], gangs.counts[at]).sum() >= gangs.need[at])
+            asked = self._gangs.shapes.get(under)
+            if asked is None:
+                return False
+            return sum(min(self.fits.of(shape), count) for shape, count in asked.items()) >= self._gangs.need[self._gangs.at[under]]
         return under[0] == "reason" or self._has_room(self._state, under)
 
     def _has_room(self, state: ClusterState, under: Under) -> bool:
@@ -164,10 +213,16 @@ class Backlog:
         for uid in parked:
             self._file(uid)
         for who in moved:
-            if not isinstance(who, tuple) and (under := self._gang_of(who)) is not None:
+            if isinstance(who, tuple):
+                continue
+            if (under := self._gang_of(who)) is not None:
                 self._touched[under] = None
+            pod = state.pods.get(who)
+            if pod is not None and pod.owner is not None and pod.owner.uid in self._owned:
+                self.stirred.update(self._owned[pod.owner.uid])
         for under in self._touched:
             self._weigh(under)
+            self.stirred[under] = None
         self._touched.clear()
         self.fits.refresh(board)
 
@@ -211,7 +266,11 @@ class Backlog:
                 self._unders.setdefault(shape, {})[under] = None
             elif under[0] == "reason":
                 self._reasons[under] = None
-        line = kinds.setdefault(kind, [])
+        line = kinds.get(kind)
+        if line is None:
+            line = kinds[kind] = []
+            self._join(uid, under, kind)
+        self.stirred[self._names[under, kind]] = None
         if not line or line[-1][0] < order:
             line.append((order, uid))
         else:
@@ -222,8 +281,10 @@ class Backlog:
         kinds = self.classes[under]
         line = kinds[kind]
         del line[bisect_left(line, (order, uid))]
+        self.stirred[self._names[under, kind]] = None
         if not line:
             del kinds[kind]
+            self._part(under, kind)
         if not kinds:
             del self.classes[under]
             if under[0] == "shape":
@@ -234,6 +295,25 @@ class Backlog:
                     del self._unders[shape]
             elif under[0] == "reason":
                 del self._reasons[under]
+
+    def _join(self, uid: PodUid, under: Under, kind: Hashable) -> None:
+        """A class that is new is of this job."""
+        pod = self._state.pods[uid]
+        name = self._names[under, kind] = _job_name(self._state, pod, under, kind)
+        self.jobs.setdefault(name, {})[under, kind] = None
+        if under[0] != "group" and pod.owner is not None:
+            self._owned.setdefault(pod.owner.uid, {})[name] = None
+
+    def _part(self, under: Under, kind: Hashable) -> None:
+        name = self._names.pop((under, kind))
+        del self.jobs[name][under, kind]
+        if self.jobs[name]:
+            return
+        del self.jobs[name]
+        if isinstance(name, tuple) and len(name) == 4:
+            del self._owned[name[0]][name]
+            if not self._owned[name[0]]:
+                del self._owned[name[0]]
 
     # -- gangs -------------------------------------------------------------------------------------------------------
 

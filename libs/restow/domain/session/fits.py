@@ -19,6 +19,9 @@ ANYTHING, NEVER = -(1 << 62), 1 << 62
 """In place of an amount: it is not asked for, or nobody asks for anything here."""
 MOST = 1 << 31
 """A row counts for at most so many, so that sums fit into int64."""
+LOOKS = 32
+"""Questions about single shapes after which rows that a session has charged are counted for all shapes at once: until then each
+question costs as many steps as there are such rows."""
 
 
 def times(v: Vector, free: np.ndarray, devices: np.ndarray) -> np.ndarray:
@@ -29,6 +32,17 @@ def times(v: Vector, free: np.ndarray, devices: np.ndarray) -> np.ndarray:
     if v.devices is not None:
         counts[(devices >= v.devices.milli).sum(axis=1) < v.devices.count] = 0
     return np.maximum(counts, 0)
+
+
+def _times_of(v: Vector, free: list[int], devices: list[int]) -> int:
+    """The same for one row in plain integers."""
+    least = MOST
+    for column, amount in v.items:
+        if (fits := free[column] // amount) < least:
+            least = fits
+    if least <= 0 or (v.devices is not None and sum(share >= v.devices.milli for share in devices) < v.devices.count):
+        return 0
+    return least
 
 
 def plain(state: ClusterState, shape: ShapeId) -> int:
@@ -59,13 +73,46 @@ class Fits:
         self._masks = np.zeros((4, len(table.names)), bool)
         self._seen, self._nodes_seen = table.dirty.position, state.changed_rows.position
         self._board: Board | None = None
-        self._told = 0
+        self._told = self._looked = self._looks = 0
+        self.counted = 0
+        """How often rows were counted for all shapes."""
+        self._ahead: dict[int, tuple[list[int], list[int]]] = {}
+        """Rows that the session has charged since they were counted: what they had then, by column and by device."""
         self._structure, self._config = table.structure, state.session_config
 
     def of(self, wanted: ShapeId) -> int:
-        """As of the last `refresh`."""
+        """As of the last `look` or `refresh`."""
         slot = self._slots.get(wanted)
-        return int(self.total[slot]) if slot is not None else 0
+        if slot is None:
+            return 0
+        total = int(self.total[slot])
+        if self._ahead and self._board is not None:
+            v, mask = self._state.vectors[wanted], self._masks[self._group[slot]]
+            for row, was in self._ahead.items():
+                if mask[row]:
+                    total += _times_of(v, *self._board.row(row)) - _times_of(v, *was)
+        return total
+
+    @property
+    def behind(self) -> bool:
+        """Whether rows were charged that are not in `total` yet."""
+        return bool(self._ahead)
+
+    def look(self, board: Board) -> None:
+        """Up to what a session has charged, for a question about single shapes (`of`). Cheap: it is asked between placements."""
+        if board is not self._board:
+            return self.refresh(board)
+        changes = board.changes
+        if self._looked < len(changes):
+            for row in changes[self._looked :]:
+                if row not in self._ahead:
+                    self._ahead[row] = self._free[row].tolist(), self._devices[row].tolist()
+            self._looked, self._looks = len(changes), 0
+        elif self._ahead:
+            self._looks += 1
+            if self._looks >= LOOKS:
+                self.refresh(board)
+        return None
 
     def roomy(self) -> list[ShapeId]:
         """Those that fit somewhere."""
@@ -119,7 +166,10 @@ class Fits:
             if board is not self._board:
                 self._board, self._told = board, 0
             charged = board.changes[self._told :]
-            self._told = len(board.changes)
+            self._told = self._looked = len(board.changes)
+        self._ahead.clear()
+        self._looks = 0
+        self.counted += 1
         self._nodes_seen, self._seen = state.changed_rows.position, table.dirty.position
         if table.structure != self._structure:
             self._widen()

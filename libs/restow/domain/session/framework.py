@@ -23,6 +23,7 @@ POINTS = {
     "jobPipelined": "enableJobPipelined",
     "jobHeld": "enableJobEnqueued",
     "jobEnqueueable": "enableJobEnqueued",
+    "jobOverdue": "enableJobEnqueued",
     "jobEnqueued": "",
     "jobStarving": "enableJobStarving",
     "overused": "enableOverused",
@@ -41,7 +42,8 @@ POINTS = {
 }
 """Extension point → the switch that turns a plugin off there; events have none, and protections neither. At `jobValid` lone pods without annotations
 that are in the same queue are told apart by nothing. `charged` hears (queue, amounts by column, sign)
-whatever changes what a queue uses; what is said at `queueOrder` must not fall when a queue is charged (`turns.py`)."""
+whatever changes what a queue uses; what is said at `queueOrder` must not fall when a queue is charged (`turns.py`). What is said at `jobOrder` of a job of which nothing runs
+depends on what the job says of itself: it is asked once (`standing.py`)."""
 
 
 class Protection(Protocol):
@@ -141,6 +143,19 @@ class Plugin(Protocol):
 
 class Action(Protocol):
     def run(self, session: Any, args: Any) -> None: ...
+
+
+class Short(str):
+    """A veto at `jobEnqueueable`, and why: so much of a resource is not to be had. The same is said to every job of the queue that asks
+    for as much of it, for the rest of the session."""
+
+    resource: str
+    amount: int
+
+    def __new__(cls, sentence: str, resource: str, amount: int) -> "Short":
+        self = super().__new__(cls, sentence)
+        self.resource, self.amount = resource, amount
+        return self
 
 
 class Refusal(Exception):

@@ -4,7 +4,7 @@ Of new pods as many as the limit. Of those that wait nothing is cut off: pods th
 as a whole where its first pod is refused, so that whoever fits runs, however many wait before it (RULES G-17).
 """
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Container, Hashable, Iterable, Iterator
 from heapq import heapify, heappop, nsmallest
 from itertools import islice
 from operator import itemgetter
@@ -15,12 +15,15 @@ from restow.domain.groups import Group
 from restow.domain.reservation.wishes import ignores
 from restow.domain.session import closing
 from restow.domain.session.backlog import Backlog
-from restow.domain.session.jobs import UNSCHEDULABLE, Job, gang, job_of, missing, single
+from restow.domain.session.gangs import is_promised, whole
+from restow.domain.session.jobs import Job, job_of, single
 from restow.domain.session.owners import parked_owners
 from restow.domain.session.registry import due_times
 from restow.domain.session.run import Session
+from restow.domain.session.standing import Feed, Name
 from restow.domain.state import ClusterState
 
+ENQUEUE = "enqueue"
 LOOKED_AT = 64
 """Reasons to wait that are looked at for whether they are old, so that asking costs the same however many wait."""
 
@@ -38,24 +41,59 @@ def jobs(session: Session) -> list[Job]:
             new.add(uid)
         else:
             groups[group] = None
-    for under in backlog.hopeful():
-        for line in backlog.lines(under):
-            group = job_of(state, state.pods[line[0][1]])
-            if group is not None:
-                # Any one pod stands for all of it.
-                groups[group] = None
-                continue
-            waiting.kinds += 1
-            for _, uid in line[: session.limit]:
-                if uid not in alone:
-                    waiting.add(uid, waiting.kinds)
+    backlog.standing.refresh(state, session.extensions.turn)
+    # What is made now is not made again when its turn comes.
+    special = {name for uid in alone if (name := backlog.name_of(uid)) is not None}
+    waits = any(action.name == ENQUEUE for action in session.config.actions)
+    closed = {("group", "/".join(group)) for group in state.unqueued} if waits else set()
+    names = (*backlog.standing.loose, *(name for name in special if name in backlog.standing))
+    _add_waiting(session, [name for name in names if name not in closed], waiting, groups, alone)
+    left_out = special | closed | {("group", "/".join(group)) for group in groups}
+    session.feeds = _feeds(session, left_out)
     made = [*new.made(), *waiting.made()]
     for group in groups:
         job = whole(session, group)
-        if job.spec is None or not _is_promised(session, job):
+        if job.spec is None or not is_promised(session, job):
             made.append(job)
     _look_again(session, backlog)
     return made
+
+
+def _add_waiting(
+    session: Session, names: Iterable[Name], waiting: "_Shared", groups: dict[Group, None], alone: Container[PodUid]
+) -> None:
+    """What waits under these names and may fit now."""
+    backlog, pods = session.backlog, session.state.pods
+    found = [(under, backlog.line((under, kind))) for name in names for under, kind in backlog.jobs[name] if backlog.is_hopeful(under)]
+    for _, line in sorted(found, key=lambda item: (item[0], item[1][0])):
+        group = job_of(session.state, pods[line[0][1]])
+        if group is not None:
+            # Any one pod stands for all of it.
+            groups[group] = None
+            continue
+        waiting.kinds += 1
+        for _, uid in line[: session.limit]:
+            if uid not in alone:
+                waiting.add(uid, waiting.kinds)
+
+
+def _feeds(session: Session, left_out: set[Name]) -> dict[str, Feed]:
+    """By queue, the jobs that are made when their turn comes."""
+    state, backlog = session.state, session.backlog
+
+    def make(name: Name) -> Job | None:
+        under, kind = next(iter(backlog.jobs[name]))
+        if under[0] == "group":
+            namespace, _, group = under[1].partition("/")
+            job = whole(session, (namespace, group))
+            return None if is_promised(session, job) else job
+        shared = _Shared(state)
+        for _, uid in backlog.line((under, kind))[: session.limit]:
+            shared.add(uid, 0)
+        return next(shared.made())
+
+    lines = backlog.standing.lines
+    return {queue: Feed(line, backlog, session.board, left_out, make) for queue, line in lines.items()}
 
 
 class _Shared:
@@ -91,29 +129,6 @@ class _Shared:
                 job.tasks.sort(key=order.__getitem__)
                 job.order = order[job.tasks[0]]
             yield job
-
-
-def whole(session: Session, group: Group) -> Job:
-    """The job of a group's pods, in task order, whether its PodGroup exists or not."""
-    state = session.state
-    if group not in state.pod_groups:
-        return missing(state, group, session.now)
-    job = gang(state, group)
-    job.count(state, session.placements)
-    order = session.extensions.at("taskOrder")
-    job.tasks.sort(key=lambda uid: (*[f(state.pods[uid]) for f in order], state.order[uid]))
-    return job
-
-
-def _is_promised(session: Session, job: Job) -> bool:
-    """Whether room is being freed for the gang, so that it starts in its nominations: other pods of it wait for that."""
-    promised = {uid for uid in job.tasks if uid in session.state.nominations and uid not in session.ended}
-    if not promised or not job.short():
-        return False
-    job.tasks = [uid for uid in job.tasks if uid not in promised]
-    if job.tasks:
-        session.withhold(job, UNSCHEDULABLE, f"room is being freed for {len(promised)} pods of the gang; the others follow them")
-    return True
 
 
 def _new(session: Session) -> list[PodUid]:

@@ -313,7 +313,7 @@ class Placer:
         if v.devices is not None:
             room &= (table.device_free[at] >= v.devices.milli).sum(axis=1) >= v.devices.count
         keys = np.zeros(len(base), np.int64)
-        for scorer in self._kept.scorers[0]:
+        for scorer in self._kept.scorers[0] if room.any() else ():
             keys += scorer.many(state, shape)(at)
         keys *= self.unit
         keys += base

@@ -106,6 +106,19 @@ class Ledger:
         self._wishes: dict[PodUid, _Wish] = {}
         self._parts: dict[PodUid, _Part] = {}
         self._at = -1
+        self._hopeless: dict[Group, tuple[PodGroupObserved | None, bool]] = {}
+        self._offered: list[int] = []
+
+    def is_hopeless(self, state: ClusterState, nodes: Totals, group: Group, shapes: dict[ShapeId, int]) -> bool:
+        """`hopeless`, kept until the group, its pods or the nodes are others."""
+        if nodes.allocatable != self._offered:
+            self._hopeless, self._offered = {}, list(nodes.allocatable)
+        known, spec = self._hopeless.get(group), state.pod_groups.get(group)
+        if known is None or known[0] is not spec or spec is None:
+            use = self.groups.get(group)
+            known = spec, hopeless(state, nodes, group, shapes, use.ready if use is not None else 0)
+            self._hopeless[group] = known
+        return known[1]
 
     def refresh(self, state: ClusterState) -> None:
         moved = state.moved.since(self._at)
@@ -140,6 +153,7 @@ class Ledger:
         if not self.kinds[queue]:
             del self.kinds[queue], self.waiting[queue]
         if group is not None:
+            self._hopeless.pop(group, None)
             groups = self.incoming.setdefault(queue, {})
             _tally(groups.setdefault(group, {}), shape, times)
             if not groups[group]:
@@ -158,6 +172,7 @@ class Ledger:
             if entry is None:
                 continue
             group, ready, charged = entry
+            self._hopeless.pop(group, None)
             use = self.groups.setdefault(group, GroupUse())
             use.ready += sign * ready
             if charged is not None:

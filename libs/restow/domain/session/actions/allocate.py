@@ -27,16 +27,16 @@ def run(session: Session, args: Any) -> None:
     while lines and len(session.events) < session.limit:
         name = turns.first()
         if reason := session.extensions.first("overused", name) if name else None:
-            for job in lines.pop(name):
+            for job in lines.pop(name).untold(OVERUSED, reason):
                 if job.hold is None:
                     session.withhold(job, OVERUSED, reason)
                 else:
                     holds.withhold(session, job, OVERUSED, reason)
             continue
         line = lines[name]
-        job = line.pop(lambda job: _key(session, job))
-        if _place(session, job):
-            line.push(_key(session, job), job)
+        following = line.pop(lambda job: _key(session, job))
+        if following is not None and _place(session, following):
+            line.push(_key(session, following), following)
         elif not line:
             del lines[name]
 
@@ -52,7 +52,10 @@ def _by_queue(session: Session) -> dict[str, Line]:
     for job in (*holds.jobs(session), *session.jobs):
         if job.hold is not None or (job.tasks and admitted(session, job) and valid(session, job)):
             entries.setdefault(job.queue, []).append((_key(session, job), job))
-    return {queue: Line(waiting) for queue, waiting in sorted(entries.items())}
+    for feed in session.feeds.values():
+        feed.valid = lambda job: valid(session, job)
+    waiting = {queue: Line(entries.get(queue, ()), session.feeds.get(queue)) for queue in sorted({*entries, *session.feeds})}
+    return {queue: line for queue, line in waiting.items() if line}
 
 
 def admitted(session: Session, job: Job) -> bool:

@@ -4,9 +4,12 @@ the group (seed 000).
 
 Queues take turns, a job at a time: whoever uses, and is promised, least of its share comes first (Volcano, `enqueue` by
 QueueOrder, where promises do not count). So no backlog takes all the room that there is for others.
+
+Who asks for as much of something as one of the same queue that was refused for it is refused, too, and not asked about while
+that is what its pods are told: of ten thousand that wait a few are looked at closely.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -14,9 +17,11 @@ from restow.contracts import events as e
 from restow.domain.groups import Group
 from restow.domain.session import queues
 from restow.domain.session.admission import admission
-from restow.domain.session.framework import Refusal
-from restow.domain.session.jobs import Job, gang
+from restow.domain.session.framework import Refusal, Short
+from restow.domain.session.gangs import whole
+from restow.domain.session.jobs import Job
 from restow.domain.session.run import Session
+from restow.domain.session.unadmitted import Turn, Unadmitted
 
 NOT_ENQUEUED = "NotEnqueued"
 
@@ -24,51 +29,115 @@ NOT_ENQUEUED = "NotEnqueued"
 def run(session: Session, args: Any) -> None:
     state = session.state
     session.admitting = True
-    waiting = {job.group: job for job in session.jobs if job.group in state.unqueued}
-    jobs: list[Job] = [waiting.get(group) or gang(state, group) for group in state.unqueued]
-    if not jobs:
+    if not state.unqueued:
         return
-    refused: set[Group] = set()
+    made = {job.group: job for job in session.jobs if job.group is not None and job.group in state.unqueued}
+    let_in: set[Group] = set()
     with admission(session).counted():
-        for job in _in_turn(session, jobs):
+        line = _Lines(session, made)
+        for job in line.in_turn():
             why = _why_not(session, job)
             if job.group is None or job.spec is None:
                 continue
             if why is not None:
-                refused.add(job.group)
-                if job.group in waiting:
-                    session.withhold(job, why.reason, why.message)
+                line.refused(job, why)
                 continue
             for heard in session.extensions.at("jobEnqueued"):
                 heard(job)
             session.events.append(e.Enqueued(job.group[0], job.group[1]))
-    session.jobs = [job for job in session.jobs if job.group not in refused]
+            let_in.add(job.group)
+    _look_at(session, made, let_in)
 
 
-def _in_turn(session: Session, jobs: list[Job]) -> Iterator[Job]:
-    """Each time the first job of the queue whose turn it is; of queues that are equal, the one whose job comes first."""
-    extensions, turns = session.extensions, session.extensions.turn
-    lines: dict[str, list[tuple]] = {}
-    for at, job in enumerate(jobs):
-        lines.setdefault(job.queue, []).append((turns(job), at, job))
-    for line in lines.values():
-        line.sort(reverse=True)
+def _look_at(session: Session, made: dict[Group, Job], let_in: set[Group]) -> None:
+    """Those that were let in are looked at in this session, those that were not are not."""
+    session.jobs = [job for job in session.jobs if job.group not in made or job.group in let_in]
+    for group in sorted(let_in - made.keys()):
+        job = whole(session, group)
+        if any(uid in session.state.parked for uid in job.tasks):
+            session.jobs.append(job)
 
-    def key(queue: str) -> tuple:
-        return extensions.key("queueOrder", queue), lines[queue][-1][:2], queue
 
-    heap = [(key(queue), len(session.events)) for queue in lines]
-    heapify(heap)
-    while heap:
-        known, seen = heappop(heap)
-        queue = known[-1]
-        if seen != len(session.events) and (now := key(queue)) != known:
-            # Promises have come since: whoever has got one, or is beside it in a tree, has another turn.
-            heappush(heap, (now, len(session.events)))
-            continue
-        yield lines[queue].pop()[-1]
-        if lines[queue]:
-            heappush(heap, (key(queue), len(session.events)))
+class _Lines:
+    """By queue the groups that wait to be let in, and what was refused in this session."""
+
+    def __init__(self, session: Session, made: dict[Group, Job]) -> None:
+        self._session, self._made = session, made
+        self._lines: dict[str, list[Turn]] = Unadmitted.of(session.state, session.extensions.turn)
+        self._at = dict.fromkeys(self._lines, 0)
+        self._held = [f for point in ("jobHeld", "jobOverdue") for f in session.extensions.at(point)]
+        self._short: dict[str, dict[str, Short]] = {}
+        """By queue and resource, the least that was too much."""
+
+    def in_turn(self) -> Iterator[Job]:
+        """Each time the first job of the queue whose turn it is; of queues that are equal, the one whose job comes first."""
+        heap = [key for queue in self._lines if (key := self._key(queue)) is not None]
+        heapify(heap)
+        while heap:
+            known = heappop(heap)
+            queue = known[-1]
+            now = self._key(queue)
+            if now == known:
+                self._at[queue] += 1
+                yield self._lines[queue][self._at[queue] - 1].job
+                now = self._key(queue)
+            # Else promises have come since, or the first one needs not be asked any more: it has another turn.
+            if now is not None:
+                heappush(heap, now)
+
+    def _key(self, queue: str) -> tuple | None:
+        line = self._lines[queue]
+        while self._at[queue] < len(line):
+            turn = line[self._at[queue]]
+            if not self._known_refused(turn.job, turn.asks):
+                return self._session.extensions.key("queueOrder", queue), turn.when, queue
+            self._at[queue] += 1
+        return None
+
+    def refused(self, job: Job, why: Refusal) -> None:
+        assert job.group is not None, "a PodGroup's job"
+        if isinstance(why.message, Short):
+            shorts = self._short.setdefault(job.queue, {})
+            known = shorts.get(why.message.resource)
+            if known is None or why.message.amount < known.amount:
+                shorts[why.message.resource] = why.message
+        if job.group in self._made:
+            self._session.withhold(self._made[job.group], why.reason, str(why.message))
+        elif self._waits(job):
+            self._session.withhold(job, why.reason, str(why.message))
+
+    def _known_refused(self, job: Job, asks: Mapping[str, int]) -> bool:
+        """Whether it would be refused as another one was, and there is nobody to be told, or nothing that is new."""
+        shorts = self._short.get(job.queue)
+        if shorts is None or job.group in self._made:
+            return False
+        for resource, amount in asks.items():
+            short = shorts.get(resource)
+            if short is not None and amount >= short.amount:
+                return not self._may_be_let_in(job) and self._was_told(job, short)
+        return False
+
+    def _waits(self, job: Job) -> bool:
+        """Whether its pods have been looked at before. Those that are new and more than a session looks at are told in a later one."""
+        return bool(job.tasks) and job.tasks[0] in self._session.state.parked
+
+    def _was_told(self, job: Job, short: Short) -> bool:
+        """Pods of a group wait together."""
+        state = self._session.state
+        if not self._waits(job):
+            return True
+        said = state.waiting[state.parked[job.tasks[0]][0]]
+        return said.reason == NOT_ENQUEUED and said.message == short
+
+    def _may_be_let_in(self, job: Job) -> bool:
+        """Whatever there is room for."""
+        try:
+            for function in self._held:
+                if function(job):
+                    return True
+        except Refusal:
+            return True  # it has another reason
+        return False
 
 
 def _why_not(session: Session, job: Job) -> Refusal | None:

@@ -13,7 +13,7 @@ from restow.contracts.ids import PodUid
 from restow.domain.accounts import Amounts, by_column, charge
 from restow.domain.resources import title
 from restow.domain.session.admission import admission
-from restow.domain.session.framework import Refusal
+from restow.domain.session.framework import Refusal, Short
 from restow.domain.session.jobs import Job
 from restow.domain.session.plugins.capacity.args import Args
 from restow.domain.session.plugins.capacity.claims import Claims, Items
@@ -182,7 +182,8 @@ class Tree:
         for name in self._chain(job.queue):
             real = self._of(name, "real")
             if real and (resource := self._admission.lacking(job, self._leaves(name), real)):
-                return f"queue {name} has no {title(resource)} left that it may use for the group's minimum{self._for(name, job.queue)}"
+                said = f"queue {name} has no {title(resource)} left that it may use for the group's minimum{self._for(name, job.queue)}"
+                return Short(said, resource, self._admission.asks(job)[resource])
         return True
 
     # -- reclaiming --------------------------------------------------------------------------------------------------

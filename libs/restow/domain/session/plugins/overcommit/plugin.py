@@ -3,6 +3,7 @@ and what admitted groups do not use yet. Groups beyond that stay Pending, and th
 pods that cannot run."""
 
 from restow.domain.session.admission import admission
+from restow.domain.session.framework import Short
 from restow.domain.session.jobs import Job
 from restow.domain.session.plugins.overcommit.args import Args
 from restow.domain.session.run import Session
@@ -19,7 +20,8 @@ def open(session: Session, args: Args) -> None:
             column = columns.get(resource)
             there, charged = (nodes.allocatable[column], nodes.charged[column]) if column is not None else (0, 0)
             if amount and charged + promised.get(resource, 0) + amount > there * args.milli(resource) // 1000:
-                return f"the cluster has no {resource} left for the group's minimum, of {args.factors.get(resource, args.factor)} times what there is"
+                factor = args.factors.get(resource, args.factor)
+                return Short(f"the cluster has no {resource} left for the group's minimum, of {factor} times what there is", resource, amount)
         return True
 
     session.extensions.add("jobEnqueueable", enqueueable)

@@ -14,13 +14,13 @@ from restow.domain import resources as r
 from restow.domain.accounts import DEFAULT_QUEUE, Amounts, by_column, charge
 from restow.domain.session import queues
 from restow.domain.session.admission import admission
-from restow.domain.session.framework import Refusal
+from restow.domain.session.framework import Refusal, Short
 from restow.domain.session.jobs import Job
 from restow.domain.session.plugins.proportion.args import Args
 from restow.domain.session.plugins.proportion.shares import Claim, fill
 from restow.domain.session.quotas import Items, beyond, may_lose, share
 from restow.domain.session.run import Session
-from restow.domain.session.sums import Ledger, hopeless, ledger, too_large, totals
+from restow.domain.session.sums import Ledger, ledger, too_large, totals
 from restow.domain.state import ClusterState
 
 
@@ -149,8 +149,7 @@ class Shares:
             if self._too_large(shape):
                 charge(wanted, state.vectors[shape].items, -count)
         for group, shapes in known.incoming.get(name, {}).items() if self._gangs else ():
-            use = known.groups.get(group)
-            if hopeless(state, self._totals, group, shapes, use.ready if use is not None else 0):
+            if known.is_hopeless(state, self._totals, group, shapes):
                 for shape, count in shapes.items():
                     if not self._too_large(shape):
                         charge(wanted, state.vectors[shape].items, -count)
@@ -247,7 +246,10 @@ class Shares:
         if (why := self._wrong(job.queue)) is not None:
             return why.message
         resource = self._admission.lacking(job, (job.queue,), self.capability.get(job.queue, {}))
-        return f"queue {job.queue} has no {resource} left of its capability for the group's minimum" if resource else True
+        if not resource:
+            return True
+        amount = self._admission.asks(job)[resource]
+        return Short(f"queue {job.queue} has no {resource} left of its capability for the group's minimum", resource, amount)
 
     def preemptive(self, queue: str, pod: PodObserved) -> bool:
         """Whether with this pod it uses no more than it deserves: only then it may take from others."""

@@ -41,6 +41,7 @@ def open(session: Session, args: Args) -> None:
     add("jobValid", valid)
     add("jobOrder", order)
     add("jobEnqueueable", late)
+    add("jobOverdue", late)
     add("jobPipelined", pipelined)
 
 

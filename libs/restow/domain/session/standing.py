@@ -1,0 +1,133 @@
+"""Jobs that wait and of which nothing runs, by queue in their turns: kept across sessions, so that a session makes only those that it
+comes to, however many there is room for when it opens (RULES G-17).
+
+The turn of such a job depends on what the job says of itself and on nothing that runs or is placed (`framework.POINTS`, jobOrder), so
+it is asked once. All others are made when a session opens: jobs that have something already, and pods of one controller that wait in
+several classes, whose turn is that of the first one with room.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Hashable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from restow.domain.groups import group_of
+from restow.domain.session.jobs import Job, gang, single
+from restow.domain.session.sums import ledger, owners
+from restow.domain.state import ClusterState
+
+if TYPE_CHECKING:
+    from restow.domain.session.backlog import Backlog
+
+Name = Hashable
+"""What makes one job: its group, or what pods on their own have in common that are one."""
+
+
+class Entry(NamedTuple):
+    """`turn` is unique: it ends with the job's key."""
+
+    turn: tuple
+    name: Name
+
+
+class Standing:
+    """`lines`: by queue, sorted. `loose`: the others, which are made when a session opens."""
+
+    def __init__(self, backlog: "Backlog") -> None:
+        self._backlog = backlog
+        self._entries: dict[Name, tuple[str, Entry]] = {}
+        self.lines: dict[str, list[Entry]] = {}
+        self.loose: dict[Name, None] = {}
+        self._objects = -1
+
+    def refresh(self, state: ClusterState, turn: Callable[[Job], tuple]) -> None:
+        """Up to what has stirred in the backlog. `turn`: when a job is considered, as this configuration's plugins say."""
+        backlog = self._backlog
+        objects = state.objects.since(self._objects)
+        self._objects = state.objects.position
+        if objects is None or any(kind == "priority_classes" for kind, _ in objects):
+            backlog.stirred.update(dict.fromkeys(backlog.jobs))
+        stirred, backlog.stirred = backlog.stirred, {}
+        for name in stirred:
+            self._drop(name)
+            if name not in backlog.jobs:
+                continue
+            job = self._alone(state, name)
+            if job is None:
+                self.loose[name] = None
+                continue
+            entry = Entry((*turn(job), job.key), name)
+            self._entries[name] = job.queue, entry
+            insort(self.lines.setdefault(job.queue, []), entry, key=_turn)
+
+    def __contains__(self, name: Name) -> bool:
+        return name in self._entries
+
+    def _drop(self, name: Name) -> None:
+        self.loose.pop(name, None)
+        known = self._entries.pop(name, None)
+        if known is not None:
+            line = self.lines[known[0]]
+            del line[bisect_left(line, known[1].turn, key=_turn)]
+            if not line:
+                del self.lines[known[0]]
+
+    def _alone(self, state: ClusterState, name: Name) -> Job | None:
+        """The job, as far as its turn goes; None for one that has something already, or whose turn depends on where there is room."""
+        classes = self._backlog.jobs[name]
+        if len(classes) != 1:
+            return None
+        under, kind = next(iter(classes))
+        first = self._backlog.classes[under][kind][0][1]
+        if under[0] == "group":
+            namespace, _, group = under[1].partition("/")
+            known = (namespace, group) in state.pod_groups and (namespace, group) not in ledger(state).groups
+            return gang(state, (namespace, group)) if known else None
+        pod = state.pods[first]
+        if pod.annotations and group_of(pod) is not None:
+            return None  # of a gang that is complete, and for something that is its own
+        if pod.owner is not None:
+            use = owners(state).of(state, pod.owner.uid)
+            if use.ready or use.used:
+                return None
+        return single(state, pod)
+
+
+def _turn(entry: Entry) -> tuple:
+    return entry.turn
+
+
+class Feed:
+    """The standing jobs of one queue, for one session: those that still have room when their turn comes."""
+
+    def __init__(self, entries: list[Entry], backlog: "Backlog", board: Any, left_out: Collection[Name], make: Callable[[Name], Job | None]) -> None:
+        self._entries, self._backlog, self._board = entries, backlog, board
+        self._left_out, self._make = left_out, make
+        self._at = 0
+        self.valid: Callable[[Job], bool] = lambda job: True
+        """Whether a job may be looked at; says of those that may not why."""
+
+    def first(self) -> tuple | None:
+        """The turn of the next one that may fit; None where none is left. Who has been passed over comes in the next session: room
+        only shrinks meanwhile."""
+        entries, left_out, backlog = self._entries, self._left_out, self._backlog
+        while self._at < len(entries):
+            entry = entries[self._at]
+            if entry.name not in left_out and backlog.may_fit(entry.name, self._board):
+                return entry.turn
+            self._at += 1
+        return None
+
+    def pop(self) -> Job | None:
+        """The one whose turn was named by `first`; None where it waits for something else."""
+        self._at += 1
+        job = self._make(self._entries[self._at - 1].name)
+        return job if job is not None and self.valid(job) else None
+
+    def rest(self, reason: str, message: str) -> Iterator[Job]:
+        """All that are left, in their turns, and were not told this last."""
+        while self.first() is not None:
+            name = self._entries[self._at].name
+            if self._backlog.was_told(name, reason, message):
+                self._at += 1
+            elif (job := self.pop()) is not None:
+                yield job
