@@ -55,6 +55,21 @@ def test_a_queue_that_asks_for_what_would_bind_and_is_not_kept_is_refused_by_nam
     assert queue_fact(custom(spec)).invalid.startswith(says)
 
 
+@pytest.mark.parametrize(
+    ("spec", "unheeded"),
+    [
+        ({"extendClusters": [{"name": "b", "weight": 1}]}, "spec.extendClusters"),
+        ({"type": "elastic"}, "spec.type"),
+        ({"type": "elastic", "extendClusters": [{}]}, "spec.extendClusters, spec.type"),
+        ({"extendClusters": []}, ""),
+        ({"extendClusters": None, "type": ""}, ""),
+    ],
+)
+def test_a_queue_that_names_other_clusters_or_a_type_is_accepted_and_told_that_it_has_no_effect(spec, unheeded):
+    fact = queue_fact(custom(spec))
+    assert (fact.invalid, fact.unheeded) == ("", unheeded)
+
+
 def test_a_queues_preferences_are_accepted_and_said_to_have_no_effect():
     fact = queue_fact(custom({"dequeueStrategy": "traverse", "affinity": {"nodeGroupAffinity": {PREFERRED: ["a"]}}}))
     assert (fact.invalid, fact.unheeded) == ("", f"spec.affinity.nodeGroupAffinity.{PREFERRED}")

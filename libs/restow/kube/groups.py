@@ -113,6 +113,10 @@ def _queue_kept(spec: w.QueueSpec) -> str:
             raise FactError(f"{path}.requiredDuringSchedulingIgnoredDuringExecution: is not kept; allowed: none")
         if groups is not None and groups.preferred:
             unheeded.append(f"{path}.preferredDuringSchedulingIgnoredDuringExecution")
+    if bytes(spec.extend_clusters) not in (b"", b"null", b"[]"):
+        unheeded.append("spec.extendClusters")  # other clusters that jobs of the queue may be sent to
+    if spec.type:
+        unheeded.append("spec.type")
     return ", ".join(unheeded)
 
 

@@ -68,6 +68,8 @@ class QueueSpec(Wire):
     state: str | None = None
     dequeue_strategy: str | None = None
     affinity: QueueAffinity | None = None
+    type: str | None = None
+    extend_clusters: msgspec.Raw = msgspec.Raw()
 
 
 class QueueStatus(Wire):

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from restow.contracts.events import QueueObserved
 from restow.contracts.ids import Millis
 from restow.domain.effects import WritePodGroupStatus, WriteQueueStatus
 from restow.domain.groups import Group
@@ -32,6 +33,8 @@ class StatusEffects:
         self._kube = Statuses(context.client, Backoff(attempts=1))
         self._groups: dict[Group, tuple[str, GroupStatus]] = {}
         self._queues: dict[str, tuple[str, QueueStatus]] = {}
+        self._warned: dict[str, tuple[str, str]] = {}
+        """Of queues, by name: the uid, and what was said to have no effect."""
 
     async def write_group(self, effect: WritePodGroupStatus, state: ClusterState) -> Answer:
         group = effect.namespace, effect.group
@@ -51,7 +54,8 @@ class StatusEffects:
         before = written[1].holds if written is not None and written[0] == fact.uid else None
         regarding = Regarding(API, "PodGroup", *group, fact.uid)
         self._tell(regarding, before, status.holds)
-        if status.unheeded is not None and (written is None or written[1].unheeded != status.unheeded):
+        known = written[1].unheeded if written is not None and written[0] == fact.uid else None
+        if status.unheeded is not None and known != status.unheeded:
             self._warn(regarding, status.unheeded)
         return Done()
 
@@ -71,15 +75,23 @@ class StatusEffects:
     async def write_queue(self, effect: WriteQueueStatus, state: ClusterState) -> Answer:
         name = effect.queue
         fact, status = state.queues[name], queue_status.status(state, name, queue_status.tally(state))
+        self._warn_of_queue(name, fact)
         if self._queues.get(name) == (fact.uid, status):
             return Done()
         outcome = await self._kube.write(d.QUEUES, "", name, fact.uid, lambda there: queue_fields(there, status))
         if isinstance(outcome, k.Failed | k.Refused):
             return later(outcome)
-        if name not in self._queues and (unheeded := podgroup_status.not_honoured(fact.unheeded)) is not None:
-            self._warn(Regarding(API, "Queue", "", name, fact.uid), unheeded)
         self._queues[name] = fact.uid, status
         return Done()
+
+    def _warn_of_queue(self, name: str, fact: QueueObserved) -> None:
+        """When it is first seen, and whenever that is something else: of a queue there is no condition that says it."""
+        said = fact.uid, fact.unheeded
+        if self._warned.get(name, (fact.uid, "")) == said:
+            return
+        self._warned[name] = said
+        if (unheeded := podgroup_status.not_honoured(fact.unheeded)) is not None:
+            self._warn(Regarding(API, "Queue", "", name, fact.uid), unheeded)
 
 
 def group_fields(there: Mapping[str, Any], status: GroupStatus, uid: str, now: Millis) -> dict[str, Any]:
