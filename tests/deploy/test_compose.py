@@ -41,6 +41,7 @@ def test_a_service_is_started_and_configured(name):
     assert service["command"] == [f"restow-{name}"]
     assert f"restow-{name}" in SCRIPTS
     assert set(environment) <= known_env()
+    assert environment["RESTOW_IMAGE"] == service["image"]
     assert environment["RESTOW_NATS_USER"] == user
     assert user in users()
     assert environment["RESTOW_NATS_PASSWORD"].startswith(f"${{RESTOW_NATS_{user.upper()}_PASSWORD:?")

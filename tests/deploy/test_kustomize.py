@@ -1,6 +1,7 @@
 """The base and the overlays build, and what they build holds together."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,26 @@ def test_a_service_is_started_and_configured(service):
     assert given["RESTOW_NATS_USER"] == user
     assert user in users()
     assert given["RESTOW_NATS_PASSWORD"] == {"secretKeyRef": {"name": "restow-nats", "key": user}}
+
+
+@pytest.mark.parametrize("folder", ["base", "overlays/dev", "overlays/production"])
+def test_a_service_is_told_the_image_that_it_runs_from(folder):
+    for workload in of_kind(build(folder), "Deployment"):
+        (container,) = containers(workload)
+        assert env(container)["RESTOW_IMAGE"] == container["image"]
+
+
+@pytest.mark.parametrize("folder", ["base", "overlays/dev", "overlays/production"])
+def test_the_image_that_is_told_follows_the_one_that_is_pinned(folder, tmp_path):
+    """As `kustomize edit set image` pins it, in whichever of them."""
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    file = tmp_path / "deploy" / folder / "kustomization.yaml"
+    said = yaml.safe_load(file.read_text())
+    pinned = {"name": "ghcr.io/restow/restow", "newName": "registry.example/restow", "digest": "sha256:" + "0" * 64}
+    file.write_text(yaml.safe_dump(said | {"images": [pinned]}))
+    for workload in of_kind(build(str(tmp_path / "deploy" / folder)), "Deployment"):
+        (container,) = containers(workload)
+        assert env(container)["RESTOW_IMAGE"] == container["image"] == f"registry.example/restow@sha256:{'0' * 64}"
 
 
 def test_entry_points_exist():
