@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
@@ -31,8 +31,8 @@ SEGMENT_BYTES = 64 * 1024 * 1024
 class BulkLog(Protocol):
     """A log that can take many records at once (JetStream)."""
 
-    async def bulk_append(self, records: AsyncIterator[Record]) -> int:
-        """Append all in order; each must get its own sequence."""
+    async def bulk_append(self, records: AsyncIterator[Record], last_of: Mapping[str, int] | None = None) -> int:
+        """Append all in order; each must get its own sequence. `last_of`: the families' last sequences before, where the log has some."""
         ...
 
 

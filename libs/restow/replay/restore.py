@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 
 from restow.eventlog.archive import BulkLog
 from restow.eventlog.port import EventLog, LogMismatch, Record
@@ -27,33 +28,62 @@ def restore(source: Source, servers: Sequence[str], cluster: str, progress: Prog
 
 
 async def fill(source: Source, log: EventLog, progress: Progress = no_progress) -> int:
-    """Append everything to an empty log that was made with this id and first sequence."""
+    """Append everything to an empty log that was made with this id and first sequence, or what an import that was interrupted has left to do; returns how
+    many records that were. Nothing is written before all of the source was read once: a file that breaks off in its middle leaves no half a log."""
+    await asyncio.to_thread(_check, source)
     first, tail = await log.first(), await log.tail()
     if log.log_id != source.log_id:
         raise LogMismatch(
             f"cluster {log.cluster!r} has another log already ({log.log_id}; {source.name} is of {source.log_id}). "
             "Import under another --cluster name"
         )
-    if tail >= first:
-        raise LogMismatch(
-            f"cluster {log.cluster!r} has this log already, with sequences {first} to {tail}; an import needs an empty one. "
-            "Import under another --cluster name"
-        )
-    if first != source.first:
+    if first != source.first and (tail < first or first > source.last):
         raise LogMismatch(f"{source.name} begins at {source.first}, but the empty log at {first}")
-    if isinstance(log, BulkLog):
-        return await log.bulk_append(_records(source, progress))
     last_of: dict[str, int] = {}
+    if tail >= first:
+        if first != source.first or tail >= source.last:
+            raise LogMismatch(
+                f"cluster {log.cluster!r} has this log already, with sequences {first} to {tail}; an import needs an empty one. "
+                "Import under another --cluster name"
+            )
+        last_of = await _begun(source, log, tail)
+    records = _records(source, max(tail + 1, first), progress)
+    if isinstance(log, BulkLog):
+        return await log.bulk_append(records, last_of)
     count = 0
-    async for record in _records(source, progress):
+    async for record in records:
         expected = last_of.get(record.family, 0)
         last_of[record.family] = await log.append(record.family, record.body, record.envelope, expected_last=expected)
         count += 1
     return count
 
 
-async def _records(source: Source, progress: Progress) -> AsyncIterator[Record]:
-    batches = source.batches()
+def _check(source: Source) -> None:
+    for _ in source.batches():
+        pass
+
+
+async def _begun(source: Source, log: EventLog, tail: int) -> dict[str, int]:
+    """The last sequences of the families in what an import has brought so far. Raises LogMismatch where that is not what the source begins with."""
+    last_of: dict[str, int] = {}
+    theirs = _records(source, source.first, no_progress)
+    async with aclosing(log.read(source.first)) as batches:  # type: ignore[type-var]
+        async for batch in batches:
+            for record in batch:
+                other = await anext(theirs)
+                if (record.family, record.body) != (other.family, other.body) or record.envelope.id != other.envelope.id:
+                    raise LogMismatch(
+                        f"cluster {log.cluster!r} has a log with this id already, whose record {record.seq} is not that of {source.name}: "
+                        "somebody has appended to it. Import under another --cluster name"
+                    )
+                last_of[record.family] = record.seq
+            if batch[-1].seq >= tail:
+                break
+    return last_of
+
+
+async def _records(source: Source, first: int, progress: Progress) -> AsyncIterator[Record]:
+    batches = source.batches(first)
     while batch := await asyncio.to_thread(next, batches, None):
         for record in batch:
             yield record

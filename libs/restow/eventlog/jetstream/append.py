@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -106,14 +106,15 @@ class Appender:
             raise BrokerRefused(str(error)) from error
         return _sequence(message.data, family, envelope, expected_last)
 
-    async def bulk(self, records: AsyncIterable[Record], *, window: int = BULK_WINDOW) -> int:
-        """Append records in order with up to `window` under way; returns how many. For imports into an empty log.
+    async def bulk(self, records: AsyncIterable[Record], *, window: int = BULK_WINDOW, last_of: Mapping[Family, int] | None = None) -> int:
+        """Append records in order with up to `window` under way; returns how many. For imports into an empty log, or into one that an
+        interrupted import has left, whose families end at `last_of`.
 
         Each carries its own expectation, foreseen from the records' own sequences, so a foreign append in between
         fails the import instead of mixing two histories; the stored sequence must equal the record's. Raises
         Conflict, Unknown, BrokerRefused, LogMismatch; what was stored before that stays.
         """
-        last_of: dict[Family, int] = {}
+        last_of = dict(last_of or {})
         under_way: deque[tuple[int, asyncio.Task[None]]] = deque()
         size = count = 0
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 
 from restow.contracts.envelope import Envelope
 from restow.eventlog.jetstream.append import APPEND_TIMEOUT, HEADER_ROOM, Appender
@@ -75,9 +75,9 @@ class JetStreamLog:
                 raise Unknown(family, envelope.id, str(error)) from error
         return await self._appender.append(family, body, envelope, expected_last)
 
-    async def bulk_append(self, records: AsyncIterable[Record]) -> int:
+    async def bulk_append(self, records: AsyncIterable[Record], last_of: Mapping[Family, int] | None = None) -> int:
         """For imports and benchmarks: see Appender.bulk."""
-        return await self._appender.bulk(records)
+        return await self._appender.bulk(records, last_of=last_of)
 
     async def read(self, from_seq: int) -> AsyncIterator[list[Record]]:
         """See EventLog.read."""
