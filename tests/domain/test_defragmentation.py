@@ -68,7 +68,7 @@ def test_a_node_that_a_window_of_time_closes_is_no_target_until_the_window_is_ov
     """RULES G-8. The plan is made at 22:13."""
     label = {"nodeSelector": {"shift": "night"}, "resources": {"cpu": 4}, "cron": "0 22-23 * * *"}
     plugins = [{"name": "predicates"}, {"name": "reserve", "arguments": {"reservelabels": [label]}}]
-    conf = configured("session", read_conf({"actions": "allocate", "tiers": [{"plugins": plugins}]}))
+    conf = configured("session", read_conf({"actions": "reserve, allocate", "tiers": [{"plugins": plugins}]}))
     night = {"labels": {"shift": "night"}}
     state = given(conf, S, node("a", cpu=10_000), app("p", "a"), *used("b", 7_800, **night), *used("c", 7_500))
     assert moves(state) == [("p", "a", "c")]

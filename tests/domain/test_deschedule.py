@@ -319,6 +319,44 @@ def test_spreading_lands_on_nodes_that_are_hardly_used():
     assert set(moves(plans(state)[0]).values()) == {"n3"}
 
 
+def spreading(facts, low=30, high=60, cpus=(10_000, 10_000, 10_000)):
+    args = {"thresholds": {"cpu": low}, "targetThresholds": {"cpu": high}}
+    nodes = [node(f"n{i}", cpu=cpu, memory=64 * GIB) for i, cpu in enumerate(cpus, 1)]
+    sizes = [shape(f"s{i}", cpu=i * 1_000, memory=0) for i in range(1, 9)]
+    return given(config(profile(LOW, args, point="balance", name="l")), shape("s"), *sizes, *nodes, *facts)
+
+
+def test_who_would_make_another_node_as_full_as_his_own_stays():
+    """The next run would send it back, and so on: upstream, which does not choose where a pod lands, cannot tell."""
+    state = spreading([web("a", "n1", "s4"), web("b", "n1", "s3"), web("c", "n2", "s3"), web("d", "n3", "s4")])
+    (planned,) = plans(state)
+    assert moves(planned) == {"b": "n2"}, "and not a, by which n2 would be where n1 is now"
+    state = spreading([web("a", "n1", "s5"), web("b", "n1", "s5"), web("c", "n2", "s5"), web("d", "n3", "s4")], low=50, high=60)
+    (planned,) = plans(state)
+    assert moves(planned) in ({"a": "n3"}, {"b": "n3"}), "to 90 %, where 100 % were"
+    state = spreading([web("a", "n1", "s6"), web("b", "n1", "s1"), web("c", "n2", "s1"), web("d", "n3", "s1")], low=10, high=60)
+    planned = plans(state)[0]
+    assert (moves(planned), planned.kept) == ({"b": "n2"}, {"Room": 1})
+    state = spreading([web("a", "n1", "s7"), web("c", "n2", "s1"), web("d", "n3", "s1")], low=10, high=60)
+    planned = plans(state)[0]
+    assert (moves(planned), planned.kept) == ({}, {"Room": 1})
+
+
+def test_of_nodes_that_differ_in_size_the_share_counts():
+    facts = [web("a", "n1", "s4"), web("b", "n1", "s4"), web("c", "n2", "s1")]
+    assert moves(plans(spreading(facts, cpus=(10_000, 5_000), high=70))[0]) == {}, "5 of 5 cores are more than 8 of 10"
+    assert moves(plans(spreading(facts, cpus=(10_000, 20_000), high=70))[0]) == {"a": "n2"}
+
+
+def test_what_earlier_plans_have_under_way_counts_where_it_goes():
+    """A second run right after the first takes no more off the node, and sends nothing beyond the target."""
+    facts = [web(f"a{i}", "n1", "s1") for i in range(8)]
+    state = spreading(facts, cpus=(10_000, 10_000))
+    assert len(moves(run(state, decider, c.Deschedule(AT, "api", "one"))[0])) == 2
+    advance(state)
+    assert moves(run(state, decider, c.Deschedule(AT, "api", "two"))[0]) == {}
+
+
 def test_packing_lands_on_nodes_that_are_used_well():
     facts = [web("a0", "n1"), web("c0", "n3"), *(web(f"b{i}", "n2") for i in range(4))]
     nodes = [node(n, cpu=10_000, memory=64 * GIB) for n in ("n1", "n2", "n3")]
@@ -449,7 +487,7 @@ def test_a_policy_that_goes_by_metrics_is_triggered_by_who_reads_them():
 def test_metrics_of_the_command_decide():
     load = profile("LoadAware", {"thresholds": {"cpu": 20}, "targetThresholds": {"cpu": 50}}, point="balance", name="l")
     state = cluster(web("a"), web("b"), conf=config(load), tainted=())
-    samples = Samples(AT, {"n1": {"cpu": 40_000, "memory": 0}, "n2": {"cpu": 0, "memory": 0}}, {"a": {"cpu": 9_000, "memory": 0}, "b": {"cpu": 1, "memory": 0}})
+    samples = Samples(AT, {"n1": {"cpu": 40_000, "memory": 0}, "n2": {"cpu": 0, "memory": 0}}, {"a": {"cpu": 4_000, "memory": 0}, "b": {"cpu": 1, "memory": 0}})
     assert moves(plans(state, samples)[0]) == {"a": "n2"}
 
 

@@ -51,6 +51,11 @@ def test_pods_of_every_scheduler_are_planned_for_and_the_state_stays_as_it_is(ar
     assert dump(state) == before
 
 
+def test_a_queue_that_a_pod_names_is_no_matter_where_nobody_has_asked_which_there_are():
+    queued = app("a", annotations={"scheduling.volcano.sh/queue-name": "research"})
+    assert evictions(some(queued), whole()) == [("a", "Defragmentation"), ("b", "Defragmentation")]
+
+
 def test_a_pod_is_evicted_once():
     state = some(app("old", labels={"old": ""}, created=NOW - HOUR))
     assert evictions(state, whole(others=(LIFE,))) == [("old", "PodLifeTime"), ("a", "Defragmentation"), ("b", "Defragmentation")]

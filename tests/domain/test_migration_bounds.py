@@ -111,3 +111,41 @@ def test_who_comes_back_twice_in_a_row_is_found_whatever_others_do(seed):
             assert found == [e.CameBack("uid-rs", "a", 2)]
             assert state.left_alone == {("uid-rs", "a"): 2}
             return
+
+
+def to_and_fro(state, turns: int, trigger: str, start: str = "p1") -> list[e.Event]:
+    """One plan moves it from a to b, the next one back, and so on; what is found."""
+    uid, found = start, []
+    for turn in range(turns):
+        source, target = ("a", "b") if turn % 2 == 0 else ("b", "a")
+        then(state, plan(f"y{turn}", move(f"y{turn}-1", uid, source, target), trigger=trigger))
+        advance(state)
+        found += [event for event in through(state, f"y{turn}-1", f"{start}-{turn}") if isinstance(event, e.CameBack)]
+        uid = f"{start}-{turn}"
+    return found
+
+
+def test_two_plugins_that_turn_each_others_moves_back_are_found_and_the_pod_is_left_alone():
+    """RemoveDuplicates takes apart what HighNodeUtilization brings together: without end, for nobody else touches the pod."""
+    state = world()
+    assert to_and_fro(state, 2, "interval") == []
+    state = world()
+    assert to_and_fro(state, 3, "interval") == [e.CameBack("uid-rs", "b", 2)]
+    assert state.left_alone == {("uid-rs", "b"): 2}
+
+
+def test_what_a_person_moves_to_and_fro_is_no_finding():
+    state = world()
+    assert to_and_fro(state, 6, "move") == []
+    assert not state.left_alone
+
+
+def test_a_pod_that_plans_move_on_and_on_comes_back_to_nobody():
+    state = world()
+    uid = "p1"
+    for turn, (source, target) in enumerate(zip("abcd", "bcda", strict=True)):
+        then(state, plan(f"y{turn}", move(f"y{turn}-1", uid, source, target), trigger="interval"))
+        advance(state)
+        through(state, f"y{turn}-1", f"n{turn}")
+        uid = f"n{turn}"
+    assert not state.left_alone

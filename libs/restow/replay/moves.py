@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from restow.contracts.ids import PlanId, PodUid
 from restow.contracts.times import seconds
+from restow.domain.evolve.comebacks import BY_HAND
 from restow.domain.evolve.demands import TRIGGER, job_name, job_of
-from restow.domain.evolve.migration import BY_HAND
 from restow.domain.migration.demand import paused_until
 from restow.domain.migration.deschedule import PLANNER
 from restow.domain.records import FINAL, Migration, Step

@@ -7,8 +7,8 @@ import msgspec
 from aiohttp import web
 
 from restow.contracts.ids import NodeName, PodUid
+from restow.domain.evolve.comebacks import BY_HAND
 from restow.domain.evolve.demands import TRIGGER as DEMAND
-from restow.domain.evolve.migration import BY_HAND
 from restow.domain.state import ClusterState
 
 TRIGGER = re.compile(r"[a-z][a-z0-9-]{0,39}")

@@ -58,6 +58,8 @@ class Handle(Protocol):
     """Ready nodes that the policy's nodeSelector selects, by name."""
     samples: Samples | None
     """Metrics, None where the policy names no source. They may say why there are none: ask `samples.missing` first."""
+    holds: bool
+    """Whether pods are moved hold first: then nobody goes who was not promised a place."""
     cooling: frozenset[NodeName]
     """Nodes that a plan has touched lately: plugins that move load take nothing from them, and send nothing to them."""
 

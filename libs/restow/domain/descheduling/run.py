@@ -232,6 +232,7 @@ class _Handle:
     def __init__(self, run: Run, profile: str, filters: Filters, plugin: str, point: Point):
         self._run, self._profile, self._filters, self._plugin, self._point = run, profile, filters, plugin, point
         self.state, self.now, self.nodes, self.samples = run.state, run.now, run.nodes, run.samples
+        self.holds = run.places is not None
         self.cooling = cooling(run.state, run.now)
 
     def pods(self, node: NodeName, finished: bool = False) -> list[PodUid]:

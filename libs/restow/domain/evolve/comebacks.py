@@ -1,16 +1,20 @@
-"""Pods that were moved off a node and come back to it: packing and something else pull in two directions.
+"""Pods that were moved off a node and come back to it: packing and something else pull in two directions. That may be another scheduler, a
+person, or another plugin of the same policy (RemoveDuplicates takes apart what HighNodeUtilization brings together): where a plan brings a pod
+back to where one before it has taken it from, it has come back, too. What a person asks for by name is no such thing.
 
 A moved pod is remembered until its own successor has been given a node. If that is the node that it was moved off, the lineage
 has come back there; twice in a row, for the same line of successors, is a finding (`migration.came_back`).
 """
 
 from restow.contracts import events as e
-from restow.contracts.ids import NodeName, PodUid
+from restow.contracts.ids import NodeName, PlanId, PodUid
 from restow.domain.records import Left, Migration
 from restow.domain.state import OVER, ClusterState
 
 TIMES = 2
 """So often in a row is no accident."""
+BY_HAND = "move"
+"""Trigger of a plan for one pod."""
 KEEP = 11_000
 """Most lineages that are followed, and most findings that are kept; the oldest are forgotten first."""
 MOST = 1_000
@@ -26,7 +30,12 @@ def moved(state: ClusterState, record: Migration, pod: PodUid) -> None:
         return
     known = state.left.get(record.lineage, ())
     others = tuple(one for one in known if one.pod != record.move.pod)
-    state.put(state.left, record.lineage, (*others, Left(record.move.source, pod, record.returned))[-MOST:])
+    before, times = next((one for one in known if one.pod == record.move.pod), None), record.returned
+    target = NodeName(record.move.target)
+    if before is not None and before.node == target and not _by_hand(state, record):
+        times = before.times + 1
+        _returned(state, record.lineage, pod, target, times)
+    state.put(state.left, record.lineage, (*others, Left(record.move.source, pod, times))[-MOST:])
     if len(state.left) > KEEP:
         state.drop(state.left, next(iter(state.left)))
 
@@ -48,10 +57,19 @@ def seen_on(state: ClusterState, uid: PodUid, node: NodeName) -> None:
         state.drop(state.left, lineage)
     if before.node != node:
         return
-    times = before.times + 1
+    _returned(state, lineage, uid, node, before.times + 1)
+
+
+def _returned(state: ClusterState, lineage: str, uid: PodUid, node: NodeName, times: int) -> None:
+    """It is on the node again that its like were moved off, so often in a row."""
     state.put(state.returned, uid, times)
     if times >= TIMES and (lineage, node) not in state.left_alone:
         state.put(state.found, (lineage, node), times)
+
+
+def _by_hand(state: ClusterState, record: Migration) -> bool:
+    known = state.plans.get(PlanId(record.plan))
+    return known is not None and known.planned.trigger == BY_HAND
 
 
 def _has_ended(state: ClusterState, pod: PodUid) -> bool:

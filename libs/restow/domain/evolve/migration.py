@@ -14,8 +14,6 @@ from restow.domain.state import ClusterState
 
 TAKEN = "Taken"
 """Why a move fails whose pod is part of another migration: the one that was planned first wins."""
-BY_HAND = "move"
-"""Trigger of a plan for one pod."""
 REFUSALS = frozenset({"Budget", "EvictTimeout", "Refused", "NotMarked", "HoldFailed", "HoldTimeout"})
 """Why the API did not let a move happen: nothing in the state says that it would the next time."""
 BACK_OFF, LONGEST = 600_000, 86_400_000
@@ -42,7 +40,7 @@ def configured(state: ClusterState, event: e.MigrationConfigured) -> None:
 def planned(state: ClusterState, event: e.Planned) -> None:
     state.put(state.plans, event.plan, Plan(event, Millis(state.time)))
     searches.planned(state, event)
-    if not event.demand and event.trigger != BY_HAND:
+    if not event.demand and event.trigger != comebacks.BY_HAND:
         # Timed plans are due as if there were none that is about single pods.
         state.timed_from = state.time
     demands.planned(state, event)

@@ -4,7 +4,7 @@ nothing can hold the places that it finds. So of its plan only those go who wait
 import msgspec
 from msgspec.structs import replace
 
-from restow.contracts.events import Planned
+from restow.contracts.events import Planned, QueueObserved
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
 from restow.contracts.samples import Samples
 from restow.contracts.values import Move, Packing
@@ -62,6 +62,10 @@ def _defragment(run: Run, args: DefragmentationArgs, turn: Turn) -> Planned:
         # Whoever schedules them, they are looked at as our scheduler would: by the same rules, near enough.
         schedulers = tuple(sorted({shape.scheduler for shape in state.shapes.values()}))
         state.session_config = replace(state.session_config, scheduler_names=schedulers)
+        # Which queues there are nobody has asked, and other schedulers do not mind them: all that pods name take jobs.
+        for name in dict.fromkeys(map(state.queue_of, state.pods.values())):
+            if name not in state.queues:
+                state.put(state.queues, name, QueueObserved(name, name, Millis(0)))
         if run.evictions:
             apply(state, (_earlier(run),))
         scope = in_run(run, turn.profile)

@@ -69,7 +69,7 @@ def spread(handle: Handle, usage: Usage, asked: Spread) -> None:
         return order(pods, [name for name, bound in bounds.items() if bound.below(percent[node].get(name, 0))], low)
 
     high.sort(key=lambda node: (-sum(usage.nodes[node].values()), node))
-    flow = Flow(high, low, ceiling, enough, reason, asked.most, None if order is None else ordered)
+    flow = Flow(high, low, ceiling, enough, reason, asked.most, None if order is None else ordered, tuple(bounds))
     move(handle, usage, flow, asked.namespaces, asked.may)
 
 
