@@ -93,8 +93,9 @@ def test_the_node_that_costs_least_is_found_whatever_is_held_or_promised_there(r
     then(state, pod("claimer", kind(wants, priority)))
     opened = open_session(state, NOW, 1_000)
     try:
-        claimer, hunt = state.pods["claimer"], Hunt(opened)
+        claimer = state.pods["claimer"]
         job = single(state, claimer)
+        hunt = Hunt(opened, [job])
         keys = [
             hunt._key(row, choice.victims)
             for row in range(4)

@@ -35,10 +35,12 @@ class Observe(Command, tag="observe"):
 
 
 class Schedule(Command, tag="schedule"):
-    """Run a scheduling session: releases, hand-overs, holds, pods, in that order. `limit` bounds the placements."""
+    """Run a scheduling session: releases, hand-overs, holds, pods, in that order. `limit` bounds the placements. Where a session looks at
+    a part of what waits only, `turn` says at which: one session after the other has the next one."""
 
     time: Millis
     limit: int = 5_000
+    turn: int = 0
 
 
 class RefuseBind(Command, tag="refuse_bind"):

@@ -21,14 +21,18 @@ LIMIT = 2_000
 rest follows in the next one. A gang is never cut, and of those that wait nobody is (RULES G-17)."""
 
 
+GAP = 250
+"""Milliseconds between sessions that look at one part each, so that whatever else happens has its turn between them."""
+
+
 class SessionDecider:
     family: Family = "session"
     logic = "session@4"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:
-            case c.Schedule(time=now, limit=limit):
-                return schedule(state, now, limit)
+            case c.Schedule(time=now, limit=limit, turn=turn):
+                return schedule(state, now, limit, turn)
             case c.RefuseBind(pod=pod, node=node, reason=reason):
                 placement = state.placed.get(pod)
                 if placement is None or placement.node != node:
@@ -40,14 +44,14 @@ class SessionDecider:
 
     def due(self, state: ClusterState, now: Millis) -> c.Command | None:
         if state.to_release or state.queue or state.whole or state.stranded() or rejections(state) or state.settled_nominations(now):
-            return c.Schedule(now, LIMIT)
+            return c.Schedule(now, LIMIT, _round(state).turn)
         # Only a hint when to run: what a session decides never depends on it.
         waiting = (
             state.slot_queue or state.parked or state.unqueued or state.resizes or state.waiting_on or state.nominations
         )
         if (waiting and state.memo.get("session-epoch") != state.capacity_epoch) or self._passed(state, now):
             state.memo["session-asked"] = state.capacity_epoch, now
-            return c.Schedule(now, LIMIT)
+            return c.Schedule(now, LIMIT, _round(state).turn)
         return None
 
     def _passed(self, state: ClusterState, now: Millis) -> bool:
@@ -56,7 +60,11 @@ class SessionDecider:
 
     def deadline(self, state: ClusterState) -> Millis | None:
         asked = state.memo.get("session-asked", (0, 0))[1]
-        return opening.deadline(state, Millis(max(state.time, asked)))
+        when = opening.deadline(state, Millis(max(state.time, asked)))
+        if not _round(state).left:
+            return when
+        following = Millis(asked + GAP)
+        return following if when is None else min(when, following)
 
     def pending(self, state: ClusterState, touched: Touched | None) -> list[Effect]:
         pods: Iterable[PodUid] = touched.pods if touched is not None else (
@@ -92,12 +100,37 @@ class SessionDecider:
         return statuses.owed(state, effect)
 
 
-def schedule(state: ClusterState, now: Millis, limit: int) -> list[e.Event]:
+class _Round:
+    """Sessions that look at a part each: `turn` is whose turn it is, `left` how many are still to come without whom somebody was not
+    looked at. A hint when to run, and part of the command: what a session decides follows from the state and the command."""
+
+    def __init__(self) -> None:
+        self.turn = self.left = 0
+        self._epoch = -1
+
+    def after(self, parts: int, epoch: int, events: bool) -> None:
+        """A session that looked at one of so many parts is over. After whatever has moved, all are looked at."""
+        if parts == 1:
+            self.left = 0
+            return
+        self.turn += 1
+        self.left = parts - 1 if events or not self.left or epoch != self._epoch else self.left - 1
+        self._epoch = epoch
+
+
+def _round(state: ClusterState) -> _Round:
+    known: _Round | None = state.memo.get("session-round")
+    if known is None:
+        known = state.memo["session-round"] = _Round()
+    return known
+
+
+def schedule(state: ClusterState, now: Millis, limit: int, turn: int = 0) -> list[e.Event]:
     """What is asked back comes first, alone: it makes room. Then the actions, in the order of the configuration."""
     if released := releases(state, limit):
         return released
     epoch = state.capacity_epoch
-    session = open_session(state, now, limit)
+    session = open_session(state, now, limit, turn)
     try:
         settle_nominations(session)
         session.jobs = opening.jobs(session)
@@ -108,6 +141,7 @@ def schedule(state: ClusterState, now: Millis, limit: int) -> list[e.Event]:
     if session.placements and any(rule.stage in LOOSENED for rule in session.extensions.filters):
         # Who waits for that is looked at once more, although no room has come.
         state.memo.pop("session-epoch", None)
+    _round(state).after(session.parts, epoch, bool(session.events))
     if not session.events and state.memo.get("session-asked", (None, 0))[0] == epoch:
         state.memo["session-epoch"] = epoch
     return session.events

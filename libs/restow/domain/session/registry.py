@@ -29,9 +29,9 @@ def _read(state: ClusterState) -> tuple[SessionConfig, list[Opened], list[tuple[
     return kept
 
 
-def open_session(state: ClusterState, now: Millis, limit: int) -> Session:
+def open_session(state: ClusterState, now: Millis, limit: int, turn: int = 0) -> Session:
     """With every plugin of the configuration registered, tier by tier. The caller closes it."""
-    session = Session(state, now, limit)
+    session = Session(state, now, limit, turn)
     if state.reserved_on or _serves_starving(state):
         # No plugin's, so that it holds whichever there are.
         session.extensions.add_filter(Reserved(state))

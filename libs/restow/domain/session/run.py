@@ -46,10 +46,14 @@ class Session(View):
     pods that were found to fit nowhere. `used` is what each queue uses, by column, as far
     as this session has looked at it."""
 
-    def __init__(self, state: ClusterState, now: Millis, limit: int) -> None:
+    def __init__(self, state: ClusterState, now: Millis, limit: int, turn: int = 0) -> None:
         super().__init__(state)
         self.now = now
         self.limit = limit
+        self.turn = turn
+        """Which part is looked at of what is too much for one session."""
+        self.parts = 1
+        """Sessions of so many turns in a row look at everything (RULES G-17)."""
         self.config = state.session_config
         self.events: list[e.Event] = []
         self.used: dict[str, dict[int, int]] = {}

@@ -2,7 +2,7 @@
 within a job, pods from pods (Volcano, `preempt`). Who is a victim is for the plugins to say (`preemptable`).
 
 Victims are evicted, and what they leave is held for whom it was taken (RULES 004-6). At most `victims.NODES` nodes are looked
-at closely and `claimers.JOBS` jobs in a session.
+at closely and `claimers.JOBS` jobs in a session, one of them on every node; who was not looked at has its turn in one of the next (RULES G-17).
 """
 
 from typing import Any
@@ -28,7 +28,7 @@ def run(session: Session, args: Any) -> None:
     jobs = claimers(session)
     if not jobs:
         return
-    hunt = Hunt(session)
+    hunt = Hunt(session, jobs)
     for job in jobs:
         if len(session.events) >= session.limit:
             return

@@ -22,12 +22,13 @@ def deadline(state: ClusterState, args: Any, after: Millis) -> Millis | None:
 
 def run(session: Session, args: Any) -> None:
     queues: dict[str, list[Job]] = {}
-    for job in claimers(session):
+    jobs = claimers(session)
+    for job in jobs:
         queues.setdefault(job.queue, []).append(job)
     if not queues:
         return
     extensions = session.extensions
-    hunt = Hunt(session)
+    hunt = Hunt(session, jobs)
     while queues and len(session.events) < session.limit:
         # A queue's turn depends on what it has got in this session.
         queue = min(queues, key=lambda q: (*extensions.key("queueOrder", q), q))

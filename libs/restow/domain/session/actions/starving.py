@@ -6,7 +6,6 @@ them can be scheduled now, the starving ones wait for the next session. A job ge
 """
 
 from collections.abc import Iterable
-from heapq import nsmallest
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PodUid
@@ -28,7 +27,8 @@ READY, DELETED, DISCARDED = "Ready", "Deleted", "Discarded"
 """Why reservations end: the job is ready without them; it is gone, or too few of its pods are left; it can no longer become
 ready with them."""
 MOST = 32
-"""Jobs that are looked at closely in one session, so that a decision stays short. What is reserved makes another one due."""
+"""Jobs that are looked at closely in one session, so that a decision stays short. What is reserved makes another one due, and where there
+are more, sessions follow in which others are looked at (RULES G-17)."""
 
 
 def run(session: Session, args: ReserveArgs) -> None:
@@ -56,7 +56,13 @@ def _first(session: Session, rule: Reserved, waits: Waits) -> list[PodUid]:
         pod = state.pods[pods[0]]
         if job_of(state, pod) is not None or possible(session, pod).any():
             found += pods
-    return nsmallest(session.limit, found, key=lambda uid: (uid in rule, state.turn(uid)))
+    found.sort(key=lambda uid: (uid in rule, state.turn(uid)))
+    parts = -(-len(found) // session.limit)
+    if parts > 1:
+        session.parts = max(session.parts, parts)
+        at = session.turn % parts * session.limit
+        return found[at : at + session.limit]
+    return found
 
 
 def _jobs(session: Session, rule: Reserved, pods: Iterable[PodUid]) -> dict[str, Members]:
@@ -81,6 +87,11 @@ def _walk(session: Session, rule: Reserved, starving: dict[str, Members], percen
     untried = set(starving)
     hopeless: dict[Kind, int] = {}
     tried = 0
+    wanting = sum(not members.condition_ready() for members in starving.values())
+    parts = max(-(-wanting // MOST), 1)
+    windows = session.parts
+    session.parts *= parts
+    passed = session.turn // windows % parts * MOST
     for job in jobs_in_order(session.extensions, [members.job for members in everybody.values()]):
         members = everybody[job.key]
         if tried >= MOST or len(session.events) >= session.limit:
@@ -91,6 +102,10 @@ def _walk(session: Session, rule: Reserved, starving: dict[str, Members], percen
             continue
         untried.discard(job.key)
         if members.condition_ready():
+            continue
+        if passed:
+            passed -= 1  # these had their turn, and could not be helped
+            untried.add(job.key)
             continue
         kind = _kind(session, members)
         if kind is not None and hopeless.get(kind, job.priority - 1) >= job.priority:

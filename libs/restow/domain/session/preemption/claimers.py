@@ -1,15 +1,16 @@
 """Which jobs may take from others in a session: those that wait, starve and are allowed to, in their order.
 
-A decision must depend on the state alone, so nothing is remembered of what could not be helped: of many jobs that wait, half of
-those that are looked at are the first ones, the others go round with the log, so that everybody has a turn.
+A decision must depend on the state and the command alone, so nothing is remembered of what could not be helped: of many jobs that wait,
+half of those that are looked at are the first ones, the others go round with the sessions' turns, so that everybody has one (RULES G-17).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from heapq import nsmallest
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PodUid
 from restow.domain.evolve.session import NEVER
+from restow.domain.session.backlog import Backlog, alike
 from restow.domain.session.extensions import jobs_in_order
 from restow.domain.session.framework import Refusal
 from restow.domain.session.jobs import Job, gang, job_of, single
@@ -19,7 +20,7 @@ from restow.domain.state import ClusterState
 JOBS = 64
 """Jobs looked at in one run of an action."""
 ALIKE = 16
-"""Of pods that wait for the same, so many, those of the highest priority first."""
+"""Of pods that no rule tells apart, so many, the first ones."""
 
 MEEK = "Never"
 """The preemption policy of a pod that takes from nobody."""
@@ -66,14 +67,20 @@ def _open(session: Session, uid: PodUid) -> bool:
 
 
 def _waiting(session: Session) -> Iterator[PodUid]:
-    state = session.state
-    turn = state.turn
-    for under in sorted(state.parked_under):
-        yield from nsmallest(1 if under[0] == "group" else ALIKE, state.parked_under[under], key=turn)
+    """Of each class a few, of a gang one; of those that wait already, and those that begin to."""
+    state, backlog = session.state, Backlog.of(session.state, session.board)
+    for under in sorted(backlog.classes):
+        for line in sorted(backlog.lines(under)):
+            yield from (uid for _, uid in line[: 1 if under[0] == "group" else ALIKE])
     said: list[Iterable[PodUid]] = [u.pods for u in session.unfit.values()]
     said += [w.pods for w in session.withheld.values()]
+    began: dict[Hashable, list[PodUid]] = {}
     for pods in said:
-        yield from nsmallest(ALIKE, pods, key=turn)
+        for uid in pods:
+            if uid not in state.parked:
+                began.setdefault(alike(state.pods[uid]), []).append(uid)
+    for pods in began.values():
+        yield from nsmallest(ALIKE, pods, key=state.turn)
 
 
 def _valid(session: Session, job: Job) -> bool:
@@ -90,9 +97,18 @@ def _valid(session: Session, job: Job) -> bool:
 def _turns(session: Session, jobs: list[Job]) -> list[Job]:
     if len(jobs) <= JOBS:
         return jobs
-    first, rest = jobs[: JOBS // 2], jobs[JOBS // 2 :]
-    at = session.state.seq % len(rest)
-    return first + (rest[at:] + rest[:at])[: JOBS // 2]
+    half = JOBS // 2
+    first, rest = jobs[:half], jobs[half:]
+    parts = -(-len(rest) // half)
+    session.parts = max(session.parts, parts)
+    at = session.turn % parts * half
+    return first + rest[at : at + half]
+
+
+def favoured(session: Session, jobs: list[Job]) -> Job:
+    """Of those that are looked at the one that may look at every node, in this session: each has its turn. Whoever finds that it
+    has not seen all says that there are `parts`."""
+    return jobs[session.turn // session.parts % len(jobs)]
 
 
 def next_try(state: ClusterState, after: Millis) -> Millis | None:

@@ -23,6 +23,7 @@ from restow.domain.predicates import only, static_mask
 from restow.domain.session.framework import Filter
 from restow.domain.session.jobs import Job
 from restow.domain.session.preemption import coming
+from restow.domain.session.preemption.claimers import favoured
 from restow.domain.session.preemption.crowd import Crowd, may_be_given_up, may_go, since
 from restow.domain.session.preemption.ranking import FREE, LEAST_PRIORITY, Key, Line, ranked
 from restow.domain.session.preemption.units import Choice, Room, Unit
@@ -32,8 +33,11 @@ from restow.domain.session.view import HELD_ROOM
 from restow.domain.table import vector_of
 
 NODES = 500
-"""Nodes looked at closely in one run of an action, for all its pods together, each pod at most half of what is left: what
-keeps a decision under about 50 ms. Only where rules or plugins keep many nodes from being freed does it come to that."""
+"""Nodes looked at closely in one run of an action, for all its pods together, each pod at most half of what is left, and one job on as
+many as there are: what keeps a decision short. Only where rules or plugins keep many nodes from being freed does it come to that;
+then sessions follow in which others are that job (RULES G-17)."""
+EVERY = 1 << 30
+"""More than there are nodes."""
 RULED = 5
 """As many nodes does one count for where rules that depend on what runs have to be asked."""
 
@@ -56,10 +60,12 @@ class _Nodes:
 
 
 class Hunt:
-    """The search of one action in one session."""
+    """The search of one action in one session, for these jobs."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, jobs: list[Job]) -> None:
         self.session = session
+        self._windows, self._jobs = session.parts, len(jobs)
+        self._favoured = favoured(session, jobs).key
         self.coming = coming.of(session)
         self.left = NODES
         self._crowd = Crowd.of(session.state)
@@ -73,15 +79,19 @@ class Hunt:
         """The cheapest node to be freed for a pod, None where there is none."""
         nodes = self._refreshed(job, pod, scope)
         step = RULED if self.session.concerned(pod) else 1
-        least = self.left // 2
+        least = self.left // 2 if job.key != self._favoured else 0
         best: Choice | None = None
         best_key: Key | None = None
         keep: list[tuple[Key, int]] = []
-        while nodes.heap and (best_key is None or nodes.heap[0][0] < best_key) and self.left > least:
+        budget = self.left if job.key != self._favoured else EVERY
+        while nodes.heap and (best_key is None or nodes.heap[0][0] < best_key):
+            if budget <= least:
+                self._cut_off(best)
+                break
             key, row = heappop(nodes.heap)
             if row in nodes.again and nodes.again[row] != key:
                 continue
-            self.left -= step
+            budget -= step
             choice = self._free(job, pod, scope, row)
             if choice is None:
                 nodes.again[row] = None
@@ -92,7 +102,14 @@ class Hunt:
                 best, best_key = choice, cost
         for item in keep:
             heappush(nodes.heap, item)
+        if job.key != self._favoured:
+            self.left = budget
         return best
+
+    def _cut_off(self, best: Choice | None) -> None:
+        """Not all nodes were looked at. Whoever has found one may have found a cheaper one there, but does not wait for it."""
+        if best is None:
+            self.session.parts = max(self.session.parts, self._windows * self._jobs)
 
     # -- where to look -----------------------------------------------------------------------------------------------
 
