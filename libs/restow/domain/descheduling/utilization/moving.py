@@ -143,7 +143,7 @@ class _Better:
         for i, name in enumerate(self._names):
             then = self._used[i] + takes.get(name, 0)
             good &= (then <= self._most[i]) | (then / self._whole[i] < now.get(name, 0) / max(own.get(name, 0), 1))
-        return self._targets if good.all() else [self._targets[i] for i in np.flatnonzero(good)]
+        return self._targets if good.all() else [self._targets[i] for i in np.flatnonzero(good).tolist()]
 
     def take(self, target: NodeName | None, takes: Amounts) -> None:
         if target is not None:
