@@ -371,6 +371,32 @@ def test_nobody_is_evicted_towards_a_node_that_was_lost_or_cordoned_meanwhile(fa
     nothing_is_left(state)
 
 
+def edited(state: ClusterState) -> None:
+    """Somebody makes the hold smaller: what is held then is not what its successor asks for."""
+    fact = state.reservations["hold-x-1"].fact
+    small = replace(fact, generation=2, spec=replace(fact.spec, tasks=(replace(fact.spec.tasks[0], shape="small"),)))
+    then(state, shape("small", cpu=1), small)
+    session_answers(state)
+    assert state.slots["hold-x-1"]["hold-0"].shape == "small"
+
+
+def resized(state: ClusterState) -> None:
+    """In place, on its node."""
+    then(state, shape("larger", cpu=3_000), pod(VICTIM, "larger", node="a", owner=OWNER))
+
+
+@pytest.mark.parametrize(("fault", "reason"), [(edited, "HoldFailed"), (resized, "PodChanged")])
+def test_nobody_is_evicted_whose_hold_is_not_what_is_asked_for_by_then(fault, reason):
+    """What was decided before is asked again before each attempt, and taken back."""
+    state = evicting()
+    fault(state)
+    assert not decider.owed(state, Evict(M))
+    (event,) = advance(state)
+    assert (type(event), event.reason) == (e.Aborting, reason)
+    run(state, decider, c.ReportEviction(NOW, M, "Aborted"))
+    nothing_is_left(state)
+
+
 # -- the way back ------------------------------------------------------------------------------------------------------
 
 

@@ -91,7 +91,7 @@ def may_be_tried(state: ClusterState, migration: Migration) -> bool:
         return False
     if removal.is_removal(migration):
         return removal.lost(state, migration) is None
-    return may_evict(state, migration) and changed_hands(state, migration) is None
+    return may_evict(state, migration) and (changed_hands(state, migration) or holds.failure(state, migration)) is None
 
 
 def may_evict(state: ClusterState, migration: Migration) -> bool:
@@ -127,7 +127,7 @@ def _evicting(state: ClusterState, migration: Migration, now: Millis, node: Whol
         return (e.Aborting(id, *failure),)
     if not _has_place(state, migration):
         return (e.Aborting(id, "HoldLost", f"the hold on {migration.move.target} was lost before the pod was evicted"),)
-    if why := holds.lost(state, migration):
+    if why := holds.failure(state, migration):
         return (e.Aborting(id, *why),)
     if now >= migration.deadline:
         return (e.Aborting(id, "EvictTimeout", "the API did not accept the eviction in time"),)
@@ -231,8 +231,6 @@ def victim_gone(state: ClusterState, migration: Migration) -> Reason | None:
         return "PodFinished", "the pod finished before its landing place was held"
     if live.node != move.source:
         return "PodMoved", f"the pod is on {live.node or 'no node'}, not on {move.source}"
-    if state.pods[move.pod].shape != migration.shape:
-        return "PodChanged", "the pod's requests or constraints changed after the plan"
     return changed_hands(state, migration)
 
 
@@ -245,6 +243,8 @@ def changed_hands(state: ClusterState, migration: Migration) -> Reason | None:
     if pod.static or pod.owner is None or pod.owner.kind == "DaemonSet":
         what = "a static pod" if pod.static else "a bare pod" if pod.owner is None else "a DaemonSet's pod"
         return "NotMovable", f"it is {what}: nobody would make it again on {NodeName(migration.move.target)}"
+    if pod.shape != migration.shape:
+        return "PodChanged", "the pod's requests or constraints changed after the plan"
     if state.lineage(pod) != migration.lineage:
         return "OwnerChanged", "the pod's controller is another one than when the move was planned"
     word, _, why = (unmovable(state, migration.move.pod) or not_admitted(state, migration.move.pod)).partition(": ")
