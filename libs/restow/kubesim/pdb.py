@@ -16,7 +16,7 @@ from restow.kubesim.resources import (
     REPLICATIONCONTROLLERS,
     STATEFULSETS,
 )
-from restow.kubesim.selectors import label_selector_test, selects
+from restow.kubesim.selectors import label_selector_test
 
 if TYPE_CHECKING:
     from restow.kubesim.shelf import Change
@@ -64,8 +64,9 @@ def _scale_owner(store: Store, obj: Obj) -> Obj | None:
 
 
 def _expected_by_scale(store: Store, pods: list[Obj]) -> int:
+    one_of_each = {ref["uid"]: pod for pod in pods if (ref := controller_of(pod)) is not None}
     owners: dict[str, int] = {}
-    for pod in pods:
+    for pod in one_of_each.values():
         owner = _scale_owner(store, pod)
         if owner is not None:
             owners[owner["metadata"]["uid"]] = dig(owner, "spec", "replicas", default=1)
@@ -90,11 +91,8 @@ def _healthy(pod: Obj) -> bool:
     return any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)
 
 
-def status_of(store: Store, budget: Obj) -> Obj:
-    """The status that the budget should have now."""
-    namespace = budget["metadata"]["namespace"]
-    selector = dig(budget, "spec", "selector")
-    pods = [] if selector is None else store.list(PODS, namespace, selects(selector))
+def status_of(store: Store, budget: Obj, pods: list[Obj]) -> Obj:
+    """The status that the budget should have now. `pods`: those that it selects."""
     expected, desired = _expectations(store, budget, pods)
     alive = {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
     now = store.clock()
@@ -146,36 +144,68 @@ def decide(store: Store, budget: Obj, status: Obj) -> None:
     ]
 
 
+class _Selected:
+    """The pods that one version of a budget's selector selects, by name."""
+
+    def __init__(self, selector: Obj | None) -> None:
+        self.selector = selector
+        # policy/v1: an empty selector selects every pod of the namespace, a missing one none.
+        self._test = label_selector_test(selector)
+        self.names: dict[str, None] = {}
+
+    def see(self, pod: Obj, gone: bool) -> bool:
+        """Whether this version of the pod, or the one before, is selected."""
+        name, was = pod["metadata"]["name"], pod["metadata"]["name"] in self.names
+        now = not gone and self._test(pod["metadata"].get("labels") or {})
+        if now:
+            self.names[name] = None
+        elif was:
+            del self.names[name]
+        return now or was
+
+
 class DisruptionController:
-    """Recomputes budgets whose pods changed. `soon` runs a function later; without it work is done at once."""
+    """Recomputes budgets whose pods changed. `soon` runs a function later; without it work is done at once.
+
+    Which pods a budget selects is kept, and not searched for: a change of one pod costs the tests of its namespace's budgets.
+    """
 
     def __init__(self, store: Store, soon: Callable[[Callable[[], None]], Any] | None = None):
         self.store = store
         self.soon = soon
+        self._selected: dict[str, dict[str, _Selected]] = {}
         self._dirty: dict[tuple[str, str], None] = {}
         self._scheduled = False
         store.subscribe(self._note)
 
     def _note(self, change: Change) -> None:
-        namespace = change.stored.obj["metadata"].get("namespace", "")
+        meta = change.stored.obj["metadata"]
+        namespace = meta.get("namespace", "")
         if change.resource == PODDISRUPTIONBUDGETS:
-            if change.type != "DELETED":
-                self._mark(namespace, change.stored.obj["metadata"]["name"])
+            self._budget(change, namespace, meta["name"])
             return
-        if change.resource != PODS and change.resource not in _SCALED:
+        budgets = self._selected.get(namespace)
+        if not budgets:
             return
-        if not self.store.count(PODDISRUPTIONBUDGETS, namespace):
-            return
-        for budget in self.store.list(PODDISRUPTIONBUDGETS, namespace):
-            if change.resource != PODS or self._concerns(budget, change):
-                self._mark(namespace, budget["metadata"]["name"])
+        if change.resource == PODS:
+            for name, selected in budgets.items():
+                if selected.see(change.stored.obj, change.type == "DELETED"):
+                    self._mark(namespace, name)
+        elif change.resource in _SCALED:
+            for name in budgets:
+                self._mark(namespace, name)
 
-    @staticmethod
-    def _concerns(budget: Obj, change: Change) -> bool:
-        for stored in (change.stored, change.before):
-            if stored is not None and _selects(budget, stored.obj["metadata"].get("labels") or {}):
-                return True
-        return False
+    def _budget(self, change: Change, namespace: str, name: str) -> None:
+        budgets = self._selected.setdefault(namespace, {})
+        if change.type == "DELETED":
+            budgets.pop(name, None)
+            return
+        selector, known = dig(change.stored.obj, "spec", "selector"), budgets.get(name)
+        if known is None or known.selector != selector:
+            budgets[name] = fresh = _Selected(selector)
+            for pod in self.store.list(PODS, namespace):
+                fresh.see(pod, False)
+        self._mark(namespace, name)
 
     def _mark(self, namespace: str, name: str) -> None:
         self._dirty[(namespace, name)] = None
@@ -192,9 +222,11 @@ class DisruptionController:
         dirty, self._dirty, self._scheduled = self._dirty, {}, False
         for namespace, name in dirty:
             budget = self.store.find(PODDISRUPTIONBUDGETS, namespace, name)
-            if budget is None:
+            selected = self._selected.get(namespace, {}).get(name)
+            if budget is None or selected is None:
                 continue
-            status = status_of(self.store, budget)
+            pods = [pod for each in selected.names if (pod := self.store.find(PODS, namespace, each)) is not None]
+            status = status_of(self.store, budget, pods)
             if status != budget.get("status"):
                 self.store.update(
                     PODDISRUPTIONBUDGETS, {**budget, "status": status}, subresource="status", owned=True
