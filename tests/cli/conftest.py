@@ -35,7 +35,7 @@ class Api:
     def call(self, method, path, body=None, kind="application/json"):
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": kind}, method=method)
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=180) as answer:
             return json.load(answer)
 
 
@@ -106,7 +106,7 @@ def process():
 
     def call(*arguments):
         return subprocess.run(
-            [RESTOW, *arguments], capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "LC_ALL": "C.UTF-8"}
+            [RESTOW, *arguments], capture_output=True, text=True, timeout=180, check=False, env={**os.environ, "LC_ALL": "C.UTF-8"}
         )
 
     return call

@@ -208,7 +208,7 @@ def test_ctrl_c_leaves_the_plan_running_and_says_how_to_stop_it(desk):
     desk.gate.clear()
     command = [RESTOW, "defrag", "--now", "--descheduler", desk.url]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})
-    watchdog = threading.Timer(20, process.kill)
+    watchdog = threading.Timer(120, process.kill)
     watchdog.start()
     try:
         for text in process.stdout:
@@ -216,7 +216,7 @@ def test_ctrl_c_leaves_the_plan_running_and_says_how_to_stop_it(desk):
                 break
         time.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=10)
+        output, errors = process.communicate(timeout=60)
     finally:
         watchdog.cancel()
         process.kill()

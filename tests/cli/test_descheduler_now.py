@@ -168,7 +168,7 @@ def test_ctrl_c_leaves_the_plans_running_and_says_how_to_stop_them(two):
     two.gate.clear()
     command = [RESTOW, "descheduler", "run", "--now", "--descheduler", two.url]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})
-    watchdog = threading.Timer(20, process.kill)
+    watchdog = threading.Timer(120, process.kill)
     watchdog.start()
     begun = 0
     try:
@@ -177,7 +177,7 @@ def test_ctrl_c_leaves_the_plans_running_and_says_how_to_stop_them(two):
             if begun == 2:
                 break
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=10)
+        output, errors = process.communicate(timeout=60)
     finally:
         watchdog.cancel()
         process.kill()

@@ -159,7 +159,7 @@ def piped(*arguments, program=(RESTOW,), env=None):
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        done = subprocess.run([*program, *map(str, arguments)], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, env=env)
+        done = subprocess.run([*program, *map(str, arguments)], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=180, env=env)
     finally:
         os.close(writer)
     return done.returncode, done.stderr

@@ -82,7 +82,7 @@ def test_a_tail_follows_and_ends_well(broker, imported):
 
     arguments = [RESTOW, "log", "tail", "-f", "-n", "1", "-o", "json", "--server", broker.url, "--cluster", imported]
     tail = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    watchdog = threading.Timer(20, tail.kill)
+    watchdog = threading.Timer(120, tail.kill)
     watchdog.start()
     try:
         assert json.loads(tail.stdout.readline())["seq"] == 15
@@ -97,7 +97,7 @@ def test_a_tail_follows_and_ends_well(broker, imported):
         assert json.loads(tail.stdout.readline())["seq"] == 16
         time.sleep(0.1)
         tail.send_signal(signal.SIGINT)
-        _, errors = tail.communicate(timeout=10)
+        _, errors = tail.communicate(timeout=60)
         assert (tail.returncode, errors) == (0, "")
     finally:
         watchdog.cancel()

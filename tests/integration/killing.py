@@ -21,7 +21,7 @@ SOON, EVERY = (0.05, 0.2), (0.1, 0.7)
 WHILE_STARTING = 0.2
 """How often one is chosen that does not lead (again) yet: killing those alone would disturb nobody."""
 IN_EVICTION = (Step.EVICTING, Step.ABORTING, Step.EVICTED)
-PATIENCE = 90.0
+PATIENCE = 240.0
 
 
 def replica_set(namespace: str, name: str, replicas: int, cpu: str, **pod) -> dict:

@@ -30,7 +30,7 @@ profiles:
 """
 
 
-def restow(*arguments, folder, timeout=60):
+def restow(*arguments, folder, timeout=180):
     command = [sys.executable, "-m", "restow.cli.main", *map(str, arguments)]
     done = subprocess.run(command, cwd=folder, capture_output=True, timeout=timeout, env=None)
     done.said = " ".join((done.stdout + done.stderr).decode(errors="replace").split())

@@ -22,7 +22,7 @@ async def fill(log, count, start=0):
 
 async def everything(batches, last):
     records = []
-    async with asyncio.timeout(20), aclosing(batches):
+    async with asyncio.timeout(60), aclosing(batches):
         async for batch in batches:
             records += batch
             if records[-1].seq >= last:

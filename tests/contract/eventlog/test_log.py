@@ -27,7 +27,7 @@ async def fill(log, *families):
 async def take(log, from_seq, count):
     """The next `count` records from `from_seq`."""
     records = []
-    async with asyncio.timeout(10), aclosing(log.read(from_seq)) as batches:
+    async with asyncio.timeout(60), aclosing(log.read(from_seq)) as batches:
         async for batch in batches:
             assert batch, "a batch is never empty"
             records += batch
@@ -95,7 +95,7 @@ async def test_a_reader_starts_anywhere_and_follows_the_tail(log):
             seen.extend(r.seq for r in batch)
 
     reader = asyncio.create_task(follow())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while seen != [3, 4, 5]:
             await asyncio.sleep(0.001)
         await fill(log, "cluster", "session")
@@ -178,7 +178,7 @@ async def test_truncating_beyond_the_end_is_refused(log):
 async def test_a_reader_that_is_overtaken_by_truncation_hears_of_it(log):
     await fill(log, *["session"] * 3)
     reader = log.read(1)
-    async with asyncio.timeout(10), aclosing(reader):
+    async with asyncio.timeout(60), aclosing(reader):
         seen = 0
         while seen < 3:
             seen = (await anext(reader))[-1].seq
@@ -226,7 +226,7 @@ async def test_closing_wakes_everybody_and_refuses_the_rest(log):
     readers = [asyncio.create_task(take(log, 1, 99)) for _ in range(3)]
     await asyncio.sleep(0.05)
     await log.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         for reader in readers:
             with pytest.raises(Closed):
                 await reader

@@ -9,7 +9,7 @@ from restow.eventlog.testing import envelope
 BODY = b'{"decisions":[]}'
 
 
-async def until(condition, seconds=10.0):
+async def until(condition, seconds=60.0):
     """Wait until `condition()` holds."""
     async with asyncio.timeout(seconds):
         while not condition():
@@ -19,7 +19,7 @@ async def until(condition, seconds=10.0):
 async def take(log, from_seq, upto):
     """Every record from `from_seq` to `upto`."""
     records = []
-    async with asyncio.timeout(15), aclosing(log.read(from_seq)) as batches:
+    async with asyncio.timeout(60), aclosing(log.read(from_seq)) as batches:
         async for batch in batches:
             records += batch
             if records[-1].seq >= upto:

@@ -33,7 +33,7 @@ async def test_a_killed_and_restarted_broker_loses_and_repeats_nothing(own_serve
         await asyncio.to_thread(crash)
         await until(lambda: not other.connected)
         await own_server.start_async()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         sequences = await writing
     await until(lambda: len(seen) >= 200)
     assert sequences == list(range(1, 201))
@@ -142,7 +142,7 @@ async def test_a_slow_caller_bounds_the_buffer(nats_server, opened, cluster, mon
     log = await opened(nats_server.url, cluster)
     last = await write(log, 300)
     sizes, seen = [], []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for batch in log.read(1):
             sizes.append(len(batch))
             seen += [r.seq for r in batch]
@@ -181,7 +181,7 @@ async def test_a_foreign_message_is_handed_on_as_it_came_and_reading_goes_on(nat
     await log.broker.client.publish(f"restow.{cluster}.gc", b"x" * (8 * 1024 * 1024))
     await log.broker.client.flush()
     last = await write(log, 1, last=1)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         records = await take(log, 1, 3)
     assert [(r.seq, r.family, r.envelope.given) for r in records[:2]] == [(1, "session", foreign), (2, "gc", {})]
     assert records[0].body == b"{}"
@@ -194,7 +194,7 @@ async def test_an_abandoned_reader_leaves_no_consumer(nats_server, opened, clust
     await write(log, 3)
     async for _ in log.read(1):
         break
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):  # less than INACTIVE, after which the broker would end it by itself
         while (await log.broker.api(f"CONSUMER.NAMES.restow-{cluster}"))["consumers"]:
             await asyncio.sleep(0.01)
 
@@ -206,7 +206,7 @@ async def test_closing_leaves_no_consumer(nats_server, opened, cluster):
     assert (await other.broker.api(f"CONSUMER.NAMES.restow-{cluster}"))["consumers"]
     await log.close()
     await asyncio.gather(reader, return_exceptions=True)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):  # less than INACTIVE
         while (await other.broker.api(f"CONSUMER.NAMES.restow-{cluster}"))["consumers"]:
             await asyncio.sleep(0.01)
 
@@ -216,7 +216,7 @@ async def test_a_giant_foreign_message_is_named(nats_server, opened, cluster, mo
     log = await opened(nats_server.url, cluster)
     last = await write(log, 3)
     await log.append("session", b"x" * 30_000, envelope(), expected_last=last)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with pytest.raises(LogMismatch, match="a message of over 20000 bytes"):
             await take(log, 1, 4)
 

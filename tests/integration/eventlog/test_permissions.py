@@ -220,7 +220,7 @@ async def test_a_readers_inbox_is_renewed_before_the_broker_remembers_too_much(a
         last = await log.append("session", BODY, envelope(), expected_last=last)
     feed_of = log._feeds
     records, remade = [], 0
-    async with asyncio.timeout(15), aclosing(log.read(1)) as batches:
+    async with asyncio.timeout(60), aclosing(log.read(1)) as batches:
         async for batch in batches:
             records += batch
             remade = max(remade, *(feed.remade for feed in feed_of))
@@ -266,10 +266,10 @@ def test_no_password_is_written_down_and_a_missing_one_stops_the_server(tmp_path
         shutil.copy(file, tmp_path)
     command = [find_binary(), "-t", "-c", tmp_path / "nats.conf"]
     environment = PASSWORDS | {"RESTOW_NATS_NAME": "nats-0"}
-    good = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20)
+    good = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert good.returncode == 0, good.stderr
     environment.pop("RESTOW_NATS_CLI_PASSWORD")
-    bad = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20)
+    bad = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert bad.returncode != 0
     assert "RESTOW_NATS_CLI_PASSWORD" in bad.stderr
 

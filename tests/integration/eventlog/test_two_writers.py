@@ -49,7 +49,7 @@ async def test_two_racing_writers_never_share_a_place(nats_server, opened, clust
             won[seq] = f"{name}-{wins}"
             wins += 1
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await asyncio.gather(writer("a"), writer("b"))
     assert sorted(won) == list(range(1, 101))
     log = await opened(nats_server.url, cluster)
@@ -63,7 +63,7 @@ async def test_a_paused_leader_that_wakes_up_gets_a_conflict(nats_server, opened
         sys.executable, "-c", WRITER, nats_server.url, cluster, stdin=-1, stdout=-1
     )
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await old.stdout.readline() == b"decided\n"
             os.kill(old.pid, signal.SIGSTOP)
             old.stdin.write(b"go\n")

@@ -46,7 +46,7 @@ class Mirror:
                 self.restarts.append(reason)
 
     async def until(self, condition) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not condition():
                 self._news.clear()
                 await self._news.wait()
@@ -74,7 +74,7 @@ async def follow(api):
 
 async def watched(api) -> None:
     """The server has an open watch: what a test breaks must be there."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not api.server.cluster.hub.watchers():
             await asyncio.sleep(0.001)
 

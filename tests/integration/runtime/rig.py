@@ -20,7 +20,7 @@ from restow.runtime.follower import Follower
 from restow.runtime.leadership import Leadership
 from restow.runtime.telemetry import Metrics
 
-SOON = 5.0
+SOON = 30.0
 """Seconds that a test waits for what must happen."""
 
 

@@ -22,7 +22,7 @@ from .test_services import service
 
 CRD = Path(__file__).parents[3] / "deploy" / "crds" / "reservations.batch.volcano.sh.yaml"
 TOKEN = "token-of-the-api-in-tests"
-SOON = 30.0
+SOON = 120.0
 SETS = "/apis/apps/v1/namespaces/default/replicasets"
 PODS = "/api/v1/namespaces/default/pods"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"

@@ -19,7 +19,7 @@ from restow.kubesim.testing import kubesim
 SERVICES = ("cluster_watcher", "scheduler_session", "reservation_cache", "descheduler", "garbage_collector")
 CONFIGS = {"descheduler": "policy.yaml", "garbage_collector": "gc.yaml"}
 """Files in the test's folder, used where they are there."""
-SOON = 30.0
+SOON = 120.0
 NODES, SETS, REPLICAS = 12, 6, 4
 CRD = "deploy/crds/reservations.batch.volcano.sh.yaml"
 POLICY = {

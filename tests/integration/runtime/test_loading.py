@@ -88,7 +88,7 @@ async def test_a_new_fold_on_a_truncated_log_is_folded_anew_from_the_archive_and
     assert not waiting.done()
     state = await starting(log, snapshots, tmp_path)[0].state()
     assert state.seq == 15
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert snapshot.dump(await waiting) == snapshot.dump(state)
     full = await memory_of(tmp_path)
     assert snapshot.dump(full) == snapshot.dump(state)

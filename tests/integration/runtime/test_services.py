@@ -20,7 +20,7 @@ from restow.scheduler_session.service import service as scheduler_session
 
 from .rig import facts, history, named
 
-SOON = 15.0
+SOON = 60.0
 
 
 @pytest.fixture(scope="module")
