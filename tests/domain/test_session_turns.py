@@ -20,6 +20,7 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import session
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
+from restow.domain.session import opening
 from restow.domain.session.actions import starving
 from restow.domain.session.preemption import claimers, victims
 from restow.domain.snapshot import dump, load
@@ -134,3 +135,14 @@ def test_a_starving_gang_has_its_turn_after_more_that_can_never_be_reserved_for_
     then(state, pod_group("z", need=3), [member(f"z-{j}", "z") for j in range(3)])
     decided, _ = at_rest(state, NOW + 60_000)
     assert {event.pod for event in decided if isinstance(event, e.TaskReserved)} == {"z-0", "z-1", "z-2"}
+
+
+def test_of_new_pods_no_more_kinds_are_looked_at_in_one_session_than_keep_it_short_and_the_others_follow_in_their_order(monkeypatch):
+    monkeypatch.setattr(opening, "KINDS", 3)
+    state = given(GROUPS, node("n", cpu=100_000, memory=1 << 50), *[shape(f"s{i}", cpu=100 + i) for i in range(8)], [pod(f"p{i}-{j}", f"s{i}") for i in range(8) for j in range(2)])
+    then(state, pod_group("g", need=3), [member(f"g-{j}", "g", "s0") for j in range(3)])
+    sessions = []
+    while (command := decider.due(state, NOW)) is not None and (events := run(state, decider, command)):
+        sessions.append(sorted({event.pod.partition("-")[0] for event in events if isinstance(event, e.PodPlaced)}))
+    assert sessions == [["p0", "p1", "p2"], ["p3", "p4", "p5"], ["g", "p6", "p7"]]
+    assert not state.queue

@@ -1,6 +1,6 @@
 """What a session considers: new pods, those that wait and may fit now, gangs as a whole.
 
-Of new pods as many as the limit. Of those that wait nothing is cut off: pods that are alike are one job, which is passed over
+Of new pods as many as the limit, and of as many kinds as `KINDS`. Of those that wait nothing is cut off: pods that are alike are one job, which is passed over
 as a whole where its first pod is refused, so that whoever fits runs, however many wait before it (RULES G-17).
 """
 
@@ -24,6 +24,9 @@ from restow.domain.session.standing import Feed, Name
 from restow.domain.state import ClusterState
 
 ENQUEUE = "enqueue"
+KINDS = 500
+"""Of new pods so many shapes and gangs in one session: each of them costs about as much as a hundred pods that are alike. The rest
+follows in the next session, and between the two whatever else the process has to do: leases, health, what the API reads."""
 LOOKED_AT = 64
 """Reasons to wait that are looked at for whether they are old, so that asking costs the same however many wait."""
 
@@ -136,7 +139,15 @@ def _new(session: Session) -> list[PodUid]:
     queue: Iterable[tuple[PodUid, int]] = state.queue.items()
     if session.offers.left_behind:
         queue = [item for item in queue if not session.offers.must_wait(state.pods[item[0]])]
-    return [uid for uid, _ in nsmallest(session.limit, queue, key=itemgetter(1))]
+    kinds: set[Hashable] = set()
+    found: list[PodUid] = []
+    for uid, _ in nsmallest(session.limit, queue, key=itemgetter(1)):
+        pod = state.pods[uid]
+        kinds.add(job_of(state, pod) or (pod.shape, pod.pinned_node))
+        if len(kinds) > KINDS:
+            break
+        found.append(uid)
+    return found
 
 
 def _alone(session: Session) -> dict[PodUid, None]:
