@@ -1,5 +1,6 @@
 """`restow up` and `down`: what stays is the log."""
 
+import asyncio
 import json
 import os
 import signal
@@ -9,6 +10,9 @@ import time
 import pytest
 from cli.conftest import RESTOW
 
+from restow.eventlog.jetstream import connect
+from restow.eventlog.port import BrokerRefused
+from restow.eventlog.testing import envelope
 from restow.replay.source import open_path
 
 
@@ -52,3 +56,32 @@ def test_the_log_of_a_stack_that_was_killed_is_saved_by_the_next(tmp_path):
     source = open_path(tmp_path / ".restow" / file)
     assert source.last >= 1
     source.close()
+
+
+def test_a_stacks_broker_knows_its_users_and_only_the_owner_of_the_folder_may_read_the_log(tmp_path):
+    assert restow(tmp_path, "up", "--detach", "--nodes", "1")[0] == 0
+    try:
+        said = json.loads((tmp_path / ".restow" / "stack.json").read_text())
+        secret = (tmp_path / ".restow" / "run" / "nats.url").read_text().strip()
+        password = secret.rpartition("@")[0].rpartition(":")[2]
+        assert oct(os.stat(said["nats_file"]).st_mode & 0o777) == "0o600"
+        assert restow(tmp_path, "get", "nodes")[0] == 0
+        code, printed = restow(tmp_path, "log", "stats")
+        assert code == 0
+        assert password not in printed
+        code, printed = restow(tmp_path, "log", "stats", "--server", said["nats"], "--cluster", "embedded")
+        assert (code, "does not accept this user or password" in printed) == (3, True), printed
+        with pytest.raises(BrokerRefused, match="is another service's"):
+            asyncio.run(write(secret))
+        shown = [path for path in (tmp_path / ".restow").rglob("*") if path.is_file() and path.name != "nats.url" and password.encode() in path.read_bytes()]
+        assert shown == []
+    finally:
+        assert restow(tmp_path, "down", "--delete-log")[0] == 0
+
+
+async def write(url):
+    log = await connect(url, "embedded", create=False)
+    try:
+        await log.append("session", b'{"decisions":[]}', envelope(), expected_last=await log.last_of("session"))
+    finally:
+        await log.close()

@@ -3,7 +3,9 @@
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -178,7 +180,16 @@ def test_the_build_sees_only_what_it_needs():
     rows = (ROOT / ".dockerignore").read_text().splitlines()
     assert "*" in rows
     allowed = {row[1:] for row in rows if row.startswith("!")}
-    assert allowed == {"requirements.lock", "pyproject.toml", "README.md", "LICENSE", "libs", "services"}
+    assert allowed == {"requirements.lock", "pyproject.toml", "README.md", "LICENSE", "libs", "services", "deploy/crds", "deploy/nats/permissions.conf"}
     for row in stages()[0]:
         if row.startswith("COPY"):
             assert set(row.split()[1:-1]) <= allowed
+
+
+def test_the_wheel_has_what_an_embedded_stack_needs(tmp_path):
+    """Installed from it, `restow up` finds the CRDs and the broker's permissions beside itself."""
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)], cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {f"restow/cli/crds/{file.relative_to(ROOT / 'deploy' / 'crds')}" for file in (ROOT / "deploy" / "crds").rglob("*.yaml")} <= names
+    assert "restow/cli/nats/permissions.conf" in names

@@ -119,7 +119,7 @@ def _greet(stack: Stack, nodes: int, console: Console) -> None:
     rows = (
         ("Kubernetes", f"kubectl {'--server' if stack.kube.startswith('http') else '--kubeconfig'} {stack.kube} get nodes"),
         ("Restow", "restow get nodes · restow log tail -f · restow defrag --dry-run"),
-        ("broker", stack.nats),
+        ("broker", stack.address),
         ("logs", str(stack.folder / "logs")),
     )
     for name, value in rows:

@@ -39,7 +39,20 @@ class Where:
 
     @property
     def server(self) -> str | None:
-        return self._server or os.environ.get("RESTOW_NATS_URL") or (self.stack or {}).get("nats")
+        return self._server or os.environ.get("RESTOW_NATS_URL") or self._stacks
+
+    @property
+    def _stacks(self) -> str | None:
+        """The address of the stack's broker, with the user who only reads. Raises Failure where the stack is another person's."""
+        stack = self.stack or {}
+        if not (file := stack.get("nats_file")):
+            return stack.get("nats")
+        try:
+            return Path(file).read_text().strip()
+        except FileNotFoundError:
+            return stack.get("nats")
+        except OSError as error:
+            raise Failure(f"{file} cannot be read ({error.strerror}): the stack of {stack['file']} is somebody else's", UNUSABLE) from None
 
     @property
     def cluster(self) -> str:

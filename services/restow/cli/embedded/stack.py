@@ -23,6 +23,9 @@ from restow.eventlog.server import NatsServer, ServerError
 
 SERVICES = ("cluster_watcher", "scheduler_session", "reservation_cache", "descheduler", "garbage_collector")
 CLUSTER = "embedded"
+PERMISSIONS = "permissions.conf"
+USERS = (*SERVICES, "console", "cli", "operator")
+"""Of the broker: other processes of this machine may neither write the log nor read it."""
 BROKER_TRIES = 10
 BROKER_LOOK = 0.2
 """Seconds between looks at the broker's process."""
@@ -50,6 +53,15 @@ def crds() -> list[Path]:
         if found:
             return found
     raise StackError("the CRDs (deploy/crds) were not found beside this installation; reinstall Restow")
+
+
+def permissions() -> Path:
+    """Who may do what at the broker: the same file that a cluster's broker has."""
+    here = Path(__file__).resolve()
+    for file in (here.parents[1] / "nats" / "permissions.conf", here.parents[4] / "deploy" / "nats" / "permissions.conf"):
+        if file.is_file():
+            return file
+    raise StackError("the broker's permissions (deploy/nats/permissions.conf) were not found beside this installation; reinstall Restow")
 
 
 def others() -> list[Path]:
@@ -91,7 +103,12 @@ class Stack:
         self.saved: Path | None = None
         self._kubelet_speed = kubelet_speed
         self._log_level = log_level
-        self._broker = NatsServer(self.folder / "nats")
+        self._passwords = {user: "p" + secrets.token_hex(24) for user in USERS}
+        self._broker = NatsServer(
+            self.folder / "nats",
+            extra=f"include {PERMISSIONS}",
+            environment={f"RESTOW_NATS_{user.upper()}_PASSWORD": password for user, password in self._passwords.items()},
+        )
         self._keeper: asyncio.Task[None] | None = None
         self._lock = -1
         self.children: dict[str, Child] = {}
@@ -104,6 +121,17 @@ class Stack:
 
     @property
     def nats(self) -> str:
+        """The broker's address for whoever only reads, password and all: never to be printed."""
+        return self._broker.url.replace("nats://", f"nats://cli:{self._passwords['cli']}@")
+
+    @property
+    def nats_file(self) -> Path:
+        """Where the CLI finds that address. Only its owner may read it: whoever may has read access to the log."""
+        return self.folder / "run" / "nats.url"
+
+    @property
+    def address(self) -> str:
+        """The broker's address, without a password."""
         return self._broker.url
 
     @property
@@ -130,7 +158,7 @@ class Stack:
         self._clean()
         for name in MANAGED:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        self._make_token()
+        _secret(self.token_file, secrets.token_urlsafe(32))
         self.failed = asyncio.get_running_loop().create_future()
         self._start_broker()
         self._keeper = asyncio.create_task(self._keep_broker(), name="supervise the broker")
@@ -171,11 +199,6 @@ class Stack:
         """The header that the API asks for."""
         return {"Authorization": f"Bearer {self.token_file.read_text().strip()}"}
 
-    def _make_token(self) -> None:
-        file = os.open(self.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(file, "w") as out:
-            out.write(secrets.token_urlsafe(32) + "\n")
-
     def _who(self) -> str:
         try:
             return f" (process {int(json.loads((self.folder / 'stack.json').read_text())['pid'])})"
@@ -185,6 +208,9 @@ class Stack:
     def _start_broker(self) -> None:
         """In the main thread, so that the broker dies with this process."""
         try:
+            self._broker.folder.mkdir(parents=True, exist_ok=True)
+            text = permissions().read_text()
+            (self._broker.folder / PERMISSIONS).write_text(text.replace("restow-main", f"restow-{CLUSTER}").replace("restow.main.", f"restow.{CLUSTER}."))
             self._broker.start()
         except (ServerError, OSError) as error:
             raise StackError(f"the broker did not start: {error}") from error
@@ -236,7 +262,9 @@ class Stack:
     async def _start_service(self, name: str) -> None:
         environment = {
             "RESTOW_CLUSTER": CLUSTER,
-            "RESTOW_NATS_URL": self.nats,
+            "RESTOW_NATS_URL": self.address,
+            "RESTOW_NATS_USER": name,
+            "RESTOW_NATS_PASSWORD": self._passwords[name],
             "RESTOW_KUBE": self.kube if self._accounts is None else str(self._accounts / f"{name}.yaml"),
             "RESTOW_HTTP": "127.0.0.1:0",
             "RESTOW_HTTP_FILE": str(self.folder / "run" / f"{name}.http"),
@@ -311,7 +339,8 @@ class Stack:
     def describe(self) -> dict[str, Any]:
         return {
             "cluster": CLUSTER,
-            "nats": self.nats,
+            "nats": self.address,
+            "nats_file": str(self.nats_file),
             "kube": self.kube,
             "pid": os.getpid(),
             "archive": str(self.folder / "archive"),
@@ -329,6 +358,7 @@ class Stack:
     def _announce(self) -> None:
         if not self.outside:
             self.kubeconfig.write_text(configs.kubeconfig(self.kube))
+        _secret(self.nats_file, self.nats)
         part = self.folder / "stack.json.part"
         part.write_text(json.dumps(self.describe(), indent=2) + "\n")
         part.replace(self.folder / "stack.json")
@@ -395,3 +425,10 @@ class Stack:
         self._unlock_folder()
         if unsaved is not None:
             raise unsaved
+
+
+def _secret(path: Path, text: str) -> None:
+    """A new file that only its owner may read."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(file, "w") as out:
+        out.write(text + "\n")
