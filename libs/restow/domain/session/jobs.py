@@ -58,6 +58,17 @@ class Job:
         more: Mapping[str, int] = by_task or {}
         return any(have.get(t, 0) + more.get(t, 0) < n for t, n in self.need_by_task.items())
 
+    def helps(self, task: str, placed: int = 0, by_task: Mapping[str, int] | None = None) -> bool:
+        """Whether one more pod of this task, beside so many placed, brings a gang nearer to being complete: while as many places as
+        it still needs are for tasks of which it needs more (`minTaskMember`), those of another task take nothing."""
+        if not self.need_by_task or not self.short(placed, Counter(by_task or {})):
+            return True
+        have, more = self.ready_by_task, by_task or {}
+        lacking = {t: n - have.get(t, 0) - more.get(t, 0) for t, n in self.need_by_task.items()}
+        if lacking.get(task, 0) > 0:
+            return True
+        return self.need - self.ready - placed > sum(n for n in lacking.values() if n > 0)
+
     def tell(self, task: str, more: int = 1) -> None:
         """So many more members of this task are ready."""
         self.ready_by_task[task] = self.ready_by_task.get(task, 0) + more

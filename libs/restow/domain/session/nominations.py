@@ -10,6 +10,7 @@ from restow.contracts.ids import PodUid
 from restow.domain.evolve.session import DEADLINE, REFUSED
 from restow.domain.groups import Group, task_of
 from restow.domain.records import Nomination
+from restow.domain.session import queues
 from restow.domain.session.jobs import Job, gang, job_of
 from restow.domain.session.run import Session
 from restow.domain.session.view import Fit
@@ -17,6 +18,8 @@ from restow.domain.state import ClusterState
 from restow.domain.table import vector_of
 
 NO_LONGER_FITS = "NoLongerFits"
+NO_QUEUE = "QueueTakesNoJobs"
+"""It was closed, or is gone, since somebody was nominated in it."""
 NOT_THERE = "NotThere"
 """Its room is still to come; never a reason for an end."""
 GANG_BROKEN = "GangNotComplete"
@@ -54,6 +57,8 @@ def _take(session: Session, uid: PodUid, nomination: Nomination) -> str:
     fits = session.fits_at(pod, row, session.concerned(pod))
     # Victims elsewhere, too, make room in a queue: that is waited for.
     why = "" if fits else NO_LONGER_FITS
+    if not why and queues.refused(state, session.job_for(uid).queue) is not None:
+        why = NO_QUEUE
     if not why and session.quota(session.job_for(uid), pod):
         why = NOT_THERE
     if why:
@@ -74,6 +79,8 @@ def _may_wait(session: Session, uid: PodUid, nomination: Nomination, why: str) -
     late = nomination.deadline <= session.now
     if late and not state.awaits_an_end(uid):
         give_up(session, uid, DEADLINE)
+    elif why == NO_QUEUE:
+        give_up(session, uid, NO_QUEUE)
     elif why == NO_LONGER_FITS and not _leaving(state, nomination):
         give_up(session, uid, NO_LONGER_FITS)
     elif late:
@@ -84,7 +91,7 @@ def _go_elsewhere(session: Session, uid: PodUid) -> None:
     """Who has waited for so long goes where it fits, if there is such a node by now (RULES G-17). A gang waits as a whole."""
     state = session.state
     pod, job = state.pods[uid], session.job_for(uid)
-    if job.group is not None or session.quota(job, pod) or session.extensions.first("podWaits", pod):
+    if job.group is not None or queues.refused(state, job.queue) is not None or session.quota(job, pod) or session.extensions.first("podWaits", pod):
         return
     fit = session.find(pod)
     if fit is not None:

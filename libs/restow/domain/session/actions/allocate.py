@@ -5,15 +5,19 @@ from collections import Counter
 from typing import Any
 
 from restow.contracts import events as e
+from restow.contracts.ids import PodUid
+from restow.domain.groups import task_of
 from restow.domain.reservation.wishes import ignores
 from restow.domain.session import holds
 from restow.domain.session.jobs import OVERUSED, QUOTA, UNSCHEDULABLE, Job
 from restow.domain.session.lending import lending
 from restow.domain.session.line import Entry, Line
+from restow.domain.session.quotas import share
 from restow.domain.session.requests import is_best_effort
 from restow.domain.session.resize import resize
 from restow.domain.session.run import Session
 from restow.domain.session.statement import Statement
+from restow.domain.session.sums import totals
 from restow.domain.session.turns import Turns
 
 FOLLOWS = "a pod of the gang is being moved, and its place is held for the one that follows it"
@@ -157,16 +161,34 @@ def place_one(session: Session, job: Job, pod: e.PodObserved) -> bool:
 
 
 def _place_gang(session: Session, job: Job) -> None:
-    """As many pods as make the job ready, in task order; what does not fit is passed over while enough others are left."""
+    """As many pods as make the job ready: in task order, and where that does not do, those that ask for least first, so that a large one
+    keeps no others from their room which would be enough (RULES G-17)."""
+    why = _place_all(session, job, job.tasks)
+    if why is None:
+        return
+    if len({session.state.pods[uid].shape for uid in job.tasks}) > 1 and job.ready + len(job.tasks) > job.need:
+        whole, vectors = dict(enumerate(totals(session.state).allocatable)), session.state.vectors
+        size = {uid: share(dict(vectors[session.state.pods[uid].shape].items), whole) for uid in job.tasks}
+        if _place_all(session, job, sorted(job.tasks, key=size.__getitem__)) is None:
+            return
+    session.withhold(job, *why)
+    job.tasks = []
+
+
+def _place_all(session: Session, job: Job, tasks: list[PodUid]) -> tuple[str, str, int, dict[str, int]] | None:
+    """The same in this order: what does not fit is passed over while enough others are left. Returns why it was to no avail; None where
+    the gang is complete."""
     state, extensions = session.state, session.extensions
     statement = Statement(session, job)
     first_unfit: tuple[int, dict[str, int]] | None = None
     said: tuple[str, str] | None = None
     follows = False
-    left = list(job.tasks)
+    left = list(tasks)
     while left and incomplete(session, job, len(statement), statement.by_task):
         uid = left.pop(0)
         pod = state.pods[uid]
+        if not job.helps(task_of(pod), len(statement), statement.by_task):
+            continue
         if session.handing_over and session.offers and statement.hand_over(pod):
             continue
         if session.offers.awaited(pod):
@@ -190,12 +212,11 @@ def _place_gang(session: Session, job: Job) -> None:
             break
     if not incomplete(session, job, len(statement), statement.by_task):
         statement.commit()
-        return
+        return None
     statement.discard()
     nodes, reasons = first_unfit or (0, {})
     message = FOLLOWS if follows and first_unfit is None else _message(job)
-    session.withhold(job, *(said or (UNSCHEDULABLE, message)), nodes, reasons)
-    job.tasks = []
+    return *(said or (UNSCHEDULABLE, message)), nodes, reasons
 
 
 def _message(job: Job) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, ShapeId
+from restow.domain.groups import task_of
 from restow.domain.session.jobs import Job
 from restow.domain.session.preemption.claim import Claim
 from restow.domain.session.preemption.claimers import claimers, may_take, next_try, starves
@@ -46,6 +47,8 @@ def take_for(session: Session, hunt: Hunt, job: Job, scope: Scope, action: str) 
     left = list(job.tasks)
     while left and starves(session, job):
         pod = state.pods[left.pop(0)]
+        if not job.helps(task_of(pod)):
+            continue
         kind = (pod.shape, pod.pinned_node)
         if kind not in hopeless and may_take(session, pod):
             choice = _free(session, job, pod) or _found(session, hunt, job, pod, scope)

@@ -12,7 +12,6 @@ from restow.contracts.ids import Millis, PodUid
 from restow.domain.evolve.session import NEVER
 from restow.domain.session.backlog import Backlog, alike
 from restow.domain.session.extensions import jobs_in_order
-from restow.domain.session.framework import Refusal
 from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.run import Session
 from restow.domain.state import ClusterState
@@ -86,12 +85,7 @@ def _waiting(session: Session) -> Iterator[PodUid]:
 def _valid(session: Session, job: Job) -> bool:
     if job.group in session.state.unqueued and any(a.name == "enqueue" for a in session.config.actions):
         return False
-    for function in session.extensions.at("jobValid"):
-        try:
-            function(job)
-        except Refusal:
-            return False
-    return True
+    return session.refusal(job) is None
 
 
 def _turns(session: Session, jobs: list[Job]) -> list[Job]:

@@ -81,6 +81,8 @@ class Ahead:
             if members.ready(placed):
                 break
             pod = session.state.pods[uid]
+            if not members.helps(uid, placed):
+                continue
             if session.handing_over and session.offers and statement.hand_over(pod):
                 placed.append(uid)
             elif members.may_place(pod) and (fit := session.find(pod)) is not None:

@@ -46,7 +46,8 @@ class Attempt:
             got = len(self._allocated) + len(self._reserved)
             if got + len(left) - at < missing or (got >= missing and members.condition_ready(self._allocated)):
                 break
-            self._try(uid)
+            if members.helps(uid, [*promised, *self._allocated, *self._reserved]):
+                self._try(uid)
         if self._allocated and members.ready(self._allocated):
             self._take_back_reservations()
             self._statement.commit()

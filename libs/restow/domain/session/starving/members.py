@@ -53,6 +53,11 @@ class Members:
             return not self.job.short(len(tasks), by_task)
         return all(f(self.job, len(tasks), by_task) is not False for f in asked)
 
+    def helps(self, pod: PodUid, more: Iterable[PodUid]) -> bool:
+        """`Job.helps`, with these placed, or in prospect, in addition."""
+        pods, tasks = self._session.state.pods, {*self.placed, *more}
+        return self.job.helps(task_of(pods[pod]), len(tasks), Counter(task_of(pods[uid]) for uid in tasks))
+
     def reserved(self) -> list[PodUid]:
         return [uid for uid in self.waiting if uid in self._rule]
 

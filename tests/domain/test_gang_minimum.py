@@ -1,0 +1,65 @@
+"""A gang whose minimum fits starts, whichever of its pods come first in their order."""
+
+import pytest
+from domain.build import NOW, configured, given, member, node, pod, pod_group, run, shape, then
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.domain import session
+from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
+
+decider = session.decider
+GROUPS = e.Synced("podgroups.scheduling.volcano.sh", "1")
+
+
+def acting(*actions: ActionConfig):
+    tiers = ((PluginConfig("priority"), PluginConfig("gang"), PluginConfig("predicates"), PluginConfig("nodeorder")),)
+    return configured("session", SessionConfig(actions=actions, tiers=tiers))
+
+
+def task(name: str, of: str, kind: str = "s") -> e.PodObserved:
+    return member(name, "g", kind, annotations={"volcano.sh/task-spec": of})
+
+
+def decided(state, kind: type, at: int = NOW) -> list[str]:
+    return [event.pod for event in run(state, decider, c.Schedule(at, 1_000)) if isinstance(event, kind)]
+
+
+def test_pods_of_other_tasks_do_not_take_the_room_of_those_that_the_minimum_names():
+    state = given(GROUPS, node("n", cpu=3_000), shape("s", memory=1), pod_group("g", need=3, min_task_member={"worker": 1}))
+    then(state, [task("a1", "ps"), task("a2", "ps"), task("a3", "ps"), task("w1", "worker")])
+    assert decided(state, e.PodPlaced) == ["a1", "a2", "w1"]
+
+
+def test_where_the_minimum_is_of_one_task_the_others_come_after_it():
+    state = given(GROUPS, node("n", cpu=3_000), shape("s", memory=1), pod_group("g", need=2, min_task_member={"worker": 2}))
+    then(state, [task("a1", "ps"), task("a2", "ps"), task("a3", "ps"), task("w1", "worker"), task("w2", "worker")])
+    assert decided(state, e.PodPlaced) == ["w1", "w2", "a1"]
+
+
+def test_a_large_pod_that_comes_first_does_not_keep_a_gang_waiting_whose_other_pods_are_enough():
+    state = given(GROUPS, node("n", cpu=3_000), shape("s", memory=1), shape("big", cpu=3_000, memory=1), pod_group("g", need=2))
+    then(state, [member("a", "g", "big"), member("b", "g"), member("c", "g")])
+    assert decided(state, e.PodPlaced) == ["b", "c"]
+
+
+def test_where_the_large_pod_fits_beside_the_others_it_keeps_its_turn():
+    state = given(GROUPS, node("n", cpu=4_000), shape("s", memory=1), shape("big", cpu=3_000, memory=1), pod_group("g", need=2))
+    then(state, [member("a", "g", "big"), member("b", "g"), member("c", "g")])
+    assert decided(state, e.PodPlaced) == ["a", "b"]
+
+
+@pytest.mark.parametrize("task_of_the_last", ["worker", "ps"])
+def test_preemption_makes_room_for_those_that_the_minimum_names_and_for_nobody_where_it_cannot_be_reached(task_of_the_last):
+    state = given(acting(ActionConfig("allocate"), ActionConfig("preempt")), GROUPS, node("n", cpu=3_000), shape("low", cpu=3_000, memory=1))
+    then(state, shape("s", memory=1, priority=5), pod("v", "low", node="n"), pod_group("g", need=3, min_task_member={"worker": 1}))
+    then(state, [task("a1", "ps"), task("a2", "ps"), task("a3", "ps"), task("w1", task_of_the_last)])
+    assert decided(state, e.Nominated) == (["a1", "a2", "w1"] if task_of_the_last == "worker" else [])
+
+
+def test_nodes_are_reserved_for_those_that_the_minimum_of_a_starving_gang_names():
+    reserve = ActionConfig("reserve", {"starvingJobTimeThreshold": "10"})
+    state = given(acting(ActionConfig("allocate"), reserve), GROUPS, node("n", cpu=3_000), shape("low", cpu=3_000, memory=1), shape("s", memory=1))
+    then(state, pod("v", "low", node="n"), pod_group("g", need=3, min_task_member={"worker": 1}))
+    then(state, [task("a1", "ps"), task("a2", "ps"), task("a3", "ps"), task("w1", "worker")])
+    assert decided(state, e.TaskReserved, NOW + 60_000) == ["a1", "a2", "w1"]
