@@ -117,6 +117,8 @@ class Maps:
         self.namespaces: dict[str, e.NamespaceObserved] = {}
         self.budgets: dict[str, e.BudgetObserved] = {}
         self.quotas: dict[str, e.QuotaObserved] = {}
+        self.exceeded: dict[str, e.QuotaObserved] = {}
+        """Those of them that keep pods out: mostly none."""
         self.troubles: dict[PodUid, e.PodTroubled] = {}
         self.claims: dict[str, e.ClaimObserved] = {}
         self.volumes: dict[str, e.VolumeObserved] = {}

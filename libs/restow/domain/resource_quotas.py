@@ -12,10 +12,10 @@ from restow.domain.state import ClusterState
 
 
 def over_quota(state: ClusterState, pod: PodObserved) -> str:
-    """Why another pod like this one would not be made; empty where it would. O(quotas) where any is exceeded."""
+    """Why another pod like this one would not be made; empty where it would. O(quotas that are exceeded)."""
     shape = state.shapes[pod.shape]
-    for quota in state.quotas.values():
-        if not quota.exceeded or quota.namespace != pod.namespace or not all(_in_scope(one, shape) for one in quota.scopes):
+    for quota in state.exceeded.values():
+        if quota.namespace != pod.namespace or not all(_in_scope(one, shape) for one in quota.scopes):
             continue
         if asked := [name for name in quota.exceeded if _asks(shape, name)]:
             return f"ResourceQuota {quota.namespace}/{quota.name} has more of {', '.join(asked)} in use than it allows, so that no other pod is let in"

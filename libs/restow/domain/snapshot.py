@@ -299,6 +299,7 @@ def _objects(state: ClusterState, image: _Image) -> None:
     state.namespaces = {n.name: n for n in image.namespaces}
     state.budgets = {f"{b.namespace}/{b.name}": b for b in image.budgets}
     state.quotas = {f"{q.namespace}/{q.name}": q for q in image.quotas}
+    state.exceeded = {path: q for path, q in state.quotas.items() if q.exceeded}
     state.troubles = {t.pod: t for t in image.troubles}
     state.claims = {f"{c.namespace}/{c.name}": c for c in image.claims}
     state.volumes = {v.name: v for v in image.volumes}

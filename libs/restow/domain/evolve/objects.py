@@ -190,11 +190,16 @@ def budget_gone(state: ClusterState, event: e.BudgetGone) -> None:
 def quota_observed(state: ClusterState, event: e.QuotaObserved) -> None:
     """About pods that are not there yet: nobody who waits fits better for it."""
     state.put(state.quotas, _path(event), event)
+    if event.exceeded:
+        state.put(state.exceeded, _path(event), event)
+    else:
+        state.drop(state.exceeded, _path(event))
 
 
 def quota_gone(state: ClusterState, event: e.QuotaGone) -> None:
     if state.drop(state.quotas, _path(event)) is None:
         state.void["cluster.quota_gone"] += 1
+    state.drop(state.exceeded, _path(event))
 
 
 def _more_may_go(state: ClusterState) -> None:

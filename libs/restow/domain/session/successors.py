@@ -5,7 +5,12 @@ Answered from the state alone, for it is asked after every fold; a session raise
 refuses at `jobValid` it says here, too, by a function `turns_away(state, args, pod)`. How much of a queue is in use does not count:
 what is drawn of a migration's hold is within any quota (RULES G-12)."""
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
+from restow.domain.config import SessionConfig
 from restow.domain.session import queues
 from restow.domain.session.actions import handover
 from restow.domain.session.framework import Refusal
@@ -18,15 +23,26 @@ def turned_away(state: ClusterState, uid: PodUid) -> str:
     pod = state.pods[uid]
     if not state.ours(pod):
         return f"scheduler {state.shapes[pod.shape].scheduler} is not among schedulerNames"
-    if all(module is not handover for module, _ in acting(state)):
+    rules = _rules(state)
+    if not rules.hands_over:
         return "no action reserve before allocate hands over what is held"
-    refusal = queues.refused(state, state.queue_of(pod)) or _of_plugins(state, uid)
+    refusal = queues.refused(state, state.queue_of(pod))
+    for turns_away, args in rules.plugins:
+        refusal = refusal or turns_away(state, args, pod)
     return "" if refusal is None else f"{refusal.reason}: {refusal.message}"
 
 
-def _of_plugins(state: ClusterState, uid: PodUid) -> Refusal | None:
-    for _, _, module, args in opened(state):
-        turns_away = getattr(module, "turns_away", None)
-        if turns_away is not None and (refusal := turns_away(state, args, state.pods[uid])) is not None:
-            return refusal
-    return None
+class _Rules(NamedTuple):
+    config: SessionConfig
+    hands_over: bool
+    plugins: list[tuple[Callable[[ClusterState, Any, PodObserved], Refusal | None], Any]]
+
+
+def _rules(state: ClusterState) -> _Rules:
+    """What of the configuration counts here: read once for a configuration."""
+    kept: _Rules | None = state.memo.get("successors")
+    if kept is None or kept.config is not state.session_config:
+        found = [(module.turns_away, args) for _, _, module, args in opened(state) if hasattr(module, "turns_away")]
+        hands_over = any(module is handover for module, _ in acting(state))
+        kept = state.memo["successors"] = _Rules(state.session_config, hands_over, found)
+    return kept
