@@ -5,6 +5,7 @@ from domain.build import NOW, configured, given, member, node, pod, pod_group, r
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.contracts.values import LabelSelector, PodTerm
 from restow.domain import session
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
 
@@ -63,3 +64,24 @@ def test_nodes_are_reserved_for_those_that_the_minimum_of_a_starving_gang_names(
     then(state, pod("v", "low", node="n"), pod_group("g", need=3, min_task_member={"worker": 1}))
     then(state, [task("a1", "ps"), task("a2", "ps"), task("a3", "ps"), task("w1", "worker")])
     assert decided(state, e.TaskReserved, NOW + 60_000) == ["a1", "a2", "w1"]
+
+
+def beside(app: str) -> tuple[PodTerm, ...]:
+    return (PodTerm("kubernetes.io/hostname", LabelSelector({"app": app})),)
+
+
+def company(*followers: str):
+    """A gang of a pod that anybody may follow, and of followers of a higher priority, each beside the one that is named."""
+    state = given(GROUPS, node("n", labels={"kubernetes.io/hostname": "n"}), shape("s", memory=1), pod_group("g", need=1 + len(followers)))
+    for at, of in enumerate(followers):
+        then(state, shape(f"f{at}", memory=1, pod_affinity=beside(of), priority=9 - at), member(f"f{at}", "g", f"f{at}", labels={"app": f"f{at}"}))
+    return then(state, member("lead", "g", labels={"app": "lead"}))
+
+
+@pytest.mark.parametrize(("followers", "order"), [(["lead"], ["lead", "f0"]), (["f1", "lead"], ["lead", "f1", "f0"]), (["f1", "f2", "lead"], ["lead", "f2", "f1", "f0"])])
+def test_a_gang_whose_first_pods_want_to_be_beside_its_later_ones_starts(followers, order):
+    assert decided(company(*followers), e.PodPlaced) == order
+
+
+def test_a_gang_of_which_one_wants_to_be_beside_somebody_who_never_comes_waits():
+    assert decided(company("nobody", "lead"), e.PodPlaced) == []

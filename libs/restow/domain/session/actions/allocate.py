@@ -19,6 +19,7 @@ from restow.domain.session.run import Session
 from restow.domain.session.statement import Statement
 from restow.domain.session.sums import totals
 from restow.domain.session.turns import Turns
+from restow.domain.state import is_sociable
 
 FOLLOWS = "a pod of the gang is being moved, and its place is held for the one that follows it"
 """Why a gang waits that would be complete with such a pod, or without it elsewhere."""
@@ -176,15 +177,19 @@ def _place_gang(session: Session, job: Job) -> None:
 
 
 def _place_all(session: Session, job: Job, tasks: list[PodUid]) -> tuple[str, str, int, dict[str, int]] | None:
-    """The same in this order: what does not fit is passed over while enough others are left. Returns why it was to no avail; None where
-    the gang is complete."""
+    """The same in this order: what does not fit is passed over while enough others are left, and tried again where it may fit because
+    others of the gang have come (affinity, spread). Returns why it was to no avail; None where the gang is complete."""
     state, extensions = session.state, session.extensions
     statement = Statement(session, job)
     first_unfit: tuple[int, dict[str, int]] | None = None
     said: tuple[str, str] | None = None
     follows = False
-    left = list(tasks)
-    while left and incomplete(session, job, len(statement), statement.by_task):
+    left, again, before = list(tasks), list[PodUid](), 0
+    while incomplete(session, job, len(statement), statement.by_task):
+        if not left:
+            if not again or len(statement) == before:
+                break
+            left, again, before = again, [], len(statement)
         uid = left.pop(0)
         pod = state.pods[uid]
         if not job.helps(task_of(pod), len(statement), statement.by_task):
@@ -194,7 +199,7 @@ def _place_all(session: Session, job: Job, tasks: list[PodUid]) -> tuple[str, st
         if session.offers.awaited(pod):
             # Its place is kept for it; wherever else it went, the place would wait for nobody.
             follows = True
-            if job.ready + len(statement) + len(left) < job.need:
+            if job.ready + len(statement) + len(left) + len(again) < job.need:
                 break
             continue
         quota = session.quota(job, pod)
@@ -205,10 +210,12 @@ def _place_all(session: Session, job: Job, tasks: list[PodUid]) -> tuple[str, st
             continue
         if reason:
             said = said or (QUOTA if quota else UNSCHEDULABLE, reason)
-        elif first_unfit is None:
+        else:
             # Counted with the rest of the gang in place: that is what it does not fit beside.
-            first_unfit = session.reasons(pod)
-        if job.ready + len(statement) + len(left) < job.need:
+            first_unfit = first_unfit or session.reasons(pod)
+            if is_sociable(state.shapes[pod.shape]):
+                again.append(uid)
+        if job.ready + len(statement) + len(left) + len(again) < job.need:
             break
     if not incomplete(session, job, len(statement), statement.by_task):
         statement.commit()

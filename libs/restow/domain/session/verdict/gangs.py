@@ -20,7 +20,7 @@ from restow.domain.session.statement import Statement
 from restow.domain.session.verdict.suppose import supposed
 from restow.domain.session.verdict.values import GangFit, Relief
 from restow.domain.session.view import HELD_ROOM
-from restow.domain.state import ClusterState
+from restow.domain.state import ClusterState, is_sociable
 from restow.domain.table import WHOLE, Vector, fullest
 
 MOST = 1_000
@@ -35,7 +35,16 @@ def placed(session: Session, job: Job, unfit: list[PodUid]) -> Iterator[GangFit]
     statement = Statement(session, job)
     first, nodes, quota = "", 0, ""
     reasons: dict[str, int] = {}
-    for uid in job.tasks:
+    left, before = list(job.tasks), 0
+    while True:
+        if not left:
+            # Whoever may fit because others have come is tried again.
+            left = [uid for uid in unfit if is_sociable(state.shapes[state.pods[uid].shape])] if len(statement) > before else []
+            if not left:
+                break
+            before = len(statement)
+            unfit[:] = [uid for uid in unfit if uid not in left]
+        uid = left.pop(0)
         pod = state.pods[uid]
         if session.handing_over and session.offers and statement.hand_over(pod):
             continue
