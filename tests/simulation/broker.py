@@ -29,7 +29,10 @@ LOST, UNACKED, LATE, REPEAT, SLOW = "lost", "unacked", "late", "repeat", "slow"
 class Broker:
     """`records`: every commit that was ever stored, also those that were truncated since."""
 
-    def __init__(self, loop: SimLoop, seed: object, log_id: str, stored: Callable[[Record], None]) -> None:
+    def __init__(
+        self, loop: SimLoop, seed: object, log_id: str, stored: Callable[[Record], None],
+        acknowledged: Callable[[int, str], None] = lambda seq, id: None,
+    ) -> None:
         self.loop = loop
         self.chance = random.Random(f"broker {seed}")
         self.log = MemoryLog("sim", log_id=log_id, clock=lambda: int((EPOCH + loop.time()) * 1e6) * 1000)
@@ -43,7 +46,7 @@ class Broker:
         self.down = False
         self.back = asyncio.Event()
         self.back.set()
-        self._stored = stored
+        self._stored, self.acknowledged = stored, acknowledged
         self._unsynced: list[asyncio.TimerHandle] = []
 
     def stop(self, crash: bool = False) -> None:
@@ -92,6 +95,12 @@ class Broker:
         self.records.append(record)
         self._stored(record)
         return seq
+
+
+    def contents(self) -> tuple[int, dict[int, str]]:
+        """The first sequence that is there or is to come, and the commits by their sequences."""
+        there = {record.seq: record.envelope.id for record in self.log._records}
+        return min(there, default=self.records[-1].seq + 1 if self.records else 1), there
 
 
 class SimLog:
@@ -150,9 +159,11 @@ class SimLog:
                 broker.arrive(after + chance.uniform(0.001, TIMEOUT), lambda: store(False))
         try:
             async with asyncio.timeout(TIMEOUT):
-                return await answer
+                seq = await answer
         except TimeoutError:
             raise Unknown(family, envelope.id, f"no answer in {TIMEOUT:g} s") from None
+        broker.acknowledged(seq, envelope.id)
+        return seq
 
     async def read(self, from_seq: int) -> AsyncIterator[list[Record]]:
         async for batch in self._log.read(from_seq):

@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from simulation.manifests import POLICIES, SCHEDULERS
+from simulation.manifests import OWNERS, POLICIES, SCHEDULERS
 from simulation.plan import Act, NodeSpec, Plan, Workload
 from simulation.processes import SERVICES
 

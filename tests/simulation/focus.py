@@ -2,11 +2,12 @@
 
 import random
 
+from simulation.manifests import OWNERS
 from simulation.plan import Act, NodeSpec, Plan, Workload
 
 DEFAULT, PACKING, PREEMPTION = range(3)
 """Of `manifests.SCHEDULERS`."""
-CPU, GPU = 1, 2
+CPU, GPU, OFTEN, BOLD, WHOLE = 1, 2, 3, 4, 5
 """Of `manifests.POLICIES`: what is packed together."""
 
 
@@ -17,7 +18,7 @@ class _World:
         self.workloads: list[Workload] = []
         self.users: list[Act] = []
         self.faults: list[Act] = []
-        self.scheduler, self.policy, self.seconds = DEFAULT, CPU, 40.0
+        self.scheduler, self.policy, self.seconds, self.lag = DEFAULT, CPU, 40.0, 60.0
 
     def make(self, name: str, replicas: int, at: float = 0.0, kind: str = "ReplicaSet", **more: object) -> str:
         said = {"cpu": 1000, "memory": 256, "grace": 1} | more
@@ -28,27 +29,72 @@ class _World:
     def act(self, at: float, what: str, **args: object) -> None:
         self.users.append(Act(round(at, 3), what, args))
 
+    def fill(self, at: float, cpu: int = 100, gpus: int = 0) -> None:
+        """Somebody who needs all that is left, in small pieces: room that leaked is missed."""
+        count = sum(node.gpus // gpus if gpus else node.cpu // cpu for node in self.nodes)
+        self.make("fill", count, at, cpu=cpu, memory=16, gpus=gpus)
+
     def plan(self) -> Plan:
         return Plan(
             seed=self.seed, seconds=self.seconds, nodes=tuple(self.nodes), workloads=tuple(self.workloads),
             users=tuple(sorted(self.users, key=lambda act: act.at)), faults=tuple(sorted(self.faults, key=lambda act: act.at)),
-            scheduler=self.scheduler, policy=self.policy,
+            scheduler=self.scheduler, policy=self.policy, lag=self.lag,
         )  # fmt: skip
 
 
 def moves(w: _World) -> None:
-    """Devices come free in pieces and are packed together, while workloads shrink, nodes are closed, and budgets refuse."""
-    w.policy, w.seconds = GPU, 50.0
-    names = [w.make(f"w{n:02}", 2, w.chance.uniform(0, 4), gpus=1, budget=w.chance.choice(("", "", "0"))) for n in range(10)]
-    for name in w.chance.sample(names, 6):
-        w.act(w.chance.uniform(8, 14), "scale", workload=name, replicas=1)
-    for at in range(16, 50, 2):
-        w.act(at + w.chance.random(), "scale", workload=w.chance.choice(names), replicas=w.chance.choice((0, 1, 1, 2)))
-    for at in range(14, 46, 2):
+    """Devices come free in pieces and are packed together again and again, while workloads shrink, grow and are deleted, nodes are closed, budgets
+    refuse, and nobody collects anything for a while. At the end everything that was left is needed."""
+    w.policy, w.seconds, w.lag = OFTEN, 60.0, 20.0
+    names = []
+    for n in range(6):
+        kind = w.chance.choice(("ReplicaSet", "ReplicaSet", "StatefulSet"))
+        grace = w.chance.choice((1, 6))
+        names.append(w.make(f"w{n:02}", 3, w.chance.uniform(0, 3), kind, gpus=1, grace=grace, stops=grace, budget=w.chance.choice(("", "", "1"))))
+    for at in range(6, 50, 2):
+        w.act(at + w.chance.random(), "scale", workload=w.chance.choice(names), replicas=w.chance.choice((0, 1, 1, 2, 3)))
+    for at in range(8, 50, 2):
+        w.act(at + w.chance.random(), "cordon", node=w.chance.choice(w.nodes).name, seconds=w.chance.uniform(0.5, 3))
+    for at in range(10, 50, 5):
+        one = w.chance.choice(names)
+        w.act(at, "budget", workload=one, most="0")
+        w.act(at + w.chance.uniform(1, 5), "budget", workload=one, most="1")
+    for at in (30, 42):
+        w.act(at + w.chance.uniform(0, 5), "delete", workload=w.chance.choice(names))
+    for at in (17, 33, 41):
+        w.faults.append(Act(at, "status", {"code": 403, "retry_after": 0, "verb": "create", "count": 3}))
+    for at in (12, 32):
+        w.faults.append(Act(at, "pause", {"service": "garbage_collector", "number": 0, "seconds": 15.0}))
+    w.faults.append(Act(8.0, "latency", {"low": 0.05, "high": 0.5, "seconds": 45.0}))
+    w.fill(56.0, gpus=1)
+
+
+def spreads(w: _World) -> None:
+    """Large workloads that lie about on all nodes, a pod here and a pod there."""
+    w.policy, w.lag = OFTEN, 20.0
+    for n in range(2):
+        w.make(f"w{n}", 5, w.chance.uniform(0, 2), gpus=1)
+    for n in range(5):
+        w.make(f"x{n}", 2, w.chance.uniform(0, 2), gpus=1)
+        w.act(w.chance.uniform(8, 12), "scale", workload=f"x{n}", replicas=0)
+    for at in (20, 28):
+        w.act(at + w.chance.random(), "scale", workload=f"x{w.chance.randrange(5)}", replicas=2)
+        w.act(at + 4 + w.chance.random(), "scale", workload=f"w{w.chance.randrange(2)}", replicas=w.chance.choice((3, 4, 6)))
+
+
+def whole(w: _World) -> None:
+    """Nodes that are emptied wholly or not at all: places are held for long, while nodes are closed and budgets refuse."""
+    w.policy, w.seconds, w.lag = WHOLE, 60.0, 20.0
+    names = [w.make(f"w{n:02}", 2, w.chance.uniform(0, 3), cpu=1000 * w.chance.choice((1, 2))) for n in range(9)]
+    for at in range(6, 54, 3):
+        w.act(at + w.chance.random(), "scale", workload=w.chance.choice(names), replicas=w.chance.choice((0, 1, 2, 3)))
         w.act(at + w.chance.random(), "cordon", node=w.chance.choice(w.nodes).name, seconds=w.chance.uniform(1, 4))
-    for at in (17, 25, 33, 41):
-        w.faults.append(Act(at, "status", {"code": 403, "retry_after": 0, "verb": "create", "count": 4}))
-    w.faults.append(Act(12.0, "latency", {"low": 0.05, "high": 0.5, "seconds": 35.0}))
+    for at in range(8, 50, 4):
+        one = w.chance.choice(names)
+        w.act(at, "budget", workload=one, most="0")
+        w.act(at + w.chance.uniform(2, 8), "budget", workload=one, most="1")
+    w.faults.append(Act(8.0, "latency", {"low": 0.05, "high": 0.5, "seconds": 45.0}))
+    w.fill(56.0, cpu=1000)
 
 
 def gangs(w: _World) -> None:
@@ -62,13 +108,15 @@ def gangs(w: _World) -> None:
 
 
 def gang_moves(w: _World) -> None:
-    """Whole gangs on nodes that would be better packed."""
-    w.policy = GPU
-    for n in range(4):
-        w.make(f"g{n}", 2, 2.0 * n, "Gang", gpus=1, minimum=2, runs=200)
-        w.make(f"w{n}", 2, 2.0 * n + 1, gpus=1)
-    for n in range(4):
-        w.act(w.chance.uniform(11, 14), "scale", workload=f"w{n}", replicas=0)
+    """Gangs that can spare one, on nodes that would be better packed; nothing else bounds how many of them go at once."""
+    w.policy, w.lag = BOLD, 20.0
+    for n in range(3):
+        w.make(f"g{n}", 3, w.chance.uniform(0, 3), "Gang", gpus=1, minimum=2, runs=200)
+        w.make(f"w{n}", 3, w.chance.uniform(0, 3), gpus=1)
+    for n in range(3):
+        w.act(w.chance.uniform(8, 12), "scale", workload=f"w{n}", replicas=0)
+    for at in (18, 26, 34):
+        w.act(at + w.chance.random(), "pod", workload=f"g{w.chance.randrange(3)}", which=w.chance.randrange(3), force=False)
 
 
 def queues(w: _World) -> None:
@@ -90,12 +138,54 @@ def preempts(w: _World) -> None:
         w.make(f"u{n}", 1, 10 + 3 * n, cpu=4000, gpus=2, priority=w.chance.choice(("high", "low", "urgent", "high")))
 
 
+def unequal(w: _World) -> None:
+    """Full of large important workloads and small ones, and then come single pods of no importance: by their shares they might take from the large."""
+    w.scheduler = PREEMPTION
+    for n in range(3):
+        w.make(f"h{n}", 2, w.chance.uniform(0, 2), "Gang", cpu=4000, minimum=1, runs=200, priority=w.chance.choice(("high", "urgent")))
+    for n in range(4):
+        w.make(f"l{n}", 1, w.chance.uniform(0, 2), "Pod", cpu=4000, priority="low")
+    for n in range(4):
+        w.make(f"u{n}", w.chance.choice((1, 2)), 8 + 4 * n, w.chance.choice(("Pod", "Gang", "ReplicaSet")), cpu=w.chance.choice((2000, 4000)), minimum=1, runs=200, priority="low")
+
+
+def shares(w: _World) -> None:
+    """Parts of devices, all in use; who is more important gets a part that is there in pieces, and has to wait until somebody has left."""
+    w.scheduler, w.nodes = PREEMPTION, [NodeSpec(f"n{number:02}", 8_000, 32_768, 2, "T4") for number in range(3)]
+    for n in range(3):
+        w.make(f"l{n}", 2, w.chance.uniform(0, 2), cpu=500, milli=600, priority="low", grace=20, stops=w.chance.choice((8, 15)))
+    for n in range(4):
+        w.make(f"u{n}", 1, 8 + 5 * n, cpu=500, milli=w.chance.choice((500, 600, 800)), priority="high")
+        w.act(w.chance.uniform(5, 30), "koordinator", name=f"k{n}", workload=f"u{n}", once=True, ttl=30, seconds=0, waits=True)
+
+
+def reclaims(w: _World) -> None:
+    """One queue has all there is, and then others want what they deserve."""
+    w.scheduler, w.seconds = PREEMPTION, 30.0
+    for name in ("a", "b"):
+        w.act(0.0, "queue", name=name, weight=w.chance.choice((1, 2)), cpu=0, gpus=0)
+    for n in range(5):
+        w.make(f"b{n}", 3, 1 + w.chance.uniform(0, 3), "Gang", cpu=w.chance.choice((2000, 4000)), minimum=1, runs=900, queue="b")
+    for n in range(3):
+        w.make(f"a{n}", 1, 10 + 4 * n + w.chance.random(), "Gang", cpu=w.chance.choice((2000, 4000)), minimum=1, runs=900, queue="a")
+
+
+def waits(w: _World) -> None:
+    """Reservations for which there is no room until somebody leaves."""
+    w.make("full", 20, 0.0, cpu=2000)
+    w.make("w", 1, 1000.0, cpu=3000)
+    for n in range(4):
+        what, more = w.chance.choice((("reserve", {"replicas": 2}), ("koordinator", {"once": True})))
+        w.act(w.chance.uniform(4, 20), what, name=f"r{n}", workload="w", ttl=3600, seconds=0, **more)
+    w.act(w.chance.uniform(24, 38), "scale", workload="full", replicas=w.chance.choice((0, 6, 12)))
+
+
 def reserves(w: _World) -> None:
     """Reservations of both kinds with short times, owners that come late, strangers, and nodes that go."""
     names = [w.make(f"w{n}", 1, w.chance.uniform(0, 30), cpu=1000 * w.chance.choice((1, 2))) for n in range(6)]
     for n in range(10):
         at, seconds = w.chance.uniform(0, 25), w.chance.choice((0, 0, 8))
-        some = {"workload": w.chance.choice(names), "ttl": w.chance.choice((10, 20, 60)), "seconds": seconds}
+        some = {"workload": w.chance.choice(names), "ttl": w.chance.choice((10, 20, 60)), "seconds": seconds, "owners": w.chance.choice(OWNERS)}
         if n % 2:
             w.act(at, "reserve", name=f"r{n}", replicas=1, **some)
         else:
@@ -108,6 +198,19 @@ def reserves(w: _World) -> None:
     w.make("full", 12, 6.0, cpu=2500)
     for at in (15, 24, 33):
         w.act(at, "scale", workload="full", replicas=w.chance.choice((6, 8, 14)))
+    w.act(37.0, "delete", workload="full")
+    w.fill(38.0, cpu=1000)
+
+
+def ended(w: _World) -> None:
+    """Reservations that expire as soon as they are made, with a slow broker: what is decided for them comes when they have ended."""
+    w.scheduler, w.seconds = DEFAULT, 30.0
+    w.make("w", 1, 1000.0, cpu=2000)
+    for n in range(40):
+        what, more = w.chance.choice((("reserve", {"replicas": 2}), ("koordinator", {"once": True})))
+        w.act(w.chance.uniform(2, 26), what, name=f"r{n}", workload="w", ttl=w.chance.choice((1, 1, 2)), seconds=0, **more)
+    w.faults.append(Act(1.0, "sync", {"each": 0.2, "seconds": 28.0}))
+    w.fill(29.0, cpu=1000)
 
 
 def ends(w: _World) -> None:
@@ -119,6 +222,7 @@ def ends(w: _World) -> None:
         w.act(at, "cordon", node=w.chance.choice(w.nodes).name, seconds=8.0)
     w.act(9.0, "node", node=w.chance.choice(w.nodes).name, seconds=6.0)
     w.make("last", 2, 36.0, cpu=3000)
+    w.make("after", 16, 38.0, "Job", cpu=3000, runs=30)
 
 
 def too_small(w: _World) -> None:
@@ -129,7 +233,7 @@ def too_small(w: _World) -> None:
     w.make("later", 2, 6.0, cpu=3000)
 
 
-KINDS = {make.__name__: make for make in (moves, gangs, gang_moves, queues, preempts, reserves, ends, too_small)}
+KINDS = {make.__name__: make for make in (moves, spreads, whole, gangs, gang_moves, queues, preempts, unequal, shares, reclaims, waits, reserves, ended, ends, too_small)}
 
 
 def focus(kind: str, seed: int) -> Plan:

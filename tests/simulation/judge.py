@@ -68,6 +68,13 @@ class Judge:
     def commit(self, at, seq, family, headers, body):
         self._guarded(at, self.log.stored, at, seq, family, headers, json.loads(body) if isinstance(body, bytes | str) else body)
 
+    def acknowledged(self, at, seq, id):
+        self._now = at
+        self.log.acknowledged[seq] = id
+
+    def kept(self, at, first, ids):
+        self._guarded(at, self.log.judge_kept, first, ids)
+
     def wrote(self, at, verb, resource, old, new, by):
         self._guarded(at, self.api.wrote, at, verb, resource, old, new, by)
 

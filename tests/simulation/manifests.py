@@ -105,22 +105,34 @@ def queue(name: str, weight: int, cpu: int, gpus: int) -> Obj:
     return {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
 
 
-def reservation(name: str, what: Workload, replicas: int, ttl: int) -> Obj:
+def owners(what: Workload, how: str) -> list[Obj]:
+    """The pods of a workload, said in one of OWNERS."""
+    selector: Obj = {"matchLabels": {"app": what.name}}
+    if how == "expression":
+        selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": [what.name]}]}
+    return [{"labelSelector": selector}]
+
+
+OWNERS = ("labels", "expression")
+
+
+def reservation(name: str, what: Workload, replicas: int, ttl: int, how: str = "labels") -> Obj:
     """Seed 000's: room for so many pods of this workload."""
     made = template(what)
     said = {"name": "t", "replicas": replicas, "template": {"metadata": {"labels": made["metadata"]["labels"]}, "spec": made["spec"]}}
-    owners = [{"labelSelector": {"matchLabels": {"app": what.name}}}]
-    spec: Obj = {"schedulerName": "restow", "ttl": f"{ttl}s", "tasks": [said], "owners": owners, "matchPolicy": "Owner"}
+    spec: Obj = {"schedulerName": "restow", "ttl": f"{ttl}s", "tasks": [said], "owners": owners(what, how), "matchPolicy": "Owner"}
     return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Reservation", "metadata": {"name": name, "namespace": NS}, "spec": spec}
 
 
-def koordinator(name: str, what: Workload, once: bool, ttl: int) -> Obj:
+def koordinator(name: str, what: Workload, once: bool, ttl: int, how: str = "labels", waits: bool = False) -> Obj:
     """Seed 004's: room for a pod of this workload."""
     made = template(what)
     spec: Obj = {
         "template": {"metadata": {"namespace": NS, "labels": made["metadata"]["labels"]}, "spec": made["spec"]},
-        "owners": [{"labelSelector": {"matchLabels": {"app": what.name}}}], "ttl": f"{ttl}s", "allocateOnce": once,
+        "owners": owners(what, how), "ttl": f"{ttl}s", "allocateOnce": once,
     }  # fmt: skip
+    if waits:
+        spec["preAllocation"] = True
     return {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Reservation", "metadata": {"name": name}, "spec": spec}
 
 
@@ -184,7 +196,7 @@ profiles:
           defragmentThresholds: {{{resource}: {defragment}}}
           protectionThresholds: {{{resource}: 95}}
           coolDownTime: {cooldown}
-    plugins:
+{args}    plugins:
       balance:
         enabled: [Defragmentation]
 restow:
@@ -195,18 +207,25 @@ restow:
   landDeadline: {land}
   budgetPatience: 10s
   abortDeadline: 30s
-"""
+{bounds}"""
+
+_SEARCH = "          planner: optimizing\n          objective: nodes\n          searchSteps: 2000\n"
+_OFTEN = {"resource": "cpu", "low": 60, "defragment": 65, "cooldown": 0, "interval": "5s", "concurrent": 8, "land": "30s", "args": _SEARCH}
 
 POLICIES = (
     {"resource": "nvidia.com/gpu", "low": 60, "defragment": 65, "cooldown": 0, "interval": "15s", "concurrent": 8, "land": "40s"},
     {"resource": "cpu", "low": 60, "defragment": 65, "cooldown": 0, "interval": "15s", "concurrent": 8, "land": "40s"},
     {"resource": "nvidia.com/gpu", "low": 40, "defragment": 45, "cooldown": 5, "interval": "8s", "concurrent": 50, "land": "120s"},
+    _OFTEN,
+    _OFTEN | {"bounds": "  maxUnavailable: 0\n"},
+    _OFTEN | {"args": _SEARCH + "          wholeNodes: true\n", "bounds": "  maxUnavailable: 2\n"},
 )
+"""Devices or cores packed together, now and then or often; without a bound for each workload; whole nodes or nothing."""
 
 
 def policy(number: int, interval: str = "") -> str:
     """One of POLICIES; another interval for the end of a run."""
-    said = dict(POLICIES[number])
+    said = {"args": "", "bounds": ""} | POLICIES[number]
     if interval:
         said["interval"] = interval
     return _POLICY.format(**said)

@@ -72,6 +72,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Whether leaders hold a Kubernetes Lease, or the log alone decides."""
     scheduler: int = 0
     policy: int = 0
+    lag: float = 60.0
+    """Seconds after which an effect is late: less where no fault of the plan holds anybody up."""
     skews: dict[str, float] = {}
     """Replica → seconds by which its clock is ahead from the start."""
     kinds: tuple[str, ...] = ()

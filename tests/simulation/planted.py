@@ -88,7 +88,7 @@ PLANTED = (
         "A gang at its minimum loses members to others.",
     ),
     Planted(
-        "any-priority-goes", "session", "preempts", "session/preemption/victims.py",
+        "any-priority-goes", "session", "unequal", "session/preemption/victims.py",
         "        return self.session.job_priority(uid) > job.priority\n", "        return self.session.job_priority(uid) > job.priority + 2_000_000_000\n",
         "Pods of a higher priority go for those of a lower one.",
     ),
@@ -138,8 +138,8 @@ PLANTED = (
         "A Reservation that ends keeps what it holds.",
     ),
     Planted(
-        "hold-for-the-dead", "fold", "moves", "evolve/session.py",
-        "    if found is None or not state.reservations[event.reservation].alive or (", "    if found is None or (",
+        "hold-for-the-dead", "fold", "ended", "evolve/session.py",
+        "    found = _place(state, event, SlotPhase.PENDING)\n    if", "    found = _place(state, event, SlotPhase.PENDING, SlotPhase.FAILED)\n    if",
         "A hold that was chosen while its Reservation ended stays.",
     ),
     Planted(
@@ -148,7 +148,7 @@ PLANTED = (
         "What may be used once is held again when its pod has ended.",
     ),
     Planted(
-        "device-too-early", "fold", "preempts", "rooms.py",
+        "device-too-early", "fold", "shares", "rooms.py",
         "        devices = tuple(\n            d for d in room.devices if d not in room.held_devices and d.index < len(shares) and shares[d.index] >= d.milli\n        )",
         "        devices = tuple(\n            d for d in room.devices if d not in room.held_devices and d.index < len(shares)\n        )",
         "Who waits for room gets a device that is still in use.",
@@ -166,7 +166,7 @@ PLANTED = (
         "A pod is evicted before its place is held.",
     ),
     Planted(
-        "lost-target", "saga", "moves", "migration/holds.py",
+        "lost-target", "saga", "whole", "migration/holds.py",
         "    return target_lost(state, migration.move.target, migration.shape)\n", "    return None\n",
         "A pod is evicted towards a node that was cordoned or lost.",
     ),
@@ -186,7 +186,7 @@ PLANTED = (
         "A migration whose pod nobody makes again never ends.",
     ),
     Planted(
-        "all-at-once", "saga", "moves", "migration/limits.py",
+        "all-at-once", "saga", "spreads", "migration/limits.py",
         "            if why := spare.too_many(missing, size, self._workloads[who] + more):\n",
         "            if why := spare.too_many(missing, size, self._workloads[who] + more - 9):\n",
         "All pods of a workload are moved at once.",

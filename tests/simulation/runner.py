@@ -42,7 +42,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 def run_here(plan: Plan, options: Options) -> Result:
     """In this process, which has to end afterwards: it is on virtual time from now on."""
     began, worked = time.perf_counter(), time.process_time()
-    world = World(plan, _judge() if options.judged else None, until=options.until, ignore=options.ignore)
+    world = World(plan, _judge(plan) if options.judged else None, until=options.until, ignore=options.ignore)
     try:
         world.run()
     except Exception:
@@ -54,13 +54,13 @@ def run_here(plan: Plan, options: Options) -> Result:
     return result
 
 
-def _judge() -> Judge | None:
+def _judge(plan: Plan) -> Judge | None:
     try:
         from simulation.judge import Judge as Real
         from simulation.judge import Limits
     except ImportError:
         return None
-    return Real(cluster="sim", limits=Limits())
+    return Real(cluster="sim", limits=Limits(lag=plan.lag))
 
 
 def export(world: World, folder: Path) -> str:

@@ -191,7 +191,7 @@ def onto_a_node_that_had_just_gone(h):
 
 
 def all_replicas_move_where_that_is_asked_for(h):
-    h.say("migration.configured", text='{"restow": {"maxUnavailable": 2}}', digest="")
+    h.say("migration.configured", text='{"maxUnavailable": 2}', digest="")
     for number in range(2):
         h.run(f"p{number}", "a", owner="ReplicaSet")
         h.plan(f"p{number}", id=f"m{number}")

@@ -167,17 +167,18 @@ class Users:
 
     # -- reservations, queues ------------------------------------------------------------------------------------------
 
-    def _reserve(self, workload: str, name: str, replicas: int, ttl: int, seconds: float) -> None:
+    def _reserve(self, workload: str, name: str, replicas: int, ttl: int, seconds: float, owners: str = "labels") -> None:
         if workload in self._workloads:
             resource = self._resource("batch.volcano.sh", "reservations")
-            self._store.create(resource, manifests.reservation(name, self._workloads[workload], replicas, ttl), NS)
+            self._store.create(resource, manifests.reservation(name, self._workloads[workload], replicas, ttl, owners), NS)
             if seconds:
                 self.later(seconds, self._store.delete, resource, NS, name)
 
-    def _koordinator(self, workload: str, name: str, once: bool, ttl: int, seconds: float) -> None:
+    def _koordinator(self, workload: str, name: str, once: bool, ttl: int, seconds: float, owners: str = "labels", waits: bool = False) -> None:
+        """`waits`: also for room that is in use."""
         if workload in self._workloads:
             resource = self._resource("scheduling.koordinator.sh", "reservations")
-            self._store.create(resource, manifests.koordinator(name, self._workloads[workload], once, ttl))
+            self._store.create(resource, manifests.koordinator(name, self._workloads[workload], once, ttl, owners, waits))
             if seconds:
                 self.later(seconds, self._store.delete, resource, "", name)
 

@@ -49,6 +49,8 @@ class Judge(Protocol):
     broken: list[Broken]
 
     def commit(self, at: float, seq: int, family: str, headers: dict[str, str], body: Any) -> None: ...
+    def acknowledged(self, at: float, seq: int, id: str) -> None: ...
+    def kept(self, at: float, first: int, ids: dict[int, str]) -> None: ...
     def wrote(self, at: float, verb: str, resource: str, old: Any, new: Any, by: str) -> None: ...
     def evicted(self, at: float, pod: Any, by: str) -> None: ...
     def calm(self, at: float) -> None: ...
@@ -141,6 +143,7 @@ class World:
         while (left := end - self.loop.time()) > 0:
             await asyncio.sleep(min(LOOK, left))
             self.replayed.look()
+            self._kept()
         self._say("calm")
         self.faults.calm()
         if self.judge is not None:
@@ -165,6 +168,7 @@ class World:
             await asyncio.sleep(1.0)
         self.replayed.look()
         self.replayed.end()
+        self._kept()
         if self.judge is not None:
             self.judge.rest(self.loop.time())
         self._look()
@@ -174,7 +178,7 @@ class World:
     async def _boot(self) -> None:
         seed = self.plan.seed
         self.kube = Process("kubesim")
-        self.broker = Broker(self.loop, seed, f"{random.Random(f'log {seed}').getrandbits(128):032x}", self._stored)
+        self.broker = Broker(self.loop, seed, f"{random.Random(f'log {seed}').getrandbits(128):032x}", self._stored, self._acknowledged)
         self.server = server = Server(
             controllers=True, clock=lambda: datetime.fromtimestamp(EPOCH + self.loop.time(), UTC),
             rng=random.Random(f"kube {seed}"), kubelet_speed=0.1, turns=self.loop.time,
@@ -231,9 +235,20 @@ class World:
         if self.until and record.seq >= self.until:
             self._end()
 
+    def _acknowledged(self, seq: int, id: str) -> None:
+        if self.judge is not None:
+            self.judge.acknowledged(self.loop.time(), seq, id)
+
+    def _kept(self) -> None:
+        """Whether everything that was acknowledged is in the log."""
+        if self.judge is not None:
+            first, ids = self.broker.contents()
+            self.judge.kept(self.loop.time(), first, ids)
+            self._look()
+
     def _wrote(self, change: Change) -> None:
         resource = f"{change.resource.plural}.{change.resource.group}".rstrip(".")
-        if resource in ("events", "leases.coordination.k8s.io", "events.events.k8s.io"):
+        if resource in ("events", "events.events.k8s.io"):
             return
         old, new = before_of(change), change.new
         by = caller.get() or (self._by())

@@ -50,6 +50,8 @@ class ClusterJudge:
         """Pods whose end began by a write of ours → (when, who, name); pods whose eviction the API took → when."""
         self.foreign, self.shrunk = {}, {}
         """Nodes with pods that others bound, and nodes that have become smaller."""
+        self.renewed_at = {}
+        """Lease → when its holder last said that it is there."""
         self.marked_at = {}
         """Pod → when its annotations were last changed."""
         self.calm_at = None
@@ -67,6 +69,8 @@ class ClusterJudge:
             self.of(resource).pop(uid_of(gone), None)
         else:
             self.of(resource)[uid_of(new)] = new
+        if resource == "leases" and verb != "deleted" and ((old or {}).get("spec") or {}).get("renewTime") != (new.get("spec") or {}).get("renewTime"):
+            self.renewed_at[uid_of(new)] = at
         if resource == "pods":
             self.pod_was_written(old, None if verb == "deleted" else new, by if mine else "")
         elif resource == "nodes":

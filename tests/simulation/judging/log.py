@@ -23,8 +23,8 @@ class LogJudge(VictimRules, WriterRules, Judge):
         """Pod → nodes that were ever decided for it; pod → when what was held for it was last given up."""
         self.configuration, self.policy, self.rooms_for = {}, {}, {}
         """What the session and what the descheduler is configured with; Reservation `restow-room-...` → the pod that it is for."""
-        self.ended_at, self.expires = {}, {}
-        """Migration → when it ended; Reservation → when it expires, as it was accepted."""
+        self.ended_at, self.ended_with, self.expires = {}, {}, {}
+        """Migration → when it ended, and with which commit; Reservation → when it expires, as it was accepted."""
         self.expired_at = {}
         """Reservation → when the collector said that its time is over."""
 
@@ -70,6 +70,7 @@ class LogJudge(VictimRules, WriterRules, Judge):
         for move in event.get("moves", ()):
             if (migration := self.migrations.get(move["migration"])) is not None:
                 migration["been"] = ["planned"]
+                migration["plan"], migration["whole"] = event["plan"], event.get("whole", False)
                 migration["of"] = self.controller(move["pod"])
         for room in event.get("rooms", ()):
             self.rooms_for[room["name"]] = room["pod"]
@@ -88,6 +89,7 @@ class LogJudge(VictimRules, WriterRules, Judge):
             migration["why"] = event.get("reason", "")
             if migration["step"] in FINAL:
                 migration["ended"] = True
+                self.ended_with[migration["migration"]] = self.seq
         return migration
 
     def moved(self, uid, now):

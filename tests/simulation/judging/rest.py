@@ -10,16 +10,10 @@ from checker_rooms import ON_NODE
 from simulation.judging.amounts import GPUS, amounts, requests
 from simulation.judging.cluster import DOORS, SERVICES, UNENDED, named, node_of, occupies, phase_of, uid_of
 from simulation.judging.fit import Room, place_all, simple
+from simulation.judging.owed import GROUPS, QUEUES, HeldRules, ReclaimRules, note
 
-GROUPS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
-QUEUES = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
 DAY = 24 * 3600.0
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def note(obj, names):
-    notes = obj["metadata"].get("annotations") or {}
-    return next((notes[name] for name in names if notes.get(name)), "")
 
 
 def moment(text):
@@ -38,7 +32,7 @@ def seconds(duration):
     return found
 
 
-class RestJudge:
+class RestJudge(HeldRules, ReclaimRules):
     """`now`: the API's wall clock in seconds at the moment of rest."""
 
     def __init__(self, tell, log, cluster, limits, at, now):
@@ -53,6 +47,7 @@ class RestJudge:
         for node in self.cluster.of("nodes").values():
             self.cluster.judge_room(node["metadata"]["name"], "at rest")
         self.judge_waiting()
+        self.judge_held()
 
     # -- what is left ----------------------------------------------------------------------------------------------------
 
@@ -107,7 +102,8 @@ class RestJudge:
     def judge_leases(self):
         for lease in self.cluster.of("leases").values():
             spec = lease.get("spec") or {}
-            late = self.now - moment(spec["renewTime"]) if spec.get("renewTime") else float("inf")
+            # By when it was written: its holder's clock may be wrong.
+            late = self.at - self.cluster.renewed_at.get(uid_of(lease), float("-inf"))
             if not spec.get("holderIdentity") or late > 3 * (spec.get("leaseDurationSeconds") or 15):
                 self.tell("nothing-left", f"Lease {named(lease)} of {spec.get('holderIdentity') or 'nobody'} was not renewed for {late:.0f} s")
 
@@ -157,23 +153,25 @@ class RestJudge:
 
     def judge_job(self, group, pods, nodes):
         if not all(simple(pod) for pod in pods) or self.repelled(pods):
-            return
+            return None
         if isinstance(group, tuple):
             fact = next((g for g in self.cluster.of("podgroups.scheduling.volcano.sh").values() if (g["metadata"]["namespace"], g["metadata"]["name"]) == group), None)
             if fact is None or self.short(group, fact, pods):
-                return
+                return None
         else:
             fact = None
         queue = ((fact or {}).get("spec") or {}).get("queue") or note(pods[0], QUEUES) or "default"
         total = sum((requests(p) for p in pods), Counter())
         if not self.queue_allows(queue, total):
-            return
+            return self.judge_reclaim(pods, fact, queue, nodes)
         found = place_all(pods, [Room(node, there, self.log) for node, there in nodes])
         if found:
             where = ", ".join(f"{named(p)} on {found[uid_of(p)]}" for p in pods[:3])
             since = max(self.cluster.asked_at[uid_of(p)] for p in pods)
             shared = len(self.cluster.of("queues.scheduling.volcano.sh")) > 1
-            self.tell("deserved" if shared else "fits-runs", f"{len(pods)} pod{'s' if len(pods) > 1 else ''} of queue {queue} would fit ({where}), and waited for {self.at - since:.0f} s")
+            return self.tell("deserved" if shared else "fits-runs", f"{len(pods)} pod{'s' if len(pods) > 1 else ''} of queue {queue} would fit ({where}), and waited for {self.at - since:.0f} s")
+
+        return self.judge_reclaim(pods, fact, queue, nodes)
 
     def short(self, group, fact, pods):
         """Fewer members than the gang needs, or tasks of its own, or not all of them wait for the stated time."""
@@ -196,7 +194,7 @@ class RestJudge:
     # -- queues ------------------------------------------------------------------------------------------------------------
 
     def queue_allows(self, name, asked):
-        """Whether the queue certainly may use so much: it stays below its capability and below the least that it deserves."""
+        """Whether the queue certainly may use so much: it stays within its capability and the least that it deserves."""
         queues = {q["metadata"]["name"]: q.get("spec") or {} for q in self.cluster.of("queues.scheduling.volcano.sh").values()}
         if not queues or (set(queues) == {"default"} and not queues["default"].get("capability")):
             return True

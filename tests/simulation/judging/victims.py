@@ -21,8 +21,8 @@ def protection(pod, priority):
 
 class VictimRules:
     def __init__(self, *args, **more):
-        self.gone_for, self.budgets = {}, {}
-        """Victim → when its preemption ended, or nothing was held any more for whom it was to go; (namespace, name) → budget."""
+        self.gone_for, self.budgets, self.classes = {}, {}, {}
+        """Victim → when its preemption ended, or nothing was held any more for whom it was to go; (namespace, name) → budget; PriorityClass → value."""
         super().__init__(*args, **more)
 
     # -- facts ---------------------------------------------------------------------------------------------------------
@@ -35,6 +35,14 @@ class VictimRules:
     def cluster_budget_gone(self, event):
         self.budgets.pop((event["namespace"], event["name"]), None)
         self.known_at["budget", event["namespace"]] = self.seq
+
+    def cluster_priority_class_observed(self, event):
+        self.classes[event["name"]] = event.get("value", 0)
+        self.known_at["class", event["name"]] = self.seq
+
+    def cluster_priority_class_gone(self, event):
+        self.classes.pop(event["name"], None)
+        self.known_at["class", event["name"]] = self.seq
 
     # -- for somebody --------------------------------------------------------------------------------------------------
 
@@ -56,10 +64,18 @@ class VictimRules:
 
     def judge_priority(self, pod, preemptor):
         """Within a queue nobody preempts from below, whichever plugins a tier has and whatever their order says: shares choose among equals.
-        Where a gang has a class of its own, that counts, and this does not judge it."""
-        mine, theirs = (self.shapes[p["shape"]].get("priority", 0) for p in (pod, preemptor))
-        if not any((self.groups.get(group_of(p)) or {}).get("priority_class") for p in (pod, preemptor)) and mine > theirs:
+        Where a gang has a class of its own, that counts."""
+        mine, theirs = (self.importance(p) for p in (pod, preemptor))
+        if mine is not None and theirs is not None and mine > theirs:
             self.tell("protected", f"pod {pod['name']} of priority {mine} is to go for {preemptor['name']} of priority {theirs}: nobody preempts from below")
+
+    def importance(self, pod):
+        """Of the pod's gang, or its own; None where that cannot be said for certain."""
+        group = group_of(pod)
+        said = (self.groups.get(group) or {}).get("priority_class")
+        if not said:
+            return self.shapes[pod["shape"]].get("priority", 0)
+        return self.classes.get(said) if self.known(group, ("class", said)) else None
 
     def judge_protected(self, pod, what):
         if pod.get("phase") in OVER:
@@ -92,6 +108,22 @@ class VictimRules:
             self.judge_place(migration, pod, what)
         self.judge_minimum(pod, what)
         self.judge_pace(migration, what)
+        if migration["whole"] and not migration.get("follows"):
+            self.judge_whole(migration, what)
+
+    def judge_whole(self, migration, what):
+        """All of its node have their places, but for those that wait for others to land; and nobody of them is known to stay."""
+        for other in self.migrations.values():
+            if other is migration or (other["plan"], other["source"]) != (migration["plan"], migration["source"]) or other.get("follows"):
+                continue
+            pod, step = self.pods.get(other["pod"]), other["step"]
+            _key, hold = self.hold_of(other)
+            if step == "failed" and self.ended_with[other["migration"]] <= self.read and "evicted" not in other["been"]:
+                if pod is not None and self.known(other["pod"]) and pod.get("node") == other["source"] and not pod.get("deleting"):
+                    self.tell("whole-nodes", f"{what}, but {pod['name']} stays on {other['source']} ({other.get('why')})")
+            elif step in ("planned", "holding") and not other.get("after") and not other.get("swap"):
+                if hold is None or (hold.state != "held" and hold.moved <= self.read):
+                    self.tell("whole-nodes", f"{what}, but migration {other['migration']} of the same node has no place yet")
 
     def hold_of(self, migration):
         """(place, hold) of a migration, None where there never was one."""
@@ -138,13 +170,13 @@ class VictimRules:
         return (self.workloads.get(owner["uid"]) or owner)["uid"] if owner else ""
 
     def judge_pace(self, migration, what):
-        """Of one workload no more are away at once than is said, or else one, or a tenth (RULES G-15)."""
+        """Of one workload no more are away at once than is said, or else one, or a tenth, rounded down (RULES G-15)."""
         who = migration.get("of")
-        said = (self.policy.get("restow") or {}).get("maxUnavailable", self.stated.away)
+        said = self.policy.get("maxUnavailable", self.stated.away)
         if not who or not said:
             return
         size = sum(self.controller(uid) == who and pod.get("phase") not in OVER for uid, pod in self.pods.items())
-        most = said if isinstance(said, int) else max(1, -(-size * int(said.rstrip("%")) // 100))
+        most = said if isinstance(said, int) else max(1, size * int(said.rstrip("%")) // 100)
         away = sum(m.get("of") == who and m["step"] in AWAY for m in self.migrations.values())
         if away > most:
             self.tell("one-at-a-time", f"{what}, and {away} of {size} pods of its workload are away; allowed: {most}")

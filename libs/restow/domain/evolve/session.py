@@ -96,8 +96,8 @@ def _place(state: ClusterState, event: Any, *phases: SlotPhase, lost: bool = Fal
 
 def hold_placed(state: ClusterState, event: e.HoldPlaced) -> None:
     found = _place(state, event, SlotPhase.PENDING)
-    if found is None or not state.reservations[event.reservation].alive or (event.shape and event.shape != found[1].shape):
-        # A later generation may ask for something else by now.
+    if found is None or (event.shape and event.shape != found[1].shape):
+        # It may have ended, with what waited of it (`cancel`), or a later generation may ask for something else by now.
         return _void(state, event)
     key, slot = found
     wanted = state.vectors[slot.shape].items
