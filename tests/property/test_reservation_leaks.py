@@ -12,6 +12,7 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import reservation as reservations
 from restow.domain.decider import decide_all
+from restow.domain.records import SlotPhase
 from restow.domain.snapshot import dump, load
 
 
@@ -57,3 +58,12 @@ def test_nothing_is_left_when_objects_and_pods_are_gone(history, session_between
     assert not state.table.reserved.any()
     assert not state.table.used.any()
     assert not state.table.releasing.any()
+
+
+@settings(max_examples=200, deadline=None)
+@for_all(st.lists(st.one_of(of_holds(), of_holds(), facts()), min_size=5, max_size=60))
+def test_a_place_waits_only_for_as_long_as_its_reservation_lives(history):
+    """So a hold that was decided before the end, and comes after it, is void without being asked."""
+    state = then(begin(), *history)
+    for uid, places in state.slots.items():
+        assert state.reservations[uid].alive or all(slot.phase is not SlotPhase.PENDING for slot in places.values())

@@ -57,7 +57,7 @@ class _Draw:
             seed=self.seed, seconds=self.seconds, replicas=self.replicas, nodes=nodes, workloads=workloads,
             users=tuple(sorted([*made, *self.done_by_users(nodes, workloads)], key=lambda act: act.at)),
             faults=tuple(sorted(self.gone_wrong(nodes, workloads), key=lambda act: act.at)),
-            scheduler=chance.randrange(len(SCHEDULERS)), policy=chance.choice((0, 0, 1, 2)), skews=skews,
+            scheduler=chance.randrange(len(SCHEDULERS)), policy=chance.randrange(len(POLICIES)), skews=skews,
             kinds=(*self.users, *self.faults), lease="on" if self.replicas > 1 else chance.choice(("on", "off")),
         )  # fmt: skip
 
@@ -93,7 +93,18 @@ class _Draw:
             room[1] -= (one.gpus * 1000 or one.milli) * one.replicas
             late = chance.random() < 0.3
             acts.append(Act(self.moment() if late else round(chance.uniform(0.0, 10.0), 3), "create", {"workload": one.name}))
+        if (last := self.last(nodes)) is not None:
+            workloads.append(last)
+            acts.append(Act(round(self.seconds - 2.0, 3), "create", {"workload": last.name}))
         return tuple(workloads), acts
+
+    def last(self, nodes: tuple[NodeSpec, ...]) -> Workload | None:
+        """Now and then somebody comes at the end who needs all that is left, in small pieces: room that leaked is missed then."""
+        piece, gpus = max(node.cpu for node in nodes) // 8, int(self.chance.random() < 0.5)
+        count = sum(node.gpus if gpus else node.cpu // piece for node in nodes)
+        if self.chance.random() < 0.6 or count > 100:
+            return None
+        return Workload(name="last", kind="ReplicaSet", replicas=count, cpu=100 if gpus else piece, memory=16, gpus=gpus, grace=1)
 
     def workload(self, name: str, unit: int) -> Workload:
         chance = self.chance
@@ -135,9 +146,9 @@ class _Draw:
             case "cordon" | "drain" | "node":
                 return {"node": chance.choice(nodes).name, "seconds": self.span()}
             case "reserve":
-                return some | {"name": f"r{number}", "replicas": chance.choice((1, 2)), "ttl": chance.choice((10, 30, 60)), "seconds": chance.choice((0, 0, 15))}
+                return some | self.reservation(f"r{number}") | {"replicas": chance.choice((1, 2))}
             case "koordinator":
-                return some | {"name": f"k{number}", "once": chance.random() < 0.7, "ttl": chance.choice((10, 30, 60)), "seconds": chance.choice((0, 0, 15))}
+                return some | self.reservation(f"k{number}") | {"once": chance.random() < 0.7, "waits": chance.random() < 0.2}
             case "queue":
                 cpu = sum(node.cpu for node in nodes)
                 bound = chance.random() < 0.5
@@ -149,6 +160,11 @@ class _Draw:
             case "ask":
                 return {"what": chance.choice(("defragmentation", "move", "cancel")), "which": chance.randrange(50)}
         return some
+
+    def reservation(self, name: str) -> dict[str, Any]:
+        """What both kinds have. One that is kept for an hour is still there when all is judged."""
+        chance = self.chance
+        return {"name": name, "ttl": chance.choice((10, 30, 60, 3600)), "seconds": chance.choice((0, 0, 15)), "owners": chance.choice(OWNERS)}
 
     # -- faults --------------------------------------------------------------------------------------------------------
 

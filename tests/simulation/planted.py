@@ -98,6 +98,12 @@ PLANTED = (
         "A pod is chosen as a victim whose budget allows nothing.",
     ),
     Planted(
+        "nothing-reclaimed", "session", "reclaims", "session/plugins/proportion/plugin.py",
+        "            if may_lose(have, items, self.deserved.get(queue, {}), asked, self._guarantees.get(queue, {})):\n",
+        "            if not may_lose(have, items, self.deserved.get(queue, {}), asked, self._guarantees.get(queue, {})):\n",
+        "A queue that deserves more waits for one that has too much.",
+    ),
+    Planted(
         "nothing-released", "session", "reserves", "session/releases.py",
         "in nsmallest(limit, state.to_release.items())", "in nsmallest(0, state.to_release.items())",
         "What is asked back stays held.",
@@ -138,6 +144,11 @@ PLANTED = (
         "A Reservation that ends keeps what it holds.",
     ),
     Planted(
+        "waiting-holds-forgotten", "fold", "waits", "evolve/reservations.py",
+        "    state.put_place((uid, name), slot)\n    state.capacity_epoch += 1\n", "    state.put_place((uid, name), slot)\n    state.drop(state.slot_queue, (uid, name))\n",
+        "Places of a Reservation never come into the session's queue.",
+    ),
+    Planted(
         "hold-for-the-dead", "fold", "ended", "evolve/session.py",
         "    found = _place(state, event, SlotPhase.PENDING)\n    if", "    found = _place(state, event, SlotPhase.PENDING, SlotPhase.FAILED)\n    if",
         "A hold that was chosen while its Reservation ended stays.",
@@ -164,6 +175,11 @@ PLANTED = (
         "eviction-first", "saga", "moves", "migration/steps.py",
         "    if holds.held(state, migration):\n        return True\n", "    if not migration.move.swap:\n        return True\n",
         "A pod is evicted before its place is held.",
+    ),
+    Planted(
+        "half-a-node", "saga", "whole", "migration/limits.py",
+        "        if not self.whole.all_hold(migration):\n", "        if not self.whole.first(migration):\n",
+        "Pods leave a node that is to be emptied wholly, while others have no place yet.",
     ),
     Planted(
         "lost-target", "saga", "whole", "migration/holds.py",

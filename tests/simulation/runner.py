@@ -20,8 +20,8 @@ from simulation.plan import Plan
 # What a run needs is imported here, before processes are forked: each would spend a second on it.
 from simulation.world import Judge, Result, World
 
-LIMIT = 60
-"""Seconds of processor time. A seed takes a few; what takes this long goes round in circles."""
+LIMIT = 120
+"""Seconds of processor time. A seed takes a few, with many migrations some ten; what takes this long goes round in circles."""
 PATIENCE = 20
 """So many times that in wall time, on a machine that others use, too."""
 

@@ -67,6 +67,36 @@ def lease(h, renewed, holder="x"):
     h.write("leases.coordination.k8s.io", {"metadata": {"name": "session", "namespace": "s", "uid": "l"}, "spec": spec})
 
 
+def places_for(h, cpu="1", ttl="3600s"):
+    """A Reservation of two places, accepted."""
+    template = {"spec": {"containers": [{"resources": {"requests": {"cpu": cpu}}}]}}
+    meta = {"name": "r", "namespace": "d", "uid": "r", "creationTimestamp": instant(h.at)}
+    h.write(RESERVATION, {"metadata": meta, "spec": {"ttl": ttl, "tasks": [{"name": "t", "replicas": 2, "template": template}]}, "status": {"state": {"phase": "Pending"}}})
+    asks = {"match_policy": "Owner", "allocate_once": True, "owners": [], "tasks": [{"name": "t", "shape": "s", "replicas": 2}]}
+    h.say("cluster.reservation_observed", reservation="r", door="volcano", namespace="d", name="r", created=1, spec=asks)
+    h.say("reservation.accepted", reservation="r", generation=1, min_available=1)
+
+
+def reclaim(h, actions="enqueue, allocate, reclaim", **victim):
+    """Queue `b` has everything, and a pod of queue `a` waits, which has nothing."""
+    h.say("session.configured", text=json.dumps({**CONF, "actions": actions}), digest="")
+    queue(h, "a")
+    queue(h, "b")
+    for number in range(8):
+        h.run(f"v{number}", "ab"[number % 2], annotations={"scheduling.volcano.sh/queue-name": "b"} | victim.pop("annotations", {}), **victim)
+    h.pod("p", annotations={"scheduling.volcano.sh/queue-name": "a"})
+
+
+def emptied(h, *ids):
+    """A plan that empties node `a` wholly, of one pod for each id; each place is held."""
+    for id in "mn":
+        h.run(f"p{id}", "a")
+    moves = [{"migration": id, "pod": f"p{id}", "namespace": "d", "name": f"p{id}", "source": "a", "target": "b"} for id in "mn"]
+    h.say("migration.planned", plan="p", plugin="x", whole=True, moves=moves)
+    for id in ids:
+        h.hold(id=id)
+
+
 # -- histories that keep every promise --------------------------------------------------------------------------------
 
 
@@ -201,7 +231,52 @@ def all_replicas_move_where_that_is_asked_for(h):
         h.land(f"q{number}", f"p{number}", id=f"m{number}")
 
 
+def a_reservation_that_does_not_fit(h):
+    places_for(h, cpu="5")
+
+
+def a_reservation_whose_time_is_short(h):
+    """It is over, and says so."""
+    places_for(h, ttl="10s")
+    h.say("gc.expired", reservation="r")
+    h.change(RESERVATION, "r", status__state__phase="Failed")
+
+
+def a_queue_waits_where_nothing_is_reclaimed(h):
+    reclaim(h, actions="enqueue, allocate")
+
+
+def a_queue_waits_for_pods_that_must_stay(h):
+    h.say("cluster.budget_observed", namespace="d", name="b", uid="b", selector={"labels": {"app": "v"}}, allowed=0)
+    reclaim(h, labels={"app": "v"})
+
+
+def a_node_is_emptied_wholly(h):
+    emptied(h, "m", "n")
+    for id in "mn":
+        h.move_away(f"p{id}", id)
+        h.land(f"q{id}", f"p{id}", id)
+
+
+def what_was_acknowledged_is_truncated_later(h):
+    h.judge.acknowledged(h.at, 3, "c-3")
+    h.judge.acknowledged(h.at, h.seq, "c-last")
+    h.say("gc.truncated", upto=4)
+    h.judge.kept(h.at, 5, {h.seq - 1: "c-last", h.seq: "c"})
+
+
+def a_lease_by_a_wrong_clock(h):
+    h.at += 150
+    lease(h, h.at - 3_600)
+    h.judge.calm(h.at)
+    for _ in range(20):
+        h.at += 10
+        h.change("leases.coordination.k8s.io", "l", spec__renewTime=instant(h.at - 3_600))
+
+
 KEPT = [
+    a_reservation_that_does_not_fit, a_reservation_whose_time_is_short, a_queue_waits_where_nothing_is_reclaimed, a_queue_waits_for_pods_that_must_stay,
+    a_node_is_emptied_wholly, what_was_acknowledged_is_truncated_later,
     who_it_goes_for_leaves, expired_and_taken_away, taken_away_unsaid_while_there_were_faults, taken_away_unsaid_soon_after_calm,
     an_equal_goes, onto_a_node_that_had_just_gone, all_replicas_move_where_that_is_asked_for,
     a_move, whole_gang, a_member_above_the_minimum_moves, a_preemption, a_refused_move, one_who_does_not_fit, a_full_queue_waits,
@@ -554,7 +629,39 @@ def time_is_over(h):
     reservation(h, "10s")
 
 
+def reservation_waits_beside_free_room(h):
+    places_for(h)
+
+
+def queue_with_less_than_it_deserves_waits_for_one_with_more(h):
+    reclaim(h)
+
+
+def evicted_before_the_whole_node_has_places(h):
+    emptied(h, "m")
+    h.say("migration.evicting", migration="m", deadline=9)
+
+
+def evicted_although_another_stays(h):
+    emptied(h, "m", "n")
+    h.say("migration.failed", migration="n", reason="HoldLost")
+    h.say("migration.evicting", migration="m", deadline=9)
+
+
+def acknowledged_and_lost(h):
+    h.judge.acknowledged(h.at, h.seq, "c-1")
+    h.judge.kept(h.at, 1, {seq: f"other-{seq}" for seq in range(1, h.seq + 1)})
+
+
+def truncated_by_nobody(h):
+    h.judge.acknowledged(h.at, 2, "c-2")
+    h.judge.kept(h.at, 5, {})
+
+
 BROKEN = [
+    ("fits-held", reservation_waits_beside_free_room), ("deserved", queue_with_less_than_it_deserves_waits_for_one_with_more),
+    ("whole-nodes", evicted_before_the_whole_node_has_places), ("whole-nodes", evicted_although_another_stays),
+    ("durable", acknowledged_and_lost), ("durable", truncated_by_nobody),
     ("log-whole", lost_sequence), ("log-whole", clock_back), ("decided-on-the-past", decided_on_itself), ("one-writer", deposed_writer),
     ("one-writer", epoch_again), ("own-family", anothers_event), ("overcommitted", node_promised_twice),
     ("overcommitted", node_over_committed_by_binds), ("overcommitted", device_given_twice), ("placed-once", bound_again), ("placed-once", placed_again),
@@ -622,6 +729,41 @@ def test_who_waits_is_judged_beside_switches_that_are_off():
     h = started(conf={**CONF, "tiers": [[off]]})
     waits_beside_free_room(h)
     assert {b.promise for b in h.rest()} == {"fits-runs"}
+
+
+def test_a_lease_is_judged_by_when_it_was_written_not_by_its_holders_clock():
+    h = started()
+    a_lease_by_a_wrong_clock(h)
+    h.judge.rest(h.at)
+    assert h.judge.broken == []
+
+
+@pytest.mark.parametrize(("size", "away", "broken"), [(9, 1, False), (19, 2, True), (20, 2, False)])
+def test_a_tenth_of_a_workload_is_rounded_down_but_one_at_least(size, away, broken):
+    h = started()
+    for number in range(size):
+        h.pod(f"p{number}", owner="ReplicaSet")
+    h.say("migration.configured", text='{"maxUnavailable": "10%"}', digest="")
+    for number in range(away):
+        h.log_node("a", cpu=20)
+        h.place(f"p{number}", "a")
+        h.bind(f"p{number}", "a")
+        h.plan(f"p{number}", id=f"m{number}")
+        h.hold(id=f"m{number}")
+        h.say("migration.evicting", migration=f"m{number}", deadline=9)
+    assert ("one-at-a-time" in h.promises()) is broken
+
+
+def test_a_gangs_own_class_says_how_important_its_pods_are():
+    h = started()
+    h.say("cluster.priority_class_observed", name="high", value=100)
+    group(h, 1)
+    h.say("cluster.pod_group_observed", namespace="d", name="g", uid="group-g", created=1, min_member=1, priority_class="high")
+    h.run("v", "a", annotations=GANG)
+    h.shape("more", {**SHAPE, "priority": 10})
+    h.pod("p", shape="more", priority=10)
+    preemption(h, evict=False)
+    assert h.promises() == {"protected"}
 
 
 def test_the_judge_knows_none_of_our_code():

@@ -95,7 +95,7 @@ class ReclaimRules:
         said = self.log.configuration
         plugins = {p["name"]: p.get("enabled") or {} for tier in said.get("tiers", ()) for p in tier}
         on = plugins.get("proportion")
-        return on is not None and on.get("enableReclaimable", True) and "capacity" not in plugins and '"reclaim"' in json.dumps(said.get("actions") or "")
+        return on is not None and on.get("enableReclaimable", True) and "capacity" not in plugins and "reclaim" in json.dumps(said.get("actions") or "")
 
     def queue_of(self, pod):
         group = (pod["metadata"]["namespace"], note(pod, GROUPS))

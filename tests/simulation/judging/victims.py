@@ -121,9 +121,10 @@ class VictimRules:
             if step == "failed" and self.ended_with[other["migration"]] <= self.read and "evicted" not in other["been"]:
                 if pod is not None and self.known(other["pod"]) and pod.get("node") == other["source"] and not pod.get("deleting"):
                     self.tell("whole-nodes", f"{what}, but {pod['name']} stays on {other['source']} ({other.get('why')})")
-            elif step in ("planned", "holding") and not other.get("after") and not other.get("swap"):
-                if hold is None or (hold.state != "held" and hold.moved <= self.read):
-                    self.tell("whole-nodes", f"{what}, but migration {other['migration']} of the same node has no place yet")
+            elif step in ("planned", "holding") and not other.get("after") and not other.get("swap") and (
+                hold is None or (hold.state != "held" and hold.moved <= self.read)
+            ):
+                self.tell("whole-nodes", f"{what}, but migration {other['migration']} of the same node has no place yet")
 
     def hold_of(self, migration):
         """(place, hold) of a migration, None where there never was one."""
