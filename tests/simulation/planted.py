@@ -178,7 +178,7 @@ PLANTED = (
     ),
     Planted(
         "half-a-node", "saga", "whole", "migration/limits.py",
-        "        if not self.whole.all_hold(migration):\n", "        if not self.whole.first(migration):\n",
+        "        if not self.whole.all_hold(migration) or self.whole.one_is_asked(migration):\n", "        if self.whole.one_is_asked(migration):\n",
         "Pods leave a node that is to be emptied wholly, while others have no place yet.",
     ),
     Planted(
