@@ -36,6 +36,8 @@ class HoldRules(HoldRooms, HandOverRules):
         """Pod that got the place of a move under way, and was never ready there → that place."""
         self.lent = {}
         """pod → places that made room for it in this commit."""
+        self.void = {}
+        """Place → the last commit in which holding it was void, and so whatever the same commit counts on."""
         self.workloads = {}
 
     def cluster_workload_observed(self, event):
@@ -130,6 +132,7 @@ class HoldRules(HoldRooms, HandOverRules):
         if why or shape is None or event.get("shape", shape) != shape:
             if record is None or max(since, record["accepted_at"], record["refused_at"]) <= self.read:
                 self.say(self.seq, f"{key} is held, but its Reservation is {why or 'not for that'}")
+            self.void[key] = self.seq
             return None
         if waiting and not record["spec"].get("pre_allocation"):
             self.say(self.seq, f"{key} waits for room, which its Reservation does not allow")
@@ -271,7 +274,7 @@ class HoldRules(HoldRooms, HandOverRules):
         """The hold of a place that is in one of these states; facts may have made it another one since the decision."""
         hold = self.holds.get(key)
         if hold is None:
-            return self.say(self.seq, f"{key} {what}, but it is unknown")
+            return None if self.void.get(key) == self.seq else self.say(self.seq, f"{key} {what}, but it is unknown")
         if hold.state not in states or hold.lost:
             if max(hold.moved, hold.lost) <= self.read:
                 self.say(self.seq, f"{key} {what}, but it is {'lost' if hold.lost else hold.state}")

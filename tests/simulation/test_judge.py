@@ -274,7 +274,19 @@ def a_lease_by_a_wrong_clock(h):
         h.change("leases.coordination.k8s.io", "l", spec__renewTime=instant(h.at - 3_600))
 
 
+def held_and_handed_over_in_one_commit_that_came_too_late(h):
+    """Seed 3025: its Reservation was collected in between, so that both are void."""
+    asks = {"match_policy": "Owner", "allocate_once": True, "owners": [{"selector": {"labels": {"app": "x"}}}], "tasks": [{"name": "t", "shape": "s", "replicas": 1}]}
+    h.say("cluster.reservation_observed", reservation="r", door="volcano", namespace="d", name="r", created=1, spec=asks)
+    h.say("reservation.accepted", reservation="r", generation=1, min_available=1)
+    h.pod("p", labels={"app": "x"}, cpu="5")
+    h.say("gc.collected", reservation="r", reason="Orphaned")
+    held = {"type": "session.hold_placed", "reservation": "r", "slot": "t-0", "node": "a", "shape": "s"}
+    h.commit("session", held, {"type": "session.handed_over", "reservation": "r", "slot": "t-0", "pod": "p", "node": "a"}, read=h.seq - 1)
+
+
 KEPT = [
+    held_and_handed_over_in_one_commit_that_came_too_late,
     a_reservation_that_does_not_fit, a_reservation_whose_time_is_short, a_queue_waits_where_nothing_is_reclaimed, a_queue_waits_for_pods_that_must_stay,
     a_node_is_emptied_wholly, what_was_acknowledged_is_truncated_later,
     who_it_goes_for_leaves, expired_and_taken_away, taken_away_unsaid_while_there_were_faults, taken_away_unsaid_soon_after_calm,
