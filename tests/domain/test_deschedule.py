@@ -32,6 +32,7 @@ from restow.contracts.values import (
     NodeTerm,
     PodTerm,
     PreferredNodeTerm,
+    Spread,
     Taint,
 )
 from restow.domain.config import DefragmentationArgs, MigrationConfig
@@ -362,6 +363,27 @@ def test_packing_lands_on_nodes_that_are_used_well():
     nodes = [node(n, cpu=10_000, memory=64 * GIB) for n in ("n1", "n2", "n3")]
     state = given(config(profile(HIGH, {"thresholds": {"cpu": 20}}, point="balance", name="h")), shape("s"), *nodes, *facts)
     assert moves(plans(state)[0]) == {"a0": "n2", "c0": "n2"}
+
+
+SPREAD = "RemovePodsViolatingTopologySpreadConstraint"
+
+
+def test_one_constraint_is_not_kept_by_breaking_another_that_is_balanced_too():
+    """Two of four pods go to the other zone, and both of them from one node: then the hosts are uneven, and what is moved for that makes the
+    zones uneven again, without end, where nobody looks at both."""
+    rules = tuple(Spread(1, key, "ScheduleAnyway", LabelSelector({"app": "w"})) for key in ("zone", "host"))
+    nodes = [node(name, labels={"zone": zone, "host": name}) for name, zone in (("n1", "x"), ("n2", "x"), ("n3", "y"))]
+    pods = [web(f"w{i}", where, labels={"app": "w"}) for i, where in enumerate(("n1", "n1", "n2", "n2"))]
+    balanced = profile(SPREAD, {"constraints": ["ScheduleAnyway"]}, point="balance", name="s")
+    state = given(config(balanced), shape("s", spread=rules), *nodes, *pods)
+    moved = []
+    for turn in range(6):
+        (planned,) = when(state, decider, c.Deschedule(AT + turn, "api", f"t{turn}"))
+        for one in planned.moves:
+            moved.append((one.source, one.target))
+            before = state.pods[one.pod]
+            then(state, e.PodGone(one.pod), replace(before, pod=f"{one.pod}x", name=f"{one.pod}x", node=one.target, phase="Running", ready=True))
+    assert sorted(moved) == [("n1", "n3"), ("n2", "n3")], "two in each zone, and one or two on each host"
 
 
 def test_copies_land_on_nodes_with_fewer_of_them_one_after_the_other():

@@ -1,6 +1,7 @@
 """RemovePodsViolatingTopologySpreadConstraint: domains with too many pods give some away, so that those with too few get them."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
 
 from restow.contracts.ids import NodeName, PodUid
 from restow.domain.descheduling.crowd import Crowd
@@ -27,18 +28,79 @@ def run(handle: Handle, args: Args) -> None:
     for constraint in wanted:
         if constraint.when in args.constraints:
             balance.look(constraint)
-    for uid, (reason, to) in balance.chosen.items():
-        evict_unless_full(handle, uid, reason, skewed=True, to=to)
+    trades = _Trades(handle, args, constraints, balance) if handle.holds else None
+    for uid, (reason, to, line) in list(balance.chosen.items()):
+        if trades is None:
+            evict_unless_full(handle, uid, reason, skewed=True, to=to)
+            continue
+        # Where one would trade, another one of its domain may not.
+        for one in (uid, *line.others(balance.chosen)):
+            if where := trades.none_on(one, to):
+                evict_unless_full(handle, one, reason, skewed=True, to=where)
+                trades.landed(one)
+                break
+            handle.keep(one, TRADED)
+
+
+TRADED = "Fit: wherever a domain has fewer pods, another of its constraints would be broken by it instead"
+
+
+class _Trades:
+    """Where a pod may land without breaking another one of the constraints that are balanced: those that only are preferred nobody else asks
+    about. What one run traded, the next would trade back."""
+
+    def __init__(self, handle: Handle, args: Args, constraints: Constraints, balance: "_Balance"):
+        self._handle, self._args, self._constraints, self._balance = handle, args, constraints, balance
+        self._known: dict[Constraint, tuple[Counter[str], frozenset[PodUid]]] = {}
+
+    def none_on(self, uid: PodUid, to: Sequence[NodeName]) -> Sequence[NodeName]:
+        """O(nodes) where the pod has several."""
+        asked = [one for one in self._constraints.of(uid) if one.when in self._args.constraints]
+        for one in asked if len(asked) > 1 else ():
+            counts, counted = self._of(one)
+            if uid in counted:
+                to = self._fine(one, counts, self._value(one, self._home(uid)), to)
+        return to
+
+    def _fine(self, one: Constraint, counts: Counter[str], home: str, to: Sequence[NodeName]) -> list[NodeName]:
+        """It is within the skew there, or better than where it is."""
+        least = min((counts[value] - (value == home) for value in self._constraints.grid(one).domains), default=0)
+        most = max(least + one.max_skew, counts[home] - 1)
+        return [node for node in to if (value := self._value(one, node)) in ("", home) or counts[value] < most]
+
+    def landed(self, uid: PodUid) -> None:
+        target = self._handle.lands_on(uid)
+        for one in self._constraints.of(uid) if target is not None else ():
+            counts, counted = self._of(one)
+            if uid in counted:
+                counts[self._value(one, self._home(uid))] -= 1
+                counts[self._value(one, target)] += 1
+
+    def _of(self, one: Constraint) -> tuple[Counter[str], frozenset[PodUid]]:
+        """How many pods it counts by domain, and which."""
+        known = self._known.get(one)
+        if known is None:
+            homes = self._balance.homes(one)
+            counts = Counter({value: len(pods) for value, pods in homes.items()})
+            known = self._known[one] = counts, frozenset(uid for pods in homes.values() for uid in pods)
+        return known
+
+    def _home(self, uid: PodUid) -> NodeName:
+        return self._handle.state.live[uid].node or NodeName("")
+
+    def _value(self, one: Constraint, node: NodeName | None) -> str:
+        known = self._handle.state.nodes.get(node) if node else None
+        return "" if known is None else known.labels.get(one.topology_key, "")
 
 
 class _Balance:
     def __init__(self, handle: Handle, args: Args, constraints: Constraints, pods: Sequence[PodUid]):
         self._handle, self._args, self._constraints = handle, args, constraints
         self._crowd = Crowd(handle.state, (uid for uid in pods if not handle.state.live[uid].deleting))
-        self.chosen: dict[PodUid, tuple[str, Sequence[NodeName]]] = {}
-        """Who is to go, why, and to which nodes; in order."""
+        self.chosen: dict[PodUid, tuple[str, Sequence[NodeName], _Line]] = {}
+        """Who is to go, why, to which nodes, and who else might; in order."""
 
-    def _home(self, constraint: Constraint) -> dict[str, list[PodUid]]:
+    def homes(self, constraint: Constraint) -> dict[str, list[PodUid]]:
         """The pods that it counts, by domain. Those on nodes that are not eligible count, too, as upstream has it."""
         homes: dict[str, list[PodUid]] = {}
         state = self._handle.state
@@ -49,7 +111,7 @@ class _Balance:
         return homes
 
     def look(self, constraint: Constraint) -> None:
-        homes, grid = self._home(constraint), self._constraints.grid(constraint)
+        homes, grid = self.homes(constraint), self._constraints.grid(constraint)
         empty = [value for value in grid.domains if value not in homes]
         used = sorted(homes, key=lambda value: (len(homes[value]), value))
         if not used or len(homes[used[-1]]) - (0 if empty else len(homes[used[0]])) <= constraint.max_skew:
@@ -66,12 +128,9 @@ class _Balance:
                 line = lines[high] = _Line(self._handle, homes[values[high]], nodes)
             going, stuck = line.take(count)
             for uid in going if self._args.topology_balance_node_fit else (*going, *stuck):
-                self._say(uid, constraint, values[high], values[low], sizes[high], nodes)
-
-    def _say(self, uid: PodUid, constraint: Constraint, source: str, target: str, size: int, to: Sequence[NodeName]) -> None:
-        key, skew = constraint.topology_key, constraint.max_skew
-        reason = f"{size} pods like it in {key}={source}, fewer in {key}={target}; the skew may be {skew}"
-        self.chosen.setdefault(uid, (reason, to))
+                key, skew = constraint.topology_key, constraint.max_skew
+                reason = f"{sizes[high]} pods like it in {key}={values[high]}, fewer in {key}={values[low]}; the skew may be {skew}"
+                self.chosen.setdefault(uid, (reason, nodes, line))
 
 
 class _Line:
@@ -89,6 +148,13 @@ class _Line:
         self._handle, self._nodes = handle, nodes
         self._left = sorted(pods, key=key)
         self._stuck: list[PodUid] = []
+
+    def others(self, taken: Container[PodUid]) -> Iterator[PodUid]:
+        """Those that nobody has chosen, in their order. Each is taken off the line."""
+        while self._left:
+            uid = self._left.pop()
+            if uid not in taken and self._handle.fits_any(uid, self._nodes):
+                yield uid
 
     def take(self, count: int) -> tuple[list[PodUid], list[PodUid]]:
         """The next ones that fit elsewhere, and the next ones that do not where there are too few of these."""
