@@ -10,7 +10,7 @@ from restow.domain.binding import bind
 from restow.domain.effects import Bind, BindClaim, Effect, EvictVictim, TellNominated, TellUnschedulable
 from restow.domain.session import closing, opening, statuses
 from restow.domain.session.framework import LOOSENED
-from restow.domain.session.nominations import refuse, settle_nominations
+from restow.domain.session.nominations import elsewhere, refuse, settle_nominations
 from restow.domain.session.registry import open_session, run_actions
 from restow.domain.session.releases import rejections, releases
 from restow.domain.session.waits import said, still_so
@@ -135,6 +135,7 @@ def schedule(state: ClusterState, now: Millis, limit: int, turn: int = 0) -> lis
         settle_nominations(session)
         session.jobs = opening.jobs(session)
         run_actions(session)
+        elsewhere(session)
         closing.say(session)
     finally:
         session.close()

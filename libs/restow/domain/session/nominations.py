@@ -9,6 +9,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import PodUid
 from restow.domain.evolve.session import DEADLINE, REFUSED
 from restow.domain.groups import Group, task_of
+from restow.domain.predicates import static_mask
 from restow.domain.records import Nomination
 from restow.domain.session import queues
 from restow.domain.session.jobs import Job, gang, job_of
@@ -41,6 +42,8 @@ def settle_nominations(session: Session) -> None:
             why = _take(session, pod, nomination)
             if why:
                 _may_wait(session, pod, nomination, why)
+        elif _in_vain(state, pod, nomination):
+            give_up(session, pod, NO_LONGER_FITS)
         else:
             _may_wait(session, pod, nomination, NOT_THERE)
     for group, pods in gangs.items():
@@ -97,6 +100,48 @@ def _go_elsewhere(session: Session, uid: PodUid) -> None:
     if fit is not None:
         session.place(job, pod, fit)
         session.events += session.placed_events(pod, fit)
+
+
+def _in_vain(state: ClusterState, uid: PodUid, nomination: Nomination) -> bool:
+    """Whether its node does not take the pod any more (it was cordoned, tainted, is not ready), and somebody was chosen for it who can
+    still be spared. Where all have gone already, the node may come back until the deadline."""
+    row = state.table.rows[nomination.node]
+    if static_mask(state, state.pods[uid].shape)[row] and state.table.alive[row]:
+        return False
+    chosen = (victim for victim in nomination.victims if victim in state.victims_of and state.victims_of[victim].by == uid)
+    return any(not state.live[victim].deleting for victim in chosen)
+
+
+def elsewhere(session: Session) -> None:
+    """Whose room is still to come, and who fits elsewhere when everybody else has had a turn, goes there now: victims that were not
+    told to go yet stay, and whoever has gone already has left room to others (RULES G-17)."""
+    state = session.state
+    for uid, nomination in list(state.nominations.items()):
+        pod = state.pods[uid]
+        if uid in session.placements or uid in session.ended or nomination.complete or job_of(state, pod) is not None:
+            continue
+        if session.placer.best(pod.shape) is None:
+            continue
+        _count(session, uid, nomination, -1)
+        _go_elsewhere(session, uid)
+        if uid not in session.placements:
+            _count(session, uid, nomination, 1)
+
+
+def _count(session: Session, uid: PodUid, nomination: Nomination, sign: int) -> None:
+    """Its promise (`_promise`) is kept, or does not count any more."""
+    state, pod = session.state, session.state.pods[uid]
+    row = state.table.rows[nomination.node]
+    session.charge_queue(session.job_for(uid).queue, pod.shape, sign)
+    for rule in session.extensions.filters:
+        if sign > 0:
+            rule.placed(pod, row, ())
+        else:
+            rule.removed(pod, row)
+    for victim in nomination.victims:
+        if victim in state.victims_of and state.victims_of[victim].by == uid:
+            charge = state.charges[victim]
+            session.charge_queue(charge.queue, charge.shape, -sign)
 
 
 def _leaving(state: ClusterState, nomination: Nomination) -> bool:
