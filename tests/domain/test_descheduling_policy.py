@@ -344,3 +344,9 @@ def test_a_document_without_end_is_refused():
     for _ in range(20):
         wide = [wide, wide]
     assert "allowed: up to 100000" in refusals({**HEAD, "profiles": wide})[0]
+
+
+def test_a_policy_of_an_older_version_is_told_what_became_of_it():
+    """And not that its first field is unknown."""
+    with pytest.raises(PolicyError, match=r"v1alpha1'; allowed: descheduler/v1alpha2, where each of the `strategies` is a plugin of a profile"):
+        read({"apiVersion": "descheduler/v1alpha1", "kind": "DeschedulerPolicy", "strategies": {"RemoveDuplicates": {"enabled": True}}})

@@ -28,6 +28,7 @@ from restow.domain.descheduling.sources import MetricsCollector, MetricsProvider
 from restow.domain.descheduling.usable import unusable
 
 API_VERSION, KIND = "descheduler/v1alpha2", "DeschedulerPolicy"
+OLDER = ("descheduler/v1alpha1",)
 LARGEST = 100_000
 """Values of a policy, nested ones counted."""
 
@@ -79,6 +80,8 @@ def read(document: Any) -> Policy:
     """A policy as upstream decodes, defaults and validates it, from YAML's or JSON's plain values. Raises PolicyError."""
     if not isinstance(document, Mapping):
         raise PolicyError([f"the policy: {type(document).__name__}; allowed: an object of kind {KIND}"])
+    if document.get("apiVersion") in OLDER:
+        raise PolicyError([f"apiVersion: {document['apiVersion']!r}; allowed: {API_VERSION}, where each of the `strategies` is a plugin of a profile"])
     try:
         written = _convert(_spelled(document), _Policy, "")
     except RecursionError:
