@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from simulation.broker import Broker
 from simulation.draw import draw
-from simulation.plan import Plan
+from simulation.plan import Act, Plan
 from simulation.regressions import ABOUT, OPEN, TAPES
 from simulation.runner import Options, run_all, run_one
 
@@ -54,3 +55,18 @@ def test_the_same_seed_is_the_same_run_to_the_byte_whatever_the_order_of_sets():
     first = digest("1")
     assert len(first) == 64
     assert digest("2") == first
+
+
+def test_a_broker_that_loses_what_it_has_acknowledged_is_found(monkeypatch):
+    """Ours never does: a crash takes only what was not synced. Here it also takes the last commit that was."""
+    stop = Broker.stop
+
+    def loses_one(broker, crash=False):
+        stop(broker, crash)
+        if crash:
+            broker.log._records.pop()
+
+    plan = Plan(seed=1, seconds=4.0, nodes=draw(1, **SMALL).nodes[:1], faults=(Act(2.0, "crash", {"seconds": 60.0}),))
+    assert not told([(None, run_one(plan, OPTIONS))])
+    monkeypatch.setattr(Broker, "stop", loses_one)
+    assert run_one(plan, OPTIONS).promise == "durable"
