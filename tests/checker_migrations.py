@@ -42,6 +42,8 @@ class MigrationRules:
         migration = self.migrations.get(event["migration"])
         if migration is None or migration["step"] != "evicted":
             return self.say(self.seq, f"migration {event['migration']} turns back after {migration['step'] if migration else 'nothing'}")
+        if any(h.state == "used" and self.reservations[key[0]]["fact"].get("migration") == event["migration"] for key, h in self.holds.items()):
+            return None  # void: its successor took the place in between
         self.give_up_holds(event["migration"], "of a move that turned back")
         migration["target"], migration["back"] = migration["source"], True
         return None

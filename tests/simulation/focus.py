@@ -61,7 +61,7 @@ def moves(w: _World) -> None:
         w.act(at + w.chance.uniform(1, 5), "budget", workload=one, most="1")
     for at in (30, 42):
         w.act(at + w.chance.uniform(0, 5), "delete", workload=w.chance.choice(names))
-    for at in (17, 33, 41):
+    for at in range(9, 50, 3):
         w.faults.append(Act(at, "status", {"code": 403, "retry_after": 0, "verb": "create", "count": 3}))
     for at in (12, 32):
         w.faults.append(Act(at, "pause", {"service": "garbage_collector", "number": 0, "seconds": 15.0}))

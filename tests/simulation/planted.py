@@ -283,7 +283,7 @@ def run_seeds(world, seeds, stop):
     from simulation.runner import Options, run_one
 
     for seed in seeds:
-        result = run_one(focus(world, seed), Options())
+        result = run_one(focus(world, seed), Options(limit=40))
         first = result.broken[0] if result.broken else (0, 0, "", "")
         told = {"seed": seed, "promise": first[2], "sentence": first[3][:300], "cpu": round(result.cpu, 1), "migrations": result.landed}
         print("= " + json.dumps(told), flush=True)
