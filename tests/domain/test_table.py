@@ -143,3 +143,11 @@ def test_amounts_beyond_int64_are_as_much_as_there_can_be_and_never_an_error():
     row = table.set_node("a", {"memory": 1 << 70}, 0)
     assert table.free[row].tolist() == [MOST]
     assert not table.fits_row(row, table.vector({"memory": 1 << 64, "cpu": 1}, None))
+
+
+def test_a_node_that_says_it_has_a_million_million_devices_costs_nobody_anything():
+    """A kubelet may say so, and the fact would stand in the log for every reader: one that counted them would never get past it."""
+    table = NodeTable()
+    row = table.set_node("n", {"cpu": 1}, 10**12)
+    assert (table.device_free[row] > 0).sum() == MAX_DEVICES
+    assert (table.device_free[table.set_node("m", {"cpu": 1}, -(10**12))] > 0).sum() == 0

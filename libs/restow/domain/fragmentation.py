@@ -15,7 +15,7 @@ from restow.contracts.ids import NodeName, PodUid, ShapeId
 from restow.contracts.values import DeviceShare, Packing, PodShape
 from restow.domain import predicates
 from restow.domain.state import ClusterState
-from restow.domain.table import WHOLE, NodeTable, Vector
+from restow.domain.table import MAX_DEVICES, WHOLE, NodeTable, Vector
 
 COVERAGE = 95
 """Percent of the pods that the typical ones stand for."""
@@ -130,7 +130,7 @@ def packing(
     return Packing(
         nodes=len(nodes),
         free_nodes=_free_nodes(state, nodes, loads or {}),
-        total=sum(state.nodes[name].devices for name in nodes) * WHOLE,
+        total=sum(min(state.nodes[name].devices, MAX_DEVICES) for name in nodes) * WHOLE,
         idle=int(idle.sum()),
         fragmented=_fragmented(state, typical_shapes(state) if typical is None else typical, free, devices, idle),
         free_devices=int((device_free == WHOLE).sum()),

@@ -166,7 +166,7 @@ class NodeTable:
         for column, value in columns.items():
             total[column] = value
         self.free[row] += total - before
-        self._set_devices(row, range(devices) if isinstance(devices, int) else devices)
+        self._set_devices(row, range(min(devices, MAX_DEVICES)) if isinstance(devices, int) else devices)
         self.dirty.append(row)
         return row
 
