@@ -194,6 +194,18 @@ REFUSED = {
         document(metricsProviders=[{"source": "KubernetesMetrics"}] * 2),
         "metricsProviders[1].source: KubernetesMetrics is there twice; allowed: once",
     ),
+    "a password in a url": (
+        document(metricsProviders=[{"source": "Prometheus", "prometheus": {"url": "https://me:s3cret@p:9090"}}]),
+        "metricsProviders[0].prometheus.url: 'https://me:***@p:9090': the policy is logged, and so a password in it would be",
+    ),
+    "a token in a url": (
+        document(metricsProviders=[{"source": "Prometheus", "prometheus": {"url": "https://p:9090/?token=s3cret"}}]),
+        "metricsProviders[0].prometheus.url: 'https://p:9090/?token=***': the policy is logged",
+    ),
+    "a password in what is no url": (
+        document(metricsProviders=[{"source": "Prometheus", "prometheus": {"url": "ftp://me:s3cret@p:9090"}}]),
+        "metricsProviders[0].prometheus.url: 'ftp://me:***@p:9090'; allowed",
+    ),
     "a Prometheus without url": (document(metricsProviders=[{"source": "Prometheus", "prometheus": {}}]), "metricsProviders[0].prometheus.url: nothing"),
     "a Prometheus that is none": (document(metricsProviders=[{"source": "Prometheus"}]), "metricsProviders[0].prometheus: nothing"),
     "a protected storage class without a name": (

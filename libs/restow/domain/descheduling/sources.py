@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
+from restow.contracts.redact import redacted
 from restow.domain.descheduling.args import Args, below
 
 KUBERNETES, PROMETHEUS = "KubernetesMetrics", "Prometheus"
@@ -79,15 +80,17 @@ def refusals(providers: Sequence[MetricsProvider], collector: MetricsCollector |
 
 
 def url_wrong(path: str, url: str, example: str) -> str:
-    """Why nothing can be asked there."""
-    allowed = f"allowed: such as {example}"
+    """Why nothing can be asked there, or must not: the policy is logged, and whoever reads the log reads it."""
+    allowed, shown = f"allowed: such as {example}", redacted(url)
     if not url:
         return f"{path}: nothing; {allowed}"
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - it is checked only when it is asked for
     except ValueError as error:
-        return f"{path}: {url!r} ({error}); {allowed}"
+        return f"{path}: {shown!r} ({error}); {allowed}"
     if parts.scheme not in ("https", "http") or not parts.hostname:
-        return f"{path}: {url!r}; {allowed}"
+        return f"{path}: {shown!r}; {allowed}"
+    if shown != url or parts.username:
+        return f"{path}: {shown!r}: the policy is logged, and so a password in it would be; {allowed}, without a user, a password or a token"
     return ""
