@@ -88,7 +88,7 @@ class Run:
         return self
 
 
-SEEDS = (1, 2, 3, 11)
+SEEDS = (0, 2, 3, 14)
 
 
 @cache

@@ -132,8 +132,9 @@ class Keeper:
     def _folder(self) -> Path | None:
         return self._context.settings.archive(self._context.log.cluster)
 
-    async def _keep(self) -> None:
-        """The archive first, up to what the snapshot will cover: only both together allow truncation."""
+    async def _keep(self, let_go: bool = False) -> None:
+        """The archive first, up to what the snapshot will cover: only both together allow truncation. `let_go`: the snapshot goes to where
+        something was held back, which is given up when the snapshot is made and not before: everybody's commits want that room."""
         context = self._context
         seq, state, size = context.state.seq, context.state, context.follower.bytes
         if state.unknown:
@@ -144,6 +145,8 @@ class Keeper:
         body = await in_copy(lambda: snapshot.dump(state))
         stored = Snapshot(context.log.log_id, seq, FOLD_VERSION, body)
         assert context.snapshots is not None
+        if let_go:
+            await self._let_go()
         packed = await context.snapshots.put(stored)
         self._stored = seq
         context.follower.bytes -= size
@@ -248,15 +251,8 @@ class Keeper:
         self._wake_at(self._room_at)
         assert context.snapshots is not None
         if not await self._drop_held():
-            held = await context.snapshots.let_go()
-            self._reserve = 0
-            if held:
-                self._log.warning("the broker's store is full: what was held back is used for a snapshot")
-                context.commander.retry()
-                # What was stuck is to be taken again before anything else is asked of it.
-                context.commander.full = False
             try:
-                await self._keep()
+                await self._keep(let_go=True)
             except Full as error:
                 self._log.warning("a snapshot could not be stored or put on record", reason=str(error))
             if not await self._drop_held():
@@ -264,6 +260,16 @@ class Keeper:
                 return
         self._full, self._problem = False, ""
         context.commander.retry()
+
+    async def _let_go(self) -> None:
+        context = self._context
+        assert context.snapshots is not None
+        held, self._reserve = await context.snapshots.let_go(), 0
+        if held:
+            self._log.warning("the broker's store is full: what was held back is used for a snapshot")
+            context.commander.retry()
+            # What was stuck is to be taken again before anything else is asked of it.
+            context.commander.full = False
 
     async def _drop_held(self) -> bool:
         """Drop what both hold, on record or not; whether anything went."""

@@ -174,7 +174,13 @@ class JetStreamSnapshots:
         places: list[int] = []
         starts = range(0, len(blob), CHUNK)
         for window in (starts[i : i + WINDOW] for i in range(0, len(starts), WINDOW)):
-            places += await asyncio.gather(*(self._publish(subject, blob[at : at + CHUNK]) for at in window))
+            under_way = (self._publish(subject, blob[at : at + CHUNK]) for at in window)
+            # All of them are waited for: what would arrive after the first refusal would arrive after the purge, too.
+            answers = await asyncio.gather(*under_way, return_exceptions=True)
+            for answer in answers:
+                if isinstance(answer, BaseException):
+                    raise answer
+                places.append(answer)
         if places != sorted(places):
             raise Unavailable("the broker stored a snapshot's chunks out of order; put it again")
 
