@@ -63,7 +63,7 @@ async def measure(size: Size) -> list[Row]:
             api = Api(large.kube, session)
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
             await api.create("/api/v1/namespaces", msgspec.json.encode(namespace))
-            async with Observer(large.nats, large.cluster) as log:
+            async with Observer(large.nats_as("garbage_collector"), large.cluster) as log:  # who may store snapshots
                 await log.until("the whole cluster to be in the log", lambda: len(log.state.pods) == pods, PATIENCE)
                 progress(f"{pods} pods in the log after {time.perf_counter() - started:.0f} s")
                 return await _restarts(large, api, log, repeats, size)

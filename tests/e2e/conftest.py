@@ -16,7 +16,7 @@ from e2e.stack import Running, kinds, stack
 from e2e.world import World, fresh
 from kubesim.conformance.harness import Api
 
-BARE = {"test_batch", "test_migration", "test_moving", "test_puppet", "test_seed_003", "test_volumes"}
+BARE = {"test_batch", "test_migration", "test_puppet", "test_seed_003", "test_volumes"}
 """Where it matters who plays the controllers: pods that end and are made again, gangs, claims."""
 
 

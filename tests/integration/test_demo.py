@@ -123,11 +123,15 @@ def test_a_run_keeps_its_promises_and_leaves_nothing_behind(demo):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not OPENB.is_dir(), reason=f"the openb trace is not at {OPENB}: it is not part of this repository")
-def test_the_trace_of_a_real_cluster_is_defragmented(demo):
-    report = kept(demo("--trace", str(OPENB)))
-    assert (report["nodes"], report["arrived"]) == (1213, 8152)
+def test_the_trace_of_a_real_cluster_is_defragmented(demo, tmp_path):
+    """Every fourth node and pod of it: the whole takes minutes on a busy machine (`make demo TRACE=`)."""
+    for name in ("openb_node_list_gpu_node.csv", "openb_pod_list_default.csv"):
+        head, *rows = (OPENB / name).read_text().splitlines(keepends=True)
+        (tmp_path / name).write_text(head + "".join(rows[::4]))
+    report = kept(demo("--trace", str(tmp_path)))
+    assert (report["nodes"], report["arrived"]) == (304, 2038)
     assert report["before"]["free_nodes"] == 0
-    assert report["after"]["free_nodes"] >= 300, "about 400 of 1 213 nodes are emptied"
+    assert report["after"]["free_nodes"] >= 75, "about 110 of 304 nodes are emptied"
     assert report["after"]["free_devices"] > report["before"]["free_devices"]
 
 

@@ -168,24 +168,75 @@ def enough(group: e.PodGroupObserved, having: list[e.PodObserved]) -> bool:
     return len(having) >= group.min_member and all(tasks[t] >= n for t, n in group.min_task_member.items())
 
 
+def helps(group: e.PodGroupObserved, having: list[e.PodObserved], pod: e.PodObserved) -> bool:
+    """Whether it brings a gang that is not complete nearer to that: not where all places that it needs yet are other tasks' (G-17)."""
+    tasks = Counter(pod.annotations.get(TASK_KEY, "") for pod in having)
+    lacking = {t: n - tasks[t] for t, n in group.min_task_member.items() if n > tasks[t]}
+    if not lacking or pod.annotations.get(TASK_KEY, "") in lacking:
+        return True
+    return group.min_member - len(having) > sum(lacking.values())
+
+
+def sociable(world: World, pod: e.PodObserved) -> bool:
+    """Who may fit because somebody else has come."""
+    shape = world.shape(pod)
+    hard = any(s.when_unsatisfiable == "DoNotSchedule" for s in shape.spread)
+    return hard or any(not term.weight for term in shape.pod_affinity)
+
+
+def size(world: World, pod: e.PodObserved) -> int:
+    """The largest part of all nodes together that it asks for, of any resource, in billionths."""
+    shape, whole = world.shape(pod), Counter[str]()
+    for node in world.nodes.values():
+        whole.update(node.allocatable)
+        whole["devices"] += 1000 * node.devices
+    asks = {**shape.requests, "devices": shape.devices.count * shape.devices.milli if shape.devices else 0}
+    return max((n * 10**9 // whole[r] if whole[r] > 0 else 10**9 for r, n in asks.items() if n > 0), default=0)
+
+
+def try_gang(world: World, job: Job, order: list[e.PodObserved], rules: Rules) -> Result:
+    """The gang in this order; nothing is placed where it is not complete then. Who may fit beside others is tried again when others have come."""
+    group, trial, left, again, before = world.groups[job.group], Result(), order, [], 0
+    first: dict[str, dict[str, int]] = {}
+    while not enough(group, members(world, job.group)):
+        if not left:
+            if not again or len(trial.placed) == before:
+                return Result({}, first, {pod.pod: "group" for pod in job.pods if pod.pod not in first} | trial.withheld)
+            left, again, before = again, [], len(trial.placed)
+        pod, *left = left
+        if not helps(group, members(world, job.group), pod):
+            continue
+        place(world, pod, rules, trial)
+        if pod.pod in trial.unfit:
+            first.setdefault(pod.pod, trial.unfit.pop(pod.pod))
+            if sociable(world, pod):
+                again.append(pod)
+    return Result(trial.placed)
+
+
 def place_gang(world: World, job: Job, rules: Rules, result: Result) -> Job | None:
-    """As many tasks as make the gang ready, or nothing; one task where it is ready already. What is left of the job is
-    returned, to wait for its turn."""
+    """As many tasks as make the gang ready, or nothing; one task where it is ready already. Where they are not enough in task order, those
+    that ask for least come first (G-17). What is left of the job is returned, to wait for its turn."""
     group = world.groups.get(job.group)
     if group is None or group.invalid or group.deleting or not enough(group, [*members(world, job.group), *job.pods]):
         result.withheld.update((pod.pod, "group") for pod in job.pods)
         return None
-    was_ready = enough(group, members(world, job.group))
-    mark, trial, left = world.mark(), Result(), list(job.pods)
-    while left and not (trial.placed and enough(group, members(world, job.group))):
-        place(world, left.pop(0), rules, trial)
-    if not enough(group, members(world, job.group)):
-        world.back_to(mark)
-        trial.withheld.update((pod, "group") for pod in trial.placed)
-        trial.placed.clear()
-    elif not was_ready:  # who did not fit while the gang was still coming together is tried once more
-        left = [pod for pod in job.pods if pod.pod not in trial.placed]
-        trial = Result(trial.placed)
+    mark, left = world.mark(), list(job.pods)
+    if enough(group, members(world, job.group)):
+        trial = Result()
+        while left and not trial.placed:
+            place(world, left.pop(0), rules, trial)
+    else:
+        trial = try_gang(world, job, left, rules)
+        several = len({pod.shape for pod in left}) > 1 and len(members(world, job.group)) + len(left) > group.min_member
+        if not trial.placed:
+            world.back_to(mark)
+            if several:
+                second = try_gang(world, job, sorted(left, key=lambda pod: size(world, pod)), rules)
+                trial = second if second.placed else trial
+                if not second.placed:
+                    world.back_to(mark)
+        left = [pod for pod in left if pod.pod not in trial.placed] if trial.placed else []
     for kept, found in zip(astuple(result), astuple(trial), strict=True):
         kept.update(found)
     return Job(job.priority, job.arrival, tuple(left), job.group) if left else None

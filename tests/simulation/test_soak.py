@@ -14,7 +14,7 @@ from simulation.plan import Act, Plan
 from simulation.regressions import ABOUT, OPEN, TAPES
 from simulation.runner import Options, run_all, run_one
 
-FIXED = (1, 8, 10, 11)
+FIXED = (1, 8, 10)
 SMALL = {"nodes": 4, "minutes": 0.5}
 OPTIONS = Options(limit=30)
 

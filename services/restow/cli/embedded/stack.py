@@ -122,7 +122,11 @@ class Stack:
     @property
     def nats(self) -> str:
         """The broker's address for whoever only reads, password and all: never to be printed."""
-        return self._broker.url.replace("nats://", f"nats://cli:{self._passwords['cli']}@")
+        return self.nats_as("cli")
+
+    def nats_as(self, user: str) -> str:
+        """The broker's address for one of its users, password and all: never to be printed."""
+        return self._broker.url.replace("nats://", f"nats://{user}:{self._passwords[user]}@")
 
     @property
     def nats_file(self) -> Path:
