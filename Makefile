@@ -32,7 +32,7 @@ up: $(VENV)/.runtime  ## Keep the embedded stack running (Ctrl-C stops it)
 	@$(BIN)/restow up $(ARGS)
 
 test: $(VENV)/.dev  ## Run every test
-	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 test-kubernetes: $(VENV)/.dev  ## Run the suites that speak HTTP only on a real kube-apiserver, built at the first run (needs Go 1.26)
 	@tests/kubernetes/build.sh .kubernetes
