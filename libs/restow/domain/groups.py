@@ -8,6 +8,12 @@ Group = tuple[str, str]
 """Namespace and name."""
 
 
+def named(text: str) -> Group:
+    """The group that is written `namespace/name`."""
+    namespace, _, name = text.partition("/")
+    return namespace, name
+
+
 def group_of(pod: PodObserved) -> Group | None:
     """The group of a pod, None for a pod on its own."""
     if pod.annotations:

@@ -2,7 +2,7 @@
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
-from restow.domain.groups import Group, group_of
+from restow.domain.groups import Group, group_of, named
 from restow.domain.records import Demand
 from restow.domain.state import ClusterState
 
@@ -38,5 +38,4 @@ def planned(state: ClusterState, event: e.Planned) -> None:
 def _waits(state: ClusterState, job: str) -> bool:
     if PodUid(job) in state.parked:
         return True
-    namespace, _, name = job.partition("/")
-    return any(pod in state.parked for pod in state.groups.get((namespace, name), ()))
+    return any(pod in state.parked for pod in state.groups.get(named(job), ()))

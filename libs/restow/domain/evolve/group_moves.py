@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from restow.contracts.ids import ReservationUid
-from restow.domain.groups import Group
+from restow.domain.groups import named
 from restow.domain.records import FINAL, GroupMove, GroupMoves, Migration, Step
 from restow.domain.state import ClusterState
 
@@ -11,14 +11,9 @@ PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed
 OVER = (SUCCEEDED, FAILED)
 
 
-def group_of(migration: Migration) -> Group:
-    namespace, _, name = migration.group.partition("/")
-    return namespace, name
-
-
 def moved_on(state: ClusterState, record: Migration) -> None:
     """A migration has made a step. It is told of from the step `held` on; the first after all others are over begins anew."""
-    group = group_of(record)
+    group = named(record.group)
     if not record.group or group not in state.pod_groups:
         return
     known = state.group_moves.get(group)

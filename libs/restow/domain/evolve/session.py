@@ -12,6 +12,7 @@ from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.draws import after, drawn_of
 from restow.domain.evolve.reservations import SUPERSEDED, ask, forget_if_over, places, rephase
 from restow.domain.evolve.rules import Rules
+from restow.domain.groups import named
 from restow.domain.places import Place
 from restow.domain.records import (
     FINAL,
@@ -267,8 +268,7 @@ def withheld(state: ClusterState, event: e.Withheld) -> None:
     if not event.pods:
         _tell_again(state, ("group", event.group) if event.group else ("reason", key), key)
     if event.group:
-        namespace, _, name = event.group.partition("/")
-        state.touched.groups[namespace, name] = None
+        state.touched.groups[named(event.group)] = None
 
 
 def enqueued(state: ClusterState, event: e.Enqueued) -> None:

@@ -16,7 +16,7 @@ from restow.domain.effects import (
     TellCameBack,
     TellGroupMoves,
 )
-from restow.domain.evolve.group_moves import group_of
+from restow.domain.groups import named
 from restow.domain.migration import back, rooms
 from restow.domain.migration.steps import may_be_tried
 from restow.domain.records import FINAL, Migration, PlanRoom, Step
@@ -29,7 +29,7 @@ def pending(state: ClusterState, touched: Touched | None) -> list[Effect]:
     found: list[Effect] = [effect for m in known for effect in _of(state, m)]
     for key, room in state.plan_rooms.items():
         found += _of_room(state, key, room)
-    groups = state.group_moves if touched is None else dict.fromkeys(group_of(m) for m in known if m.group)
+    groups = state.group_moves if touched is None else dict.fromkeys(named(m.group) for m in known if m.group)
     found += [TellGroupMoves(*group, moves.version) for group in groups if (moves := state.group_moves.get(group)) is not None]
     # Of what was found before a restart people were told then.
     found += [TellCameBack(*key) for key in (touched.findings if touched is not None else ())]

@@ -11,7 +11,7 @@ from collections import defaultdict
 
 from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid
 from restow.domain.evolve.migration import MINUTE
-from restow.domain.groups import Group, group_of
+from restow.domain.groups import Group, group_of, named
 from restow.domain.migration.holds import Reason
 from restow.domain.migration.whole import Whole
 from restow.domain.records import Migration, Step
@@ -261,8 +261,7 @@ def workload(state: ClusterState, migration: Migration) -> str:
 def gang(state: ClusterState, migration: Migration) -> Group | None:
     """Its pod's PodGroup."""
     if migration.group:
-        namespace, _, name = migration.group.partition("/")
-        return namespace, name
+        return named(migration.group)
     pod = state.pods.get(migration.move.pod)
     return None if pod is None else group_of(pod)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid, ShapeId
-from restow.domain.groups import Group, group_of
+from restow.domain.groups import group_of, named
 from restow.domain.places import Place
 from restow.domain.session.board import Board
 from restow.domain.session.fits import Fits
@@ -336,8 +336,7 @@ class Backlog:
     def _needs(self, under: Under) -> tuple[int, dict[ShapeId, int]]:
         """How many more pods at least, and how many wait, by shape. Zero where room is not what it waits for."""
         state = self._state
-        namespace, _, name = under[1].partition("/")
-        group: Group = namespace, name
+        group = named(under[1])
         if group not in state.pod_groups:
             return (1 if POD_GROUPS in state.synced else 0), {}
         if any(state.waiting[state.parked[uid][0]].reason != UNSCHEDULABLE for uid in state.parked_under[under]):

@@ -11,7 +11,7 @@ from operator import itemgetter
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis, PodUid
-from restow.domain.groups import Group
+from restow.domain.groups import Group, named
 from restow.domain.reservation.wishes import ignores
 from restow.domain.session import closing
 from restow.domain.session.backlog import Backlog
@@ -87,8 +87,7 @@ def _feeds(session: Session, left_out: set[Name]) -> dict[str, Feed]:
     def make(name: Name) -> Job | None:
         under, kind = next(iter(backlog.jobs[name]))
         if under[0] == "group":
-            namespace, _, group = under[1].partition("/")
-            job = whole(session, (namespace, group))
+            job = whole(session, named(under[1]))
             return None if is_promised(session, job) else job
         shared = _Shared(state)
         for _, uid in backlog.line((under, kind))[: session.limit]:

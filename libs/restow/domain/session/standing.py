@@ -6,12 +6,13 @@ it is asked once. All others are made when a session opens: jobs that have somet
 several classes, whose turn is that of the first one with room.
 """
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Hashable, Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from restow.domain.groups import group_of
+from restow.domain.groups import group_of, named
 from restow.domain.session.jobs import Job, gang, single
+from restow.domain.session.queue_lines import QueueLines
 from restow.domain.session.sums import ledger, owners
 from restow.domain.state import ClusterState
 
@@ -34,8 +35,8 @@ class Standing:
 
     def __init__(self, backlog: "Backlog") -> None:
         self._backlog = backlog
-        self._entries: dict[Name, tuple[str, Entry]] = {}
-        self.lines: dict[str, list[Entry]] = {}
+        self._lines = QueueLines[Entry](attrgetter("turn"))
+        self.lines = self._lines.by_queue
         self.loose: dict[Name, None] = {}
         self._objects = -1
 
@@ -48,28 +49,18 @@ class Standing:
             backlog.stirred.update(dict.fromkeys(backlog.jobs))
         stirred, backlog.stirred = backlog.stirred, {}
         for name in stirred:
-            self._drop(name)
+            self.loose.pop(name, None)
+            self._lines.drop(name)
             if name not in backlog.jobs:
                 continue
             job = self._alone(state, name)
             if job is None:
                 self.loose[name] = None
                 continue
-            entry = Entry((*turn(job), job.key), name)
-            self._entries[name] = job.queue, entry
-            insort(self.lines.setdefault(job.queue, []), entry, key=_turn)
+            self._lines.put(name, job.queue, Entry((*turn(job), job.key), name))
 
     def __contains__(self, name: Name) -> bool:
-        return name in self._entries
-
-    def _drop(self, name: Name) -> None:
-        self.loose.pop(name, None)
-        known = self._entries.pop(name, None)
-        if known is not None:
-            line = self.lines[known[0]]
-            del line[bisect_left(line, known[1].turn, key=_turn)]
-            if not line:
-                del self.lines[known[0]]
+        return name in self._lines
 
     def _alone(self, state: ClusterState, name: Name) -> Job | None:
         """The job, as far as its turn goes; None for one that has something already, or whose turn depends on where there is room."""
@@ -79,9 +70,9 @@ class Standing:
         under, kind = next(iter(classes))
         first = self._backlog.classes[under][kind][0][1]
         if under[0] == "group":
-            namespace, _, group = under[1].partition("/")
-            known = (namespace, group) in state.pod_groups and (namespace, group) not in ledger(state).groups
-            return gang(state, (namespace, group)) if known else None
+            group = named(under[1])
+            known = group in state.pod_groups and group not in ledger(state).groups
+            return gang(state, group) if known else None
         pod = state.pods[first]
         if pod.annotations and group_of(pod) is not None:
             return None  # of a gang that is complete, and for something that is its own
@@ -90,10 +81,6 @@ class Standing:
             if use.ready or use.used:
                 return None
         return single(state, pod)
-
-
-def _turn(entry: Entry) -> tuple:
-    return entry.turn
 
 
 class Feed:

@@ -1,14 +1,16 @@
 """PodGroups that are not let in yet, by queue in their turns: kept across sessions, for most of them are refused again for what they
 were refused for before, however many there are."""
 
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import NamedTuple
 
 from restow.contracts.events import PodGroupObserved
 from restow.contracts.ids import PodUid
 from restow.domain.groups import Group, group_of
 from restow.domain.session.jobs import Job, gang
+from restow.domain.session.queue_lines import QueueLines
 from restow.domain.session.sums import ledger, still_to_come
 from restow.domain.state import ClusterState
 
@@ -21,6 +23,9 @@ class Turn(NamedTuple):
     asks: Mapping[str, int]
 
 
+_when = attrgetter("when")
+
+
 class Unadmitted:
     """Of a group of which nothing runs the turn is kept (`framework.POINTS`, jobOrder), of the others it is asked in every session."""
 
@@ -28,8 +33,7 @@ class Unadmitted:
         self._config = state.session_config
         self._specs: dict[Group, PodGroupObserved] = {}
         self._members: dict[PodUid, Group] = {}
-        self._known: dict[Group, tuple[str, Turn]] = {}
-        self._lines: dict[str, list[Turn]] = {}
+        self._lines = QueueLines[Turn](_when)
         self._others: dict[Group, None] = {}
         self._moved = self._objects = -1
 
@@ -40,7 +44,7 @@ class Unadmitted:
         if kept is None or kept._config is not state.session_config:
             kept = state.memo["unadmitted"] = Unadmitted(state)
         kept._refresh(state, turn)
-        lines = {queue: list(line) for queue, line in kept._lines.items()}
+        lines = {queue: list(line) for queue, line in kept._lines.by_queue.items()}
         for group in kept._others:
             job = gang(state, group)
             insort(lines.setdefault(job.queue, []), _entry(state, group, job, turn), key=_when)
@@ -48,7 +52,8 @@ class Unadmitted:
 
     def _refresh(self, state: ClusterState, turn: Callable[[Job], tuple]) -> None:
         for group in self._stirred(state):
-            self._drop(group)
+            self._others.pop(group, None)
+            self._lines.drop(group)
             if group not in state.unqueued:
                 self._specs.pop(group, None)
                 continue
@@ -58,9 +63,7 @@ class Unadmitted:
                 continue
             job = gang(state, group)
             self._members.update(dict.fromkeys(job.tasks, group))
-            entry = _entry(state, group, job, turn)
-            self._known[group] = job.queue, entry
-            insort(self._lines.setdefault(job.queue, []), entry, key=_when)
+            self._lines.put(group, job.queue, _entry(state, group, job, turn))
 
     def _stirred(self, state: ClusterState) -> dict[Group, None]:
         """Those that came, went, or have other pods than before."""
@@ -82,19 +85,6 @@ class Unadmitted:
                     found[about] = None
         return found
 
-    def _drop(self, group: Group) -> None:
-        self._others.pop(group, None)
-        known = self._known.pop(group, None)
-        if known is not None:
-            line = self._lines[known[0]]
-            del line[bisect_left(line, known[1].when, key=_when)]
-            if not line:
-                del self._lines[known[0]]
-
 
 def _entry(state: ClusterState, group: Group, job: Job, turn: Callable[[Job], tuple]) -> Turn:
     return Turn(turn(job), job, still_to_come(state, state.pod_groups[group], ledger(state).groups.get(group)))
-
-
-def _when(entry: Turn) -> tuple:
-    return entry.when

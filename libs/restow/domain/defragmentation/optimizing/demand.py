@@ -26,7 +26,7 @@ from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.defragmentation.outcome import planned
 from restow.domain.defragmentation.scope import EVERYTHING, Scope, word
 from restow.domain.defragmentation.scope import MEANING as LIMITS
-from restow.domain.groups import task_of
+from restow.domain.groups import named, task_of
 from restow.domain.predicates import static_mask
 from restow.domain.resources import shown
 from restow.domain.session.jobs import Job, gang, job_of, single
@@ -132,8 +132,7 @@ def _asked(session: Session, demand: str) -> tuple[Job, list[PodObserved]]:
     """The job and those of its pods that wait. Raises NoRoom."""
     state = session.state
     pod = state.pods.get(PodUid(demand))
-    namespace, _, name = demand.partition("/")
-    group = job_of(state, pod) if pod is not None else (namespace, name)
+    group = job_of(state, pod) if pod is not None else named(demand)
     if pod is None and group not in state.pod_groups:
         raise NoRoom("there is no such pod and no such PodGroup")
     if group is not None and group in state.pod_groups:
