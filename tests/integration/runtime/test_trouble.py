@@ -11,7 +11,7 @@ from restow.eventlog.port import Unknown
 from restow.runtime import offload
 from restow.runtime.offload import CopyFailed, in_copy
 
-from .rig import cluster, facts, memory, named, running, soon, until
+from .rig import cluster, facts, idle, memory, named, running, soon, until
 
 
 def refusing(log, family, why="the broker's store is full"):
@@ -45,6 +45,7 @@ async def test_a_log_that_is_full_is_asked_a_few_times_and_not_thousands_and_the
         over()
         rig.commander.retry()
         await soon(rig.bound.get())
+        await idle()
         assert (rig.commander.stuck, rig.commander.full) == ("", False)
     assert len(await named(log, e.PodPlaced)) == 1
 
