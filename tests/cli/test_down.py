@@ -50,12 +50,72 @@ def test_the_log_of_a_stack_that_was_killed_is_saved_by_the_next(tmp_path):
     os.kill(pid, signal.SIGKILL)
     while os.path.exists(f"/proc/{pid}"):
         time.sleep(0.02)
-    assert restow(tmp_path, "up", "--detach", "--nodes", "0")[0] == 0
+    code, said = restow(tmp_path, "up", "--detach", "--nodes", "0")
+    assert code == 0
     assert restow(tmp_path, "down", "--delete-log")[0] == 0
     (file,) = kept(tmp_path)
+    assert f"the log of the stack before, which was killed, is kept: restow log stats --log .restow/{file}" in said
     source = open_path(tmp_path / ".restow" / file)
     assert source.last >= 1
     source.close()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_a_stack_whose_processes_were_all_killed_leaves_its_log_and_theirs_and_the_next_commands_say_so(tmp_path):
+    assert restow(tmp_path, "up", "--detach", "--nodes", "2")[0] == 0
+    pid = json.loads((tmp_path / ".restow" / "stack.json").read_text())["pid"]
+    with open(f"/proc/{pid}/task/{pid}/children") as children:
+        for child in children.read().split():
+            os.kill(int(child), signal.SIGKILL)
+    while os.path.exists(f"/proc/{pid}"):
+        time.sleep(0.02)
+    log, logs, said = kept(tmp_path)
+    assert (log.startswith("log-"), logs, said) == (True, "logs", "up.log")
+    why = "".join((tmp_path / ".restow" / said).read_text().split("\n"))
+    assert f"restow log stats --log .restow/{log}" in why
+    assert "kubesim ended with -9" in why
+    assert (tmp_path / ".restow" / "logs" / "kubesim.log").exists(), why
+    code, printed = restow(tmp_path, "get", "nodes", "--log", f".restow/{log}")
+    assert (code, printed.count("Ready")) == (0, 2), printed
+    for command, exit_code in (("down",), 2), (("get", "nodes"), 3):
+        code, printed = restow(tmp_path, *command)
+        assert (code, ".restow/up.log says why" in " ".join(printed.split())) == (exit_code, True), printed
+
+
+def test_down_finds_the_stack_of_a_folder_above_and_a_second_stack_is_refused_before_it_starts(tmp_path):
+    place = tmp_path / "a folder" / "below"
+    place.mkdir(parents=True)
+    assert restow(tmp_path / "a folder", "up", "--detach", "--nodes", "0")[0] == 0
+    try:
+        code, printed = restow(tmp_path / "a folder", "up")
+        assert (code, "a stack is running in" in " ".join(printed.split()), "stopping" in printed) == (2, True, False), printed
+    finally:
+        code, printed = restow(place, "down")
+    (file,) = kept(tmp_path / "a folder")
+    assert (code, f"a folder/.restow/{file}'" in printed) == (0, True), printed
+
+
+def test_down_stops_no_other_process_that_has_the_number_of_a_stack_that_was_killed(tmp_path):
+    (tmp_path / ".restow").mkdir()
+    with subprocess.Popen(["sleep", "60"]) as other:
+        (tmp_path / ".restow" / "stack.json").write_text(json.dumps({"pid": other.pid}))
+        code, printed = restow(tmp_path, "down")
+        alive = other.poll() is None
+        other.kill()
+    assert (code, "no stack runs in .restow" in printed, alive) == (2, True, True), printed
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_detached_stack_in_a_folder_that_cannot_be_written_says_what_to_do(tmp_path):
+    tmp_path.chmod(0o555)
+    code, printed = restow(tmp_path, "up", "--detach")
+    assert (code, "allowed: --data with a folder that can be written" in " ".join(printed.split())) == (2, True), printed
+
+
+def test_a_stack_in_place_of_a_file_says_what_to_do(tmp_path):
+    (tmp_path / ".restow").write_text("")
+    code, printed = restow(tmp_path, "up", "--detach")
+    assert (code, "allowed: --data with a folder that can be written" in " ".join(printed.split())) == (2, True), printed
 
 
 def test_a_stacks_broker_knows_its_users_and_only_the_owner_of_the_folder_may_read_the_log(tmp_path):

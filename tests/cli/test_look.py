@@ -204,3 +204,46 @@ def test_into_a_pipe_nothing_is_cut(restow, moved, monkeypatch):
     text = restow("why", "web-new", "--log", moved).output
     assert "place task-0 of shop/restow-p1-1 is handed over to shop/web-new on b" in text
     assert "…" not in text
+
+
+STEERS = "\x1b[2J\x1b]0;title\x07\x9b31m\u202eevil\n     9999  forged"
+
+
+def test_what_stands_in_a_log_steers_no_terminal_and_makes_no_line_of_its_own(restow, tmp_path):
+    """Whoever may write one family writes names and messages; a message of the API may come from anybody."""
+    log = Handmade()
+    log.facts(node("a" + STEERS), shape(), pod("p" + STEERS, uid="uid-p"))
+    log.decide("session", c.Schedule(time_at(2)), e.PodReleased("uid-p", STEERS), logic="session@1" + STEERS, release=STEERS)
+    file = export(tmp_path / "log.jsonl", log)
+    commands = (["state", "pods"], ["state", "nodes"], ["why", "uid-p"], ["why", "pod"], ["log", "tail"], ["log", "stats"], ["verify"], ["why", "x" + STEERS])
+    for command in commands:
+        for form in ((), ("-o", "json")):
+            said = restow(*command, *(["--log", file] if command != ["verify"] else [file]), *form)
+            assert not set("\x1b\x07\x9b\u202e") & set(said.output), command
+            assert not any(line.startswith("     9999") for line in said.output.splitlines()), command
+    assert json.loads(restow("state", "nodes", "--log", file, "-o", "json").output)["items"][0]["name"] == "a" + STEERS
+
+
+def test_the_default_queue_is_there_without_an_object(restow, moved):
+    said = restow("why", "queue/default", "--log", moved)
+    assert said.exit_code == 0
+    assert "it has no object: whatever names no queue is in it all the same" in said.output
+    assert "allocated: 1 cpu and 1Gi memory" in said.output
+    assert json.loads(restow("why", "default", "--log", moved, "-o", "json").output)["subject"]["kind"] == "queue"
+
+
+def test_a_queue_with_the_name_of_a_node_is_another_thing_and_does_not_end_with_it(restow, tmp_path):
+    log = Handmade()
+    log.facts(node("gpu"), e.QueueObserved("gpu", "uid-q", 1), kind="queues")
+    log.facts(e.NodeGone("gpu"), kind="nodes")
+    file = export(tmp_path / "log.jsonl", log)
+    assert restow("why", "gpu", "--log", file).exit_code == 2, "either may be meant"
+    assert json.loads(restow("why", "queue/gpu", "--log", file, "-o", "json").output)["subject"]["gone"] == 0
+    assert json.loads(restow("why", "node/gpu", "--log", file, "-o", "json").output)["subject"]["gone"] == 2
+
+
+def test_a_plan_is_named_as_a_kind_and_means_its_moves(restow, moved):
+    said = restow("why", "plan/p1", "--log", moved)
+    assert said.exit_code == 0
+    assert said.output.startswith("migration p1-1")
+    assert "migration 'p9'" in restow("why", "plan/p9", "--log", moved).output

@@ -6,10 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from restow.contracts import codec, upcasters
+from restow.contracts import codec, times, upcasters
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import CodecError, Decision, decode, encode
+from restow.contracts.ids import EARLIEST, LATEST
 from restow.domain.fold import fold
 from restow.domain.state import ClusterState
 
@@ -154,6 +155,49 @@ DEEP = b'{"decisions":[{"command":{"type":"observe","kind":"x","how":"y"},"event
 def test_a_body_that_is_no_commit_is_refused_and_the_place_is_named(broken, place):
     with pytest.raises(CodecError, match=place):
         decode(broken)
+
+
+BEYOND = [2**63, 2**64, 10**30, 10**400, -(2**63) - 1]
+
+
+@pytest.mark.parametrize("value", BEYOND)
+def test_a_number_that_no_snapshot_can_hold_is_refused_and_the_place_is_named(value):
+    """It would be in the state for ever, and no snapshot could be written again."""
+    node = {"type": "cluster.node_observed", "name": "n", "uid": "u", "allocatable": {"cpu": value}}
+    move = {"type": "migration.holding", "migration": "x-1", "deadline": value}
+    for event, where in ((node, "allocatable"), (move, "deadline")):
+        with pytest.raises(CodecError, match=rf"decisions\[0\].events\[0\]: Expected `int` .*{where}"):
+            decode(body(event))
+    with pytest.raises(CodecError, match=r"decisions\[0\].command: Expected `int`"):
+        decode(body(command={"type": "schedule", "time": 1, "limit": value}))
+
+
+@pytest.mark.parametrize("value", [EARLIEST - 1, LATEST + 1])
+def test_a_time_that_cannot_be_written_as_one_is_refused(value):
+    with pytest.raises(CodecError, match="deadline"):
+        decode(body({"type": "migration.holding", "migration": "x-1", "deadline": value}))
+    assert times.rfc3339(value)  # a sum may be one, and is shown
+
+
+def test_every_whole_number_of_the_contract_is_bounded():
+    def unbounded(kind) -> list[str]:
+        schema = msgspec.json.schema(kind)
+        found = []
+
+        def look(said, path):
+            if isinstance(said, dict):
+                if said.get("type") == "integer" and "maximum" not in said:
+                    found.append(path)
+                for key, value in said.items():
+                    look(value, f"{path}.{key}")
+            elif isinstance(said, list):
+                for value in said:
+                    look(value, path)
+
+        look(schema, kind.__name__)
+        return found
+
+    assert [path for kind in (*e.EVENTS, *c.COMMANDS) for path in unbounded(kind)] == []
 
 
 def test_an_event_that_is_nested_without_end_is_named_and_does_not_take_the_process_with_it():

@@ -28,6 +28,7 @@ from restow.domain.session.actions import enqueue
 from restow.domain.session.actions.enqueue import _Lines
 from restow.domain.session.backlog import Backlog
 from restow.domain.session.board import Board
+from restow.domain.session.run import Session
 from restow.domain.session.standing import Standing
 from restow.domain.session.verdict.explain import opened
 from restow.domain.snapshot import dump, load
@@ -273,3 +274,68 @@ def test_a_group_that_asks_for_less_than_one_that_was_refused_is_let_in():
     then(state, [member(f"p{i}", f"g{i}") for i in range(4)])
     events = run(state, decider, c.Schedule(NOW, 1_000))
     assert [event.group for event in events if isinstance(event, e.Enqueued)] == ["g2"]
+
+
+def test_a_node_that_comes_back_while_a_pod_with_other_rules_begins_to_wait_is_counted_for_those_that_wait_already():
+    state = given(node("n", cpu=4_000, unschedulable=True), shape("s"), shape("elsewhere", node_selector={"zone": "z"}), pod("a"))
+    assert rest(state) == []
+    then(state, pod("b", "elsewhere"))
+    run(state, decider, c.Schedule(NOW, LIMIT))
+    then(state, node("n", cpu=4_000))
+    assert rest(state) == ["a"]
+
+
+def test_what_a_gang_lacks_is_known_anew_when_one_of_it_goes_that_ran_before_the_others_began_to_wait():
+    state = given(e.Synced("podgroups.scheduling.volcano.sh", "1"), node("n", cpu=1_000), shape("s"), pod_group("g", need=2))
+    then(state, member("a", "g", node="n"), member("b", "g"))
+    assert rest(state) == []
+    then(state, e.PodGone("a"))
+    assert Backlog.of(state, Board(state.table)).hopeful() == Backlog.of(load(dump(state))).hopeful()
+    assert list(decider.decide(state, c.Schedule(NOW, LIMIT))) == list(decider.decide(load(dump(state)), c.Schedule(NOW, LIMIT)))
+
+
+def test_what_a_gang_lacks_is_known_anew_when_one_that_ran_joins_another_one():
+    state = given(e.Synced("podgroups.scheduling.volcano.sh", "1"), node("n", cpu=1_000), shape("s"), pod_group("g", need=2), pod_group("h"))
+    then(state, member("a", "g", node="n"), member("b", "g"))
+    assert rest(state) == []
+    then(state, member("a", "h", node="n"))
+    kept, fresh = Backlog.of(state, Board(state.table)), Backlog.of(load(dump(state)))
+    assert (kept._gangs.need[0], kept.hopeful()) == (fresh._gangs.need[0], fresh.hopeful())
+
+
+def test_pods_of_many_kinds_that_wait_for_their_quota_are_not_asked_about_again_one_by_one(monkeypatch):
+    state = given(node("n", cpu=64_000), queue("q", capability={"cpu": 500}), [shape(f"s{i}", cpu=1_000 + i) for i in range(40)], shape("small", cpu=300))
+    then(state, [in_queue(f"p{i:02}", "q", f"s{i}", labels={"i": str(i)}) for i in range(40)])
+    assert rest(state) == []
+    asked: list[str] = []
+    plain = Session.quota
+    monkeypatch.setattr(Session, "quota", lambda self, job, pod, more=None: asked.append(pod.pod) or plain(self, job, pod, more))
+    then(state, in_queue("late", "q", "small", labels={"late": ""}))
+    assert rest(state) == ["late"]
+    assert len([uid for uid in asked if uid != "late"]) <= 3
+    then(state, queue("q", capability={"cpu": 2_350}))
+    assert rest(state) == ["p00", "p01"]
+
+
+def due_and_placed(state) -> list[str]:
+    """What the session that is due places; nobody where none is."""
+    command = decider.due(state, NOW)
+    return [] if command is None else [event.pod for event in run(state, decider, command) if isinstance(event, e.PodPlaced)]
+
+
+def test_a_session_is_due_when_a_running_pod_has_the_label_that_somebody_waits_for():
+    beside = (PodTerm("zone", LabelSelector({"app": "y"})),)
+    state = given(node("n", labels={"zone": "z"}), shape("s"), shape("beside", pod_affinity=beside), pod("a", node="n"), pod("b", "beside"))
+    while (command := decider.due(state, NOW)) is not None and run(state, decider, command):
+        pass
+    then(state, pod("a", node="n", labels={"app": "y"}))
+    assert due_and_placed(state) == ["b"]
+
+
+def test_a_session_is_due_when_a_running_pod_joins_the_gang_that_waits_for_one_more():
+    groups = e.Synced("podgroups.scheduling.volcano.sh", "1")
+    state = given(groups, node("n"), shape("s"), pod_group("g", need=2), pod("a", node="n"), member("b", "g"))
+    while (command := decider.due(state, NOW)) is not None and run(state, decider, command):
+        pass
+    then(state, member("a", "g", node="n"))
+    assert due_and_placed(state) == ["b"]

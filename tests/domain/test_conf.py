@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from restow.domain import config
 from restow.domain.session import conf
 from restow.domain.session.actions.args import ARGS as ACTIONS
-from restow.domain.session.args import ArgsError
+from restow.domain.session.args import MAX_FACTOR, ArgsError, thousandths
 from restow.domain.session.plugins import ARGS as PLUGINS
 from restow.domain.session.plugins.reserve.args import ReserveLabel
 
@@ -236,6 +236,14 @@ def test_factors_are_thousandths_per_resource():
     rates = args(read(PUBLISHED["switches of predicates"]), "predicates").resources
     assert {name: (rate.cpu, rate.memory) for name, rate in rates.items()} == {"nvidia.com/gpu": ("4", "8")}
     assert args(read(PUBLISHED["how long a job may wait"]), "sla").waiting == 3_723_000
+
+
+def test_a_factor_is_a_number_up_to_a_bound():
+    most = thousandths("f", MAX_FACTOR)
+    assert most == MAX_FACTOR * 1000
+    for value in (f"{MAX_FACTOR}.001", MAX_FACTOR + 1, "1.0001", "0.999", True):
+        with pytest.raises(ArgsError, match=rf"allowed: a number from 1 to {MAX_FACTOR}, of at most three decimals"):
+            thousandths("f", value, least=1000)
 
 
 def test_numbers_and_booleans_may_be_quoted():

@@ -113,10 +113,10 @@ def gpu_shapes(*milli: int) -> list[e.Event]:
 
 
 def test_per_device_only_devices_in_use_count():
-    """Of a's one device in use 30 % is asked for, of b's two 50 %; of all eight devices 3.75 % and 12.5 %."""
-    facts = *gpu_shapes(300, 500), node("a", gpus=8), node("b", gpus=8), shared("p", "a", 300), shared("q", "b", 500), shared("r", "b", 500, 1)
+    """Of a's one device in use 39.5 % is asked for, of b's two 50 %; of all eight devices 4.9 % and 12.5 %."""
+    facts = *gpu_shapes(395, 500), node("a", gpus=8), node("b", gpus=8), shared("p", "a", 395), shared("q", "b", 500), shared("r", "b", 500, 1)
     got = plan(given(*facts), PER_DEVICE)
-    assert [(m.pod, m.source, m.target, m.devices) for m in got.moves] == [("p", "a", "b", (DeviceShare(2, 300),))]
+    assert [(m.pod, m.source, m.target, m.devices) for m in got.moves] == [("p", "a", "b", (DeviceShare(2, 395),))]
     assert moves(given(*facts), msgspec.structs.replace(PER_DEVICE, perDevice=False)) == []
 
 

@@ -42,6 +42,13 @@ def test_one_move_puts_the_pieces_together():
     assert got.planner == "optimizing"
 
 
+def test_a_whole_device_is_made_of_two_halves_by_moving_who_has_one_of_them():
+    """In all there is as much free on the node as it asks for."""
+    halves = [pod(f"{n}{i}", "half", n, devices=(DeviceShare(i, 500),), owner=OWNER) for n in "ab" for i in range(2)]
+    got = room(given(*SHAPES, shape("half", cpu=100, gpu=(1, 500)), node("a", gpus=2), node("b", gpus=2), *halves, pod("big", "g1")), "big")
+    assert [(m.source, m.target) for m in got.moves] == [("a", "b")]
+
+
 def test_the_room_is_the_pods_alone():
     """As its hold takes what becomes free first, whoever moves finds a place beside it."""
     state = pieces()

@@ -16,6 +16,7 @@ from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation import ArgsError, check, explain
 from restow.domain.defragmentation.optimizing.opened import Rows, opened
+from restow.domain.snapshot import dump, load
 
 OWNER = replica_of("rs")
 # A fifth of the default's steps: these clusters are small, and a search that finds nothing takes its whole part of them.
@@ -110,7 +111,7 @@ def test_what_arrives_waits_for_what_leaves():
 CIRCLE = (
     shape("five", cpu=5_000), shape("three", cpu=3_000), shape("one", cpu=1_000),
     node("a", cpu=8_000), node("b", cpu=8_000),
-    app("p", "a", "five"), pod("e", "one", "a"), app("q", "b", "three"), pod("f", "three", "b"),
+    app("p", "a", "five"), pod("e", "one", "a"), app("q", "b", "three", owner=replica_of("other")), pod("f", "three", "b"),
 )  # fmt: skip
 """Both have 2 free: if p and q change places, a has 4."""
 
@@ -119,6 +120,19 @@ def test_two_pods_change_places_where_that_is_allowed():
     got = plan(given(*CIRCLE), msgspec.structs.replace(FOUR, swaps=True))
     assert {(m.pod, m.source, m.target, m.swap, m.after) for m in got.moves} == {("p", "a", "b", True, ()), ("q", "b", "a", True, ())}
     assert plan(given(*CIRCLE), FOUR).moves == ()
+
+
+ONE_GANG = {"annotations": {"scheduling.k8s.io/group-name": "g"}}
+
+
+@pytest.mark.parametrize("bound", [
+    (app("q", "b", "three"),),
+    (pod_group("g", need=1, phase="Running"), app("p", "a", "five", **ONE_GANG), app("q", "b", "three", owner=replica_of("other"), **ONE_GANG)),
+    (e.BudgetObserved("default", "all", "uid-all", LabelSelector({}), 1),),
+])  # fmt: skip
+def test_two_of_which_only_one_may_be_away_do_not_change_places(bound):
+    """They are of one workload, of a gang with one to spare, or of a budget that lets one go: one would be refused later (RULES G-13)."""
+    assert plan(given(*CIRCLE, *bound), msgspec.structs.replace(FOUR, swaps=True)).moves == ()
 
 
 def test_where_pods_must_not_change_places_those_who_would_are_told():
@@ -309,17 +323,17 @@ def _worth(state, args) -> int:
 def test_a_second_plan_right_after_one_that_was_carried_out_is_empty(objective):
     """Whenever the steps of search were enough. (Seed 49 is a cluster on which a search found more from where another one had ended.)"""
     settled = 0
-    for seed, steps in (*((seed, 9_000) for seed in range(200, 206)), (49, 60_000)):
+    for seed, steps in (*((seed, 9_000) for seed in range(200, 203)), (49, 60_000)):
         args = msgspec.structs.replace(ARGS[objective], searchSteps=steps, swaps=True)
         state = cluster(seed, objective)
         got = plan(state, args)
         again = plan(afterwards(state, carry_out(state, got, seed)), args)
         settled += got.steps < args.searchSteps
         assert again.moves == () or got.steps >= args.searchSteps, seed
-    assert settled >= 5, "it is hardly ever the steps that end it"
+    assert settled >= 3, "it is hardly ever the steps that end it"
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @any_of(st.integers(0, 100_000), st.sampled_from(sorted(ARGS)), st.sampled_from([{}, {"age": 300}]))
 def test_so_it_is_with_few_steps_and_whatever_moving_costs(seed, objective, costs):
     """Who has just come costs less to move than before: that is foreseen."""
@@ -334,7 +348,7 @@ def test_so_it_is_with_few_steps_and_whatever_moving_costs(seed, objective, cost
     assert got.steps >= args.searchSteps or plan(then_, args).moves == ()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @any_of(st.integers(0, 100_000), st.booleans())
 def test_so_it_is_where_pods_have_rules_about_each_other(seed, swaps):
     args = msgspec.structs.replace(NODES, swaps=swaps, searchSteps=4_000)
@@ -344,10 +358,13 @@ def test_so_it_is_where_pods_have_rules_about_each_other(seed, swaps):
     assert got.steps >= args.searchSteps or plan(then_, args).moves == ()
 
 
-@pytest.mark.parametrize("objective", sorted(ARGS))
+ROOMS = {f"room with {what}": msgspec.structs.replace(FOUR, room=ROOM | {"koordinator.sh/gpu": share}) for what, share in (("a share", "30"), ("two devices", "200"))}
+
+
+@pytest.mark.parametrize("objective", [*sorted(ARGS), *ROOMS])
 def test_one_row_is_ranked_as_many_are(objective):
     for seed in range(10):
-        state, args = cluster(seed, objective), ARGS[objective]
+        state, args = cluster(seed, "devices" if objective in ROOMS else objective), (ARGS | ROOMS)[objective]
         with opened(state, args, NOW, args.objective, Rows(state, args, NOW)) as (_, landing):
             for uid in state.pods:
                 kind = landing._kind(uid)
@@ -392,3 +409,17 @@ def test_gang_members_may_move():
     for need, count in ((1, 1), (2, 0)):
         members = (member("p", "g", node="a", owner=OWNER), member("q", "g", node="b", owner=OWNER))
         assert len(moves(given(S, pod_group("g", need=need), node("a"), node("b"), *members))) == count
+
+
+def test_which_row_a_node_has_decides_nothing():
+    """Rows of nodes that went are given to those that come, in an order that a snapshot keeps, and the plan's first one by their names."""
+    names = [f"n{i}" for i in range(12)]
+    state = given(*(node(name, cpu=8_000) for name in names), shape("s", cpu=2_000))
+    then(state, *(e.NodeGone(name) for name in names))
+    then(state, *(node(name, cpu=8_000) for name in names))
+    then(state, *(pod(f"p{i}-{k}", node=name, owner=replica_of(f"o{i}")) for i, name in enumerate(names) for k in range(1 + i % 3)))
+    again = load(dump(state))
+    assert again.table.names == state.table.names != sorted(names)
+    got = plan(state, NODES)
+    assert len(got.moves) > 3
+    assert plan(again, NODES) == got

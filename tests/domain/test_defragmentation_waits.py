@@ -5,14 +5,16 @@ import random
 from collections import Counter
 
 import msgspec
+import pytest
 from domain.build import NOW, given, node, pod, replica_of, shape
 from domain.ruled import HOST, ZONE, cluster, may
+from domain.storage import CLASSES, claim, volume
 from hypothesis import given as any_of
 from hypothesis import settings
 from hypothesis import strategies as st
 
 from restow.contracts import events as e
-from restow.contracts.values import LabelSelector, Move, PodTerm, Spread
+from restow.contracts.values import HostPort, LabelSelector, Move, PodTerm, Spread
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.optimizing.opened import Rows, opened
 from restow.domain.defragmentation.optimizing.order import Sequence
@@ -174,6 +176,37 @@ def test_spread_is_waited_for_only_where_it_is_tight():
 
     assert moves(4) == {"p0": [], "p1": [], "p2": []}
     assert moves(2) == {"p0": [], "p1": [], "p2": ["p0", "p1"]}
+
+
+@pytest.mark.parametrize(("mine", "theirs", "waits"), [
+    ("0.0.0.0", "0.0.0.0", True), ("0.0.0.0", "10.0.0.1", True), ("10.0.0.1", "0.0.0.0", True), ("10.0.0.1", "10.0.0.1", True), ("10.0.0.1", "10.0.0.2", False),
+])  # fmt: skip
+def test_a_port_is_waited_for_until_who_has_it_has_gone(mine, theirs, waits):
+    a, b = (shape(name, cpu=500, host_ports=(HostPort(80, ip=ip),)) for name, ip in (("mine", mine), ("theirs", theirs)))
+    state = given(*ZONES, a, b, app("p", "n0", "mine"), app("q", "n1", "theirs"), app("r", "n2", "mine"))
+    assert after(ordered(state, {"q": "n3", "p": "n1", "r": "n4"})) == {"q": [], "p": ["q"] * waits, "r": []}
+
+
+@pytest.mark.parametrize("ruled", ["p", "q"])
+def test_two_that_change_places_wait_together_for_whom_either_of_them_waits_for(ruled):
+    """z has the port that one of them wants, on the node that it goes to."""
+    port = shape("port", cpu=1_000, host_ports=(HostPort(80),))
+    nodes = [node(name, cpu=cpu) for name, cpu in (("n0", 1_010), ("n1", 1_010), ("n2", 10), ("n3", 10))]
+    there = [pod(name, "port" if name == ruled else "s", on, owner=replica_of(name)) for name, on in (("p", "n0"), ("q", "n1"))]
+    last = pod("z", "little", "n1" if ruled == "p" else "n0", owner=replica_of("x"))
+    state = given(*nodes, port, shape("s"), shape("little", cpu=10, host_ports=(HostPort(80),)), *there, last)
+    moves = ordered(state, {"p": "n1", "q": "n0", "z": "n2"}, swaps=True)
+    assert {move.pod for move in moves if move.swap} == {"p", "q"}
+    assert after(moves) == {"p": ["z"], "q": ["z"], "z": []}
+
+
+def test_moves_of_pods_with_volumes_keep_their_order_where_they_meet_on_a_node_or_at_a_claim():
+    there = [pod(f"p{i}", "s", f"n{i}", owner=replica_of("x"), claims=(f"c{i // 2}",)) for i in range(4)]
+    bound = [fact for i in range(2) for fact in (claim(f"c{i}", volume=f"v{i}", modes=("ReadWriteMany",)), volume(f"v{i}", claim=f"c{i}", modes=("ReadWriteMany",)))]
+    state = given(*CLASSES, *ZONES, *bound, shape("s", cpu=500), *there)
+    assert after(ordered(state, {"p0": "n4", "p2": "n5"})) == {"p0": [], "p2": []}
+    assert after(ordered(state, {"p0": "n4", "p1": "n5"})) == {"p0": [], "p1": ["p0"]}, "of one claim"
+    assert after(ordered(state, {"p0": "n4", "p2": "n4"})) == {"p0": [], "p2": ["p0"]}, "to one node"
 
 
 def test_many_moves_of_one_rule_wait_for_one_another_in_a_line():

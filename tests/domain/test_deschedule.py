@@ -386,6 +386,17 @@ def test_one_constraint_is_not_kept_by_breaking_another_that_is_balanced_too():
     assert sorted(moved) == [("n1", "n3"), ("n2", "n3")], "two in each zone, and one or two on each host"
 
 
+def test_node_fit_minds_no_spread_that_is_about_to_be_mended():
+    """Zone z is the emptiest and has room for little: only when that has come may the large one go to y."""
+    spread = (Spread(1, "zone", "DoNotSchedule", LabelSelector({"app": "w"})),)
+    nodes = [node("n1", labels={"zone": "x"}), node("n2", labels={"zone": "y"}), node("n3", cpu=100, labels={"zone": "z"})]
+    shapes = shape("little", cpu=100, spread=spread), shape("large", cpu=2_000, spread=spread, priority=9)
+    there = [("little", "n1"), ("large", "n1"), ("large", "n1"), ("large", "n1"), ("little", "n2")]
+    balanced = profile(SPREAD, {"topologyBalanceNodeFit": False}, {"nodeFit": True}, point="balance", name="s")
+    state = given(config(balanced), *shapes, *nodes, *(web(f"w{i}", where, of, labels={"app": "w"}) for i, (of, where) in enumerate(there)))
+    assert moves(plans(state)[0]) == {"w0": "n3", "w3": "n2"}
+
+
 def test_copies_land_on_nodes_with_fewer_of_them_one_after_the_other():
     facts = [*(web(f"a{i}", "n1") for i in range(4)), web("b0", "n2"), web("c0", "n3", owner=replica_of("c"))]
     state = given(config(profile(COPIES, point="balance", name="d")), shape("s"), *(node(n) for n in ("n1", "n2", "n3")), *facts)

@@ -100,6 +100,21 @@ def test_who_needs_the_room_of_others_stays_and_is_told():
     assert why(made.outcome) == {"p": "Waits", "f": "Bare", "g": "Bare", "h": "Bare"}
 
 
+@pytest.mark.parametrize(("whole_nodes", "refused", "gone"), [(False, "", "ab"), (False, "a", "b"), (True, "", "ab"), (True, "a", ""), (True, "b", "a")])
+def test_where_the_api_refuses_one_pod_the_others_of_its_node_go_unless_all_of_them_must(whole_nodes, refused, gone):
+    asked = []
+
+    def carry(eviction):
+        asked.append(eviction.pod)
+        return "a budget" if eviction.pod == refused else ""
+
+    made = carried_out(some(), whole(replace(OPTIMIZING, wholeNodes=whole_nodes)), NOW, carry=carry)
+    assert [one.pod for one in made.outcome.evictions] == list(gone)
+    assert asked == (["a"] if whole_nodes and refused == "a" else ["a", "b"])
+    if whole_nodes and refused == "a":
+        assert why(made.outcome)["b"] == "Whole"
+
+
 def test_with_whole_nodes_a_node_that_cannot_be_emptied_at_once_is_not_begun():
     first = Move(MigrationId("1"), "x", "d", "x", "n1", "n2")
     after = Move(MigrationId("2"), "y", "d", "y", "n1", "n3", after=(MigrationId("9"),))

@@ -1,7 +1,7 @@
 """Device objects: GPUs that do not work, or are not there, are given to nobody."""
 
 import pytest
-from domain.build import given, node, pod, shape, then
+from domain.build import changed, given, node, pod, shape, then
 
 from restow.contracts import events as e
 from restow.contracts.values import DeviceShare, Gpu
@@ -40,6 +40,21 @@ def test_a_gpu_that_fails_is_gone_and_what_runs_on_it_takes_nothing_from_others(
     assert not state.table.fits(state.vectors["s"])[0]
     then(state, e.PodGone("a"), gpus("n0", True, True))
     assert free(state) == {0: 1000, 1: 0}
+
+
+def test_of_a_pod_that_says_not_which_gpu_it_has_the_one_that_suits_it_best_counts_until_it_says():
+    shapes = shape("third", gpu=(1, 300)), shape("half", gpu=(1, 500))
+    state = given(node("n0", gpus=3), *shapes, pod("a", "third", "n0", devices=(DeviceShare(1, 300),)), pod("b", "half", "n0"))
+    assert free(state) == {0: 1000, 1: 200, 2: 1000}
+    then(state, changed("b", node="n0", phase="Running", ready=True))
+    assert free(state) == {0: 1000, 1: 200, 2: 1000}
+    then(state, changed("b", node="n0", phase="Running", ready=True, devices=(DeviceShare(2, 500),)))
+    assert free(state) == {0: 1000, 1: 700, 2: 500}
+
+
+def test_a_pod_whose_node_was_never_seen_takes_no_gpu_until_it_is():
+    state = given(shape("half", gpu=(1, 500)), pod("b", "half", "n0"))
+    assert free(then(state, node("n0", gpus=1))) == {0: 500}
 
 
 def test_what_goes_leaves_the_nodes_own_count():

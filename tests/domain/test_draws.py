@@ -1,12 +1,25 @@
 """What pods draw of holds, and when it comes back (issue 4; RULES 003-1, 004-1, 004-3, 004-4)."""
 
 import pytest
-from domain.build import NOW, changed, given, node, owner, pod, reservation, run, shape, then
+from domain.build import (
+    NOW,
+    changed,
+    given,
+    member,
+    node,
+    owner,
+    pod,
+    pod_group,
+    reservation,
+    run,
+    shape,
+    then,
+)
 from msgspec.structs import replace
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.values import HostPort, LabelSelector, PodTerm
+from restow.contracts.values import DeviceShare, HostPort, LabelSelector, PodTerm
 from restow.domain import reservation as reservations
 from restow.domain import session
 from restow.domain.reservation.status import status
@@ -78,6 +91,19 @@ def test_many_owners_share_a_reusable_hold_until_it_is_empty_and_what_they_used_
     assert (phase(state), reserved(state), free(state)) == ("Available", 4_000, 8_000)
     settle(then(state, e.PodGone("o1"), e.PodGone("o2")))
     assert (reserved(state), free(state), state.draws, state.drawers) == (8_000, 8_000, {}, {})
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_what_a_gang_has_drawn_that_cannot_be_complete_is_there_for_the_next_one_in_the_same_session(once):
+    """Two of three fit, one in the hold and one beside it; the pod after them wants just what was held."""
+    state = one(cpu=6_000)
+    settle(then(state, hold("r", "c4", allocate_once=once)))
+    gang = [member(f"m{i}", "g", "c3", labels=MINE, created=NOW) for i in range(3)]
+    then(state, pod_group("g", need=3), *gang, pod("o", "c4", labels=MINE), pod("other", "c3"))
+    said = run(state, session.decider, c.Schedule(NOW))
+    assert [(event.reservation, event.pod) for event in said if isinstance(event, e.HandedOver)] == [("r", "o")]
+    assert (drawn(state, "o"), reserved(state), free(state)) == (4_000, 0, 2_000)
+    assert list(state.placed) == ["o"]
 
 
 def test_what_the_hold_lacks_comes_from_the_node():
@@ -170,6 +196,16 @@ def test_pre_allocation_waits_for_the_room_of_others_and_nobody_else_gets_it():
     assert state.placed["late"].node == "a"
 
 
+def test_what_is_free_of_a_device_is_held_at_once_for_a_place_that_waits_for_something_else():
+    """It waits for cpu, and a pod that comes in the same session has what is left of the GPU, and no more."""
+    shapes = shape("x", cpu=3_000, gpu=(1, 900)), shape("r", cpu=2_000, gpu=(1, 300)), shape("p", cpu=0, gpu=(1, 800)), shape("q", cpu=0, gpu=(1, 700))
+    state = given(node("a", cpu=4_000, gpus=2), *shapes, pod("x", "x", "a", devices=(DeviceShare(1, 900),)), hold("r", "r", pre_allocation=True))
+    run(then(state, pod("p", "p"), pod("q", "q")), reservations.decider, c.Review(NOW))
+    said = run(state, session.decider, c.Schedule(NOW))
+    assert [type(event) for event in said] == [e.HoldPlaced, e.PodPlaced, e.Unfit]
+    assert list(state.placed) == ["q"]
+
+
 def test_pre_allocation_takes_free_room_where_there_is_some():
     state = one()
     settle(then(state, hold("r", "c4", pre_allocation=True)))
@@ -227,6 +263,16 @@ def test_who_ignores_reservations_borrows_where_nothing_is_free():
 
 
 # -- updates -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_gang_that_has_borrowed_and_cannot_be_complete_gives_all_back():
+    state = one(cpu=8_000)
+    settle(then(state, hold("r", "c6")))
+    gang = [member(f"m{i}", "g", "c3", labels=IGNORES) for i in range(3)]
+    then(state, pod_group("g", need=3), *gang, pod("other", "c3"), pod("i", "c8", labels=IGNORES))
+    said = run(state, session.decider, c.Schedule(NOW))
+    assert said[:2] == [e.HoldLent("r", "reservation-0", "i"), e.PodPlaced("i", "a")], "who needs all that is free and all that is held"
+    assert list(state.placed) == ["i"]
 
 
 def test_a_hold_grows_and_shrinks_on_its_node():
@@ -299,6 +345,16 @@ def test_order_then_what_covers_more_then_what_would_be_fuller_then_the_earliest
     assert [state.draws[f"o{i}"].reservation for i in range(5)] == ["first", "early", "late", "large", "small"]
 
 
+def test_a_hold_of_which_all_memory_is_drawn_is_fuller_than_one_that_has_a_byte_left():
+    state = given(node("a"), shape("hold", memory=1_000), shape("all", cpu=0, memory=1_000), shape("most", cpu=0, memory=999), shape("cpu", memory=0))
+    settle(then(state, hold("early", "hold", allocate_once=False, owners=(owner(app="early"), owner(app="both")), created=NOW)))
+    settle(then(state, hold("late", "hold", allocate_once=False, owners=(owner(app="late"), owner(app="both")), created=NOW + 1)))
+    settle(then(state, pod("x", "most", labels={"app": "early"}), pod("y", "all", labels={"app": "late"})))
+    assert (drawn(state, "x"), drawn(state, "y")) == (0, 0)
+    settle(then(state, pod("p", "cpu", labels={"app": "both"})))
+    assert state.draws["p"].reservation == "late"
+
+
 def test_there_is_one_reusable_reservation_of_a_kind_on_a_node():
     state = one()
     settle(then(state, hold("r1", "c2", allocate_once=False), hold("r2", "c2", allocate_once=False), hold("r3", "c4", allocate_once=False)))
@@ -308,12 +364,31 @@ def test_there_is_one_reusable_reservation_of_a_kind_on_a_node():
     assert state.slots["r2"]["reservation-0"].node == "b"
 
 
+def test_those_with_other_owners_or_in_another_namespace_are_of_another_kind():
+    state = one()
+    other = hold("r2", "c2", allocate_once=False, owners=(owner(app="other"),)), hold("r3", "c2", allocate_once=False, namespace="else")
+    run(then(state, hold("r1", "c2", allocate_once=False), *other), reservations.decider, c.Review(NOW))
+    run(state, session.decider, c.Schedule(NOW))
+    assert [phase(state, name) for name in ("r1", "r2", "r3")] == ["Available"] * 3, "in one session"
+
+
 def test_a_pod_with_reservation_affinity_uses_a_reservation_or_waits():
     affinity = {"scheduling.koordinator.sh/reservation-affinity": '{"reservationSelector": {"tier": "gold"}}'}
     state = one()
     settle(then(state, hold("r", "c4"), pod("o", "c4", labels=MINE, annotations=affinity)))
     (key, _) = state.parked["o"]
     assert "does not match the pod's reservation affinity" in state.waiting[key].message
+
+
+@pytest.mark.parametrize(("spec", "why"), [({"allocate_policy": "Restricted"}, "has no room that the pod can take"), ({"pre_allocation": True}, "is not available")])
+def test_who_must_use_a_reservation_and_can_use_none_is_told_what_is_against_it(spec, why):
+    """It is too small, or waits for the room of another pod."""
+    affinity = {"scheduling.koordinator.sh/reservation-affinity": "{}"}
+    state = one(cpu=4_000)
+    settle(then(state, pod("x", "c2", "a"), hold("r", "c2" if "allocate_policy" in spec else "c3", **spec)))
+    settle(then(state, pod("o", "c3", labels=MINE, annotations=affinity)))
+    (key, _) = state.parked["o"]
+    assert state.waiting[key].message == f"of 1 place of Reservations that it owns: 1 {why}"
 
 
 # -- rules about what runs -------------------------------------------------------------------------------------------------
@@ -442,3 +517,22 @@ def test_gpus_are_reported_by_the_name_that_was_asked_for_where_that_can_say_it(
     state = given(node("a", gpus=1), shape("half", cpu=0, memory=0, gpu=(1, 500)))
     settle(then(state, hold("r", "half", gpu=name)))
     assert status(state, "r")["allocatable"] == said
+
+
+@pytest.mark.parametrize("smaller", [1, 2])
+def test_what_a_pod_leaves_of_a_hold_when_it_is_made_smaller_in_place_is_the_holds_again_before_anybody_elses(smaller):
+    state = then(one(6_000), hold("r", "c4", allocate_once=False))
+    settle(state)
+    then(state, pod("p", "c3", labels=MINE))
+    settle(state)
+    then(state, changed("p", node="a", phase="Running", ready=True))
+    then(state, pod("p", f"c{smaller}", "a", labels=MINE), [pod("other", "c2"), pod("late", "c1")])
+    assert (drawn(state, "p"), reserved(state), free(state)) == (smaller * 1_000, 4_000 - smaller * 1_000, 2_000)
+    settle(state)
+    assert {uid for uid in ("other", "late") if uid in state.placed} == {"other"}
+    then(state, pod("p", "c3", "a", labels=MINE))
+    assert drawn(state, "p") == smaller * 1_000
+    then(state, e.PodGone("p"))
+    settle(state)
+    assert (phase(state), reserved(state), free(state)) == ("Available", 4_000, 0)
+    assert dump(load(dump(state))) == dump(state)

@@ -15,11 +15,13 @@ from domain.build import (
     shape,
     then,
 )
+from domain.storage import CLASSES, HOST, claim, on, volume
 from msgspec.structs import replace
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import (
+    ClaimChoice,
     DeviceShare,
     Expression,
     HostPort,
@@ -32,6 +34,8 @@ from restow.contracts.values import (
 )
 from restow.domain import migration, session
 from restow.domain import reservation as reservations
+from restow.domain.binding import drawn_from
+from restow.domain.effects import Bind
 from restow.domain.session.handover import Offers
 
 MINE = {"app": "owner"}
@@ -180,6 +184,12 @@ def test_those_with_equal_owners_are_told_apart_by_namespace_and_by_what_they_ho
     assert [state.placed[p].hold for p in "abc"] == [("rx", "t-0"), ("r", "t-0"), None]
 
 
+def test_a_pod_takes_what_was_held_for_it_in_the_same_session():
+    state = given(node("a"), shape("s"), reservation("r", ("t", 1, "s")), pod("p", labels=MINE))
+    run(state, reservations.decider, c.Review(NOW))
+    assert [type(event) for event in schedule(state)] == [e.HoldPlaced, e.HandedOver]
+
+
 def test_places_are_taken_in_the_order_of_their_numbers_and_each_once():
     state = held(reservation("r", ("t", 12, "s")))
     pods = [pod(f"p{i:02}", labels=MINE) for i in range(13)]
@@ -277,6 +287,15 @@ def test_the_pod_gets_the_devices_that_were_held_for_it():
     slot = state.slots["r"]["t-0"]
     takes(state, pod("p", labels=MINE))
     assert state.charges["p"].devices == slot.devices
+
+
+def test_the_pod_gets_a_volume_on_the_node_that_was_held_for_it():
+    facts = [*CLASSES, node("b", labels={HOST: "b"}), node("a", labels={HOST: "a"}), volume("va", affinity=on("a")), volume("vb", affinity=on("b"))]
+    state = given(*facts, shape("s"), reservation("r", ("t", 1, "s"), node="b"))
+    run(state, reservations.decider, c.Review(NOW))
+    schedule(state)
+    then(state, claim("c"), pod("p", labels=MINE, claims=("c",)))
+    assert schedule(state) == [e.HandedOver("r", "t-0", "p", "b", volumes=(ClaimChoice("default/c", "vb"),))]
 
 
 def test_a_device_that_the_node_has_lost_is_handed_to_nobody():
@@ -389,3 +408,14 @@ def test_host_ports_come_from_every_reservation_that_the_pod_owns():
     schedule(state)
     assert takes(state, pod("stranger", "sb")) == {}
     assert takes(state, pod("p", "both", labels={"app": "owner"})) == {"p": "t-0"}
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_pod_is_bound_although_the_reservation_that_it_has_drawn_from_is_gone_meanwhile(once):
+    state = held(reservation("r", ("t", 1, "s"), allocate_once=once))
+    assert takes(state, pod("p", labels=MINE)) == {"p": "t-0"}
+    (bind,) = [effect for effect in session.decider.pending(state, None) if isinstance(effect, Bind)]
+    assert drawn_from(state, "p").name == "r"
+    then(state, e.ReservationGone("r"))
+    assert session.decider.owed(state, bind)
+    assert (drawn_from(state, "p") is None) is once

@@ -4,14 +4,15 @@ is found on every history (DESIGN 5)."""
 import random
 
 import pytest
-from domain.build import NOW, changed, node, pod, replica_of, run, then
-from domain.saga import advance, decider, move, plan, through, world
+from domain.build import NOW, changed, node, pod, replica_of, run, shape, then
+from domain.saga import OWNER, advance, decider, hold, move, plan, step, terminate, through, world
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import snapshot
 from restow.domain.evolve import comebacks
 from restow.domain.evolve import migration as rules
+from restow.domain.records import Step
 
 HOUR = 3_600_000
 
@@ -149,3 +150,23 @@ def test_a_pod_that_plans_move_on_and_on_comes_back_to_nobody():
         through(state, f"y{turn}-1", f"n{turn}")
         uid = f"n{turn}"
     assert not state.left_alone
+
+
+@pytest.mark.parametrize(("back", "trigger", "times"), [("a", "interval", 2), ("a", "move", 0), ("c", "interval", 0)])
+def test_a_pod_whose_next_one_never_takes_its_hold_and_comes_back_is_not_evicted_for_nothing_again_and_again(back, trigger, times):
+    """Its controller makes others than those that were seen (a webhook, a policy of resources), so that each move ends as not recreated."""
+    state = world(*(shape(f"other{turn}", cpu=1_100 + turn) for turn in range(3)))
+    uid, found, after = "p1", [], 0
+    for turn in range(2):
+        then(state, plan(f"x{turn}", move(f"x{turn}-1", uid, "a" if turn == 0 else back, "b"), trigger=trigger), time=NOW + after)
+        advance(state, after)
+        hold(state, f"x{turn}-1", after=after)
+        terminate(state, uid)
+        advance(state, after)
+        then(state, e.PodGone(uid), time=NOW + after)
+        uid = f"next{turn}"
+        then(state, pod(uid, f"other{turn}", owner=OWNER), changed(uid, node=back, phase="Running", ready=True), time=NOW + after)
+        after += state.migration_config.land_deadline
+        found += [event for event in advance(state, after) if isinstance(event, e.CameBack)]
+        assert step(state, f"x{turn}-1") is Step.NOT_RECREATED
+    assert found == ([e.CameBack("uid-rs", back, times)] if times else [])

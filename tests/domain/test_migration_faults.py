@@ -397,6 +397,17 @@ def test_nobody_is_evicted_whose_hold_is_not_what_is_asked_for_by_then(fault, re
     nothing_is_left(state)
 
 
+def test_a_hold_that_somebody_would_have_larger_and_that_cannot_grow_is_still_what_was_asked_for():
+    state = evicting()
+    fact = state.reservations["hold-x-1"].fact
+    large = replace(fact, generation=2, spec=replace(fact.spec, tasks=(replace(fact.spec.tasks[0], shape="large"),)))
+    then(state, shape("large", cpu=64_000), large)
+    session_answers(state)
+    assert state.slots["hold-x-1"]["hold-0"].reasons, "it would grow, and has no room"
+    assert Evict(M) in owed(state)
+    assert advance(state) == []
+
+
 # -- the way back ------------------------------------------------------------------------------------------------------
 
 
@@ -426,6 +437,20 @@ def turned(state: ClusterState, *facts: e.Event) -> None:
     assert CreateHold(M, back=True) in owed(state)
     create(state, M)
     session_answers(state)
+
+
+def test_a_reservation_for_the_way_back_that_nobody_has_looked_at_yet_is_no_lost_room():
+    """The watcher's fact is folded before reservation_cache has accepted it: the descheduler is asked in between."""
+    state = tight()
+    then(state, pod("p2", owner=OWNER), CORDONED)
+    session_answers(state)
+    advance(state)
+    create(state, M)
+    assert decider.due(state, NOW) is None
+    session_answers(state)
+    then(state, e.PodGone("p1"))
+    session_answers(state)
+    assert (state.placed["p2"].node, "greedy" in state.placed) == ("a", False)
 
 
 @pytest.mark.parametrize("fact", [LOST, CORDONED, UNREADY])

@@ -230,6 +230,15 @@ def test_so_many_pods_are_evicted_a_minute():
     assert begun(advance(state, MINUTE)) == ["x-3", "x-4"]
 
 
+def test_a_clock_that_is_put_back_by_an_hour_stops_no_evictions_for_an_hour():
+    state = four(evictions_per_minute=2)
+    later = 3_600_000
+    advance(state, later)
+    assert evicts(hold(state, "x-1", "x-2", "x-3", "x-4", after=later)) == ["x-1", "x-2"]
+    assert decider.due(state, NOW + later + 30_000) is None, "the clock is right"
+    assert evicts(advance(state)) == ["x-3", "x-4"]
+
+
 def test_a_restart_forgets_none_of_them():
     from restow.domain import snapshot
 

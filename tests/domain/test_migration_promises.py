@@ -126,7 +126,7 @@ def test_a_pod_whose_eviction_was_refused_is_left_alone_for_a_while_and_longer_e
         assert "p" not in moved(state, OPTIMIZING)
         assert verdict(state, OPTIMIZING) == "Refused"
         assert load(dump(state)).refused == state.refused
-        at += wait * MINUTE
+        at += wait * MINUTE + times - 1  # to the millisecond, and later
         then(state, e.Synced("pods", "2"), time=NOW + at)
     assert state.refused["p"].times == 3
     then(state, e.PodGone("p"))

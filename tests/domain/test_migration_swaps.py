@@ -23,7 +23,7 @@ from restow.contracts import events as e
 from restow.contracts.values import LabelSelector
 from restow.domain import config, migration, snapshot
 from restow.domain.config import DefragmentationArgs
-from restow.domain.effects import AbortEviction, CreateHold, DeleteReservation
+from restow.domain.effects import AbortEviction, CreateHold, DeleteReservation, Evict
 from restow.domain.migration.steps import LAST_WORD
 from restow.domain.records import FINAL, SlotPhase, Step
 
@@ -101,6 +101,144 @@ def test_the_other_waits_as_long_as_the_first_is_on_its_way_out():
     assert decider.deadline(state) == NOW + CONF.evict_deadline
     terminate(state, "p1")
     assert evicts(advance(state, CONF.evict_deadline - 1)) == ["x-2"]
+
+
+# -- half-way ------------------------------------------------------------------------------------------------------------
+
+
+def half_way(*more: e.Event):
+    """The first is on its way out, the other one holds its place and has not been told to go. Somebody else waits for the first one's room."""
+    state = swapping(*more, pod("greedy", "p", owner=replica_of("greedy")))
+    hold(state, "x-1", "x-2")
+    terminate(state, "p1")
+    run(state, decider, c.ReportEviction(NOW, "x-1", "Gone"))
+    assert (step(state, "x-1"), step(state, "x-2")) == (Step.EVICTED, Step.HELD)
+    return state
+
+
+def to_the_end(state, after: int = 0) -> int:
+    """The first one's pod goes, its successor comes, and the API does what it is asked for; returns how long that took."""
+    if "p1" in state.pods:
+        then(state, e.PodGone("p1"))
+    if "p2" not in state.pods:
+        then(state, pod("p2", "p", owner=OWNER, labels={"app": "p"}))
+    for _ in range(30):
+        session_answers(state, after)
+        advance(state, after)
+        effects = owed(state)
+        for effect in effects:
+            match effect:
+                case AbortEviction():
+                    run(state, decider, c.ReportEviction(NOW + after, effect.migration, "Aborted"))
+                case CreateHold(back=True):
+                    observe(state, migration.hold_manifest(state, state.migrations[effect.migration]), "hold-back")
+                case DeleteReservation():
+                    then(state, e.ReservationGone(effect.reservation))
+        for uid in [uid for uid in state.placed if state.live[uid].node is None]:
+            then(state, changed(uid, node=state.placed[uid].node, phase="Running", ready=True))
+        if not state.active and not effects:
+            return after
+        if not effects and (at := decider.deadline(state)) is not None:
+            after = max(after, at - NOW)
+    raise AssertionError("it never ends")
+
+
+ASKED_TO_STAY = pod("q1", "q", node="b", owner=OTHER, labels={"app": "q"}, annotations={"karpenter.sh/do-not-disrupt": "true"})
+STOPS = {"Cancelled": None, "DoNotDisrupt": ASKED_TO_STAY, "SwapBroken": node("b", cpu=4_000, unschedulable=True)}
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("why", STOPS)
+def test_whatever_stops_the_other_half_way_the_first_has_its_old_room_again(why, late):
+    """Its plan is cancelled, it is asked to stay, or the node that the first was to go to takes no pods any more."""
+    state = half_way()
+    if late:
+        then(state, e.PodGone("p1"), pod("p2", "p", owner=OWNER, labels={"app": "p"}))
+        session_answers(state)
+    fact = STOPS[why]
+    then(state, fact) if fact is not None else run(state, decider, c.CancelPlan(NOW, "x", "enough"))
+    assert to_the_end(state) < HOLD
+    assert (state.node_of("p2"), state.node_of("q1"), state.node_of("greedy")) == ("a", "b", None)
+    assert (step(state, "x-1"), step(state, "x-2")) == (Step.FAILED, Step.FAILED)
+    assert state.migrations["x-2"].reason == why
+    assert state.held_on == {}
+    assert state.void["migration.aborting"] == 0
+
+
+def test_a_pod_that_takes_its_time_to_go_does_not_cost_its_successor_the_way_back():
+    """The room that is waited for is what it still uses: the deadline begins when that can end (RULES G-14)."""
+    state = half_way()
+    then(state, changed("p1", node="a", phase="Running", deleting=NOW + 600_000), pod("p2", "p", owner=OWNER, labels={"app": "p"}))
+    run(state, decider, c.CancelPlan(NOW, "x", "enough"))
+    advance(state)
+    turn_back(state)
+    run(state, decider, c.ReportEviction(NOW, "x-2", "Aborted"))
+    for after in (HOLD, 599_000):
+        session_answers(state, after)
+        assert advance(state, after) == []
+    to_the_end(state, 600_000)
+    assert (state.node_of("p2"), state.node_of("greedy")) == ("a", None)
+
+
+def test_a_plan_that_is_cancelled_before_it_is_known_that_the_first_has_left_costs_it_nothing():
+    state = swapping(pod("greedy", "p", owner=replica_of("greedy")))
+    assert evicts(hold(state, "x-1", "x-2")) == ["x-1"]
+    terminate(state, "p1")
+    then(state, e.PodGone("p1"), pod("p2", "p", owner=OWNER, labels={"app": "p"}))
+    run(state, decider, c.CancelPlan(NOW, "x", "enough"))
+    to_the_end(state)
+    assert (state.node_of("p2"), state.node_of("q1"), state.node_of("greedy")) == ("a", "b", None)
+
+
+def test_two_that_are_given_up_before_either_has_left_do_not_wait_for_each_other():
+    state = swapping()
+    hold(state, "x-1", "x-2")
+    run(state, decider, c.CancelPlan(NOW, "x", "enough"))
+    assert to_the_end(state) == 0
+    assert (state.node_of("q1"), state.held_on) == ("b", {})
+
+
+def test_a_limit_that_comes_half_way_costs_the_first_nothing():
+    state = half_way(pod("q3", node="b", owner=OTHER, ready=True))
+    then(state, changed("q3", node="b", phase="Running", ready=False))
+    assert advance(state, HOLD - 1) == []
+    to_the_end(state, HOLD)
+    assert (state.node_of("p2"), state.node_of("q1"), state.node_of("greedy")) == ("a", "b", None)
+    assert state.migrations["x-2"].reason == "MaxUnavailable"
+    assert state.held_on == {}
+
+
+def test_the_other_one_that_a_user_deletes_half_way_goes_on_as_if_evicted():
+    state = half_way()
+    terminate(state, "q1")
+    advance(state)
+    then(state, e.PodGone("q1"), pod("q2", "q", owner=OTHER, labels={"app": "q"}))
+    to_the_end(state)
+    assert (state.node_of("p2"), state.node_of("q2"), state.node_of("greedy")) == ("b", "a", None)
+    assert (step(state, "x-1"), step(state, "x-2")) == (Step.LANDED, Step.LANDED)
+
+
+def test_nobody_follows_a_pod_that_cannot_land_where_it_was_to():
+    """The eviction of the other one has been decided: it is not sent any more, and taken back."""
+    state = half_way()
+    assert evicts(advance(state)) == ["x-2"]
+    then(state, node("b", cpu=4_000, unschedulable=True))
+    assert [effect for effect in owed(state) if effect == Evict("x-2")] == []
+    to_the_end(state)
+    assert (state.node_of("p2"), state.node_of("q1")) == ("a", "b")
+
+
+def test_where_both_have_left_no_room_is_promised_twice():
+    state = half_way()
+    advance(state)
+    terminate(state, "q1")
+    advance(state)
+    then(state, node("b", cpu=4_000, unschedulable=True))
+    assert failed(advance(state)) == {"x-1": "TargetLost"}
+    then(state, e.PodGone("q1"), pod("q2", "q", owner=OTHER, labels={"app": "q"}))
+    to_the_end(state)
+    assert (state.node_of("q2"), step(state, "x-2")) == ("a", Step.LANDED)
+    assert state.held_on == {}
 
 
 # -- the way back --------------------------------------------------------------------------------------------------------
@@ -259,3 +397,48 @@ def test_whatever_is_never_answered_on_the_way_both_end(far):
     assert state.held_on == {}
     if far:
         assert state.node_of("p2") in ("a", "b"), "it has found its place"
+
+
+# -- limits --------------------------------------------------------------------------------------------------------------
+
+
+def steps(state) -> list[str]:
+    return [str(step(state, id)) for id in sorted(state.migrations)]
+
+
+def test_two_that_change_places_begin_together_or_wait():
+    """One alone would have its place chosen, wait for the other one in vain, and be left alone as one that was refused."""
+    conf = config.MigrationConfig(defragmentation=CONF.defragmentation, concurrent=2)
+    others = (node("c", cpu=4_000), node("d", cpu=4_000), pod("r1", "q", node="c", owner=replica_of("r")), plan("w", move("w-1", "r1", "c", "d")))
+    state = swapping(*others, conf=conf)
+    assert (steps(state), step(state, "w-1")) == (["holding", "planned", "planned"], Step.HOLDING)
+    assert failed(advance(state, HOLD)) == {"w-1": "HoldTimeout"}
+    assert steps(state) == ["failed", "holding", "holding"]
+
+
+def test_nobody_takes_the_turn_of_the_other_one():
+    conf = config.MigrationConfig(defragmentation=CONF.defragmentation, concurrent=2)
+    state = given(
+        configured("migration", conf), *(node(name, cpu=4_000) for name in "abcd"), shape("p", cpu=4_000), shape("q", cpu=3_500),
+        pod("p1", "p", node="a", owner=OWNER), pod("q1", "q", node="b", owner=OTHER), pod("r1", "q", node="c", owner=replica_of("r")),
+        plan("x", move("x-1", "p1", "a", "b", swap=True), move("x-2", "r1", "c", "d"), move("x-3", "q1", "b", "a", swap=True)),
+    )  # fmt: skip
+    advance(state)
+    assert steps(state) == ["holding", "planned", "holding"]
+
+
+@pytest.mark.parametrize("bound", ["concurrent", "per_namespace", "evictions_per_minute"])
+def test_where_only_one_may_be_under_way_nobody_changes_places(bound):
+    state = swapping(conf=config.MigrationConfig(defragmentation=CONF.defragmentation, **{bound: 1}))
+    assert {m.reason for m in state.migrations.values()} == {"SwapBroken"}
+    assert state.migrations["x-1"].message.endswith(f"{bound} allows one at a time")
+
+
+def test_nobody_leaves_where_the_rate_would_keep_the_other():
+    """It would be longer than the room is waited for, and the first would have to turn back."""
+    conf = config.MigrationConfig(defragmentation=CONF.defragmentation, evictions_per_minute=3)
+    state = swapping(conf=conf)
+    for uid in ("y-1", "y-2"):
+        state.evictions[uid] = NOW
+    assert evicts(hold(state, "x-1", "x-2")) == []
+    assert failed(advance(state, HOLD)) == {"x-1": "RateLimit", "x-2": "RateLimit"}

@@ -192,9 +192,12 @@ def test_where_one_stays_the_other_does_not_leave():
     advance(state)
     hold(state, "x-1", "x-2")
     run(state, decider, c.ReportEviction(NOW, "x-1", "Refused", "no"))
-    assert failed(advance(state)) == {"x-2": "SwapBroken"}
-    assert set(owed(state)) == {AbortEviction("x-1"), DeleteReservation("hold-x-2")}
+    assert failed(advance(state)) == {}
+    assert set(owed(state)) == {AbortEviction("x-1"), AbortEviction("x-2")}
+    assert run(state, decider, c.ReportEviction(NOW, "x-2", "Aborted")) == [], "until the first is marked it may leave yet, and need its room"
     run(state, decider, c.ReportEviction(NOW, "x-1", "Aborted"))
+    assert {id: m.reason for id, m in state.migrations.items() if run(state, decider, c.ReportEviction(NOW, id, "Aborted"))} == {"x-2": "SwapBroken"}
+    assert set(owed(state)) == {DeleteReservation("hold-x-1"), DeleteReservation("hold-x-2")}
     assert {m.step for m in state.migrations.values()} == {Step.FAILED}
     session_answers(state)
     assert state.held_on == {}

@@ -1,15 +1,30 @@
 """Whose pods may be moved: of owners that are known to make them again, and of others by opt-in (RULES G-12, G-15)."""
 
 import pytest
-from domain.build import NOW, configured, given, job_of, node, pod, replica_of, run, shape, then, when
-from domain.saga import OWNER, advance, decider, evicts, failed, hold, move, plan, world
+from domain.build import (
+    NOW,
+    changed,
+    configured,
+    given,
+    job_of,
+    node,
+    pod,
+    replica_of,
+    run,
+    shape,
+    then,
+    when,
+)
+from domain.saga import OWNER, advance, decider, evicts, failed, hold, move, plan, step, world
 
 from restow.contracts import commands as c
 from restow.contracts.values import OwnerRef
 from restow.domain import config, defragmentation
 from restow.domain.decider import Rejected
+from restow.domain.migration.steps import may_be_tried
 from restow.domain.movable import unmovable
 from restow.domain.owners import OWNERS, check_owners
+from restow.domain.records import Step
 
 M = "x-1"
 JOB = replica_of("j", "Job")
@@ -132,6 +147,20 @@ def test_a_job_whose_last_retry_was_used_up_meanwhile_keeps_its_pod():
     advance(state)
     then(state, job_of("j", "counted", 1))
     assert failed(hold(state, M)) == {M: "Retries"}
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+@pytest.mark.parametrize("retries", [1, 5])
+def test_a_pod_of_a_job_that_ends_while_it_is_about_to_be_evicted_is_left_alone(phase, retries):
+    state = world(job_of("j", "counted", 5), pod("j1", node="a", owner=JOB), pod("j2", node="b", owner=JOB), plan("x", move(M, "j1")))
+    advance(state)
+    assert evicts(hold(state, M)) == [M]
+    assert may_be_tried(state, state.migrations[M])
+    then(state, job_of("j", "counted", retries), changed("j1", phase=phase))
+    assert not may_be_tried(state, state.migrations[M])
+    assert word(state, "j1") == ""
+    advance(state)
+    assert step(state, M) is (Step.ABORTING if phase == "Succeeded" else Step.EVICTED)
 
 
 def test_a_move_by_hand_is_refused_with_what_would_allow_it():

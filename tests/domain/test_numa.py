@@ -2,11 +2,25 @@
 
 import numpy as np
 import pytest
-from domain.build import GIB, given, node, pod, reservation, shape, then
+from domain.build import (
+    GIB,
+    NOW,
+    given,
+    member,
+    node,
+    pod,
+    pod_group,
+    reservation,
+    run,
+    shape,
+    then,
+)
 from msgspec.structs import replace
 
+from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import Container, NumaZone
+from restow.domain import session
 from restow.domain.numa import CONTAINER, INIT_CONTAINER, POD, Numa
 
 GPU = "nvidia.com/gpu"
@@ -150,6 +164,14 @@ def test_a_topology_may_change_and_go():
     assert fails(then(state, e.NumaGone("n1"))) == {}
     state = then(state, topology("n0", {"cpu": 1_000}), e.NodeGone("n0"), node("other"))
     assert fails(state) == {}
+
+
+def test_a_gang_that_cannot_be_complete_leaves_its_zones_to_the_next_one():
+    zones = topology("a", {"cpu": 4_000}, {"cpu": 4_000})
+    gang = [member(f"m{i}", "g", "s") for i in range(3)]
+    state = given(node("a", cpu=16_000), zones, cores(3), cores(4, id="four"), pod_group("g", need=3), *gang, *(pod(f"p{i}", "four") for i in range(2)))
+    run(state, session.decider, c.Schedule(NOW))
+    assert list(state.placed) == ["p0", "p1"]
 
 
 def test_a_session_adds_and_removes_occupants_and_leaves_no_trace():

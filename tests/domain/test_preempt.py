@@ -26,6 +26,7 @@ from restow.domain import reservation as reservations
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
 from restow.domain.effects import EvictVictim, TellNominated
 from restow.domain.session.preemption.claim import PATIENCE
+from restow.domain.snapshot import dump, load
 from restow.domain.state import Touched
 
 decider = session.decider
@@ -91,6 +92,28 @@ def test_the_room_is_held_until_the_victim_is_gone_and_then_used():
     assert schedule(state) == [e.PodPlaced("h", "a")]
     assert not state.nominations
     assert not state.victims_of
+
+
+def test_what_is_held_for_it_already_goes_to_a_foreign_pod_and_comes_back_first_also_after_a_restart():
+    def held(state) -> tuple[int, int]:
+        row, column = state.table.rows["a"], state.table.columns["cpu"]
+        return int(state.table.reserved[row, column]), int(state.table.free[row, column])
+
+    state = full(shape("huge", cpu=2_000, priority=10), pod("h", "huge"))
+    assert victims(schedule(state)) == ["l0", "l1"]
+    for facts, expected in (
+        ([e.PodGone("l1")], (1_000, 0)),
+        ([pod("foreign", "low", "a")], (0, 0)),
+        ([e.PodGone("l0")], (1_000, 0)),
+        ([pod("little", "small", "a")], (700, 0)),
+    ):
+        then(state, shape("small", cpu=300), *facts)
+        assert held(state) == expected
+        state = load(dump(state))
+        assert held(state) == expected
+    then(state, e.PodGone("foreign"), e.PodGone("little"))
+    assert held(state) == (2_000, 0)
+    assert schedule(state) == [e.PodPlaced("h", "a")]
 
 
 def test_nobody_of_the_same_priority_steals_the_freed_room():
@@ -163,6 +186,7 @@ def test_an_eviction_that_is_refused_for_good_ends_the_nomination_and_others_sta
         e.NominationEnded("h", "VictimRefused"),
     ]
     assert not state.victims_of
+    assert load(dump(state)).stuck == state.stuck
     then(state, node("a", cpu=2_000))
     assert victims(schedule(state)) == []  # without l1 there is no room
     assert "h" in state.parked
@@ -264,6 +288,14 @@ def test_a_gang_that_cannot_be_complete_preempts_nobody():
     assert victims(schedule(state)) == []
 
 
+def test_a_victim_that_a_gang_gives_up_again_is_one_that_its_budget_still_lets_go():
+    """The budget allows one. The gang needs two of them, and has none; whoever comes after it needs one."""
+    budget = e.BudgetObserved("default", "b", "uid-b", LabelSelector({"app": "x"}), 1)
+    there = [pod(f"l{i}", "low", "a", labels={"app": "x"}) for i in range(2)]
+    state = given(conf(), node("a", cpu=2_000), LOW, HIGH, shape("later", priority=9), budget, *there, gang("g", 2, 2, "high"), pod("h", "later"))
+    assert [(event.pod, event.victims) for event in of(schedule(state), e.Nominated)] == [("h", ("l1",))]
+
+
 def test_a_gang_takes_only_what_makes_it_ready():
     state = given(conf(), node("a", cpu=4_000), LOW, HIGH, *lows(4), *gang("g", 4, 2, "high"))
     assert len(victims(schedule(state))) == 2
@@ -316,6 +348,14 @@ def test_devices_of_victims_are_named_for_the_preemptor():
     assert schedule(state) == [e.PodPlaced("w", "a", (DeviceShare(0, 1000),))]
 
 
+def test_a_device_that_is_being_freed_already_is_waited_for():
+    low, high = shape("one", gpu=(1, 1000), priority=1), shape("whole", gpu=(1, 1000), priority=10)
+    there = [pod(f"x{i}", "one", "a", devices=(DeviceShare(i, 1000),)) for i in range(2)]
+    ends = changed("x1", node="a", phase="Running", deleting=NOW, devices=(DeviceShare(1, 1000),))
+    state = given(conf(), node("a", gpus=2), low, high, *there, ends, pod("w", "whole"))
+    assert schedule(state) == [e.Nominated("w", "a", NOW + PATIENCE, (DeviceShare(1, 1000),))]
+
+
 def test_a_port_is_freed_by_preemption_and_waited_for():
     port = (HostPort(80, "TCP", ""),)
     state = given(
@@ -339,6 +379,19 @@ def test_a_hold_of_lower_priority_without_an_owner_is_given_up_and_waits_again()
     assert state.phases["r"].phase == "Pending"
     assert e.PodPlaced("h", "a") in schedule(state)
     assert state.phases["r"].phase == "Pending"
+
+
+def test_a_hold_that_a_gang_would_have_had_is_there_for_the_next_one_where_the_gang_cannot_be_complete():
+    """Two more would go for the gang, and it needs four."""
+    there = reservation("r", ("t", 1, "low"), owners=(owner(app="x"),)), pod("l", "low", "a"), pod("never", "high", "a")
+    state = given(conf(), node("a", cpu=3_000), LOW, HIGH, shape("huge", cpu=2_000, priority=9), *there)
+    run(state, reservations.decider, c.Review(NOW))
+    schedule(state)
+    assert state.phases["r"].phase == "Available"
+    then(state, gang("g", 4, 4, "high"), pod("h", "huge"))
+    said = schedule(state)
+    assert of(said, e.HoldReleased) == [e.HoldReleased("r", "t-0", "Preempted")]
+    assert [(event.pod, event.victims) for event in of(said, e.Nominated)] == [("h", ("l",))]
 
 
 def test_a_hold_of_equal_priority_stays():
@@ -526,3 +579,15 @@ def test_a_gang_waits_for_the_slowest_of_its_victims():
     placed, evicted = play(state, 700_000, {600: [e.PodGone("slow")]})
     assert evicted == {"slow": 0, "quick": 0}
     assert placed == {"g0": 600, "g1": 600}
+
+
+def test_a_victim_that_a_restored_api_shows_on_no_node_stops_no_session():
+    """The API was put back to a time when the victim was not bound: its uid is the same, its node is not there any more."""
+    state = full(shape("big", cpu=2_000, priority=10), pod("h", "big"))
+    schedule(state)
+    assert set(state.victims_of) == {"l0", "l1"}
+    then(state, changed("l1", phase="Pending"))
+    schedule(state, NOW + 1_000)
+    assert list(state.nominations) == ["h"]
+    schedule(state, NOW + 10_000_000)
+    assert not state.nominations

@@ -110,6 +110,35 @@ def test_two_queues_that_want_everything_get_it_by_their_weights():
     assert "queue a" in why(state, "a11")[1]
 
 
+def test_a_queue_that_has_all_that_it_deserves_of_everything_is_passed_over_and_each_pod_told_once():
+    """Nothing is left to it of cpu, memory and places for pods; who comes later is told, too, and who was told is not told again."""
+    overused = ("QueueOverused", "queue a uses all that it deserves beside other queues")
+    state = given(node("n", cpu=4_000, memory=4 * GIB, pods=4), shape("s"), queue("a"), queue("b"))
+    then(state, *[in_queue(f"a{i}", "a") for i in range(4)], *[in_queue(f"b{i}", "b") for i in range(2)])
+    assert sorted(settle(state)) == ["a0", "a1", "b0", "b1"]
+    assert why(state, "a2") == why(state, "a3") == overused
+    then(state, in_queue("a4", "a"))
+    assert [event.pods for event in schedule(state) if isinstance(event, e.Withheld)] == [("a4",)]
+    assert why(state, "a4") == overused
+    then(state, node("n", cpu=4_000, memory=4 * GIB, pods=4, labels={"x": "y"}))
+    assert schedule(state) == []
+
+
+def test_a_pod_that_waited_for_a_node_is_told_when_it_is_its_queue_that_it_waits_for():
+    """There is room for one more, and what is left is b's, whose next pod is too large for it."""
+    shapes = shape("s"), shape("four", cpu=4_000, memory=4 * GIB), shape("large", cpu=1_500, memory=GIB + GIB // 2)
+    state = given(node("n", cpu=5_000, memory=5 * GIB, pods=5), *shapes, queue("a", 2), pod("x", "four", "n"), in_queue("a0", "a", node="n"))
+    then(state, in_queue("a1", "a"))
+    schedule(state)
+    assert why(state, "a1") == ("", "")
+    there = in_queue("a2", "a", node="n"), in_queue("b0", "b", node="n"), in_queue("b1", "b", node="n")
+    then(state, e.PodGone("x"), queue("b", 3), *there, in_queue("b2", "b", "large"))
+    schedule(state)
+    assert why(state, "a1") == ("QueueOverused", "queue a uses all that it deserves beside other queues")
+    then(state, node("n", cpu=5_000, memory=5 * GIB, pods=5, labels={"x": "y"}))
+    assert schedule(state) == [], "it was told"
+
+
 def test_a_queue_may_use_what_the_other_does_not_want():
     state = given(node("n", cpu=12_000), shape("s"), queue("a", 1), queue("b", 9))
     then(state, *[in_queue(f"a{i}", "a") for i in range(12)], in_queue("b0", "b"))

@@ -192,6 +192,33 @@ def test_a_pod_whose_containers_have_never_run_is_in_no_budget():
     assert len(victims(full("preempt", starting, budget(0, app="db")))) == 1
 
 
+def unhealthy(allowed: int = 0, unready: bool = True, name: str = "keep") -> e.BudgetObserved:
+    return replace(budget(allowed, name, app="db"), unready=unready)
+
+
+def test_who_is_not_ready_goes_where_its_budget_lets_those_go_whatever_else_it_allows():
+    db = [replace(p, ready=p.pod != "p2") for p in four(labels={"app": "db"})]
+    assert victims(full("preempt", db, unhealthy())) == ["p2"]
+    assert victims(full("preempt", db, unhealthy(unready=False))) == []
+    assert Budgets(full("preempt", db, unhealthy())).refusal("p2") == ""
+    assert Budgets(full("preempt", db, unhealthy())).refusal("p1")
+
+
+def test_who_is_not_ready_and_of_two_budgets_goes_for_nobody():
+    db = [replace(p, ready=False) for p in four(labels={"app": "db"})]
+    assert victims(full("preempt", db, unhealthy(), unhealthy(name="other"))) == []
+
+
+@pytest.mark.parametrize("after", ["the pod is not ready any more", "the budget lets those go"])
+def test_a_session_is_due_when_one_may_go_that_its_budget_has_kept_because(after):
+    db = [replace(p, ready=after[4:7] == "pod" or p.pod != "p2") for p in four(labels={"app": "db"})]
+    state = full("preempt", db, unhealthy(unready=after[4:7] == "pod"))
+    while (due := decider.due(state, NOW)) is not None:
+        assert not [event for event in run(state, decider, due) if isinstance(event, e.Preempted)]
+    then(state, unhealthy() if after[4:7] != "pod" else changed("p2", node="n", phase="Running"))
+    assert victims_when_due(state) == ["p2"]
+
+
 def test_however_many_nodes_budgets_keep_the_one_that_may_be_freed_is_found():
     nodes = [node(f"n{i:04}", cpu=1_000) for i in range(700)]
     kept = [in_queue(f"p{i}", "q", "low", node=f"n{i:04}", labels={"app": "db"}, created=NOW + i) for i in range(699)]

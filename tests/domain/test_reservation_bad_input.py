@@ -202,9 +202,9 @@ def malformed(door: str, spec: Any) -> list[str]:
         found.append("template without spec")
     for owner in pruned.get("owners", ()):
         one, controller = owner.get("object"), owner.get("controller")
-        if one is not None and not any(one.get(field) for field in ("name", "uid", "namespace")):
+        if one is not None and not any(one.get(field) for field in ("kind", "name", "uid", "namespace")):
             found.append("object")
-        if controller is not None and not any(controller.get(field) for field in ("name", "uid")):
+        if controller is not None and not any(controller.get(field) for field in ("kind", "name", "uid")):
             found.append("controller")
         for e in owner.get("labelSelector", {}).get("matchExpressions", ()):
             if (e["operator"] in ("In", "NotIn")) != bool(e.get("values")):

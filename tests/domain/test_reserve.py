@@ -4,13 +4,27 @@ from datetime import datetime
 
 import numpy as np
 import pytest
-from domain.build import NOW, changed, configured, given, node, pod, run, shape, then, when
+from domain.build import (
+    NOW,
+    changed,
+    configured,
+    given,
+    member,
+    node,
+    pod,
+    pod_group,
+    run,
+    shape,
+    then,
+    when,
+)
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.contracts.ids import Millis
 from restow.domain import session
 from restow.domain.session.conf import read_conf
 from restow.domain.session.plugins.reserve import plugin
@@ -95,8 +109,19 @@ def test_after_the_ten_are_scheduled_the_rest_is_free_for_all():
     window = label(resources={"cpu": "8"}, podNumToReserve=2)
     state = given(conf(window), node("a", labels=EBOOK), shape("s"), pod("low", "s"), time=at("03:00"))
     assert placed(state, "03:00") == {}
-    then(state, [pod(f"r{i}", "s", annotations=RESERVE) for i in range(2)], time=at("03:10"))
-    assert placed(state, "03:10") == {"r0": "a", "r1": "a", "low": "a"}
+    then(state, pod("r0", "s", annotations=RESERVE), time=at("03:10"))
+    assert placed(state, "03:10") == {"r0": "a"}, "one is still to come"
+    then(state, pod("r1", "s", annotations=RESERVE), time=at("03:20"))
+    assert placed(state, "03:20") == {"r1": "a", "low": "a"}
+
+
+def test_a_gang_of_reserve_tasks_that_cannot_be_complete_does_not_count_as_scheduled():
+    """Two of three fit, and two are all that are waited for."""
+    window = label(resources={"cpu": "8"}, podNumToReserve=2)
+    gang = [member(f"m{i}", "g", "big", annotations=RESERVE) for i in range(3)]
+    facts = node("a", labels=EBOOK), shape("big", cpu=3_000), shape("s")
+    state = given(conf(window), *facts, pod_group("g", need=3), gang, pod("low", "s"), time=at("03:00"))
+    assert placed(state, "03:00") == {}
 
 
 def test_in_the_next_window_it_counts_anew():
@@ -225,6 +250,26 @@ def test_a_session_is_due_when_a_window_opens_starts_and_ends():
     assert session.decider.deadline(state) == at("03:00")
     args = Args.read({"reservelabels": [label()]})
     assert [plugin.deadline(state, args, at(clock)) for clock in ("00:00", "01:00", "03:00")] == [at("01:00"), at("03:00"), at("04:00")]
+
+
+def test_a_clock_that_is_put_back_leaves_nobody_waiting_for_the_end_of_a_window_that_it_was_in():
+    day = 24 * HOUR
+    state = given(conf(label(resources={"cpu": "8"})), node("a", labels=EBOOK), shape("s"), time=at("06:00"))
+    then(state, pod("low", "s"), time=at("03:30") + day)
+    while (due := session.decider.due(state, Millis(at("03:30") + day))) is not None:
+        assert not [x for x in run(state, session.decider, due) if isinstance(x, e.PodPlaced)], "tomorrow's window is open by that clock"
+    then(state, changed("low", phase="Pending"), time=at("06:01"))
+    due = session.decider.due(state, Millis(at("06:01")))
+    assert due is not None
+    assert [x.pod for x in run(state, session.decider, due) if isinstance(x, e.PodPlaced)] == ["low"]
+    assert session.decider.due(state, Millis(at("06:01"))) is None
+
+
+def test_a_clock_that_is_put_right_by_a_moment_asks_for_no_session():
+    state = given(conf(label()), node("a", cpu=100), shape("s"), pod("p", "s"), time=at("06:00"))
+    while (due := session.decider.due(state, Millis(at("06:00") + 900))) is not None:
+        run(state, session.decider, due)
+    assert session.decider.due(state, Millis(at("06:00"))) is None
 
 
 def test_a_selector_without_nodes_and_resources_that_no_node_has_keep_nobody_off():

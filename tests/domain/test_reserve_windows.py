@@ -52,6 +52,13 @@ def test_what_is_kept_free_at_an_instant(cron, lead, now, expected):
     assert [shown(window) for window in active(cron, "UTC", lead * HOUR, at(now))] == expected
 
 
+@pytest.mark.parametrize("days", range(8))
+@pytest.mark.parametrize("lead", [0, 1, 7])
+def test_the_longest_window_is_known_whole_days_before_it_opens(days, lead):
+    now = datetime(2025, 1, 1, tzinfo=UTC) - timedelta(days=days + lead, minutes=1)
+    assert shown(upcoming("0 * * 1 *", "UTC", lead * 24 * HOUR, round(now.timestamp()) * 1000))[1:] == ("01 00:00", "31 23:00")
+
+
 @pytest.mark.parametrize(
     ("cron", "day", "expected", "hours"),
     [
@@ -110,6 +117,8 @@ def test_the_shape_of_windows(cron):
         ("0 0,2-3 * * *", "no other within an hour"),
         ("0 0,23 * * 1-5", "no other within an hour"),
         ("0 23 * * *", "no other within an hour"),
+        ("0 0,1,23 * * 1", "no other within an hour"),
+        ("0 0,22,23 * * 1", "no other within an hour"),
         ("0 * * * *", "more than 31 days"),
         ("*/20 * * * *", "more than 31 days"),
         ("0 * * 1-2 *", "more than 31 days"),

@@ -16,6 +16,7 @@ from domain.build import (
     then,
     when,
 )
+from domain.storage import CLASSES, HOST, claim, on, volume
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -34,6 +35,13 @@ def place(state):
 def test_a_pod_is_placed_on_the_least_allocated_node():
     state = given(node("a"), node("b"), shape("s"), pod("p0", node="a"), pod("p1"))
     assert place(state) == [e.PodPlaced("p1", "b")]
+
+
+def test_a_resource_that_a_node_does_not_have_counts_neither_for_nor_against_it():
+    """Half of a's cpu is free, and of b's two resources 40 % each."""
+    facts = shape("half", cpu=4_000, memory=0), shape("more", cpu=4_800, memory=60), shape("s", cpu=1, memory=0)
+    state = given(*facts, node("a", memory=0), node("b", memory=100), pod("p0", "half", "a"), pod("p1", "more", "b"), pod("p2"))
+    assert place(state) == [e.PodPlaced("p2", "a")]
 
 
 def test_with_binpack_it_is_placed_on_the_fullest_node_that_fits():
@@ -61,6 +69,15 @@ def test_nothing_is_overcommitted_and_the_rest_is_told_why():
     assert place(state) == [e.PodPlaced("p1", "a"), e.Unfit("s", 1, {"Insufficient cpu": 1}, ("p2",))]
     assert list(state.parked) == ["p2"]
     assert place(state) == []
+
+
+def test_a_pod_of_the_same_shape_is_not_refused_for_what_is_wrong_with_another():
+    """The volume of the first is on a node that is gone."""
+    facts = [*CLASSES, node("a", labels={HOST: "a"}), *(volume(f"v{n}", claim=f"c{n}", affinity=on(n)) for n in "za"), *(claim(f"c{n}", volume=f"v{n}") for n in "za")]
+    state = given(*facts, shape("s"), pod("p1", claims=("cz",)), pod("p2", claims=("ca",)))
+    placed, unfit = place(state)
+    assert placed == e.PodPlaced("p2", "a")
+    assert unfit.pods == ("p1",)
 
 
 def test_a_waiting_pod_is_placed_when_room_appears():

@@ -71,6 +71,8 @@ def test_who_comes_back_is_declared_again_and_placed():
 def test_what_a_reservation_asks_for_and_holds_is_kept():
     log = Log()
     log.add("cluster", node("n"), shape("held"), reservation("r", ("t", 1, "held")))
+    days(log, 40, first=-40)
+    assert "held" in log.state.shapes, "it was not looked at yet"
     log.decide(reservations.decider, c.Review(NOW))
     log.decide(session.decider, c.Schedule(NOW))
     days(log, 40)

@@ -1,5 +1,6 @@
 """Seed 002: the action `reserve` after `allocate`. A pod that asks for much does not starve because many ask for little."""
 
+import numpy as np
 import pytest
 import yaml
 from domain.build import (
@@ -32,6 +33,7 @@ from restow.domain.session.conf import read_conf
 from restow.domain.session.plugins.nodeorder.resource import resource_scores
 from restow.domain.session.registry import due_times
 from restow.domain.session.starving import RESERVED, sentence
+from restow.domain.session.starving.reserved import Reserved
 from restow.domain.snapshot import dump, load
 from restow.domain.state import ClusterState
 from restow.domain.table import MOST
@@ -363,6 +365,23 @@ def test_several_tasks_share_a_node_as_far_as_all_fit_on_it_together():
     assert state.reserved_on == {"a": {"w0": None, "w1": None}}
 
 
+def test_a_node_is_kept_from_others_until_the_last_task_has_given_it_back():
+    state = given(conf(), *full("a", part=3_000), shape("half", cpu=2_000), *[pod(f"w{i}", "half") for i in range(2)])
+    until_quiet(state)
+    rule, row = Reserved(state), state.table.rows["a"]
+
+    def beside(*shapes: str) -> list[bool]:
+        return [bool(rule.leaves_room(state.vectors[one], np.array([row]))[0]) for one in shapes]
+
+    assert beside("half", "part", "big") == [False] * 3
+    rule.release("w0")
+    assert (rule.on(row), bool(rule.mask[row])) == (["w1"], True)
+    assert beside("half", "part", "big") == [True, False, False]
+    rule.release("w1")
+    assert (rule.on(row), bool(rule.mask[row])) == ([], False)
+    assert beside("big") == [True]
+
+
 def test_devices_must_suffice_together_not_just_their_sum():
     state = given(
         conf(), node("a", gpus=2), shape("runs", gpu=(2, 1000)), pod("r", "runs", node="a"),
@@ -649,6 +668,28 @@ def test_a_job_ahead_that_can_be_scheduled_comes_first():
     said = session_at(state, limit=1)
     assert [type(x) for x in said] == [e.PodPlaced]
     assert of(e.TaskReserved, until_quiet(state, limit=1)) == [e.TaskReserved("w", "a")]
+
+
+def test_a_gang_ahead_comes_first_where_as_many_as_it_needs_can_be_scheduled():
+    """The limit has cut it off, and there is room for three."""
+    for need, first in ((3, True), (4, False)):
+        gang = [member(f"m{i}", "g", "first") for i in range(4)]
+        shapes = shape("first", cpu=1_000, priority=9), shape("never", cpu=64_000, priority=9)
+        state = given(conf(), *full("a"), *shapes, pod("w", "big"), group("g", need, created=NOW + HOUR))
+        until_quiet(state, 0)
+        then(state, *[pod(f"f{i}", "never") for i in range(2)], *gang)
+        said = session_at(state, limit=2)
+        assert [type(x) for x in said] == [e.TaskReserved] * (not first) + [e.Unfit]
+
+
+def test_one_more_of_a_gang_that_runs_comes_first_where_it_can_be_scheduled():
+    """The limit has cut it off, and there is room for one of cpu 1, and for none of cpu 4."""
+    for cpu, first in ((1_000, True), (4_000, False)):
+        shapes = shape("first", cpu=1_000, priority=9), shape("never", cpu=64_000, priority=9), shape("more", cpu=cpu, priority=9)
+        state = given(conf(), *full("a"), *shapes, pod("w", "big"), group("g", 1, created=NOW + HOUR), member("m0", "g", "first", node="a"))
+        until_quiet(state, 0)
+        then(state, *[pod(f"f{i}", "never") for i in range(2)], member("m1", "g", "more"))
+        assert [type(x) for x in session_at(state, limit=2)] == [e.TaskReserved] * (not first) + [e.Unfit]
 
 
 def test_a_job_ahead_that_cannot_be_scheduled_does_not_keep_anybody_waiting():

@@ -24,6 +24,7 @@ from restow.contracts.values import Move, Packing, Taint
 from restow.domain import migration, session
 from restow.domain import reservation as reservations
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
+from restow.domain.reservation.match import owned
 
 TARGET = "scheduling.volcano.sh/target-reservation"
 MINE = {"app": "owner"}
@@ -212,6 +213,12 @@ def test_who_is_no_owner_waits_with_that_reason():
     schedule(state)
     assert why(state, "p") == ("ReservationOwnerNotMatch", OWNED + "pod p matches no owner of Reservation default/r")
     assert "p" not in state.placed
+
+
+@pytest.mark.parametrize(("namespace", "expected"), [("default", True), ("else", False), ("", True)])
+def test_nobody_owns_one_of_another_namespace_whatever_its_owners_are(namespace, expected):
+    state = world(reservation("r", ("t", 1, "s"), namespace=namespace))
+    assert owned(state, state.reservations["r"], pod("p", labels=MINE)) is expected
 
 
 def test_a_pod_of_another_spec_waits_with_that_reason_and_with_policy_owner_it_does_not():

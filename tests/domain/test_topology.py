@@ -1,7 +1,7 @@
 """Host ports and required inter-pod affinity: given a cluster and a pod, then which nodes are out, and why."""
 
 import pytest
-from domain.build import NOW, changed, given, pod, reservation, run, shape, then
+from domain.build import NOW, changed, given, node, pod, reservation, run, shape, then
 from domain.topology_words import AFFINITY, ANTI, EXISTING, HOST, PORTS, ZONE, named, sel, zoned
 from msgspec.structs import replace
 
@@ -10,10 +10,12 @@ from restow.contracts import events as e
 from restow.contracts.values import (
     Expression,
     HostPort,
+    LabelSelector,
     PodTerm,
     ReservationTask,
 )
 from restow.domain import changes, session
+from restow.domain.snapshot import dump, load
 from restow.domain.topology import Subject, Topology
 
 PLAIN = shape("plain")
@@ -286,3 +288,14 @@ def test_a_pod_is_of_no_concern_while_nobody_says_anything_about_it():
     assert not topology.prefers(web)
     assert not topology.concerns(api)
     assert topology.key(web) != topology.key(api) == topology.key(Subject("default", {"app": "x"}, "plain"))
+
+
+def test_a_term_that_nobody_carries_any_more_does_not_tell_pods_apart():
+    """Else what is said of them depended on who ran there once, and a session from a snapshot said something else."""
+    apart = (PodTerm("kubernetes.io/hostname", LabelSelector({"app": "x"})),)
+    state = given(node("n", cpu=4_000), shape("apart", pod_anti_affinity=apart), shape("web", cpu=8_000, host_ports=(HostPort(80),)))
+    then(state, pod("was", "apart", node="n"), pod("early", "web"))
+    run(state, session.decider, c.Schedule(NOW, 100))
+    then(state, e.PodGone("was"), [pod("a", "web", labels={"app": "x"}), pod("b", "web", labels={"app": "y"})])
+    command = c.Schedule(NOW, 100)
+    assert list(session.decider.decide(state, command)) == list(session.decider.decide(load(dump(state)), command))

@@ -4,11 +4,14 @@ import math
 
 import numpy as np
 import pytest
-from domain.build import given, pod, shape, then
+from domain.build import NOW, configured, given, pod, run, shape, then
 from domain.topology_words import HOST, MISSING, SKEWED, ZONE, named, sel, zoned
 
+from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import PodTerm, Spread, Taint, Toleration
+from restow.domain import session
+from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
 from restow.domain.topology import Subject, Topology
 from restow.domain.topology.scores import FRACTION, ln
 
@@ -135,6 +138,17 @@ def test_soft_spread_prefers_the_emptier_domain_and_never_a_node_without_the_key
     # Two zones: 3 * ln 4 rounds to 4, 1 * ln 4 to 1; (4 + 1 - 4) / 4 and (4 + 1 - 1) / 4.
     assert scores(state, "spread_score") == [2_500, 2_500, 10_000, 0]
     assert scores(given(NODES, soft), "spread_score") == [10_000, 10_000, 10_000, 0]
+
+
+@pytest.mark.parametrize(("affinity", "even", "chosen"), [(1, 0, "a1"), (0, 1, "b1")])
+def test_either_preference_counts_without_the_other(affinity, even, chosen):
+    """The pod would be near its like, and evenly spread."""
+    order = PluginConfig("nodeorder", {}, {f"{name}.weight": 0 for name in ("leastrequested", "balancedresource")} | {"podaffinity.weight": affinity, "podtopologyspread.weight": even})
+    conf = configured("session", SessionConfig(actions=(ActionConfig("allocate"),), tiers=((PluginConfig("predicates"), order),)))
+    both = spread(Spread(1, ZONE, "ScheduleAnyway", sel(app="web")), pod_affinity=(PodTerm(HOST, sel(app="web"), weight=1),))
+    state = given(conf, NODES, PLAIN, both, *webs("a1"), pod("p", labels=WEB))
+    run(state, session.decider, c.Schedule(NOW))
+    assert state.placed["p"].node == chosen
 
 
 def test_the_logarithm_is_exact_and_needs_no_floating_point():

@@ -2,6 +2,7 @@
 
 import pytest
 from domain.build import (
+    GIB,
     NOW,
     configured,
     given,
@@ -64,6 +65,12 @@ def test_the_changes_that_would_complete_a_gang_are_more_nodes_a_smaller_gang_or
     assert reliefs(explain(gang(node("a", cpu=2_500), node("b", cpu=900)), "m0")) == [
         "1 more empty node like a", "a minMember of at most 2", "a cpu request of at most 900m each",
     ]  # fmt: skip
+
+
+def test_smaller_pods_are_as_small_as_what_else_they_ask_for_makes_them_share_a_node():
+    """On a there is memory for one of them only, so that b must take two."""
+    state = gang(node("a", cpu=8_000, memory=GIB), node("b", cpu=3_000), cpu=2_000)
+    assert "a cpu request of at most 1500m each" in reliefs(explain(state, "m0"))
 
 
 def test_nodes_are_counted_of_the_kind_that_needs_the_fewest():
@@ -150,6 +157,13 @@ def test_a_full_queue_says_how_much_more_it_needs_and_only_what_really_helps():
     assert verdict.fits == 1
     assert {block.reason for block in verdict.blocks} <= {"QueueQuota", "QueueOverused"}
     assert reliefs(verdict) == ["queue q: capability cpu 500m more"]
+
+
+def test_what_of_a_queue_is_not_short_stays_as_it_is():
+    """Its memory suffices to the last byte, and nothing is said of it."""
+    state = given(conf(), node("a"), shape("s"), queue("q", capability={"cpu": 1_500, "memory": 2 * GIB}), in_queue("old", "q", node="a"))
+    then(state, in_queue("p", "q"))
+    assert reliefs(explain(state, "p")) == ["queue q: capability cpu 500m more"]
 
 
 def test_the_queue_above_that_is_full_is_the_one_that_is_named():

@@ -99,9 +99,10 @@ def test_an_unknown_time_zone_is_refused():
         zone("Mars/Base")
 
 
-def test_an_interval_counts_from_the_last_time_and_0_is_never():
+def test_an_interval_counts_from_the_last_time_and_0_or_less_is_never():
     assert next_interval(60_000, 5) == 60_005
     assert next_interval(0, 5) is None
+    assert next_interval(-60_000, 5) is None
 
 
 @settings(max_examples=60, deadline=None)

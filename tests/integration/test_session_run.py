@@ -88,7 +88,7 @@ class Run:
         return self
 
 
-SEEDS = (0, 2, 3, 14)
+SEEDS = (0, 2, 4, 9)
 
 
 @cache

@@ -1,12 +1,14 @@
 """Pods, nodes and workloads become the facts that the contract states."""
 
 import json
+from datetime import datetime
 
 import msgspec
 import pytest
 from kube.siblings import manifest, pod
 
 from restow.contracts import events as e
+from restow.contracts import times
 from restow.contracts import values as v
 from restow.kube import decode as d
 from restow.kube import wire
@@ -145,7 +147,7 @@ def test_allocated_devices_are_read_as_they_were_written(milli):
     assert read_devices(write_devices(shares)) == shares
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"gpu":[{"minor":-1}]}', '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"200"}}]}'])
+@pytest.mark.parametrize("text", ["", "{", '{"gpu":[{"minor":-1}]}', '{"gpu":[{"minor":1' + '0' * 30 + '}]}', '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"200"}}]}'])
 def test_a_bad_device_annotation_says_what_is_allowed(text):
     with pytest.raises(ValueError, match="allowed: "):
         read_devices(text)
@@ -307,3 +309,14 @@ def test_what_is_said_of_moving_a_workloads_pods_is_a_fact():
 
 def test_no_time_is_zero():
     assert millis(None) == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [("9999-12-31T23:59:59.9999Z", "9999-12-31T23:59:59.999Z"), ("9999-12-31T23:59:59-12:00", "9999-12-31T23:59:59.999Z"), ("0001-01-01T00:00:00+12:00", "0001-01-01T00:00:00.000Z")],
+)
+def test_a_time_that_its_zone_or_rounding_leads_out_of_the_calendar_is_its_last_or_first_moment(said, kept):
+    """A user may write that as `expires`, and everybody who shows it must be able to."""
+    at = millis(datetime.fromisoformat(said))
+    assert times.rfc3339(at) == kept
+    assert times.seconds(at) == kept[:19] + "Z"

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from restow.contracts.ids import MOST
 from restow.domain.descheduling.policy import load
 from restow.domain.descheduling.samples import BILLION, Loads, Samples
 from restow.kube import loads, metrics
@@ -87,6 +88,18 @@ def test_prometheus_says_shares_of_nodes_and_what_pods_use(prometheus):
     assert all("[90s" in query for query in prometheus.asked[:3])
     assert got.missing_loads(source, NOW) == ""
     assert "305 s old" in got.missing_loads(source, NOW + 300_000)
+
+
+def test_what_a_pod_uses_is_no_more_than_the_log_can_hold():
+    async def ask(query):
+        value = "0.5" if "node" in query else "1e999999"
+        labels = {"instance": "n1", "namespace": "shop", "pod": "p"}
+        return json.dumps({"status": "success", "data": {"resultType": "vector", "result": [{"metric": labels, "value": [NOW / 1000, value]}]}}).encode()
+
+    (args,) = policy(metrics={"type": "prometheus", "address": "http://p"}).load_sources.values()
+    got = asyncio.run(loads.of_prometheus(ask, args, UIDS, NOW))
+    assert not got.error
+    assert {amount for used in got.pods.values() for amount in used.values()} == {MOST, MOST // 1000 * 1000}
 
 
 def test_without_an_address_the_policys_prometheus_is_asked(prometheus):

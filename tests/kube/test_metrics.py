@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from restow.contracts.ids import EARLIEST, LATEST
 from restow.domain.descheduling.policy import load
 from restow.domain.descheduling.samples import BILLION, STALE, NodeRatios, Samples
 from restow.kube import metrics
@@ -119,9 +120,17 @@ def test_a_vector_is_read_exactly():
     assert got == NodeRatios(NOW - 500, {"n1": 569_575_757, "n2": BILLION})
 
 
+@pytest.mark.parametrize("at", ["1e400", "-1e400", "1e999999"])
+def test_a_sample_of_a_time_that_is_none_is_as_early_or_as_late_as_a_time_can_be(at):
+    """The log's numbers end somewhere, and an exponent must not cost a second."""
+    got = metrics.ratios(answer(("n1", "0.5", at)), "q", NOW)
+    assert got == NodeRatios(EARLIEST if at[0] == "-" else LATEST, {"n1": BILLION // 2})
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
+        (answer(("n1", "0.5", "Infinity")), "the time of a sample is Infinity; allowed: seconds"),
         (answer(("n1", "1.01", 0)), "1.01 for n1; allowed: 0 to 1"),
         (answer(("n1", "-0.1", 0)), "allowed: 0 to 1"),
         (answer(("n1", "NaN", 0)), "'q' is NaN for n1; allowed: 0 to 1"),

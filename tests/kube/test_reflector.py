@@ -232,6 +232,23 @@ def test_what_is_older_than_the_last_line_is_dropped():
     assert made.version == "15"
 
 
+@pytest.mark.parametrize(("newer", "older"), [("10", "9"), ("1" * 5_000, "9" * 4_999), ("010", "9"), ("20", "0019")])
+def test_versions_are_numbers_of_any_length(newer, older):
+    made = reflector(older)
+    assert made.on_page(page(newer, node("a", 5)), 0)
+    assert made.version == newer
+    made = reflector(newer)
+    assert told(made.on_page(page(older, node("a", 5)), 0))[0][1] == "StaleList"
+
+
+@pytest.mark.parametrize("version", ["b2", "1e3", "٣", "-5", "10 "])
+def test_versions_that_are_no_numbers_are_in_no_order(version):
+    made = reflector("10")
+    assert told(made.on_page(page(version, node("a", 5)), 0)) == [("upsert", "a"), ("replace", "a", version)]
+    assert made.on_line(bookmark(version), 0) == [], "the same one again"
+    assert made.on_line(bookmark("c" + version), 0) == [Bookmark("c" + version)]
+
+
 def test_a_broken_object_is_told_and_passed():
     made = watching()
     assert told(made.on_line(line("MODIFIED", node("a", 11, spec={"taints": 5})), 0)) == [("upsert", "a")]

@@ -173,4 +173,9 @@ def test_budgets():
     assert fact(spec=w.BudgetSpec(selector=w.LabelSelector(match_labels={"a": "b"})), status=w.BudgetStatus(2)) == e.BudgetObserved(
         "ns", "b", "u", LabelSelector({"a": "b"}), 2
     )
+    assert fact(spec=w.BudgetSpec(unhealthy_pod_eviction_policy="AlwaysAllow")).unready
+    assert not fact(spec=w.BudgetSpec(unhealthy_pod_eviction_policy="Sometimes")).unready, "one that we do not know"
+    assert fact(status=w.BudgetStatus(0, 2, 2)).unready, "as many are healthy as are to be"
+    assert not fact(status=w.BudgetStatus(0, 1, 2)).unready
+    assert not fact(status=w.BudgetStatus(0, 0, 0)).unready, "a budget that wants nobody healthy is not observed yet"
     assert fact(spec=w.BudgetSpec(selector=w.LabelSelector())).selector == LabelSelector(), "an empty one is about all pods of the namespace"

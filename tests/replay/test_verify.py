@@ -1,6 +1,7 @@
 """`restow verify` tells the truth about every decision (DESIGN 2)."""
 
 import pytest
+from msgspec.structs import replace
 from replay.handmade import DECIDERS, FirstFit, Handmade, migration, node, placements, pod, shape, time_at
 
 from restow.contracts import commands as c
@@ -186,3 +187,36 @@ def test_progress_goes_from_nothing_to_all():
     verify(placements().source(), DECIDERS, progress=lambda done, total: seen.append(done / total))
     assert seen == sorted(seen)
     assert seen[-1] == 1
+
+
+def test_a_command_ahead_of_its_time_is_found_although_it_is_decided_alike():
+    """Whoever has a service's password may ask its decider what is due in a year: what it answers then is identical, and not true."""
+    for late, stamp in ((c.Schedule(time_at(365 * 24 * 3600)), ""), (c.Schedule(time_at(2)), "2027-01-01T00:00:00.000Z")):
+        log = Handmade()
+        log.facts(node("a"), shape(), pod("web-1"))
+        log.decide("session", late, e.PodPlaced("uid-web-1", "a"))
+        if stamp:
+            log.records[1] = replace(log.records[1], envelope=replace(log.records[1].envelope, time=stamp))
+        report = verify(log.source(), DECIDERS)
+        assert not report.ok
+        assert (report.identical, report.different) == (1, 0)
+        assert [(problem.seq, problem.what) for problem in report.found] == [
+            (2, "it says 2027-01-01T00:00:00.000Z, but was stored at 2026-01-01T00:00:02.000Z: nobody knows so early what is due then")
+        ]
+
+
+def test_what_was_stored_later_than_it_was_decided_is_no_finding():
+    """An import stores what was decided long ago."""
+    log = placements()
+    log.records[:] = [replace(record, time=record.time + 10**18) for record in log.records]
+    assert verify(log.source(), DECIDERS).ok
+
+
+@pytest.mark.parametrize("logic", ["session", "session@", "session@x", "session@1\x1b[2J"])
+def test_a_version_that_no_decider_has_is_found_and_not_merely_skipped(logic):
+    log = Handmade()
+    log.facts(node("a"), shape(), pod("web-1"))
+    log.decide("session", c.Schedule(time_at(2)), e.PodPlaced("uid-web-1", "a"), logic=logic)
+    report = verify(log.source(), DECIDERS)
+    assert not report.ok
+    assert "no version of a decider" in report.found[0].what

@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     add("--count", type=int, metavar="N", help="so many seeds from there (default: 1; with --minutes: as many as there is time for)")
     add("--minutes", type=float, metavar="M", help="go on for so long, on the clock of this machine")
     add("--jobs", type=int, default=2, metavar="N", help="processes at once (default: 2)")
-    add("--nodes", type=int, default=0, metavar="N", help="nodes of each cluster (default: drawn, 3 to 20)")
+    add("--nodes", type=int, default=0, metavar="N", help="nodes of each cluster (default: drawn, 3 to 50)")
     add("--play", type=float, default=0.0, metavar="M", help="minutes of users and faults in each run (default: drawn, 1 to 3)")
     add("--tape", metavar="FILE", help="run this plan, as --shrink has written it, instead of a seed's")
     add("--until", type=int, default=0, metavar="SEQ", help="stop at this commit, and write the log to a file")

@@ -36,7 +36,7 @@ class _Draw:
     def __init__(self, seed: int, nodes: int, minutes: float) -> None:
         self.seed = seed
         self.chance = chance = random.Random(f"plan {seed}")
-        drawn = chance.choice((3, 5, 8, 8, 12, 20))
+        drawn = chance.choice((3, 5, 8, 8, 12, 20, 50))
         self.count = nodes or drawn
         self.seconds = (minutes or chance.choice((1.0, 1.5, 2.0, 3.0))) * 60
         self.users = tuple(kind for kind in USERS if chance.random() < 0.6)

@@ -69,6 +69,30 @@ def moves(w: _World) -> None:
     w.fill(56.0, gpus=1)
 
 
+def leavers(w: _World) -> None:
+    """Pods that take long to stop, made again only when they have: their workloads shrink while they go, so that nobody makes them again."""
+    w.policy, w.seconds, w.lag = OFTEN, 50.0, 20.0
+    names = [w.make(f"w{n}", 3, w.chance.uniform(0, 3), "StatefulSet", gpus=1, grace=8, stops=8) for n in range(6)]
+    for at in range(6, 46, 2):
+        w.act(at + w.chance.random(), "scale", workload=w.chance.choice(names), replicas=w.chance.choice((0, 1, 2, 3)))
+    w.fill(46.0, gpus=1)
+
+
+def finishers(w: _World) -> None:
+    """Pods of Jobs, which end by themselves whenever they like: also while they are about to be moved."""
+    w.policy, w.seconds, w.lag = OFTEN, 50.0, 20.0
+    for n in range(30):
+        w.make(f"j{n:02}", w.chance.choice((1, 2)), w.chance.uniform(0, 40), "Job", gpus=1, runs=w.chance.choice((7, 11, 16)), grace=1)
+    for n in range(3):
+        w.make(f"w{n}", 2, w.chance.uniform(0, 3), gpus=1)
+    for at in range(8, 48, 4):
+        w.act(at + w.chance.random(), "cordon", node=w.chance.choice(w.nodes).name, seconds=w.chance.uniform(0.5, 3))
+    w.faults.append(Act(4.0, "latency", {"low": 0.05, "high": 0.5, "seconds": 45.0}))
+    for at in range(9, 48, 4):
+        w.faults.append(Act(at, "status", {"code": 429, "retry_after": 1, "verb": "create", "count": 3}))
+    w.fill(48.0, gpus=1)
+
+
 def spreads(w: _World) -> None:
     """Large workloads that lie about on all nodes, a pod here and a pod there."""
     w.policy, w.lag = OFTEN, 20.0
@@ -233,7 +257,7 @@ def too_small(w: _World) -> None:
     w.make("later", 2, 6.0, cpu=3000)
 
 
-KINDS = {make.__name__: make for make in (moves, spreads, whole, gangs, gang_moves, queues, preempts, unequal, shares, reclaims, waits, reserves, ended, ends, too_small)}
+KINDS = {make.__name__: make for make in (moves, leavers, finishers, spreads, whole, gangs, gang_moves, queues, preempts, unequal, shares, reclaims, waits, reserves, ended, ends, too_small)}
 
 
 def focus(kind: str, seed: int) -> Plan:

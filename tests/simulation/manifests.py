@@ -209,7 +209,7 @@ restow:
   abortDeadline: 30s
 {bounds}"""
 
-_SEARCH = "          planner: optimizing\n          objective: nodes\n          searchSteps: 2000\n"
+_SEARCH = "          planner: optimizing\n          objective: nodes\n          searchSteps: 400\n"
 _OFTEN = {"resource": "cpu", "low": 60, "defragment": 65, "cooldown": 0, "interval": "5s", "concurrent": 8, "land": "30s", "args": _SEARCH}
 
 POLICIES = (

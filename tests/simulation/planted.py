@@ -197,7 +197,7 @@ PLANTED = (
         "A refused eviction is rolled back without the mark that stops a late one.",
     ),
     Planted(
-        "late-for-ever", "saga", "moves", "migration/steps.py",
+        "late-for-ever", "saga", "leavers", "migration/steps.py",
         "        return (e.NotRecreated(id),) if now >= lands_until(state, migration) else ()\n", "        return (e.NotRecreated(id),) if now < 0 else ()\n",
         "A migration whose pod nobody makes again never ends.",
     ),
@@ -221,7 +221,7 @@ PLANTED = (
     # -- reservation cache ---------------------------------------------------------------------------------------------
     Planted(
         "ttl-of-hours", "cache", "reserves", "reservation/validate.py",
-        "return Millis(created + spec.ttl) if spec.ttl else Millis(0)", "return Millis(created + spec.ttl * 3600) if spec.ttl else Millis(0)",
+        "return bounded(created + spec.ttl) if", "return bounded(created + spec.ttl * 3600) if",
         "A Reservation holds long after its time.",
     ),
     Planted(

@@ -113,6 +113,12 @@ class Unit:
         return context is not None and context.leadership.leading
 
     @property
+    def forgotten(self) -> list[Any]:
+        """What it owes and does not do, while it leads."""
+        effector = self.service._effector if self.leads and self.service is not None else None
+        return effector.forgotten() if effector is not None else []
+
+    @property
     def address(self) -> str:
         """Of its HTTP server, while it lives."""
         return self.service.server.address if self.alive and self.service is not None else ""

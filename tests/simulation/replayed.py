@@ -2,7 +2,7 @@
 
 An own fold of every commit is kept beside the services'. At points during a run and at its end: whoever has folded as far has the same
 state, byte for byte; so has a snapshot with the tail after it. At the end also: folded again from the first record; the watcher's facts beside
-the objects of the API; and `restow verify`.
+the objects of the API; what is owed is being done; and `restow verify`.
 """
 
 from collections import Counter
@@ -76,6 +76,9 @@ class Replayed:
             world.fail("verify", f"{report.sentence}: {[str(each) for each in report.differences[:1]]} {report.skipped or ''}"[:1500])
         if report.problems:
             world.fail("verify", f"{report.sentence}: {[str(each) for each in report.found[:2]]}")
+        for unit in world.units:
+            if forgotten := unit.forgotten:
+                world.fail("owed", f"{unit.process} owes {len(forgotten)} effects that it has forgotten: {forgotten[:1]}")
         self._facts()
 
     def _facts(self) -> None:

@@ -743,6 +743,15 @@ def test_who_waits_is_judged_beside_switches_that_are_off():
     assert {b.promise for b in h.rest()} == {"fits-runs"}
 
 
+def test_a_pod_that_has_finished_does_not_stay_on_a_node_that_is_to_be_emptied():
+    h = started()
+    emptied(h, "m", "n")
+    h.say("cluster.pod_changed", pod="pn", node="a", phase="Succeeded")
+    h.say("migration.failed", migration="n", reason="PodFinished")
+    h.say("migration.evicting", migration="m", deadline=9)
+    assert "whole-nodes" not in h.promises()
+
+
 def test_a_lease_is_judged_by_when_it_was_written_not_by_its_holders_clock():
     h = started()
     a_lease_by_a_wrong_clock(h)

@@ -6,7 +6,7 @@ A command carries everything a decision used that is not in the state: time, tri
 
 import msgspec
 
-from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
+from restow.contracts.ids import Int, MigrationId, Millis, NodeName, PlanId, PodUid
 from restow.contracts.samples import Samples
 
 
@@ -39,8 +39,8 @@ class Schedule(Command, tag="schedule"):
     a part of what waits only, `turn` says at which: one session after the other has the next one."""
 
     time: Millis
-    limit: int = 5_000
-    turn: int = 0
+    limit: Int = 5_000
+    turn: Int = 0
 
 
 class RefuseBind(Command, tag="refuse_bind"):
@@ -74,7 +74,7 @@ class Defragment(Command, tag="defragment"):
     trigger: str
     plan: PlanId
     demand: str = ""
-    steps: int = 0
+    steps: Int = 0
 
 
 class Deschedule(Command, tag="deschedule"):
@@ -85,7 +85,7 @@ class Deschedule(Command, tag="deschedule"):
     trigger: str
     plan: PlanId
     samples: Samples | None = None
-    steps: int = 0
+    steps: Int = 0
 
 
 class BeginSearch(Command, tag="begin_search"):
@@ -94,7 +94,7 @@ class BeginSearch(Command, tag="begin_search"):
     time: Millis
     plan: PlanId
     trigger: str
-    steps: int = 0
+    steps: Int = 0
 
 
 class EndSearch(Command, tag="end_search"):
@@ -165,15 +165,15 @@ class Collect(Command, tag="collect"):
 
 class ReportSnapshot(Command, tag="report_snapshot"):
     time: Millis
-    seq: int
-    fold: int
-    size: int
+    seq: Int
+    fold: Int
+    size: Int
 
 
 class ReportArchive(Command, tag="report_archive"):
     time: Millis
-    first: int
-    last: int
+    first: Int
+    last: Int
     file: str
     digest: str
 
@@ -182,7 +182,7 @@ class Truncate(Command, tag="truncate"):
     """Ask for truncation up to `upto`; refused by the decider beyond what snapshot and archive cover."""
 
     time: Millis
-    upto: int
+    upto: Int
 
 
 COMMANDS: tuple[type[Command], ...] = (

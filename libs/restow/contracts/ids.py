@@ -1,6 +1,13 @@
 """Names and identities that appear in the log. Plain strings on the wire, distinct types in the code."""
 
-from typing import Literal, NewType
+from typing import Annotated, Literal, NewType
+
+import msgspec
+
+LEAST, MOST = -(2**63), 2**63 - 1
+Int = Annotated[int, msgspec.Meta(ge=LEAST, le=MOST)]
+"""Every whole number in the log. A snapshot, Parquet and other languages' readers hold no larger ones: a record that says one is not ours
+(RULES G-16), else it would be in the state for ever and no snapshot could be written again."""
 
 PodUid = NewType("PodUid", str)
 NodeName = NewType("NodeName", str)
@@ -16,5 +23,7 @@ MigrationId = NewType("MigrationId", str)
 Family = Literal["cluster", "session", "reservation", "migration", "gc"]
 FAMILIES: tuple[Family, ...] = ("cluster", "session", "reservation", "migration", "gc")
 
-Millis = NewType("Millis", int)
+EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_799_999
+"""The years 1 to 9999: what RFC 3339 can write."""
+Millis = NewType("Millis", Annotated[int, msgspec.Meta(ge=EARLIEST, le=LATEST)])
 """Milliseconds since the epoch, UTC. Every time in the log is one of these; 0 means "not"."""

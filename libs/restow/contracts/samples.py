@@ -2,7 +2,7 @@
 
 import msgspec
 
-from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.contracts.ids import Int, Millis, NodeName, PodUid
 
 BILLION = 1_000_000_000
 STALE = 300_000
@@ -13,7 +13,7 @@ class NodeRatios(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of one Prometheus query: a sample 0..1 a node (label `instance`), in billionths. `error` where there are none."""
 
     taken: Millis
-    ratios: dict[NodeName, int] = {}
+    ratios: dict[NodeName, Int] = {}
     error: str = ""
 
 
@@ -22,8 +22,8 @@ class Loads(msgspec.Struct, frozen=True, omit_defaults=True):
     use in canonical units (cpu thousandths of a core, memory bytes). `error` where there is nothing."""
 
     taken: Millis
-    nodes: dict[NodeName, dict[str, int]] = {}
-    pods: dict[PodUid, dict[str, int]] = {}
+    nodes: dict[NodeName, dict[str, Int]] = {}
+    pods: dict[PodUid, dict[str, Int]] = {}
     error: str = ""
 
 
@@ -32,8 +32,8 @@ class Samples(msgspec.Struct, frozen=True, omit_defaults=True):
     taken at `taken`; `error` says why there are none. `prometheus` is by query, `loads` by source (LoadAware's)."""
 
     taken: Millis = Millis(0)
-    nodes: dict[NodeName, dict[str, int]] = {}
-    pods: dict[PodUid, dict[str, int]] = {}
+    nodes: dict[NodeName, dict[str, Int]] = {}
+    pods: dict[PodUid, dict[str, Int]] = {}
     error: str = ""
     prometheus: dict[str, NodeRatios] = {}
     loads: dict[str, Loads] = {}

@@ -2,20 +2,26 @@
 
 from datetime import UTC, datetime
 
-from restow.contracts.ids import Millis
+from restow.contracts.ids import EARLIEST, LATEST, Millis
+
+
+def bounded(time: int) -> Millis:
+    """The nearest time of the years 1 to 9999: a sum of a time and a duration may lead out of them."""
+    return Millis(min(max(time, EARLIEST), LATEST))
 
 
 def rfc3339(time: int) -> str:
-    """`2026-01-01T00:00:00.000Z`; empty for 0, which means "not"."""
+    """`2026-01-01T00:00:00.000Z`; empty for 0, which means "not". What is beyond the years 1 to 9999 is as far as they go."""
     if not time:
         return ""
+    time = bounded(time)
     moment = datetime.fromtimestamp(time // 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time % 1000:03d}Z"
+    return f"{moment.year:04d}-{moment:%m-%dT%H:%M:%S}.{time % 1000:03d}Z"
 
 
 def seconds(time: int) -> str:
     """As Kubernetes writes its own times: `2026-01-01T00:00:00Z`; empty for 0."""
-    return f"{datetime.fromtimestamp(time // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}" if time else ""
+    return f"{rfc3339(time)[:19]}Z" if time else ""
 
 
 def millis(text: str) -> Millis:
@@ -32,5 +38,5 @@ def stamped(text: str) -> Millis:
 
 
 def of(moment: datetime) -> Millis:
-    """A moment in milliseconds; one without a zone is UTC."""
-    return Millis(round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+    """A moment in milliseconds; one without a zone is UTC. A zone, or rounding, may lead out of the years 1 to 9999: those end there."""
+    return bounded(round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid, ShapeId
+from restow.contracts.ids import Int, MigrationId, Millis, NodeName, PodUid, ShapeId
 
 
 class Value(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -18,15 +18,15 @@ class Value(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class DeviceShare(Value):
     """A share of one device of a node: `milli` thousandths (1..1000) of the device with this index."""
 
-    index: int
-    milli: int
+    index: Int
+    milli: Int
 
 
 class DeviceRequest(Value):
     """`count` devices, `milli` thousandths (1..1000) of each. A whole device is 1000."""
 
-    count: int
-    milli: int
+    count: Int
+    milli: Int
 
 
 class CoreRequest(Value):
@@ -35,7 +35,7 @@ class CoreRequest(Value):
     empty for either; with `required` a node that cannot keep to it does not do. `exclusive`: PCPULevel or NUMANodeLevel, not to
     share that with another such pod where it can be helped."""
 
-    count: int
+    count: Int
     policy: str = ""
     required: bool = False
     exclusive: str = ""
@@ -44,18 +44,18 @@ class CoreRequest(Value):
 class Cpu(Value, array_like=True):
     """One logical CPU of a node: its physical core, socket and NUMA zone."""
 
-    id: int
-    core: int
-    socket: int
-    zone: int
+    id: Int
+    core: Int
+    socket: Int
+    zone: Int
 
 
 class Gpu(Value):
     """One GPU of a Device object."""
 
-    index: int
+    index: Int
     healthy: bool = True
-    zone: int = -1
+    zone: Int = -1
 
 
 class Expression(Value):
@@ -81,7 +81,7 @@ class NodeTerm(Value):
 
 
 class PreferredNodeTerm(Value):
-    weight: int
+    weight: Int
     term: NodeTerm
 
 
@@ -94,17 +94,17 @@ class PodTerm(Value):
     namespace_selector: LabelSelector | None = None
     match_label_keys: tuple[str, ...] = ()
     mismatch_label_keys: tuple[str, ...] = ()
-    weight: int = 0
+    weight: Int = 0
 
 
 class Spread(Value):
     """A topology spread constraint."""
 
-    max_skew: int
+    max_skew: Int
     topology_key: str
     when_unsatisfiable: str
     selector: LabelSelector | None = None
-    min_domains: int = 0
+    min_domains: Int = 0
     node_affinity_policy: str = "Honor"
     node_taints_policy: str = "Ignore"
     match_label_keys: tuple[str, ...] = ()
@@ -121,14 +121,14 @@ class Toleration(Value):
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
-    seconds: int | None = None
+    seconds: Int | None = None
 
 
 class NumaZone(Value):
     """One NUMA node: what it has for pods (`allocatable`), in canonical units."""
 
     name: str
-    allocatable: dict[str, int] = {}
+    allocatable: dict[str, Int] = {}
 
 
 class ClaimChoice(Value):
@@ -139,7 +139,7 @@ class ClaimChoice(Value):
 
 
 class HostPort(Value):
-    port: int
+    port: Int
     protocol: str = "TCP"
     ip: str = "0.0.0.0"
 
@@ -159,7 +159,7 @@ class Container(Value):
 
     name: str
     image: str = ""
-    requests: dict[str, int] = {}
+    requests: dict[str, Int] = {}
     init: bool = False
 
 
@@ -169,10 +169,10 @@ class ContainerTrouble(Value):
 
     name: str
     kind: str = ""
-    restarts: int = 0
+    restarts: Int = 0
     waiting: str = ""
     terminated: str = ""
-    exit_code: int | None = None
+    exit_code: Int | None = None
 
 
 class PodCondition(Value):
@@ -194,7 +194,7 @@ class PodShape(Value):
     `local_storage`: it has an emptyDir or a hostPath, which stay behind when it goes.
     """
 
-    requests: dict[str, int]
+    requests: dict[str, Int]
     scheduler: str = "default-scheduler"
     devices: DeviceRequest | None = None
     cores: CoreRequest | None = None
@@ -210,7 +210,7 @@ class PodShape(Value):
     disks: tuple[Disk, ...] = ()
     qos: str = ""
     resource_claims: tuple[str, ...] = ()
-    priority: int = 0
+    priority: Int = 0
     priority_class: str = ""
     preemption: str = "PreemptLowerPriority"
     containers: tuple[Container, ...] = ()
@@ -255,7 +255,7 @@ class ReservationTask(Value):
     `node` is a hard pin (RULES 004-2). `namespace`, `labels` and `claims` (PVC names) are what rules about pods see of it."""
 
     name: str
-    replicas: int
+    replicas: Int
     shape: ShapeId
     labels: dict[str, str] = {}
     preferred_nodes: tuple[NodeName, ...] = ()
@@ -285,9 +285,9 @@ class ReservationSpec(Value):
 
     tasks: tuple[ReservationTask, ...] = ()
     owners: tuple[OwnerRule, ...] = ()
-    min_available: int = 0
+    min_available: Int = 0
     queue: str = ""
-    ttl: int | None = None
+    ttl: Int | None = None
     expires: Millis = Millis(0)
     match_policy: MatchPolicy = "PodSpec"
     allocate_once: bool = False
@@ -315,11 +315,11 @@ class Move(Value):
     source: NodeName
     target: NodeName
     devices: tuple[DeviceShare, ...] = ()
-    cores: tuple[int, ...] = ()
+    cores: tuple[Int, ...] = ()
     after: tuple[MigrationId, ...] = ()
     follows: MigrationId = MigrationId("")
     swap: bool = False
-    cost: int = 0
+    cost: Int = 0
     reason: str = ""
 
 
@@ -337,9 +337,9 @@ class Packing(Value):
     idle device share, `total` all of it (thousandths of a device); `free_devices` are wholly idle; `free_nodes` run
     no pod that counts as load (DaemonSet and static pods do not)."""
 
-    nodes: int
-    free_nodes: int
-    total: int
-    idle: int
-    fragmented: int
-    free_devices: int
+    nodes: Int
+    free_nodes: Int
+    total: Int
+    idle: Int
+    fragmented: Int
+    free_devices: Int

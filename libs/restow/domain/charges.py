@@ -57,6 +57,8 @@ class Charges(Draws):
             self.put(self.draws, pod, replace(drawn, bound=True))
         if wanted is None or wanted.node != drawn.node:
             self.undraw(pod)
+        else:
+            self.draw_less(pod, self.vectors[wanted.shape].items)
 
     def _note_binding(self, pod: PodUid) -> None:
         placement, live = self.placed.get(pod), self.live.get(pod)

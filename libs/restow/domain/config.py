@@ -8,6 +8,9 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+LONGEST = 100 * 8_766 * 3_600_000
+"""Milliseconds of a hundred years: whoever never wants something says that. A time and such a duration add up to a time."""
+
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Base of all configurations."""
@@ -180,6 +183,12 @@ class MigrationConfig(Config):
         """How many of a workload with so many pods may be away at once; 0 for no bound."""
         said = self.max_unavailable
         return said if isinstance(said, int) else max(pods * int(said.removesuffix("%")) // 100, 1)
+
+    @property
+    def one_at_a_time(self) -> str:
+        """The setting by which never two migrations are under way together, which those that change places must be; empty where there is none."""
+        bounds = {"concurrent": self.concurrent, "per_namespace": self.per_namespace, "evictions_per_minute": self.evictions_per_minute}
+        return next((name for name, most in bounds.items() if most == 1), "")
 
     @property
     def evicts_for(self) -> int:

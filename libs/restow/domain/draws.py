@@ -37,11 +37,27 @@ class Draws(Rooms):
         if slot is None or slot.node != drawn.node:
             return
         if key in self.held_on.get(slot.node, ()):
-            wanted, devices, cores = self.undrawn(key, self.vectors[slot.shape].items, slot.devices, slot.cores)
-            self.change_room(key, regrouped(replace(slot.room, wanted=wanted, devices=devices, cores=cores)))
-            self.capacity_epoch += 1
+            self._has_back(key, slot)
         elif slot.phase is SlotPhase.USED and slot.pod == pod and not drawn.bound:
             self._hold_again(key, slot)
+
+    def draw_less(self, pod: PodUid, asks: Items) -> None:
+        """A pod that runs asks for no more than this by now (it was resized in place): what it leaves of a hold is the hold's again."""
+        drawn, most = self.draws[pod], dict(asks)
+        items = tuple([(column, least) for column, amount in drawn.items if (least := min(amount, most.get(column, 0)))])
+        if items == drawn.items:
+            return
+        self.put(self.draws, pod, replace(drawn, items=items))
+        self.unsettled[drawn.reservation] = None
+        key = (drawn.reservation, drawn.slot)
+        if key in self.held_on.get(drawn.node, ()):
+            self._has_back(key, self.slots[key[0]][key[1]])
+
+    def _has_back(self, key: Place, slot: Slot) -> None:
+        """What nobody draws of the place any more."""
+        wanted, devices, cores = self.undrawn(key, self.vectors[slot.shape].items, slot.devices, slot.cores)
+        self.change_room(key, regrouped(replace(slot.room, wanted=wanted, devices=devices, cores=cores)))
+        self.capacity_epoch += 1
 
     def undrawn(
         self, key: Place, wanted: Items, devices: tuple[DeviceShare, ...], cores: tuple[int, ...]

@@ -2,10 +2,11 @@
 
 import re
 
+from restow.contracts.ids import MOST
+
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _TERM = re.compile(r"(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _MAX_LENGTH = 128
-_INT64_MAX = 2**63 - 1
 _ALLOWED = "allowed: numbers with units h m s ms us ns, such as 600s or 1h30m, or 0"
 
 
@@ -26,8 +27,8 @@ def nanoseconds(text: str) -> int:
         at = match.end()
     if at != len(rest) or not rest or len(rest) > _MAX_LENGTH:
         raise DurationError(f"{text[:_MAX_LENGTH]!r} is not a duration; {_ALLOWED}")
-    if total > _INT64_MAX:
-        raise DurationError(f"{text!r} is too long; allowed: up to {format_milliseconds(_INT64_MAX // 10**6)}")
+    if total > MOST:
+        raise DurationError(f"{text!r} is too long; allowed: up to {format_milliseconds(MOST // 10**6)}")
     return sign * total
 
 

@@ -14,14 +14,12 @@ class Effect(msgspec.Struct, frozen=True, gc=False):
 
 
 class Bind(Effect):
-    """With what the pod was given, for the kubelet and others to read: devices, CPUs of its own, and the Reservation that
-    it has drawn from."""
+    """With what the pod was given, for the kubelet and others to read: devices, and CPUs of its own."""
 
     pod: PodUid
     node: NodeName
     devices: tuple[DeviceShare, ...] = ()
     cores: tuple[int, ...] = ()
-    reservation: ReservationUid = ReservationUid("")
 
 
 class BindClaim(Effect):

@@ -23,7 +23,7 @@ from restow.domain.state import ClusterState
 from restow.domain.table import Vector
 from restow.domain.trust import Examined
 
-FOLD_VERSION = 5
+FOLD_VERSION = 6
 """Changes when the fold changes its meaning; snapshots of another version are folded anew."""
 
 BULK = 16

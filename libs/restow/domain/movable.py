@@ -96,6 +96,9 @@ def _of_job(state: ClusterState, uid: PodUid, pod: PodObserved) -> str:
         return ""
     if job.evicted == "fatal":
         return f"{RETRIES}: the podFailurePolicy of {name} fails it when a pod is evicted"
+    if state.live[uid].phase in OVER:
+        # It has ended by itself: its eviction is no failure of the Job.
+        return ""
     line = sorted(
         (one for one in state.owned.get(pod.owner.uid, ()) if state.live[one].phase not in OVER),
         key=lambda one: (not (one in state.victims or state.live[one].deleting), state.order[one]),

@@ -5,6 +5,9 @@ the pod, that somebody asked not to disrupt it, and that its PodDisruptionBudget
 the last one; a decision that counts on it would wait for nothing.
 """
 
+from collections import Counter
+from collections.abc import Iterable
+
 from restow.contracts.events import BudgetObserved, PodObserved
 from restow.contracts.ids import PodUid
 from restow.domain.records import Step
@@ -66,8 +69,19 @@ class Budgets:
         return known
 
     def bind(self, uid: PodUid) -> tuple[str, ...]:
-        """The budgets that the API asks before it evicts the pod: none for one whose containers have never run."""
-        return () if self._state.live[uid].phase == "Pending" else self.of(self._state.pods[uid])
+        """The budgets that the API asks before it evicts the pod: none for one whose containers have never run, and not its only one
+        where that lets those go that are not ready."""
+        live = self._state.live[uid]
+        if live.phase == "Pending":
+            return ()
+        paths = self.of(self._state.pods[uid])
+        # The API counts them first: it evicts no pod of two, ready or not.
+        return () if len(paths) == 1 and not live.ready and self._state.budgets[paths[0]].unready else paths
+
+    def exceeded(self, pods: Iterable[PodUid]) -> tuple[str, int] | None:
+        """The first budget that does not let all of these go, with how many of them it would have to; None where each does."""
+        asked = Counter(path for uid in pods for path in self.bind(uid))
+        return next(((path, asked[path]) for path, budget in self._state.budgets.items() if path in asked and asked[path] > budget.allowed), None)
 
     def left(self, path: str) -> int:
         """How many of its pods may still go: those whose eviction was decided and is not accepted yet are counted."""

@@ -9,12 +9,13 @@ int64 is refused.
 import re
 from functools import lru_cache
 
+from restow.contracts.ids import LEAST, MOST
+
 CPU = "cpu"
 """The one resource that is counted in thousandths; all others are whole units."""
 _BYTES = ("memory", "ephemeral-storage", "storage")
 _BYTES_PREFIX = "hugepages-"
 
-INT64_MAX = 2**63 - 1
 _NANO = 10**9
 _MAX_LENGTH = 128
 _MAX_EXPONENT = 40
@@ -96,7 +97,7 @@ def _parse(text: str) -> int:
     else:
         exponent = int(match["exponent"]) if match["exponent"] else _DECIMAL[match["decimal"] or ""]
         if exponent > _MAX_EXPONENT:
-            raise QuantityError(f"{text!r} is too large; allowed: up to {INT64_MAX}")
+            raise QuantityError(f"{text!r} is too large; allowed: up to {MOST}")
         amount = _scale(digits, max(exponent, -_MAX_LENGTH - _MAX_EXPONENT) + 9 - len(part))
     return -amount if match["sign"] == "-" else amount
 
@@ -112,9 +113,9 @@ def _up(amount: int, unit: int) -> int:
 
 
 def _fit(amount: int, value: object, unit: str) -> int:
-    if -INT64_MAX - 1 <= amount <= INT64_MAX:
+    if LEAST <= amount <= MOST:
         return amount
-    raise QuantityError(f"{value!r} is too large; allowed: up to {INT64_MAX} {unit}")
+    raise QuantityError(f"{value!r} is too large; allowed: up to {MOST} {unit}")
 
 
 def _decimal(amount: int, exponent: int) -> str:

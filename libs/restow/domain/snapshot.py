@@ -126,6 +126,8 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
     log: str = ""
     refused: dict[PodUid, Refusal] = {}
     search: Search = Search()
+    rows: list[NodeName] = []
+    vacant: list[int] = []
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -209,6 +211,8 @@ def dump(state: ClusterState) -> bytes:
         refused=state.refused,
         log=state.log,
         search=state.search,
+        rows=state.table.names,
+        vacant=list(state.table.vacant),
     )
     return _encoder.encode(image)
 
@@ -330,6 +334,9 @@ def _capacity(state: ClusterState, image: _Image) -> None:
     table = state.table
     for resource in image.columns:
         table.column(resource)
+    if {node.name for node in image.nodes} != {name for name in image.rows if name}:
+        raise ValueError("its rows are of other nodes")
+    table.seat(image.rows, image.vacant)
     for node in image.nodes:
         state.nodes[node.name] = node
         devices.set_node(state, node.name)

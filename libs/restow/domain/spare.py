@@ -37,6 +37,19 @@ def not_admitted(state: ClusterState, uid: PodUid) -> str:
     return f"{NOT_ADMITTED}: its successor would not be made: {why}" if why else ""
 
 
+def may_change_places(state: ClusterState, *pods: PodUid) -> bool:
+    """Whether these may be away together, which two that change places are: each counts for the other where they are of one workload, gang
+    or budget."""
+    spare = Spare(state, {**state.victims, **state.successors, **dict.fromkeys(pods)}, pods)
+    workloads = Counter(state.lineage(state.pods[uid]).partition("/")[0] for uid in pods)
+    config = state.migration_config
+    if config.max_unavailable and any(who and spare.too_many(*spare.unready(who), more) for who, more in workloads.items()):
+        return False
+    if not config.budget_patience and spare.budgets.exceeded(pods) is not None:
+        return False
+    return not any(spare.too_few(group, uid) for uid in pods if (group := group_of(state.pods[uid])) is not None)
+
+
 class Spare:
     """`moved`: pods that are on the move, which miss nowhere, for that ends. `away`: those of them that a gang has to do without."""
 
@@ -72,8 +85,7 @@ class Spare:
             return why
         who = state.lineage(pod).partition("/")[0]
         if who and state.migration_config.max_unavailable:
-            missing, size = self.unready(who)
-            missing -= not live.ready and uid not in self.moved
+            missing, size = self.unready(who, uid)
             if why := self.too_many(missing, size, 1):
                 return f"{MAX_UNAVAILABLE}: {why}"
         group = group_of(pod)
@@ -125,9 +137,17 @@ class Spare:
             return f"the disruption budget {paths[0]} allows no eviction now"
         return ""
 
-    def unready(self, who: str) -> tuple[int, int]:
-        """Pods of a workload that do not serve, those that we move aside, and how many it has. One that terminates has its replacement
-        counted."""
+    def unready(self, who: str, victim: PodUid | None = None) -> tuple[int, int]:
+        """Pods of a workload that do not serve, those that we move aside and the one that is asked about, and how many it has."""
+        missing, size = self._unready(who)
+        return missing - (victim is not None and victim in self._state.live and self._misses(victim)), size
+
+    def _misses(self, uid: PodUid) -> bool:
+        """One that terminates has its replacement counted."""
+        live = self._state.live[uid]
+        return not (live.ready or live.deleting or live.phase in OVER or uid in self.moved)
+
+    def _unready(self, who: str) -> tuple[int, int]:
         known = self._missing.get(who)
         if known is None:
             state, missing, size = self._state, 0, 0
@@ -136,7 +156,7 @@ class Spare:
                     live = state.live[uid]
                     if not live.deleting and live.phase not in OVER:
                         size += 1
-                        missing += not live.ready and uid not in self.moved
+                        missing += self._misses(uid)
             known = self._missing[who] = missing, size
         return known
 

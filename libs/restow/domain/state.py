@@ -5,6 +5,8 @@ Layers: `maps` holds what there is and takes drafts back, `places` counts the pl
 holds the rules of the fold.
 """
 
+from collections.abc import Iterator
+
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.contracts.values import OwnerRef, PodShape
@@ -141,9 +143,17 @@ class ClusterState(Charges):
         if new is not None and after is not None:
             self.put_in(self.groups, new, after.pod)
 
-    def settled_nominations(self, now: Millis) -> bool:
-        """Whether some nomination can be used, or is to be given up."""
-        return any(n.complete or (n.deadline <= now and not self.awaits_an_end(pod)) for pod, n in self.nominations.items())
+    def late_nominations(self, now: Millis) -> bool:
+        """Whether some nomination is to be given up."""
+        return any(n.deadline <= now and not self.awaits_an_end(pod) for pod, n in self.nominations.items())
+
+    def whole_nominations(self) -> tuple[tuple[PodUid, int], ...]:
+        """Those that have all of their room, with how many pods their gangs have."""
+        return tuple((pod, self._members(pod)) for pod, n in self.nominations.items() if n.complete)
+
+    def _members(self, pod: PodUid) -> int:
+        group = groups.group_of(self.pods[pod])
+        return 0 if group is None else len(self.groups.get(group, ()))
 
     def awaits_an_end(self, pod: PodUid) -> bool:
         """Whether somebody is on the way out whose room a nominated pod waits for, or another pod of its gang does: however long
@@ -189,6 +199,14 @@ class ClusterState(Charges):
         if pod.shape != migration.shape and not asks_same(self.shapes[pod.shape], self.shapes[migration.shape]):
             return False
         return self.lineage(pod) == migration.lineage
+
+    def alive_under(self, top: str) -> Iterator[PodUid]:
+        """Pods of this top controller, and of those that it controls, that neither terminate nor have ended. O(workloads)."""
+        owners = [top, *(uid for uid, known in self.workloads.items() if known.owner is not None and known.owner.uid == top)]
+        for uid in (uid for owner in owners for uid in self.owned.get(owner, ())):
+            live = self.live[uid]
+            if not live.deleting and live.phase not in OVER:
+                yield uid
 
     def counts(self) -> dict[str, int]:
         """Sizes, for logs and metrics."""

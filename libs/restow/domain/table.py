@@ -182,6 +182,23 @@ class NodeTable:
         self._vacant.append(row)
         self._rank = None
 
+    @property
+    def vacant(self) -> Sequence[int]:
+        """Rows of nodes that went; the last one is the next to be given away."""
+        return self._vacant
+
+    def seat(self, names: Sequence[NodeName], vacant: Sequence[int]) -> None:
+        """Give each node the row that it had: `names` by row, "" for a vacant one. What is chosen by going over rows, and what counts them,
+        must not depend on whether a state comes from a snapshot. Only while there are no nodes. Raises ValueError."""
+        seated = [name for name in names if name]
+        if len({*seated}) < len(seated) or sorted(vacant) != [row for row, name in enumerate(names) if not name]:
+            raise ValueError(f"{len(names)} rows with {len(vacant)} vacant ones do not go together")
+        left = {row: NodeName(f" {row}") for row in vacant}
+        for row, name in enumerate(names):
+            self._new_row(name or left[row])
+        for name in left.values():
+            self.remove_node(name)
+
     def _new_row(self, name: NodeName) -> int:
         self.structure += 1
         if self._vacant:
@@ -281,7 +298,7 @@ class NodeTable:
             return
         if share.index >= self._devices.shape[1]:
             self._widen(share.index + 1)
-        self._devices[row, share.index] -= share.milli * sign
+        self._devices[row, share.index] -= min(max(share.milli, -MOST), MOST) * sign
 
     # -- questions ---------------------------------------------------------------------------------------------------
 

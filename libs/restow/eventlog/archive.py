@@ -153,7 +153,7 @@ async def export(
 
     from_seq: None continues after the archive's end, or begins at the log's first sequence. to_seq: None is the log's
     tail now. None is returned where there is nothing to write and no archive. Work on disk runs in a thread.
-    Raises ArchiveError, LogMismatch, Truncated, Unavailable, ValueError.
+    Raises ArchiveError, LogMismatch (also for an archive of records that the log has lost), Truncated, Unavailable, ValueError.
     """
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
@@ -164,6 +164,8 @@ async def export(
         raise ValueError(f"the archive in {folder} ends at {present.last}; it can be continued at {present.last + 1} only")
     if to_seq is not None and to_seq > await log.tail():
         raise ValueError(f"the log ends at {await log.tail()}; cannot export up to {to_seq}")
+    if present and (why := await mismatch(present, log)):
+        raise LogMismatch(why)
     if start > stop:
         return present
     segments = present.segments if present else []
@@ -276,26 +278,29 @@ async def full_log(path: str | Path, log: EventLog, from_seq: int = 1) -> AsyncI
 
 
 async def _check_covers(archive: Archive, log: EventLog, from_seq: int, first: int) -> None:
-    tail = await log.tail()
     if archive.first > from_seq:
         raise ArchiveError(archive.path, "", f"it begins at {archive.first}; records {from_seq} to {archive.first - 1} are missing")
     if first > archive.last + 1:
         raise ArchiveError(
             archive.path, "", f"it ends at {archive.last}, the log begins at {first}: {archive.last + 1} to {first - 1} are missing"
         )
+    if why := await mismatch(archive, log):
+        raise LogMismatch(why)
+
+
+async def mismatch(archive: Archive, log: EventLog) -> str:
+    """Why the archive, which is of the log's id, is not of its history; empty where nothing speaks against it. The archive's last record must be the
+    log's: a broker whose volume was restored, or that lost what it had not on disk, has gone on with others in their place."""
+    tail = await log.tail()
     if archive.last > tail:
-        raise LogMismatch(f"{archive.path} ends at {archive.last}, but log {log.log_id} at {tail}: the log has lost commits")
-    if first <= archive.last:
-        await _check_same(archive, log)
-
-
-async def _check_same(archive: Archive, log: EventLog) -> None:
-    """The archive's last record must be the log's, or one of them is not of this history."""
-    archived = next(iter(archive.records(archive.last)))
+        return f"{archive.path} ends at {archive.last}, but log {log.log_id} at {tail}: the log has lost commits"
+    if await log.first() > archive.last:
+        return ""
+    archived = await asyncio.to_thread(lambda: next(iter(archive.records(archive.last))))
     async with aclosing(log.read(archive.last)) as batches:  # type: ignore[type-var]
         async for batch in batches:
             stored = batch[0]
             if (stored.envelope, stored.family, stored.body) != (archived.envelope, archived.family, archived.body):
-                raise LogMismatch(f"record {archived.seq} differs between {archive.path} and log {log.log_id}")
-            return
+                return f"record {archived.seq} differs between {archive.path} and log {log.log_id}"
+            return ""
     raise Unavailable(f"log {log.log_id} did not deliver record {archive.last}")

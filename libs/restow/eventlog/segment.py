@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,8 @@ _SEAL = _SKIPPABLE.size + 32
 _LEVEL = 3
 _BLOCK = 1024 * 1024
 _MAX_HEADER = 64 * 1024
+UNFINISHED = 86_400.0
+"""Seconds after which a file that nobody has finished is a killed process's."""
 
 
 class ArchiveError(LogError):
@@ -80,8 +83,11 @@ class SegmentWriter:
         self.first = self.last = 0
         self.size = 0
         """Bytes of lines so far, unpacked."""
-        self._temporary = folder / f".segment.{os.getpid()}.tmp"
+        # In containers every process is the first: two collectors on one volume must not write into one file.
+        self._mark = f"{os.getpid()}.{secrets.token_hex(4)}"
+        self._temporary = folder / f".segment.{self._mark}.tmp"
         self._file = self._temporary.open("w+b")
+        _drop_unfinished(folder, os.fstat(self._file.fileno()).st_mtime)
         self._packer = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).stream_writer(
             self._file, closefd=False
         )
@@ -102,7 +108,7 @@ class SegmentWriter:
         self._packer.flush(zstandard.FLUSH_FRAME)
         header = Header(FORMAT, self._log_id, self._cluster, self.first, self.last, self._previous)
         path = self._folder / segment_name(self.first, self.last)
-        sealed = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        sealed = path.with_name(f".{path.name}.{self._mark}.tmp")
         head = zstandard.ZstdCompressor(write_checksum=True).compress(msgspec.json.encode(header) + b"\n")
         try:
             with sealed.open("wb") as file:
@@ -128,6 +134,16 @@ class SegmentWriter:
         """Remove what was written. May be called again."""
         self._file.close()
         self._temporary.unlink(missing_ok=True)
+
+
+def _drop_unfinished(folder: Path, now: float) -> None:
+    """What killed processes have left: nobody has written there for long. `now` is by the clock of the file system, as their times are."""
+    for file in folder.glob(".*.tmp"):
+        try:
+            if file.stat().st_mtime < now - UNFINISHED:
+                file.unlink()
+        except FileNotFoundError:
+            continue
 
 
 def open_segment(path: Path) -> Segment:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from restow.contracts.ids import Int
 from restow.contracts.values import DeviceShare
 from restow.domain import resources as r
 from restow.domain.groups import GROUP_ANNOTATIONS, QUEUE_ANNOTATIONS, TASK_ANNOTATION
@@ -82,7 +83,7 @@ def kept_of_group(annotations: Mapping[str, str] | None) -> dict[str, str]:
 
 
 class _Device(msgspec.Struct):
-    minor: int
+    minor: Int
     resources: dict[str, str | int] = {}
 
 

@@ -86,11 +86,11 @@ class Reservations:
 
         async def attempt() -> CreateOutcome:
             try:
-                made = _object.decode(await self._client.create(path_of(collection, namespace), manifest))
+                made = d.decoded(_object, await self._client.create(path_of(collection, namespace), manifest))
             except ApiStatus as status:
                 if status.code != 409:
                     raise
-                made = _object.decode(await self._client.get(path_of(collection, namespace, name)))
+                made = d.decoded(_object, await self._client.get(path_of(collection, namespace, name)))
                 ours, theirs = (_ours(m.get("labels") or {}) for m in (meta, made.metadata))
                 if not ours or theirs != ours:
                     said = ", ".join(f"{key}={value}" for key, value in theirs.items()) or "none of our labels"
@@ -139,7 +139,7 @@ async def patch_status(
     precondition. Where the CRD has no /status, the object itself is patched. Raises ApiStatus."""
     path = path_of(collection, namespace, name)
     try:
-        there = _object.decode(await client.get(path))
+        there = d.decoded(_object, await client.get(path))
         if there.metadata.get("uid") != uid:
             return Gone()
         change = difference(there.status)

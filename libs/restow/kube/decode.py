@@ -100,11 +100,11 @@ class Collection(Generic[W]):
         """Raises DecodeError where the body is not a list."""
         items: list[W | Undecodable]
         try:
-            listed = _decoded(self._list, body)
+            listed = decoded(self._list, body)
             items, meta = list(listed.items or ()), listed.metadata
         except BAD_JSON:
             try:
-                raw = _decoded(self._lists, body)
+                raw = decoded(self._lists, body)
             except BAD_JSON as error:
                 raise DecodeError(f"not a page of {self.name}: {error}") from error
             items, meta = [self.object(one) for one in raw.items or ()], raw.metadata
@@ -113,13 +113,13 @@ class Collection(Generic[W]):
     def line(self, body: bytes) -> Line[W]:
         """Raises DecodeError where the line is not a watch event."""
         try:
-            event = _decoded(self._event, body)
+            event = decoded(self._event, body)
             if event.type != "ERROR":
                 return Line(event.type, event.object, version=_version(event.object))
         except BAD_JSON:
             pass
         try:
-            raw = _decoded(self._events, body)
+            raw = decoded(self._events, body)
             if raw.type == "ERROR":
                 return Line("ERROR", status=_status.decode(raw.object))
         except BAD_JSON as error:
@@ -130,7 +130,7 @@ class Collection(Generic[W]):
     def object(self, raw: bytes | msgspec.Raw) -> W | Undecodable:
         """One object on its own, as GET answers with."""
         try:
-            return _decoded(self._one, raw)
+            return decoded(self._one, raw)
         except BAD_JSON as error:
             return self._undecodable(raw, str(error))
 
@@ -142,7 +142,7 @@ class Collection(Generic[W]):
 
     def _undecodable(self, raw: bytes | msgspec.Raw, message: str) -> Undecodable:
         try:
-            meta = _decoded(_any, raw).metadata
+            meta = decoded(_any, raw).metadata
         except BAD_JSON:
             meta = None
         said = meta if isinstance(meta, dict) else {}
@@ -168,8 +168,9 @@ def status(body: bytes) -> wire.Status | None:
         return None
 
 
-def _decoded(decoder: Any, body: bytes | msgspec.Raw) -> Any:
-    """Custom resources may nest as deep as a user likes, and one of them must not hide its neighbours."""
+def decoded(decoder: Any, body: bytes | msgspec.Raw) -> Any:
+    """Custom resources may nest as deep as a user likes, and one of them must not hide its neighbours, nor keep us from writing to it. What
+    is deeper than anything that we read is null. Raises one of BAD_JSON."""
     try:
         return decoder.decode(body)
     except RecursionError:

@@ -12,7 +12,7 @@ from restow.domain import resources as r
 from restow.domain.owners import MOVABLE
 from restow.kube import cpus, wire
 from restow.kube.annotations import CONFIG_SOURCE, DEVICES, MIRROR, RESOURCE_STATUS, kept, read_devices
-from restow.kube.requests import FactError, canonical
+from restow.kube.requests import FactError, as_kept, canonical
 from restow.kube.shapes import Shaper
 from restow.kube.troubles import NOTHING, Told, tell
 
@@ -72,6 +72,8 @@ def pod_fact(
     it is known what the status says."""
     meta, spec, status = pod.metadata, pod.spec or _NO_SPEC, pod.status or _NO_STATUS
     annotations = meta.annotations or {}
+    if spec.node_name:
+        spec = as_kept(spec, status)
     shaped = shaper.shaped(spec, annotations, meta.name, labels=meta.labels or {})
     owner = controller(meta)
     plain = (told or tell(pod)).plain or NOTHING

@@ -38,7 +38,7 @@ class GroupMoveEffects:
         async def attempt() -> StatusOutcome:
             path = path_of(d.POD_GROUPS, namespace, name)
             try:
-                there = _group.decode(await self._client.get(path))
+                there = d.decoded(_group, await self._client.get(path))
                 if there.metadata.get("uid") != uid:
                     return Gone()
                 if (there.spec or {}).get("migrationInfo") != infos:

@@ -1,7 +1,8 @@
 """Leadership by a Kubernetes Lease, to avoid wasted work. Safety does not depend on it: the log decides (DESIGN 2).
 
 The protocol is client-go's: a lease that another holds may be taken when its record has not changed for its duration, by
-our own monotonic clock (clocks of machines are never compared); every write carries the resourceVersion that was read.
+our own monotonic clock (clocks of machines are never compared); every write carries the resourceVersion that was read
+or that our last write was answered with: a leader that renews need not read first.
 """
 
 import asyncio
@@ -64,10 +65,17 @@ class Elector:
         self._clock, self._now = clock, now
         self._seen: _Spec | None = None
         self._seen_at = 0.0
+        self._written: _Lease | None = None
+        """Ours as the API answered our last write; None where it must be read first."""
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
     async def acquire_or_renew(self) -> bool:
         """One attempt. False: another holds it, or was faster. Raises ApiStatus where the API does not answer."""
+        ours, self._written = self._written, None
+        if ours is not None:
+            ours.spec = self._claim(ours.spec)
+            if await self._write(ours, new=False):
+                return True
         try:
             lease = _lease.decode(await self._client.get(f"{self._path}/{self._name}"))
         except ApiStatus as status:
@@ -91,6 +99,7 @@ class Elector:
             spec.holderIdentity, spec.leaseDurationSeconds = "", 1
             lease.spec = spec
             await self._write(lease, new=False)
+            self._written = None
         except ApiStatus:
             pass
 
@@ -108,14 +117,15 @@ class Elector:
     async def _write(self, lease: _Lease, new: bool) -> bool:
         try:
             if new:
-                await self._client.create(self._path, lease)
+                answer = await self._client.create(self._path, lease)
             else:
-                await self._client.replace(f"{self._path}/{self._name}", lease)
+                answer = await self._client.replace(f"{self._path}/{self._name}", lease)
         except ApiStatus as status:
             if status.code in (404, 409):
                 return False
             raise
         self._seen, self._seen_at = lease.spec, self._clock()
+        self._written = _lease.decode(answer)
         return True
 
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import msgspec
 
-from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.contracts.ids import MOST, Millis, NodeName, PodUid
 from restow.contracts.samples import BILLION, Loads
 from restow.domain import quantity as q
 from restow.domain.descheduling.plugins.load_aware.args import Args
@@ -55,7 +55,7 @@ async def of_prometheus(ask: Ask, args: Args, uids: Mapping[str, PodUid], now: M
             for one in answers[f"pod {name}"]:
                 uid = uids.get(f"{one.labels.get('namespace')}/{one.labels.get('pod')}")
                 if uid is not None:
-                    pods.setdefault(uid, {})[name] = max(int(one.value * 1000 if name == CPU else one.value), 0)
+                    pods.setdefault(uid, {})[name] = _used(one.value, name)
     except ValueError as error:
         return Loads(now, error=str(error))
     taken = min((one.at for samples in answers.values() for one in samples), default=int(now))
@@ -77,6 +77,12 @@ async def of_adaptor(client: Client, pods: Mapping[PodUid, dict[str, int]], erro
     except (*BAD_JSON, KeyError, TypeError, ValueError) as error_:
         return Loads(now, error=f"custom.metrics.k8s.io answers with something unreadable ({type(error_).__name__} {error_})")
     return Loads(now, nodes, dict(pods))
+
+
+def _used(value: Decimal, name: str) -> int:
+    """In canonical units; a source may say anything, and the log holds no more than 64 bits."""
+    unit = 1000 if name == CPU else 1
+    return int(min(max(value, Decimal(0)), Decimal(MOST // unit)) * unit)
 
 
 def _share(value: Decimal, name: str) -> int:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import msgspec
 
+from restow.contracts.ids import EARLIEST, LATEST
 from restow.domain.descheduling.sources import Prometheus
 from restow.kube.client import ApiStatus, Client
 from restow.kube.decode import BAD_JSON
@@ -125,9 +126,16 @@ def vector(body: bytes, query: str) -> list[Sample]:
         samples = []
         for one in answer["data"]["result"]:
             at, said = one["value"]
-            samples.append(Sample(dict(one["metric"]), str(said), Decimal(str(said)), int(Decimal(str(at)) * 1000)))
+            samples.append(Sample(dict(one["metric"]), str(said), Decimal(str(said)), _millis(Decimal(str(at)))))
     except MetricsError:
         raise
     except (*BAD_JSON, KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise MetricsError(f"Prometheus answers {query!r} with something unreadable ({type(error).__name__} {error})") from None
     return samples
+
+
+def _millis(seconds: Decimal) -> int:
+    """Not beyond the years that a time can be of. Raises ValueError."""
+    if not seconds.is_finite():
+        raise ValueError(f"the time of a sample is {seconds}; allowed: seconds")
+    return int(min(max(seconds, Decimal(EARLIEST) / 1000), Decimal(LATEST) / 1000) * 1000)

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from restow.contracts.ids import MOST
 from restow.domain import resources as r
-from restow.domain.quantity import INT64_MAX
 from restow.kube import wire
 from restow.kube.requests import FactError, canonical
 
@@ -13,7 +13,7 @@ def quota(quantities: Mapping[str, wire.Quantity] | None, path: str) -> dict[str
     anything. Of several names for GPUs the greatest amount counts, as on nodes. Raises FactError."""
     amounts = canonical(quantities, path)
     for name, amount in amounts.items():
-        most = INT64_MAX // r.GPU_UNIT.get(name, 1)
+        most = MOST // r.GPU_UNIT.get(name, 1)
         if amount > most:
             raise FactError(f'{path}["{name}"]: {amount} is too large; allowed: up to {most}')
     columns = r.total_columns(amounts)

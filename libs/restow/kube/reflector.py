@@ -333,11 +333,21 @@ class Reflector(Generic[W]):
 
 
 def _newer(version: str, than: str) -> bool:
-    """Versions are decimal numbers in order (KEP-5504, and always so in practice); others are compared for equality."""
-    if version.isdecimal() and than.isdecimal():
-        return int(version) > int(than)
+    """Versions are decimal numbers in order, of any length (KEP-5504, and always so in practice); others are compared for equality."""
+    one, other = _number(version), _number(than)
+    if one is not None and other is not None:
+        return one > other
     return version != than and version != ""
 
 
 def _older(version: str, than: str) -> bool:
-    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
+    one, other = _number(version), _number(than)
+    return one is not None and other is not None and one < other
+
+
+def _number(version: str) -> tuple[int, str] | None:
+    """Ordered as the numbers are."""
+    if not (version.isascii() and version.isdecimal()):
+        return None
+    digits = version.lstrip("0")
+    return len(digits), digits

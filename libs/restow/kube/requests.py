@@ -5,6 +5,8 @@ Amounts are added in nano and rounded once at the end: two containers of `100u` 
 
 from collections.abc import Callable, Mapping
 
+from msgspec.structs import replace
+
 from restow.domain import quantity as q
 from restow.domain import resources as r
 from restow.kube import wire
@@ -40,6 +42,52 @@ def effective(spec: wire.PodSpec) -> dict[str, int]:
         total[name] = amount
     _add(total, amounts(spec.overhead, "spec.overhead"))
     return {name: _rounded(name, amount) for name, amount in total.items()}
+
+
+def as_kept(spec: wire.PodSpec, status: wire.PodStatus) -> wire.PodSpec:
+    """The spec of a running pod with what its kubelet keeps for it, where that is something else: a pod that was resized in place has its
+    former size until the kubelet has let go of it, and the new one from when it is asked for, unless the node can never give it
+    (`PodRequests` with UseStatusResources, KEP-1287). Raises FactError."""
+    statuses = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    kept = {one.name: one for one in statuses if one.resources is not None}
+    if not kept:
+        return spec
+    pending = next((c for c in status.conditions or () if c.type == "PodResizePending"), None)
+    infeasible = pending is not None and pending.reason == "Infeasible"
+    lists = [
+        [_as_kept(c, kept[c.name], infeasible) if c.name in kept and (sidecars or c.restart_policy == "Always") else c for c in listed or ()]
+        for listed, sidecars in ((spec.containers, True), (spec.init_containers, False))
+    ]
+    if lists == [spec.containers or [], spec.init_containers or []]:
+        return spec
+    return replace(spec, containers=lists[0], init_containers=lists[1])
+
+
+def _as_kept(container: wire.Container, status: wire.ContainerStatus, infeasible: bool) -> wire.Container:
+    asked, kept = container.resources or wire.Resources(), status.resources or wire.Resources()
+    if asked == kept and status.allocated_resources in (None, asked.requests):
+        return container
+    path = f"status.containerStatuses[{container.name!r}]"
+    spec = wire.Resources() if infeasible else wire.Resources((asked.limits or {}) | (asked.requests or {}), asked.limits)
+    requests = _most(path, spec.requests, kept.requests, status.allocated_resources)
+    limits = _most(path, spec.limits, kept.limits)
+    if not infeasible and _same(requests, spec.requests, path) and _same(limits, spec.limits, path):
+        return container
+    return replace(container, resources=wire.Resources(requests, limits))
+
+
+def _most(path: str, *quantities: Mapping[str, wire.Quantity] | None) -> dict[str, wire.Quantity]:
+    """Of each resource the largest."""
+    most: dict[str, wire.Quantity] = {}
+    for said in quantities:
+        for name, value in (said or {}).items():
+            if name not in most or _read(_nano, name, value, path) > _read(_nano, name, most[name], path):
+                most[name] = value
+    return most
+
+
+def _same(most: Mapping[str, wire.Quantity], asked: Mapping[str, wire.Quantity] | None, path: str) -> bool:
+    return amounts(most, path) == amounts(asked, path)
 
 
 def requests_of(container: wire.Container, path: str) -> Amounts:

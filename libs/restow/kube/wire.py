@@ -8,6 +8,8 @@ from datetime import datetime
 
 import msgspec
 
+from restow.contracts.ids import Int
+
 Quantity = str | int | float
 
 
@@ -28,7 +30,7 @@ class Meta(Wire):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
+    generation: Int = 0
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
     labels: dict[str, str] | None = None
@@ -57,7 +59,7 @@ class NodeSelector(Wire):
 
 
 class PreferredNodeTerm(Wire):
-    weight: int = 0
+    weight: Int = 0
     preference: NodeTerm | None = None
 
 
@@ -78,7 +80,7 @@ class PodTerm(Wire):
 
 
 class WeightedPodTerm(Wire):
-    weight: int = 0
+    weight: Int = 0
     pod_affinity_term: PodTerm | None = None
 
 
@@ -102,15 +104,15 @@ class Toleration(Wire):
     operator: str = ""
     value: str = ""
     effect: str = ""
-    toleration_seconds: int | None = None
+    toleration_seconds: Int | None = None
 
 
 class Spread(Wire):
-    max_skew: int = 1
+    max_skew: Int = 1
     topology_key: str = ""
     when_unsatisfiable: str = ""
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: list[str] | None = None
@@ -122,8 +124,8 @@ class Resources(Wire):
 
 
 class Port(Wire):
-    container_port: int = 0
-    host_port: int | None = None
+    container_port: Int = 0
+    host_port: Int | None = None
     protocol: str | None = None
     host_ip: str | None = msgspec.field(default=None, name="hostIP")
 
@@ -199,7 +201,7 @@ class PodSpec(Wire):
     overhead: dict[str, Quantity] | None = None
     resources: Resources | None = None
     volumes: list[Volume] | None = None
-    priority: int | None = None
+    priority: Int | None = None
     priority_class_name: str | None = None
     preemption_policy: str | None = None
     scheduling_gates: list[Gate] | None = None
@@ -224,7 +226,7 @@ class Waits(Wire):
 
 class Ended(Wire):
     reason: str = ""
-    exit_code: int = 0
+    exit_code: Int = 0
 
 
 class ContainerState(Wire):
@@ -234,8 +236,10 @@ class ContainerState(Wire):
 
 class ContainerStatus(Wire):
     name: str = ""
-    restart_count: int = 0
+    restart_count: Int = 0
     state: ContainerState | None = None
+    allocated_resources: dict[str, Quantity] | None = None
+    resources: Resources | None = None
 
 
 class PodStatus(Wire):
@@ -297,14 +301,14 @@ class FailurePolicy(Wire):
 
 
 class JobSpec(Wire):
-    backoff_limit: int | None = None
-    backoff_limit_per_index: int | None = None
+    backoff_limit: Int | None = None
+    backoff_limit_per_index: Int | None = None
     pod_failure_policy: FailurePolicy | None = None
     managed_by: str = ""
 
 
 class JobStatus(Wire):
-    failed: int | None = None
+    failed: Int | None = None
 
 
 class Job(Workload):
@@ -334,7 +338,7 @@ class Template(Wire):
 
 class Task(Wire):
     name: str = ""
-    replicas: int | None = None
+    replicas: Int | None = None
     template: Template | None = None
     reservation_node_names: list[str] | None = None
 
@@ -377,7 +381,7 @@ class ReservationSpec(Wire):
     """The union of seeds 000, 003 and 004: each door and form says which fields it allows."""
 
     scheduler_name: str | None = None
-    min_available: int | None = None
+    min_available: Int | None = None
     tasks: list[Task] | None = None
     template: Template | None = None
     queue: str | None = None
@@ -397,14 +401,14 @@ class StatusCause(Wire):
 
 
 class StatusDetails(Wire):
-    retry_after_seconds: int | None = None
+    retry_after_seconds: Int | None = None
     causes: list[StatusCause] | None = None
 
 
 class Status(Wire):
     """metav1.Status, as error bodies and ERROR lines carry it."""
 
-    code: int = 0
+    code: Int = 0
     reason: str = ""
     message: str = ""
     details: StatusDetails | None = None

@@ -6,6 +6,7 @@ rest is validated by the API server.
 
 import msgspec
 
+from restow.contracts.ids import Int
 from restow.kube.wire import LabelSelector, Meta, NodeSelector, Quantity, Resources, Wire
 
 
@@ -28,8 +29,8 @@ class NetworkTopology(Wire):
 
 
 class PodGroupSpec(Wire):
-    min_member: int | None = None
-    min_task_member: dict[str, int] | None = None
+    min_member: Int | None = None
+    min_task_member: dict[str, Int] | None = None
     min_resources: dict[str, Quantity] | None = None
     queue: str | None = None
     priority_class_name: str | None = None
@@ -58,13 +59,13 @@ class QueueAffinity(Wire):
 class QueueSpec(Wire):
     """`state` is where the v1alpha2 form had it."""
 
-    weight: int | None = None
+    weight: Int | None = None
     capability: dict[str, Quantity] | None = None
     guarantee: Guarantee | None = None
     deserved: dict[str, Quantity] | None = None
     reclaimable: bool | None = None
     parent: str | None = None
-    priority: int | None = None
+    priority: Int | None = None
     state: str | None = None
     dequeue_strategy: str | None = None
     affinity: QueueAffinity | None = None
@@ -78,7 +79,7 @@ class QueueStatus(Wire):
 
 class PriorityClass(Wire):
     metadata: Meta
-    value: int = 0
+    value: Int = 0
     global_default: bool | None = None
     preemption_policy: str | None = None
 
@@ -153,7 +154,7 @@ class StorageClass(Wire):
 
 
 class CsiLimit(Wire):
-    count: int | None = None
+    count: Int | None = None
 
 
 class CsiDriver(Wire):
@@ -189,12 +190,12 @@ class Attribute(Wire):
 
 
 class DeviceTopology(Wire):
-    node: int = msgspec.field(default=-1, name="nodeID")
+    node: Int = msgspec.field(default=-1, name="nodeID")
 
 
 class DeviceInfo(Wire):
     type: str = ""
-    minor: int | None = None
+    minor: Int | None = None
     health: bool | None = None
     topology: DeviceTopology | None = None
 
@@ -212,10 +213,13 @@ class Device(Wire):
 
 class BudgetSpec(Wire):
     selector: LabelSelector | None = None
+    unhealthy_pod_eviction_policy: str = ""
 
 
 class BudgetStatus(Wire):
-    disruptions_allowed: int = 0
+    disruptions_allowed: Int = 0
+    current_healthy: Int = 0
+    desired_healthy: Int = 0
 
 
 class Budget(Wire):

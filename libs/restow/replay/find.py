@@ -6,11 +6,12 @@ import msgspec
 
 from restow.contracts import events as e
 from restow.contracts.values import OwnerRef
+from restow.domain.accounts import DEFAULT_QUEUE
 from restow.replay.at import decode_record
 from restow.replay.source import Source
 
 KINDS = ("pod", "podgroup", "reservation", "migration", "node", "queue")
-_SHORT = {"po": "pod", "pg": "podgroup", "rsv": "reservation", "resv": "reservation", "mig": "migration", "no": "node", "q": "queue"}
+_SHORT = {"po": "pod", "pg": "podgroup", "rsv": "reservation", "resv": "reservation", "mig": "migration", "no": "node", "q": "queue", "plan": "migration"}
 _ALIASES = {alias: kind for kind in KINDS for alias in (kind, kind + "s")} | _SHORT
 _WORKLOADS = ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job")
 _SHORT_WORKLOADS = {"deploy": "Deployment", "rs": "ReplicaSet", "sts": "StatefulSet", "ds": "DaemonSet"}
@@ -98,6 +99,9 @@ def find(source: Source, text: str) -> Subject:
         before = latest.get(key)
         earlier = (*before.earlier, before.id) if before else ()
         latest[key] = msgspec.structs.replace(subject, earlier=earlier)
+    if not latest and query.kind in ("", "queue") and not query.namespace and query.name == DEFAULT_QUEUE:
+        # It is there without an object, and pods wait in it.
+        return Subject("queue", DEFAULT_QUEUE, "", DEFAULT_QUEUE, source.first)
     if not latest:
         raise NotFound(_missing(source, query))
     if len(latest) > 1:
@@ -121,9 +125,13 @@ def _missing(source: Source, query: Query) -> str:
     )
 
 
-def _scan(source: Source, query: Query) -> dict[str, Subject]:
+Found = dict[tuple[str, str], Subject]
+"""By kind and id: the ids of nodes and queues are their names, and one of each may have the same."""
+
+
+def _scan(source: Source, query: Query) -> Found:
     needle = query.name.encode()
-    found: dict[str, Subject] = {}
+    found: Found = {}
     ends: set[bytes] = set()
     for batch in source.batches():
         for record in batch:
@@ -140,7 +148,7 @@ def _scan(source: Source, query: Query) -> dict[str, Subject]:
     return found
 
 
-def _meet(event: object, seq: int, query: Query, found: dict[str, Subject]) -> None:
+def _meet(event: object, seq: int, query: Query, found: Found) -> None:
     match event:
         case e.PodObserved(pod=uid, namespace=namespace, name=name, owner=owner):
             _take(found, query, Subject("pod", uid, namespace, name, seq), bool(query.owner) and _made_by(owner, query))
@@ -156,26 +164,33 @@ def _meet(event: object, seq: int, query: Query, found: dict[str, Subject]) -> N
             _take(found, query, Subject("node", name, "", name, seq))
         case e.QueueObserved(name=name):
             _take(found, query, Subject("queue", name, "", name, seq))
-        case e.NodeGone(name=name) | e.QueueGone(name=name):
-            if name in found:
-                found[name] = msgspec.structs.replace(found[name], gone=seq)
+        case e.NodeGone(name=name):
+            _end(found, ("node", name), seq)
+        case e.QueueGone(name=name):
+            _end(found, ("queue", name), seq)
         case e.Planned(moves=moves, plan=plan):
             for move in moves:
                 subject = Subject("migration", move.migration, move.namespace, move.migration, seq)
                 _take(found, query, subject, plan == query.name)
-        case e.PodGone(pod=id) | e.ReservationGone(reservation=id):
-            if id in found:
-                found[id] = msgspec.structs.replace(found[id], gone=seq)
+        case e.PodGone(pod=id):
+            _end(found, ("pod", id), seq)
+        case e.ReservationGone(reservation=id):
+            _end(found, ("reservation", id), seq)
 
 
-def _take(found: dict[str, Subject], query: Query, subject: Subject, also: bool = False) -> None:
-    if subject.id in found or (query.kind and query.kind != subject.kind):
+def _end(found: Found, key: tuple[str, str], seq: int) -> None:
+    if key in found:
+        found[key] = msgspec.structs.replace(found[key], gone=seq)
+
+
+def _take(found: Found, query: Query, subject: Subject, also: bool = False) -> None:
+    if (subject.kind, subject.id) in found or (query.kind and query.kind != subject.kind):
         return
     if query.namespace and query.namespace != subject.namespace:
         return
     short = len(query.name) >= _UID_PREFIX and subject.id.startswith(query.name) and subject.kind not in CLUSTERED
     if also or (not query.owner and (short or query.name in (subject.id, subject.name))):
-        found[subject.id] = subject
+        found[subject.kind, subject.id] = subject
 
 
 def _made_by(owner: OwnerRef | None, query: Query) -> bool:

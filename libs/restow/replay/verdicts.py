@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from restow.contracts import events as e
+from restow.contracts.ids import Millis
 from restow.contracts.times import rfc3339
 from restow.domain import migration
 from restow.domain import resources as r
+from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.evolve.reservations import fit_message
 from restow.domain.foreign import other_scheduler
 from restow.domain.records import FINAL, SlotPhase
@@ -302,6 +304,9 @@ def _node_verdict(state: ClusterState, story: Story, answer: Any) -> None:
 def _queue_verdict(state: ClusterState, story: Story, answer: Any) -> None:
     name, say = story.subject.name, answer.verdict.append
     fact = state.queues.get(name)
+    if fact is None and name == DEFAULT_QUEUE:
+        say("it has no object: whatever names no queue is in it all the same")
+        fact = e.QueueObserved(DEFAULT_QUEUE, "", Millis(0))
     if fact is None:
         say(_gone(story.last(e.QueueGone)))
         return

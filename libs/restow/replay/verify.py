@@ -7,6 +7,7 @@ decisions as they were logged, and goes on. Only records between a `read` and it
 
 from __future__ import annotations
 
+import re
 import time
 from array import array
 from collections import deque
@@ -18,14 +19,20 @@ import msgspec
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import Decision, encode, encode_event, name_of
-from restow.contracts.ids import FAMILIES
+from restow.contracts.ids import FAMILIES, Millis
+from restow.contracts.times import rfc3339
 from restow.domain.decider import Decider, Rejected, decide
 from restow.domain.fold import apply
 from restow.domain.state import ClusterState
+from restow.domain.trust import Examined
 from restow.eventlog.port import Record
 from restow.replay.at import Progress, check_whole, examine_record, fold_record, no_progress
 from restow.replay.report import Difference, FamilyReport, Report
 from restow.replay.source import Source
+
+AHEAD = 3_600_000
+"""Milliseconds that a commit may say to be later than it was stored: of an hour no clock of ours is ahead (`runtime.clock.LogClock`)."""
+_LOGIC = re.compile(r"[a-z]+@[0-9]{1,9}")
 
 FACTS = "cluster"
 """The family that decides nothing: its commits are facts."""
@@ -106,6 +113,7 @@ def _survey(
                 continue
             _count(report, record, found.decisions, deciders)
             _check_envelope(report, record, last)
+            _check_times(report, record, found)
             _check_events(report, record, found.decisions, epochs)
             if family in reads and record.envelope.logic == deciders[family].logic:
                 reads[family].append(_target(reads[family], record))
@@ -152,6 +160,19 @@ def _check_envelope(report: Report, record: Record, last: dict[str, int]) -> Non
         report.breaks(seq, family, f"restow-read is {read}: nobody can have folded that before sequence {seq}")
     elif read < last[family]:
         report.breaks(seq, family, f"restow-read is {read}, before its family's previous commit {last[family]}")
+    if not _LOGIC.fullmatch(record.envelope.logic):
+        report.breaks(seq, family, f"restow-logic is {record.envelope.logic!r}, no version of a decider: nobody can decide it again")
+
+
+def _check_times(report: Report, record: Record, found: Examined) -> None:
+    """A command's time is an input that is decided again with: one ahead of its time expires what had not, and would be called identical.
+    Who stored the record says when that was; one that was imported was stored later than it was decided, never earlier."""
+    if not record.time:
+        return
+    stored = Millis(record.time // 1_000_000)
+    said = [found.time, *(getattr(decision.command, "time", found.time) for decision in found.decisions)]
+    if (latest := max(said)) > stored + AHEAD:
+        report.breaks(record.seq, record.family, f"it says {rfc3339(latest)}, but was stored at {rfc3339(stored)}: nobody knows so early what is due then")
 
 
 def _check_events(report: Report, record: Record, decisions: Sequence[Decision], epochs: dict[str, int]) -> None:

@@ -144,6 +144,8 @@ class Commander:
         self._fruitless = -1
         self._not_before = Millis(0)
         self._most = QUEUE
+        self._passed: Waiting | None = None
+        """What may take long and has let others go first."""
         self._doubtful: dict[str, Doubt] = {}
         self._failures = 0
         self._try_again = asyncio.Event()
@@ -227,12 +229,27 @@ class Commander:
             return batch
         for _ in range(min(len(self._queue), self._most)):
             batch.append(self._queue.popleft())
-        asked = any(w.outcome is None for w in batch)
-        if not asked and (self._fruitless != state.seq or now >= self._not_before):
+        large = [w for w in batch if self._takes_long(w)]
+        if len(batch) == len(large) and (self._fruitless != state.seq or now >= self._not_before):
             due = self.decider.due(state, now)
             if due is not None:
                 batch.append(Waiting(due, self._cause()))
-        return batch
+        return self._before(large, batch) if large else batch
+
+    def _before(self, large: list[Waiting], batch: list[Waiting]) -> list[Waiting]:
+        """What is not to wait for the first of these, once each: it may take two minutes, and of many that were asked for each as long. So a
+        report of an eviction, or a deadline, waits for one at most, and none of them waits for ever."""
+        first = large[0]
+        others = [w for w in batch if not self._takes_long(w)]
+        if others and first is not self._passed:
+            self._passed = first
+            self._queue.extendleft(reversed(large))
+            return others
+        self._queue.extendleft(reversed([w for w in batch if w is not first and w.outcome is not None]))
+        return [first]
+
+    def _takes_long(self, waiting: Waiting) -> bool:
+        return self._heavy is not None and self._heavy.takes_long(self.follower.state, waiting.command)
 
     def _cause(self) -> str:
         """The newest commit of another family is what our decision most likely follows from."""

@@ -133,6 +133,12 @@ class Effector:
         """Effects that wait or are under way."""
         return len(self._waiting) + len(self._running)
 
+    def forgotten(self) -> list[Effect]:
+        """What is owed by the state, is answered by a fact when it is done, and neither waits, is under way, nor was done a moment ago. Between an
+        answer and the commit that tells it, or before the next look, there may be some; at rest each would be a defect."""
+        known = self._waiting.keys() | self._running.keys() | self._settling.keys()
+        return [effect for effect in self._decider.pending(self._follower.state, None) if _expects_a_fact(effect) and _key(effect) not in known]
+
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import structlog
 
-from restow.contracts.redact import redacted
+from restow.contracts.redact import HIDDEN, names_a_secret, redacted
 
 Logger = Any
 """A structlog bound logger."""
@@ -46,8 +46,8 @@ def configure(level: str, form: str, **context: str) -> Logger:
 
 
 def _without_secrets(_logger: Any, _name: str, event: Any) -> Any:
-    """The last door: no line leaves the process with the password of an address in it, whatever library wrote it."""
-    return {key: _hidden(value) for key, value in event.items()}
+    """The last door: no line leaves the process with a secret in it, whatever library wrote it."""
+    return _hidden(dict(event))
 
 
 def _hidden(value: Any) -> Any:
@@ -55,7 +55,7 @@ def _hidden(value: Any) -> Any:
         case str():
             return redacted(value)
         case dict():
-            return {key: _hidden(one) for key, one in value.items()}
+            return {key: HIDDEN if one and isinstance(one, str | bytes) and names_a_secret(str(key)) else _hidden(one) for key, one in value.items()}
         case list() | tuple():
             return [_hidden(one) for one in value]
         case BaseException():

@@ -1,16 +1,24 @@
 """`restow up --detach` and `restow down`: the stack as a background process."""
 
+import fcntl
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from restow.cli.console import Console
+from restow.cli.failures import UNUSABLE, Failure, cannot_be_used
+from restow.cli.where import UP_LOG
+
+HERE = Path(".restow")
+"""Where a stack is, unless --data says otherwise."""
 
 READY_TIMEOUT = 90.0
 """Seconds until a detached stack must be up."""
@@ -22,20 +30,22 @@ SAVED = "log-*.jsonl.zst"
 """What a stack calls the logs that it leaves."""
 
 
-def say_saved(file: Path, console: Console) -> None:
+def say_saved(file: Path, console: Console, of: str = "") -> None:
     """Where the log is now, and how to look at it."""
     near = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
-    console.print(f"the log is kept: restow log stats --log {near}", soft_wrap=True)
+    console.print(f"the log{of} is kept: restow log stats --log {shlex.quote(str(near))}", soft_wrap=True)
 
 
 def detach(data: Path, console: Console) -> None:
     """Run this very command again without `--detach`, in a session of its own, and wait until it is up. Where it ends
     instead, show what it said."""
-    if _running(data) is not None:
-        raise click.UsageError(f"a stack is running in {data}; stop it with `restow down`, or use another --data folder")
-    data.mkdir(parents=True, exist_ok=True)
-    said = data / "up.log"
-    with said.open("wb") as log:
+    said = data / UP_LOG
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        log = said.open("wb")
+    except OSError as error:
+        raise Failure(cannot_be_used(data, error), UNUSABLE) from None
+    with log:
         process = subprocess.Popen(
             [sys.executable, "-m", "restow.cli.main", *(a for a in sys.argv[1:] if a not in ("-d", "--detach"))],
             stdin=subprocess.DEVNULL,
@@ -54,30 +64,54 @@ def detach(data: Path, console: Console) -> None:
         if ended:
             console.print(text.strip(), soft_wrap=True)
             said.unlink()
+            with suppress(OSError):
+                data.rmdir()
             sys.exit(process.returncode or 1)
         time.sleep(0.05)
     process.terminate()
     raise click.ClickException(f"the stack was not up within {READY_TIMEOUT:g} s; it said: {said}")
 
 
-def _running(data: Path) -> int | None:
-    """The process of the stack that this folder announces, if it lives."""
+def refuse_second(data: Path) -> None:
+    """Raises Failure where a stack runs in this folder already."""
+    if (pid := running(data)) is not None:
+        raise Failure(f"a stack is running in {data.resolve()} (process {pid}); stop it, or use another --data folder", UNUSABLE)
+
+
+def running(data: Path) -> int | None:
+    """The process of the stack that this folder announces, if it lives: then it has the folder's lock. Its number alone says
+    nothing: another process may have it by now."""
     try:
         pid = int(json.loads((data / "stack.json").read_text())["pid"])
-        os.kill(pid, 0)
+        folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return pid
+    try:
+        fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return pid
+    finally:
+        os.close(folder)
+    return None
+
+
+def _nearest() -> Path:
+    """The folder of the stack that the other commands would find from here."""
+    found = (place / ".restow" for place in Path.cwd().parents)
+    return next((data for data in (HERE, *found) if running(data) is not None), HERE)
 
 
 @click.command()
-@click.option("--data", default=".restow", show_default=True, type=click.Path(path_type=Path), help="Folder of the stack.")
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of the stack; by default the .restow here or in a folder above.")
 @click.option("--delete-log", is_flag=True, help="Delete the log, too, which is kept otherwise.")
-def down(data: Path, delete_log: bool) -> None:
-    """Stop the embedded stack that runs in this folder. Its log stays there as one sealed file, log-<time>.jsonl.zst."""
-    pid = _running(data)
+def down(data: Path | None, delete_log: bool) -> None:
+    """Stop the embedded stack that runs in this folder or one above. Its log stays there as one sealed file, log-<time>.jsonl.zst."""
+    data = data or _nearest()
+    pid = running(data)
     if pid is None:
-        raise click.UsageError(f"no stack runs in {data}; allowed: the --data folder of a running `restow up`")
+        said = data / UP_LOG
+        ended = f" (the last one ended by itself: {said} says why)" if said.exists() else ""
+        raise click.UsageError(f"no stack runs in {data}{ended}; allowed: the --data folder of a running `restow up`")
     before = {*data.glob(SAVED)}
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_TIMEOUT
@@ -85,7 +119,7 @@ def down(data: Path, delete_log: bool) -> None:
         if time.monotonic() > deadline:
             raise click.ClickException(f"process {pid} did not stop within {STOP_TIMEOUT:g} s")
         time.sleep(0.05)
-    (data / "up.log").unlink(missing_ok=True)
+    (data / UP_LOG).unlink(missing_ok=True)
     for file in sorted({*data.glob(SAVED)} - before):
         if delete_log:
             file.unlink()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import textwrap
 import traceback
+from pathlib import Path
 
 import click
 
@@ -30,11 +31,16 @@ class Failure(click.ClickException):
         self.exit_code = code  # type: ignore[misc]
 
     def show(self, file=None) -> None:
-        from restow.cli.output import width
+        from restow.cli.output import plain, width
 
-        for line in f"restow: {self.message}".splitlines():
+        for line in map(plain, f"restow: {self.message}".splitlines()):
             for row in textwrap.wrap(line, min(100, width()), break_long_words=False, break_on_hyphens=False, drop_whitespace=True) or [""]:
                 click.echo(row, err=True)
+
+
+def cannot_be_used(folder: Path, error: OSError) -> str:
+    """What is said where a stack's folder cannot be made or written."""
+    return f"{folder} cannot be used: {error.strerror}; allowed: --data with a folder that can be written"
 
 
 def failure_of(error: Exception) -> Failure:

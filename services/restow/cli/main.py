@@ -11,6 +11,7 @@ from importlib.util import find_spec
 import click
 
 from restow.cli.failures import UNREAD, Failure, failure_of
+from restow.cli.output import harmless
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Run": {
@@ -102,6 +103,10 @@ class Restow(click.Group):
         write("\n  -o json on every command that shows something; plain text wherever output is not a terminal.\n")
 
     def invoke(self, ctx: click.Context):
+        with harmless():
+            return self._invoke(ctx)
+
+    def _invoke(self, ctx: click.Context):
         try:
             found = super().invoke(ctx)
             sys.stdout.flush()

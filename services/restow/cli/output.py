@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -33,19 +35,59 @@ def width() -> int:
 
 
 def heading(text: str) -> str:
-    return click.style(text, bold=True) if sys.stdout.isatty() else text
+    return click.style(plain(text), bold=True) if sys.stdout.isatty() else plain(text)
 
 
 def faint(text: str) -> str:
-    return click.style(text, dim=True) if sys.stdout.isatty() else text
+    return click.style(plain(text), dim=True) if sys.stdout.isatty() else plain(text)
 
 
 def colored(text: str, color: str) -> str:
-    return click.style(text, fg=color) if sys.stdout.isatty() else text
+    return click.style(plain(text), fg=color) if sys.stdout.isatty() else plain(text)
+
+
+def plain(text: str) -> str:
+    """`text` in one line and without what steers a terminal: names and messages in a log may have been written by anybody."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else " " if char in "\n\t\r" else "?" for char in text)
+
+
+_BEYOND = "\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_STEERING = f"\x00-\x08\x0b-\x1f{_BEYOND}"
+_OURS = re.compile(rf"(\x1b\[(?:0|1|2|3[0-7])m|\x1b\[K|\r)|[{_STEERING}]")
+"""What this program says to a terminal, or a character that nobody else may."""
+_IN_JSON = re.compile(f"[{_BEYOND}]")
+"""What JSON leaves as it is."""
+
+
+class Harmless:
+    """Standard output through which nothing gets that steers a terminal, but for colours and the like of our own."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        terminal = self._stream.isatty()
+        self._stream.write(_OURS.sub(lambda found: found[0] if found[1] and terminal else "?", text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def harmless() -> Iterator[None]:
+    """Standard output as `Harmless` has it."""
+    before = sys.stdout
+    sys.stdout = Harmless(before)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        sys.stdout = before
 
 
 def cut(text: str, room: int) -> str:
-    """`text` in at most `room` columns."""
+    """`text` in one line of at most `room` columns."""
+    text = plain(text)
     return text if len(text) <= room else text[: max(0, room - 1)] + "…"
 
 
@@ -60,7 +102,7 @@ def table(
 ) -> None:
     """Print rows under `columns`, as wide as they need and, if not `whole`, no wider than the terminal: `flexible` columns
     (or the last one) give way; those of them in `wrap` go on in further lines, the others are cut."""
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[plain(str(cell)) for cell in row] for row in rows]
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
     if not whole:
         _narrow(widths, [columns.index(name) for name in flexible] or [len(columns) - 1])
@@ -104,14 +146,19 @@ def emit(value: Any) -> None:
     """Print as indented JSON."""
     import msgspec
 
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    click.echo(_escaped(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
 
 
 def emit_line(value: Any) -> None:
     """Print as one line of JSON."""
     import msgspec
 
-    click.echo(msgspec.json.encode(value).decode())
+    click.echo(_escaped(msgspec.json.encode(value).decode()))
+
+
+def _escaped(text: str) -> str:
+    """JSON that says the same, and steers no terminal."""
+    return _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def number(value: int) -> str:

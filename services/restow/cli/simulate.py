@@ -20,7 +20,7 @@ _HERE = Path("tests") / "simulation" / "__main__.py"
 @click.option("--count", type=click.IntRange(1), metavar="N", help="So many seeds from there.  [default: 1]")
 @click.option("--minutes", type=click.FloatRange(0), metavar="M", help="Go on with the seeds after it for so long.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes at once.  [default: 2]")
-@click.option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes of each cluster.  [default: drawn, 3 to 20]")
+@click.option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes of each cluster.  [default: drawn, 3 to 50]")
 @click.option("--play", type=click.FloatRange(0), metavar="M", help="Minutes of users and faults in each run.  [default: drawn, 1 to 3]")
 @click.option("--tape", metavar="FILE", help="Run this plan, as --shrink has written it, instead of a seed's.")
 @click.option("--until", type=click.IntRange(1), metavar="SEQ", help="Stop at this commit, and write the log to a file.")

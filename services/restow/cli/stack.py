@@ -40,6 +40,7 @@ def up(nodes, node_files, files, port, policy_file, scheduler_config, score, kub
     """
     console = Console(highlight=False)
     _check_outside(kube, bool(node_files or files))
+    background.refuse_second(data)
     if detach:
         background.detach(data, console)
         return
@@ -89,6 +90,8 @@ async def _run(stack: Stack, nodes: int, console: Console) -> None:
         await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
+            if stack.rescued is not None:
+                background.say_saved(stack.rescued, console, of=" of the stack before, which was killed,")
             _greet(stack, nodes, console)
             assert stack.failed is not None
             ends: list[asyncio.Future[Any]] = [stack.failed, stopping]

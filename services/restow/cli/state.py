@@ -126,7 +126,7 @@ def _summary(s: dict[str, Any]) -> None:
     click.echo(f"sequence {s['sequence']}, {s['time'] or 'nothing yet'}, {number(s['events'])} events\n")
 
     def line(title: str, text: str) -> None:
-        click.echo(f"  {title:<14} {text}")
+        click.echo(f"  {title:<17} {text}")
 
     def counted(total: int, parts: dict[str, int]) -> str:
         return number(total) + (": " + ", ".join(f"{number(n)} {name}" for name, n in parts.items()) if parts else "")

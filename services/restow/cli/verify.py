@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING
 import click
 
 from restow.cli.failures import BROKEN
-from restow.cli.output import Progress, colored, cut, emit, heading, number, output_option, table, width
+from restow.cli.output import (
+    Progress,
+    colored,
+    cut,
+    emit,
+    heading,
+    number,
+    output_option,
+    plain,
+    table,
+    width,
+)
 from restow.cli.where import Where, log_options
 
 if TYPE_CHECKING:
@@ -24,7 +35,7 @@ def verify(file: str | None, show: int, where: Where, output: str) -> None:
 
     FILE is an export or an archive folder; without it the running log is checked, up to its present end. Each command is
     decided again on the state at the sequence that its commit names. Commits of another version of a decider cannot be
-    compared: they are skipped and reported, never called identical; which release (wheel or image) decided them is said. The rules of the log itself are checked, too.
+    compared: they are skipped and reported, never called identical; which release (wheel or image) decided them is said. The rules of the log itself are checked, too: what a commit had read, epochs, and that nothing says to be an hour later than it was stored.
 
     \b
     Exit codes: 0 nothing differs, 1 something differs, 2 the input cannot be used, 3 cannot connect.
@@ -66,13 +77,13 @@ def _show(report: Report, show: int) -> None:
     table(columns, rows, right=columns[2:])
     for title, counts in (("skipped", report.skipped), ("unknown events", report.unknown), ("void events", report.void)):
         if counts:
-            click.echo(f"\n{title}: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
+            click.echo(f"\n{title}: " + plain(", ".join(f"{count} {name}" for name, count in sorted(counts.items()))))
     if report.elsewhere:
         click.echo("\nto decide the skipped again, run the release that decided them:")
         for line in report.advice:
-            click.echo(f"  {printable(line)}")
+            click.echo(f"  {plain(line)}")
     for problem in report.found[:show]:
-        click.echo(f"\n{heading(f'sequence {problem.seq}')} ({problem.family}): {problem.what}")
+        click.echo(f"\n{heading(f'sequence {problem.seq}')} ({problem.family}): {plain(problem.what)}")
     for stranger in report.strangers[:show]:
         click.echo(f"\n{heading(f'sequence {stranger.seq}')} ({stranger.family}) is not ours, and void: {stranger.what}")
     for difference in report.differences[:show]:
@@ -84,18 +95,13 @@ def _show(report: Report, show: int) -> None:
     click.echo(colored(report.sentence, "green" if report.ok else "red"))
 
 
-def printable(text: str) -> str:
-    """What stands in a log may have been written by anybody."""
-    return "".join(char if char.isprintable() else "?" for char in text)
-
-
 def _show_difference(difference) -> None:
     from restow.replay.report import lines_of
 
     click.echo(f"\n{heading(f'sequence {difference.seq}, decision {difference.decision}')} ({difference.family})")
     click.echo(cut(f"  command {difference.command}", width()))
     if difference.note:
-        click.echo(f"  {difference.note}")
+        click.echo(f"  {plain(difference.note)}")
     click.echo("  - as logged   + as decided again")
     for line in lines_of(difference):
         click.echo(colored(cut(f"  {line}", width()), {"-": "red", "+": "green"}.get(line[0], "white")))

@@ -23,6 +23,9 @@ CLUSTER = "default"
 """The services' default (`RESTOW_CLUSTER`)."""
 
 
+UP_LOG = "up.log"
+"""What a detached stack says, in its folder. It stays where the stack ended by itself."""
+
 CONNECT = 5.0
 """Seconds to connect to a broker."""
 
@@ -82,11 +85,13 @@ class Where:
         if server := self.server:
             self._check_alive()
             return server
+        ended = Path(".restow") / UP_LOG
         kept = max(Path(".restow").glob("log-*.jsonl.zst"), default=None)
         raise Failure(
             "no log: no stack runs in this folder or one above. Start one with `restow up`, name a broker with "
             "--server nats://HOST:4222 --cluster NAME, or read a file with --log FILE"
-            + (f"; the last one that was kept here is {kept}" if kept else ""),
+            + (f"; the last one that was kept here is {kept}" if kept else "")
+            + (f". The last stack ended by itself: {ended} says why" if ended.exists() else ""),
             UNREACHABLE,
         )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from restow.cli.output import Progress, emit, faint, heading, output_option, table, width
+from restow.cli.output import Progress, emit, faint, heading, output_option, plain, table, width
 from restow.cli.where import Where, log_options
 
 if TYPE_CHECKING:
@@ -109,5 +109,5 @@ def _list(kind: str, where: Where, output: str) -> None:
 
 
 def _wrapped(text: str, prefix: str) -> None:
-    for line in textwrap.wrap(text, width(), initial_indent=prefix, subsequent_indent=" " * (len(prefix) + 2), break_on_hyphens=False):
+    for line in textwrap.wrap(plain(text), width(), initial_indent=prefix, subsequent_indent=" " * (len(prefix) + 2), break_on_hyphens=False):
         click.echo(line)

@@ -150,7 +150,7 @@ class _Api:
         body = await asks.body(request, asks.Cancel)
         plan = PlanId(request.match_info.get("plan", ""))
         if plan and plan not in self._context.state.plans:
-            raise Refused(f"there is no plan {plan!r}; allowed: one that GET /plans tells", 404)
+            raise Refused(f"there is no plan {plan!r}; allowed: one of GET /plans (`restow get plans`)", 404)
         outcome = await self._submit(c.CancelPlan(self._context.clock.now(), plan, asks.reason(body.reason)), "cancelled over HTTP")
         plans = [event.plan for event in outcome.events if isinstance(event, e.PlanCancelled)]
         return answer({"seq": outcome.seq, "plans": plans, "events": outcome.events})
@@ -200,8 +200,13 @@ class _Api:
         return read, [event for decision in decode(bytes(decisions)) for event in decision.events], groups
 
     async def _groups(self, events: Sequence[e.Event], group_by: str) -> msgspec.Raw:
+        """Of a plan that is in the log and carried out already: that they cannot be told must not make its answer a refusal."""
         state = self._context.state
-        return msgspec.Raw(await _apart(lambda: msgspec.json.encode(node_groups(state, _moves(events), group_by)), len(state.pods) >= search.MANY))
+        try:
+            return msgspec.Raw(await _apart(lambda: msgspec.json.encode(node_groups(state, _moves(events), group_by)), len(state.pods) >= search.MANY))
+        except (Rejected, RuntimeError, TimeoutError) as error:
+            logs.get(family="migration").error("what a plan does to groups of nodes cannot be told", reason=str(error) or "timeout")
+            return msgspec.Raw(b"[]")
 
     # -- what only looks ---------------------------------------------------------------------------------------------------
 
@@ -216,7 +221,7 @@ class _Api:
         state, plan = self._context.state, PlanId(request.match_info["plan"])
         view = plan_view(state, plan)
         if view is None:
-            raise Refused(f"there is no plan {plan!r} (any more); allowed: one that GET /plans tells", 404)
+            raise Refused(f"there is no plan {plan!r} (any more); allowed: one of GET /plans (`restow get plans`)", 404)
         if asks.flag(request, "follow"):
             if self._followers.full:
                 raise Refused("too many follow plans already; ask again later, or without follow", 503)
@@ -229,7 +234,7 @@ class _Api:
         step, active = asks.one_of(request, "step", tuple(str(s) for s in Step)), asks.flag(request, "active")
         wanted = PlanId(request.query.get("plan", ""))
         if wanted and wanted not in state.plans:
-            raise Refused(f"there is no plan {wanted!r} (any more); allowed: one that GET /plans tells", 404)
+            raise Refused(f"there is no plan {wanted!r} (any more); allowed: one of GET /plans (`restow get plans`)", 404)
         found = []
         for plan in [wanted] if wanted else _newest(state):
             found += [m for m in migrations_of(state, plan) if (not step or m.step == step) and not (active and m.over)]

@@ -4,7 +4,8 @@ import re
 from typing import TypeVar
 
 import msgspec
-from aiohttp import web
+from aiohttp import ClientPayloadError, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from restow.contracts.ids import NodeName, PodUid
 from restow.domain.evolve.comebacks import BY_HAND
@@ -59,6 +60,8 @@ async def body(request: web.Request, kind: type[B]) -> B:
         raise Refused(f"body: {error}; allowed: a JSON object with {allowed}") from None
     except web.HTTPRequestEntityTooLarge:
         raise Refused("body: too large; allowed: 64 KiB", 413) from None
+    except (HttpProcessingError, ClientPayloadError, web.RequestPayloadError) as error:
+        raise Refused(f"body: it cannot be read as its headers say ({type(error).__name__}); allowed: a JSON object with {allowed}") from None
 
 
 def flag(request: web.Request, name: str) -> bool:
@@ -83,10 +86,12 @@ def limit(request: web.Request, default: int, most: int) -> int:
 
 
 def known_query(request: web.Request, *allowed: str) -> None:
-    """A parameter that nobody reads is a mistake that would pass unseen."""
+    """A parameter that nobody reads is a mistake that would pass unseen, and so is one that is said twice: `dryRun=false&dryRun=true`."""
     for name in request.query:
         if name not in allowed:
             raise Refused(f"query {name!r}: unknown; allowed: {', '.join(allowed) or 'none'}")
+        if len(request.query.getall(name)) > 1:
+            raise Refused(f"query {name!r}: said more than once; allowed: once")
 
 
 def trigger(said: str) -> str:

@@ -21,7 +21,7 @@ from restow.runtime.telemetry import Labelled
 DEADLINE = 30.0
 """Seconds in which all sources must have answered."""
 FRESH = 1_000
-"""Milliseconds for which what was read is good for whoever asks next: anybody may ask for dry runs where there is no token."""
+"""Milliseconds for which what was read is good for whoever asks next, from when it came: anybody may ask for dry runs where there is no token."""
 AGAIN = 10_000
 """Milliseconds until a trigger is tried again that came to nothing."""
 
@@ -47,8 +47,11 @@ class Sampler:
                 self._wrong = {}
                 return None
             if self._kept is None or self._kept[0] is not policy or not 0 <= now - self._kept[1] < FRESH:
-                self._kept = policy, now, await self._read(policy, now)
-                self._tell(policy, self._kept[2])
+                found = await self._read(policy, now)
+                # From its end on: a source that is down takes all of DEADLINE, and whoever came in that time would wait as long once more,
+                # one after the other, the timed trigger among them.
+                self._kept = policy, self._context.clock.now(), found
+                self._tell(policy, found)
             return self._kept[2]
 
     def _tell(self, policy: Policy, samples: Samples | None) -> None:

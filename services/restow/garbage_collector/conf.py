@@ -2,13 +2,11 @@
 
 from typing import Any
 
-from restow.domain.config import GcConfig
+from restow.domain.config import LONGEST, GcConfig
 from restow.domain.duration import format_milliseconds
 from restow.runtime.config_source import BadConfig, convert, with_durations
 
 SECOND, HOUR = 1_000, 3_600_000
-LONGEST = 100 * 8_766 * HOUR
-"""A hundred years: whoever never wants anything to be deleted says that."""
 RAREST = 366 * 24 * HOUR
 
 

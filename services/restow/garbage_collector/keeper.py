@@ -9,7 +9,7 @@ from restow.contracts.ids import Millis
 from restow.domain import snapshot
 from restow.domain.fold import FOLD_VERSION
 from restow.domain.gc.decider import covered
-from restow.eventlog.archive import Archive, export, open_archive, set_aside
+from restow.eventlog.archive import Archive, export, mismatch, open_archive, set_aside
 from restow.eventlog.archive import covered as archived_to
 from restow.eventlog.port import Closed, EventLog, Full, LogError, LogMismatch
 from restow.eventlog.segment import ArchiveError
@@ -68,7 +68,7 @@ class Keeper:
                 if self._full or self._context.commander.full:
                     await self._make_room()
                 elif await self._due():
-                    await self._keep()
+                    await (self._catch_up() if self._is_archive_alone() else self._keep())
                     self._problem = ""
                 else:
                     await self._look_for_room()
@@ -112,10 +112,10 @@ class Keeper:
         if not (context.leadership.leading and context.follower.caught_up and context.clock.now() >= self._not_before):
             return False
         if not self._checked:
-            self._checked = True
             self._lost = await self._is_lost()
+            self._checked = True
         grown = state.seq - state.snapshot_seq
-        return self._lost or grown >= rules.snapshot_every or (grown > 0 and context.follower.bytes >= rules.snapshot_bytes)
+        return self._lost or self._behind or grown >= rules.snapshot_every or (grown > 0 and context.follower.bytes >= rules.snapshot_bytes)
 
     async def _is_lost(self) -> bool:
         """Whether the archive that the log tells of is not there. Then what the log still holds is archived at once."""
@@ -123,10 +123,34 @@ class Keeper:
         if folder is None or not state.archived:
             return False
         there = await asyncio.to_thread(archived_to, folder, state.archive_first or 1)
-        if there >= state.archived:
+        if there >= state.archived and (there == state.archived or not await self._is_of_another_history(folder)):
             return False
         self._log.error("the archive is not what the log says of it", folder=str(folder), archived=state.archived, there=there)
         return True
+
+    async def _is_of_another_history(self, folder: Path) -> bool:
+        """Files that the log knows nothing of: of a collector that was killed before it could report them, or of records that the log has lost."""
+        log = self._context.log
+        try:
+            return bool(await mismatch(await asyncio.to_thread(open_archive, folder, log_id=log.log_id), log))
+        except ArchiveError:
+            return False  # damaged: whoever continues it says so
+
+    async def _continues_the_log(self) -> bool:
+        """Whether the files on disk are whole and of the log's own history: what was not reported nobody has checked, and names say nothing."""
+        folder, log = self._folder, self._context.log
+        if folder is None:
+            return False
+        try:
+            return not await mismatch(await asyncio.to_thread(open_archive, folder, log_id=log.log_id), log)
+        except ArchiveError as error:
+            self._log.warning("the archive beyond what the log says of it is of no use", reason=str(error))
+            return False
+
+    @property
+    def _behind(self) -> bool:
+        """Whether what a snapshot covers could not be archived: its disk was full, or not there."""
+        return self._folder is not None and self._context.state.archived < self._context.state.snapshot_seq
 
     @property
     def _folder(self) -> Path | None:
@@ -159,6 +183,20 @@ class Keeper:
             self._lost = False
             await self._bound_bytes()
         await self._hold_back(2 * packed)
+
+    def _is_archive_alone(self) -> bool:
+        """Whether the snapshot is young enough, and only the archive is behind it: a disk that stays full costs no snapshot each time."""
+        state, rules = self._context.state, self._context.state.gc_config
+        if not (self._stored if self._lost else self._behind):
+            return False
+        return state.seq - state.snapshot_seq < rules.snapshot_every and self._context.follower.bytes < rules.snapshot_bytes
+
+    async def _catch_up(self) -> None:
+        folder = self._folder
+        assert folder is not None
+        await self._archive(folder, self._context.state.snapshot_seq)
+        self._lost = False
+        await self._bound_bytes()
 
     async def _report(self, command: c.Command, cause: str) -> None:
         """Put on record what was done. Raises Full where the log takes nothing: whoever makes room must not wait for some."""
@@ -275,7 +313,10 @@ class Keeper:
         """Drop what both hold, on record or not; whether anything went."""
         context = self._context
         first = await context.log.first()
-        upto = await holds(context, first, max(covered(context.state), self._stored))
+        reported = covered(context.state)
+        upto = await holds(context, first, max(reported, self._stored))
+        if upto > reported and not await self._continues_the_log():
+            upto = min(upto, reported)
         if upto < first:
             return False
         await context.log.truncate(upto)
@@ -292,14 +333,13 @@ async def holds(context: Context, first: int, upto: int) -> int:
 
 
 async def export_or_begin(log: EventLog, folder: Path, upto: int, logger: logs.Logger) -> Archive | None:
-    """Continue the archive; where the log has lost what would follow (an old copy of the volume was restored), put it aside and
-    begin a new one."""
+    """Continue the archive; where the log does not hold what would follow (an old copy of the archive's volume was restored), or has other
+    records in place of the archive's (an old copy of the broker's volume was), put it aside and begin a new one."""
     if await asyncio.to_thread(lambda: any(folder.glob("*.jsonl.zst"))):
         present = await asyncio.to_thread(open_archive, folder, log_id=log.log_id)
         first = await log.first()
-        if present.last < first - 1:
+        why = f"it ends at {present.last}, the log begins at {first}" if present.last < first - 1 else await mismatch(present, log)
+        if why:
             aside = await asyncio.to_thread(set_aside, folder, present.last)
-            logger.error(
-                "the archive ends before the log begins: it was put aside", moved_to=str(aside), ends=present.last, log_begins=first
-            )
+            logger.error("the archive does not fit the log: it was put aside, and a new one begins", moved_to=str(aside), reason=why)
     return await export(log, folder, to_seq=upto)

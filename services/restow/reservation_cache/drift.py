@@ -16,7 +16,7 @@ from restow.domain.reservation.decider import told_by_us
 from restow.domain.reservation.status import status
 from restow.domain.state import ClusterState
 from restow.kube.crs import STATUSES, Written, merge_difference
-from restow.kube.decode import Collection
+from restow.kube.decode import Collection, decoded
 from restow.kube.reflector import Config, Reflector, Restart, Upsert
 from restow.kube.watch import half_jitter, watch
 from restow.runtime import logs
@@ -24,6 +24,7 @@ from restow.runtime.service import Context
 
 SETTLE = 1.0
 """Seconds from a change until it is compared: by then what we were writing ourselves has come back."""
+_status = msgspec.json.Decoder()
 SLICE = 64
 """Statuses compared before everything else in the process gets its turn."""
 
@@ -85,5 +86,5 @@ def differs(state: ClusterState, uid: ReservationUid, text: bytes) -> bool:
     """Whether this status is not what it should be; False for what has none to be written."""
     if not told_by_us(state, uid) or not decider.owed(state, WriteReservationStatus(uid, state.seq)):
         return False
-    there: Any = msgspec.json.decode(text) if text else None
+    there: Any = decoded(_status, text) if text else None
     return merge_difference(there or {}, status(state, uid)) is not None

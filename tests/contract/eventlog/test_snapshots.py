@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from restow.eventlog.jetstream import open_snapshots
-from restow.eventlog.port import LogMismatch
+from restow.eventlog.jetstream import objects, open_snapshots
+from restow.eventlog.port import LogMismatch, Unavailable
 from restow.eventlog.snapshots import DirectorySnapshots, Snapshot, SnapshotError, Snapshots, pack, unpack
 
 
@@ -74,6 +74,48 @@ async def test_a_store_of_another_logs_snapshots_is_refused_for_reading_and_writ
     with pytest.raises(LogMismatch, match=r"another history"):
         await stale.put(snapshot(6, log_id=log_id))
     assert await snapshots.sequences() == [5]
+
+
+async def chunks_of(snapshots) -> dict[str, int]:
+    info = await snapshots._broker.api(f"STREAM.INFO.{snapshots._stream}", {"subjects_filter": f"$O.{snapshots.bucket}.C.>"})
+    return info["state"].get("subjects") or {}
+
+
+@pytest.mark.parametrize("adapter", ["jetstream"], indirect=True)
+async def test_what_a_killed_writer_left_behind_is_dropped_by_the_next_one_and_nothing_else(snapshots, snapshot, monkeypatch):
+    """Killed between the chunks and their description, or between the end of an old description and its chunks."""
+    await snapshots.put(snapshot(5))
+    await snapshots.hold_back(1_000_000)
+    kept = await chunks_of(snapshots)
+    for name in ("killed", "killed-too"):
+        for part in (b"a", b"b"):
+            await snapshots._publish(snapshots._chunks_subject(name), part)
+    await snapshots.put(snapshot(6))  # somebody may be writing them now
+    assert len(await chunks_of(snapshots)) == len(kept) + 3
+    monkeypatch.setattr(objects, "ORPHANED", 0)
+    await snapshots.put(snapshot(7))
+    assert len(await chunks_of(snapshots)) == 3, "two snapshots and the reserve"
+    assert await snapshots.sequences() == [6, 7]
+    assert await snapshots.latest() == snapshot(7)
+    assert await snapshots.let_go()
+
+
+@pytest.mark.parametrize("adapter", ["jetstream"], indirect=True)
+async def test_a_writer_that_slept_so_long_that_its_chunks_were_dropped_describes_nothing(log, snapshots, snapshot, monkeypatch):
+    """Two collectors: one is paused behind its chunks, the other, the leader by now, takes them for a dead one's."""
+    await snapshots.put(snapshot(5))
+    monkeypatch.setattr(objects, "ORPHANED", 0)
+    other, put_chunks = await open_snapshots(log), snapshots._put_chunks
+
+    async def sleepy(nuid, blob):
+        await put_chunks(nuid, blob)
+        await other.put(snapshot(8))
+
+    monkeypatch.setattr(snapshots, "_put_chunks", sleepy)
+    with pytest.raises(Unavailable, match="put it again"):
+        await snapshots.put(snapshot(6))
+    assert await snapshots.sequences() == [5, 8]
+    assert await snapshots.latest() == snapshot(8)
 
 
 @pytest.mark.parametrize("adapter", ["memory"], indirect=True)

@@ -82,6 +82,8 @@ def test_deviation_from_the_mean_of_what_is_measured():
 def test_nodes_without_metrics_are_left_out_and_that_is_said():
     samples = server({"n1": 9_000, "n2": 1_000}, 600)
     assert load_aware.told(cluster(4, 1, 0), samples=samples, **CPU) == ["node n3 left out: there are no metrics of them"]
+    more = load_aware.told(cluster(4, 1, 0, extra=[node(f"n{i}") for i in (4, 5, 6)]), samples=samples, **CPU)
+    assert more == ["node n3 and 3 others left out: there are no metrics of them"]
     assert load_aware.told(cluster(4, 1), samples=Samples(AT), **CPU)[-1] == "nothing is evicted: no node has metrics"
 
 

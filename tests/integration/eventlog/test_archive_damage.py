@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -238,3 +239,17 @@ async def test_an_export_that_is_cancelled_leaves_whole_segments_only(tmp_path):
     assert [f.name for f in tmp_path.iterdir() if f.name.startswith(".")] == []
     await export(log, tmp_path)
     assert [r.seq for r in read(tmp_path, log_id=log.log_id)] == list(range(1, 5001))
+
+
+def test_two_writers_in_one_folder_do_not_write_into_one_file_and_what_a_killed_one_left_goes(tmp_path):
+    killed, young = tmp_path / ".segment.1.tmp", tmp_path / ".segment.1.abcd.tmp"
+    for file in (killed, young):
+        file.write_bytes(b"half")
+    os.utime(killed, (1, 1))
+    one, two = (SegmentWriter(tmp_path, "id", "c", GENESIS) for _ in range(2))
+    assert not killed.exists()
+    assert young.exists()
+    assert len(list(tmp_path.glob(".segment.*.tmp"))) == 3
+    one.abandon()
+    two.abandon()
+    assert list(tmp_path.iterdir()) == [young]

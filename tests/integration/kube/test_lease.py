@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from restow.kube.client import ApiStatus
 from restow.kube.lease import Elector, LeaseConfig, leading
 
 CONFIG = LeaseConfig(duration=15, renew_deadline=10, retry=2)
@@ -93,6 +94,52 @@ async def test_what_others_wrote_on_the_lease_stays(api, elector):
     await api.client.patch(path, {"metadata": {"labels": {"team": "x"}}})
     assert await a.acquire_or_renew()
     assert (await lease(api)).metadata.labels.team == "x"
+
+
+async def test_a_leader_renews_with_one_request(api, elector, monkeypatch):
+    a = elector("a")
+    await a.acquire_or_renew()
+    asked = []
+    call = api.client._call
+    monkeypatch.setattr(api.client, "_call", lambda method, *rest, **more: asked.append(method) or call(method, *rest, **more))
+    assert await a.acquire_or_renew()
+    assert await a.acquire_or_renew()
+    assert asked == ["PUT", "PUT"]
+
+
+async def test_a_renewal_finds_a_lease_that_another_has_taken_meanwhile(api, elector, time):
+    a, b = elector("a"), elector("b")
+    await a.acquire_or_renew()
+    assert not await b.acquire_or_renew()
+    time.now += 16
+    assert await b.acquire_or_renew()
+    assert not await a.acquire_or_renew()
+    assert not await a.acquire_or_renew()
+    assert (await lease(api)).spec.holderIdentity == "b"
+
+
+async def test_a_lease_that_was_deleted_is_made_again_by_its_leader(api, elector):
+    a = elector("a")
+    await a.acquire_or_renew()
+    await api.client.delete("/apis/coordination.k8s.io/v1/namespaces/default/leases/session")
+    assert await a.acquire_or_renew()
+    assert (await lease(api)).spec.holderIdentity == "a"
+
+
+async def test_a_renewal_whose_answer_was_lost_is_no_loss(api, elector, monkeypatch):
+    a = elector("a")
+    await a.acquire_or_renew()
+    replace = api.client.replace
+
+    async def lost(path, body):
+        await replace(path, body)
+        raise ApiStatus(0, "NoAnswer", "reset")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(api.client, "replace", lost)
+        with pytest.raises(ApiStatus):
+            await a.acquire_or_renew()
+    assert await a.acquire_or_renew()
 
 
 async def test_leading_releases_at_the_end(api, elector, time):

@@ -1,11 +1,13 @@
 """Settings and configuration: refused at start with name, value and what is allowed; a bad change keeps the last good one."""
 
 import json
+import re
 
 import pytest
 
 from restow.descheduler import policy
 from restow.domain import config
+from restow.reservation_cache import service as reservation_cache
 from restow.runtime import settings
 from restow.runtime.config_source import BadConfig, ConfigSource, parse, plain
 from restow.scheduler_session import conf as session_conf
@@ -158,6 +160,23 @@ def test_a_descheduler_policy_in_upstreams_form_is_read():
     assert read.defragmentation.resourceType == "cpu"
     assert read.defragmentation.coolDownTime == 60
     assert (read.interval, read.hold_deadline, read.concurrent) == (300_000, 10_000, 3)
+
+
+@pytest.mark.parametrize("name", ["interval", "holdDeadline", "evictDeadline", "landDeadline", "abortDeadline", "budgetPatience"])
+@pytest.mark.parametrize("said", [2**63 - 1, 10**30, "876601h", -1, "-1s"])
+def test_a_deadline_that_no_time_can_be_added_to_is_refused(name, said):
+    """Now and near to 2^63 milliseconds are no time any more: the event would be void for every reader, and made again for ever."""
+    python = re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name)
+    with pytest.raises(BadConfig, match=rf"\$: {python}: -?\d+; allowed: [01] to 3155760000000"):
+        policy.read(POLICY | {"restow": {name: said}})
+    assert policy.read(POLICY | {"restow": {name: "876600h"}})
+
+
+@pytest.mark.parametrize("said", [0, -1, "876601h", 10**30])
+def test_a_default_ttl_that_is_none_or_leads_out_of_the_calendar_is_refused(said):
+    with pytest.raises(BadConfig, match=r"\$\.defaultTtl: .*; allowed: 1ms to 876600h0m0s"):
+        reservation_cache.read({"defaultTtl": said})
+    assert reservation_cache.read({"defaultTtl": "1h"}).default_ttl == 3_600_000
 
 
 def upstream(plugin="PodLifeTime", point="deschedule", args=None, name="u", evictor=None):

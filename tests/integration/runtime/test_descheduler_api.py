@@ -61,9 +61,9 @@ class World:
     def state(self):
         return self.server.process.context.state
 
-    async def ask(self, method, path, body=None, token=TOKEN):
-        """(status, answer)."""
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async def ask(self, method, path, body=None, token=TOKEN, packed=""):
+        """(status, answer). `packed`: how the body is said to be."""
+        headers = ({"Authorization": f"Bearer {token}"} if token else {}) | ({"Content-Encoding": packed} if packed else {})
         data = None if body is None else body if isinstance(body, bytes) else json.dumps(body)
         async with self.http.request(method, self.server.process.server.address + path, data=data, headers=headers) as response:
             return response.status, await response.json()
@@ -280,6 +280,7 @@ BAD = [
     ("POST", "/defragment", {"demand": "podgroup/default/nobody"}, 404, "there is no PodGroup"),
     ("POST", "/defragment?dryRun=maybe", {}, 400, "dryRun is 'maybe'; allowed: true, false"),
     ("POST", "/defragment?dryrun=true", {}, 400, "query 'dryrun': unknown; allowed: dryRun, groupBy"),
+    ("POST", "/defragment?dryRun=false&dryRun=true", {}, 400, "query 'dryRun': said more than once; allowed: once"),
     ("POST", "/migrations", {}, 400, "missing required field `pod`"),
     ("POST", "/migrations", {"pod": "no-slash"}, 400, "pod is 'no-slash'; allowed: NAMESPACE/NAME"),
     ("POST", "/migrations", {"pod": "a/b/c"}, 400, "allowed: NAMESPACE/NAME"),
@@ -312,6 +313,8 @@ async def test_bad_input_is_refused_with_what_is_allowed_and_bad_tokens_first(br
             assert (found, bool(re.search(said, answer["error"]))) == (status, True), (method, path, body, found, answer)
         status, answer = await made.ask("POST", "/defragment", b"x" * 100_000)
         assert (status, "64 KiB" in answer["error"]) == (413, True)
+        status, answer = await made.ask("POST", "/defragment", b"{}", packed="gzip")
+        assert (status, answer["error"].startswith("body: it cannot be read as its headers say")) == (400, True)
         described = (await made.ask("GET", "/openapi.json", token=""))[1]["paths"]
         asked = [(m.upper(), p.replace("{plan}", "nix")) for p, one in described.items() for m, o in one.items() if "security" in o]
         assert {("POST", "/defragment"), ("POST", "/plans/cancel"), ("GET", "/status")} < set(asked)

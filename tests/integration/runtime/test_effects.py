@@ -95,6 +95,24 @@ async def test_before_a_retry_it_is_asked_whether_the_effect_is_still_owed():
         assert rig.effector.owed == 0
 
 
+async def test_what_is_owed_and_neither_waits_nor_is_under_way_is_found():
+    log = memory()
+    hangs = asyncio.Event()
+
+    async def execute(effect, state):
+        await hangs.wait()
+        return Done()
+
+    async with running(log, executors=executors(execute)) as rig:
+        await rig.lead()
+        await cluster(log)
+        await until(lambda: rig.effector.under_way == 1, rig.follower)
+        assert rig.effector.forgotten() == []
+        (key,) = rig.effector._running
+        rig.effector._running.pop(key).cancel()
+        assert [effect.pod for effect in rig.effector.forgotten()] == ["p0"]
+
+
 async def test_what_waits_for_others_is_done_later_or_not_at_all():
     log, attempts = memory(), []
     done = asyncio.Event()

@@ -266,6 +266,36 @@ async def test_what_waits_beside_a_plan_over_many_pods_is_decided_too():
         assert [len(outcome.events) for outcome in outcomes] == [1, 0, 1]
 
 
+async def test_what_is_due_waits_for_one_plan_over_many_pods_at_most_however_many_are_asked_for(monkeypatch):
+    """An eviction that was let go is reported, and a deadline passes, while ten people ask for plans: each of those may take two minutes."""
+    made, log = [], memory()
+
+    async def noted(work):
+        made.append(list(rig.decider.asked))
+        return await in_copy(work)
+
+    async with descheduler(log) as rig:
+        await world(log)
+        await until(lambda: rig.state.migration_config.defragmentation, rig.follower)
+        monkeypatch.setattr(commander, "in_copy", noted)
+        due = []
+
+        def one_more(state, now):
+            # As long as plans wait, there is always something to be done beside them.
+            due.append(c.Advance(now))
+            return due[-1] if len(due) < 8 else None
+
+        monkeypatch.setattr(rig.decider, "due", one_more)
+        plans = [rig.commander.submit(c.Defragment(NOW, "api", f"p{i}")) for i in range(4)]
+        reports = [rig.commander.submit(c.ReportHold(NOW, "nobody", "no"))]
+        await soon(asyncio.gather(*plans, *reports))
+        assert len(made) == 4
+        before = [{type(command).__name__ for command in asked} for asked in made]
+        assert "ReportHold" in before[0], "it does not wait for any of them"
+        advances = [sum(isinstance(command, c.Advance) for command in asked) for asked in made]
+        assert advances[1:] == sorted(set(advances[1:])), "each plan lets what is due go first, once"
+
+
 async def test_a_real_copy_that_is_killed_leaves_its_reason_in_the_log(monkeypatch):
     import os
 

@@ -13,6 +13,7 @@ from restow.domain.effects import DropPrefix
 from restow.domain.gc import decider
 from restow.domain.state import ClusterState
 from restow.eventlog.archive import export, open_archive
+from restow.eventlog.memory import MemoryLog
 from restow.eventlog.port import Unknown
 from restow.eventlog.snapshots import MemorySnapshots
 from restow.garbage_collector.effects import executors
@@ -84,6 +85,21 @@ async def grow(log, count=30):
         await facts(log, node(f"n{i:02}"))
 
 
+async def records_of(log):
+    found = []
+    async for batch in log.read(1):
+        found += batch
+        if found[-1].seq == await log.tail():
+            return found
+
+
+async def copy_of(log):
+    copy, last = MemoryLog(clock=lambda: NOW * 1_000_000, log_id=log.log_id), {}
+    for record in await records_of(log):
+        last[record.family] = await copy.append(record.family, record.body, record.envelope, expected_last=last.get(record.family, 0))
+    return copy
+
+
 # -- a lost archive -------------------------------------------------------------------------------------------------------
 
 
@@ -124,6 +140,58 @@ async def test_an_old_copy_of_the_archive_that_ends_before_the_log_begins_is_put
         assert (open_archive(folder).first, open_archive(folder).last) == (16, one.state.archived)
         aside = folder.with_name(f"{folder.name}.until-8")
         assert (open_archive(aside).first, open_archive(aside).last) == (1, 8)
+
+
+async def test_an_archive_of_a_history_that_its_log_has_lost_is_put_aside_and_never_continued(tmp_path):
+    """The broker's volume was restored from before the archive's end, or lost what it had not on disk. Continued, the archive would tell for ever
+    what never happened, and what did would be dropped from the log."""
+    for more in (2, 30):  # the log is behind the archive's end, or beyond it
+        data = tmp_path / str(more)
+        log = memory()
+        await grow(log)
+        async with collecting(log, data, snapshot_every=20, keep=1_000) as one:
+            await one.until(lambda: one.state.archived)
+            folder = one.folder
+        lost = await copy_of(log)
+        await facts(lost, *(node(f"lost{i}") for i in range(5)))
+        for i in range(5):
+            await facts(lost, node(f"lost{i}", cpu=7))
+        await export(lost, folder)
+        end = await lost.tail()
+        for i in range(more):
+            await facts(log, node(f"other{i:02}"))
+        async with collecting(log, data, one.state, snapshot_every=20, keep=1_000) as one:
+            for i in range(20):
+                await facts(log, node(f"end{i:02}"))
+            await one.until(lambda: one.state.archived > 50)
+            archive = open_archive(folder)
+            assert archive.first == 1
+            assert [(r.seq, r.body) for r in archive.records()] == [(r.seq, r.body) for r in await records_of(log)][: archive.last]
+            assert open_archive(folder.with_name(f"{folder.name}.until-{end}")).last == end
+
+
+async def test_an_archive_that_could_not_be_written_is_tried_again_although_nothing_happens_and_no_snapshot_is_made_for_it(tmp_path):
+    log, stores = memory(), []
+
+    class Counted(MemorySnapshots):
+        async def put(self, stored):
+            stores.append(stored.seq)
+            return await super().put(stored)
+
+    (tmp_path / "archive").write_text("where the folder should be")
+    await grow(log)
+    async with collecting(log, tmp_path, snapshots=Counted(log.log_id), snapshot_every=20, keep=1_000) as one:
+        await one.until(lambda: one.notes())
+        assert "the log grows" in one.notes()[0]
+        one.clock.advance(31_000)
+        await asyncio.sleep(0.05)
+        assert one.notes()
+        (tmp_path / "archive").unlink()
+        one.clock.advance(31_000)
+        await one.until(lambda: one.state.archived)
+        await one.until(lambda: one.notes() == ())
+        assert one.state.archived >= one.state.snapshot_seq
+        assert len(stores) == 1
 
 
 def test_an_archive_with_a_gap_before_it_covers_nothing_that_may_go():
@@ -219,3 +287,30 @@ async def test_a_full_store_of_which_nothing_may_go_is_said_and_left_as_it_is(tm
         await one.until(one.notes)
         assert "no snapshot and archive cover anything that could go: give it more room" in one.notes()[0]
         assert await log.first() == 1
+
+
+async def test_what_only_the_names_of_an_archives_files_say_is_not_dropped_from_a_full_store(tmp_path):
+    """The broker's volume was restored from before the archive's end, other records came in place of the lost ones, and then there is room for
+    nothing: what follows in the archive is not what the log holds there."""
+    log = memory()
+    await grow(log)
+    async with collecting(log, tmp_path, snapshot_every=20, keep=1_000) as one:
+        await one.until(lambda: one.state.archived)
+    lost = await copy_of(log)
+    for i in range(20):
+        await facts(lost, node(f"lost{i}", cpu=7))
+    await export(lost, one.folder)
+    end, append = await lost.tail(), log.append
+    async with collecting(log, tmp_path, one.state, snapshot_every=20, keep=1_000) as one:
+        async def full(family, body, envelope, *, expected_last):
+            if await log.first() == 1:
+                raise Unknown(family, envelope.id, "the broker's store is full", full=True)
+            return await append(family, body, envelope, expected_last=expected_last)
+
+        before, log.append = await records_of(log), full
+        one.commander.configuration = config.text_of(config.GcConfig(snapshot_every=21))
+        one.commander.wake()
+        aside = one.folder.with_name(f"{one.folder.name}.until-{end}")
+        await one.until(lambda: one.clock.advance(5_000) or (aside.exists() and one.state.archived >= before[-1].seq))
+        kept = {r.seq: r.body for folder in (aside, one.folder) for r in open_archive(folder).records()}
+        assert [r.body for r in before] == [kept[r.seq] for r in before]

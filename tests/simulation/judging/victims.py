@@ -119,7 +119,8 @@ class VictimRules:
             pod, step = self.pods.get(other["pod"]), other["step"]
             _key, hold = self.hold_of(other)
             if step == "failed" and self.ended_with[other["migration"]] <= self.read and "evicted" not in other["been"]:
-                if pod is not None and self.known(other["pod"]) and pod.get("node") == other["source"] and not pod.get("deleting"):
+                stays = pod is not None and self.known(other["pod"]) and pod.get("node") == other["source"] and not pod.get("deleting")
+                if stays and pod.get("phase") not in OVER:
                     self.tell("whole-nodes", f"{what}, but {pod['name']} stays on {other['source']} ({other.get('why')})")
             elif step in ("planned", "holding") and not other.get("after") and not other.get("swap") and (
                 hold is None or (hold.state != "held" and hold.moved <= self.read)

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from restow.contracts.ids import Int
+
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field="type"):
     """Base of all events."""
@@ -10,7 +12,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field
 class Led(Event):
     """A leader's first commit. Whoever folds a higher epoch in its own family stops deciding and acting (DESIGN 2)."""
 
-    epoch: int
+    epoch: Int
     holder: str
 
 

@@ -6,6 +6,7 @@ import msgspec
 
 from restow.contracts.events.base import Event
 from restow.contracts.ids import (
+    Int,
     MigrationId,
     Millis,
     NodeName,
@@ -44,10 +45,10 @@ class NodeObserved(Event, tag="cluster.node_observed"):
 
     name: NodeName
     uid: str
-    allocatable: dict[str, int]
+    allocatable: dict[str, Int]
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
-    devices: int = 0
+    devices: Int = 0
     ready: bool = True
     unschedulable: bool = False
     cpus: tuple[Cpu, ...] = ()
@@ -88,13 +89,13 @@ class PodObserved(Event, tag="cluster.pod_observed"):
     reason: str = ""
     devices: tuple[DeviceShare, ...] = ()
     started: Millis = Millis(0)
-    cores: tuple[int, ...] = ()
+    cores: tuple[Int, ...] = ()
     owners: tuple[OwnerRef, ...] = ()
     unready: Millis = Millis(0)
     initialized: Millis = Millis(0)
     sandboxless: Millis = Millis(0)
     waiting: str = ""
-    well: tuple[int, ...] = ()
+    well: tuple[Int, ...] = ()
 
     def moving(self) -> "PodChanged":
         """Its moving part."""
@@ -127,12 +128,12 @@ class PodChanged(Event, tag="cluster.pod_changed"):
     reason: str = ""
     devices: tuple[DeviceShare, ...] = ()
     started: Millis = Millis(0)
-    cores: tuple[int, ...] = ()
+    cores: tuple[Int, ...] = ()
     unready: Millis = Millis(0)
     initialized: Millis = Millis(0)
     sandboxless: Millis = Millis(0)
     waiting: str = ""
-    well: tuple[int, ...] = ()
+    well: tuple[Int, ...] = ()
 
 
 _MOVING = attrgetter(*PodChanged.__struct_fields__)
@@ -166,7 +167,7 @@ class WorkloadObserved(Event, tag="cluster.workload_observed"):
     owner: OwnerRef | None = None
     movable: str = ""
     evicted: Evicted = ""
-    retries: int = 0
+    retries: Int = 0
 
 
 class WorkloadGone(Event, tag="cluster.workload_gone"):
@@ -184,7 +185,7 @@ class ReservationObserved(Event, tag="cluster.reservation_observed"):
     namespace: str
     name: str
     created: Millis
-    generation: int = 1
+    generation: Int = 1
     deleting: Millis = Millis(0)
     migration: MigrationId = MigrationId("")
     spec: ReservationSpec | None = None
@@ -209,9 +210,9 @@ class PodGroupObserved(Event, tag="cluster.pod_group_observed"):
     uid: str
     created: Millis
     queue: str = ""
-    min_member: int = 1
-    min_task_member: dict[str, int] = msgspec.field(default_factory=dict)
-    min_resources: dict[str, int] = msgspec.field(default_factory=dict)
+    min_member: Int = 1
+    min_task_member: dict[str, Int] = msgspec.field(default_factory=dict)
+    min_resources: dict[str, Int] = msgspec.field(default_factory=dict)
     priority_class: str = ""
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
     phase: str = ""
@@ -232,13 +233,13 @@ class QueueObserved(Event, tag="cluster.queue_observed"):
     name: str
     uid: str
     created: Millis
-    weight: int = 1
-    capability: dict[str, int] = msgspec.field(default_factory=dict)
-    guarantee: dict[str, int] = msgspec.field(default_factory=dict)
-    deserved: dict[str, int] = msgspec.field(default_factory=dict)
+    weight: Int = 1
+    capability: dict[str, Int] = msgspec.field(default_factory=dict)
+    guarantee: dict[str, Int] = msgspec.field(default_factory=dict)
+    deserved: dict[str, Int] = msgspec.field(default_factory=dict)
     reclaimable: bool = True
     parent: str = ""
-    priority: int = 0
+    priority: Int = 0
     state: str = "Open"
     invalid: str = ""
     unheeded: str = ""
@@ -250,7 +251,7 @@ class QueueGone(Event, tag="cluster.queue_gone"):
 
 class PriorityClassObserved(Event, tag="cluster.priority_class_observed"):
     name: str
-    value: int
+    value: Int
     default: bool = False
     preemption: str = "PreemptLowerPriority"
 
@@ -271,13 +272,15 @@ class NamespaceGone(Event, tag="cluster.namespace_gone"):
 
 
 class BudgetObserved(Event, tag="cluster.budget_observed"):
-    """A PodDisruptionBudget: the pods that it is about (`selector` None: no pod), and how many of them may be evicted now."""
+    """A PodDisruptionBudget: the pods that it is about (`selector` None: no pod), and how many of them may be evicted now. `unready`: those that
+    are not ready may be, besides (`unhealthyPodEvictionPolicy: AlwaysAllow`, or as many are healthy as are to be)."""
 
     namespace: str
     name: str
     uid: str
     selector: LabelSelector | None = None
-    allowed: int = 0
+    allowed: Int = 0
+    unready: bool = False
 
 
 class BudgetGone(Event, tag="cluster.budget_gone"):
@@ -312,7 +315,7 @@ class ClaimObserved(Event, tag="cluster.claim_observed"):
     volume: str = ""
     storage_class: str = ""
     modes: tuple[str, ...] = ()
-    request: int = 0
+    request: Int = 0
     block: bool = False
     selected_node: NodeName = NodeName("")
     bound: bool = False
@@ -332,7 +335,7 @@ class VolumeObserved(Event, tag="cluster.volume_observed"):
     name: str
     uid: str
     phase: str = "Available"
-    capacity: int = 0
+    capacity: Int = 0
     storage_class: str = ""
     modes: tuple[str, ...] = ()
     block: bool = False
@@ -367,7 +370,7 @@ class CsiNodeObserved(Event, tag="cluster.csi_node_observed"):
     """How many volumes of each CSI driver may be attached to a node; a driver without a limit is absent."""
 
     node: NodeName
-    limits: dict[str, int] = msgspec.field(default_factory=dict)
+    limits: dict[str, Int] = msgspec.field(default_factory=dict)
 
 
 class CsiNodeGone(Event, tag="cluster.csi_node_gone"):

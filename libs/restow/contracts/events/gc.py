@@ -3,6 +3,7 @@
 
 from restow.contracts.events.base import Event
 from restow.contracts.ids import (
+    Int,
     ReservationUid,
 )
 
@@ -24,16 +25,16 @@ class Collected(Event, tag="gc.collected"):
 class SnapshotTaken(Event, tag="gc.snapshot_taken"):
     """State as of sequence `seq` is stored."""
 
-    seq: int
-    fold: int
-    size: int
+    seq: Int
+    fold: Int
+    size: Int
 
 
 class Archived(Event, tag="gc.archived"):
     """Sequences first..last are in an archive segment with this digest."""
 
-    first: int
-    last: int
+    first: Int
+    last: Int
     file: str
     digest: str
 
@@ -41,4 +42,4 @@ class Archived(Event, tag="gc.archived"):
 class Truncated(Event, tag="gc.truncated"):
     """Intent: drop every message up to and including `upto`; snapshot and archive cover them."""
 
-    upto: int
+    upto: Int

@@ -4,6 +4,7 @@ import msgspec
 
 from restow.contracts.events.base import Event
 from restow.contracts.ids import (
+    Int,
     MigrationId,
     Millis,
     NodeName,
@@ -31,10 +32,10 @@ class Planned(Event, tag="migration.planned"):
     before: Packing
     after: Packing
     sources: tuple[NodeName, ...] = ()
-    kept: dict[str, int] = msgspec.field(default_factory=dict)
+    kept: dict[str, Int] = msgspec.field(default_factory=dict)
     trigger: str = ""
     planner: str = "greedy"
-    steps: int = 0
+    steps: Int = 0
     rooms: tuple[RoomFor, ...] = ()
     reason: str = ""
     demand: str = ""
@@ -55,7 +56,7 @@ class SearchBegun(Event, tag="migration.search_begun"):
 
     plan: PlanId
     trigger: str
-    steps: int = 0
+    steps: Int = 0
 
 
 class SearchEnded(Event, tag="migration.search_ended"):
@@ -74,7 +75,7 @@ class CameBack(Event, tag="migration.came_back"):
 
     lineage: str
     node: NodeName
-    times: int
+    times: Int
 
 
 class Holding(Event, tag="migration.holding"):

@@ -3,6 +3,7 @@
 
 from restow.contracts.events.base import Event
 from restow.contracts.ids import (
+    Int,
     Millis,
     ReservationUid,
 )
@@ -13,17 +14,17 @@ class ReservationAccepted(Event, tag="reservation.accepted"):
     object asks for had changed within its generation, as labels and annotations do."""
 
     reservation: ReservationUid
-    generation: int
-    min_available: int
+    generation: Int
+    min_available: Int
     expires: Millis = Millis(0)
-    revision: int = 0
+    revision: Int = 0
 
 
 class ReservationRefused(Event, tag="reservation.refused"):
     """This generation can never be held: phase Failed. `reason` is one CamelCase word."""
 
     reservation: ReservationUid
-    generation: int
+    generation: Int
     reason: str
     message: str
-    revision: int = 0
+    revision: Int = 0

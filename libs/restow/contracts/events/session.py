@@ -4,6 +4,7 @@ import msgspec
 
 from restow.contracts.events.base import Event
 from restow.contracts.ids import (
+    Int,
     Millis,
     NodeName,
     PodUid,
@@ -25,7 +26,7 @@ class PodPlaced(Event, tag="session.pod_placed"):
     node: NodeName
     devices: tuple[DeviceShare, ...] = ()
     volumes: tuple[ClaimChoice, ...] = ()
-    cores: tuple[int, ...] = ()
+    cores: tuple[Int, ...] = ()
 
 
 class PodReleased(Event, tag="session.pod_released"):
@@ -45,7 +46,7 @@ class HoldPlaced(Event, tag="session.hold_placed"):
     devices: tuple[DeviceShare, ...] = ()
     shape: ShapeId = ShapeId("")
     waiting: bool = False
-    cores: tuple[int, ...] = ()
+    cores: tuple[Int, ...] = ()
 
 
 class HoldReady(Event, tag="session.hold_ready"):
@@ -70,7 +71,7 @@ class HoldResized(Event, tag="session.hold_resized"):
     slot: SlotName
     shape: ShapeId
     devices: tuple[DeviceShare, ...] = ()
-    cores: tuple[int, ...] = ()
+    cores: tuple[Int, ...] = ()
 
 
 class HandedOver(Event, tag="session.handed_over"):
@@ -83,7 +84,7 @@ class HandedOver(Event, tag="session.handed_over"):
     node: NodeName
     devices: tuple[DeviceShare, ...] = ()
     volumes: tuple[ClaimChoice, ...] = ()
-    cores: tuple[int, ...] = ()
+    cores: tuple[Int, ...] = ()
 
 
 class HoldReleased(Event, tag="session.hold_released"):
@@ -100,8 +101,8 @@ class Unfit(Event, tag="session.unfit"):
     began to wait. `key` is set where more than the shape counts (labels, namespace, claims): equal for pods alike. Logged when pods begin to wait, and anew at most every ten seconds a shape when capacity has moved."""
 
     shape: ShapeId
-    nodes: int
-    reasons: dict[str, int]
+    nodes: Int
+    reasons: dict[str, Int]
     pods: tuple[PodUid, ...] = ()
     key: str = ""
 
@@ -114,8 +115,8 @@ class Withheld(Event, tag="session.withheld"):
     message: str
     pods: tuple[PodUid, ...]
     group: str = ""
-    nodes: int = 0
-    reasons: dict[str, int] = msgspec.field(default_factory=dict)
+    nodes: Int = 0
+    reasons: dict[str, Int] = msgspec.field(default_factory=dict)
 
 
 class Enqueued(Event, tag="session.enqueued"):
@@ -150,7 +151,7 @@ class Nominated(Event, tag="session.nominated"):
     deadline: Millis
     devices: tuple[DeviceShare, ...] = ()
     victims: tuple[PodUid, ...] = ()
-    cores: tuple[int, ...] = ()
+    cores: tuple[Int, ...] = ()
 
 
 class NominationEnded(Event, tag="session.nomination_ended"):
@@ -182,7 +183,7 @@ class HoldUnfit(Event, tag="session.hold_unfit"):
 
     reservation: ReservationUid
     slot: SlotName
-    nodes: int
-    reasons: dict[str, int]
+    nodes: Int
+    reasons: dict[str, Int]
     reason: str = ""
     message: str = ""

@@ -7,6 +7,7 @@ from restow.contracts.ids import ShapeId
 from restow.contracts.values import PodShape
 from restow.domain import devices, groups
 from restow.domain.evolve import comebacks, plan_rooms
+from restow.domain.evolve.objects import more_may_go
 from restow.domain.evolve.reservations import ask, cancel, forget_if_over, note_review, rephase
 from restow.domain.evolve.rules import Rules
 from restow.domain.foreign import other_log
@@ -57,6 +58,8 @@ def pod_observed(state: ClusterState, event: e.PodObserved) -> None:
         # Whatever is described may be what a rule reads: it is considered anew, in its old turn.
         state.unpark(uid)
         state.drop(state.queue, uid)
+        if uid in state.charges and (known.labels, known.annotations) != (event.labels, event.annotations):
+            state.capacity_epoch += 1  # somebody may wait for company with these labels, or for one more of its gang
     state.regroup(known, event)
     state.put(state.pods, uid, event)
     if uid in state.victims_of and asked_to_stay(event):
@@ -103,6 +106,8 @@ def _move(state: ClusterState, live: e.PodChanged) -> None:
             _next_follows(state, uid)
     elif live.ready and uid in state.successors:
         _arrive(state, live)
+    elif before is not None and before.ready and not live.ready and any(budget.unready for budget in state.budgets.values()):
+        more_may_go(state)
     state.settle(uid)
     state.requeue(uid)
     _touch(state, uid)

@@ -6,6 +6,8 @@ A moved pod is remembered until its own successor has been given a node. If that
 has come back there; twice in a row, for the same line of successors, is a finding (`migration.came_back`).
 """
 
+from collections.abc import Iterator
+
 from restow.contracts import events as e
 from restow.contracts.ids import NodeName, PlanId, PodUid
 from restow.domain.records import Left, Migration
@@ -38,6 +40,28 @@ def moved(state: ClusterState, record: Migration, pod: PodUid) -> None:
     state.put(state.left, record.lineage, (*others, Left(record.move.source, pod, times))[-MOST:])
     if len(state.left) > KEEP:
         state.drop(state.left, next(iter(state.left)))
+
+
+def not_landed(state: ClusterState, record: Migration) -> None:
+    """It was evicted, and whoever followed it did not take its hold: on its old node, or another one that its like were moved off, that one has
+    come back, and the next plan would evict it for nothing again. (One that turned back was brought there by us.)"""
+    if record.back or not record.armed or not record.lineage or _by_hand(state, record):
+        return
+    moved_ones = state.left.get(record.lineage, ())
+    landed, nodes = {one.pod for one in moved_ones}, {one.node: one.times for one in moved_ones}
+    source = NodeName(record.move.source)
+    nodes[source] = max(nodes.get(source, 0), record.returned)
+    others = [uid for uid in _later(state, record) if uid not in landed and uid not in state.successors and state.node_of(uid) in nodes]
+    if others:
+        uid = min(others, key=state.order.__getitem__)
+        node = NodeName(state.node_of(uid) or source)
+        _returned(state, record.lineage, uid, node, nodes[node] + 1)
+
+
+def _later(state: ClusterState, record: Migration) -> Iterator[PodUid]:
+    """Pods of its lineage that came after it, whatever they ask for."""
+    alive = state.alive_under(record.lineage.partition("/")[0])
+    return (uid for uid in alive if state.order[uid] > record.came_before and state.lineage(state.pods[uid]) == record.lineage)
 
 
 def seen_on(state: ClusterState, uid: PodUid, node: NodeName) -> None:

@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid, ReservationUid, ShapeId
+from restow.contracts.times import bounded
 from restow.contracts.values import Move
 from restow.domain.evolve import comebacks, common, demands, group_moves, plan_rooms, searches
 from restow.domain.evolve.reservations import cancel
@@ -191,7 +192,7 @@ def _step(to: Step, after: frozenset[Step]):
             message=getattr(event, "message", record.message),
         )
         if to is Step.EVICTING:
-            record = replace(record, evicting=Millis(event.deadline - state.migration_config.evicts_for))
+            record = replace(record, evicting=bounded(event.deadline - state.migration_config.evicts_for))
             _count(state, record)
         if to is Step.EVICTING and record.lineage and not record.armed:
             record = replace(record, asked=state.clock)
@@ -216,6 +217,8 @@ def _step(to: Step, after: frozenset[Step]):
         _look_again(state, record)
         if to is Step.FAILED:
             _remember(state, record)
+        if to in (Step.FAILED, Step.NOT_RECREATED):
+            comebacks.not_landed(state, record)
         if to is Step.LANDED:
             comebacks.moved(state, record, event.pod)
             _follow(state, record, event.pod)
@@ -297,7 +300,8 @@ RULES: Rules = {
     # At once where nothing is held (`Move.target`).
     e.Evicting: _step(Step.EVICTING, frozenset({Step.PLANNED, Step.HELD})),
     e.Evicted: _step(Step.EVICTED, frozenset({Step.HOLDING, Step.HELD, Step.EVICTING, Step.ABORTING})),
-    e.Aborting: _step(Step.ABORTING, frozenset({Step.EVICTING})),
+    # Before the eviction only in a swap whose other pod has left: its hold keeps that pod's room (`migration.swaps`).
+    e.Aborting: _step(Step.ABORTING, frozenset({Step.HOLDING, Step.HELD, Step.EVICTING})),
     e.TurningBack: turning_back,
     e.Landed: _step(Step.LANDED, frozenset({Step.EVICTED})),
     # Not from EVICTING: the way back leads through ABORTING (DESIGN 5).

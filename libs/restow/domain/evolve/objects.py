@@ -176,15 +176,15 @@ def budget_observed(state: ClusterState, event: e.BudgetObserved) -> None:
     """Pods that wait fit no better now, but more of those who are in their way may go (RULES G-11)."""
     before = state.budgets.get(_path(event))
     state.put(state.budgets, _path(event), event)
-    if before is not None and (event.allowed > before.allowed or event.selector != before.selector):
-        _more_may_go(state)
+    if before is not None and (event.allowed > before.allowed or event.unready > before.unready or event.selector != before.selector):
+        more_may_go(state)
 
 
 def budget_gone(state: ClusterState, event: e.BudgetGone) -> None:
     if state.drop(state.budgets, _path(event)) is None:
         state.void["cluster.budget_gone"] += 1
     else:
-        _more_may_go(state)
+        more_may_go(state)
 
 
 def quota_observed(state: ClusterState, event: e.QuotaObserved) -> None:
@@ -202,7 +202,7 @@ def quota_gone(state: ClusterState, event: e.QuotaGone) -> None:
     state.drop(state.exceeded, _path(event))
 
 
-def _more_may_go(state: ClusterState) -> None:
+def more_may_go(state: ClusterState) -> None:
     """Where anybody is evicted for others at all."""
     if any(action.name in ("preempt", "reclaim") for action in state.session_config.actions):
         state.capacity_epoch += 1

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.contracts.ids import Millis, PodUid, ReservationUid, ShapeId
+from restow.contracts.ids import LATEST, Millis, PodUid, ReservationUid, ShapeId
 from restow.contracts.values import ClaimChoice
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.draws import after, drawn_of
@@ -45,7 +45,8 @@ AGAIN = 600_000
 would most likely do so again, while others may go."""
 TOLD_AGAIN = 100
 """At most so many pods of a kind are told anew why they wait when that has changed: each is a write to the API."""
-NEVER = Millis(1 << 60)
+NEVER = Millis(LATEST)
+"""The latest time that a state may hold."""
 
 
 def _void(state: ClusterState, event: e.Event) -> None:

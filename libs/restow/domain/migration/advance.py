@@ -70,7 +70,7 @@ def is_due(state: ClusterState, now: Millis) -> bool:
         return True
     if any(limits.whole.binds(migration) for migration in backlog):
         return next(_begin(state, now, limits), None) is not None
-    if limits.free <= 0:
+    if not limits.has_room:
         return False
     if any(_is_ready(state, migration, now, limits) and not limits.must_wait(migration, now) for migration in backlog):
         return True
@@ -129,7 +129,7 @@ def _begin(state: ClusterState, now: Millis, limits: Limits) -> Iterator[e.Event
                 else:
                     # Nobody begins before it, so that smaller ones do not keep it waiting for ever.
                     waits, is_full = waits + 1, True
-            elif failure is None and limits.free > 0 and not is_full:
+            elif failure is None and (limits.is_awaited(id) or (limits.free > 0 and not is_full)):
                 failure = _hopeless(state, migration)
                 if failure is None and removal.is_removal(migration):
                     begun = removal.begin(migration, now, limits, state.migration_config.evicts_for)
@@ -167,7 +167,14 @@ def _never(state: ClusterState, migration: Migration, limits: Limits) -> tuple[s
     before it has failed."""
     if migration.reason:
         return migration.reason, migration.message
-    return cancelled(state, migration) or waves.broken(state, migration) or limits.whole.broken(migration)
+    why = cancelled(state, migration) or waves.broken(state, migration) or limits.whole.broken(migration)
+    if why is not None or not migration.move.swap:
+        return why
+    if waves.partner(state, migration) is None:
+        return swaps.BROKEN, swaps.STAYS
+    if bound := state.migration_config.one_at_a_time:
+        return swaps.BROKEN, f"two that change places are under way together, and {bound} allows one at a time"
+    return None
 
 
 def _hopeless(state: ClusterState, migration: Migration) -> tuple[str, str] | None:
@@ -177,12 +184,15 @@ def _hopeless(state: ClusterState, migration: Migration) -> tuple[str, str] | No
         return removal.lost(state, migration)
     if migration.move.pod and (why := victim_gone(state, migration)):
         return why
-    if migration.move.swap and waves.partner(state, migration) is None:
-        return swaps.BROKEN, swaps.STAYS
     return holds.lost(state, migration)
 
 
 def _is_ready(state: ClusterState, migration: Migration, now: Millis, limits: Limits) -> bool:
+    """Of two that change places both: one whose node is emptied wholly waits for the holds of others."""
+    return all(_may_come(state, one, now, limits) for one in limits.together(migration))
+
+
+def _may_come(state: ClusterState, migration: Migration, now: Millis, limits: Limits) -> bool:
     if limits.whole.binds(migration) and not limits.whole.all_hold(migration):
         return False
     return bool(migration.move.pod) and waves.is_turn(state, migration, now) and rooms.ready(state, migration)

@@ -26,8 +26,10 @@ def place_lost(state: ClusterState, migration: Migration) -> Reason | None:
 def turn(state: ClusterState, migration: Migration, now: Millis, why: Reason) -> Events:
     """Back to its old node, where that takes its successor, unless that has a place already."""
     reason, message = why
+    if migration.move.swap:
+        return swaps.place_lost(state, migration, now, why)
     failed = (e.MigrationFailed(migration.id, reason, message),)
-    if migration.move.swap or has_found_a_place(state, migration) or now >= lands_until(state, migration):
+    if has_found_a_place(state, migration) or now >= lands_until(state, migration):
         return failed
     if holds.target_lost(state, migration.move.source, migration.shape):
         return failed
@@ -42,7 +44,7 @@ def step(state: ClusterState, migration: Migration, now: Millis) -> Events:
     source, said = migration.move.source, migration.message
     if why := holds.target_lost(state, source, migration.shape):
         return _failed(migration, f"{said}, and {why[1]}")
-    if migration.reservation and not holds.is_open(state, migration):
+    if migration.reservation and not holds.is_open(state, migration) and not holds.is_new(state, migration):
         return _failed(migration, f"{said}, and its room on {source} was lost")
     if _needs_it_no_more(state, migration):
         return _failed(migration, f"{said}; its successor found a place, or is gone")

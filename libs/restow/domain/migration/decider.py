@@ -14,8 +14,9 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Family, Millis, PlanId
 from restow.domain import defragmentation, windows
-from restow.domain.config import MigrationConfig
+from restow.domain.config import LONGEST, MigrationConfig
 from restow.domain.decider import Rejected
+from restow.domain.duration import format_milliseconds
 from restow.domain.effects import Effect
 from restow.domain.evolve.demands import job_name
 from restow.domain.migration import back, effects, removal, search, swaps
@@ -35,7 +36,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 class MigrationDecider:
     family: Family = "migration"
-    logic = "migration@3"
+    logic = "migration@4"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:
@@ -103,14 +104,16 @@ def check(config: MigrationConfig) -> None:
     windows.zone(config.time_zone)
     if config.cron:
         windows.parse(config.cron)
-    if config.interval < 0:
-        raise ValueError(f"interval: {config.interval}; allowed: 0 (never) or more milliseconds")
-    for name in ("concurrent", "per_node", "max_moves", "hold_deadline", "evict_deadline", "land_deadline", "abort_deadline"):
+    for name in ("interval", "budget_patience", "hold_deadline", "evict_deadline", "land_deadline", "abort_deadline"):
+        least = 0 if name in ("interval", "budget_patience") else 1
+        if not least <= getattr(config, name) <= LONGEST:
+            raise ValueError(f"{name}: {getattr(config, name)}; allowed: {least} to {LONGEST} (milliseconds; {format_milliseconds(LONGEST)})")
+    for name in ("concurrent", "per_node", "max_moves"):
         if getattr(config, name) < 1:
             raise ValueError(f"{name}: {getattr(config, name)}; allowed: 1 or more")
     check_owners(config.movable_owners)
     check_share(config.max_unavailable)
-    for name in ("per_namespace", "evictions_per_minute", "budget_patience"):
+    for name in ("per_namespace", "evictions_per_minute"):
         if getattr(config, name) < 0:
             raise ValueError(f"{name}: {getattr(config, name)}; allowed: 0 (for no bound) or more")
 

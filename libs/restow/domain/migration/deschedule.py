@@ -47,8 +47,8 @@ def whole_policy(state: ClusterState) -> bool:
 def defragment(state: ClusterState, now: Millis, plan: PlanId, demand: str = "", steps: int = 0) -> Planned:
     """A plan of Defragmentation alone, within the policy and `steps` (0: as configured). Raises ArgsError."""
     config, policy = state.migration_config, policy_of(state)
-    assert config.defragmentation is not None, "whoever asks has looked"
-    args = within(config.defragmentation, steps)
+    args = within(config, steps)
+    assert args is not None, "whoever asks has looked"
     scope = scope_of(state, policy, config.profile, now)
     bound = most(policy, config.max_moves)
     if demand:
@@ -139,8 +139,7 @@ class _Cycle:
     def __init__(self, state: ClusterState, policy: Policy, command: Deschedule) -> None:
         now = command.time
         self._state, self._config, self._now = state, state.migration_config, now
-        own = self._config.defragmentation
-        self._args = None if own is None else within(own, command.steps)
+        self._args = within(self._config, command.steps)
         self._most = bound = most(policy, self._config.max_moves)
         nodes = selected_nodes(state, policy.node_selector)
         self._too_few = r.too_few(nodes)

@@ -36,6 +36,14 @@ def is_open(state: ClusterState, migration: Migration) -> bool:
     return held(state, migration) or any(s.phase in coming for _, s in places(state, migration))
 
 
+def is_new(state: ClusterState, migration: Migration) -> bool:
+    """Its Reservation is there, and nobody has said yet whether it is valid: it has no place so far."""
+    record, phase = state.reservations.get(migration.reservation), state.phases.get(migration.reservation)
+    if record is None or record.gone or record.fact.deleting or record.collected or places(state, migration):
+        return False
+    return phase is None or phase.phase is not ReservationPhase.FAILED
+
+
 def promises(state: ClusterState, migration: Migration) -> bool:
     """Whether the landing place is promised and nothing is charged for it yet."""
     if migration.step in FINAL or migration.successor:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Millis
-from restow.domain.config import DefragmentationArgs
+from restow.domain.config import DefragmentationArgs, MigrationConfig
 from restow.domain.evolve import searches
 from restow.domain.state import ClusterState
 
@@ -37,8 +37,14 @@ def bounded(state: ClusterState, command: Heavy) -> Heavy:
     return replace(command, steps=max(args.searchSteps >> QUARTER * failed, 1))
 
 
-def within(args: DefragmentationArgs, steps: int) -> DefragmentationArgs:
-    """The arguments with at most so many steps of search; 0 for no other bound."""
+def within(config: MigrationConfig, steps: int) -> DefragmentationArgs | None:
+    """The arguments with at most so many steps of search (0 for no other bound), and without swaps where the limits never let two migrations be
+    under way together (RULES G-13)."""
+    args = config.defragmentation
+    if args is None:
+        return None
+    if args.swaps and config.one_at_a_time:
+        args = replace(args, swaps=False)
     return replace(args, searchSteps=steps) if 0 < steps < args.searchSteps else args
 
 

@@ -57,9 +57,9 @@ def _holding(state: ClusterState, migration: Migration, now: Millis, counts: lim
     if taken(migration):
         return _evicted(state, migration, now)
     failure = cancelled(state, migration) or victim_gone(state, migration) or holds.failure(state, migration)
-    failure = failure or counts.whole.broken(migration)
+    failure = failure or counts.whole.broken(migration) or swaps.in_vain(state, migration)
     if failure is not None:
-        return (e.MigrationFailed(id, *failure),)
+        return _given_up(state, migration, now, failure)
     events: list[e.Event] = []
     why: Reason = "HoldTimeout", f"node {target} was not held in time"
     if may_evict(state, migration):
@@ -74,14 +74,24 @@ def _holding(state: ClusterState, migration: Migration, now: Millis, counts: lim
             return (*events, e.Evicting(id, Millis(now + state.migration_config.evicts_for)))
         why = blocked
     elif migration.move.swap and waves.partner(state, migration) is None:
-        return (e.MigrationFailed(id, swaps.BROKEN, swaps.STAYS),)
+        return _given_up(state, migration, now, (swaps.BROKEN, swaps.STAYS))
     elif migration.step is Step.HELD:
         # It was held, and waited for its turn.
-        return (e.MigrationFailed(id, "HoldLost", f"the hold on {target} was lost before the pod was evicted"),)
+        return _given_up(state, migration, now, ("HoldLost", f"the hold on {target} was lost before the pod was evicted"))
     waited = migration.step is Step.HELD and counts.is_parked(id)
     if now >= (counts.until(migration) if waited else swaps.until(state, migration)):
-        return (e.MigrationFailed(id, *why),)
+        return _given_up(state, migration, now, why)
     return tuple(events)
+
+
+def _given_up(state: ClusterState, migration: Migration, now: Millis, why: Reason) -> Events:
+    """Before its eviction was decided. Its hold may be what keeps the room of the pod that it was to change places with, and that has
+    left: then it is given up when that one waits there, or goes on where its own pod has ended meanwhile."""
+    if not swaps.keeps_room(state, migration):
+        return (e.MigrationFailed(migration.id, *why),)
+    if ended(state, migration) and holds.placed(state, migration):
+        return _evicted(state, migration, now)
+    return (e.Aborting(migration.id, *why),)
 
 
 def may_be_tried(state: ClusterState, migration: Migration) -> bool:
@@ -91,7 +101,8 @@ def may_be_tried(state: ClusterState, migration: Migration) -> bool:
         return False
     if removal.is_removal(migration):
         return removal.lost(state, migration) is None
-    return may_evict(state, migration) and (changed_hands(state, migration) or holds.failure(state, migration)) is None
+    stopped = victim_gone(state, migration) or holds.failure(state, migration) or swaps.in_vain(state, migration)
+    return may_evict(state, migration) and stopped is None
 
 
 def may_evict(state: ClusterState, migration: Migration) -> bool:
@@ -123,6 +134,7 @@ def _evicting(state: ClusterState, migration: Migration, now: Millis, node: Whol
     if live is not None and live.phase == "Succeeded":
         return (e.Aborting(id, "PodFinished", "the pod finished before it was evicted"),)
     failure = cancelled(state, migration) or changed_hands(state, migration) or node.broken(migration)
+    failure = failure or swaps.in_vain(state, migration)
     if failure is not None:
         return (e.Aborting(id, *failure),)
     if not _has_place(state, migration):
@@ -141,7 +153,7 @@ def _landing(state: ClusterState, migration: Migration, now: Millis) -> Events:
             return back.step(state, migration, now)
         if why := back.place_lost(state, migration):
             return back.turn(state, migration, now, why)
-        if migration.move.swap and not holds.held(state, migration) and waves.partner(state, migration) is None:
+        if migration.move.swap and not holds.held(state, migration) and swaps.other_stays(state, migration):
             return swaps.broken(state, migration, now)
         return (e.NotRecreated(id),) if now >= lands_until(state, migration) else ()
     if migration.arrived and migration.back:

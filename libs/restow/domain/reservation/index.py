@@ -4,6 +4,7 @@ number of Reservations that are not its own.
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Container
 
 import msgspec
 
@@ -117,12 +118,12 @@ class HoldIndex:
         changes itself; what is False until there are owners of a new kind, or its controller's own is seen."""
         return bool(self._by_owner.find(self._state, pod))
 
-    def kinds(self, pod: PodObserved) -> list[Kind]:
-        """Kinds of Reservations that this pod owns."""
+    def kinds(self, pod: PodObserved, besides: Container[int] = ()) -> list[Kind]:
+        """Kinds of Reservations that this pod owns, of those that have a place on a node, or these numbers."""
         found = self._by_owner.find(self._state, pod)
         if not found:
             return []
-        kinds = {kind.number: kind for kind in found if kind.all or kind.open}
+        kinds = {kind.number: kind for kind in found if kind.all or kind.number in besides}
         return [kind for kind in kinds.values() if owned(self._state, kind.record, pod)]
 
     def kind_of(self, uid: ReservationUid) -> Kind | None:

@@ -3,6 +3,7 @@
 import re
 
 from restow.contracts.ids import Millis
+from restow.contracts.times import bounded
 from restow.contracts.values import Expression, ObjectRef, OwnerRule, ReservationSpec
 from restow.domain.foreign import UNNAMED
 from restow.domain.resources import title
@@ -147,5 +148,5 @@ def expiry(state: ClusterState, spec: ReservationSpec, created: Millis, migratio
     if spec.expires:
         return spec.expires
     if spec.ttl is not None:
-        return Millis(created + spec.ttl) if spec.ttl else Millis(0)
-    return Millis(created + state.reservation_config.default_ttl)
+        return bounded(created + spec.ttl) if spec.ttl else Millis(0)
+    return bounded(created + state.reservation_config.default_ttl)

@@ -215,8 +215,7 @@ class Backlog:
         for who in moved:
             if isinstance(who, tuple):
                 continue
-            if (under := self._gang_of(who)) is not None:
-                self._touched[under] = None
+            self._touched.update(dict.fromkeys(self._gangs_of(who)))
             pod = state.pods.get(who)
             if pod is not None and pod.owner is not None and pod.owner.uid in self._owned:
                 self.stirred.update(self._owned[pod.owner.uid])
@@ -226,16 +225,17 @@ class Backlog:
         self._touched.clear()
         self.fits.refresh(board)
 
-    def _gang_of(self, uid: PodUid) -> Under | None:
-        """The gang that waits of which the pod is a member, or was."""
+    def _gangs_of(self, uid: PodUid) -> Iterator[Under]:
+        """The gangs that wait of which the pod is a member, or was."""
         pod = self._state.pods.get(uid)
         group = group_of(pod) if pod is not None and pod.annotations else None
-        under = ("group", "/".join(group)) if group is not None else self._members.pop(uid, None)
-        if under is None or under not in self.classes:
-            return None
-        if group is not None:
-            self._members[uid] = under
-        return under
+        now = None if group is None else ("group", "/".join(group))
+        was = self._members.pop(uid, None)
+        if was is not None and was != now and was in self.classes:
+            yield was
+        if now is not None and now in self.classes:
+            self._members[uid] = now
+            yield now
 
     def _file(self, uid: PodUid) -> None:
         state = self._state
@@ -341,6 +341,8 @@ class Backlog:
             return (1 if POD_GROUPS in state.synced else 0), {}
         if any(state.waiting[state.parked[uid][0]].reason != UNSCHEDULABLE for uid in state.parked_under[under]):
             return 0, {}
+        # Of one that goes later nothing is left by which it could be known.
+        self._members.update(dict.fromkeys(state.groups.get(group, ()), under))
         job = gang(state, group)
         shapes: dict[ShapeId, int] = {}
         for uid in job.tasks:

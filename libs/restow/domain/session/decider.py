@@ -24,10 +24,14 @@ rest follows in the next one. A gang is never cut, and of those that wait nobody
 GAP = 250
 """Milliseconds between sessions that look at one part each, so that whatever else happens has its turn between them."""
 
+PUT_BACK = 2_000
+"""Milliseconds by which the log's clock may go back without a session. By more, and the last one may have looked into a window, or at a
+deadline, that is not there yet: who was refused for it would wait for its end."""
+
 
 class SessionDecider:
     family: Family = "session"
-    logic = "session@4"
+    logic = "session@5"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:
@@ -43,13 +47,14 @@ class SessionDecider:
         raise TypeError(f"{self.family} does not decide {type(command).__name__}")
 
     def due(self, state: ClusterState, now: Millis) -> c.Command | None:
-        if state.to_release or state.queue or state.whole or state.stranded() or rejections(state) or state.settled_nominations(now):
+        if state.to_release or state.queue or state.whole or state.stranded() or rejections(state) or _to_settle(state, now):
             return c.Schedule(now, LIMIT, _round(state).turn)
         # Only a hint when to run: what a session decides never depends on it.
         waiting = (
             state.slot_queue or state.parked or state.unqueued or state.resizes or state.waiting_on or state.nominations
         )
-        if (waiting and state.memo.get("session-epoch") != state.capacity_epoch) or self._passed(state, now):
+        moved = state.memo.get("session-epoch") != state.capacity_epoch or _asked(state) > now + PUT_BACK
+        if (waiting and moved) or self._passed(state, now):
             state.memo["session-asked"] = state.capacity_epoch, now
             return c.Schedule(now, LIMIT, _round(state).turn)
         return None
@@ -59,7 +64,7 @@ class SessionDecider:
         return when is not None and when <= now
 
     def deadline(self, state: ClusterState) -> Millis | None:
-        asked = state.memo.get("session-asked", (0, 0))[1]
+        asked = _asked(state)
         when = opening.deadline(state, Millis(max(state.time, asked)))
         if not _round(state).left:
             return when
@@ -98,6 +103,12 @@ class SessionDecider:
             case EvictVictim(pod=pod):
                 return pod in state.victims_of
         return statuses.owed(state, effect)
+
+
+def _asked(state: ClusterState) -> Millis:
+    """When a session was last asked for without a reason in the log but that something has moved, or time has."""
+    known: tuple[int, Millis] = state.memo.get("session-asked", (0, Millis(0)))
+    return known[1]
 
 
 class _Round:
@@ -145,4 +156,22 @@ def schedule(state: ClusterState, now: Millis, limit: int, turn: int = 0) -> lis
     _round(state).after(session.parts, epoch, bool(session.events))
     if not session.events and state.memo.get("session-asked", (None, 0))[0] == epoch:
         state.memo["session-epoch"] = epoch
+    if not session.events:
+        state.memo["session-settled"] = _settled(state)
     return session.events
+
+
+def _to_settle(state: ClusterState, now: Millis) -> bool:
+    """Whether some nomination may be used now, or is to be given up. One that has all of its room may wait for long, for others of its gang
+    or for its queue: it is not tried again before anything has changed that it may wait for."""
+    if not state.nominations:
+        return False
+    if state.late_nominations(now):
+        return True
+    settled = _settled(state)
+    return bool(settled[2]) and state.memo.get("session-settled") != settled
+
+
+def _settled(state: ClusterState) -> tuple[int, int, tuple[tuple[PodUid, int], ...]]:
+    """What nominations were settled by: room, what sessions have decided, who has all of its room, and what there is of its gang."""
+    return state.capacity_epoch, state.last["session"], state.whole_nominations()

@@ -194,7 +194,9 @@ class Fits:
             self._devices = _padded(self._devices, table.device_free.shape, int(ANYTHING))
         before_masks = self._masks[:, rows].copy() if nodes else None
         if nodes:
-            for number, shape in {int(self._group[slot]): shape for shape, slot in self._slots.items()}.items():
+            # Of a shape that is new the slot says nothing yet, or what it said of another one.
+            known = {int(self._group[slot]): shape for shape, slot in self._slots.items() if shape not in self._new}
+            for number, shape in known.items():
                 self._masks[number, rows] = static_mask(self._state, shape)[rows]
         free, devices = table.free[rows], table.device_free[rows]
         same = (free == self._free[rows]).all(axis=1) & (devices == self._devices[rows]).all(axis=1)

@@ -113,7 +113,10 @@ class Offers:
         self._now[place] = slot
 
     def add(self, uid: ReservationUid) -> None:
-        """It became available, or has more places now."""
+        """It became available, or has more places now. Nobody may have been asked about Reservations of its kind before."""
+        kind = self._index.kind_of(uid)
+        if kind is not None and kind.number not in self._reopened and not kind.all:
+            self._kinds.clear()
         self._added[uid] = None
         for name in self._state.slots[uid]:
             self._reopen((uid, name))
@@ -248,7 +251,7 @@ class Offers:
             return []
         known = self._kinds.get(pod.pod)
         if known is None:
-            known = self._kinds[pod.pod] = self._index.kinds(pod)
+            known = self._kinds[pod.pod] = self._index.kinds(pod, self._reopened)
         return known
 
     def hand_over(self, pod: PodObserved) -> HandedOver | None:

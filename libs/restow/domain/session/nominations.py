@@ -65,7 +65,7 @@ def _take(session: Session, uid: PodUid, nomination: Nomination) -> str:
     if not why and session.quota(session.job_for(uid), pod):
         why = NOT_THERE
     if why:
-        session.board.take(row, vector_of(nomination.room.held), nomination.room.held_devices)
+        _hold_again(session, nomination)
         return why
     found = session.fit_at(pod, row)
     # Those CPUs that are kept for it come first, if they are still nobody else's.
@@ -86,20 +86,21 @@ def _may_wait(session: Session, uid: PodUid, nomination: Nomination, why: str) -
         give_up(session, uid, NO_QUEUE)
     elif why == NO_LONGER_FITS and not _leaving(state, nomination):
         give_up(session, uid, NO_LONGER_FITS)
-    elif late:
+    elif late and session.job_for(uid).group is None:
         _go_elsewhere(session, uid)
 
 
-def _go_elsewhere(session: Session, uid: PodUid) -> None:
-    """Who has waited for so long goes where it fits, if there is such a node by now (RULES G-17). A gang waits as a whole."""
-    state = session.state
-    pod, job = state.pods[uid], session.job_for(uid)
-    if job.group is not None or queues.refused(state, job.queue) is not None or session.quota(job, pod) or session.extensions.first("podWaits", pod):
-        return
+def _go_elsewhere(session: Session, uid: PodUid) -> bool:
+    """Who has waited for so long goes where it fits, if there is such a node by now (RULES G-17)."""
+    pod, job = session.state.pods[uid], session.job_for(uid)
+    if queues.refused(session.state, job.queue) is not None or session.quota(job, pod) or session.extensions.first("podWaits", pod):
+        return False
     fit = session.find(pod)
-    if fit is not None:
-        session.place(job, pod, fit)
-        session.events += session.placed_events(pod, fit)
+    if fit is None:
+        return False
+    session.place(job, pod, fit)
+    session.events += session.placed_events(pod, fit)
+    return True
 
 
 def _in_vain(state: ClusterState, uid: PodUid, nomination: Nomination) -> bool:
@@ -113,19 +114,65 @@ def _in_vain(state: ClusterState, uid: PodUid, nomination: Nomination) -> bool:
 
 
 def elsewhere(session: Session) -> None:
-    """Whose room is still to come, and who fits elsewhere when everybody else has had a turn, goes there now: victims that were not
-    told to go yet stay, and whoever has gone already has left room to others (RULES G-17)."""
+    """Whose room is still to come, or is of no use yet, and who fits elsewhere when everybody else has had a turn, goes there now: victims
+    that were not told to go yet stay, and whoever has gone already has left room to others (RULES G-17). A gang goes as a whole: some of
+    its members have their room already."""
     state = session.state
-    for uid, nomination in list(state.nominations.items()):
-        pod = state.pods[uid]
-        if uid in session.placements or uid in session.ended or nomination.complete or job_of(state, pod) is not None:
+    together: dict[Group, list[PodUid]] = {}
+    for uid in state.nominations:
+        if uid not in session.placements and uid not in session.ended:
+            group = job_of(state, state.pods[uid])
+            together.setdefault(group or ("", uid), []).append(uid)
+    for group, pods in together.items():
+        if not _may_go_elsewhere(session, pods):
             continue
-        if session.placer.best(pod.shape) is None:
-            continue
-        _count(session, uid, nomination, -1)
-        _go_elsewhere(session, uid)
-        if uid not in session.placements:
-            _count(session, uid, nomination, 1)
+        for uid in pods:
+            _count(session, uid, state.nominations[uid], -1)
+        if group in state.pod_groups:
+            _gang_elsewhere(session, gang(state, group), pods)
+        else:
+            _go_elsewhere(session, pods[0])
+        for uid in pods:
+            if uid not in session.placements:
+                _count(session, uid, state.nominations[uid], 1)
+
+
+def _may_go_elsewhere(session: Session, pods: list[PodUid]) -> bool:
+    """Whether there is room for one at least that waits for its own."""
+    state = session.state
+    shapes = {state.pods[uid].shape for uid in pods if not state.nominations[uid].complete or len(pods) == 1}
+    return any(session.placer.best(shape) is not None for shape in shapes)
+
+
+def _gang_elsewhere(session: Session, job: Job, pods: list[PodUid]) -> None:
+    state, events = session.state, len(session.events)
+    own: set[PodUid] = set()
+    placed: list[PodUid] = []
+    left, before = pods, -1
+    while left and len(placed) > before:
+        before = len(placed)
+        for uid in left:
+            nomination = state.nominations[uid]
+            if nomination.complete and not _take(session, uid, nomination):
+                own.add(uid)
+                placed.append(uid)
+            elif _go_elsewhere(session, uid):
+                placed.append(uid)
+        left = [uid for uid in left if uid not in session.placements]
+    by_task = Counter(task_of(state.pods[uid]) for uid in placed)
+    if all(ready(job, len(placed), by_task) for ready in session.extensions.at("jobReady")):
+        return
+    for uid in reversed(placed):
+        session.unplace(session.job_for(uid), state.pods[uid])
+        if uid in own:
+            _hold_again(session, state.nominations[uid])
+    del session.events[events:]
+
+
+def _hold_again(session: Session, nomination: Nomination) -> None:
+    """What `_take` has given for a pod that is not placed after all."""
+    row = session.state.table.rows[nomination.node]
+    session.board.take(row, vector_of(nomination.room.held), nomination.room.held_devices)
 
 
 def _count(session: Session, uid: PodUid, nomination: Nomination, sign: int) -> None:
@@ -140,8 +187,7 @@ def _count(session: Session, uid: PodUid, nomination: Nomination, sign: int) -> 
             rule.removed(pod, row)
     for victim in nomination.victims:
         if victim in state.victims_of and state.victims_of[victim].by == uid:
-            charge = state.charges[victim]
-            session.charge_queue(charge.queue, charge.shape, -sign)
+            _charge_leaving(session, victim, -sign)
 
 
 def _leaving(state: ClusterState, nomination: Nomination) -> bool:
@@ -151,21 +197,53 @@ def _leaving(state: ClusterState, nomination: Nomination) -> bool:
 def _settle_gang(session: Session, job: Job, pods: list[PodUid]) -> None:
     """All that are held for an incomplete gang are placed with the one that completes it."""
     state = session.state
+    for uid in pods:
+        nomination = state.nominations[uid]
+        if uid not in session.ended and not nomination.complete and _in_vain(state, uid, nomination):
+            give_up(session, uid, NO_LONGER_FITS)
+    pods = [uid for uid in pods if uid not in session.ended]
     events = len(session.events)
-    by_task: Counter[str] = Counter()
-    why = {uid: _take(session, uid, n) if (n := state.nominations[uid]).complete else NOT_THERE for uid in pods}
-    taken = [uid for uid in pods if not why[uid]]
-    by_task.update(task_of(state.pods[uid]) for uid in taken)
+    why = dict.fromkeys(pods, NOT_THERE)
+    taken = _take_all(session, [uid for uid in pods if state.nominations[uid].complete], why)
+    by_task = Counter(task_of(state.pods[uid]) for uid in taken)
     if any(not ready(job, len(taken), by_task) for ready in session.extensions.at("jobReady")):
+        taken += _fit_together(session, pods, why)
         for uid in reversed(taken):
-            nomination = state.nominations[uid]
             session.unplace(session.job_for(uid), state.pods[uid])
-            session.board.take(state.table.rows[nomination.node], vector_of(nomination.room.held), nomination.room.held_devices)
+            _hold_again(session, state.nominations[uid])
         del session.events[events:]
         why.update(dict.fromkeys(taken, NOT_THERE))  # these wait for the others
     for uid in pods:
         if why[uid] and uid not in session.ended:
             _may_wait(session, uid, state.nominations[uid], why[uid])
+
+
+def _take_all(session: Session, pods: list[PodUid], why: dict[PodUid, str]) -> list[PodUid]:
+    """Those that can be used, in whichever order: one may fit only beside another that comes later. Says of the others why not."""
+    taken: list[PodUid] = []
+    left, before = pods, -1
+    while left and len(taken) > before:
+        before, again = len(taken), list[PodUid]()
+        for uid in left:
+            why[uid] = _take(session, uid, session.state.nominations[uid])
+            (again if why[uid] == NO_LONGER_FITS else taken if not why[uid] else []).append(uid)
+        left = again
+    return taken
+
+
+def _fit_together(session: Session, pods: list[PodUid], why: dict[PodUid, str]) -> list[PodUid]:
+    """Whether a rule is against one of a gang is asked as if all of it were where it is to go: it was chosen beside the others. Returns
+    who fits there by that, and is taken."""
+    state = session.state
+    to_come = [uid for uid in pods if not state.nominations[uid].complete]
+    for uid in to_come:
+        for rule in session.extensions.filters:
+            rule.placed(state.pods[uid], state.table.rows[state.nominations[uid].node], ())
+    taken = _take_all(session, [uid for uid in pods if why[uid] == NO_LONGER_FITS], why)
+    for uid in to_come:
+        for rule in session.extensions.filters:
+            rule.removed(state.pods[uid], state.table.rows[state.nominations[uid].node])
+    return taken
 
 
 def _promise(session: Session) -> None:
@@ -180,8 +258,14 @@ def _promise(session: Session) -> None:
                 rule.placed(pod, state.table.rows[nomination.node], ())
     for uid, victim in state.victims_of.items():
         if victim.by not in session.ended and victim.by not in session.placements:
-            charge = state.charges[uid]
-            session.charge_queue(charge.queue, charge.shape, -1)
+            _charge_leaving(session, uid, -1)
+
+
+def _charge_leaving(session: Session, victim: PodUid, sign: int) -> None:
+    """A victim that an API, put back to an earlier time, shows on no node any more uses nothing that it could leave."""
+    charge = session.state.charges.get(victim)
+    if charge is not None:
+        session.charge_queue(charge.queue, charge.shape, sign)
 
 
 def give_up(session: Session, uid: PodUid, reason: str) -> None:

@@ -1,6 +1,6 @@
 """Shares and quotas in integers: the arithmetic that the plugins of queues have in common."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 
 SCALE = 10**9
 """One whole in shares."""
@@ -48,3 +48,32 @@ def may_lose(
     if not named:
         return bool(useful)
     return any(used.get(column, 0) - lost[column] >= deserved[column] for column in named)
+
+
+class Refused:
+    """What a queue has no room for in this session: whoever asks for as much of everything has none either, as long as nothing is taken
+    back from what queues use (`lowered`). Kept for a few, those that ask for least."""
+
+    MOST = 8
+
+    def __init__(self) -> None:
+        self._lowered = 0
+        self._found: list[tuple[Hashable, dict[int, int]]] = []
+
+    def add(self, why: Hashable, items: Items, lowered: int) -> None:
+        """`why`: what was said."""
+        asked = dict(items)
+        left = self._found if lowered == self._lowered else []
+        left = [known for known in left if known[0] != why or not _covers(known[1], asked)]
+        self._found, self._lowered = [*left, (why, asked)][-self.MOST :], lowered
+
+    def covers(self, why: Hashable, items: Items, lowered: int) -> bool:
+        """Whether the same would be said of who asks for this."""
+        if lowered != self._lowered or not self._found:
+            return False
+        asks = dict(items)
+        return any(why == said and _covers(asks, asked) for said, asked in self._found)
+
+
+def _covers(asks: Mapping[int, int], asked: Mapping[int, int]) -> bool:
+    return asks.keys() == asked.keys() and all(asks[column] >= amount for column, amount in asked.items())

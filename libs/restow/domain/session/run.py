@@ -15,6 +15,7 @@ from restow.domain.records import Items, Room, Slot
 from restow.domain.session import queues
 from restow.domain.session.framework import Filter, Refusal
 from restow.domain.session.jobs import Job, gang, job_of, single
+from restow.domain.session.quotas import Refused
 from restow.domain.session.standing import Feed
 from restow.domain.session.view import NOBODYS, OF_ROOM, Fit, Kind, Rest, View
 from restow.domain.state import ClusterState
@@ -62,6 +63,8 @@ class Session(View):
         self.jobs: list[Job] = []
         self.backlog: Any = None
         """What waits, by what it lacks (`backlog.Backlog`)."""
+        self.beyond: dict[str, Refused] = {}
+        """By queue, what it has no room for."""
         self.feeds: dict[str, Feed] = {}
         """By queue, jobs that wait and are made when their turn comes (`standing`)."""
         self.best_effort: list[tuple[Job, PodUid]] = []

@@ -92,6 +92,8 @@ class Feed:
         self._at = 0
         self.valid: Callable[[Job], bool] = lambda job: True
         """Whether a job may be looked at; says of those that may not why."""
+        self.refused: Callable[[Name], bool] = lambda name: False
+        """Whether it would be told what it was told last, for sure."""
 
     def first(self) -> tuple | None:
         """The turn of the next one that may fit; None where none is left. Who has been passed over comes in the next session: room
@@ -99,7 +101,7 @@ class Feed:
         entries, left_out, backlog = self._entries, self._left_out, self._backlog
         while self._at < len(entries):
             entry = entries[self._at]
-            if entry.name not in left_out and backlog.may_fit(entry.name, self._board):
+            if entry.name not in left_out and backlog.may_fit(entry.name, self._board) and not self.refused(entry.name):
                 return entry.turn
             self._at += 1
         return None
@@ -112,6 +114,7 @@ class Feed:
 
     def rest(self, reason: str, message: str) -> Iterator[Job]:
         """All that are left, in their turns, and were not told this last."""
+        self.refused = lambda name: False
         while self.first() is not None:
             name = self._entries[self._at].name
             if self._backlog.was_told(name, reason, message):

@@ -74,7 +74,8 @@ class Topology(Index):
         if self._pending_terms:
             self.settle()
         kind = self.kind(subject)
-        hits = tuple(term.serial for term in self.hits(kind)) if self._carried else ()
+        # A term that nobody carries any more says nothing, however long it is remembered.
+        hits = tuple(term.serial for term in self.hits(kind) if term.rows) if self._carried else ()
         if not self.wants(subject.shape).special:
             return hits
         own = tuple(count in kind.matched for count in self._asker(subject).counts)

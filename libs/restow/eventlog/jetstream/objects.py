@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from restow.contracts import times
+from restow.contracts.ids import Millis
 from restow.eventlog.jetstream.append import FULL, Ack
 from restow.eventlog.jetstream.connect import ApiError, Broker, Denied, NoAnswer
 from restow.eventlog.jetstream.log import JetStreamLog
@@ -38,6 +40,9 @@ CHUNK = 512 * 1024
 
 WINDOW = 16
 """Chunks under way at once."""
+
+ORPHANED = 600_000
+"""Milliseconds, by the broker's clock, after which chunks that no description names are nobody's: their writer was killed."""
 
 RESERVE = "reserve"
 """The object that is there for its size only."""
@@ -71,6 +76,7 @@ class JetStreamSnapshots:
         """See Snapshots.put. Raises Full, Unavailable, BrokerRefused."""
         check_log(snapshot.log_id, self._log_id, f"snapshot {snapshot.seq}")
         await self.sequences()  # refuses a bucket of another log's, before anything is written
+        await self._drop_orphans()
         blob = await asyncio.to_thread(pack, snapshot)
         await self._put_object(_name(snapshot.seq), blob, snapshot.fold_version)
         for seq in too_old(await self.sequences()):
@@ -101,19 +107,53 @@ class JetStreamSnapshots:
 
     async def sequences(self) -> list[int]:
         """See Snapshots.sequences. Raises Unavailable, BrokerRefused."""
-        try:
-            info = await self._broker.api(f"STREAM.INFO.{self._stream}", {"subjects_filter": f"$O.{self.bucket}.M.>"})
-        except ApiError as error:
-            if error.err_code == NOT_FOUND:
-                return []
-            raise BrokerRefused(f"the broker refused to show the snapshots: {error}") from error
         found = []
-        for subject in info["state"].get("subjects") or {}:
-            meta = await self._meta(base64.urlsafe_b64decode(subject.rpartition(".")[2]).decode())
-            if meta and not meta.deleted and meta.name.isdigit():
+        for meta in await self._described():
+            if not meta.deleted and meta.name.isdigit():
                 self._check_owner(meta)
                 found.append(int(meta.name))
         return sorted(found)
+
+    async def _described(self) -> list[_Meta]:
+        """All objects that are there."""
+        subjects, _ = await self._subjects(f"$O.{self.bucket}.M.>")
+        names = [base64.urlsafe_b64decode(subject.rpartition(".")[2]).decode() for subject in subjects]
+        return [meta for name in names if (meta := await self._meta(name))]
+
+    async def _subjects(self, pattern: str) -> tuple[dict[str, int], Millis]:
+        """How many messages there are by subject, and what the time is at the broker."""
+        try:
+            info = await self._broker.api(f"STREAM.INFO.{self._stream}", {"subjects_filter": pattern})
+        except ApiError as error:
+            if error.err_code == NOT_FOUND:
+                return {}, Millis(0)
+            raise BrokerRefused(f"the broker refused to show the snapshots: {error}") from error
+        return info["state"].get("subjects") or {}, times.millis(info["ts"])
+
+    async def _drop_orphans(self) -> None:
+        """Chunks without a description are of a writer that was killed, or are being written by another collector that still believes
+        that it leads: which of both, their age says. Who slept for longer finds out before it describes them (`_check_chunks`)."""
+        chunks, now = await self._subjects(f"$O.{self.bucket}.C.*")
+        named = {self._chunks_subject(meta.nuid) for meta in await self._described()}
+        for subject in chunks:
+            if subject not in named and now - await self._stored(subject, now) >= ORPHANED:
+                await self._purge(subject)
+
+    async def _stored(self, subject: str, now: Millis) -> Millis:
+        """When the newest chunk came; `now` where there is none any more."""
+        try:
+            answer = await self._broker.api(f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": subject})
+        except ApiError as error:
+            if error.err_code in (NO_MESSAGE, NOT_FOUND):
+                return now
+            raise BrokerRefused(f"the broker refused to show a snapshot's chunk: {error}") from error
+        return times.millis(answer["message"]["time"])
+
+    async def _check_chunks(self, nuid: str, count: int) -> None:
+        subject = self._chunks_subject(nuid)
+        there = (await self._subjects(subject))[0].get(subject, 0)
+        if there != count:
+            raise Unavailable(f"only {there} of a snapshot's {count} chunks are there any more; put it again")
 
     async def open(self, replicas: int) -> None:
         """Create the bucket unless it is there."""
@@ -146,6 +186,7 @@ class JetStreamSnapshots:
         described = False
         try:
             await self._put_chunks(nuid, blob)
+            await self._check_chunks(nuid, -(-len(blob) // CHUNK))
             described = True
             await self._describe(
                 _Meta(

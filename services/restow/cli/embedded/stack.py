@@ -18,6 +18,7 @@ import aiohttp
 from restow.cli.embedded import configs
 from restow.cli.embedded.child import Child, ChildFailed
 from restow.cli.embedded.outside import OutsideError, install
+from restow.cli.failures import cannot_be_used
 from restow.eventlog.port import LogError
 from restow.eventlog.server import NatsServer, ServerError
 
@@ -73,8 +74,8 @@ class Stack:
     """Everything in `folder`; nothing outside it. `policy` and `scheduler` are YAML for descheduler and session: a text, or a
     file, whose later changes are used, too.
 
-    `keep` leaves log, archive and service logs in the folder when it stops; `save` leaves the log of a stack that stood alone, in one
-    sealed file (`saved`). `kube` is the URL of a Kubernetes API or the path of a
+    `keep` leaves log, archive and service logs in the folder when it stops; `save` leaves the log of a stack that stood, in one
+    sealed file (`saved`), and the services' logs of one that failed. `kube` is the URL of a Kubernetes API or the path of a
     kubeconfig: then no kubesim is started, and that API gets the CRDs that it lacks and nothing else. It may also be a folder
     with a kubeconfig for each service, `<service>.yaml`, and `admin.yaml` for the CRDs and the CLI: each has its own rights then."""
 
@@ -101,6 +102,8 @@ class Stack:
         self._keep, self._save = keep, save
         self._stood = False
         self.saved: Path | None = None
+        self.rescued: Path | None = None
+        """The log of the stack before, where that was killed."""
         self._kubelet_speed = kubelet_speed
         self._log_level = log_level
         self._passwords = {user: "p" + secrets.token_hex(24) for user in USERS}
@@ -159,6 +162,7 @@ class Stack:
         self._lock_folder()
         if self._save and self._logged():
             await self._rescue()
+        self.rescued, self.saved = self.saved, None
         self._clean()
         for name in MANAGED:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
@@ -181,7 +185,7 @@ class Stack:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
-            raise StackRefused(f"{self.folder} cannot be used: {error.strerror}; allowed: --data with a folder that can be written") from None
+            raise StackRefused(cannot_be_used(self.folder, error)) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -240,9 +244,10 @@ class Stack:
         if self._broker.pid is not None:
             os.kill(self._broker.pid, signal.SIGKILL)
 
-    def _clean(self) -> None:
+    def _clean(self, but: str = "") -> None:
         for name in MANAGED:
-            shutil.rmtree(self.folder / name, ignore_errors=True)
+            if name != but:
+                shutil.rmtree(self.folder / name, ignore_errors=True)
         (self.folder / "stack.json").unlink(missing_ok=True)
 
     async def _start_kubesim(self) -> None:
@@ -414,16 +419,23 @@ class Stack:
         if self._keeper is not None:
             self._keeper.cancel()
         unsaved: StackError | None = None
-        if self._save and not self._keep and self._stood and self._broker.pid is not None and self._logged():
+        if self._save and not self._keep and self._stood and self._logged():
             try:
+                if self._broker.pid is None:
+                    # It was killed, too: what it has stored is the log nevertheless.
+                    self._start_broker()
                 await self._save_log()
             except StackError as error:
-                unsaved = error
+                unsaved = error if self._keep else StackError(f"{error}; the log is left in {self.folder / 'nats'}")
+                self._keep = True
         await self._broker.stop_async()
+        crashed = False
         if self.failed is not None and not self.failed.cancel():
-            self.failed.exception()  # looked at, or asyncio prints it
+            error = self.failed.exception()  # looked at, or asyncio prints it
+            crashed = isinstance(error, StackError) and not isinstance(error, StackRefused)
         if not self._keep:
-            self._clean()
+            # What is said about a process that crashed names its log.
+            self._clean(but="logs" if crashed and self._save else "")
             if self.folder.exists() and not any(self.folder.iterdir()):
                 self.folder.rmdir()
         self._unlock_folder()

@@ -20,7 +20,7 @@ from restow.domain.defragmentation.optimizing.improve import prune
 from restow.domain.defragmentation.optimizing.landing import Landing
 from restow.domain.defragmentation.optimizing.opened import Rows, opened
 from restow.domain.defragmentation.optimizing.order import Ordered, Sequence
-from restow.domain.defragmentation.optimizing.plan import NO_TARGET, beyond
+from restow.domain.defragmentation.optimizing.plan import NO_TARGET, beyond, first
 from restow.domain.defragmentation.optimizing.search import DEPTH, Limits, Search
 from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.defragmentation.outcome import planned
@@ -113,8 +113,7 @@ class _Attempt:
             for one in granted:
                 # Its Reservation is there first and takes what becomes free.
                 world.session.board.take(one.row, state.vectors[one.pod.shape], one.spot.devices)
-            first = sorted(wanted, key=lambda uid: (wanted[uid], uid))
-            ordered = Sequence(world, landing, self._plan, args.swaps, self._most).order(wanted, first)
+            ordered = Sequence(world, landing, self._plan, args.swaps, self._most).order(wanted, first(world, wanted))
         if ordered.stayed:
             raise NoRoom(f"{len(ordered.stayed)} of {len(wanted)} moves would wait for each other")
         if dropped := beyond(search.limits, ordered):

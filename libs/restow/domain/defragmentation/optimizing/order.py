@@ -16,6 +16,7 @@ from restow.domain.defragmentation.optimizing.landing import Landing
 from restow.domain.defragmentation.optimizing.waits import Step, Waits
 from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.defragmentation.simulation import Spot
+from restow.domain.spare import may_change_places
 
 
 class Leg(NamedTuple):
@@ -225,7 +226,7 @@ class Sequence:
         at = {(leg.start.row, leg.row): i for i, leg in enumerate(legs) if not leg.follows}
         for i, leg in enumerate(legs):
             j = at.get((leg.row, leg.start.row))
-            if leg.follows or j is None or j == i:
+            if leg.follows or j is None or j == i or not may_change_places(self.world.state, leg.uid, legs[j].uid):
                 continue
             if self._exchange(leg, legs[j]):
                 for k in sorted((i, j), reverse=True):

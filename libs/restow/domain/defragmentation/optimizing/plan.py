@@ -105,7 +105,7 @@ class _Maker:
                     break
                 leaving = {world.home(uid).row for uid in wanted} if self.limits.whole else ()
                 loads = [loads_on(world, row) for row in leaving]
-                ordered = Sequence(world, landing, self.plan, self.limits.swaps, self.limits.moves).order(wanted, _first(wanted))
+                ordered = Sequence(world, landing, self.plan, self.limits.swaps, self.limits.moves).order(wanted, first(world, wanted))
             if halves := {uid for some in loads if any(uid not in ordered.ends for uid in some) for uid in some}:
                 # Each time fewer: this ends by itself.
                 wanted = {uid: spot.row for uid, spot in ordered.ends.items() if uid not in halves}
@@ -144,9 +144,11 @@ class _Maker:
             return net, set(world.away)
 
 
-def _first(wanted: dict[PodUid, int]) -> list[PodUid]:
-    """In which order they are thought of."""
-    return sorted(wanted, key=lambda uid: (wanted[uid], uid))
+def first(world: World, wanted: dict[PodUid, int]) -> list[PodUid]:
+    """In which order they are thought of: by where they go. By the node's name, for which row it has depends on what came and went before, and
+    is another one in a state from a snapshot."""
+    rank = world.state.table.rank
+    return sorted(wanted, key=lambda uid: (int(rank[wanted[uid]]), uid))
 
 
 def beyond(limits: Limits, ordered: Ordered) -> set[PodUid]:

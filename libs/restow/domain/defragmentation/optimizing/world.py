@@ -105,11 +105,8 @@ class World:
     def vector(self, uid: PodUid) -> Vector:
         return self.state.vectors[self.state.pods[uid].shape]
 
-    def floor_of(self, row: int, v: Vector) -> int:
-        """What must stay free of the protected resource besides this request."""
-        return int(self.floor[row]) if any(c == self.column for c, _ in v.items) else 0
-
     def raised(self, v: Vector, floor: int) -> Vector:
+        """The request with so much more of the protected resource, where it asks for that at all."""
         return Vector(tuple((c, a + floor if c == self.column else a) for c, a in v.items), v.devices)
 
     def name(self, row: int) -> NodeName:

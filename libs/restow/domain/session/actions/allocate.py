@@ -2,24 +2,28 @@
 once it is complete its other pods follow one by one, each in its job's turn."""
 
 from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
+from restow.domain.evolve.session import withheld_key
 from restow.domain.groups import task_of
 from restow.domain.reservation.wishes import ignores
 from restow.domain.session import holds
+from restow.domain.session.gangs import orders
 from restow.domain.session.jobs import OVERUSED, QUOTA, UNSCHEDULABLE, Job
 from restow.domain.session.lending import lending
 from restow.domain.session.line import Entry, Line
-from restow.domain.session.quotas import share
+from restow.domain.session.quotas import Refused
 from restow.domain.session.requests import is_best_effort
 from restow.domain.session.resize import resize
 from restow.domain.session.run import Session
+from restow.domain.session.standing import Name
 from restow.domain.session.statement import Statement
-from restow.domain.session.sums import totals
 from restow.domain.session.turns import Turns
-from restow.domain.state import is_sociable
+from restow.domain.state import Under, is_sociable
 
 FOLLOWS = "a pod of the gang is being moved, and its place is held for the one that follows it"
 """Why a gang waits that would be complete with such a pod, or without it elsewhere."""
@@ -57,10 +61,28 @@ def _by_queue(session: Session) -> dict[str, Line]:
     for job in (*holds.jobs(session), *session.jobs):
         if job.hold is not None or (job.tasks and admitted(session, job) and valid(session, job)):
             entries.setdefault(job.queue, []).append((_key(session, job), job))
-    for feed in session.feeds.values():
+    for queue, feed in session.feeds.items():
         feed.valid = lambda job: valid(session, job)
+        feed.refused = partial(_beyond, session, session.beyond.setdefault(queue, Refused()))
     waiting = {queue: Line(entries.get(queue, ()), session.feeds.get(queue)) for queue in sorted({*entries, *session.feeds})}
     return {queue: line for queue, line in waiting.items() if line}
+
+
+def _beyond(session: Session, refused: Refused, name: Name) -> bool:
+    """Whether the job waits for its queue, and this session has said that again of one that asks for no more."""
+    if session.offers:
+        return False
+    (under, kind), *_ = session.backlog.jobs[name]
+    if under[0] != "reason":
+        return False
+    state, backlog = session.state, session.backlog
+    shape = state.pods[backlog.line((under, kind))[0][1]].shape
+    return refused.covers(under, state.vectors[shape].items, session.lowered)
+
+
+def _under(reason: str) -> Under:
+    """What pods on their own wait under that are told this."""
+    return "reason", withheld_key(QUOTA, "", reason)
 
 
 def admitted(session: Session, job: Job) -> bool:
@@ -107,7 +129,8 @@ def _place(session: Session, job: Job) -> bool:
         return bool(job.tasks)
     kind = job.alike.get(uid)
     if kind is None:
-        place_one(session, job, pod)
+        if job.group is None or _may_go(session, uid):
+            place_one(session, job, pod)
     elif not session.backlog.still(uid, session.board) or (not place_one(session, job, pod) and not session.offers.awaited(pod)):
         # Nothing has come that would let the others in; what this session places is looked at in the next one.
         job.refused.add(kind)
@@ -115,10 +138,17 @@ def _place(session: Session, job: Job) -> bool:
 
 
 def _has_room(session: Session, job: Job) -> bool:
-    """Of a gang that waits: whether there is room yet, each shape taken alone. It may take holds, too."""
-    if session.offers or not all(uid in session.state.parked for uid in job.tasks):
+    """Of a gang that waits: whether there is room yet for one of its shapes, each taken alone. It may take holds, too."""
+    parked = session.state.parked
+    if session.offers or not all(uid in parked for uid in job.tasks):
         return True
-    return bool(session.backlog.still(job.tasks[0], session.board))
+    return any(session.backlog.still(uid, session.board) for uid in {parked[uid][1]: uid for uid in job.tasks}.values())
+
+
+def _may_go(session: Session, uid: PodUid) -> bool:
+    """Of one that follows its gang: whether there is room for it yet, if it has waited for that. What keeps one of them does not
+    keep those of another shape."""
+    return bool(session.offers) or uid not in session.state.parked or bool(session.backlog.still(uid, session.board))
 
 
 def incomplete(session: Session, job: Job, placed: int = 0, by_task: Counter[str] | None = None) -> bool:
@@ -138,6 +168,8 @@ def place_one(session: Session, job: Job, pod: e.PodObserved) -> bool:
         return False
     if reason := session.quota(job, pod):
         session.withhold_pod(job, pod.pod, QUOTA, reason)
+        if job.queue in session.beyond:
+            session.beyond[job.queue].add(_under(reason), session.state.vectors[pod.shape].items, session.lowered)
         return False
     for waits in session.extensions.waits:
         if reason := waits(pod):
@@ -162,22 +194,19 @@ def place_one(session: Session, job: Job, pod: e.PodObserved) -> bool:
 
 
 def _place_gang(session: Session, job: Job) -> None:
-    """As many pods as make the job ready: in task order, and where that does not do, those that ask for least first, so that a large one
-    keeps no others from their room which would be enough (RULES G-17)."""
-    why = _place_all(session, job, job.tasks)
-    if why is None:
-        return
-    if len({session.state.pods[uid].shape for uid in job.tasks}) > 1 and job.ready + len(job.tasks) > job.need:
-        whole, vectors = dict(enumerate(totals(session.state).allocatable)), session.state.vectors
-        size = {uid: share(dict(vectors[session.state.pods[uid].shape].items), whole) for uid in job.tasks}
-        if _place_all(session, job, sorted(job.tasks, key=size.__getitem__)) is None:
+    """As many pods as make the job ready."""
+    said = []
+    for tasks in orders(session, job, job.tasks):
+        why = _place_all(session, job, tasks)
+        if why is None:
             return
-    session.withhold(job, *why)
+        said.append(why)
+    session.withhold(job, *said[0])
     job.tasks = []
 
 
-def _place_all(session: Session, job: Job, tasks: list[PodUid]) -> tuple[str, str, int, dict[str, int]] | None:
-    """The same in this order: what does not fit is passed over while enough others are left, and tried again where it may fit because
+def _place_all(session: Session, job: Job, tasks: Sequence[PodUid]) -> tuple[str, str, int, dict[str, int]] | None:
+    """As many as make the job ready, in this order: what does not fit is passed over while enough others are left, and tried again where it may fit because
     others of the gang have come (affinity, spread). Returns why it was to no avail; None where the gang is complete."""
     state, extensions = session.state, session.extensions
     statement = Statement(session, job)

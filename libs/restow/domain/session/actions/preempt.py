@@ -5,11 +5,13 @@ Victims are evicted, and what they leave is held for whom it was taken (RULES 00
 at closely and `claimers.JOBS` jobs in a session, one of them on every node; who was not looked at has its turn in one of the next (RULES G-17).
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from restow.contracts import events as e
-from restow.contracts.ids import Millis, ShapeId
+from restow.contracts.ids import Millis, PodUid, ShapeId
 from restow.domain.groups import task_of
+from restow.domain.session.gangs import orders
 from restow.domain.session.jobs import Job
 from restow.domain.session.preemption.claim import Claim
 from restow.domain.session.preemption.claimers import claimers, may_take, next_try, starves
@@ -41,11 +43,28 @@ def run(session: Session, args: Any) -> None:
 
 def take_for(session: Session, hunt: Hunt, job: Job, scope: Scope, action: str) -> bool:
     """Everything that the job needs, or nothing."""
-    state = session.state
     claim = Claim(session, job, action)
+    for tasks in orders(session, job, job.tasks):
+        _take_all(session, hunt, claim, job, tasks, scope)
+        # What fits without anybody's leaving is for `allocate`.
+        if len(claim) and claim.waits and session.extensions.agreed("jobPipelined", job, 0, None):
+            claim.commit()
+            return True
+        claim.discard()
+    return False
+
+
+def _take_all(session: Session, hunt: Hunt, claim: Claim, job: Job, tasks: Iterable[PodUid], scope: Scope) -> None:
+    """As much as the job needs, in this order: who finds nothing is passed over while enough others are left, and tried again where that
+    may change because others of its gang have come (affinity, spread)."""
+    state = session.state
     hopeless: set[tuple[ShapeId, str]] = set()
-    left = list(job.tasks)
-    while left and starves(session, job):
+    left, again, before = list(tasks), list[PodUid](), 0
+    while starves(session, job):
+        if not left:
+            if not again or len(claim) == before:
+                return
+            left, again, before = again, [], len(claim)
         pod = state.pods[left.pop(0)]
         if not job.helps(task_of(pod)):
             continue
@@ -57,14 +76,10 @@ def take_for(session: Session, hunt: Hunt, job: Job, scope: Scope, action: str) 
                 continue
             if not session.concerned(pod):
                 hopeless.add(kind)
-        if job.ready + len(left) < job.need:
-            break
-    # What fits without anybody's leaving is for `allocate`.
-    if len(claim) and claim.waits and session.extensions.agreed("jobPipelined", job, 0, None):
-        claim.commit()
-        return True
-    claim.discard()
-    return False
+            elif job.group is not None:
+                again.append(pod.pod)
+        if job.ready + len(left) + len(again) < job.need:
+            return
 
 
 def _free(session: Session, job: Job, pod: e.PodObserved) -> Choice | None:

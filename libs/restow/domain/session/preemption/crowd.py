@@ -205,8 +205,8 @@ class Crowd:
         self.amounts = np.concatenate([self.amounts, np.zeros_like(self.amounts)])
 
 
-def _says(budget: BudgetObserved | None) -> tuple[LabelSelector | None, bool]:
-    return (None, True) if budget is None else (budget.selector, budget.allowed > 0)
+def _says(budget: BudgetObserved | None) -> tuple[LabelSelector | None, bool, bool]:
+    return (None, True, True) if budget is None else (budget.selector, budget.allowed > 0, budget.unready)
 
 
 def _least(state: ClusterState, uid: PodUid) -> int:

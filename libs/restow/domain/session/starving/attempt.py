@@ -5,13 +5,14 @@ instead of what is idle. They are taken by the score of `resourceNodeOrder`, tie
 take part (rounded up), those with reserved tasks before others, so that no more nodes than that are kept from other jobs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
 from restow.domain.predicates import only, static_mask
+from restow.domain.session.gangs import orders
 from restow.domain.session.requests import is_best_effort
 from restow.domain.session.run import Session
 from restow.domain.session.starving.members import Members
@@ -42,9 +43,17 @@ class Attempt:
         left = [uid for uid in members.waiting if uid not in promised]
         if job.group is not None and not self._may_suffice(left, missing):
             return False
-        for at, uid in enumerate(left):
+        for tasks in orders(self._session, job, left, len(members.placed) + len(promised)):
+            if self._try_all(tasks, missing, promised):
+                return True
+        return False
+
+    def _try_all(self, tasks: Sequence[PodUid], missing: int, promised: Collection[PodUid]) -> bool:
+        """The same in this order."""
+        members = self._members
+        for at, uid in enumerate(tasks):
             got = len(self._allocated) + len(self._reserved)
-            if got + len(left) - at < missing or (got >= missing and members.condition_ready(self._allocated)):
+            if got + len(tasks) - at < missing or (got >= missing and members.condition_ready(self._allocated)):
                 break
             if members.helps(uid, [*promised, *self._allocated, *self._reserved]):
                 self._try(uid)
@@ -55,6 +64,7 @@ class Attempt:
         if not members.condition_ready(self._allocated):
             self._take_back_reservations()
             self._statement.discard()
+            self._allocated, self._reserved, self._dropped = {}, {}, {}
             return False
         self._commit()
         return True

@@ -130,7 +130,8 @@ def _near(cron: str, tz: str, lead: int, day: date) -> tuple[Window, ...]:
     joins = runs[0][0] + _MINUTES - runs[-1][-1] <= 60
     spans: list[tuple[date, list[int], date, list[int]]] = []
     horizon = lead // DAY + 3
-    for offset in range(-MAX_DAYS - 2, horizon + MAX_DAYS + 2):
+    # One that begins on the last day of all may last for as long as a window can.
+    for offset in range(-MAX_DAYS - 2, horizon + MAX_DAYS):
         today = day + timedelta(days=offset)
         if not read.on(today):
             continue

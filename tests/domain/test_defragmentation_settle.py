@@ -1,0 +1,74 @@
+"""A plan is carried on until one made after it would move nothing: given what searches find, then what becomes of the plan."""
+
+from restow.contracts.values import Move
+from restow.domain.defragmentation.optimizing.order import Ordered
+from restow.domain.defragmentation.optimizing.settle import Ends, Found, settle
+from restow.domain.defragmentation.simulation import Spot
+
+STEPS = 10
+"""What each search costs."""
+
+
+def plan(*pods: str) -> Ordered:
+    """Each goes to row 1."""
+    return Ordered([Move(f"m-{pod}", pod, "default", pod, "a", "b") for pod in pods], {pod: Spot(1) for pod in pods}, [])
+
+
+def pods(ordered: Ordered) -> list[str]:
+    return [move.pod for move in ordered.moves]
+
+
+class Searches:
+    """What each search in turn finds. A pod is worth one; `lost` are what no order of all moves together has, `worthless` gain nothing."""
+
+    def __init__(self, *found: str, lost: str = "", worthless: str = "", full: bool = False) -> None:
+        self.found, self.lost, self.worthless, self.full = list(found), lost, worthless, full
+        self.asked: list[int] = []
+
+    def search(self, steps: int, ends: Ends) -> Found:
+        self.asked.append(steps)
+        found = self.found.pop(0) if self.found else ""
+        return Found(dict.fromkeys(found, 1), STEPS, self.full)
+
+    def order(self, wanted, ends: Ends) -> Ordered:
+        return plan(*(pod for pod in wanted if ends or pod not in self.lost))
+
+    def after(self, first: Ordered, then: Ordered) -> Ordered | None:
+        return plan(*pods(first), *pods(then))
+
+    def net(self, ordered: Ordered) -> int:
+        return sum(pod not in self.worthless for pod in pods(ordered))
+
+
+def test_what_the_next_searches_find_becomes_part_of_the_plan_until_one_finds_nothing():
+    searches = Searches("b", "cd")
+    ended, taken = settle(searches, plan("a"), 100)
+    assert (pods(ended), taken) == (["a", "b", "c", "d"], 30)
+    assert searches.asked == [100, 90, 80], "each has the steps that are left"
+
+
+def test_it_ends_with_the_steps():
+    searches = Searches("b", "c", "d")
+    ended, taken = settle(searches, plan("a"), 20)
+    assert (pods(ended), taken) == (["a", "b", "c"], 20)
+
+
+def test_it_ends_with_a_limit():
+    searches = Searches("b", "c", full=True)
+    assert pods(settle(searches, plan("a"), 100)[0]) == ["a", "b"]
+
+
+def test_what_finds_no_order_with_the_rest_goes_after_it():
+    assert pods(settle(Searches("b", lost="b"), plan("a"), 100)[0]) == ["a", "b"]
+
+
+def test_what_gains_nothing_is_left_out():
+    searches = Searches("b", "c", worthless="b")
+    assert pods(settle(searches, plan("a"), 100)[0]) == ["a"]
+    assert searches.asked == [100], "nor is it looked for again"
+
+
+def test_where_nothing_moves_nothing_is_carried_on():
+    searches = Searches("b")
+    assert settle(searches, plan(), 100) == (plan(), 0)
+    assert searches.asked == []
