@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from domain.build import NOW, changed, configured, given, node, pod, pod_group, replica_of, shape, then
 from domain.saga import BOLD, create, observe, plan
-from hypothesis import settings
+from hypothesis import seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -551,10 +551,17 @@ WANTED = (
 )  # fmt: skip
 
 
+MOST_TURNS = 8
+"""What Hypothesis draws from a seed depends on the modules that are loaded, so one turn that reaches all alone may miss the rarest in a run of all tests."""
+
+
 def test_the_plays_come_to_every_step_and_end():
     """A property that nothing reaches proves nothing: what disturbs must meet migrations at every step. (The first form of this
     file decided evictions only within a rule that carried them to their landing, and passed.)"""
     REACHED.clear()
-    for machine, plays in ((Plans, 150), (RoomyPlans, 100)):
-        run_state_machine_as_test(machine, settings=settings(max_examples=plays, stateful_step_count=50, deadline=None, derandomize=True, database=None))
+    for turn in range(MOST_TURNS):
+        for machine, plays in ((Plans, 150), (RoomyPlans, 100)):
+            run_state_machine_as_test(seed(turn)(machine), settings=settings(max_examples=plays, stateful_step_count=50, deadline=None, database=None))
+        if all(REACHED[name] for name in WANTED):
+            break
     assert [name for name in WANTED if not REACHED[name]] == [], dict(REACHED)

@@ -8,6 +8,7 @@ from restow.contracts import events as e
 from restow.contracts.values import OwnerRef
 from restow.domain import config
 from restow.domain.records import Step
+from restow.domain.snapshot import dump, load
 
 M = "x-1"
 RAY = OwnerRef("RayCluster", "ray", "uid-ray", "ray.io/v1")
@@ -107,3 +108,28 @@ def test_of_a_statefulset_the_name_tells_who_follows():
     session_answers(state)
     assert state.migrations[M].successor == "again"
     assert state.placed["db-1"].hold is None
+
+
+def test_one_pod_follows_in_one_migration():
+    """A successor whose hold was deleted and whose node went before it was bound takes the hold of the next migration of its
+    controller; the first one waits for another."""
+    state = world(plan("x", move("x-1", "p1"), move("x-2", "p2", target="c")), concurrent=2, per_node=2)
+    advance(state)
+    hold(state, "x-1", "x-2")
+    terminate(state, "p1")
+    advance(state)
+    then(state, pod("q1", owner=OWNER))
+    session_answers(state)
+    assert state.migrations["x-1"].successor == "q1"
+    then(state, e.ReservationGone("hold-x-1"), e.NodeGone("b"))
+    terminate(state, "p2")
+    session_answers(state)
+    session_answers(state)
+    assert [state.migrations[id].successor for id in ("x-1", "x-2")] == ["", "q1"]
+    assert state.successors == {"q1": "x-2"}
+    then(state, pod("q2", owner=OWNER))
+    again = load(dump(state))
+    advance(state)
+    advance(again)
+    assert [state.migrations[id].successor for id in ("x-1", "x-2")] == ["", "q1"]
+    assert step(again, "x-1") == step(state, "x-1")

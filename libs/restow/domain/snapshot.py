@@ -337,6 +337,9 @@ def _capacity(state: ClusterState, image: _Image) -> None:
     if {node.name for node in image.nodes} != {name for name in image.rows if name}:
         raise ValueError("its rows are of other nodes")
     table.seat(image.rows, image.vacant)
+    # Whoever follows rows by what changed has to hear of vacant ones, too: there may be no others.
+    for row in image.vacant:
+        state.changed_rows.append(row)
     for node in image.nodes:
         state.nodes[node.name] = node
         devices.set_node(state, node.name)

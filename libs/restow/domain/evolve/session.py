@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from restow.contracts import events as e
-from restow.contracts.ids import LATEST, Millis, PodUid, ReservationUid, ShapeId
+from restow.contracts.ids import LATEST, MigrationId, Millis, PodUid, ReservationUid, ShapeId
 from restow.contracts.values import ClaimChoice
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.draws import after, drawn_of
@@ -200,10 +200,22 @@ def handed_over(state: ClusterState, event: e.HandedOver) -> None:
         state.top_up(nomination.node)
     migration = state.migrations.get(record.fact.migration)  # type: ignore[call-overload]
     if migration is not None and migration.reservation == event.reservation and migration.step not in FINAL:
+        _leave_behind(state, event.pod, migration.id)
         state.put(state.migrations, migration.id, replace(migration, successor=event.pod))
         state.put(state.successors, event.pod, migration.id)
         state.drop_in(state.armed, migration.lineage, migration.id)
     state.unsettled[event.reservation] = None
+
+
+def _leave_behind(state: ClusterState, pod: PodUid, taken: MigrationId) -> None:
+    """One pod is the successor in one migration. Where it had taken another hold, and lost that (its Reservation and its node went),
+    that migration waits for the next one."""
+    id = state.successors.get(pod)
+    before = state.migrations.get(id) if id is not None else None
+    if before is None or id == taken:
+        return
+    state.put(state.migrations, before.id, replace(before, successor=PodUid("")))
+    state.put_in(state.armed, before.lineage, before.id)
 
 
 def hold_released(state: ClusterState, event: e.HoldReleased) -> None:
