@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Millis
-from restow.domain import session
+from restow.domain import changes, session
 from restow.domain.session.conf import read_conf
 from restow.domain.session.plugins.reserve import plugin
 from restow.domain.session.plugins.reserve.args import Args
@@ -383,3 +383,24 @@ def test_the_index_follows_whatever_happens(steps):
     assert dict(sorted(kept.tasks.items())) == dict(sorted(fresh.tasks.items()))
     assert {u: (x.node, x.at) for u, x in kept.endings.items()} == {u: (x.node, x.at) for u, x in fresh.endings.items()}
     assert amounts.tolist() == Released.of(state, fresh, before).tolist()
+
+
+def test_what_the_index_remembers_is_bounded_however_many_pods_come_and_go(monkeypatch):
+    monkeypatch.setattr(changes, "KEPT", 4)
+    state = given(node("n0"), shape("s"))
+    for i in range(20):
+        then(state, pod(f"p{i}", "s", "n0", annotations={"volcano.sh/maximum-runtime": "600s"}, started=NOW))
+        Index.of(state)
+        then(state, e.PodGone(f"p{i}"))
+    assert Index.of(state).changed.since(0) is None, "the first of them are forgotten"
+
+
+def test_who_has_gone_keeps_and_gives_back_nothing_however_much_has_happened_since(monkeypatch):
+    monkeypatch.setattr(changes, "KEPT", 4)
+    notes = RESERVE | {"volcano.sh/maximum-runtime": "600s"}
+    state = given(node("n0"), shape("s"), pod("a", "s", "n0", annotations=notes, started=NOW))
+    assert [*Index.of(state).tasks] == ["a"]
+    assert Released.of(state, Index.of(state), NOW + HOUR).any()
+    then(state, e.PodGone("a"), *[pod(f"p{i}", "s") for i in range(20)])
+    assert [*Index.of(state).tasks] == []
+    assert not Released.of(state, Index.of(state), NOW + HOUR).any()

@@ -281,6 +281,25 @@ def test_who_is_not_let_in_yet_or_has_no_quota_waits_for_that_and_not_for_nodes(
     assert state.reserved_tasks == {}
 
 
+def test_of_two_groups_that_wait_for_long_the_one_that_is_let_in_has_a_node_reserved_in_the_same_session():
+    tiers = [{"plugins": [{"name": n} for n in ("gang", "overcommit", "predicates", "nodeorder")]}]
+    groups = [
+        e.PodGroupObserved("default", name, f"uid-{name}", NOW, min_member=1, phase="Pending", min_resources={"cpu": cpu})
+        for name, cpu in (("let-in", 4_000), ("too-large", 64_000))
+    ]
+    state = given(conf(tiers=tiers), *full("a", "b"), *groups, member("m", "let-in", "big"), member("x", "too-large", "big"))
+    said = session_at(state)
+    assert [(x.group, *state.reserved_tasks) for x in of(e.Enqueued, said)] == [("let-in", "m")]
+
+
+def test_where_no_action_lets_groups_in_one_that_is_pending_waits_for_nodes():
+    actions = ["allocate", {"name": "reserve", "arguments": {"starvingJobTimeThreshold": 3600}}]
+    waits = e.PodGroupObserved("default", "g", "u", NOW, min_member=1, phase="Pending", min_resources={"cpu": 64_000})
+    state = given(conf(actions=actions), *full("a"), waits, member("m", "g", "big"))
+    until_quiet(state)
+    assert state.reserved_tasks == {"m": "a"}
+
+
 # -- which node ------------------------------------------------------------------------------------------------------
 
 
@@ -624,6 +643,25 @@ def test_a_starving_job_of_higher_priority_takes_the_node_of_a_lower_one():
     then(state, pod("w1", "high", created=NOW))
     assert of(e.TaskUnreserved, until_quiet(state)) == [e.TaskUnreserved("w0", "Preempted")]
     assert state.reserved_tasks == {"w1": "a"}
+
+
+def test_a_starving_gang_of_higher_priority_takes_the_nodes_of_lower_jobs():
+    state = given(conf(), *full("a", "b"), shape("high", cpu=4_000, priority=7), pod("w0", "big"), pod("w1", "big"))
+    until_quiet(state)
+    assert set(state.reserved_tasks) == {"w0", "w1"}
+    then(state, group("g", 2), member("m0", "g", "high"), member("m1", "g", "high"))
+    until_quiet(state)
+    assert sorted(state.reserved_tasks) == ["m0", "m1"]
+
+
+def test_a_node_on_which_more_is_reserved_than_it_has_now_keeps_no_gang_from_another_one():
+    state = given(conf(), *full("a"), shape("half", cpu=2_000), pod("full", "big", node="a"), pod("w0", "half"), pod("w1", "half"))
+    until_quiet(state)
+    assert state.reserved_tasks == {"w0": "a", "w1": "a"}
+    then(state, node("a", cpu=3_000), node("b", cpu=4_000), pod("b-runs", "part", node="b"), group("g", 2), member("m0", "g", "half"), member("m1", "g", "half"))
+    then(state, pod("b-fills", "part", node="b"), pod("b-fills-too", "half", node="b"))
+    until_quiet(state)
+    assert [state.reserved_tasks.get(name) for name in ("m0", "m1")] == ["b", "b"]
 
 
 def test_equal_priorities_do_not_take_anything_from_each_other():

@@ -77,15 +77,16 @@ class Index:
     def of(cls, state: ClusterState) -> "Index":
         """As the state is now. Costs what has moved since it was asked for, and all pods the first time."""
         index: Index = state.memo.setdefault("reserve-index", cls())
-        moved = state.moved.since(index._seen) if index._seen >= 0 else None
+        moved = state.moved.since(index._seen)
         if moved is None:
-            for uid in [*index.endings.keys() - state.pods.keys()]:
+            for uid in [*index.endings]:
                 index._forget(uid)
             index.tasks = {}
         uids = state.pods if moved is None else dict.fromkeys(uid for uid in moved if isinstance(uid, str))
         for uid in uids:
             index._look(state, PodUid(uid))
         index._seen = state.moved.position
+        index.changed.trim()
         return index
 
     def _look(self, state: ClusterState, uid: PodUid) -> None:
@@ -137,7 +138,7 @@ class Released:
             rows, columns = self.amounts.shape
             grown[:rows, :columns] = self.amounts
             self.amounts = grown
-        changed = index.changed.since(self._seen) if self._seen >= 0 else None
+        changed = index.changed.since(self._seen)
         if changed is None:
             self.amounts[:] = 0
             self._applied.clear()
