@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -141,6 +143,23 @@ def set_aside(path: str | Path, last: int) -> Path:
     raise ArchiveError(path, "", "a thousand archives were set aside beside it; remove some")
 
 
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Nobody else continues the folder's chain meanwhile: of two who do, neither's segments would join the other's. Whoever is killed lets go of it. A
+    file system without locks gives none. Raises ArchiveError where somebody has it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ArchiveError(folder, "", "another process is writing to it") from error
+        except OSError:
+            pass
+        yield
+    finally:
+        os.close(descriptor)
+
+
 async def export(
     log: EventLog,
     path: str | Path,
@@ -157,6 +176,11 @@ async def export(
     """
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
+    with only_writer(folder):
+        return await _continued(log, folder, from_seq, to_seq, segment_bytes)
+
+
+async def _continued(log: EventLog, folder: Path, from_seq: int | None, to_seq: int | None, segment_bytes: int) -> Archive | None:
     present = await asyncio.to_thread(open_archive, folder, log_id=log.log_id) if any(folder.glob("*.jsonl.zst")) else None
     start = from_seq if from_seq is not None else present.last + 1 if present else await log.first()
     stop = await log.tail() if to_seq is None else to_seq

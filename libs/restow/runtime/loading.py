@@ -6,7 +6,8 @@ broker that goes away meanwhile is asked again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -111,7 +112,7 @@ class Loading:
             raise LogMismatch(f"{why}; it cannot be folded anew: {error}. {_ADVICE}") from error
         if archive.first > 1 or archive.last < first - 1:
             raise LogMismatch(f"{why}; the archive in {folder} holds {archive.first} to {archive.last} only. {_ADVICE}")
-        state = await self._folded(archive)
+        state = await self.ask(partial(self._folded, archive, first))
         if self._snapshots is not None and not state.unknown:
             stored = Snapshot(self._log.log_id, state.seq, FOLD_VERSION, await asyncio.to_thread(snapshot.dump, state))
             await self.ask(lambda: self._put(stored))
@@ -122,18 +123,26 @@ class Loading:
         assert self._snapshots is not None
         await self._snapshots.put(stored)
 
-    async def _folded(self, archive: Archive) -> ClusterState:
-        state, batches = ClusterState(), archive.batches()
-        while batch := await asyncio.to_thread(_next, batches):
-            for record in batch:
-                fold_record(state, record.seq, record.family, record.envelope, record.body, self._log.log_id)
-            state.touched = type(state.touched)()
-            await asyncio.sleep(0)
+    async def _folded(self, archive: Archive, first: int) -> ClusterState:
+        """The archive for what the log has let go, then the log to its end: of the snapshots in a store the newest stay, and those of the other fold may
+        be newer than the archive."""
+        state, tail, batches = ClusterState(), await self._log.tail(), archive.batches()
+        while state.seq < first - 1 and (batch := await asyncio.to_thread(next, batches, None)):
+            await self._add(state, [record for record in batch if record.seq < first])
+        if state.seq < tail:
+            async with aclosing(self._log.read(state.seq + 1)) as rest:  # type: ignore[type-var]
+                async for batch in rest:
+                    await self._add(state, batch)
+                    if state.seq >= tail:
+                        break
         return state
+
+    async def _add(self, state: ClusterState, batch: list[Record]) -> None:
+        for record in batch:
+            fold_record(state, record.seq, record.family, record.envelope, record.body, self._log.log_id)
+        state.touched = type(state.touched)()
+        await asyncio.sleep(0)
 
 
 _ADVICE = "Restore the archive from a backup, or run the release that stored the newest snapshot"
 
-
-def _next(batches: Iterator[list[Record]]) -> list[Record] | None:
-    return next(batches, None)

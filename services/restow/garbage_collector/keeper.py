@@ -9,7 +9,7 @@ from restow.contracts.ids import Millis
 from restow.domain import snapshot
 from restow.domain.fold import FOLD_VERSION
 from restow.domain.gc.decider import covered
-from restow.eventlog.archive import Archive, export, mismatch, open_archive, set_aside
+from restow.eventlog.archive import Archive, export, mismatch, only_writer, open_archive, set_aside
 from restow.eventlog.archive import covered as archived_to
 from restow.eventlog.port import Closed, EventLog, Full, LogError, LogMismatch
 from restow.eventlog.segment import ArchiveError
@@ -336,10 +336,11 @@ async def export_or_begin(log: EventLog, folder: Path, upto: int, logger: logs.L
     """Continue the archive; where the log does not hold what would follow (an old copy of the archive's volume was restored), or has other
     records in place of the archive's (an old copy of the broker's volume was), put it aside and begin a new one."""
     if await asyncio.to_thread(lambda: any(folder.glob("*.jsonl.zst"))):
-        present = await asyncio.to_thread(open_archive, folder, log_id=log.log_id)
-        first = await log.first()
-        why = f"it ends at {present.last}, the log begins at {first}" if present.last < first - 1 else await mismatch(present, log)
-        if why:
-            aside = await asyncio.to_thread(set_aside, folder, present.last)
-            logger.error("the archive does not fit the log: it was put aside, and a new one begins", moved_to=str(aside), reason=why)
+        with only_writer(folder):
+            present = await asyncio.to_thread(open_archive, folder, log_id=log.log_id)
+            first = await log.first()
+            why = f"it ends at {present.last}, the log begins at {first}" if present.last < first - 1 else await mismatch(present, log)
+            if why:
+                aside = await asyncio.to_thread(set_aside, folder, present.last)
+                logger.error("the archive does not fit the log: it was put aside, and a new one begins", moved_to=str(aside), reason=why)
     return await export(log, folder, to_seq=upto)

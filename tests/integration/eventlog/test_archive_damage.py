@@ -12,6 +12,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from restow.eventlog import archive
 from restow.eventlog.archive import export, open_archive
 from restow.eventlog.memory import MemoryLog
 from restow.eventlog.port import Record
@@ -253,3 +254,28 @@ def test_two_writers_in_one_folder_do_not_write_into_one_file_and_what_a_killed_
     one.abandon()
     two.abandon()
     assert list(tmp_path.iterdir()) == [young]
+
+
+async def test_two_collectors_that_archive_at_once_leave_one_chain(tmp_path, monkeypatch):
+    """One has lost its lease in the middle of a segment and has not ended yet: what both began at the same record could not be joined afterwards."""
+    log, last = MemoryLog(), 0
+    for _ in range(50):
+        last = await log.append("session", b"{}", envelope(), expected_last=last)
+    await export(log, tmp_path, to_seq=10)
+    writing, may = asyncio.Event(), asyncio.Event()
+    whole = archive._whole
+
+    async def slow(work, *arguments):
+        writing.set()
+        await may.wait()
+        return await whole(work, *arguments)
+
+    monkeypatch.setattr(archive, "_whole", slow)
+    one = asyncio.create_task(export(log, tmp_path, to_seq=20))
+    await writing.wait()
+    with pytest.raises(ArchiveError, match="another process is writing to it"):
+        await export(log, tmp_path, to_seq=30)
+    may.set()
+    assert (await one).last == 20
+    assert (await export(log, tmp_path, to_seq=40)).last == 40
+    assert [r.seq for r in read(tmp_path, log_id=log.log_id)] == list(range(1, 41))

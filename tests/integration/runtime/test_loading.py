@@ -87,9 +87,10 @@ async def test_a_new_fold_on_a_truncated_log_is_folded_anew_from_the_archive_and
         await asyncio.sleep(0)
     assert not waiting.done()
     state = await starting(log, snapshots, tmp_path)[0].state()
-    assert state.seq == 15
+    assert state.seq == await log.tail()
     async with asyncio.timeout(60):
         assert snapshot.dump(await waiting) == snapshot.dump(state)
+    await export(log, tmp_path)
     full = await memory_of(tmp_path)
     assert snapshot.dump(full) == snapshot.dump(state)
 
@@ -99,6 +100,19 @@ async def memory_of(folder):
     for r in archive.records():
         fold_record(state, r.seq, r.family, r.envelope, r.body, archive.log_id)
     return state
+
+
+async def test_after_an_upgrade_nobody_waits_for_ever_where_the_archive_had_fallen_behind_the_old_folds_snapshots(tmp_path):
+    """Its disk was full. The store keeps the two newest snapshots: one as old as the archive would be gone as soon as it is stored."""
+    log = await grown()
+    snapshots = MemorySnapshots(log.log_id)
+    for seq in (15, 18):
+        await snapshots.put(Snapshot(log.log_id, seq, FOLD_VERSION - 1, b"of another fold"))
+    await export(log, tmp_path, to_seq=10)
+    await log.truncate(8)
+    state = await starting(log, snapshots, tmp_path)[0].state()
+    async with asyncio.timeout(60):
+        assert snapshot.dump(await starting(log, snapshots)[0].state()) == snapshot.dump(state)
 
 
 async def test_an_older_snapshot_of_our_fold_is_used_where_the_newest_is_of_another():
