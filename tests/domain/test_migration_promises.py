@@ -15,13 +15,29 @@ from domain.build import (
     then,
     when,
 )
-from domain.saga import BOLD, OWNER, advance, begun, decider, evicts, failed, hold, land, move, plan, world
+from domain.saga import (
+    BOLD,
+    OWNER,
+    advance,
+    begun,
+    decider,
+    evicts,
+    failed,
+    hold,
+    land,
+    move,
+    plan,
+    session_answers,
+    step,
+    world,
+)
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import LabelSelector
 from restow.domain import config, defragmentation
 from restow.domain.decider import Rejected
+from restow.domain.records import Step
 from restow.domain.snapshot import dump, load
 
 OPTIMIZING = config.DefragmentationArgs(resourceType="cpu", planner="optimizing", objective="nodes", protectionThresholds={})
@@ -147,3 +163,39 @@ def test_a_cancelled_move_is_no_refusal():
     advance(state)
     assert state.migrations["x-1"].reason == "Cancelled"
     assert not state.refused
+
+
+def test_a_place_that_a_plan_promised_is_nobody_elses_although_a_move_before_it_has_lost_its_target():
+    state = given(
+        configured("migration", config.MigrationConfig(defragmentation=OPTIMIZING)), node("a"), node("b", cpu=1_000), node("z"), shape("s"),
+        *[pod(name, node="a", owner=replica_of(name)) for name in ("p1", "p2", "p3")],
+        plan("x", move("x-1", "p1", "a", "z"), move("x-2", "p2", "a", "b")), e.NodeGone("z"),
+    )  # fmt: skip
+    with pytest.raises(Rejected, match="0 of 2 nodes"):
+        when(state, decider, c.MovePod(NOW, "m", "p3"))
+
+
+def test_a_place_that_is_held_already_is_not_kept_free_once_more():
+    state = given(
+        configured("migration", config.MigrationConfig(defragmentation=OPTIMIZING)), node("a"), node("b", cpu=2_000), shape("s"),
+        *[pod(name, node="a", owner=replica_of(name)) for name in ("p1", "p2")], plan("x", move("x-1", "p1", "a", "b")),
+    )  # fmt: skip
+    advance(state)
+    hold(state, "x-1")
+    (event,) = when(state, decider, c.MovePod(NOW, "m", "p2"))
+    assert [m.target for m in event.moves] == ["b"]
+
+
+def test_a_move_that_is_on_its_way_back_without_its_hold_keeps_no_place():
+    state = given(
+        configured("migration", config.MigrationConfig(defragmentation=OPTIMIZING)), node("a"), node("b", cpu=1_000), shape("s"),
+        *[pod(name, node="a", owner=replica_of(name)) for name in ("p1", "p2")], plan("x", move("x-1", "p1", "a", "b")),
+    )  # fmt: skip
+    advance(state)
+    assert evicts(hold(state, "x-1")) == ["x-1"]
+    then(state, e.ReservationGone(state.migrations["x-1"].reservation))
+    session_answers(state)
+    advance(state)
+    assert (step(state, "x-1"), state.migrations["x-1"].reason) == (Step.ABORTING, "HoldLost")
+    (event,) = when(state, decider, c.MovePod(NOW, "m", "p2"))
+    assert [m.target for m in event.moves] == ["b"]

@@ -83,6 +83,13 @@ def test_a_budget_that_comes_to_allow_both_in_time_lets_them_go():
     assert evicts(advance(state, 89_999)) == ["x-1"]
 
 
+def test_a_place_that_is_not_found_in_time_is_waited_for_no_longer_because_a_budget_would_be():
+    state = swapping(conf=config.MigrationConfig(defragmentation=CONF.defragmentation, budget_patience=90_000))
+    hold(state, "x-1")
+    assert advance(state, HOLD - 1) == []
+    assert failed(advance(state, HOLD))["x-2"] == "HoldTimeout"
+
+
 def test_nobody_leaves_while_the_limits_keep_the_other():
     conf = config.MigrationConfig(defragmentation=CONF.defragmentation, max_unavailable=1)
     state = swapping(pod("q2", node="b", owner=OTHER, ready=True), conf=conf)
@@ -101,6 +108,20 @@ def test_the_other_waits_as_long_as_the_first_is_on_its_way_out():
     assert decider.deadline(state) == NOW + CONF.evict_deadline
     terminate(state, "p1")
     assert evicts(advance(state, CONF.evict_deadline - 1)) == ["x-2"]
+
+
+def test_what_keeps_the_other_when_the_first_has_left_late_is_waited_for_as_long_as_a_hold_is():
+    conf = config.MigrationConfig(defragmentation=CONF.defragmentation, max_unavailable=1)
+    state = swapping(pod("q2", node="b", owner=OTHER, ready=True), conf=conf)
+    hold(state, "x-1", "x-2")
+    late = CONF.evict_deadline - 1
+    then(state, changed("q2", node="b", phase="Running", ready=False))
+    terminate(state, "p1")
+    run(state, decider, c.ReportEviction(NOW + late, "x-1", "Gone"))
+    assert evicts(advance(state, late)) == evicts(advance(state, late + HOLD - 1)) == []
+    assert decider.deadline(state) == NOW + late + HOLD
+    then(state, changed("q2", node="b", phase="Running", ready=True))
+    assert evicts(advance(state, late + HOLD - 1)) == ["x-2"]
 
 
 # -- half-way ------------------------------------------------------------------------------------------------------------

@@ -51,6 +51,17 @@ def test_with_binpack_it_is_placed_on_the_fullest_node_that_fits():
     assert place(state) == [e.PodPlaced("p1", "b")]
 
 
+def test_with_binpack_the_only_device_of_a_node_is_taken_before_one_of_several():
+    weights = {"binpack.resources": "example.com/x", "binpack.cpu": 0, "binpack.memory": 0}
+    tiers = ((config.PluginConfig("predicates"), config.PluginConfig("binpack", arguments=weights)),)
+    packed = configured("session", config.SessionConfig(tiers=tiers))
+    many, one = node("a", allocatable={"example.com/x": 2}), node("b", allocatable={"example.com/x": 1})
+    state = given(packed, many, one, shape("s", requests={"example.com/x": 1}), pod("p"))
+    assert place(state) == [e.PodPlaced("p", "b")]
+    then(state, e.PodGone("p"), pod("q"))
+    assert place(state) == [e.PodPlaced("q", "b")], "again when it has come back"
+
+
 def test_ties_go_to_the_first_name_whatever_the_order_of_arrival():
     state = given(node("c"), node("a"), node("b"), shape("s"), pod("p"))
     assert place(state) == [e.PodPlaced("p", "a")]

@@ -298,6 +298,9 @@ def test_where_no_action_lets_groups_in_one_that_is_pending_waits_for_nodes():
     state = given(conf(actions=actions), *full("a"), waits, member("m", "g", "big"))
     until_quiet(state)
     assert state.reserved_tasks == {"m": "a"}
+    done(state, "a-runs")
+    until_quiet(state)
+    assert state.placed["m"].node == "a"
 
 
 # -- which node ------------------------------------------------------------------------------------------------------
