@@ -206,6 +206,15 @@ def test_into_a_pipe_nothing_is_cut(restow, moved, monkeypatch):
     assert "…" not in text
 
 
+@pytest.mark.parametrize("view", ["nodes", "pods", "migrations"])
+def test_names_are_whole_however_narrow_the_terminal_is(restow, moved, monkeypatch, view):
+    """They are copied into the next command."""
+    names = {row["name"] for row in json.loads(restow("state", view, "--log", moved, "-o", "json").output)["items"] if "name" in row}
+    monkeypatch.setenv("COLUMNS", "30")
+    text = restow("state", view, "--log", moved).output
+    assert all(name in text for name in names)
+
+
 STEERS = "\x1b[2J\x1b]0;title\x07\x9b31m\u202eevil\n     9999  forged"
 
 

@@ -70,7 +70,8 @@ PLACES = """\
 
 CODES = """\
   0 done   1 a promise is broken, or a difference was found   2 usage, or input that cannot be used
-  3 cannot connect   141 who read the output has gone (as in `restow get pods | head`)
+  3 cannot connect   70 a fault of Restow itself
+  141 who read the output has gone (as in `restow get pods | head`)
 """
 
 

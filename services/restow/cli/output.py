@@ -96,16 +96,16 @@ def table(
     rows: Iterable[Sequence[Any]],
     *,
     right: Sequence[str] = (),
-    flexible: Sequence[str] = (),
+    flexible: Sequence[str] | None = None,
     wrap: Sequence[str] = (),
     whole: bool = False,
 ) -> None:
     """Print rows under `columns`, as wide as they need and, if not `whole`, no wider than the terminal: `flexible` columns
-    (or the last one) give way; those of them in `wrap` go on in further lines, the others are cut."""
+    (unless told, the last one) give way; those of them in `wrap` go on in further lines, the others are cut."""
     cells = [[plain(str(cell)) for cell in row] for row in rows]
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
     if not whole:
-        _narrow(widths, [columns.index(name) for name in flexible] or [len(columns) - 1])
+        _narrow(widths, [len(columns) - 1] if flexible is None else [columns.index(name) for name in flexible])
     click.echo(heading(_line(columns, columns, widths, right)))
     for row in cells:
         for line in _lines(columns, row, widths, wrap):
@@ -124,7 +124,7 @@ def _lines(columns: Sequence[str], row: Sequence[str], widths: Sequence[int], wr
 
 def _narrow(widths: list[int], flexible: Sequence[int]) -> None:
     excess = sum(widths) + 2 * (len(widths) - 1) - width()
-    while excess > 0:
+    while excess > 0 and flexible:
         widest = max(flexible, key=lambda i: widths[i])
         if widths[widest] <= _NARROWEST:
             return

@@ -298,25 +298,25 @@ COLUMNS: dict[str, Columns] = {
         ("NAME", "STATUS", "PODS", "HOLDS", "CPU", "MEMORY", "GPU", "GPUS FREE"),
         _node_row,
         ("PODS", "HOLDS", "CPU", "MEMORY", "GPU", "GPUS FREE"),
-        ("NAME",),
+        (),
     ),
     "pods": (
         ("NAMESPACE", "NAME", "STATUS", "NODE", "CPU", "MEMORY", "GPU", "DEVICES"),
         _pod_row,
         ("CPU", "MEMORY", "GPU"),
-        ("NAME", "NODE", "NAMESPACE", "DEVICES"),
+        ("DEVICES",),
     ),
     "podgroups": (
         ("NAMESPACE", "NAME", "PHASE", "MIN", "READY", "WAIT", "QUEUE", "WHY"),
         podgroup_row,
         ("MIN", "READY", "WAIT"),
-        ("WHY", "NAME", "NAMESPACE", "QUEUE"),
+        ("WHY",),
     ),
     "queues": (
         ("NAME", "STATE", "PODGROUPS", "CPU USED/DESERVED/CAP", "MEMORY", "GPU"),
         queue_row,
         ("CPU USED/DESERVED/CAP", "MEMORY", "GPU"),
-        ("NAME", "PODGROUPS"),
+        (),
     ),
     "reservations": (
         ("NAME", "PHASE", "HELD/USED/ALL", "NODES", "CPU", "MEMORY", "GPU", "ENDS", "AGE", "REASON"),
@@ -328,16 +328,17 @@ COLUMNS: dict[str, Columns] = {
         ("ID", "PHASE", "TRIGGER", "PLANNER", "MOVES", "LANDED", "BACK", "OPEN", "SINCE", "WHY"),
         _plan_row,
         ("MOVES", "LANDED", "BACK", "OPEN"),
-        ("WHY", "ID"),
+        ("WHY",),
     ),
     "migrations": (
         ("ID", "STEP", "POD", "SOURCE", "TARGET", "SINCE", "REASON"),
         _migration_row,
         (),
-        ("POD", "SOURCE", "TARGET", "REASON"),
+        ("REASON",),
     ),
 }
-"""View → titles, a row of a value as of a time, columns to the right, columns that give way."""
+"""View → titles, a row of a value as of a time, columns to the right, columns that give way. As with kubectl, names never do: they are
+copied into the next command."""
 
 WIDE: dict[str, Columns] = {
     "reservations": (
