@@ -65,6 +65,16 @@ def test_first_goes_the_one_that_may_be_disrupted_less():
     assert evicts(advance(state)) == ["x-1"]
 
 
+def test_nobody_else_leaves_while_the_api_is_asked_for_the_first_whose_budget_has_come_to_allow_more():
+    conf = config.MigrationConfig(defragmentation=CONF.defragmentation, budget_patience=90_000)
+    state = swapping(budget("p", 1), budget("q", 2), conf=conf)
+    assert evicts(hold(state, "x-1", "x-2")) == ["x-1"]
+    then(state, budget("p", 5))
+    assert advance(state) == []
+    terminate(state, "p1")
+    assert evicts(advance(state)) == ["x-2"]
+
+
 @pytest.mark.parametrize("said", [(budget("p", 1), budget("q", 0)), (e.BudgetObserved("default", "both", "uid-b", LabelSelector({}), 1),)])
 def test_nobody_leaves_where_the_budgets_do_not_allow_both(said):
     state = swapping(*said)

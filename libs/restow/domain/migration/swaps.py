@@ -35,6 +35,9 @@ def must_wait(state: ClusterState, migration: Migration, now: Millis, counts: li
     other = waves.partner(state, migration)
     if other is None or other.step in (Step.EVICTED, Step.LANDED):
         return None
+    if other.step is Step.EVICTING:
+        # Who was to leave first may be another one by now: the API was asked for this one, and has not answered.
+        return BROKEN, f"migration {other.id} is on its way out, and was to leave first"
     if holds.held(state, other):
         return BROKEN, f"migration {other.id}, which has all of its room, was to leave first"
     if why := over_budget(state, migration, other) or counts.before_eviction(other, now, 1):
