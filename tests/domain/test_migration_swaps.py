@@ -5,6 +5,7 @@ from domain.build import NOW, changed, configured, given, node, pod, replica_of,
 from domain.saga import (
     OWNER,
     advance,
+    create,
     decider,
     evicts,
     failed,
@@ -132,6 +133,21 @@ def test_what_keeps_the_other_when_the_first_has_left_late_is_waited_for_as_long
     assert decider.deadline(state) == NOW + late + HOLD
     then(state, changed("q2", node="b", phase="Running", ready=True))
     assert evicts(advance(state, late + HOLD - 1)) == ["x-2"]
+
+
+@pytest.mark.parametrize("what", [
+    pod("q1", "q", node="b", owner=replica_of("adopter"), labels={"app": "q"}),
+    pod("q1", "q", node="b", owner=OTHER, labels={"app": "q"}, annotations={"karpenter.sh/do-not-disrupt": "true"}),
+    e.PodGone("q1"),
+], ids=["another controller has it", "it must stay", "it is gone"])  # fmt: skip
+def test_nobody_is_evicted_in_the_decision_that_gives_up_the_other_one(what):
+    state = swapping()
+    create(state, "x-1", "x-2")
+    session_answers(state)
+    then(state, what)
+    events = advance(state)
+    assert evicts(events) == []
+    assert failed(events).keys() == {"x-1", "x-2"}
 
 
 # -- half-way ------------------------------------------------------------------------------------------------------------

@@ -32,25 +32,23 @@ def advance(state: ClusterState, now: Millis) -> list[e.Event]:
         elif then and isinstance(then[-1], e.Evicting):
             limits.evicts(migration, now)
     events += _begin(state, now, limits)
-    return _with_nodes_in_mind(state, events, limits)
+    return _with_others_in_mind(state, events, limits)
 
 
-def _with_nodes_in_mind(state: ClusterState, events: list[e.Event], limits: Limits) -> list[e.Event]:
-    """Nobody leaves a node that is emptied wholly in the decision that gives up another of its moves: the state that includes it says
-    what becomes of the others."""
-    given_up = {
-        (one.plan, one.move.source)
-        for event in events
-        if isinstance(event, e.MigrationFailed | e.Aborting) and limits.whole.binds(one := state.migrations[event.migration])
-    }
-    if not given_up:
+def _with_others_in_mind(state: ClusterState, events: list[e.Event], limits: Limits) -> list[e.Event]:
+    """Nobody leaves in the decision that gives up another move off a node that is emptied wholly, or the pod that it was to change places
+    with: the state that includes it says what becomes of the others."""
+    given_up = [state.migrations[event.migration] for event in events if isinstance(event, e.MigrationFailed | e.Aborting)]
+    nodes = {(one.plan, one.move.source) for one in given_up if limits.whole.binds(one)}
+    partners = {one.id for m in given_up if m.move.swap and (one := waves.counterpart(state, m)) is not None}
+    if not nodes and not partners:
         return events
 
     def goes_on(event: e.Event) -> bool:
         if not isinstance(event, e.Evicting):
             return True
         one = state.migrations[event.migration]
-        return not limits.whole.binds(one) or (one.plan, one.move.source) not in given_up
+        return one.id not in partners and not (limits.whole.binds(one) and (one.plan, one.move.source) in nodes)
 
     return [event for event in events if goes_on(event)]
 
