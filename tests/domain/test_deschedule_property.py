@@ -106,7 +106,9 @@ def test_every_place_that_is_promised_is_held(seed):
     # Defragmentation has a planner of its own; seed 000's does not look at other pods' anti-affinity.
     by_rules = {move.migration for plan in plans for move in plan.moves if move.target and plan.plugin != "Defragmentation"}
     assert by_rules.isdisjoint(failed(events))
-    assert by_rules <= set(evicts(events))
+    # Some wait for others to land: by rules about other pods a successor would not come by its place otherwise.
+    waits = {move for move in by_rules if state.migrations[move].step is Step.HELD}
+    assert by_rules <= set(evicts(events)) | waits
 
 
 @pytest.mark.parametrize("seed", SEEDS)

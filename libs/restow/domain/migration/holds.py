@@ -1,6 +1,6 @@
 """What a migration's hold is doing, as far as the log says."""
 
-from restow.contracts.ids import NodeName, ShapeId
+from restow.contracts.ids import NodeName, ShapeId, SlotName
 from restow.domain.predicates import switches, why_not
 from restow.domain.records import FINAL, Migration, ReservationPhase, Slot, SlotPhase
 from restow.domain.state import ClusterState
@@ -9,7 +9,7 @@ Reason = tuple[str, str]
 """One CamelCase word, and a sentence."""
 
 
-def places(state: ClusterState, migration: Migration) -> list[tuple[str, Slot]]:
+def places(state: ClusterState, migration: Migration) -> list[tuple[SlotName, Slot]]:
     return list(state.slots.get(migration.reservation, {}).items())
 
 
@@ -71,7 +71,7 @@ def failure(state: ClusterState, migration: Migration) -> Reason | None:
     return None
 
 
-def _of_place(state: ClusterState, migration: Migration, name: str, slot: Slot) -> Reason | None:
+def _of_place(state: ClusterState, migration: Migration, name: SlotName, slot: Slot) -> Reason | None:
     target, wanted = migration.move.target, state.shapes[migration.shape]
     if slot.phase is SlotPhase.USED:
         return "HoldTaken", f"pod {slot.pod} took the hold before the eviction"

@@ -55,6 +55,8 @@ class Limits:
         self._whose: dict[MigrationId, tuple[str, Group | None]] = {}
         self._moved: dict[PodUid, None] = {}
         """Victims and successors of what is under way."""
+        self.going: list[Migration] = []
+        """Whose eviction was decided in this decision."""
         self._coming = 0
         """Evictions that are still to be decided for what is under way."""
         self._evicted = dict(state.evictions)
@@ -130,6 +132,7 @@ class Limits:
             self.whole.goes(migration)
         self._coming -= 1
         self._evicted[migration.id] = now
+        self.going.append(migration)
 
     @property
     def free(self) -> int:

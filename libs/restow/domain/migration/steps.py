@@ -16,7 +16,7 @@ time, which counts from when the victim has gone (RULES G-14); it runs, or waits
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, NodeName
-from restow.domain.migration import back, holds, limits, removal, swaps, waves
+from restow.domain.migration import back, company, holds, limits, removal, swaps, waves
 from restow.domain.migration.holds import Reason
 from restow.domain.migration.times import lands_until
 from restow.domain.migration.whole import Whole
@@ -69,7 +69,7 @@ def _holding(state: ClusterState, migration: Migration, now: Millis, counts: lim
             # Its place is kept for as long as that takes.
             return tuple(events)
         blocked = counts.before_eviction(migration, now)
-        blocked = blocked or swaps.must_wait(state, migration, now, counts)
+        blocked = blocked or swaps.must_wait(state, migration, now, counts) or company.refuses(state, migration, now, counts.going)
         if blocked is None:
             return (*events, e.Evicting(id, Millis(now + state.migration_config.evicts_for)))
         why = blocked

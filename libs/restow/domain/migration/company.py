@@ -1,0 +1,81 @@
+"""Whether a successor could still use the place that is held for it, by rules about who else runs: required pod affinity, and spread. Who
+is near it when the place is held may be gone, or be moved itself, before the pod is evicted; of a hold that nobody may take the pod would have nothing.
+
+Asked last before an eviction is decided, for whichever of those who are on the way out have gone by then: what is held for them counts. Those are asked about,
+too, whose pods have left and who have not come yet: nobody is taken from them whom they need. Room, nodes' own rules and what keeps pods apart are no question
+here: a hold keeps its room, `holds.lost` asks its node, and others keep away from a hold as from a pod.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+
+from restow.contracts.ids import Millis
+from restow.contracts.values import PodShape
+from restow.domain.migration import holds, waves
+from restow.domain.migration.holds import Reason
+from restow.domain.occupants import as_pod
+from restow.domain.records import Migration, Step
+from restow.domain.session.holds import without
+from restow.domain.session.registry import open_session
+from restow.domain.session.run import Session
+from restow.domain.state import ClusterState
+
+COMPANY = "Company"
+
+
+def refuses(state: ClusterState, migration: Migration, now: Millis, going: Iterable[Migration] = ()) -> Reason | None:
+    """Why the pod must not be evicted now: rules about other pods would keep a successor from its place, its own or another one's.
+    `going`: whose eviction is decided together with this."""
+    others = [one for id in state.active if (one := state.migrations[id]).step in (Step.EVICTING, Step.EVICTED)]
+    leaving = [migration, *others, *going]
+    asked = [one for one in leaving if not one.successor and _depends(state, one)]
+    if not asked:
+        return None
+    if migration.move.swap and (partner := waves.partner(state, migration)) is not None:
+        leaving.append(partner)
+    session = open_session(state, now, 1)
+    try:
+        found = next((one for one in asked for gone in _worst(state, one, leaving) if not _admits(session, one, gone)), None)
+    finally:
+        session.close()
+    if found is None:
+        return None
+    whose = "its successor" if found is migration else f"the successor in migration {found.id}"
+    return COMPANY, f"rules about other pods would keep {whose} from the place that is held on {found.move.target}"
+
+
+def _depends(state: ClusterState, migration: Migration) -> bool:
+    """Whether it matters to its successor who else runs, beyond what a hold keeps away."""
+    shape = state.shapes.get(migration.shape)
+    if shape is None or not holds.placed(state, migration):
+        return False
+    return any(not term.weight for term in shape.pod_affinity) or bool(_spread(shape))
+
+
+def _spread(shape: PodShape) -> list[str]:
+    return [one.topology_key for one in shape.spread if one.when_unsatisfiable == "DoNotSchedule"]
+
+
+def _worst(state: ClusterState, migration: Migration, leaving: list[Migration]) -> Iterator[list[Migration]]:
+    """Who may be gone when its successor comes: all of them, or, worse where pods are spread, those who leave other domains than its own."""
+    yield leaving
+    keys, nodes = _spread(state.shapes[migration.shape]), state.nodes
+    there = nodes[migration.move.target].labels
+    near = [one for one in leaving if one is not migration and any(_labels(state, one).get(key) == there.get(key) for key in keys)]
+    if near:
+        yield [one for one in leaving if one not in near]
+
+
+def _labels(state: ClusterState, migration: Migration) -> dict[str, str]:
+    node = state.nodes.get(migration.move.source)
+    return node.labels if node is not None else {}
+
+
+def _admits(session: Session, migration: Migration, gone: list[Migration]) -> bool:
+    state, uid = session.state, migration.reservation
+    row, record = state.table.rows[migration.move.target], state.reservations[uid]
+    places = [(name, slot, as_pod(record, name, slot, slot.shape)) for name, slot in holds.places(state, migration)]
+    with ExitStack() as stack:
+        for pod in dict.fromkeys(one.move.pod for one in gone):
+            stack.enter_context(without(session, pod))
+        return any(session.admits(who, row, (uid, name), slot, False) is not None for name, slot, who in places)
