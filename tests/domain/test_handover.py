@@ -30,6 +30,8 @@ from restow.contracts.values import (
     ObjectRef,
     OwnerRule,
     Packing,
+    PodTerm,
+    Spread,
     Taint,
 )
 from restow.domain import migration, session
@@ -256,6 +258,21 @@ def test_with_pod_spec_the_filters_are_skipped_and_with_owner_they_are_not():
         schedule(state)
         then(state, node("a", labels={"zone": "y"}))
         assert takes(state, pod("p", labels=MINE)) == taken
+
+
+def test_a_hold_keeps_others_away_also_right_after_its_owner_was_looked_at():
+    """RULES 004-4. To its owner, which asks for too much here and is looked at first, it is not there."""
+    here, mine = LabelSelector({"app": "other"}), LabelSelector(MINE)
+    for terms, names, placed in (((PodTerm(HOST, here),), "a", {}), ((PodTerm(HOST, here, weight=1),), "ab", {"p": "b"})):
+        state = given(
+            [node(name, cpu=4_000, labels={HOST: name}) for name in names], shape("apart", pod_anti_affinity=terms), shape("s"),
+            shape("big", cpu=8_000, spread=(Spread(1, HOST, "DoNotSchedule", mine),)), reservation("r", ("t", 1, "apart"), match_policy="Owner", node="a"),
+        )  # fmt: skip
+        run(state, reservations.decider, c.Review(NOW))
+        schedule(state)
+        then(state, [pod(f"{name}-runs", node=name) for name in names if name == "b"])
+        then(state, pod("owner", "big", labels=MINE), pod("p", labels={"app": "other"}))
+        assert {x.pod: x.node for x in schedule(state) if isinstance(x, e.PodPlaced)} == placed
 
 
 def test_with_pod_spec_what_admission_added_to_the_pod_must_fit_beside_the_hold():

@@ -90,6 +90,7 @@ class View:
 
     def concerned(self, pod: e.PodObserved) -> list[Filter]:
         """The rules that can remove nodes for this pod now, in their order."""
+        self.look_as(pod)
         return [rule for rule in self.extensions.filters if rule.concerns(pod)]
 
     def kind(self, pod: e.PodObserved, concerned: list[Filter]) -> Kind:
@@ -156,12 +157,12 @@ class View:
         reserved = self.state.reserved_tasks.get(pod.pod)
         if reserved is not None and self.fits_at(pod, row := self.state.table.rows[reserved], concerned):
             return row
+        self.look_as(pod)
         dynamic = [scorer for scorer in self.extensions.dynamic if scorer.concerns(pod)] if self.extensions.dynamic else ()
         if not concerned and not dynamic:
             return self.placer.best(pod.shape)
         keys = self.placer.keys(pod.shape)
         room = keys >= 0
-        self.look_as(pod)
         for rule in concerned:
             for _, failing in rule.failing(pod):
                 room &= ~failing
@@ -187,8 +188,6 @@ class View:
         kind, changes = self.kind(pod, concerned), len(self.board.changes)
         known = self._reasons.get(kind)
         if known is None or known[0] != changes:
-            if concerned:
-                self.look_as(pod)
             found = [(rule.stage, rule.failing(pod)) for rule in concerned]
             known = self._reasons[kind] = changes, predicates.reasons(self.state, pod.shape, pod.pinned_node, found)
         return known[1]
@@ -211,7 +210,6 @@ class View:
         return self.choose_cores(pod, row, slot.room.cores)
 
     def _fails(self, pod: e.PodObserved, row: int, hold: Place, concerned: list[Filter]) -> bool:
-        self.look_as(pod)
         # All are told, for one that refuses nothing itself keeps the index of the others.
         told = [rule for rule in self.extensions.filters if hold not in self._aside or rule.stage == "numa"]
         for rule in told:
