@@ -14,7 +14,8 @@ import msgspec
 from restow.contracts.envelope import Envelope
 from restow.eventlog.port import Record
 
-_BODY = b',"body":'
+_BODY = b'},"body":'
+"""With the end of the headers: a stranger's header may be called `body`, too. Within a string every quote is escaped."""
 _BLANKS = b" \t\r\n"
 
 
@@ -46,7 +47,7 @@ def encode_line(record: Record) -> bytes:
         }
     )
     if _embeddable(record.body):
-        return b"".join((head[:-1], _BODY, record.body, b"}\n"))
+        return b"".join((head[:-2], _BODY, record.body, b"}\n"))
     return b"".join((head[:-1], b',"body64":"', base64.b64encode(record.body), b'"}\n'))
 
 
@@ -62,7 +63,7 @@ def decode_line(line: bytes) -> Record:
     if embedded and line[-1:] != b"}":
         raise LineError("the line is cut")
     try:
-        head = _decode_head(line[:at] + b"}" if embedded else line)
+        head = _decode_head(line[: at + 1] + b"}" if embedded else line)
         envelope = Envelope.of(head.headers)
         if embedded:
             body = line[at + len(_BODY) : -1]

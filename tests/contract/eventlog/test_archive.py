@@ -57,11 +57,12 @@ async def test_an_import_restores_sequences_bytes_and_id(log, make_log, tmp_path
         await import_(tmp_path / "a", copy)
 
 
-async def test_a_record_that_is_not_ours_is_archived_and_restored_as_it_came(log, make_log, tmp_path):
+@pytest.mark.parametrize("body", [b"\x00\xff\n", b'{},"body":{}', b'{"a":{},"body":{}}'])
+async def test_a_record_that_is_not_ours_is_archived_and_restored_as_it_came(log, make_log, tmp_path, body):
     """The archive and the log are the full log, whoever wrote into it (RULES G-16)."""
-    foreign = Envelope.of({"note": "not ours", "Nats-Msg-Id": "7"})
+    foreign = Envelope.of({"note": "not ours", "Nats-Msg-Id": "7", "body": '},"body":{}', "body64": "x", "headers": "{}"})
     await fill(log, 2)
-    await log.append("gc", b"\x00\xff\n", foreign, expected_last=0)
+    await log.append("gc", body, foreign, expected_last=0)
     await fill(log, 2, 3)
     archive = await export(log, tmp_path / "a")
     assert list(archive.records()) == await everything(log.read(1), 5)
@@ -69,7 +70,7 @@ async def test_a_record_that_is_not_ours_is_archived_and_restored_as_it_came(log
     assert await import_(tmp_path / "a", copy) == 5
     for record in (await everything(log.read(1), 5))[2], (await everything(copy.read(1), 5))[2]:
         assert record.envelope.given["note"] == "not ours"
-        assert record.body == b"\x00\xff\n"
+        assert record.body == body
     assert write_parquet(archive.records(), tmp_path / "log.parquet") == 5
 
 

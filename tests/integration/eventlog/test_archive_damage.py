@@ -272,9 +272,10 @@ async def test_two_collectors_that_archive_at_once_leave_one_chain(tmp_path, mon
 
     monkeypatch.setattr(archive, "_whole", slow)
     one = asyncio.create_task(export(log, tmp_path, to_seq=20))
-    await writing.wait()
-    with pytest.raises(ArchiveError, match="another process is writing to it"):
-        await export(log, tmp_path, to_seq=30)
+    async with asyncio.timeout(30):
+        await writing.wait()
+        with pytest.raises(ArchiveError, match="another process is writing to it"):
+            await export(log, tmp_path, to_seq=30)
     may.set()
     assert (await one).last == 20
     assert (await export(log, tmp_path, to_seq=40)).last == 40
