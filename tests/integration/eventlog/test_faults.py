@@ -189,6 +189,24 @@ async def test_a_foreign_message_is_handed_on_as_it_came_and_reading_goes_on(nat
     assert last == 3
 
 
+@pytest.mark.parametrize("headers", [b"\r\n\r\n", b"NATS/1.0", b"NATS/1.0 \xff\xff\xff\r\n\r\n", b"NATS/1.0 404 \xff\r\n\r\n"])
+async def test_a_message_whose_headers_are_none_stops_no_reader(nats_server, opened, cluster, headers):
+    """The broker looks into no headers and stores what anybody with one service's password sends; the client library gave up the connection, for ever."""
+    log = await opened(nats_server.url, cluster)
+    reader, writer = await asyncio.open_connection("127.0.0.1", nats_server.port)
+    async with asyncio.timeout(60):
+        await reader.readline()
+        size = b"%d %d" % (len(headers), len(headers) + 2)
+        writer.write(b'CONNECT {"headers":true,"verbose":false}\r\n')
+        writer.write(b"HPUB restow." + cluster.encode() + b".cluster " + size + b"\r\n" + headers + b"hi\r\nPING\r\n")
+        while b"PONG" not in await reader.readline():
+            pass
+        writer.close()
+        last = await write(log, 1)
+        records = await take(log, 1, last)
+    assert [(r.family, r.body, r.envelope.given is None) for r in records] == [("cluster", b"hi", False), ("session", BODY, True)]
+
+
 async def test_an_abandoned_reader_leaves_no_consumer(nats_server, opened, cluster):
     log = await opened(nats_server.url, cluster)
     await write(log, 3)

@@ -70,12 +70,23 @@ class Failure(msgspec.Struct):
     description: str = ""
 
 
+class _Client(Client):
+    """nats-py, to which headers that are none are the end of the connection: one such message in a stream would end it for every reader, at
+    each attempt. What is in the stream is for the fold to judge."""
+
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        try:
+            return await super()._process_headers(headers)
+        except (IndexError, UnicodeDecodeError):
+            return None
+
+
 class Broker:
     """A connected client. Made by `Broker.connect`; used by the log, the reader and the object store."""
 
     def __init__(self, servers: Sequence[str]) -> None:
         self.servers = list(servers)
-        self.client = Client()
+        self.client = _Client()
         self.closed = False
         self.api_prefix = API
         self.losses = 0
