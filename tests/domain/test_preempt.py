@@ -283,6 +283,13 @@ def test_a_gang_preempts_as_a_whole():
     assert [event.pod for event in of(events, e.Nominated)] == ["g-0", "g-1", "g-2"]
 
 
+def test_a_gang_of_pods_below_zero_takes_nothing_from_what_is_above_them_and_comes_after_it():
+    below, above = shape("below", priority=-10), shape("above", priority=-5)
+    assert schedule(given(conf(), node("a", cpu=1_000), below, above, pod("runs", "above", "a"), *gang("g", 1, 1, "below")))[0].reasons == {"Insufficient cpu": 1}
+    state = given(conf(), node("a", cpu=1_000), below, above, *gang("g", 1, 1, "below"), pod("p", "above"))
+    assert [event.pod for event in of(schedule(state), e.PodPlaced)] == ["p"]
+
+
 def test_a_gang_that_cannot_be_complete_preempts_nobody():
     state = given(conf(), node("a", cpu=2_000), LOW, HIGH, *lows(2), *gang("g", 3, 3, "high"))
     assert victims(schedule(state)) == []

@@ -114,7 +114,7 @@ def gang(state: ClusterState, group: Group) -> Job:
     job = Job("/".join(group), spec.queue or DEFAULT_QUEUE, 0, state.group_order[group], spec.created)
     job.group, job.spec = group, spec
     job.need, job.need_by_task = spec.min_member, spec.min_task_member
-    priorities = [0]
+    priorities: list[int] = []
     for uid in state.groups.get(group, ()):
         pod, live = state.pods[uid], state.live[uid]
         priorities.append(state.shapes[pod.shape].priority)
@@ -124,7 +124,7 @@ def gang(state: ClusterState, group: Group) -> Job:
             job.ready += 1
             job.tell(task_of(pod))
     named = state.priority_classes.get(spec.priority_class)
-    job.priority = named.value if named is not None else max(priorities)
+    job.priority = named.value if named is not None else max(priorities, default=0)
     return job
 
 
