@@ -50,6 +50,37 @@ def test_where_the_large_pod_fits_beside_the_others_it_keeps_its_turn():
     assert decided(state, e.PodPlaced) == ["a", "b"]
 
 
+SSD = {"node_selector": {"disk": "ssd"}}
+
+
+def test_of_a_gang_nobody_takes_the_only_node_of_another_one_where_there_are_others():
+    nodes = node("a", cpu=1_000, labels={"disk": "ssd"}), node("b", cpu=1_000)
+    state = given(GROUPS, *nodes, shape("any"), shape("ssd", **SSD), pod_group("g", need=2), member("p", "g", "any"), member("q", "g", "ssd"))
+    assert decided(state, e.PodPlaced) == ["q", "p"]
+
+
+def test_of_a_gang_nobody_takes_the_only_node_that_a_larger_one_of_it_fits_on():
+    nodes = node("a", cpu=2_000), node("b", cpu=1_000)
+    state = given(GROUPS, *nodes, shape("s"), shape("big", cpu=2_000), pod_group("g", need=2), member("p", "g", "s"), member("q", "g", "big"))
+    assert decided(state, e.PodPlaced) == ["q", "p"]
+
+
+def test_of_a_gang_nobody_takes_the_only_node_on_which_room_can_be_made_for_another_one():
+    nodes = node("a", cpu=1_000, labels={"disk": "ssd"}), node("b", cpu=1_000)
+    state = given(acting(ActionConfig("allocate"), ActionConfig("preempt")), GROUPS, *nodes, shape("low"), pod("v", "low", node="a"), pod("w", "low", node="b"))
+    then(state, shape("any", priority=5), shape("ssd", priority=5, **SSD), pod_group("g", need=2), member("p", "g", "any"), member("q", "g", "ssd"))
+    assert decided(state, e.Nominated) == ["q", "p"]
+
+
+def test_of_a_starving_gang_nobody_has_the_only_node_of_another_one_reserved():
+    starving = ActionConfig("reserve", {"starvingJobTimeThreshold": 0})
+    nodes = node("a", cpu=1_000, labels={"disk": "ssd"}), node("b", cpu=1_000)
+    state = given(acting(ActionConfig("allocate"), starving), GROUPS, *nodes, shape("low"), pod("v", "low", node="a"), pod("w", "low", node="b"))
+    then(state, shape("any"), shape("ssd", **SSD), pod_group("g", need=2), member("p", "g", "any"), member("q", "g", "ssd"))
+    decided(state, e.TaskReserved, NOW + 1)
+    assert state.reserved_tasks == {"p": "b", "q": "a"}
+
+
 @pytest.mark.parametrize("task_of_the_last", ["worker", "ps"])
 def test_preemption_makes_room_for_those_that_the_minimum_names_and_for_nobody_where_it_cannot_be_reached(task_of_the_last):
     state = given(acting(ActionConfig("allocate"), ActionConfig("preempt")), GROUPS, node("n", cpu=3_000), shape("low", cpu=3_000, memory=1))

@@ -61,6 +61,9 @@ def selector(world: World, pod: e.PodObserved, node: e.NodeObserved) -> list[str
     return [] if wanted_by_selector(world.shape(pod), node) else [SELECTOR]
 
 
+OF_NODES = (pinned, ready, schedulable, taints, selector)
+
+
 # -- ports and room --------------------------------------------------------------------------------------------------
 
 

@@ -6,10 +6,10 @@ comes one by one, whenever it is the job's turn again. Pods that ask for nothing
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from oracle.filters import FILTERS, Filter, pick_devices, reason_counts, why_not
+from oracle.filters import FILTERS, OF_NODES, Filter, pick_devices, reason_counts, why_not
 from oracle.scores import Score, least_allocated
 from oracle.volumes import choose_volumes
 from oracle.world import FINISHED, World
@@ -194,6 +194,16 @@ def size(world: World, pod: e.PodObserved) -> int:
     return max((n * 10**9 // whole[r] if whole[r] > 0 else 10**9 for r, n in asks.items() if n > 0), default=0)
 
 
+def other_orders(world: World, job: Job, rules: Rules) -> Iterator[list[e.PodObserved]]:
+    """Those first that the fewest nodes take now (then: at all), the larger of them first; and where fewer than all would do, the smallest first."""
+    group = world.groups[job.group]
+    able = {pod.pod: sum(not why_not(world, pod, node, rules.filters) for node in world.nodes.values()) for pod in job.pods}
+    ever = {pod.pod: sum(not any(rule(world, pod, node) for rule in OF_NODES) for node in world.nodes.values()) for pod in job.pods}
+    yield sorted(job.pods, key=lambda pod: (able[pod.pod], ever[pod.pod], -size(world, pod)))
+    if len(members(world, job.group)) + len(job.pods) > group.min_member:
+        yield sorted(job.pods, key=lambda pod: size(world, pod))
+
+
 def try_gang(world: World, job: Job, order: list[e.PodObserved], rules: Rules) -> Result:
     """The gang in this order; nothing is placed where it is not complete then. Who may fit beside others is tried again when others have come."""
     group, trial, left, again, before = world.groups[job.group], Result(), order, [], 0
@@ -215,8 +225,8 @@ def try_gang(world: World, job: Job, order: list[e.PodObserved], rules: Rules) -
 
 
 def place_gang(world: World, job: Job, rules: Rules, result: Result) -> Job | None:
-    """As many tasks as make the gang ready, or nothing; one task where it is ready already. Where they are not enough in task order, those
-    that ask for least come first (G-17). What is left of the job is returned, to wait for its turn."""
+    """As many tasks as make the gang ready, or nothing; one task where it is ready already. Where they are not enough in task order, others
+    are tried (G-17). What is left of the job is returned, to wait for its turn."""
     group = world.groups.get(job.group)
     if group is None or group.invalid or group.deleting or not enough(group, [*members(world, job.group), *job.pods]):
         result.withheld.update((pod.pod, "group") for pod in job.pods)
@@ -228,14 +238,14 @@ def place_gang(world: World, job: Job, rules: Rules, result: Result) -> Job | No
             place(world, left.pop(0), rules, trial)
     else:
         trial = try_gang(world, job, left, rules)
-        several = len({pod.shape for pod in left}) > 1 and len(members(world, job.group)) + len(left) > group.min_member
+        for order in () if trial.placed else other_orders(world, job, rules):
+            world.back_to(mark)
+            second = try_gang(world, job, order, rules)
+            if second.placed:
+                trial = second
+                break
         if not trial.placed:
             world.back_to(mark)
-            if several:
-                second = try_gang(world, job, sorted(left, key=lambda pod: size(world, pod)), rules)
-                trial = second if second.placed else trial
-                if not second.placed:
-                    world.back_to(mark)
         left = [pod for pod in left if pod.pod not in trial.placed] if trial.placed else []
     for kept, found in zip(astuple(result), astuple(trial), strict=True):
         kept.update(found)

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
 from restow.domain.groups import Group
+from restow.domain.predicates import only, static_mask
 from restow.domain.session.jobs import UNSCHEDULABLE, Job, gang, missing
 from restow.domain.session.quotas import share
 from restow.domain.session.run import Session
@@ -34,12 +36,28 @@ def is_promised(session: Session, job: Job) -> bool:
 
 
 def orders(session: Session, job: Job, tasks: Sequence[PodUid], besides: int = 0) -> Iterator[Sequence[PodUid]]:
-    """In which orders a gang's pods are tried until one of them makes it complete: as they are, and where fewer than all would do, those that
-    ask for least first, so that a large one keeps no others from their room which would be enough (RULES G-17). `besides`: so many have a place in prospect."""
+    """In which orders a gang's pods are tried until one of them makes it complete: as they are; then those first that the fewest nodes take, so
+    that none of the others is on the only one of theirs; and where fewer than all would do, those that ask for least first, so that a large one
+    keeps no others from their room which would be enough (RULES G-17). `besides`: so many have a place in prospect."""
     yield tasks
-    pods, vectors = session.state.pods, session.state.vectors
-    if job.group is None or len({pods[uid].shape for uid in tasks}) < 2 or job.ready + besides + len(tasks) <= job.need:
+    state = session.state
+    pods = {uid: state.pods[uid] for uid in tasks}
+    kinds = {uid: session.kind(pod, session.concerned(pod)) for uid, pod in pods.items()}
+    if job.group is None or len(set(kinds.values())) < 2:
         return
-    whole = dict(enumerate(totals(session.state).allocatable))
-    size = {uid: share(dict(vectors[pods[uid].shape].items), whole) for uid in tasks}
-    yield sorted(tasks, key=size.__getitem__)
+    whole = dict(enumerate(totals(state).allocatable))
+    size = {uid: share(dict(state.vectors[pod.shape].items), whole) for uid, pod in pods.items()}
+    nodes = {kind: _nodes(session, pods[uid]) for kind, uid in {kinds[uid]: uid for uid in tasks}.items()}
+    scarcest = sorted(tasks, key=lambda uid: (*nodes[kinds[uid]], -size[uid]))
+    if scarcest != [*tasks]:
+        yield scarcest
+    if job.ready + besides + len(tasks) > job.need:
+        yield sorted(tasks, key=size.__getitem__)
+
+
+def _nodes(session: Session, pod: PodObserved) -> tuple[int, int]:
+    """How many nodes it fits on now, and how many take it as far as they themselves go: that counts where room is to be made."""
+    able = static_mask(session.state, pod.shape) & session.state.table.alive
+    if pod.pinned_node:
+        able = able & only(session.state, pod.pinned_node)
+    return int(session.fitting(pod).sum()), int(able.sum())

@@ -161,11 +161,7 @@ class View:
         dynamic = [scorer for scorer in self.extensions.dynamic if scorer.concerns(pod)] if self.extensions.dynamic else ()
         if not concerned and not dynamic:
             return self.placer.best(pod.shape)
-        keys = self.placer.keys(pod.shape)
-        room = keys >= 0
-        for rule in concerned:
-            for _, failing in rule.failing(pod):
-                room &= ~failing
+        keys, room = self.placer.keys(pod.shape), self._room(pod, concerned)
         if not room.any():
             return None
         for scorer in dynamic:
@@ -173,6 +169,18 @@ class View:
             if scores is not None:
                 keys = keys + scores * self.placer.unit
         return int(np.where(room, keys, -1).argmax())
+
+    def fitting(self, pod: e.PodObserved) -> np.ndarray:
+        """`(nodes,) bool`: rows that every rule lets the pod run on now."""
+        rows = self._room(pod, self.concerned(pod))
+        return rows & predicates.only(self.state, pod.pinned_node) if pod.pinned_node else rows
+
+    def _room(self, pod: e.PodObserved, concerned: list[Filter]) -> np.ndarray:
+        rows = self.placer.keys(pod.shape) >= 0
+        for rule in concerned:
+            for _, failing in rule.failing(pod):
+                rows &= ~failing
+        return rows
 
     def fits_at(self, pod: e.PodObserved, row: int, concerned: list[Filter]) -> bool:
         """Whether every rule lets the pod run on this row."""
