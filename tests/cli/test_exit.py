@@ -97,6 +97,7 @@ def test_a_stack_that_was_killed(restow, tmp_path):
         ("state", "--at", "99"),
         ("why", "nobody"),
         ("log", "tail", "-f"),
+        ("log", "tail", "--from", "99"),
         ("log", "export", "what.tar"),
         ("log", "export", "x.jsonl", "--from", "9", "--to", "3"),
         ("log", "export", "/proc/none/x.jsonl"),

@@ -131,6 +131,16 @@ def test_tail_by_family_and_from_a_sequence(restow, moved):
     assert sequences("-n", "0") == []
 
 
+def test_a_tail_from_before_the_log_or_behind_it_is_no_empty_answer(restow, moved, tmp_path):
+    part = str(tmp_path / "part.jsonl")
+    assert restow("log", "export", part, "--from", "4", "--log", moved).exit_code == 0
+    for start in ("3", "16"):
+        result = restow("log", "tail", "--from", start, "--log", part)
+        assert result.exit_code == 2
+        assert f"holds 4 to 15; {start} is not one of them" in result.said
+    assert restow("log", "tail", "--from", "15", "--log", part).exit_code == 0
+
+
 def test_a_commit_as_json_is_all_of_it(restow, moved):
     commit = json.loads(restow("log", "tail", "--from", "15", "-n", "1", "-o", "json", "--log", moved).output)
     assert commit["decisions"][0]["events"] == [

@@ -43,6 +43,9 @@ def tail(follow: bool, family: str | None, start: int | None, count: int | None,
     if follow and where.log:
         raise Failure(f"{where.log} is a file and will not grow; -f needs a running log", UNUSABLE)
     with where.source() as source:
+        if start and not source.first <= start <= max(source.first, source.last + follow):
+            lost = ". What was before is in the archive (--archive DIR)" if start < source.first and not where.log else ""
+            raise Failure(f"{source.name} holds {source.first} to {source.last}; {start} is not one of them{lost}", UNUSABLE)
         first = start or source.last + 1
         records = _from(source, family, start, count) if start else _latest(source, family, 20 if count is None else count)
         show = _Rows(source.log_id) if output == "table" else _lines(source.log_id)
