@@ -57,6 +57,8 @@ def test_one_event_of_another_family_makes_the_whole_commit_void(state):
     [
         ("session", Envelope.of({}), ANSWER, trust.NO_ENVELOPE),
         ("session", Envelope.of({"ce-id": "x", "restow-read": "many"}), b"", trust.NO_ENVELOPE),
+        ("session", Envelope.of(envelope().headers() | {"restow-read": "-1"}), body(), trust.NO_ENVELOPE),
+        ("session", Envelope.of(envelope().headers() | {"restow-read": "9" * 1_000}), body(), trust.NO_ENVELOPE),
         ("session", envelope(type="dev.other.v1"), body(), trust.NO_ENVELOPE),
         ("session", envelope(time="yesterday"), body(), trust.NO_ENVELOPE),
         ("session", envelope(time="2026-01-01T00:00:00.000"), body(), trust.NO_ENVELOPE),

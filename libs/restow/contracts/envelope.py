@@ -6,6 +6,8 @@ import msgspec
 
 COMMIT_TYPE = "dev.restow.commit.v1"
 CONTENT_TYPE = "application/json"
+LAST = (1 << 63) - 1
+"""The largest sequence that a reader can be asked to keep."""
 
 
 class EnvelopeError(ValueError):
@@ -53,11 +55,14 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
         """Raises EnvelopeError, naming the header, where one is missing or not readable."""
         got = headers or {}
         try:
+            read = int(got["restow-read"])
+            if not 0 <= read <= LAST:
+                raise ValueError
             return cls(
                 id=got["ce-id"],
                 source=got["ce-source"],
                 time=got["ce-time"],
-                read=int(got["restow-read"]),
+                read=read,
                 logic=got["restow-logic"],
                 type=got["ce-type"],
                 traceparent=got.get("traceparent", ""),
@@ -67,7 +72,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
         except KeyError as missing:
             raise EnvelopeError(f"header {missing.args[0]!r} is missing; this message was not written by Restow") from None
         except ValueError:
-            raise EnvelopeError(f"header 'restow-read' is {got['restow-read']!r}; allowed: a sequence number") from None
+            raise EnvelopeError(f"header 'restow-read' is {got['restow-read'][:40]!r}; allowed: a sequence number") from None
 
     @classmethod
     def of(cls, headers: Mapping[str, str] | None) -> "Envelope":

@@ -71,7 +71,7 @@ def decode_line(line: bytes) -> Record:
             body = base64.b64decode(head.body64, validate=True)
         else:
             raise LineError("it has neither body nor body64")
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise LineError(f"it is not a record: {error}") from error
     return Record(head.seq, head.family, envelope, body, head.time)
 
@@ -81,6 +81,6 @@ def _embeddable(body: bytes) -> bool:
         return False
     try:
         _check_json(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return True

@@ -188,7 +188,7 @@ def _damage(path: Path, file: BinaryIO) -> str:
                 msgspec.json.decode(line)
     except LineError:
         return f"line {number}"
-    except (zstandard.ZstdError, msgspec.DecodeError, EOFError, UnicodeDecodeError):
+    except (zstandard.ZstdError, msgspec.DecodeError, EOFError, UnicodeDecodeError, RecursionError):
         return f"after line {number}"
     return f"bytes 0 to {os.fstat(file.fileno()).st_size}"
 

@@ -144,7 +144,7 @@ def _damage(path: Path, header: Header) -> str:
                 msgspec.json.decode(line)
                 if decode_line(line).seq != seq:
                     return f"line {number}"
-            except (LineError, msgspec.DecodeError, UnicodeDecodeError):
+            except (LineError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 return f"line {number}"
     return f"lines 1 to {header.last - header.first + 3}"
 

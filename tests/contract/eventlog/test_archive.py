@@ -57,7 +57,7 @@ async def test_an_import_restores_sequences_bytes_and_id(log, make_log, tmp_path
         await import_(tmp_path / "a", copy)
 
 
-@pytest.mark.parametrize("body", [b"\x00\xff\n", b'{},"body":{}', b'{"a":{},"body":{}}'])
+@pytest.mark.parametrize("body", [b"\x00\xff\n", b'{},"body":{}', b'{"a":{},"body":{}}', b"[" * 100_000, b"[" * 100_000 + b"]" * 100_000])
 async def test_a_record_that_is_not_ours_is_archived_and_restored_as_it_came(log, make_log, tmp_path, body):
     """The archive and the log are the full log, whoever wrote into it (RULES G-16)."""
     foreign = Envelope.of({"note": "not ours", "Nats-Msg-Id": "7", "body": '},"body":{}', "body64": "x", "headers": "{}"})
