@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.values import ObjectRef, OwnerRule
+from restow.contracts.values import LabelSelector, ObjectRef, OwnerRule, PodTerm, ReservationTask
 from restow.domain import config, gc, session
 from restow.domain import reservation as reservations
 
@@ -43,6 +43,30 @@ def test_it_is_pending_until_enough_places_are_held_and_says_why():
     assert phase(state) == ("Pending", "Unschedulable")
     settle(then(state, node("b", cpu=1_000)))
     assert phase(state) == ("Available", "Held")
+
+
+def test_no_place_has_the_only_node_of_another_one_where_there_are_others():
+    nodes = node("a", cpu=1_000, labels={"disk": "ssd"}), node("b", cpu=1_000)
+    state = given(*nodes, shape("any"), shape("ssd", node_selector={"disk": "ssd"}), reservation("r", ("t", 1, "any"), ("u", 1, "ssd")))
+    settle(state)
+    assert (phase(state)[0], places(state)) == ("Available", {"t-0": "Available", "u-0": "Available"})
+
+
+def test_a_large_place_does_not_keep_others_from_room_that_would_be_enough():
+    state = given(node("a", cpu=3_000), shape("big", cpu=3_000), shape("s"), reservation("r", ("t", 1, "big"), ("u", 2, "s"), min_available=2))
+    settle(state)
+    assert (phase(state)[0], places(state)) == ("Available", {"t-0": "Pending", "u-0": "Available", "u-1": "Available"})
+    assert [(name, slot.reasons) for name, slot in state.slots["r"].items() if slot.reasons] == [("t-0", {"Insufficient cpu": 1})]
+
+
+def test_places_that_want_to_be_beside_later_ones_are_held_when_those_are():
+    beside = [shape(f"beside-{name}", pod_affinity=(PodTerm("host", LabelSelector({"role": name})),)) for name in "bc"]
+    tasks = (ReservationTask("a", 1, "beside-b"), ReservationTask("b", 1, "beside-c", {"role": "b"}), ReservationTask("c", 1, "s", {"role": "c"}))
+    asked = replace(reservation("r"), spec=replace(reservation("r").spec, tasks=tasks))
+    state = given(node("n", cpu=3_000, labels={"host": "n"}), *beside, shape("s"), asked)
+    settle(state)
+    assert (phase(state)[0], places(state)) == ("Available", {"a-0": "Available", "b-0": "Available", "c-0": "Available"})
+    assert not any(slot.reasons for slot in state.slots["r"].values())
 
 
 def test_it_is_available_while_some_are_handed_over_and_succeeded_when_all_are():

@@ -36,23 +36,32 @@ def is_promised(session: Session, job: Job) -> bool:
 
 
 def orders(session: Session, job: Job, tasks: Sequence[PodUid], besides: int = 0) -> Iterator[Sequence[PodUid]]:
-    """In which orders a gang's pods are tried until one of them makes it complete: as they are; then those first that the fewest nodes take, so
-    that none of the others is on the only one of theirs; and where fewer than all would do, those that ask for least first, so that a large one
-    keeps no others from their room which would be enough (RULES G-17). `besides`: so many have a place in prospect."""
-    yield tasks
+    """`in_orders` of a gang's pods; of others there is one order. `besides`: so many have a place in prospect."""
+    if job.group is None:
+        yield tasks
+        return
+    pods = [session.state.pods[uid] for uid in tasks]
+    for order in in_orders(session, pods, job.ready + besides + len(tasks) > job.need):
+        yield [pod.pod for pod in order]
+
+
+def in_orders(session: Session, pods: Sequence[PodObserved], fewer: bool) -> Iterator[Sequence[PodObserved]]:
+    """In which orders they are tried until one of them makes a gang complete: as they are; then those first that the fewest nodes take, so that
+    none of the others is on the only one of theirs; and where `fewer` than all would do, those that ask for least first, so that a large one
+    keeps no others from their room which would be enough (RULES G-17)."""
+    yield pods
     state = session.state
-    pods = {uid: state.pods[uid] for uid in tasks}
-    kinds = {uid: session.kind(pod, session.concerned(pod)) for uid, pod in pods.items()}
-    if job.group is None or len(set(kinds.values())) < 2:
+    kinds = {pod.pod: session.kind(pod, session.concerned(pod)) for pod in pods}
+    if len(set(kinds.values())) < 2:
         return
     whole = dict(enumerate(totals(state).allocatable))
-    size = {uid: share(dict(state.vectors[pod.shape].items), whole) for uid, pod in pods.items()}
-    nodes = {kind: _nodes(session, pods[uid]) for kind, uid in {kinds[uid]: uid for uid in tasks}.items()}
-    scarcest = sorted(tasks, key=lambda uid: (*nodes[kinds[uid]], -size[uid]))
-    if scarcest != [*tasks]:
+    size = {pod.pod: share(dict(state.vectors[pod.shape].items), whole) for pod in pods}
+    nodes = {kind: _nodes(session, pod) for kind, pod in {kinds[pod.pod]: pod for pod in pods}.items()}
+    scarcest = sorted(pods, key=lambda pod: (*nodes[kinds[pod.pod]], -size[pod.pod]))
+    if scarcest != [*pods]:
         yield scarcest
-    if job.ready + besides + len(tasks) > job.need:
-        yield sorted(tasks, key=size.__getitem__)
+    if fewer:
+        yield sorted(pods, key=lambda pod: size[pod.pod])
 
 
 def _nodes(session: Session, pod: PodObserved) -> tuple[int, int]:

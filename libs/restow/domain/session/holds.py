@@ -1,8 +1,9 @@
 """Placing the places of a Reservation: as a gang, like a job of pods that skip the bind (seed 000, RULES 000-1, 000-3)."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,12 +16,13 @@ from restow.domain.predicates import only, static_mask
 from restow.domain.records import FINAL, Reservation, Room, Slot, SlotPhase
 from restow.domain.reservation.index import is_migration_hold
 from restow.domain.session.framework import Filter
+from restow.domain.session.gangs import in_orders
 from restow.domain.session.handover import slot_order
 from restow.domain.session.jobs import HOLD, MIGRATION, QUOTA, UNSCHEDULABLE, Job
 from restow.domain.session.run import Session
 from restow.domain.session.statement import Statement
 from restow.domain.session.view import HELD_ROOM, OF_ROOM, Fit
-from restow.domain.state import ClusterState
+from restow.domain.state import ClusterState, is_sociable
 from restow.domain.table import NO_DEVICE, WHOLE
 
 
@@ -93,40 +95,69 @@ def _place_gang(session: Session, job: Job) -> None:
     record = state.reservations[uid]
     slots = sorted(state.slots[uid].items(), key=lambda item: slot_order(item[0]))
     have = sum(slot.phase in _COUNT for _, slot in slots)
-    left = sum(slot.phase is SlotPhase.PENDING for _, slot in slots)
-    unfit: e.HoldUnfit | None = None
-    quota = reason = ""
-    committed: Collection[SlotName] = ()
+    waiting = {name: as_pod(record, name, slot, slot.shape) for name, slot in slots if slot.phase is SlotPhase.PENDING}
+    names, pending = {place.pod: name for name, place in waiting.items()}, list(waiting.values())
+    first: _Trial | None = None
+    for order in in_orders(session, pending, have + len(pending) > record.min_available):
+        trial = _try(session, job, order, names, have)
+        if trial.held and have + len(trial.held) >= record.min_available:
+            _commit(session, job, trial.statement, trial.held)
+            _say(session, job, trial, trial.held.values())
+            return
+        trial.statement.discard()
+        first = first or trial
+    if first is not None:
+        _say(session, job, first, ())
+
+
+class _Trial(NamedTuple):
+    """What came of one order: who would be held, and what the others lack."""
+
+    statement: Statement
+    held: dict[PodUid, SlotName]
+    quota: str
+    reason: str
+    unfit: dict[SlotName, e.HoldUnfit]
+
+
+def _try(session: Session, job: Job, order: Sequence[e.PodObserved], names: dict[PodUid, SlotName], have: int) -> _Trial:
+    """As many as fit; who may fit because others of them have come (affinity, spread) is tried again then."""
+    assert job.hold is not None, "a Reservation's job"
+    state, uid = session.state, job.hold
+    record = state.reservations[uid]
     statement = Statement(session, job)
     held: dict[PodUid, SlotName] = {}
-    for name, slot in slots:
-        if slot.phase is not SlotPhase.PENDING:
-            continue
-        left -= 1
-        place = as_pod(record, name, slot, slot.shape)
+    unfit: dict[SlotName, e.HoldUnfit] = {}
+    quota = reason = ""
+    left, again, before = list(order), list[e.PodObserved](), 0
+    while left and have + len(held) + len(left) + len(again) >= record.min_available:
+        place = left.pop(0)
+        name = names[place.pod]
         over = session.quota(job, place)
         waits = "" if over else session.extensions.first("podWaits", place)
-        fit = None if over or waits else _fit(session, record, slot, place)
+        fit = None if over or waits else _fit(session, record, state.slots[uid][name], place)
         if fit is not None:
             statement.place(place, fit)
             held[place.pod] = name
-            continue
-        quota = quota or over or ""
-        reason = reason or waits or ""
-        if unfit is None and not over and not waits:
-            # Counted with the rest of the gang in place: that is what it does not fit beside.
-            unfit = e.HoldUnfit(uid, name, *session.reasons(place))
-        if have + len(held) + left < record.min_available:
-            break
-    if held and have + len(held) >= record.min_available:
-        _commit(session, job, statement, held)
-        committed = held.values()
-    else:
-        statement.discard()
-    if quota or reason:
-        withhold(session, job, QUOTA if quota else UNSCHEDULABLE, quota or reason, committed)
-    elif unfit is not None:
-        say_unfit(session, unfit)
+        else:
+            quota, reason = quota or over or "", reason or waits or ""
+            if not over and not waits:
+                sociable = is_sociable(state.shapes[place.shape])
+                if sociable:
+                    again.append(place)
+                if sociable or not unfit:
+                    # Counted with the rest of the gang in place: that is what it does not fit beside.
+                    unfit[name] = e.HoldUnfit(uid, name, *session.reasons(place))
+        if not left and len(held) > before:
+            left, again, before = again, [], len(held)
+    return _Trial(statement, held, quota, reason, {name: said for name, said in unfit.items() if name not in held.values()})
+
+
+def _say(session: Session, job: Job, trial: _Trial, held: Collection[SlotName]) -> None:
+    if trial.quota or trial.reason:
+        withhold(session, job, QUOTA if trial.quota else UNSCHEDULABLE, trial.quota or trial.reason, held)
+    elif trial.unfit:
+        say_unfit(session, next(iter(trial.unfit.values())))
 
 
 _COUNT = (SlotPhase.HELD, SlotPhase.WAITING, SlotPhase.USED)
