@@ -18,6 +18,7 @@ import os
 import secrets
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -131,9 +132,10 @@ class SegmentWriter:
         return Segment(path, header, seal.hexdigest(), len(head))
 
     def abandon(self) -> None:
-        """Remove what was written. May be called again."""
-        self._file.close()
+        """Remove what was written. May be called again. On a full disk it cannot even be closed as it should, and would fill it until tomorrow."""
         self._temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            self._file.close()
 
 
 def _drop_unfinished(folder: Path, now: float) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import resource
 import shutil
 import subprocess
 
@@ -29,9 +30,12 @@ def write(folder, bodies, *, log_id="a-log", first=1, previous=GENESIS, family="
     """One segment of these bodies."""
     folder.mkdir(exist_ok=True)
     writer = SegmentWriter(folder, log_id, "test", previous)
-    for seq, body in enumerate(bodies, first):
-        writer.add(Record(seq, family, envelope(f'id-"{seq}', read=seq), body, seq * 1000))
-    return writer.finish()
+    try:
+        for seq, body in enumerate(bodies, first):
+            writer.add(Record(seq, family, envelope(f'id-"{seq}', read=seq), body, seq * 1000))
+        return writer.finish()
+    finally:
+        writer.abandon()
 
 
 def read(path, **options):
@@ -254,6 +258,19 @@ def test_two_writers_in_one_folder_do_not_write_into_one_file_and_what_a_killed_
     one.abandon()
     two.abandon()
     assert list(tmp_path.iterdir()) == [young]
+
+
+def test_an_archive_for_which_the_disk_has_no_room_leaves_nothing_on_it(tmp_path):
+    """It is tried again every half a minute, and what an attempt had left would be in the way of the next ones for a day."""
+    bodies, before = [random.Random(i).randbytes(3_000) for i in range(20)], resource.getrlimit(resource.RLIMIT_FSIZE)
+    for room in range(1_000, 60_000, 1_000):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                write(tmp_path, bodies)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_two_collectors_that_archive_at_once_leave_one_chain(tmp_path, monkeypatch):
