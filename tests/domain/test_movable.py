@@ -18,13 +18,14 @@ from domain.build import (
 from domain.saga import OWNER, advance, decider, evicts, failed, hold, move, plan, step, world
 
 from restow.contracts import commands as c
-from restow.contracts.values import OwnerRef
+from restow.contracts.values import OwnerRef, Toleration
 from restow.domain import config, defragmentation
 from restow.domain.decider import Rejected
 from restow.domain.migration.steps import may_be_tried
 from restow.domain.movable import unmovable
 from restow.domain.owners import OWNERS, check_owners
 from restow.domain.records import Step
+from restow.domain.snapshot import dump, load
 
 M = "x-1"
 JOB = replica_of("j", "Job")
@@ -178,3 +179,49 @@ def test_owners_are_named_by_kind_and_group(name):
 def test_each_owner_is_in_the_table_once():
     kinds = [(owner.kind, owner.group) for owner in OWNERS]
     assert len(kinds) == len(set(kinds))
+
+
+# -- whose successor asks for something else ---------------------------------------------------------------------------------
+
+
+def test_a_pod_that_was_resized_in_place_stays_for_its_controller_makes_one_by_its_template():
+    state = then(of("ReplicaSet", "apps/v1"), shape("more", cpu=2_000))
+    of_rs = OwnerRef("ReplicaSet", "o", "uid-o", "apps/v1")
+    then(state, pod("p", "more", "a", owner=of_rs))
+    assert word(state) == word(load(dump(state))) == "OtherTemplate"
+    assert "p" not in [one.pod for one in defragmentation.plan(state, ARGS, NOW, "x").moves]
+    then(state, shape("less", cpu=500), pod("p", "less", "a", owner=of_rs))
+    assert word(state) == "OtherTemplate"
+    then(state, pod("p", "s", "a", owner=of_rs))
+    assert word(state) == ""
+    assert not state.resized
+
+
+def test_what_else_changes_of_a_pod_is_no_resize():
+    state = then(of("ReplicaSet", "apps/v1"), shape("tolerant", tolerations=(Toleration("t", "Exists"),)))
+    then(state, pod("p", "tolerant", "a", owner=OwnerRef("ReplicaSet", "o", "uid-o", "apps/v1")))
+    assert word(state) == ""
+
+
+def test_who_says_that_a_resized_pod_may_be_moved_is_believed():
+    state = then(of("ReplicaSet", "apps/v1"), shape("more", cpu=2_000))
+    then(state, pod("p", "more", "a", owner=OwnerRef("ReplicaSet", "o", "uid-o", "apps/v1"), annotations=YES))
+    assert word(state) == ""
+
+
+def test_a_pod_of_an_earlier_revision_of_its_statefulset_stays_where_the_later_one_asks_for_something_else():
+    db = OwnerRef("StatefulSet", "o", "uid-o", "apps/v1")
+    state = then(of("StatefulSet", "apps/v1"), shape("v2", cpu=2_000), pod("o-1", "v2", "b", owner=db))
+    assert word(state) == "OtherTemplate"
+    assert word(state, "o-1") == ""
+    state = then(of("StatefulSet", "apps/v1"), shape("v2"), pod("o-1", "v2", "b", owner=db))
+    assert word(state) == ""
+
+
+def test_a_pod_that_is_resized_before_its_eviction_stays():
+    state = world(shape("more", cpu=2_000), plan("x", move(M, "p1")))
+    advance(state)
+    hold_first = hold(state, M)
+    assert evicts(hold_first) == [M]
+    then(state, pod("p1", "more", "a", owner=OWNER))
+    assert not may_be_tried(state, state.migrations[M])

@@ -201,6 +201,8 @@ class Maps:
         self.group_moves: dict[groups.Group, GroupMoves] = {}
         self.refused: dict[PodUid, Refusal] = {}
         """Pods that were to be moved, and whose eviction or hold the API refused."""
+        self.resized: dict[PodUid, ShapeId] = {}
+        """Pods that ask for something else than when they were first seen, and what that was: whoever makes them again goes by a template."""
         self.owned: dict[str, dict[PodUid, None]] = {}
         """Controller's uid → its pods."""
         self.left: dict[str, tuple[Left, ...]] = {}

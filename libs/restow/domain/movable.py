@@ -7,7 +7,7 @@ nothing is held (`restow descheduler run --once`) goes by upstream's rules, and 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
 from restow.domain.maps import OVER
-from restow.domain.owners import MOVABLE, RAY_TYPE, Owner, group_of_version, known_owner
+from restow.domain.owners import MOVABLE, RAY_TYPE, Owner, asks_same, group_of_version, known_owner
 from restow.domain.protection import asked_to_stay
 from restow.domain.state import ClusterState
 
@@ -15,11 +15,13 @@ DO_NOT_DISRUPT = "DoNotDisrupt"
 NOT_MOVABLE = "NotMovable"
 UNKNOWN_OWNER = "UnknownOwner"
 RETRIES = "Retries"
+OTHER_TEMPLATE = "OtherTemplate"
 
 MEANING = {
     DO_NOT_DISRUPT: "an annotation asks not to disrupt it",
     NOT_MOVABLE: f"{MOVABLE}: false is said of it",
     UNKNOWN_OWNER: f"nobody knows what its controller does when it is evicted; {MOVABLE}: \"true\" on it would say that it may be",
+    OTHER_TEMPLATE: "who follows it asks for something else than it does, so that nothing can be held: it was resized in place, or is of an earlier revision of its StatefulSet",
     RETRIES: "its Job would fail by it, or have no retry left for itself",
 }
 OWN_RETRIES = 1
@@ -41,6 +43,8 @@ def unmovable(state: ClusterState, uid: PodUid) -> str:
         return ""
     if known is None:
         return f"{UNKNOWN_OWNER}: nobody knows what {_kind(pod)} {pod.owner.name} does when its pod is evicted; {_hint(pod)}"
+    if why := _other_template(state, uid, pod, known):
+        return why
     match known.again:
         case "always" | "name" | "never":
             # A DaemonSet's is told apart by who asks, for no word of anybody lets it go.
@@ -51,6 +55,20 @@ def unmovable(state: ClusterState, uid: PodUid) -> str:
             return "" if pod.labels.get(RAY_TYPE) == "worker" else _asked(known, pod)
         case "asked":
             return _asked(known, pod)
+
+
+def _other_template(state: ClusterState, uid: PodUid, pod: PodObserved, known: Owner) -> str:
+    """Whether its successor, which its controller makes from a template, asks for something else than it does (RULES G-12)."""
+    assert pod.owner is not None, "it has a known owner"
+    if uid in state.resized:
+        return f"{OTHER_TEMPLATE}: it was resized in place, and {pod.owner.kind} {pod.owner.name} makes pods by its template"
+    if known.again != "name":
+        return ""
+    others = (one for one in state.owned[pod.owner.uid] if one not in state.resized)
+    latest = max(others, key=state.order.__getitem__, default=uid)
+    if state.order[latest] < state.order[uid] or asks_same(state.shapes[state.pods[latest].shape], state.shapes[pod.shape]):
+        return ""
+    return f"{OTHER_TEMPLATE}: {pod.owner.kind} {pod.owner.name} has made {state.pods[latest].name} since, which asks for something else"
 
 
 def protected(pod: PodObserved) -> str:

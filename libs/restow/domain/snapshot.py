@@ -128,6 +128,7 @@ class _Image(msgspec.Struct, array_like=True, frozen=True):
     search: Search = Search()
     rows: list[NodeName] = []
     vacant: list[int] = []
+    resized: dict[PodUid, ShapeId] = {}
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -209,6 +210,7 @@ def dump(state: ClusterState) -> bytes:
         quotas=list(state.quotas.values()),
         demands=state.demands,
         refused=state.refused,
+        resized=state.resized,
         log=state.log,
         search=state.search,
         rows=state.table.names,
@@ -284,6 +286,7 @@ def _plain(state: ClusterState, image: _Image) -> None:
     state.found = {(lineage, node): times for lineage, node, times in image.found}
     state.demands.update(image.demands)
     state.refused.update(image.refused)
+    state.resized.update(image.resized)
     state.timed_from = image.timed_from
     state.log, state.search = image.log, image.search
     state.snapshot_seq, state.archived, state.truncated, state.archive_first, state.shapes_kept = image.marks

@@ -11,6 +11,7 @@ from restow.domain.evolve.objects import more_may_go
 from restow.domain.evolve.reservations import ask, cancel, forget_if_over, note_review, rephase
 from restow.domain.evolve.rules import Rules
 from restow.domain.foreign import other_log
+from restow.domain.owners import asks_same
 from restow.domain.protection import asked_to_stay
 from restow.domain.records import FINAL, Reservation, Slot, SlotPhase, hold_name
 from restow.domain.state import OVER, ClusterState
@@ -60,12 +61,23 @@ def pod_observed(state: ClusterState, event: e.PodObserved) -> None:
         state.drop(state.queue, uid)
         if uid in state.charges and (known.labels, known.annotations) != (event.labels, event.annotations):
             state.capacity_epoch += 1  # somebody may wait for company with these labels, or for one more of its gang
+        _resized(state, known, event)
     state.regroup(known, event)
     state.put(state.pods, uid, event)
     if uid in state.victims_of and asked_to_stay(event):
         # A veto counts as long as the API has not been asked (RULES G-11).
         state.drop(state.victims_of, uid)
     _move(state, event.moving())
+
+
+def _resized(state: ClusterState, known: e.PodObserved, event: e.PodObserved) -> None:
+    """Its controller's template says what it was made with."""
+    now, made_with = state.shapes[event.shape], state.resized.get(event.pod, known.shape)
+    first = state.shapes.get(made_with)
+    if first is not None and asks_same(first, now):
+        state.drop(state.resized, event.pod)
+    elif event.shape != known.shape:
+        state.put(state.resized, event.pod, made_with)
 
 
 def _touch_awaited(state: ClusterState, event: e.PodObserved) -> None:
@@ -139,6 +151,7 @@ def pod_gone(state: ClusterState, event: e.PodGone) -> None:
     state.drop(state.troubles, uid)
     state.drop(state.returned, uid)
     state.drop(state.refused, uid)
+    state.drop(state.resized, uid)
     state.requeue(uid)
     _touch(state, uid)
     group = groups.group_of(state.pods[uid])
