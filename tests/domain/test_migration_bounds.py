@@ -2,6 +2,7 @@
 is found on every history (DESIGN 5)."""
 
 import random
+from itertools import pairwise
 
 import pytest
 from domain.build import NOW, changed, node, pod, replica_of, run, shape, then
@@ -150,6 +151,20 @@ def test_a_pod_that_plans_move_on_and_on_comes_back_to_nobody():
         through(state, f"y{turn}-1", f"n{turn}")
         uid = f"n{turn}"
     assert not state.left_alone
+
+
+@pytest.mark.parametrize(("nodes", "pause", "found"), [("abc", 1, ["b"]), ("abcd", 1, ["b"]), ("abc", comebacks.LEFT_ALONE // 2, [])], ids=["three", "four", "slowly"])
+def test_plans_that_move_a_pod_round_in_a_circle_are_found(nodes, pause, found):
+    state, uid, after = world(), "p1", 0
+    route = nodes + nodes[:2]
+    for turn, (source, target) in enumerate(pairwise(route)):
+        then(state, plan(f"y{turn}", move(f"y{turn}-1", uid, source, target), trigger="interval"), time=NOW + after)
+        advance(state, after)
+        through(state, f"y{turn}-1", f"n{turn}", after=after)
+        uid = f"n{turn}"
+        after += pause
+        state = snapshot.load(snapshot.dump(state))
+    assert [node for _, node in state.left_alone] == found
 
 
 @pytest.mark.parametrize(("back", "trigger", "times"), [("a", "interval", 2), ("a", "move", 0), ("c", "interval", 0)])

@@ -379,11 +379,13 @@ class GroupMoves(Record):
 
 
 class Left(Record):
-    """A pod that was moved off `node` and runs as `pod` elsewhere. `times`: how often in a row its predecessors had come back."""
+    """A pod that was moved off `node` and runs as `pod` elsewhere. `times`: how often in a row its predecessors had come back. `earlier`: the
+    nodes that these were moved off, the last first, and when."""
 
     node: NodeName
     pod: PodUid
     times: int
+    earlier: tuple[tuple[NodeName, Millis], ...] = ()
 
 
 class Waiting(Record):

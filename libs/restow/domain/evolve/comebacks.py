@@ -9,7 +9,7 @@ has come back there; twice in a row, for the same line of successors, is a findi
 from collections.abc import Iterator
 
 from restow.contracts import events as e
-from restow.contracts.ids import NodeName, PlanId, PodUid
+from restow.contracts.ids import Millis, NodeName, PlanId, PodUid
 from restow.domain.records import Left, Migration
 from restow.domain.state import OVER, ClusterState
 
@@ -21,6 +21,9 @@ KEEP = 11_000
 """Most lineages that are followed, and most findings that are kept; the oldest are forgotten first."""
 MOST = 1_000
 """Most moved pods of one lineage that are followed: the last ones."""
+LONGEST = 4
+"""Nodes that one goes round in a circle, at most: between two of them plans need not agree with each other, nor among three. A circle that takes
+longer than `LEFT_ALONE` is none."""
 LEFT_ALONE = 24 * 3600 * 1000
 """Milliseconds that a lineage is left alone on a node at least: the first plan after that forgets it. Its pod still knows how often it has
 come back, so that once more is a finding again."""
@@ -34,10 +37,14 @@ def moved(state: ClusterState, record: Migration, pod: PodUid) -> None:
     others = tuple(one for one in known if one.pod != record.move.pod)
     before, times = next((one for one in known if one.pod == record.move.pod), None), record.returned
     target = NodeName(record.move.target)
-    if before is not None and before.node == target and not _by_hand(state, record):
+    earlier = before.earlier if before is not None else ()
+    lately = {node for node, at in earlier if at > state.time - LEFT_ALONE}
+    if before is not None and (before.node == target or target in lately) and not _by_hand(state, record):
         times = before.times + 1
         _returned(state, record.lineage, pod, target, times)
-    state.put(state.left, record.lineage, (*others, Left(record.move.source, pod, times))[-MOST:])
+    source = NodeName(record.move.source)
+    earlier = ((source, Millis(state.time)), *earlier)[:LONGEST]
+    state.put(state.left, record.lineage, (*others, Left(source, pod, times, earlier))[-MOST:])
     if len(state.left) > KEEP:
         state.drop(state.left, next(iter(state.left)))
 
