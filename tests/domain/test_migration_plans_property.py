@@ -19,6 +19,7 @@ from restow.domain import reservation as reservations
 from restow.domain.config import DefragmentationArgs
 from restow.domain.decider import Rejected, decide
 from restow.domain.effects import AbortEviction, CreateHold, CreateRoom, DeleteReservation, Evict
+from restow.domain.migration import steps
 from restow.domain.records import FINAL, SlotPhase, Step
 
 decider = migration.decider
@@ -175,8 +176,17 @@ class Plans(RuleBasedStateMachine):
         for _ in range(200):
             self.command(c.Advance(self.now))
             if decider.due(self.state, self.now) is None:
+                self.check_rest()
                 return
         raise AssertionError("it never comes to rest")
+
+    def check_rest(self) -> None:
+        """Nothing is late, and of a plan that was cancelled nothing goes on that has not left (of two that change places one may keep the room of the other)."""
+        state = self.state
+        for id in (*state.active, *state.backlog):
+            m = state.migrations[id]
+            assert m.step not in (Step.EVICTING, Step.EVICTED, Step.ABORTING) or steps.deadline(state, m) > self.now, m
+            assert m.plan not in state.cancelled or m.step in (Step.EVICTED, Step.ABORTING), m
 
     @rule()
     def session_and_cache_answer(self) -> None:
@@ -479,6 +489,46 @@ class Plans(RuleBasedStateMachine):
         for uid, id in s.victims.items():
             assert s.migrations[id].step not in FINAL
             assert s.migrations[id].move.pod == uid
+
+    @invariant()
+    def who_may_follow_is_known_both_ways(self) -> None:
+        s = getattr(self, "state", None)
+        if s is None:
+            return
+        assert s.successors == {s.migrations[id].successor: id for id in s.active if s.migrations[id].successor}
+        armed = [id for ids in s.armed.values() for id in ids]
+        assert len(armed) == len(set(armed))
+        for id in armed:
+            assert s.migrations[id].armed
+            assert not s.migrations[id].successor
+            assert id in s.active or id in s.backlog
+        for id in s.active:
+            m = s.migrations[id]
+            if m.step is Step.EVICTED and not m.successor:
+                assert id in s.armed.get(m.lineage, ()), m
+
+    @invariant()
+    def what_is_held_for_a_migration_has_one_that_is_not_over(self) -> None:
+        s = getattr(self, "state", None)
+        for uid, slot in [key for held in s.held_on.values() for key in held] if s is not None else ():
+            m = s.migrations.get(s.reservations[uid].fact.migration)
+            if m is not None and (uid, slot) not in s.to_release:
+                assert m.id in s.active, m
+                assert m.reservation == uid
+
+    @invariant()
+    def nobody_is_asked_to_go_whose_place_is_of_no_use(self) -> None:
+        s = getattr(self, "state", None)
+        for effect in decider.pending(s, None) if s is not None and s.active else ():
+            if not isinstance(effect, Evict) or not (m := s.migrations[effect.migration]).move.target:
+                continue
+            target, (slot,) = s.nodes[m.move.target], s.slots[m.reservation].values()
+            assert target.ready
+            assert not target.unschedulable
+            assert m.plan not in s.cancelled
+            assert slot.node == m.move.target
+            assert slot.phase is SlotPhase.HELD or m.move.swap
+            assert s.lineage(s.pods[m.move.pod]) == m.lineage
 
     @invariant()
     def nothing_is_promised_twice(self) -> None:
