@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from domain.build import changed, configured, given, node, pod, replica_of, run, shape, then
+from domain.build import NOW, changed, configured, given, node, pod, replica_of, run, shape, then
 from domain.saga import (
     BOLD,
     OWNER,
@@ -36,7 +36,7 @@ SEEDS = range(100, 100 + int(os.environ.get("RESTOW_SEEDS", "40")))
 CACHE = LabelSelector({"app": "cache"})
 NEAR = shape("near", pod_affinity=(PodTerm("zone", CACHE),))
 SPREAD = shape("spread", spread=(Spread(1, "zone", "DoNotSchedule", LabelSelector({"app": "web"})),))
-HOLD = config.MigrationConfig().hold_deadline
+LAND = config.MigrationConfig().land_deadline
 
 
 def zones(*more: e.Event) -> ClusterState:
@@ -57,8 +57,9 @@ def test_a_pod_that_has_to_be_near_another_is_not_evicted_when_that_is_gone_from
     session_answers(state)
     then(state, e.PodGone("cache-b"))
     assert evicts(advance(state)) == []
-    assert advance(state, HOLD - 1) == []
-    assert failed(advance(state, HOLD)) == {"x-1": "Company"}
+    assert advance(state, LAND - 1) == []
+    assert decider.deadline(state) == NOW + LAND
+    assert failed(advance(state, LAND)) == {"x-1": "Company"}
     assert state.live["p"].node == "a1"
 
 
@@ -102,7 +103,7 @@ def test_a_pod_that_is_spread_is_not_evicted_when_its_place_has_come_to_be_in_th
     assert state.slots["hold-x-1"]["hold-0"].node == "b1"
     then(state, e.PodGone("w1"))
     assert evicts(advance(state)) == []
-    assert failed(advance(state, HOLD)) == {"x-1": "Company"}
+    assert failed(advance(state, LAND)) == {"x-1": "Company"}
 
 
 # -- plans that nobody disturbs --------------------------------------------------------------------------------------------

@@ -26,9 +26,8 @@ COMPANY = "Company"
 def refuses(state: ClusterState, migration: Migration, now: Millis, going: Iterable[Migration] = ()) -> Reason | None:
     """Why the pod must not be evicted now: rules about other pods would keep a successor from its place, its own or another one's.
     `going`: whose eviction is decided together with this."""
-    others = [one for id in state.active if (one := state.migrations[id]).step in (Step.EVICTING, Step.EVICTED)]
-    leaving = [migration, *others, *going]
-    asked = [one for one in leaving if not one.successor and _depends(state, one)]
+    leaving = [migration, *_leaving(state), *going]
+    asked = _asked(state, leaving)
     if not asked:
         return None
     if migration.move.swap and (partner := waves.partner(state, migration)) is not None:
@@ -42,6 +41,22 @@ def refuses(state: ClusterState, migration: Migration, now: Millis, going: Itera
         return None
     whose = "its successor" if found is migration else f"the successor in migration {found.id}"
     return COMPANY, f"rules about other pods would keep {whose} from the place that is held on {found.move.target}"
+
+
+def until(state: ClusterState, migration: Migration) -> Millis:
+    """How long it may wait with its place held: mostly for our own to land, each of which takes that long at most."""
+    if migration.step is not Step.HELD or not _asked(state, [migration, *_leaving(state)]):
+        return migration.deadline
+    return max(migration.deadline, Millis(migration.since + state.migration_config.land_deadline))
+
+
+def _leaving(state: ClusterState) -> list[Migration]:
+    return [one for id in state.active if (one := state.migrations[id]).step in (Step.EVICTING, Step.EVICTED)]
+
+
+def _asked(state: ClusterState, leaving: Iterable[Migration]) -> list[Migration]:
+    """Those whose successors are still to come, and need others."""
+    return [one for one in leaving if not one.successor and _depends(state, one)]
 
 
 def _depends(state: ClusterState, migration: Migration) -> bool:

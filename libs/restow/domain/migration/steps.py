@@ -79,7 +79,7 @@ def _holding(state: ClusterState, migration: Migration, now: Millis, counts: lim
         # It was held, and waited for its turn.
         return _given_up(state, migration, now, ("HoldLost", f"the hold on {target} was lost before the pod was evicted"))
     waited = migration.step is Step.HELD and counts.is_parked(id)
-    if now >= (counts.until(migration) if waited else swaps.until(state, migration)):
+    if now >= (counts.until(migration) if waited else _patience(state, migration)):
         return _given_up(state, migration, now, why)
     return tuple(events)
 
@@ -195,7 +195,12 @@ def deadline(state: ClusterState, migration: Migration) -> Millis:
         return back.until(state, migration)
     if migration.step is Step.EVICTED:
         return lands_until(state, migration)
-    return swaps.until(state, migration)
+    return _patience(state, migration)
+
+
+def _patience(state: ClusterState, migration: Migration) -> Millis:
+    """Until when it may wait for its place, or, once it has that, for its turn."""
+    return max(swaps.until(state, migration), company.until(state, migration))
 
 
 def until(state: ClusterState, migration: Migration) -> Millis:
