@@ -171,11 +171,14 @@ class ReportSnapshot(Command, tag="report_snapshot"):
 
 
 class ReportArchive(Command, tag="report_archive"):
+    """log_first: the first sequence that the log itself held then; 0 where that was not looked at."""
+
     time: Millis
     first: Int
     last: Int
     file: str
     digest: str
+    log_first: Int = 0
 
 
 class Truncate(Command, tag="truncate"):

@@ -271,7 +271,7 @@ class Keeper:
             return
         segment = archive.segments[-1]
         command = c.ReportArchive(
-            context.clock.now(), archive.first, archive.last, segment.path.name, archive.digest
+            context.clock.now(), archive.first, archive.last, segment.path.name, archive.digest, await context.log.first()
         )
         await self._report(command, "archive")
         if archive.first > max(known, 1):

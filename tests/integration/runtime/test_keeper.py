@@ -4,7 +4,7 @@ import asyncio
 import shutil
 from contextlib import asynccontextmanager
 
-from domain.build import NOW, configured, given, node, run
+from domain.build import NOW, configured, given, node, run, when
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -205,6 +205,26 @@ def test_an_archive_with_a_gap_before_it_covers_nothing_that_may_go():
     assert run(state, decider, c.ReportArchive(NOW, 51, 300, "f", "d")) == [e.Archived(51, 300, "f", "d")]
     state.seq = 1_000
     assert decider.due(state, NOW) == c.Truncate(NOW, 300)
+    # The broker's volume was an old copy: the log has them again.
+    assert when(state, decider, c.ReportArchive(NOW, 200, 300, "f", "d", log_first=51)) == [e.Archived(200, 300, "f", "d")]
+    assert when(state, decider, c.ReportArchive(NOW, 200, 300, "f", "d", log_first=200)) == [e.Truncated(199), e.Archived(200, 300, "f", "d")]
+
+
+async def test_an_archive_that_was_lost_after_a_full_store_had_made_room_off_the_record_does_not_keep_the_log_growing_for_ever(tmp_path):
+    """It begins with the log; that nothing is between was only on no record."""
+    log = memory()
+    await grow(log, 60)
+    async with collecting(log, tmp_path, snapshot_every=20, keep=50) as one:
+        await one.until(lambda: one.state.archived >= 40)
+    await log.truncate(one.state.archived)
+    first = await log.first()
+    shutil.rmtree(one.folder)
+    async with collecting(log, tmp_path, one.state, snapshot_every=20, keep=50) as one:
+        await facts(log, node("more"))
+        await one.until(lambda: one.state.archive_first == first)
+        assert one.state.truncated == first - 1
+        await grow(log, 100)
+        await one.until(lambda: one.state.truncated >= first + 40)
 
 
 # -- events of a later version ----------------------------------------------------------------------------------------------

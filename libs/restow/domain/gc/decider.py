@@ -27,9 +27,14 @@ class GcDecider:
                 return Agenda.of(state).due(state, now, AT_ONCE)
             case c.ReportSnapshot(seq=seq, fold=fold, size=size):
                 return (e.SnapshotTaken(seq, fold, size),) if seq > state.snapshot_seq else ()
-            case c.ReportArchive(first=first, last=last, file=file, digest=digest):
+            case c.ReportArchive(first=first, last=last, file=file, digest=digest, log_first=log_first):
                 known = (state.archive_first, state.archived)
-                return (e.Archived(first, last, file, digest),) if first != known[0] or last > known[1] else ()
+                if first == known[0] and last <= known[1]:
+                    return ()
+                archived = e.Archived(first, last, file, digest)
+                # In a full store what is covered goes before that can be put on record. An archive that begins with the log leaves nothing between.
+                gone = log_first - 1 if first <= log_first else 0
+                return (e.Truncated(gone), archived) if gone > state.truncated else (archived,)
             case c.Truncate(upto=upto):
                 most = covered(state)
                 if upto > most:
