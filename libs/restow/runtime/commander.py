@@ -185,10 +185,13 @@ class Commander:
         self._draining = True
         self._drains.set()
         self._try_again.set()
+        self._refuse_all()
+        self._bell.ring()
+
+    def _refuse_all(self) -> None:
         for waiting in self._queue:
             _fail(waiting, Refused("this service is stopping"))
         self._queue.clear()
-        self._bell.ring()
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -211,6 +214,8 @@ class Commander:
             else:
                 self.stuck, self.full = "", False
             self._set_timer()
+        # What the commit in flight was for, where that got no answer.
+        self._refuse_all()
 
     def _on_fold(self) -> None:
         self.leadership.check(self.follower.state)

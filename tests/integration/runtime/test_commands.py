@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from domain.build import NOW, node, pod
+from domain.build import NOW, node, pod, shape
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -12,6 +12,7 @@ from restow.contracts.envelope import Envelope
 from restow.domain import config
 from restow.domain.decider import Rejected
 from restow.domain.gc.decider import GcDecider
+from restow.eventlog.port import Unknown
 from restow.runtime.commander import Commander, Refused
 from restow.runtime.follower import Follower
 from restow.runtime.leadership import Deposed, Leadership
@@ -247,6 +248,30 @@ async def test_a_drained_commander_refuses_what_comes_later():
         await soon(rig.tasks[1])
         with pytest.raises(Refused):
             await rig.commander.submit(c.Schedule(NOW))
+
+
+async def test_whoever_waits_for_a_commit_that_gets_no_answer_while_the_service_stops_is_told_so():
+    """Over HTTP that is a 503 with a reason, and no connection that is closed without a word."""
+    log = memory()
+    async with running(log) as rig:
+        await rig.lead()
+        await facts(log, node("a"), shape("s"), pod("p"))
+        await until(lambda: rig.state.placed, rig.follower)
+        appending, lost, append = asyncio.Event(), asyncio.Event(), log.append
+
+        async def unanswered(family, body, envelope, *, expected_last):
+            appending.set()
+            await lost.wait()
+            raise Unknown(family, envelope.id, "no answer")
+
+        log.append = unanswered
+        outcome = rig.commander.submit(c.RefuseBind(NOW, "p", "a", "Terminating"))
+        await soon(appending.wait())
+        log.append = append
+        rig.commander.drain()
+        lost.set()
+        with pytest.raises(Refused, match="stopping"):
+            await soon(outcome)
 
 
 @pytest.mark.parametrize(
