@@ -193,11 +193,12 @@ class Reflector(Generic[W]):
             changes.append(Restart(HISTORY_RESET, 0, why))
         changes += [Upsert(item) for item in page.items]
         self._keys.update(self.collection.key(item) for item in page.items)
-        self._more = page.more
+        # Also where this list is never completed: its objects were handed on, and the next one must not be older than they are.
+        self._more, self._version = page.more, page.version
         self._not_before = 0
         if not page.more:
             changes.append(Replace(frozenset(self._keys), page.version))
-            self._listed, self._version, self._keys, self._consistent, self._unsure = True, page.version, set(), False, False
+            self._listed, self._keys, self._consistent, self._unsure = True, set(), False, False
         return changes
 
     def _is_there(self, now: int) -> list[Change]:
