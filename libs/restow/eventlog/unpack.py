@@ -20,9 +20,9 @@ MAX_LINE = 64 * 1024 * 1024
 BATCH_BYTES = 16 * 1024 * 1024
 """Bytes of bodies after which a batch is handed on, however few records it has."""
 
-RATIO, FLOOR = 1000, 64 * 1024 * 1024
+RATIO, FLOOR = 1000, 64 * 1024 * 1024 + MAX_LINE
 """A file may unpack to so many times its size, and to so many bytes in any case. A record of ours has an id of 16 random bytes, so
-real logs pack 10 to 100 times."""
+real logs pack 10 to 100 times; a stranger's may be nothing but zeros, and a segment of an archive ends with the line that fills it."""
 
 BLOCK = 1024 * 1024
 _PIECE = 64
