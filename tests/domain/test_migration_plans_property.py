@@ -67,7 +67,7 @@ class Plans(RuleBasedStateMachine):
             for i in range(4)
         ]
         self.state = given(
-            configured("migration", conf), *(node(name, cpu=4_000) for name in NODES), shape("s"), shape("big", cpu=3_000),
+            configured("migration", conf), *(node(name, cpu=4_000) for name in NODES), shape("s"), shape("big", cpu=3_000), shape("small", cpu=900),
             pod_group("gang", need=need), *pods, pod("waits", "big"),
             *(() if allowed is None else (budget(allowed),)),
         )  # fmt: skip
@@ -352,7 +352,7 @@ class Plans(RuleBasedStateMachine):
         for name in self.state.nodes:
             row = table.rows[name]
             if taken := int(table.allocatable[row, column] - table.free[row, column]):
-                then(self.state, node(name, cpu=taken))
+                then(self.state, node(name, cpu=taken, uid=self.state.nodes[name].uid))
 
     @rule(data=st.data(), full=st.booleans(), on=st.booleans())
     def one_of_two_that_change_places_stays_when_the_other_has_left(self, data, full: bool, on: bool) -> None:
@@ -373,7 +373,7 @@ class Plans(RuleBasedStateMachine):
             self.session_and_cache_answer()
             self.aborts_are_answered("Aborted")
             self.session_and_cache_answer()
-        then(self.state, *(node(name, cpu=4_000) for name in nodes))
+        then(self.state, *(node(name, cpu=4_000, uid=self.state.nodes[name].uid) for name in nodes))
 
     @rule(tell=st.booleans())
     def evictions_go_well(self, tell: bool) -> None:
@@ -427,7 +427,7 @@ class Plans(RuleBasedStateMachine):
         for uid in [uid for uid, live in self.state.live.items() if live.deleting]:
             then(self.state, e.PodGone(uid))
 
-    @rule(which=st.integers(0, 20), what=st.sampled_from(["terminating", "gone", "Failed", "ill", "ill", "well", "well", "bare", "adopted", "adopted"]))
+    @rule(which=st.integers(0, 20), what=st.sampled_from(["terminating", "gone", "Failed", "ill", "ill", "well", "well", "bare", "adopted", "adopted", "resized"]))
     def something_happens_to_a_pod(self, which: int, what: str) -> None:
         bound = sorted(uid for uid, live in self.state.live.items() if live.node and live.phase == "Running")
         if not bound:
@@ -442,6 +442,10 @@ class Plans(RuleBasedStateMachine):
             then(self.state, changed(uid, node=live.node, phase="Failed"))
         elif what in ("ill", "well"):
             then(self.state, changed(uid, node=live.node, phase="Running", ready=what == "well", deleting=live.deleting))
+        elif what == "resized":
+            seen = self.state.pods[uid]
+            small = "s" if seen.shape == "small" else "small"
+            then(self.state, pod(uid, small, live.node, owner=seen.owner, ready=live.ready, deleting=live.deleting, annotations=seen.annotations))
         else:
             self.changes_hands(uid, replica_of("adopter") if what == "adopted" else None)
 
@@ -458,12 +462,14 @@ class Plans(RuleBasedStateMachine):
                 self.changes_hands(uid, replica_of("adopter"))
         self.advance()
 
-    @rule(name=st.sampled_from(NODES), what=st.sampled_from(["back", "back", "lost", "cordoned"]))
+    @rule(name=st.sampled_from(NODES), what=st.sampled_from(["back", "back", "lost", "cordoned", "renewed"]))
     def a_node_changes(self, name: str, what: str) -> None:
         if what == "lost":
             then(self.state, *([e.NodeGone(name)] if name in self.state.nodes else []))
         else:
-            then(self.state, node(name, cpu=4_000, unschedulable=what == "cordoned"))
+            known = self.state.nodes.get(name)
+            uid = f"uid-{name}-{self.state.seq}" if what == "renewed" or known is None else known.uid
+            then(self.state, node(name, cpu=4_000, uid=uid, unschedulable=what == "cordoned"))
 
     @rule(which=st.integers(0, 5))
     def a_user_deletes_a_reservation(self, which: int) -> None:
