@@ -1,5 +1,6 @@
 """Preemption within a queue: who has to go, for whom, and who gets the room."""
 
+import pytest
 from domain.build import (
     NOW,
     changed,
@@ -17,6 +18,7 @@ from domain.build import (
     then,
     when,
 )
+from msgspec.structs import replace
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -337,6 +339,26 @@ def test_within_a_job_a_pod_takes_from_one_of_lower_priority():
     late = pod("boss", "high", annotations={"scheduling.k8s.io/group-name": "g"})
     state = given(conf(tiers=tiers), node("a", cpu=2_000), LOW, HIGH, group, *members, late)
     assert victims(schedule(state)) == ["g-1"]
+
+
+def test_within_a_job_who_finds_nobody_does_not_keep_others_from_it():
+    tiers = ((PluginConfig("priority"), PluginConfig("gang", {"enableJobStarving": False, "enablePreemptable": False})),)
+    group, *members = gang("g", 2, 1, "low", "a")
+    late = [pod(name, name, annotations={"scheduling.k8s.io/group-name": "g"}) for name in ("huge", "high")]
+    state = given(conf(tiers=tiers), node("a", cpu=2_000), LOW, HIGH, shape("huge", cpu=64_000, priority=11), group, *members, *late)
+    assert victims(schedule(state)) == ["g-1"]
+
+
+@pytest.mark.parametrize("first", ["meek", "high"])
+def test_a_pod_that_never_preempts_has_free_room_while_the_others_of_its_gang_take_theirs(first):
+    group, *members = gang("g", 2, 2, "high")
+    members[0] = replace(members[0], shape=first)
+    members[1] = replace(members[1], shape="meek" if first == "high" else "high")
+    meek = shape("meek", priority=10, preemption="Never")
+    state = given(conf(), node("a", cpu=1_000), node("b", cpu=1_000), LOW, HIGH, meek, pod("l", "low", "a"), group, *members)
+    assert victims(schedule(state)) == ["l"]
+    then(state, e.PodGone("l"))
+    assert {event.pod for event in of(schedule(state), e.PodPlaced)} == {"g-0", "g-1"}
 
 
 # -- rules, devices, holds ---------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from restow.domain.groups import task_of
 from restow.domain.session.gangs import orders
 from restow.domain.session.jobs import Job
 from restow.domain.session.preemption.claim import Claim
-from restow.domain.session.preemption.claimers import claimers, may_take, next_try, starves
+from restow.domain.session.preemption.claimers import claimers, is_meek, next_try, starves, wants_node
 from restow.domain.session.preemption.units import Choice
 from restow.domain.session.preemption.victims import Hunt, Scope
 from restow.domain.session.run import Session
@@ -55,11 +55,11 @@ def take_for(session: Session, hunt: Hunt, job: Job, scope: Scope, action: str) 
 
 
 def _take_all(session: Session, hunt: Hunt, claim: Claim, job: Job, tasks: Iterable[PodUid], scope: Scope) -> None:
-    """As much as the job needs, in this order: who finds nothing is passed over while enough others are left, and tried again where that
+    """As much as the job needs, in this order, but first those that take from nobody, for they need what is free: who finds nothing is passed over while enough others are left, and tried again where that
     may change because others of its gang have come (affinity, spread)."""
     state = session.state
     hopeless: set[tuple[ShapeId, str]] = set()
-    left, again, before = list(tasks), list[PodUid](), 0
+    left, again, before = sorted(tasks, key=lambda uid: not is_meek(session, state.pods[uid])), list[PodUid](), 0
     while starves(session, job):
         if not left:
             if not again or len(claim) == before:
@@ -69,7 +69,7 @@ def _take_all(session: Session, hunt: Hunt, claim: Claim, job: Job, tasks: Itera
         if not job.helps(task_of(pod)):
             continue
         kind = (pod.shape, pod.pinned_node)
-        if kind not in hopeless and may_take(session, pod):
+        if kind not in hopeless and wants_node(session, pod):
             choice = _free(session, job, pod) or _found(session, hunt, job, pod, scope)
             if choice is not None:
                 claim.take(pod, choice)
@@ -90,20 +90,23 @@ def _free(session: Session, job: Job, pod: e.PodObserved) -> Choice | None:
 
 
 def _found(session: Session, hunt: Hunt, job: Job, pod: e.PodObserved, scope: Scope) -> Choice | None:
-    if scope is Scope.OTHERS and not session.extensions.all("preemptive", job.queue, pod):
+    if is_meek(session, pod) or (scope is Scope.OTHERS and not session.extensions.all("preemptive", job.queue, pod)):
         return None
     return hunt.find(job, pod, scope)
 
 
 def _within(session: Session, hunt: Hunt, job: Job) -> None:
-    """One pod after the other, until one finds nobody; each for itself, as in Volcano."""
+    """One pod after the other, each for itself, as in Volcano. Where one finds nobody those that are like it are not asked, and others are."""
+    hopeless: set[tuple[ShapeId, str]] = set()
     for uid in list(job.tasks):
         pod = session.state.pods[uid]
-        if not may_take(session, pod):
+        kind = (pod.shape, pod.pinned_node)
+        if kind in hopeless or is_meek(session, pod) or not wants_node(session, pod):
             continue
         choice = hunt.find(job, pod, Scope.JOB)
         if choice is None:
-            return
+            hopeless.add(kind)
+            continue
         if choice.victims:
             claim = Claim(session, job, NAME)
             claim.take(pod, choice)

@@ -52,10 +52,13 @@ def starves(session: Session, job: Job) -> bool:
     return session.extensions.agree("jobStarving", job)
 
 
-def may_take(session: Session, pod: e.PodObserved) -> bool:
-    """Its policy lets it, and nothing but a node is missing."""
-    if session.state.shapes[pod.shape].preemption == MEEK:
-        return False
+def is_meek(session: Session, pod: e.PodObserved) -> bool:
+    """Whether it takes from nobody. Of a gang it may still have room that is free while others of it take theirs."""
+    return session.state.shapes[pod.shape].preemption == MEEK
+
+
+def wants_node(session: Session, pod: e.PodObserved) -> bool:
+    """Whether nothing but a node is missing."""
     return not session.extensions.first("podWaits", pod) and not session.offers.awaited(pod)
 
 
