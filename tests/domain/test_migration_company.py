@@ -25,7 +25,7 @@ from domain.test_deschedule_property import AT, SHAPES, cluster
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.values import LabelSelector, PodTerm, Spread
+from restow.contracts.values import HostPort, LabelSelector, PodTerm, Spread
 from restow.domain import config, session
 from restow.domain import reservation as reservations
 from restow.domain.effects import AbortEviction, CreateHold, DeleteReservation, Evict
@@ -104,6 +104,22 @@ def test_a_pod_that_is_spread_is_not_evicted_when_its_place_has_come_to_be_in_th
     then(state, e.PodGone("w1"))
     assert evicts(advance(state)) == []
     assert failed(advance(state, LAND)) == {"x-1": "Company"}
+
+
+PORT = shape("port", host_ports=(HostPort(80, "TCP", "0.0.0.0"),))
+APART = shape("apart", pod_anti_affinity=(PodTerm("zone", CACHE),))
+
+
+@pytest.mark.parametrize(("kind", "comes"), [("port", {"shape": "port"}), ("s", {"shape": "apart"}), ("apart", {"labels": {"app": "cache"}})])
+def test_a_pod_is_not_evicted_when_somebody_of_another_scheduler_has_come_beside_its_place_whom_it_may_not_run_with(kind, comes):
+    state = zones(PORT, APART, pod("p", kind, "a1", owner=OWNER, labels={"app": "cache"}), plan("x", move("x-1", "p", "a1", "b1")))
+    advance(state)
+    create(state, "x-1")
+    session_answers(state)
+    then(state, pod("foreign", node="b1", owner=replica_of("foreign", "DaemonSet"), **comes))
+    assert evicts(advance(state)) == []
+    then(state, e.PodGone("foreign"))
+    assert evicts(advance(state)) == ["x-1"]
 
 
 # -- plans that nobody disturbs --------------------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
-"""Whether a successor could still use the place that is held for it, by rules about who else runs: required pod affinity, and spread. Who
-is near it when the place is held may be gone, or be moved itself, before the pod is evicted; of a hold that nobody may take the pod would have nothing.
+"""Whether a successor could still use the place that is held for it, by rules about who else runs. Who is near it when the place is held may be gone, or
+be moved itself, before the pod is evicted; and a pod that another scheduler has placed knows of no hold: it may have taken its host port, or be one that neither
+may run beside. Of a hold that nobody may take the pod would have nothing.
 
 Asked last before an eviction is decided, for whichever of those who are on the way out have gone by then: what is held for them counts. Those are asked about,
-too, whose pods have left and who have not come yet: nobody is taken from them whom they need. Room, nodes' own rules and what keeps pods apart are no question
-here: a hold keeps its room, `holds.lost` asks its node, and others keep away from a hold as from a pod.
+too, whose pods have left and who have not come yet, where they need others (required pod affinity, spread): nobody is taken from them. Room and nodes' own rules are
+no question here: a hold keeps its room, and `holds.lost` asks its node.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,7 +28,7 @@ def refuses(state: ClusterState, migration: Migration, now: Millis, going: Itera
     """Why the pod must not be evicted now: rules about other pods would keep a successor from its place, its own or another one's.
     `going`: whose eviction is decided together with this."""
     leaving = [migration, *_leaving(state), *going]
-    asked = _asked(state, leaving)
+    asked = [migration, *_asked(state, leaving[1:])] if holds.placed(state, migration) else _asked(state, leaving)
     if not asked:
         return None
     if migration.move.swap and (partner := waves.partner(state, migration)) is not None:
