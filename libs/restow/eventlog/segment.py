@@ -5,7 +5,8 @@ Layout of `<first>-<last>.jsonl.zst` (sequences padded to 20 digits):
 1. a zstd frame with the header line: `{"restow":"archive","format":1,"log_id":…,"cluster":…,"first":…,"last":…,"previous":…}`,
    where `previous` is the seal of the segment before (64 zeros at the beginning of a chain);
 2. a zstd frame with the records, one a line (`eventlog.lines`);
-3. a zstd skippable frame with the seal: SHA-256 of every byte before it.
+3. a zstd skippable frame with the seal: SHA-256 of every byte before it. Where the records would unpack to more than a reader
+   takes (`eventlog.unpack`), one of zeros before it.
 
 So `zstd -dc segment | jq` shows the header and the records, and the seal chains each segment to all before it. The seal
 is of the packed bytes: it covers header, records and compression, and costs a tenth of hashing the lines.
@@ -119,6 +120,12 @@ class SegmentWriter:
                 while block := self._file.read(_BLOCK):
                     seal.update(block)
                     file.write(block)
+                if self.size > unpack.most(file.tell()):
+                    # Records that pack to nothing: a reader would take the file for a bomb.
+                    blank = self.size // unpack.RATIO
+                    filler = _SKIPPABLE.pack(_SKIPPABLE_MAGIC, blank) + bytes(blank)
+                    seal.update(filler)
+                    file.write(filler)
                 file.write(_SKIPPABLE.pack(_SKIPPABLE_MAGIC, 32) + seal.digest())
                 file.flush()
                 os.fsync(file.fileno())

@@ -7,12 +7,14 @@ import msgspec
 import pytest
 import zstandard
 
+from restow.contracts.envelope import Envelope
 from restow.eventlog import segment, snapshots, unpack
 from restow.eventlog.lines import encode_line
 from restow.eventlog.port import FORMAT, Record
 from restow.eventlog.segment import ArchiveError, Header, open_segment, read_segment, segment_name
 from restow.eventlog.snapshots import SnapshotError
 from restow.eventlog.testing import envelope
+from restow.replay.exported import write
 from restow.replay.source import open_path
 
 MIB = 1 << 20
@@ -69,6 +71,14 @@ def test_a_file_that_unpacks_to_a_thousand_times_its_size_is_refused(tmp_path, f
     path = sealed(tmp_path, packed([msgspec.json.encode(Header(FORMAT, "a" * 32, "test", 1, 399, "0" * 64)) + b"\n"]), packed(lines), segment_name(1, 399))
     with pytest.raises(ArchiveError, match=r"it unpacks to over \d+ MiB, 1000 times its size"):
         list(read_segment(open_segment(path)))
+
+
+def test_an_export_of_records_that_pack_to_nothing_can_be_read(tmp_path, monkeypatch):
+    """A stranger's, whoever may append."""
+    monkeypatch.setattr(unpack, "FLOOR", MIB)
+    path = tmp_path / "x.jsonl.zst"
+    write(path, (Record(n, "gc", Envelope.of({}), bytes(MIB), 0) for n in range(1, 9)), first=1, last=8, log_id="a" * 32, cluster="c")
+    assert sum(len(batch) for batch in open_path(path).batches()) == 8
 
 
 def test_batches_of_large_records_are_handed_on_early(tmp_path, monkeypatch):
