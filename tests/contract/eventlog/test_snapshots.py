@@ -101,6 +101,22 @@ async def test_what_a_killed_writer_left_behind_is_dropped_by_the_next_one_and_n
 
 
 @pytest.mark.parametrize("adapter", ["jetstream"], indirect=True)
+async def test_what_somebody_else_put_into_the_bucket_and_a_damaged_description_are_passed_over(snapshots, snapshot):
+    """Otherwise no service starts any more, for the sake of a cache."""
+    await snapshots.put(snapshot(5))
+    await snapshots.put(snapshot(6))
+    where = f"$O.{snapshots.bucket}.M"
+    note = b'{"name":"\xc2\xb2","bucket":"b","nuid":"n","size":1,"chunks":1,"digest":"d","mtime":"","headers":{}}'
+    for subject, said in (
+        (snapshots._meta_subject(f"{6:020d}"), b"junk"), (f"{where}.!!!x", b"{}"), (f"{where}.__79", b"\xff"), (snapshots._meta_subject("note"), note),
+    ):
+        await snapshots._publish(subject, said)
+    assert await snapshots.latest() == snapshot(5)
+    await snapshots.put(snapshot(7))
+    assert await snapshots.latest() == snapshot(7)
+
+
+@pytest.mark.parametrize("adapter", ["jetstream"], indirect=True)
 async def test_a_writer_that_slept_so_long_that_its_chunks_were_dropped_describes_nothing(log, snapshots, snapshot, monkeypatch):
     """Two collectors: one is paused behind its chunks, the other, the leader by now, takes them for a dead one's."""
     await snapshots.put(snapshot(5))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import logging
+import re
 import secrets
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -23,7 +25,7 @@ from restow.eventlog.jetstream.connect import ApiError, Broker, Denied, NoAnswer
 from restow.eventlog.jetstream.log import JetStreamLog
 from restow.eventlog.jetstream.reader import Feed
 from restow.eventlog.jetstream.stream import NAME_IN_USE, NO_MESSAGE, NOT_FOUND
-from restow.eventlog.port import BrokerRefused, Full, LogMismatch, Unavailable
+from restow.eventlog.port import BrokerRefused, Full, Unavailable
 from restow.eventlog.snapshots import (
     PROBE,
     Snapshot,
@@ -46,6 +48,10 @@ ORPHANED = 600_000
 
 RESERVE = "reserve"
 """The object that is there for its size only."""
+
+
+_NAME = re.compile("[0-9]{20}")
+_log = logging.getLogger(__name__)
 
 
 class _Meta(msgspec.Struct, omit_defaults=True):
@@ -109,7 +115,7 @@ class JetStreamSnapshots:
         """See Snapshots.sequences. Raises Unavailable, BrokerRefused."""
         found = []
         for meta in await self._described():
-            if not meta.deleted and meta.name.isdigit():
+            if not meta.deleted and _NAME.fullmatch(meta.name):
                 self._check_owner(meta)
                 found.append(int(meta.name))
         return sorted(found)
@@ -117,8 +123,7 @@ class JetStreamSnapshots:
     async def _described(self) -> list[_Meta]:
         """All objects that are there."""
         subjects, _ = await self._subjects(f"$O.{self.bucket}.M.>")
-        names = [base64.urlsafe_b64decode(subject.rpartition(".")[2]).decode() for subject in subjects]
-        return [meta for name in names if (meta := await self._meta(name))]
+        return [meta for subject in subjects if (meta := await self._described_at(subject))]
 
     async def _subjects(self, pattern: str) -> tuple[dict[str, int], Millis]:
         """How many messages there are by subject, and what the time is at the broker."""
@@ -236,7 +241,7 @@ class JetStreamSnapshots:
         return snapshot
 
     def _check_owner(self, meta: _Meta) -> None:
-        log_id = (meta.headers or {}).get("restow-log-id", ["unknown"])[0]
+        log_id = ((meta.headers or {}).get("restow-log-id") or ["unknown"])[0]
         check_log(log_id, self._log_id, f"snapshot {meta.name} in bucket {self.bucket}")
 
     async def _get_chunks(self, meta: _Meta, what: str) -> bytes:
@@ -261,18 +266,21 @@ class JetStreamSnapshots:
         return blob
 
     async def _meta(self, name: str) -> _Meta | None:
+        return await self._described_at(self._meta_subject(name))
+
+    async def _described_at(self, subject: str) -> _Meta | None:
         try:
-            answer = await self._broker.api(
-                f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": self._meta_subject(name)}
-            )
+            answer = await self._broker.api(f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": subject})
         except ApiError as error:
             if error.err_code in (NO_MESSAGE, NOT_FOUND):
                 return None
             raise BrokerRefused(f"the broker refused to show a snapshot's description: {error}") from error
         try:
             return msgspec.json.decode(base64.b64decode(answer["message"].get("data", "")), type=_Meta)
-        except msgspec.DecodeError as error:
-            raise LogMismatch(f"object {name!r} in bucket {self.bucket} is not described as an object: {error}") from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            # Whoever put it there: a snapshot that nobody can find is one that is damaged, and no reason not to start.
+            _log.warning("passed over in bucket %s: %s describes no object: %s", self.bucket, subject, error)
+            return None
 
     async def _describe(self, meta: _Meta) -> None:
         await self._publish(self._meta_subject(meta.name), msgspec.json.encode(meta), {"Nats-Rollup": "sub"})
