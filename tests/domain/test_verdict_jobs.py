@@ -284,3 +284,16 @@ def test_a_node_without_rivals_has_none():
     state = given(conf(), node("a"), node("c", cpu=500), shape("s"), pod("p"))
     chosen = choice(state, "p", "a")
     assert chosen == Choice("a", chosen.score, 1)
+
+
+def test_who_may_not_be_beside_a_nominee_is_told_so_as_the_session_says_it():
+    apart = shape("apart", priority=5, pod_anti_affinity=(PodTerm("host", sel(app="y")),))
+    preempting = configured("session", SessionConfig((ActionConfig("allocate"), ActionConfig("preempt"), ActionConfig("backfill"))))
+    state = given(preempting, node("a", cpu=2_000, labels={"host": "a"}), shape("low", cpu=1_500), apart, shape("none", cpu=0), pod("v", "low", "a"), pod("n", "apart"))
+    run(state, session.decider, c.Schedule(NOW))
+    then(state, pod("y", "none", labels={"app": "y"}))
+    run(state, session.decider, c.Schedule(NOW))
+    said = {"node(s) didn't satisfy existing pods anti-affinity rules": 1}
+    verdict = explain(state, "y")
+    assert [*state.nominations] == ["n"]
+    assert (state.waiting[state.parked["y"][0]].reasons, verdict.reasons, verdict.fits) == (said, said, 0)

@@ -48,7 +48,7 @@ def settle_nominations(session: Session) -> None:
             _may_wait(session, pod, nomination, NOT_THERE)
     for group, pods in gangs.items():
         _settle_gang(session, gang(state, group), pods)
-    _promise(session)
+    promise(session)
 
 
 def _take(session: Session, uid: PodUid, nomination: Nomination) -> str:
@@ -176,7 +176,7 @@ def _hold_again(session: Session, nomination: Nomination) -> None:
 
 
 def _count(session: Session, uid: PodUid, nomination: Nomination, sign: int) -> None:
-    """Its promise (`_promise`) is kept, or does not count any more."""
+    """Its promise (`promise`) is kept, or does not count any more."""
     state, pod = session.state, session.state.pods[uid]
     row = state.table.rows[nomination.node]
     session.charge_queue(session.job_for(uid).queue, pod.shape, sign)
@@ -246,7 +246,7 @@ def _fit_together(session: Session, pods: list[PodUid], why: dict[PodUid, str]) 
     return taken
 
 
-def _promise(session: Session) -> None:
+def promise(session: Session) -> None:
     """Queues are charged for what is held for their pods, and no longer for those that were chosen to go; to rules the pods
     are where their room is, so that nobody comes there who could not stay beside them."""
     state = session.state

@@ -10,6 +10,7 @@ from restow.domain.records import Nomination
 from restow.domain.session import starving
 from restow.domain.session.actions import handover
 from restow.domain.session.jobs import Job, job_of, single
+from restow.domain.session.nominations import promise
 from restow.domain.session.opening import whole
 from restow.domain.session.registry import acting, open_session
 from restow.domain.session.run import Session
@@ -27,6 +28,7 @@ def opened(state: ClusterState) -> Iterator[Session]:
     """A session at the state's time that decides nothing."""
     session = open_session(state, state.time, 1)
     session.handing_over = any(module is handover for module, _ in acting(state))
+    promise(session)
     try:
         yield session
     finally:
