@@ -288,8 +288,7 @@ def test_a_node_without_rivals_has_none():
 
 def test_who_may_not_be_beside_a_nominee_is_told_so_as_the_session_says_it():
     apart = shape("apart", priority=5, pod_anti_affinity=(PodTerm("host", sel(app="y")),))
-    preempting = configured("session", SessionConfig((ActionConfig("allocate"), ActionConfig("preempt"), ActionConfig("backfill"))))
-    state = given(preempting, node("a", cpu=2_000, labels={"host": "a"}), shape("low", cpu=1_500), apart, shape("none", cpu=0), pod("v", "low", "a"), pod("n", "apart"))
+    state = given(conf("allocate", "preempt", "backfill"), node("a", cpu=2_000, labels={"host": "a"}), shape("low", cpu=1_500), apart, shape("none", cpu=0), pod("v", "low", "a"), pod("n", "apart"))
     run(state, session.decider, c.Schedule(NOW))
     then(state, pod("y", "none", labels={"app": "y"}))
     run(state, session.decider, c.Schedule(NOW))
