@@ -500,6 +500,15 @@ def test_tasks_on_one_node_get_its_room_in_their_order():
     assert state.reserved_tasks == {"early": "a"}
 
 
+def test_who_fits_on_the_node_that_is_reserved_for_it_beside_others_goes_there_at_once():
+    state = given(conf(), node("a", cpu=8_000), shape("big", cpu=4_000), shape("most", cpu=7_000), shape("high", priority=7), pod("runs", "most", node="a"), pod("w", "big"))
+    for pods, after in (((), HOUR + 1), ((pod("p", "high", created=NOW + HOUR),), 2 * HOUR + 1)):
+        then(state, *pods)
+        while decider.due(state, NOW + after) is not None and session_at(state, after):
+            pass
+    assert {uid: placement.node for uid, placement in state.placed.items()} == {"p": "a"}
+
+
 def test_its_own_node_comes_first_where_it_fits_on_several():
     state = given(conf(), *full("b"), shape("s"), pod("w", "big"))
     until_quiet(state)

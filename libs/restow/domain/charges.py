@@ -126,6 +126,7 @@ class Charges(Draws):
         self.unreserve(pod)
         self.put(self.reserved_tasks, pod, node)
         self.put_in(self.reserved_on, node, pod)
+        self.capacity_epoch += 1  # its node is open to it now, and what is idle there may do
 
     def unreserve(self, pod: PodUid) -> None:
         node = self.drop(self.reserved_tasks, pod)
