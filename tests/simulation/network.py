@@ -88,6 +88,7 @@ class Connection:
         if not other.lost:
             other.protocol = self.listener.factory()
             other.protocol.connection_made(other)
+            other.fresh = True
 
     def reset(self, by: Process | None = None) -> None:
         """Both sides lose it; who did it at once, the other when it hears of it."""
@@ -110,6 +111,8 @@ class Transport(asyncio.Transport):
         self._loop = connection.loop
         self.protocol: Any = None
         self.closing = self.lost = False
+        self.fresh = False
+        """Nothing that its opening began has run yet."""
         self._arrives = 0.0
         self._reading = True
         self._unread: deque[bytes] = deque()
@@ -196,6 +199,11 @@ class Transport(asyncio.Transport):
 
     def _lost(self, error: Exception | None) -> None:
         if self.lost:
+            return
+        if self.fresh:
+            # No loop on sockets tells of both in one turn, as it may be here when a process wakes up.
+            self.fresh = False
+            self._loop.call_soon(self._lost, error, context=self._context)
             return
         self.lost = True
         self._connection.forget()

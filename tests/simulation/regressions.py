@@ -9,6 +9,7 @@ from pathlib import Path
 
 ABOUT: dict[str, str] = {
     "finishers-5": "crash: a Job's pod ended by itself while it was about to be evicted, and was looked for among those that had not (movable)",
+    "lease-forbidden": "nothing-left: the API refused the Lease for a moment as a process started, and it led without one for ever (seed 100573 with 50 nodes)",
     "seed-3-small": "spin: kubesim's stalled watch went round without waiting (reads._stream); protected, as seed 303",
     "seed-6-small": "facts: a commit that arrived late took the changes of another along; they were never logged",
     "seed-303-small": "protected: drf, in a tier after priority's, let a pod of low priority make one of higher priority go (victims._above)",

@@ -42,6 +42,11 @@ from restow.runtime.telemetry import Metrics, Tracer
 
 LEASE = LeaseConfig(duration=10, renew_deadline=7.0, retry=1.0)
 
+
+class _NoLeases(Exception):
+    """Nobody can hold one here."""
+
+
 GC_THRESHOLD = (20_000, 20, 100)
 """The state is large, lives for ever and has next to no cycles: Python's collector should rarely look at it."""
 
@@ -357,10 +362,16 @@ class Process:
             await self.stopping.wait()
             return
         elector = Elector(context.client, s.namespace, f"restow-{self.service.family}", s.identity, LEASE)
-        if not await self._may_have_leases(elector):
+        try:
+            await self._ask_for_lease(elector)
+        except _NoLeases as none:
+            self.logger.warning("no leases here: leading at once, the log decides", reason=str(none))
             leadership.claim()
-            await self.stopping.wait()
-            return
+            if not await self._lease_comes(elector):
+                return
+            self.logger.info("there are leases by now")
+        except ApiStatus:
+            pass  # It is asked again until it answers.
         async with leading(elector, on_wait=self._waiting_for_lease) as lease:
             self.logger.info("holds the lease")
             await context.commander.to_tail()
@@ -372,25 +383,39 @@ class Process:
                 leadership.depose("the lease was lost")
             lost.cancel()
 
-    async def _may_have_leases(self, elector: Elector) -> bool:
-        """Without the right to Leases, or without their namespace, nobody can hold one: the process leads at once, the
-        log decides anyway. That the namespace may not be looked at says nothing: then another one holds the lease."""
+    async def _ask_for_lease(self, elector: Elector) -> bool:
+        """Whether the lease is ours. Raises _NoLeases where nobody can hold one, without the right to them or without their namespace:
+        then the process leads at once, and the log decides. That the namespace may not be looked at says nothing. Raises ApiStatus where the
+        API does not say."""
         assert self.context is not None
         try:
             if await elector.acquire_or_renew():
                 return True
         except ApiStatus as error:
-            if error.code not in (403, 404, 405, 501):
-                return True
-            self.logger.warning("no leases here: leading at once, the log decides", reason=str(error))
-            return False
+            if error.code in (403, 404, 405, 501):
+                raise _NoLeases(str(error)) from None
+            raise
         try:
             await self.context.client.get(f"/api/v1/namespaces/{self.settings.namespace}")
         except ApiStatus as error:
             if error.code == 404:
-                self.logger.warning("no leases here: leading at once, the log decides", reason=str(error))
+                raise _NoLeases(str(error)) from None
+        return False
+
+    async def _lease_comes(self, elector: Elector) -> bool:
+        """Rights and the namespace may come later than the pod, so one that leads without a lease asks on. False: the service stops. Raises
+        Deposed where another process has the lease by then."""
+        assert self.context is not None
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), LEASE.duration)
                 return False
-        return True
+            try:
+                if await self._ask_for_lease(elector):
+                    return True
+            except (_NoLeases, ApiStatus):
+                continue
+            self.context.leadership.depose("another process holds the lease")
 
     def _waiting_for_lease(self, reason: str) -> None:
         self.logger.debug("standby", reason=reason)

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
 import aiohttp
 import pytest
@@ -13,7 +14,10 @@ from restow.eventlog.archive import open_archive
 from restow.eventlog.jetstream import connect
 from restow.eventlog.testing import running_server, unique_cluster
 from restow.garbage_collector.service import service as garbage_collector
+from restow.kube.lease import LeaseConfig
 from restow.kubesim.testing import kubesim
+from restow.runtime import service as runtime
+from restow.runtime.leadership import Deposed
 from restow.runtime.service import Process
 from restow.runtime.settings import Settings
 from restow.scheduler_session.service import service as scheduler_session
@@ -110,6 +114,11 @@ async def _post(kube, path, body):
     async with aiohttp.ClientSession() as session, session.post(kube.url + path, json=body) as response:
         assert response.status < 300, await response.text()
         return await response.json()
+
+
+async def _status(kube, path):
+    async with aiohttp.ClientSession() as session, session.get(kube.url + path) as response:
+        return response.status
 
 
 async def _create(kube, *objects):
@@ -227,6 +236,46 @@ async def test_a_standby_is_ready_and_takes_over_when_the_leader_stops(broker, c
                 await two.leading()
                 assert two.process.context.state.leaders["session"].epoch == 2
                 assert await two.stop() == 0
+
+
+async def test_who_led_without_a_lease_has_one_as_soon_as_it_may(broker, cluster, monkeypatch):
+    """A pod may be there before its rights are: it leads at once, and neither it nor a second one goes without for ever."""
+    monkeypatch.setattr(runtime, "LEASE", LeaseConfig(duration=1, renew_deadline=0.7, retry=0.02))
+    async with kubesim() as kube:
+        await _post(kube, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restow-system"}})
+        path = "/apis/coordination.k8s.io/v1/namespaces/restow-system/leases/restow-session"
+        kube.cluster.faults.add("status", resource="leases", code=403, count=-1)
+        async with service(scheduler_session(), broker, cluster, kube, lease="on", identity="one") as one:
+            await one.leading()
+            assert await _status(kube, path) == 403
+            kube.cluster.faults.clear()
+            async with asyncio.timeout(SOON):
+                while await _status(kube, path) != 200:
+                    await asyncio.sleep(0.01)
+            assert one.process.context.leadership.leading
+            assert one.process.context.state.leaders["session"].epoch == 1
+            assert await one.stop() == 0
+
+
+async def test_who_led_without_a_lease_gives_way_to_who_has_it(broker, cluster, monkeypatch):
+    monkeypatch.setattr(runtime, "LEASE", LeaseConfig(duration=1, renew_deadline=0.7, retry=0.02))
+    async with kubesim() as kube:
+        await _post(kube, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restow-system"}})
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": "two", "leaseDurationSeconds": 3600, "acquireTime": now, "renewTime": now}
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "restow-session"}, "spec": spec}
+        await _post(kube, "/apis/coordination.k8s.io/v1/namespaces/restow-system/leases", lease)
+        kube.cluster.faults.add("status", resource="leases", code=403, count=-1)
+        process = Process(scheduler_session(), Settings(
+            cluster=cluster, nats_url=broker.url, kube=kube.url, http="127.0.0.1:0", lease="on", identity="one"
+        ))  # fmt: skip
+        life = asyncio.create_task(process.life())
+        async with asyncio.timeout(SOON):
+            while not (process.context and process.context.leadership.leading):
+                await asyncio.sleep(0.01)
+        kube.cluster.faults.clear()
+        with pytest.raises(Deposed, match="another process holds the lease"):
+            await asyncio.wait_for(life, SOON)
 
 
 async def test_faults_of_the_api_lose_no_pod(broker, cluster):
