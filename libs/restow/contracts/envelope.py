@@ -55,14 +55,11 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
         """Raises EnvelopeError, naming the header, where one is missing or not readable."""
         got = headers or {}
         try:
-            read = int(got["restow-read"])
-            if not 0 <= read <= LAST:
-                raise ValueError
             return cls(
                 id=got["ce-id"],
                 source=got["ce-source"],
                 time=got["ce-time"],
-                read=read,
+                read=_sequence(got["restow-read"]),
                 logic=got["restow-logic"],
                 type=got["ce-type"],
                 traceparent=got.get("traceparent", ""),
@@ -82,3 +79,11 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
             return cls.from_headers(headers)
         except EnvelopeError:
             return cls(id="", source="", time="", read=0, logic="", type="", given=dict(headers or {}))
+
+
+def _sequence(text: str) -> int:
+    """Raises ValueError."""
+    number = int(text)
+    if not 0 <= number <= LAST:
+        raise ValueError
+    return number
