@@ -180,11 +180,10 @@ def _count(session: Session, uid: PodUid, nomination: Nomination, sign: int) -> 
     state, pod = session.state, session.state.pods[uid]
     row = state.table.rows[nomination.node]
     session.charge_queue(session.job_for(uid).queue, pod.shape, sign)
-    for rule in session.extensions.filters:
-        if sign > 0:
-            rule.placed(pod, row, ())
-        else:
-            rule.removed(pod, row)
+    if sign > 0:
+        session.expect(pod, row)
+    else:
+        session.expect_no_more(pod, row)
     for victim in nomination.victims:
         if victim in state.victims_of and state.victims_of[victim].by == uid:
             _charge_leaving(session, victim, -sign)
@@ -237,12 +236,10 @@ def _fit_together(session: Session, pods: list[PodUid], why: dict[PodUid, str]) 
     state = session.state
     to_come = [uid for uid in pods if not state.nominations[uid].complete]
     for uid in to_come:
-        for rule in session.extensions.filters:
-            rule.placed(state.pods[uid], state.table.rows[state.nominations[uid].node], ())
+        session.expect(state.pods[uid], state.table.rows[state.nominations[uid].node])
     taken = _take_all(session, [uid for uid in pods if why[uid] == NO_LONGER_FITS], why)
     for uid in to_come:
-        for rule in session.extensions.filters:
-            rule.removed(state.pods[uid], state.table.rows[state.nominations[uid].node])
+        session.expect_no_more(state.pods[uid], state.table.rows[state.nominations[uid].node])
     return taken
 
 
@@ -254,8 +251,7 @@ def promise(session: Session) -> None:
         if uid not in session.placements and uid not in session.ended:
             pod = state.pods[uid]
             session.charge_queue(session.job_for(uid).queue, pod.shape, 1)
-            for rule in session.extensions.filters:
-                rule.placed(pod, state.table.rows[nomination.node], ())
+            session.expect(pod, state.table.rows[nomination.node])
     for uid, victim in state.victims_of.items():
         if victim.by not in session.ended and victim.by not in session.placements:
             _charge_leaving(session, uid, -1)

@@ -126,8 +126,27 @@ class Session(View):
         self.placements[pod.pod] = fit
         for rule in extensions.filters:
             rule.placed(pod, row, fit.volumes)
+        self._tell_company(pod, row, fit.waiting)
         for heard in extensions.allocated:
             heard(job, pod, row)
+
+    def expect(self, pod: e.PodObserved, row: int) -> None:
+        """Rules see it there already, where victims make room for it, so that nobody comes who could not stay beside it."""
+        for rule in self.extensions.filters:
+            rule.placed(pod, row, ())
+        self._tell_company(pod, row, True)
+
+    def expect_no_more(self, pod: e.PodObserved, row: int) -> None:
+        for rule in self.extensions.filters:
+            rule.removed(pod, row)
+        self._tell_company(pod, row, False)
+
+    def _tell_company(self, pod: e.PodObserved, row: int, nominee: bool) -> None:
+        if self.company is None:
+            return
+        self.company.nominees.pop(pod.pod, None)
+        if nominee and pod.pod in self.state.pods:
+            self.company.nominees[pod.pod] = pod, row
 
     def _lend(self, fit: Fit) -> list[Room]:
         """The holds give up their room for what is placed next. They stay where they are, with their ports, labels and CPUs, and
@@ -152,8 +171,7 @@ class Session(View):
     def unplace(self, job: Job, pod: e.PodObserved) -> None:
         """Take `place` back."""
         fit = self.placements[pod.pod]
-        for rule in self.extensions.filters:
-            rule.removed(pod, fit.row)
+        self.expect_no_more(pod, fit.row)
         del self.placements[pod.pod]
         v = self.state.vectors[pod.shape]
         for left in fit.left:

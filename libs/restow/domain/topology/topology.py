@@ -122,6 +122,13 @@ class Topology(Index):
         self.settle()
         return scores.spread_score(self._asker(subject), among)
 
+    def leans_on(self, subject: Subject, other: Subject) -> bool:
+        """Whether a required rule of it counts the other one: as somebody to be near, or where pods are spread."""
+        if self.idle:
+            return False
+        asker, matched = self._asker(subject), self.kind(other).matched
+        return asker.affinity in matched or any(s.count in matched for s in asker.hard)
+
     # -- for whoever looks ahead -------------------------------------------------------------------------------------
 
     def asks(self, subject: Subject) -> Asker:

@@ -1,16 +1,18 @@
 """kube-scheduler's rules that depend on what runs, as filters of a session: each asks one of the indexes that follow the
 state, and tells it what the session does."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.domain.groups import group_of
 from restow.domain.numa import EmptyNuma, Numa
 from restow.domain.occupants import Who
 from restow.domain.predicates import AND
 from restow.domain.state import ClusterState
 from restow.domain.topology import Subject, Topology
+from restow.domain.topology.topology import Failing
 from restow.domain.volumes import LIMIT, NO_VOLUME, NODE_AFFINITY, ZONE, Volumes
 
 
@@ -21,6 +23,8 @@ class Company:
         self.topology = Topology.of(state)
         self._pods = state.pods
         self._subjects: dict[PodUid, Subject] = {}
+        self.nominees: dict[PodUid, tuple[PodObserved, int]] = {}
+        """Who waits for victims to go, and the row where rules see it. It may never come."""
 
     def subject(self, pod: PodObserved) -> Subject:
         known = self._subjects.get(pod.pod)
@@ -29,6 +33,28 @@ class Company:
             pinned = pod.pinned_node if pod.pod in self._pods else NodeName("")
             known = self._subjects[pod.pod] = Subject(pod.namespace, pod.labels, pod.shape, pinned)
         return known
+
+
+    def asked(self, ask: Callable[[Subject], Failing], pod: PodObserved) -> Failing:
+        """What a rule removes: as if all nominees were there, and, since nobody may rely on one, as if others were not, as kube-scheduler
+        filters. Those of its own gang come with it or not at all."""
+        subject = self.subject(pod)
+        found = ask(subject)
+        if away := self._leant_on(pod, subject):
+            for who, _ in away:
+                self.topology.remove(who.pod)
+            found = [*found, *ask(subject)]
+            for who, row in away:
+                self.topology.add(who.pod, row, self.subject(who))
+        return found
+
+    def _leant_on(self, pod: PodObserved, subject: Subject) -> list[tuple[PodObserved, int]]:
+        group = group_of(pod) if self.nominees else None
+        return [
+            (who, row)
+            for who, row in self.nominees.values()
+            if who.pod != pod.pod and (group is None or group_of(who) != group) and self.topology.leans_on(subject, self.subject(who))
+        ]
 
 
 class _OfCompany:
@@ -43,7 +69,8 @@ class _OfCompany:
         self.active = not self._topology.idle
 
     def key(self, pod: PodObserved) -> Hashable:
-        return self._topology.key(self._company.subject(pod))
+        key = self._topology.key(self._company.subject(pod))
+        return (key, group_of(pod)) if self._company.nominees else key
 
     def placed(self, pod: PodObserved, row: int, volumes: Any) -> None: ...
     def removed(self, pod: PodObserved, row: int) -> None: ...
@@ -69,7 +96,7 @@ class TopologySpread(_OfCompany):
         return not self._topology.idle and bool(self._topology.wants(pod.shape).hard)
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
-        return self._topology.spread(self._company.subject(pod))
+        return self._company.asked(self._topology.spread, pod)
 
 
 class InterPodAffinity(_OfCompany):
@@ -79,7 +106,7 @@ class InterPodAffinity(_OfCompany):
         return not self._topology.idle and self._topology.requires(self._company.subject(pod))
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
-        return self._topology.affinity(self._company.subject(pod))
+        return self._company.asked(self._topology.affinity, pod)
 
 
 class Occupants(_OfCompany):

@@ -1,0 +1,82 @@
+"""Nobody relies on a pod that waits for victims to go: it keeps others away, and may never come (kube-scheduler filters with nominees and
+without)."""
+
+import pytest
+from domain.build import NOW, configured, given, member, node, pod, pod_group, run, shape, then
+
+from restow.contracts import commands as c
+from restow.contracts import events as e
+from restow.contracts.values import LabelSelector, PodTerm, Spread
+from restow.domain import session
+from restow.domain.session.conf import read_conf
+from restow.domain.session.verdict.explain import explain
+from restow.domain.snapshot import dump, load
+
+CONF = configured("session", read_conf({
+    "actions": "enqueue, allocate, preempt, backfill",
+    "tiers": [{"plugins": [{"name": "priority"}, {"name": "gang"}, {"name": "conformance"}]}, {"plugins": [{"name": "predicates"}, {"name": "proportion"}, {"name": "nodeorder"}]}],
+}))  # fmt: skip
+N = LabelSelector({"app": "n"})
+NEAR = shape("near", cpu=0, pod_affinity=(PodTerm("host", N),))
+EVEN = shape("even", cpu=0, node_selector={"host": "b"}, spread=(Spread(1, "host", "DoNotSchedule", N, node_affinity_policy="Ignore"),))
+
+
+def schedule(state) -> list[e.Event]:
+    events: list[e.Event] = []
+    for _ in range(4):
+        again = load(dump(state))
+        found = run(state, session.decider, c.Schedule(NOW))
+        assert run(again, session.decider, c.Schedule(NOW)) == found
+        events += found
+    return events
+
+
+def placed(events) -> dict[str, str]:
+    return {event.pod: event.node for event in events if isinstance(event, e.PodPlaced)}
+
+
+def nominated(*more: e.Event):
+    """On a, `n` waits for `v` to go."""
+    state = given(
+        CONF, node("a", cpu=2_000, labels={"host": "a"}), shape("lo", cpu=1_500), shape("hi", priority=5), NEAR, EVEN,
+        pod("v", "lo", node="a"), pod("n", "hi", labels={"app": "n"}), *more,
+    )  # fmt: skip
+    schedule(state)
+    assert state.nominations["n"].node == "a"
+    return state
+
+
+def test_who_wants_to_be_near_a_nominee_waits_until_it_runs():
+    state = nominated(pod("f", "near"))
+    schedule(state)
+    assert "f" not in state.placed
+    verdict = explain(state, "f")
+    assert not verdict.fits
+    assert "node(s) didn't match pod affinity rules" in verdict.reasons
+    then(state, e.PodGone("v"))
+    assert placed(schedule(state)) == {"n": "a", "f": "a"}
+
+
+def test_who_is_spread_relies_on_no_nominee_elsewhere():
+    """With `n` there would be one on a, and one more on b would do; without, b has one more than a already."""
+    state = nominated(node("b", cpu=2_000, labels={"host": "b"}), shape("full", cpu=2_000), pod("w", "full", node="b", labels={"app": "n"}))
+    then(state, pod("s", "even", labels={"app": "n"}))
+    schedule(state)
+    assert "s" not in state.placed
+    then(state, e.PodGone("v"))
+    assert placed(schedule(state)) == {"n": "a", "s": "b"}
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_gang_whose_members_are_near_each_other_is_nominated_and_comes_together(gone):
+    mine = LabelSelector({"app": "g"})
+    state = given(
+        CONF, node("a", cpu=2_000, labels={"host": "a"}), shape("lo", cpu=1_500),
+        shape("hi", priority=5, pod_affinity=(PodTerm("host", mine),)), pod("v", "lo", node="a"), pod_group("g", need=2),
+        member("g1", "g", "hi", labels={"app": "g"}), member("g2", "g", "hi", labels={"app": "g"}),
+    )  # fmt: skip
+    schedule(state)
+    assert {*state.nominations} == {"g1", "g2"}
+    if gone:
+        then(state, e.PodGone("v"))
+        assert placed(schedule(state)) == {"g1": "a", "g2": "a"}
