@@ -239,6 +239,8 @@ class Maps:
         self.events = 0
         self.touched = Touched()
         self._journal: list[tuple] | None = None
+        self._orders: dict[int, tuple[dict, list]] = {}
+        """In a draft, by its id: a map that has lost an entry, and its keys before."""
 
     # -- maps --------------------------------------------------------------------------------------------------------
 
@@ -249,11 +251,14 @@ class Maps:
 
     def drop(self, mapping: dict, key: Any) -> Any:
         """Remove and return, or None."""
-        old = mapping.pop(key, _ABSENT)
+        old = mapping.get(key, _ABSENT)
         if old is _ABSENT:
             return None
         if self._journal is not None:
             self._journal.append((mapping, key, old))
+            if id(mapping) not in self._orders:
+                self._orders[id(mapping)] = mapping, list(mapping)
+        del mapping[key]
         return old
 
     def put_in(self, index: dict, key: Any, member: Any) -> None:
@@ -275,8 +280,9 @@ class Maps:
 
     @contextmanager
     def draft(self) -> Iterator[Self]:
-        """Changes made inside are taken back at the end. Drafts nest. Facts (`cluster` events) cannot be drafted."""
+        """Changes made inside are taken back at the end, with the order of maps. Drafts nest. Facts (`cluster` events) cannot be drafted."""
         outer, self._journal = self._journal, []
+        orders, self._orders = self._orders, {}
         scalars = (self.seq, self.time, self.clock, self.capacity_epoch, self.snapshot_seq, self.archived, self.truncated, self.timed_from, self.archive_first)
         followed = tuple((changes, changes.position) for changes in (self.moved, self.reviewed, self.parkings))
         events, touched, self.touched = self.events, self.touched, Touched()
@@ -291,6 +297,9 @@ class Maps:
                     mapping.pop(key, None)
                 else:
                     mapping[key] = old
+            for mapping, order in self._orders.values():
+                _reorder(mapping, order)
+            self._orders = orders
             # What was changed has changed back: whoever has looked meanwhile looks again.
             for changes, position in followed:
                 changes.repeat(position)
@@ -319,3 +328,13 @@ class Maps:
         self.touched.queues[queue] = None
         if self._journal is not None:
             self._journal.append((None, self.accounts.add, (queue, v, -sign)))
+
+
+def _reorder(mapping: dict, order: list) -> None:
+    """What was taken out and put back stands at the end: the state would differ from its log in the order of a map."""
+    if len(order) > len(mapping):
+        order = [key for key in order if key in mapping]
+    if list(mapping) != order:
+        entries = {key: mapping[key] for key in order}
+        mapping.clear()
+        mapping.update(entries)

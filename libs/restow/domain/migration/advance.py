@@ -97,7 +97,7 @@ def _deadline(state: ClusterState, migration: Migration, limits: Limits) -> Mill
 
 
 def order(migration: Migration) -> tuple[Millis, str, int]:
-    """By plan, then as the plan says. (The order of a map is not the same after a draft.)"""
+    """By plan, then as the plan says."""
     _, _, number = migration.id.rpartition("-")
     return (migration.planned, migration.plan, int(number) if number.isdigit() else 0)
 
