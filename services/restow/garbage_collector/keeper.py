@@ -312,6 +312,7 @@ class Keeper:
     async def _drop_held(self) -> bool:
         """Drop what both hold, on record or not; whether anything went."""
         context = self._context
+        await self._archive_stored()
         first = await context.log.first()
         reported = covered(context.state)
         upto = await holds(context, first, max(reported, self._stored))
@@ -322,6 +323,16 @@ class Keeper:
         await context.log.truncate(upto)
         self._log.warning("the broker's store is full: what snapshot and archive hold was dropped", first=first, upto=upto)
         return True
+
+    async def _archive_stored(self) -> None:
+        """What a snapshot covers that is stored, and may not be on record yet, is archived: that takes no room at the broker."""
+        folder = self._folder
+        if folder is None or self._stored <= self._context.state.archived:
+            return
+        try:
+            await export_or_begin(self._context.log, folder, self._stored, self._log)
+        except (LogError, ArchiveError, OSError) as error:
+            self._log.warning("nothing more could be archived", reason=str(error))
 
 
 async def holds(context: Context, first: int, upto: int) -> int:
