@@ -18,6 +18,7 @@ ABOUT: dict[str, str] = {
     "seed-321": "verify: the hold that a move gave up when it turned back was noticed late, so that a decision made again was another (evolve/migration)",
     "seed-100078": "rests: pods with ten minutes of grace took them, and two migrations waited for that; a false alarm (world)",
     "seed-400143": "same-fold: a draft that dropped an entry put it back at the end of its map, so that a state was another than its log (maps)",
+    "seed-400234": "gang-minimum: a member went for a preemptor while two others had just been given nodes; a false alarm (judging/victims)",
     "seed-437": "for-somebody: an eviction was on its way when who it was for left; a false alarm (judging/log)",
 }
 

@@ -117,6 +117,20 @@ def a_member_above_the_minimum_moves(h):
     h.collect()
 
 
+def a_member_goes_while_another_comes(h):
+    gang_of(h, 2)
+    h.pod("g2", annotations=GANG)
+    h.place("g2", "b")
+    h.shape("more", {**SHAPE, "priority": 10})
+    h.pod("p", shape="more", priority=10)
+    preemption(h, "g0", evict=False)
+    h.bind("g2", "b")
+    h.evict("g0", "scheduler_session-0.1")
+    h.gone("g0")
+    h.place("p", "a")
+    h.bind("p", "a")
+
+
 def a_preemption(h):
     h.shape("more", {**SHAPE, "priority": 10})
     h.run("v", "a")
@@ -291,7 +305,7 @@ KEPT = [
     a_node_is_emptied_wholly, what_was_acknowledged_is_truncated_later,
     who_it_goes_for_leaves, expired_and_taken_away, taken_away_unsaid_while_there_were_faults, taken_away_unsaid_soon_after_calm,
     an_equal_goes, onto_a_node_that_had_just_gone, all_replicas_move_where_that_is_asked_for,
-    a_move, whole_gang, a_member_above_the_minimum_moves, a_preemption, a_refused_move, one_who_does_not_fit, a_full_queue_waits,
+    a_move, whole_gang, a_member_above_the_minimum_moves, a_member_goes_while_another_comes, a_preemption, a_refused_move, one_who_does_not_fit, a_full_queue_waits,
     a_gang_that_is_not_all_there, a_user_ends_one, a_target_that_was_lost_in_between,
 ]  # fmt: skip
 

@@ -56,7 +56,7 @@ class VictimRules:
                 self.judge_priority(pod, preemptor)
         super().session_preempted(event)
         if pod is not None and self.known(victim):
-            self.judge_minimum(pod, f"pod {pod['name']} is to go for {by}")
+            self.judge_minimum(pod, f"pod {pod['name']} is to go for {by}", self.placed)
 
     def session_preemption_ended(self, event):
         self.gone_for[event["pod"]] = self.at
@@ -151,13 +151,14 @@ class VictimRules:
             self.tell("place-first", f"{what}, which asks for {less or asked.get('devices')}, more than is held on {target}")
         return None
 
-    def judge_minimum(self, pod, what):
-        """Members that serve when all that go are gone. One that was too small before was not made so by us."""
+    def judge_minimum(self, pod, what, placed=()):
+        """Members that serve when all that go are gone. One that was too small before was not made so by us. To a scheduler those count,
+        too, that it has given a node (`placed`), as Volcano counts allocated tasks."""
         group = group_of(pod)
         fact = self.groups.get(group)
         if fact is None or not self.known(group):
             return
-        serving = [uid for uid, p in self.pods.items() if group_of(p) == group and p.get("node") and not p.get("deleting") and p.get("phase") not in OVER]
+        serving = [uid for uid, p in self.pods.items() if group_of(p) == group and (p.get("node") or uid in placed) and not p.get("deleting") and p.get("phase") not in OVER]
         away = {m["pod"] for m in self.migrations.values() if m["step"] in AWAY}
         left = [uid for uid in serving if uid not in away and uid not in self.victims]
         need = fact.get("min_member", 1)
