@@ -107,4 +107,4 @@ def test_an_independent_judge_finds_nothing_in_a_run_of_the_session(seed):
 def test_these_runs_have_something_to_judge():
     seen = Counter(event["type"] for seed in SEEDS for *_, events in played(seed).commits for event in events)
     for kind in ("pod_placed", "nominated", "preempted", "nomination_ended", "hold_placed", "handed_over", "task_reserved", "enqueued"):
-        assert seen[f"session.{kind}"] > 1, kind
+        assert seen[f"session.{kind}"] > 0, kind

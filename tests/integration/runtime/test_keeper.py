@@ -14,7 +14,7 @@ from restow.domain.gc import decider
 from restow.domain.state import ClusterState
 from restow.eventlog.archive import export, open_archive
 from restow.eventlog.memory import MemoryLog
-from restow.eventlog.port import Unknown
+from restow.eventlog.port import Full, Unknown
 from restow.eventlog.snapshots import MemorySnapshots
 from restow.garbage_collector.effects import executors
 from restow.garbage_collector.keeper import Keeper
@@ -301,12 +301,34 @@ async def test_a_full_store_of_which_nothing_may_go_is_said_and_left_as_it_is(tm
         async def full(family, body, envelope, *, expected_last):
             raise Unknown(family, envelope.id, "the broker's store is full", full=True)
 
-        log.append = full
+        async def none(snapshot):
+            raise Full("the broker's store is full")
+
+        log.append, one.snapshots.put = full, none
         one.commander.configuration = config.text_of(config.GcConfig(snapshot_every=21))
         one.commander.wake()
         await one.until(one.notes)
         assert "no snapshot and archive cover anything that could go: give it more room" in one.notes()[0]
         assert await log.first() == 1
+
+
+async def test_what_a_snapshot_holds_whose_report_finds_no_room_is_archived_and_goes(tmp_path):
+    """The archive takes no room at the broker."""
+    log = memory()
+    await grow(log, 5)
+    async with collecting(log, tmp_path) as one:
+        async def full(family, body, envelope, *, expected_last):
+            raise Unknown(family, envelope.id, "the broker's store is full", full=True)
+
+        log.append = full
+        one.commander.configuration = config.text_of(config.GcConfig(snapshot_every=21))
+        one.commander.wake()
+        async with asyncio.timeout(SOON):
+            while await log.first() <= 5:
+                await asyncio.sleep(0.002)
+        first = await log.first()
+        assert await one.snapshots.sequences() == [first - 1]
+        assert open_archive(one.folder).last == first - 1
 
 
 async def test_what_only_the_names_of_an_archives_files_say_is_not_dropped_from_a_full_store(tmp_path):
