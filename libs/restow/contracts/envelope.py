@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from restow.contracts.ids import MOST
+
 COMMIT_TYPE = "dev.restow.commit.v1"
 CONTENT_TYPE = "application/json"
-LAST = (1 << 63) - 1
-"""The largest sequence that a reader can be asked to keep."""
 
 
 class EnvelopeError(ValueError):
@@ -84,6 +84,6 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
 def _sequence(text: str) -> int:
     """Raises ValueError."""
     number = int(text)
-    if not 0 <= number <= LAST:
+    if not 0 <= number <= MOST:
         raise ValueError
     return number

@@ -109,6 +109,11 @@ class Spread(Value):
     node_taints_policy: str = "Ignore"
     match_label_keys: tuple[str, ...] = ()
 
+    @property
+    def is_hard(self) -> bool:
+        """Whether it keeps pods off nodes; else it only prefers others."""
+        return self.when_unsatisfiable == "DoNotSchedule"
+
 
 class Taint(Value):
     key: str

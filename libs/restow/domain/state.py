@@ -31,7 +31,7 @@ def turn(priority: int, order: int) -> int:
 
 def is_sociable(shape: PodShape) -> bool:
     """Whether a pod of this shape may fit because another pod has come: required affinity, or a hard spread."""
-    return any(not t.weight for t in shape.pod_affinity) or any(s.when_unsatisfiable == "DoNotSchedule" for s in shape.spread)
+    return any(not t.weight for t in shape.pod_affinity) or any(s.is_hard for s in shape.spread)
 
 
 class ClusterState(Charges):

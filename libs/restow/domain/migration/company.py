@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 
 from restow.contracts.ids import Millis
-from restow.contracts.values import PodShape
 from restow.domain.migration import holds, waves
 from restow.domain.migration.holds import Reason
 from restow.domain.occupants import as_pod
@@ -19,7 +18,7 @@ from restow.domain.records import Migration, Step
 from restow.domain.session.holds import without
 from restow.domain.session.registry import open_session
 from restow.domain.session.run import Session
-from restow.domain.state import ClusterState
+from restow.domain.state import ClusterState, is_sociable
 
 COMPANY = "Company"
 
@@ -65,17 +64,13 @@ def _depends(state: ClusterState, migration: Migration) -> bool:
     shape = state.shapes.get(migration.shape)
     if shape is None or not holds.placed(state, migration):
         return False
-    return any(not term.weight for term in shape.pod_affinity) or bool(_spread(shape))
-
-
-def _spread(shape: PodShape) -> list[str]:
-    return [one.topology_key for one in shape.spread if one.when_unsatisfiable == "DoNotSchedule"]
+    return is_sociable(shape)
 
 
 def _worst(state: ClusterState, migration: Migration, leaving: list[Migration]) -> Iterator[list[Migration]]:
     """Who may be gone when its successor comes: all of them, or, worse where pods are spread, those who leave other domains than its own."""
     yield leaving
-    keys, nodes = _spread(state.shapes[migration.shape]), state.nodes
+    keys, nodes = [one.topology_key for one in state.shapes[migration.shape].spread if one.is_hard], state.nodes
     there = nodes[migration.move.target].labels
     near = [one for one in leaving if one is not migration and any(_labels(state, one).get(key) == there.get(key) for key in keys)]
     if near:

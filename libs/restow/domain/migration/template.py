@@ -145,7 +145,7 @@ def template(pod: PodObserved, shape: v.PodShape, node: str) -> Template:
         containers=(Container("hold", IMAGE, Resources(quantities(shape.requests, shape.devices)), ports),),
         node_selector=shape.node_selector,
         affinity=_affinity(shape),
-        topology_spread_constraints=tuple(_spread(s) for s in shape.spread if s.when_unsatisfiable == "DoNotSchedule"),
+        topology_spread_constraints=tuple(_spread(s) for s in shape.spread if s.is_hard),
         tolerations=tuple(
             Toleration(t.key, "" if t.operator == "Equal" else t.operator, t.value, t.effect, t.seconds)
             for t in shape.tolerations

@@ -150,7 +150,8 @@ def _try(session: Session, job: Job, order: Sequence[e.PodObserved], names: dict
                     unfit[name] = e.HoldUnfit(uid, name, *session.reasons(place))
         if not left and len(held) > before:
             left, again, before = again, [], len(held)
-    return _Trial(statement, held, quota, reason, {name: said for name, said in unfit.items() if name not in held.values()})
+    came = {*held.values()}
+    return _Trial(statement, held, quota, reason, {name: said for name, said in unfit.items() if name not in came})
 
 
 def _say(session: Session, job: Job, trial: _Trial, held: Collection[SlotName]) -> None:

@@ -96,7 +96,7 @@ def wants(shape: PodShape) -> Wants:
             *((t.weight, t) for t in shape.pod_affinity if t.weight),
             *((-t.weight, t) for t in shape.pod_anti_affinity if t.weight),
         ),
-        hard=tuple(s for s in shape.spread if s.when_unsatisfiable == "DoNotSchedule"),
+        hard=tuple(s for s in shape.spread if s.is_hard),
         soft=tuple(s for s in shape.spread if s.when_unsatisfiable == "ScheduleAnyway"),
         ports=tuple(HostPort(*p) for p in sorted(ports)),
         label_keys=tuple(sorted(keys)),

@@ -34,7 +34,6 @@ class Company:
             known = self._subjects[pod.pod] = Subject(pod.namespace, pod.labels, pod.shape, pinned)
         return known
 
-
     def asked(self, ask: Callable[[Subject], Failing], pod: PodObserved) -> Failing:
         """What a rule removes: as if all nominees were there, and, since nobody may rely on one, as if others were not, as kube-scheduler
         filters. Those of its own gang come with it or not at all."""
