@@ -188,7 +188,8 @@ class HoldRooms:
         """Its only owner was never bound there."""
         hold.pod = ""
         record = self.reservations[key[0]]
-        if self.dead(record)[0]:
+        if self.dead(record)[0] or record["refused"] > record["accepted"]:
+            # Also while a later generation waits to be reviewed: who was refused asks for nothing until one is accepted.
             hold.state = "released"
             return
         if self.asked(record, key[1]) is None:

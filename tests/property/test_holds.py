@@ -4,8 +4,8 @@ keeps about holds is what they are."""
 from random import Random
 
 import pytest
+from hypothesis import example, settings
 from hypothesis import given as for_all
-from hypothesis import settings
 from hypothesis import strategies as st
 from property.holds_play import FACTS, Play
 
@@ -31,6 +31,7 @@ def test_nothing_is_promised_twice_and_nothing_held_for_the_dead(steps, preempt)
 A_SEED = st.integers(0, 10**9)
 
 
+@example(46875090)  # a pod is refused by the API after its Reservation was, and while a later generation of that waits for its review
 @settings(max_examples=120, deadline=None)
 @for_all(A_SEED)
 def test_nor_in_long_plays(seed):
