@@ -13,7 +13,7 @@ from .table import Row, Size, median
 from .world import START, filled
 
 TITLE = "defragmentation plan: moves with landing places, packing before and after"
-BASELINE = "seed 000's pseudo code in plain Python, moves only (no packing, no reasons); the same moves"
+BASELINE = "the pseudo code of Volcano's proposal in plain Python, moves only (no packing, no reasons); the same moves"
 
 SIZES = {
     Size.FULL: ((500, 5_000), (5_000, 50_000)),

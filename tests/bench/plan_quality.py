@@ -23,7 +23,7 @@ from .table import Row, Size, median, progress
 from .world import START
 
 TITLE = "what plans come to, with as many moves: openb, hosts of VMs, large pods that wait"
-BASELINE = "seed 000's greedy planner; in brackets: no action"
+BASELINE = "the greedy planner of Volcano's proposal; in brackets: no action"
 
 GPU = {"nvidia.com/gpu": 100}
 GREEDY = DefragmentationArgs(protectionThresholds=GPU, defragmentThresholds={"nvidia.com/gpu": 50}, lowThresholds={"nvidia.com/gpu": 50})

@@ -165,7 +165,7 @@ def render(results: Iterable[Result], here: Machine, command: str, when: str) ->
     lines.append("─" * WIDTH)
     lines.append(f"goals met: {sum(bool(row.met) for row in judged)} of {len(judged)} · ratio above 1: ours is better")
     if any(row.known is not None and row.baseline is None for row in rows):
-        lines.append("* known elsewhere (DESIGN 9), not measured in this run")
+        lines.append("* known elsewhere, not measured in this run")
     return "\n".join(lines)
 
 

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 from deploy.test_kustomize import known_env, users
+from docs.pages import ALL, FOR_USERS, section
 
 from restow.contracts.publish.catalogue import WRITERS
 from restow.runtime.settings import Settings
 
 DOCS = Path(__file__).parents[2] / "docs"
-OPERATIONS = (DOCS / "operations.md").read_text()
 ARCHITECTURE = (DOCS / "architecture.md").read_text()
 
 
 def test_every_setting_is_described_with_its_default():
-    rows = dict(re.findall(r"^\| `(RESTOW_\w+)` \| (.+?) \|", OPERATIONS, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(RESTOW_\w+)` \| (.+?) \|", ALL, re.MULTILINE))
     assert set(rows) == known_env()
     settings = Settings()
     for name, shown in rows.items():
@@ -25,7 +25,7 @@ def test_every_setting_is_described_with_its_default():
 
 
 def test_the_secret_gets_every_password():
-    broker = OPERATIONS.partition("create secret generic restow-nats")[2].partition("```")[0]
+    broker = ALL.partition("create secret generic restow-nats")[2].partition("```")[0]
     assert set(re.findall(r"--from-literal=(\w+)=", broker)) == users()
 
 
@@ -34,7 +34,7 @@ def test_the_subject_table_is_the_catalogue():
     assert dict(rows) == WRITERS
 
 
-@pytest.mark.parametrize("page", ["architecture.md", "operations.md"])
+@pytest.mark.parametrize("page", ["architecture.md", *(f"{name}.md" for name in FOR_USERS)])
 def test_links_and_paths_lead_somewhere(page):
     text = (DOCS / page).read_text()
     for link in re.findall(r"\]\((?!http)([^)#]+)", text):
@@ -60,5 +60,4 @@ def test_every_metric_is_described():
     sources = Sampler(SimpleNamespace(metrics=Metrics(FAMILIES[0])))._usable()
     of_services = {f"restow_{gauge.name}" for gauge in (*Gauges(ClusterState).read(), *descheduler.read(), *sources)} | {"restow_lineages_came_back"}
     exposed = of_services | {m.name + ("_total" if m.type == "counter" else "") for m in metrics.registry.collect()}
-    section = OPERATIONS.partition("## Metrics")[2].partition("\n## ")[0]
-    assert set(re.findall(r"`((?:restow|descheduler)_\w+)`", section)) == exposed
+    assert set(re.findall(r"`((?:restow|descheduler)_\w+)`", section("Metrics"))) == exposed

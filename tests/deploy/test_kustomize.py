@@ -16,7 +16,7 @@ FOLDERS = ("base", "overlays/dev", "overlays/production")
 WORKLOADS = ("Deployment", "StatefulSet")
 SCHEDULERS = {DEPLOY / "base" / "config" / "volcano-scheduler.conf", DEPLOY / "compose" / "volcano-scheduler.conf"}
 MADE_BY_HAND = {"restow-nats", "restow-descheduler-api"}
-"""Secrets that no manifest holds; docs/operations.md says how to make them."""
+"""Secrets that no manifest holds; docs/install.md says how to make them."""
 
 
 def known_env() -> set[str]:
@@ -181,8 +181,9 @@ def test_the_deschedulers_api_has_its_token_from_a_secret_that_may_come_later():
     (mount,) = [m for m in container["volumeMounts"] if m["mountPath"] == str(file.parent)]
     (volume,) = [v for v in deployment["spec"]["template"]["spec"]["volumes"] if v["name"] == mount["name"]]
     assert volume["secret"]["optional"] is True
-    assert f"--from-literal={file.name}=" in (ROOT / "docs" / "operations.md").read_text()
-    assert volume["secret"]["secretName"] in (ROOT / "docs" / "operations.md").read_text()
+    page = (ROOT / "docs" / "descheduling.md").read_text()
+    assert f"--from-literal={file.name}=" in page
+    assert volume["secret"]["secretName"] in page
 
 
 def test_leaders_have_a_standby_and_a_disruption_budget():

@@ -1,17 +1,14 @@
-"""docs/operations.md, "Policies that go by metrics": what it shows is accepted, and fits what is deployed. (tests/e2e/test_metrics.py runs it.)"""
-
-from pathlib import Path
+"""docs/descheduling.md, "Policies that go by metrics": what it shows is accepted, and fits what is deployed. (tests/e2e/test_metrics.py runs it.)"""
 
 import yaml
+from docs.pages import ROOT, section
 
 from restow.descheduler.policy import read
 from restow.descheduler.sampler import Sampler
 from restow.domain.descheduling.policy import load
 from restow.runtime.telemetry import Metrics
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "operations.md").read_text()
-SECTION = PAGE.partition("\n### Policies that go by metrics\n")[2].partition("\n### ")[0]
+SECTION = section("Policies that go by metrics")
 SHOWN = [yaml.safe_load(text.partition("```")[0]) for text in SECTION.split("```yaml\n")[1:]]
 
 
@@ -62,5 +59,5 @@ def test_the_metric_of_a_source_is_in_the_table():
 
     sampler = Sampler(Context())
     (gauge,) = sampler._usable()
-    assert f"| `restow_{gauge.name}` |" in PAGE
+    assert f"| `restow_{gauge.name}` |" in section("Metrics")
     assert f"`restow_{gauge.name}`" in SECTION

@@ -5,14 +5,17 @@ import shutil
 from pathlib import Path
 
 import pytest
-from docs.walks import ROOT, walk
+from docs.pages import FOR_USERS, ROOT, anchor, headings, outside_fences
+from docs.walks import walk
 
 README = (ROOT / "README.md").read_text()
+LONGEST = 200
+"""Characters of a table's cell: what is longer is a paragraph, and belongs under the table."""
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="the tour needs kubectl")
 def test_the_tour_runs_as_it_stands(tmp_path):
-    printed = "".join(walk(ROOT / "README.md", tmp_path, seconds=120))
+    printed = "".join(walk(ROOT / "README.md", tmp_path, seconds=120, installed=False))
     assert printed.count("worker-") >= 2, printed
     assert re.search(r"(\d+) of \1 decisions re-decided identically", printed), printed
     assert "left of its capability" in printed
@@ -28,7 +31,7 @@ def test_every_make_target_of_the_readme_exists():
     assert named <= targets, named - targets
 
 
-PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
+PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -42,9 +45,31 @@ def test_every_link_leads_somewhere(page):
 
 
 def anchors(page: Path) -> set[str]:
-    """Of its headings, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return {anchor(title) for _, title in headings(page.read_text())}
+
+
+CONTENTS = [*FOR_USERS, "architecture"]
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_a_page_begins_with_its_contents(name):
+    text = (ROOT / "docs" / f"{name}.md").read_text()
+    wanted = [f"{'  ' * (level - 2)}* [{title}](#{anchor(title)})" for level, title in headings(text) if level in (2, 3)]
+    shown = [line for line in text.partition("\n## ")[0].splitlines() if re.match(r" *\* \[.*\]\(#", line)]
+    assert shown == wanted
+
+
+def test_nothing_that_is_published_refers_to_what_readers_do_not_have():
+    files = [ROOT / page for page in PAGES] + [path for folder in ("deploy", "proto") for path in (ROOT / folder).rglob("*") if path.is_file()]
+    ours = re.compile(r"\b(RULES|DESIGN|STYLE)( |\.md)[\dG-]|\bseeds? 00\d|\bthe seeds'")
+    assert {(path.name, found[0]) for path in files if (found := ours.search(path.read_text()))} == set()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_cell_holds_a_phrase(page):
+    lines = outside_fences((ROOT / page).read_text()).splitlines()
+    cells = [cell.strip() for line in lines if line.startswith("|") for cell in re.split(r"(?<!\\)\|", line)]
+    assert [cell for cell in cells if len(cell) > LONGEST] == []
 
 
 def test_every_example_is_in_the_index():

@@ -15,12 +15,16 @@ def blocks(page: Path, language: str) -> list[str]:
     return [text for said, text in fenced if said == language]
 
 
-def walk(page: Path, folder: Path, seconds: float = 180) -> list[str]:
-    """What each block of commands prints, all run by one shell in a folder where docs/ is; what they started is stopped."""
+def walk(page: Path, folder: Path, seconds: float = 180, *, installed: bool = True) -> list[str]:
+    """What each block of commands prints, all run by one shell in a folder where docs/ and .venv/ are; what they started is
+    stopped. `installed`: the PATH leads to `restow`; without, only to what a new machine has, and the page must say how."""
     (folder / "docs").symlink_to(ROOT / "docs")
+    (folder / ".venv").symlink_to(Path(sys.executable).parents[1])
     parts = "".join(f"echo '@@'\n{block}" for block in blocks(page, "sh"))
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    for name in ("KUBECONFIG", "COLUMNS"):
+    ours = str(Path(sys.executable).parent)
+    others = [place for place in os.environ["PATH"].split(os.pathsep) if place and not (Path(place) / "restow").exists()]
+    environment = os.environ | {"PATH": os.pathsep.join([ours, *others] if installed else others)}
+    for name in ("KUBECONFIG", "COLUMNS", "VIRTUAL_ENV"):
         environment.pop(name, None)
     try:
         done = subprocess.run(

@@ -431,11 +431,11 @@ def test_the_configuration_of_older_logs_is_read_as_what_it_means_now():
         config.read(config.SessionConfig, '{"scores":"binpack"}')
 
 
-OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+CONFIGURATION = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 
 def test_the_configurations_in_the_documentation_are_accepted_and_the_first_is_the_default():
-    examples = [text for text in re.findall(r"```yaml\n(.*?)```", OPERATIONS.read_text(), re.DOTALL) if "tiers:" in text]
+    examples = [text for text in re.findall(r"```yaml\n(.*?)```", CONFIGURATION.read_text(), re.DOTALL) if "tiers:" in text]
     assert len(examples) == 2
     default, windows = (read(text) for text in examples)
     assert default == conf.read_conf(None)
@@ -443,7 +443,7 @@ def test_the_configurations_in_the_documentation_are_accepted_and_the_first_is_t
 
 
 def test_the_documentation_names_every_action_plugin_argument_and_switch():
-    text = OPERATIONS.read_text()
+    text = CONFIGURATION.read_text()
     named = [*ACTIONS, *PLUGINS, *config.SWITCHES, *ReserveLabel.__struct_fields__]
     for kind in (*ACTIONS.values(), *PLUGINS.values()):
         named += [name for name in kind.__struct_encode_fields__ if name != "overcommit-factors"]

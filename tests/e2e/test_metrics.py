@@ -1,4 +1,4 @@
-"""Policies that go by what is used, from a metrics-server and from a real Prometheus: the YAML is that of docs/operations.md."""
+"""Policies that go by what is used, from a metrics-server and from a real Prometheus: the YAML is that of docs/descheduling.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from e2e.test_descheduler import descheduled
 from e2e.world import APPS, TAG, World, node_of, uid_of
 from prometheus import exporter, lines, needs_prometheus, prometheus
 
-PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[2] / "docs" / "descheduling.md"
 USAGE = "kubesim.restow.dev/usage"
 METRICS = "/apis/metrics.k8s.io/v1beta1"
 AT_ONCE = {"resolution": 0, "youngest": 0}
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.simulated("who measures here is kubesim")
 
 def documented(which: int, world: World, plugin: str = "LoadAware", url: str = "", interval: str = "0s") -> Any:
     """The first or second policy of the page, for this test's nodes alone."""
-    section = PAGE.read_text().partition("\n### Policies that go by metrics\n")[2]
+    section = PAGE.read_text().partition("\n## Policies that go by metrics\n")[2]
     policies = [one for text in section.split("```yaml\n")[1:] if (one := yaml.safe_load(text.partition("```")[0]))["kind"] == "DeschedulerPolicy"]
     said = policies[which]
     said["nodeSelector"] = f"{TAG}={world.ns}"

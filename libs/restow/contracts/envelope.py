@@ -1,4 +1,4 @@
-"""The envelope of a commit: CloudEvents 1.0 in binary mode, in the headers of one message (DESIGN 2)."""
+"""The envelope of a commit: CloudEvents 1.0 in binary mode, in the headers of one message."""
 
 from collections.abc import Mapping
 
@@ -74,7 +74,7 @@ class Envelope(msgspec.Struct, frozen=True, gc=False):
     @classmethod
     def of(cls, headers: Mapping[str, str] | None) -> "Envelope":
         """The envelope in these headers, or one that only keeps them: a log hands on what others wrote into it, and the
-        fold passes over it (RULES G-16)."""
+        fold passes over it."""
         try:
             return cls.from_headers(headers)
         except EnvelopeError:

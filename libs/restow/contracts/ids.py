@@ -6,8 +6,8 @@ import msgspec
 
 LEAST, MOST = -(2**63), 2**63 - 1
 Int = Annotated[int, msgspec.Meta(ge=LEAST, le=MOST)]
-"""Every whole number in the log. A snapshot, Parquet and other languages' readers hold no larger ones: a record that says one is not ours
-(RULES G-16), else it would be in the state for ever and no snapshot could be written again."""
+"""Every whole number in the log. A snapshot, Parquet and other languages' readers hold no larger ones: a record that says one is not ours,
+else it would be in the state for ever and no snapshot could be written again."""
 
 PodUid = NewType("PodUid", str)
 NodeName = NewType("NodeName", str)

@@ -1,4 +1,4 @@
-"""Metrics as integers, with their time: what a command carries, so that a decision can be made again (DESIGN 2)."""
+"""Metrics as integers, with their time: what a command carries, so that a decision can be made again."""
 
 import msgspec
 

@@ -190,10 +190,10 @@ class PodCondition(Value):
 
 
 class PodShape(Value):
-    """What is equal in siblings, and so the scheduler's equivalence class (DESIGN 3).
+    """What is equal in siblings, and so the scheduler's equivalence class.
 
     `requests` are effective: containers, init containers, sidecars and overhead, as the scheduler counts them; `pods`
-    is always 1. `spec_digest` identifies the part of the pod spec that `matchPolicy: PodSpec` compares (RULES G-4).
+    is always 1. `spec_digest` identifies the part of the pod spec that `matchPolicy: PodSpec` compares.
     `volumes` are kinds that scheduling reads, such as `persistentVolumeClaim`. `qos`: Guaranteed or "" (NUMA alignment).
     `resource_claims` are the names of its claims to dynamically allocated resources. `cores` are CPUs of its own.
     `local_storage`: it has an emptyDir or a hostPath, which stay behind when it goes.
@@ -238,7 +238,7 @@ PodPhase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 
 
 class OwnerRule(Value):
-    """Who may use a Reservation: the fields of one rule are ANDed, rules are ORed (RULES G-3). None means "any"."""
+    """Who may use a Reservation: the fields of one rule are ANDed, rules are ORed. None means "any"."""
 
     object: "ObjectRef | None" = None
     controller: "ObjectRef | None" = None
@@ -256,8 +256,8 @@ class ObjectRef(Value):
 
 
 class ReservationTask(Value):
-    """`replicas` equal places of one shape. `preferred_nodes` are soft, in order (seed 000 `reservationNodeNames`);
-    `node` is a hard pin (RULES 004-2). `namespace`, `labels` and `claims` (PVC names) are what rules about pods see of it."""
+    """`replicas` equal places of one shape. `preferred_nodes` are soft, in order (`reservationNodeNames`);
+    `node` is a hard pin. `namespace`, `labels` and `claims` (PVC names) are what rules about pods see of it."""
 
     name: str
     replicas: Int
@@ -272,7 +272,7 @@ class ReservationTask(Value):
 MatchPolicy = Literal["PodSpec", "Owner"]
 AllocatePolicy = Literal["Aligned", "Restricted", "Covering"]
 """What an owner may take that the hold lacks: from the node (Aligned); nothing of the resources that the hold names
-(Restricted); nothing at all (Covering: seed 003, RULES 003-1)."""
+(Restricted); nothing at all (Covering)."""
 
 
 ReservationForm = Literal["", "tasks", "template"]

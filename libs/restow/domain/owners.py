@@ -77,7 +77,7 @@ AGAIN: dict[Again, str] = {
 
 
 def rows() -> list[str]:
-    """The table as `docs/operations.md` has it."""
+    """The table as `docs/descheduling.md` has it."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for owner in (*OWNERS, GROUPED):
         found.setdefault((owner.group, AGAIN[owner.again], owner.why), []).append(owner.kind)

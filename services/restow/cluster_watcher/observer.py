@@ -1,4 +1,4 @@
-"""Changes of the Kubernetes API, gathered while a commit is in flight, as one commit's facts (DESIGN 3).
+"""Changes of the Kubernetes API, gathered while a commit is in flight, as one commit's facts.
 
 The diff is made when the commit is decided, against a fold that includes our own last commit. Until a commit is folded its
 changes stay in the buffer: whatever becomes of the commit, they are diffed again, and nothing is said twice. Changes are numbered,

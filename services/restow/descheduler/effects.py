@@ -1,4 +1,4 @@
-"""The saga's effects: create and delete holds, evict, and mark a pod so that no late eviction can succeed (DESIGN 5)."""
+"""The saga's effects: create and delete holds, evict, and mark a pod so that no late eviction can succeed."""
 
 from collections.abc import Callable, Mapping
 

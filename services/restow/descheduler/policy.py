@@ -1,4 +1,4 @@
-"""`descheduler/v1alpha2` DeschedulerPolicy → MigrationConfig. Upstream's keys and plugins, seed 000's `Defragmentation`, and a block
+"""`descheduler/v1alpha2` DeschedulerPolicy → MigrationConfig. Upstream's keys and plugins, Restow's `Defragmentation`, and a block
 `restow:` for what upstream gives as flags (interval) or does not have (cron, deadlines, limits).
 
 All but `restow:` is read by the rules of `restow descheduler run` (`domain/descheduling/whole.py`). What the service would not follow is refused, for

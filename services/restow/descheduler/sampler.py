@@ -1,4 +1,4 @@
-"""A policy that goes by metrics: they are read just before it is carried out, and are in the command (DESIGN 2). Timed triggers of
+"""A policy that goes by metrics: they are read just before it is carried out, and are in the command. Timed triggers of
 such a policy come from here; all others follow from the state alone."""
 
 import asyncio

@@ -280,7 +280,7 @@ class Keeper:
 
     async def _make_room(self) -> None:
         """The broker's store is full, and not even what may go can be put on record before it goes: it goes first. Snapshot and archive
-        hold it (RULES of the log: both together are always the whole), only what `keep` would leave behind is missing for a while. Where they hold
+        hold it (both together are always the whole), only what `keep` would leave behind is missing for a while. Where they hold
         nothing that could go, what was held back becomes the room in which they are made."""
         context = self._context
         if not context.leadership.leading or context.clock.now() < self._room_at:

@@ -1,4 +1,4 @@
-"""The session's effects: bind, evict, and tell why a pod waits (DESIGN 5)."""
+"""The session's effects: bind, evict, and tell why a pod waits."""
 
 from collections.abc import Mapping
 

@@ -95,7 +95,7 @@ class StatusEffects:
 
 
 def group_fields(there: Mapping[str, Any], status: GroupStatus, uid: str, now: Millis) -> dict[str, Any]:
-    """Our fields of a PodGroup's status, beside those of seed 003."""
+    """Our fields of a PodGroup's status, beside those of migrations."""
     conditions = podgroup_status.conditions(_conditions(there.get("conditions")), status.holds, uid, now, status.unheeded)
     fields: dict[str, Any] = {"phase": status.phase}
     for name in ("running", "succeeded", "failed"):

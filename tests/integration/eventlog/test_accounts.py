@@ -1,4 +1,4 @@
-"""From a broker that knows no users to one with accounts (docs/operations.md, Upgrading): the log comes along whole, by the commands that are written there."""
+"""From a broker that knows no users to one with accounts (docs/install.md, Upgrading): the log comes along whole, by the commands that are written there."""
 
 import asyncio
 import hashlib

@@ -3,7 +3,7 @@
 Rules of change (`proto/README.md`): fields are added with defaults and never change their meaning; anything else is a new
 tag with a suffix (`session.pod_placed.v2`) and an upcaster. A type that a reader does not know is kept, counted and skipped.
 
-Only `cluster` and `session` events move the node table (DESIGN 1).
+Only `cluster` and `session` events move the node table.
 """
 
 from restow.contracts.events.base import (

@@ -10,7 +10,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field
 
 
 class Led(Event):
-    """A leader's first commit. Whoever folds a higher epoch in its own family stops deciding and acting (DESIGN 2)."""
+    """A leader's first commit. Whoever folds a higher epoch in its own family stops deciding and acting."""
 
     epoch: Int
     holder: str

@@ -10,7 +10,7 @@ from restow.contracts.ids import (
 
 
 class ReservationAccepted(Event, tag="reservation.accepted"):
-    """This generation is valid and may be held. `expires` is absolute, 0 for never (RULES G-2). `revision`: how often what the
+    """This generation is valid and may be held. `expires` is absolute, 0 for never. `revision`: how often what the
     object asks for had changed within its generation, as labels and annotations do."""
 
     reservation: ReservationUid

@@ -37,7 +37,7 @@ class PodReleased(Event, tag="session.pod_released"):
 
 
 class HoldPlaced(Event, tag="session.hold_placed"):
-    """Capacity is held for a place of a Reservation, as much as pods of `shape` ask for. This *is* availability (DESIGN 1),
+    """Capacity is held for a place of a Reservation, as much as pods of `shape` ask for. This *is* availability,
     but where it is `waiting`: then the room is still in use (preAllocation), and is held as it becomes free."""
 
     reservation: ReservationUid
@@ -75,7 +75,7 @@ class HoldResized(Event, tag="session.hold_resized"):
 
 
 class HandedOver(Event, tag="session.handed_over"):
-    """A hold's capacity is given to a pod, in one step (RULES G-5): all of it is released where the Reservation is allocated
+    """A hold's capacity is given to a pod, in one step: all of it is released where the Reservation is allocated
     once, what the pod asks for where it is not. `volumes` and `cores` as in `PodPlaced`."""
 
     reservation: ReservationUid
@@ -127,7 +127,7 @@ class Enqueued(Event, tag="session.enqueued"):
 
 
 class Preempted(Event, tag="session.preempted"):
-    """Intent: evict a pod in favour of another. `action`: preempt or reclaim. Its capacity goes to `by` (RULES 004-6)."""
+    """Intent: evict a pod in favour of another. `action`: preempt or reclaim. Its capacity goes to `by`."""
 
     pod: PodUid
     by: PodUid
@@ -143,7 +143,7 @@ class PreemptionEnded(Event, tag="session.preemption_ended"):
 
 
 class Nominated(Event, tag="session.nominated"):
-    """Capacity on this node is held for a pod: what is free now at once, the rest as the victims leave (RULES 004-6).
+    """Capacity on this node is held for a pod: what is free now at once, the rest as the victims leave.
     After `deadline` it is given up."""
 
     pod: PodUid
@@ -162,7 +162,7 @@ class NominationEnded(Event, tag="session.nomination_ended"):
 
 
 class TaskReserved(Event, tag="session.task_reserved"):
-    """A task of a starving job waits for this node (status Reserved, seed 002): it uses nothing, and no other task that
+    """A task of a starving job waits for this node: it uses nothing, and no other task that
     is not BestEffort comes to the node meanwhile."""
 
     pod: PodUid

@@ -17,7 +17,7 @@ WRITERS = {
     "migration": "descheduler",
     "gc": "garbage_collector",
 }
-"""The one service that writes a family (DESIGN 1)."""
+"""The one service that writes a family."""
 
 SUBJECT = "restow.{cluster}"
 

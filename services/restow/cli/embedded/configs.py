@@ -1,7 +1,7 @@
 """The configuration that the embedded stack starts with, as the YAML that a user would write."""
 
 SCHEDULER = """\
-# scheduler_session: the embedded stack also answers to the names that the seeds' YAML uses.
+# scheduler_session: the embedded stack also answers to the names that Volcano's and Koordinator's examples use.
 schedulerNames: [restow, volcano, koord-scheduler]
 """
 """Actions and plugins are Volcano's defaults, which spread pods."""

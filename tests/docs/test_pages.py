@@ -1,12 +1,12 @@
-"""docs/operations.md explains every reason that a waiting pod can be told, and names every metric that there is."""
+"""The pages for users explain every reason that a waiting pod can be told, and name every metric and setting that there is."""
 
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import yaml
+from docs.pages import ALL, PAGES, ROOT, section
 from prometheus_client import CollectorRegistry
 
 from restow.descheduler.api import routes
@@ -26,8 +26,6 @@ from restow.garbage_collector.conf import read as read_collector
 from restow.reservation_cache.gauges import Gauges
 from restow.runtime.telemetry import Metrics
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "operations.md").read_text()
 DOMAIN = ROOT / "libs" / "restow" / "domain"
 REASON = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)+")
 OTHERS = {"DaemonSet", "NoExecute", "NoSchedule", "PodSpec", "PreferNoSchedule", "StatefulSet", "NotThere"}
@@ -51,7 +49,7 @@ def strings(*paths: str) -> Iterator[str]:
 def test_every_reason_of_the_session_is_in_the_table():
     reasons = {text for text in strings("session") if REASON.fullmatch(text) and not text.endswith("Enable")} - OTHERS
     assert {"QueueQuota", "NotEnqueued", "NoLongerFits"} < reasons
-    explained = PAGE.partition("### When pods wait")[2].partition("\n## ")[0]
+    explained = section("When pods wait")
     assert {reason for reason in reasons if f"`{reason}`" not in explained} == set()
 
 
@@ -59,12 +57,12 @@ def test_every_rule_about_nodes_is_in_the_table():
     places = ("predicates.py", "numa.py", "cores", "topology", "volumes", "session")
     rules = {text.rstrip("{ ") for text in strings(*places) if NODES.match(text)} - {f"{SKEWED} (missing required label)"}
     assert len(rules) > 20
-    first_cells = "\n".join(line.split("|")[1] for line in PAGE.splitlines() if line.startswith("|"))
+    first_cells = "\n".join(line.split("|")[1] for line in ALL.splitlines() if line.startswith("|"))
     assert {rule for rule in rules if f"`{rule}" not in first_cells} == set()
 
 
 def test_every_metric_is_in_the_table():
-    described = set(re.findall(r"`(restow_[a-z_]+)`", PAGE))
+    described = set(re.findall(r"`(restow_[a-z_]+)`", ALL))
     metrics = Metrics("session").registry.collect()
     assert {metric.name + "_total" * (metric.type == "counter") for metric in metrics} <= described
     assert {f"restow_state_{name}" for name in ClusterState().counts()} <= described
@@ -72,7 +70,7 @@ def test_every_metric_is_in_the_table():
 
 
 def test_every_metric_of_the_descheduler_is_in_the_table():
-    described = set(re.findall(r"`((?:restow|descheduler)_[a-z_]+)`", PAGE))
+    described = set(re.findall(r"`((?:restow|descheduler)_[a-z_]+)`", ALL))
     registry = CollectorRegistry()
     metrics = SimpleNamespace(registry=registry, labelled=lambda read: None)
     ours = DeschedulerMetrics(SimpleNamespace(metrics=metrics, state=ClusterState()))
@@ -82,49 +80,48 @@ def test_every_metric_of_the_descheduler_is_in_the_table():
 
 
 def test_every_key_of_the_policy_and_every_route_of_the_descheduler_is_named():
-    section = PAGE.partition("\n## Descheduler\n")[2].partition("\n## ")[0]
+    page = PAGES["descheduling"]
     keys = set(MigrationConfig.__struct_encode_fields__) - set(NOT_HERE)
-    assert {key for key in keys if f"`{key}`" not in section and f"restow.{key}`" not in section} == set()
+    assert {key for key in keys if f"`{key}`" not in page and f"restow.{key}`" not in page} == set()
     paths = {(route.method, route.path) for route in routes(SimpleNamespace(), SimpleNamespace())}
-    assert {(method, path) for method, path in paths if f"`{method} {path}`" not in section} == set()
+    assert {(method, path) for method, path in paths if f"`{method} {path}`" not in page} == set()
 
 
 def test_every_verdict_of_a_plan_is_in_the_table():
     said = {found[1] for text in strings("descheduling", "migration/once.py") if (found := VERDICT.match(text))} - NO_VERDICTS
     assert {"Settling", "MinReplicas", "Exit code"} < said
-    explained = PAGE.partition("### Why pods stay")[2].partition("\n### ")[0]
+    explained = section("Why pods stay")
     assert {verdict for verdict in said | set(KNOWN) if f"`{verdict}`" not in explained} == set()
 
 
 def test_every_reason_of_a_reservation_is_in_the_table():
     said = {text for text in strings("evolve/phases.py", "rooms.py") if REASON.fullmatch(text)} - {"NodeLost"}
     assert {"PreAllocation", "HoldLost", "AllHandedOver"} < said
-    explained = PAGE.partition("### Phases of a Reservation")[2].partition("\n## ")[0]
+    explained = section("Phases of a Reservation")
     assert {reason for reason in said if f"`{reason}`" not in explained} == set()
 
 
 def test_the_configuration_that_it_shows_is_the_default():
-    section = PAGE.partition("\n## Scheduler configuration\n")[2]
-    assert read_conf(yaml.safe_load(section.partition("```yaml\n")[2].partition("```")[0])) == read_conf({})
+    shown = section("Scheduler configuration")
+    assert read_conf(yaml.safe_load(shown.partition("```yaml\n")[2].partition("```")[0])) == read_conf({})
 
 
 def test_every_argument_and_switch_of_actions_and_plugins_is_named():
     names = {name for args in (*ACTIONS.values(), *PLUGINS.values()) for name in args.__struct_encode_fields__}
     names.discard("overcommit-factors")  # as `overcommit-factor.<resource>` is logged
-    assert {name for name in {*names, *ACTIONS, *PLUGINS, *SWITCHES} if f"`{name}`" not in PAGE} == set()
+    assert {name for name in {*names, *ACTIONS, *PLUGINS, *SWITCHES} if f"`{name}`" not in ALL} == set()
 
 
 def test_the_collectors_configuration_that_it_shows_is_the_default_and_the_one_that_is_shipped():
-    section = PAGE.partition("\n### The end of Reservations\n")[2]
-    shown = yaml.safe_load(section.partition("```yaml\n")[2].partition("```")[0])
+    shown = yaml.safe_load(section("The end of Reservations").partition("```yaml\n")[2].partition("```")[0])
     shipped = yaml.safe_load((ROOT / "deploy" / "base" / "config" / "garbage-collector.conf").read_text())
     assert read_collector(shown) == read_collector(shipped) == GcConfig()
     assert set(shown) == set(GcConfig.__struct_encode_fields__)
 
 
 def test_the_table_of_owners_is_the_one_that_the_code_goes_by():
-    section = PAGE.partition("### Whose pods may move\n")[2].partition("\n### ")[0]
-    table = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    text = section("Whose pods may move")
+    table = [line for line in text.splitlines() if line.startswith("| ")][1:]
     assert table == owners.rows()
     labels = {label for owner in owners.OWNERS for label in owner.roles}
-    assert {label for label in labels if label in section} >= {owners.TASK_ANNOTATION, owners.REPLICA_INDEX, owners.RAY_GROUP, owners.COMPLETION_INDEX}
+    assert {label for label in labels if label in text} >= {owners.TASK_ANNOTATION, owners.REPLICA_INDEX, owners.RAY_GROUP, owners.COMPLETION_INDEX}
