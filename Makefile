@@ -6,7 +6,7 @@ TRACE  ?=
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo mutate up test test-kubernetes check simulate planted bench proto lock clean
+.PHONY: help install demo mutate up test test-kubernetes check simulate planted bench rights proto lock clean
 
 help:  ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ mutate: $(VENV)/.mutate  ## Change one thing of the core at a time, and see whet
 
 bench: $(VENV)/.dev  ## Print the benchmark table, ours beside a baseline
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+rights: $(VENV)/.runtime  ## Write RBAC and the broker's permissions from deploy/rights.py
+	@$(BIN)/python deploy/rights.py
 
 proto: $(VENV)/.runtime  ## Regenerate the published contract in proto/
 	@$(BIN)/python -m restow.contracts.publish proto

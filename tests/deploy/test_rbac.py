@@ -1,72 +1,14 @@
-"""What each service may do on Kubernetes, exactly (DESIGN 1). Widening a role means changing this table."""
+"""What is deployed is what deploy/rights.py declares, and that gives nobody more than it needs."""
 
 import re
+import runpy
 
 import pytest
-from deploy.manifests import SERVICES, named, of_kind, sources
+from deploy.manifests import ROOT, SERVICES, named, of_kind, sources
 
 from restow.contracts.publish.catalogue import WRITERS
 from restow.kube.decode import COLLECTIONS
 
-ALLOWED: dict[str, dict[str, set[str]]] = {
-    "cluster-watcher": {
-        "nodes": {"list", "watch"},
-        "pods": {"list", "watch"},
-        "replicasets.apps": {"list", "watch"},
-        "jobs.batch": {"list", "watch"},
-        "reservations.batch.volcano.sh": {"list", "watch"},
-        "reservations.scheduling.koordinator.sh": {"list", "watch"},
-        "namespaces": {"list", "watch"},
-        "priorityclasses.scheduling.k8s.io": {"list", "watch"},
-        "queues.scheduling.volcano.sh": {"list", "watch"},
-        "podgroups.scheduling.volcano.sh": {"list", "watch"},
-        "persistentvolumeclaims": {"list", "watch"},
-        "persistentvolumes": {"list", "watch"},
-        "storageclasses.storage.k8s.io": {"list", "watch"},
-        "csinodes.storage.k8s.io": {"list", "watch"},
-        "noderesourcetopologies.topology.node.k8s.io": {"list", "watch"},
-        "devices.scheduling.koordinator.sh": {"list", "watch"},
-        "poddisruptionbudgets.policy": {"list", "watch"},
-        "resourcequotas": {"list", "watch"},
-    },
-    "scheduler-session": {
-        "pods": {"get"},
-        "pods/binding": {"create"},
-        "pods/status": {"patch"},
-        "pods/eviction": {"create"},
-        "persistentvolumeclaims": {"get", "patch"},
-        "persistentvolumes": {"get", "patch"},
-        "podgroups.scheduling.volcano.sh": {"get", "patch"},
-        "podgroups/status.scheduling.volcano.sh": {"get", "patch"},
-        "queues.scheduling.volcano.sh": {"get", "patch"},
-        "queues/status.scheduling.volcano.sh": {"get", "patch"},
-        "events.events.k8s.io": {"get", "create", "patch"},
-    },
-    "reservation-cache": {
-        "reservations.batch.volcano.sh": {"get", "list", "watch"},
-        "reservations/status.batch.volcano.sh": {"patch"},
-        "reservations.scheduling.koordinator.sh": {"get", "list", "watch"},
-        "reservations/status.scheduling.koordinator.sh": {"patch"},
-        "events.events.k8s.io": {"get", "create", "patch"},
-    },
-    "descheduler": {
-        "reservations.batch.volcano.sh": {"get", "create", "delete"},
-        "reservations.scheduling.koordinator.sh": {"delete"},
-        "pods": {"get", "patch"},
-        "pods/eviction": {"create"},
-        "podgroups.scheduling.volcano.sh": {"get", "patch"},
-        "podgroups/status.scheduling.volcano.sh": {"get", "patch"},
-        "nodes.metrics.k8s.io": {"list"},
-        "pods.metrics.k8s.io": {"list"},
-        "nodes/node_cpu_usage_avg.custom.metrics.k8s.io": {"get"},
-        "nodes/node_memory_usage_avg.custom.metrics.k8s.io": {"get"},
-        "events.events.k8s.io": {"get", "create", "patch"},
-    },
-    "garbage-collector": {
-        "reservations.batch.volcano.sh": {"delete"},
-        "reservations.scheduling.koordinator.sh": {"delete"},
-    },
-}
 MANIFESTS = sources()
 
 
@@ -79,9 +21,13 @@ def verbs(role: dict) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("service", SERVICES)
-def test_a_service_may_do_exactly_this(service):
-    assert verbs(named(MANIFESTS, "ClusterRole", f"restow-{service}")) == ALLOWED[service]
+ALLOWED = {service: verbs(named(MANIFESTS, "ClusterRole", f"restow-{service}")) for service in SERVICES}
+
+
+def test_what_is_deployed_is_what_is_declared():
+    declared = runpy.run_path(str(ROOT / "deploy" / "rights.py"))
+    for path, wanted in ((declared["RBAC"], declared["rbac"]()), (declared["PERMISSIONS"], declared["permissions"]())):
+        assert path.read_text() == wanted, "run `make rights`"
 
 
 def test_the_watcher_may_read_exactly_what_it_watches():

@@ -45,11 +45,11 @@ def test_the_network_policy_is_of_the_descheduler_and_its_port_is_not_open_alrea
 
 
 def test_the_role_may_read_what_metrics_server_serves_and_the_page_grants_the_rest_to_the_right_account():
-    (role,) = [one for one in objects("descheduler.yaml") if one["kind"] == "ClusterRole"]
+    (role,) = [one for one in objects("rights.yaml") if one["kind"] == "ClusterRole" and one["metadata"]["name"] == "restow-descheduler"]
     (rule,) = [one for one in role["rules"] if one["apiGroups"] == ["metrics.k8s.io"]]
     assert (set(rule["resources"]), set(rule["verbs"])) == ({"nodes", "pods"}, {"list"})
     assert not [one for one in role["rules"] if "secrets" in one["resources"]]
-    (account,) = [one["metadata"]["name"] for one in objects("descheduler.yaml") if one["kind"] == "ServiceAccount"]
+    (account,) = [one["metadata"]["name"] for one in objects("rights.yaml") if one["kind"] == "ServiceAccount" and one["metadata"]["name"].endswith("descheduler")]
     assert f"--serviceaccount=restow-system:{account}" in SECTION
 
 

@@ -29,11 +29,10 @@ def accounts(target: Target, folder: Path, admin: Path) -> Path:
     folder.mkdir()
     shutil.copy(admin, folder / "admin.yaml")
     plain(target, "POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    for body in yaml.safe_load_all((BASE / "rights.yaml").read_text()):
+        plain(target, "POST", PATHS[body["kind"]], body)
     for service in SERVICES:
         name = service.replace("_", "-")
-        for body in yaml.safe_load_all((BASE / f"{name}.yaml").read_text()):
-            if body["kind"] in PATHS:
-                plain(target, "POST", PATHS[body["kind"]], body)
         asked: dict[str, Any] = {"spec": {"expirationSeconds": 86400}}
         token = plain(target, "POST", f"{PATHS['ServiceAccount']}/restow-{name}/token", asked)["status"]["token"]
         write_kubeconfig(replace(target, headers={"Authorization": f"Bearer {token}"}), folder / f"{service}.yaml")
