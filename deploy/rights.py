@@ -7,7 +7,7 @@ them, and tests/deploy/test_rbac.py says when somebody has forgotten that.
 from pathlib import Path
 from typing import NamedTuple
 
-from restow.contracts.publish.catalogue import WRITERS
+from restow.contracts.ids import WRITERS
 
 DEPLOY = Path(__file__).parent
 RBAC = DEPLOY / "base" / "rights.yaml"

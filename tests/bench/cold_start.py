@@ -13,8 +13,8 @@ import msgspec
 
 from restow.cli.demo.observer import Observer
 from restow.cli.embedded import configs, stack
-from restow.cli.embedded.stack import SERVICES, Stack
-from restow.contracts.ids import PodUid
+from restow.cli.embedded.stack import Stack
+from restow.contracts.ids import SERVICES, PodUid
 from restow.domain import snapshot
 from restow.domain.fold import FOLD_VERSION
 from restow.eventlog.jetstream import open_snapshots

@@ -7,7 +7,7 @@ import pytest
 from deploy.test_kustomize import known_env, users
 from docs.pages import ALL, FOR_USERS, section
 
-from restow.contracts.publish.catalogue import WRITERS
+from restow.contracts.ids import WRITERS
 from restow.runtime.settings import Settings
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -6,7 +6,7 @@ import runpy
 import pytest
 from deploy.manifests import ROOT, SERVICES, named, of_kind, sources
 
-from restow.contracts.publish.catalogue import WRITERS
+from restow.contracts.ids import WRITERS
 from restow.kube.decode import COLLECTIONS
 
 MANIFESTS = sources()

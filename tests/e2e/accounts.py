@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from kubesim.conformance.harness import Target, plain, write_kubeconfig
 
-from restow.cli.embedded.stack import SERVICES
+from restow.contracts.ids import SERVICES
 
 BASE = Path(__file__).parents[2] / "deploy" / "base"
 NAMESPACE = "restow-system"

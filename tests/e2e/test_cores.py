@@ -37,7 +37,7 @@ async def restarted(world: World) -> None:
     stack = world.stack
     parent = int(json.loads((stack.folder / ".restow" / "stack.json").read_text())["pid"])
     children = [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
-    (process,) = [p for p in children if f"restow.{SESSION}.main" in Path(f"/proc/{p}/cmdline").read_text()]
+    (process,) = [p for p in children if SESSION in Path(f"/proc/{p}/cmdline").read_text()]
     before = stack.service_url(SESSION)
     os.kill(process, signal.SIGKILL)
 

@@ -22,6 +22,15 @@ MigrationId = NewType("MigrationId", str)
 
 Family = Literal["cluster", "session", "reservation", "migration", "gc"]
 FAMILIES: tuple[Family, ...] = ("cluster", "session", "reservation", "migration", "gc")
+WRITERS: dict[str, str] = {
+    "cluster": "cluster_watcher",
+    "session": "scheduler_session",
+    "reservation": "reservation_cache",
+    "migration": "descheduler",
+    "gc": "garbage_collector",
+}
+"""The one service that writes a family."""
+SERVICES = tuple(WRITERS.values())
 
 EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_799_999
 """The years 1 to 9999: what RFC 3339 can write."""

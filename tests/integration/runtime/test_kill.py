@@ -65,8 +65,8 @@ class Stack:
         config = self.folder / CONFIGS.get(name, "none")
         if config.exists():
             settings["RESTOW_CONFIG"] = str(config)
-        code = f"from restow.{name}.main import main; main()"
-        self.processes[name] = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=os.environ | settings)
+        program = [sys.executable, "-m", "restow.runtime.main", name]
+        self.processes[name] = await asyncio.create_subprocess_exec(*program, env=os.environ | settings)
 
     async def kill(self, name):
         self.processes[name].kill()

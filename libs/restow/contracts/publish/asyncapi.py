@@ -3,8 +3,8 @@
 from typing import Any
 
 from restow.contracts.envelope import COMMIT_TYPE, CONTENT_TYPE
-from restow.contracts.ids import FAMILIES
-from restow.contracts.publish.catalogue import SUBJECT, WRITERS, by_family, tag
+from restow.contracts.ids import FAMILIES, WRITERS
+from restow.contracts.publish.catalogue import SUBJECT, by_family, tag
 
 SCHEMA_FORMAT = "application/schema+json;version=draft-07"
 

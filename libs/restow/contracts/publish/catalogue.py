@@ -10,15 +10,6 @@ import msgspec
 from restow.contracts import commands, events
 from restow.contracts.ids import FAMILIES
 
-WRITERS = {
-    "cluster": "cluster_watcher",
-    "session": "scheduler_session",
-    "reservation": "reservation_cache",
-    "migration": "descheduler",
-    "gc": "garbage_collector",
-}
-"""The one service that writes a family."""
-
 SUBJECT = "restow.{cluster}"
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from restow.cli.demo.observer import Observer
-from restow.cli.embedded.stack import SERVICES, Stack
+from restow.cli.embedded.stack import Stack
+from restow.contracts.ids import SERVICES
 
 FAMILY = {
     "cluster_watcher": "cluster",

@@ -24,9 +24,9 @@ from restow.cli.demo.progress import Phases, console_for
 from restow.cli.demo.report import Outcome, show
 from restow.cli.demo.scenario import Scenario, steps
 from restow.cli.embedded import configs
-from restow.cli.embedded.stack import SERVICES, Stack, StackError, StackRefused
+from restow.cli.embedded.stack import Stack, StackError, StackRefused
 from restow.cli.failures import UNUSABLE, Failure
-from restow.contracts.ids import PlanId
+from restow.contracts.ids import SERVICES, PlanId
 from restow.domain.deciders import DECIDERS
 from restow.domain.records import FINAL, Step
 

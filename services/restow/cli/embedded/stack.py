@@ -19,10 +19,10 @@ from restow.cli.embedded import configs
 from restow.cli.embedded.child import Child, ChildFailed
 from restow.cli.embedded.outside import OutsideError, install
 from restow.cli.failures import cannot_be_used
+from restow.contracts.ids import SERVICES
 from restow.eventlog.port import LogError
 from restow.eventlog.server import NatsServer, ServerError
 
-SERVICES = ("cluster_watcher", "scheduler_session", "reservation_cache", "descheduler", "garbage_collector")
 CLUSTER = "embedded"
 PERMISSIONS = "permissions.conf"
 USERS = (*SERVICES, "console", "cli", "operator")
@@ -291,7 +291,7 @@ class Stack:
             if isinstance(config, str):
                 path.write_text(config)
             environment["RESTOW_CONFIG"] = str(path.resolve())
-        child = self._child(name, [sys.executable, "-m", f"restow.{name}.main"], environment, restart=True)
+        child = self._child(name, [sys.executable, "-m", "restow.runtime.main", name], environment, restart=True)
         await child.start()
 
     def _child(self, name: str, argv: list[str], environment: dict[str, str], *, restart: bool) -> Child:
