@@ -42,11 +42,18 @@ class MigrationRules:
         migration = self.migrations.get(event["migration"])
         if migration is None or migration["step"] != "evicted":
             return self.say(self.seq, f"migration {event['migration']} turns back after {migration['step'] if migration else 'nothing'}")
-        if any(h.state == "used" and self.reservations[key[0]]["fact"].get("migration") == event["migration"] for key, h in self.holds.items()):
+        if any(self.is_there(h.pod) for key, h in self.holds.items() if h.state == "used" and self.is_hold_of(key, event["migration"])):
             return None  # void: its successor took the place in between
         self.give_up_holds(event["migration"], "of a move that turned back")
         migration["target"], migration["back"] = migration["source"], True
         return None
+
+    def is_hold_of(self, key, id):
+        return self.reservations[key[0]]["fact"].get("migration") == id
+
+    def is_there(self, uid):
+        """It runs, or is on its way to: who terminates leaves the next one to come."""
+        return uid in self.pods and not self.pods[uid].get("deleting")
 
     def migration_holding(self, event):
         migration = self.step(event, "planned") or {}
