@@ -1,6 +1,6 @@
 """Every service's HTTP: health, metrics, a summary of the state, and the description of exactly these routes."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,8 @@ class Server:
             Route("GET", "/state", "A small summary of the folded state", self._state, {200: "summary"}),
             Route("GET", "/openapi.json", "This description", self._openapi, {200: "OpenAPI 3.1"}),
         ]
+        self.complete = False
+        """Whether the service has added its own routes."""
         self.address = ""
         self._runner: web.AppRunner | None = None
 
@@ -78,7 +80,7 @@ class Server:
             temporary.replace(publish)
 
     async def _dispatch(self, request: web.Request) -> web.StreamResponse:
-        """Routes may be added while the server runs: it starts before the service has any of its own."""
+        """The server runs before the service has any routes of its own: until then nobody can say that a path is not one of them."""
         there = [route for route in self.routes if route.path == request.path]
         there = there or [route for route in self.routes if _matches(route, request)]
         for route in there:
@@ -90,7 +92,14 @@ class Server:
                 return await route.handler(request)
         if there:
             return answer({"error": f"{request.method}; allowed: {', '.join(r.method for r in there)}"}, 405)
+        if not self.complete:
+            return answer({"error": f"not ready: {'; '.join(self._health.report().reasons)}"}, 503, {"Retry-After": "1"})
         return answer({"error": f"no {request.path} here; allowed: {', '.join(r.path for r in self.routes)}"}, 404)
+
+    def extend(self, routes: Sequence[Route]) -> None:
+        """The service's own routes, once it has them."""
+        self.routes.extend(routes)
+        self.complete = True
 
     async def stop(self) -> None:
         if self._runner is not None:

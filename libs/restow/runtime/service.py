@@ -226,7 +226,7 @@ class Process:
         effector = self._effector = Effector(
             context.follower, self.service.decider, context.leadership, commander, parts.executors, self.metrics
         )
-        self.server.routes.extend(parts.routes)
+        self.server.extend(parts.routes)
         self.health.checks.extend(parts.checks)
         self.health.checks.append(lambda: "" if log.connected else "the broker is out of reach: waiting for it")
         if (heavy := shaping.heavy) is not None:

@@ -123,7 +123,7 @@ ROUTES = [
 
 async def test_paths_with_names_and_their_guards_over_http():
     server = Server("test", Health(), CollectorRegistry(), dict, Gate(TOKEN))
-    server.routes += ROUTES
+    server.extend(ROUTES)
     await server.start("127.0.0.1", 0)
     try:
         async with aiohttp.ClientSession(server.address) as session:
