@@ -6,9 +6,9 @@ from decimal import Decimal
 from typing import Any
 
 from restow.contracts.ids import Millis, NodeName
+from restow.contracts.samples import BILLION, NodeRatios, Samples
 from restow.contracts.times import of
 from restow.domain.descheduling.model import Policy
-from restow.domain.descheduling.samples import BILLION, NodeRatios, Samples
 from restow.domain.fold import apply
 from restow.domain.state import ClusterState
 from restow.kube import decode as d

@@ -4,11 +4,11 @@ from typing import Any
 
 from domain.build import NOW
 
+from restow.contracts.samples import Samples
 from restow.contracts.values import OwnerRef
 from restow.domain.descheduling.model import Policy
 from restow.domain.descheduling.policy import load
 from restow.domain.descheduling.run import Outcome, evaluate
-from restow.domain.descheduling.samples import Samples
 from restow.domain.state import ClusterState
 
 HOUR = 3_600_000

@@ -7,7 +7,7 @@ from domain.build import NOW
 from domain.ruled import cluster, may
 
 from restow.contracts import events as e
-from restow.domain.descheduling.evictor.fit import NodeFit
+from restow.domain.descheduling.node_fit import NodeFit
 
 
 def would(state, uid: str, name: str) -> bool:

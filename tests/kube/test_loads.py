@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from restow.contracts.ids import MOST
+from restow.contracts.samples import BILLION, Loads, Samples
 from restow.domain.descheduling.policy import load
-from restow.domain.descheduling.samples import BILLION, Loads, Samples
 from restow.kube import loads, metrics
 from restow.kube.client import ApiStatus
 

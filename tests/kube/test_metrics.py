@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from restow.contracts.ids import EARLIEST, LATEST
+from restow.contracts.samples import BILLION, STALE, NodeRatios, Samples
 from restow.domain.descheduling.policy import load
-from restow.domain.descheduling.samples import BILLION, STALE, NodeRatios, Samples
 from restow.kube import metrics
 from restow.kube import prometheus as prom
 from restow.kube.client import ApiStatus

@@ -11,7 +11,7 @@ import msgspec
 from restow.contracts.ids import MOST, Millis, NodeName, PodUid
 from restow.contracts.samples import BILLION, Loads
 from restow.domain import quantity as q
-from restow.domain.descheduling.plugins.load_aware.args import Args
+from restow.domain.descheduling.plugins.load_aware import Args
 from restow.kube.client import ApiStatus, Client
 from restow.kube.decode import BAD_JSON
 from restow.kube.prometheus import Ask, Sample, vector

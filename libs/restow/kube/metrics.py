@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from restow.contracts import times
 from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.contracts.samples import BILLION, STALE, Loads, NodeRatios, Samples
 from restow.domain import quantity as q
 from restow.domain.descheduling.model import Policy
-from restow.domain.descheduling.plugins.load_aware.args import ADAPTOR
-from restow.domain.descheduling.plugins.load_aware.args import Args as LoadAware
-from restow.domain.descheduling.samples import BILLION, STALE, Loads, NodeRatios, Samples
+from restow.domain.descheduling.plugins.load_aware import ADAPTOR
+from restow.domain.descheduling.plugins.load_aware import Args as LoadAware
 from restow.domain.descheduling.sources import Prometheus
 from restow.kube import loads, wire
 from restow.kube.client import ApiStatus, Client

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from restow.contracts import times
 from restow.contracts import values as v
 from restow.contracts.ids import Millis
-from restow.domain.descheduling.order import EVICT
+from restow.domain.descheduling.pods import EVICT
 from restow.domain.descheduling.troubles import COMPLETED, INIT, NOT_INITIALIZED, NOT_READY, SUCCEEDED, Said
 from restow.kube import wire
 

@@ -7,11 +7,11 @@ from domain.descheduling_words import HOUR, WEB, policy, profile
 from domain.saga import move, plan
 
 from restow.contracts import events as e
+from restow.contracts.samples import BILLION, Loads, NodeRatios, Samples
 from restow.domain.config import DefragmentationArgs, MigrationConfig
 from restow.domain.descheduling.policy import PolicyError, load, written
 from restow.domain.descheduling.relevant import relevant
 from restow.domain.descheduling.run import evaluate
-from restow.domain.descheduling.samples import BILLION, Loads, NodeRatios, Samples
 
 load_aware = Plugin("LoadAware")
 NODES = tuple(node(n, cpu=10_000, memory=100 * GIB, pods=100) for n in ("n1", "n2", "n3"))

@@ -5,8 +5,8 @@ from domain.build import GIB, NOW, given, node, pod, shape
 from domain.descheduling.plugin_words import Plugin, kept, reasons
 from domain.descheduling_words import HOUR, WEB, policy, profile
 
+from restow.contracts.samples import BILLION, NodeRatios, Samples
 from restow.domain.descheduling.run import evaluate
-from restow.domain.descheduling.samples import BILLION, NodeRatios, Samples
 
 low = Plugin("LowNodeUtilization")
 NODES = tuple(node(n, cpu=10_000, memory=100 * GIB, pods=100) for n in ("n1", "n2", "n3"))

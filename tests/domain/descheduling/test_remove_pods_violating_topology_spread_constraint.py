@@ -10,7 +10,7 @@ from domain.descheduling_words import WEB
 from domain.topology_words import HOST, ZONE, zoned
 
 from restow.contracts.values import LabelSelector, NodeTerm, PreferredNodeTerm, Spread, Taint
-from restow.domain.descheduling.plugins.remove_pods_violating_topology_spread_constraint.balance import moves
+from restow.domain.descheduling.plugins.remove_pods_violating_topology_spread_constraint import moves
 
 spread = Plugin("RemovePodsViolatingTopologySpreadConstraint")
 AB = (zoned("n1", "a"), zoned("n2", "b"))

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from restow.domain.descheduling.utilization.levels import SCALE, around_mean, fixed, levels, over, under
+from restow.domain.descheduling.utilization.thresholds import SCALE, around_mean, fixed, levels, over, under
 
 
 def percent(**parts):

@@ -14,8 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from prometheus import exporter, lines, needs_prometheus, prometheus
 
+from restow.contracts.samples import BILLION
 from restow.domain.descheduling.policy import load
-from restow.domain.descheduling.samples import BILLION
 from restow.kube import metrics
 from restow.kube.client import ApiStatus
 

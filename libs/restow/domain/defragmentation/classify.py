@@ -10,7 +10,7 @@ from restow.contracts.ids import Millis, NodeName
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import THRESHOLDS, threshold
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
-from restow.domain.descheduling.cooldown import rests
+from restow.domain.descheduling.selection import rests
 from restow.domain.fragmentation import Room
 from restow.domain.resources import canonical_resource
 from restow.domain.state import ClusterState

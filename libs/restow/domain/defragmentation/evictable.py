@@ -9,8 +9,8 @@ from restow.contracts.values import PodShape
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import selector
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
-from restow.domain.descheduling.evictor.args import SYSTEM_CRITICAL
-from restow.domain.descheduling.order import PREFER_NO_EVICTION
+from restow.domain.descheduling.args import SYSTEM_CRITICAL
+from restow.domain.descheduling.pods import PREFER_NO_EVICTION
 from restow.domain.movable import MEANING as OF_OWNERS
 from restow.domain.movable import unmovable
 from restow.domain.selectors import selects

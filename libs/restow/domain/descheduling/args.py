@@ -13,6 +13,8 @@ from restow.contracts.values import LabelSelector as Selects
 from restow.domain import duration
 
 Uint = Annotated[int, msgspec.Meta(ge=0)]
+SYSTEM_CRITICAL = 2_000_000_000
+"""From here on priorities are the system's own."""
 _FAR = 10**9
 """No percentage is anywhere near; infinity and what is no number are not below it."""
 
@@ -25,8 +27,9 @@ class Args(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self
 
     def check(self) -> str:
-        """Why these make no sense: path, value, and what is allowed. Empty where they do."""
-        return ""
+        """Why these make no sense: path, value, and what is allowed. Empty where they do. Here what is nested is asked."""
+        said = ((field.encode_name, getattr(self, field.name)) for field in msgspec.structs.fields(self))
+        return first(below(name, value.check()) for name, value in said if isinstance(value, Args))
 
 
 class Duration(int):
@@ -116,6 +119,13 @@ class PriorityThreshold(Args, frozen=True):
 
     value: int | None = None
     name: str = ""
+
+    def check(self) -> str:
+        if self.value is not None and self.name:
+            return "has value and name; allowed: one of them"
+        if self.value is not None and self.value > SYSTEM_CRITICAL:
+            return f"value: {self.value}; allowed: up to {SYSTEM_CRITICAL}"
+        return ""
 
 
 def below(path: str, refusal: str) -> str:

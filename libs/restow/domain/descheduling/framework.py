@@ -1,11 +1,10 @@
 """The framework on one screen: what a plugin is, and what it gets. Behaviour is that of kubernetes-sigs/descheduler.
 
-A plugin is a folder of `plugins/` with three small files: `args.py` (what a user may say), `plugin.py` (what it does) and
-`__init__.py`, which has
+A plugin is a module of `plugins/`, which has
 
     NAME    upstream's name, such as "PodLifeTime"
     POINTS  the extension points that it may be enabled at: ("deschedule",) or ("balance",)
-    Args    its arguments, an `args.Args`
+    Args    its arguments, what a user may say: an `args.Args`
     run     run(handle, args): looks at pods and calls `handle.evict` or `handle.keep` for each
 
 `plugins/__init__.py` lists them. What may be evicted at all is asked of the profile's filter plugins: DefaultEvictor, and those that have
@@ -19,8 +18,8 @@ from typing import Literal, Protocol
 import msgspec
 
 from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.contracts.samples import Samples
 from restow.domain.descheduling import args as a
-from restow.domain.descheduling.samples import Samples
 from restow.domain.state import ClusterState
 
 Point = Literal["presort", "sort", "deschedule", "balance", "filter", "preEvictionFilter"]

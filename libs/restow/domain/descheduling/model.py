@@ -3,12 +3,13 @@
 import msgspec
 
 from restow.contracts.values import LabelSelector
+from restow.domain.descheduling import default_evictor
 from restow.domain.descheduling.args import Args
-from restow.domain.descheduling.evictor.args import DefaultEvictorArgs
+from restow.domain.descheduling.default_evictor import Args as DefaultEvictorArgs
 from restow.domain.descheduling.framework import Point
 from restow.domain.descheduling.plugins import PLUGINS, load_aware
-from restow.domain.descheduling.plugins.load_aware.args import PROMETHEUS as PROMETHEUS_TYPE
-from restow.domain.descheduling.plugins.load_aware.args import Args as LoadAware
+from restow.domain.descheduling.plugins.load_aware import PROMETHEUS as PROMETHEUS_TYPE
+from restow.domain.descheduling.plugins.load_aware import Args as LoadAware
 from restow.domain.descheduling.sources import (
     KUBERNETES,
     PROMETHEUS,
@@ -17,13 +18,7 @@ from restow.domain.descheduling.sources import (
     Prometheus,
 )
 
-EVICTOR = "DefaultEvictor"
-
-
-def args_of(plugin: str) -> type[Args]:
-    """The type of its arguments."""
-    kind: type[Args] = DefaultEvictorArgs if plugin == EVICTOR else PLUGINS[plugin].Args
-    return kind
+EVICTOR = default_evictor.NAME
 
 
 class PluginSet(Args, frozen=True):
@@ -64,7 +59,7 @@ class Profile(msgspec.Struct, frozen=True):
         for config in self.plugin_config:
             if config.name == plugin:
                 return config.args
-        found: Args = args_of(plugin)().defaulted()
+        found: Args = PLUGINS[plugin].Args().defaulted()
         return found
 
     @property

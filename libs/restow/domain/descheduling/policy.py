@@ -11,7 +11,6 @@ import msgspec
 from msgspec.structs import replace
 
 from restow.domain.descheduling.args import Args, Duration, Percent, Uint, below, decoded, encoded
-from restow.domain.descheduling.evictor.args import DefaultEvictorArgs
 from restow.domain.descheduling.framework import POINTS
 from restow.domain.descheduling.model import (
     EVICTOR,
@@ -20,7 +19,6 @@ from restow.domain.descheduling.model import (
     PluginSet,
     Policy,
     Profile,
-    args_of,
 )
 from restow.domain.descheduling.plugins import PLUGINS
 from restow.domain.descheduling.selection import parsed
@@ -148,8 +146,8 @@ def _profile(said: _Profile, path: str, reasons: list[str]) -> Profile:
     configs: list[PluginConfig] = []
     for i, config in enumerate(said.plugin_config):
         at = f"{path}.pluginConfig[{i}]"
-        if config.name != EVICTOR and config.name not in PLUGINS:
-            reasons.append(f"{at}.name: {config.name!r}; allowed: {', '.join(sorted((EVICTOR, *PLUGINS)))}")
+        if config.name not in PLUGINS:
+            reasons.append(f"{at}.name: {config.name!r}; allowed: {', '.join(sorted(PLUGINS))}")
             continue
         if any(config.name == other.name for other in said.plugin_config[:i]):
             reasons.append(f"{at}.name: {config.name!r} is there twice; allowed: once")
@@ -162,7 +160,7 @@ def _profile(said: _Profile, path: str, reasons: list[str]) -> Profile:
             reasons.append(f"{below(f'{at}.args', refusal)} (profile {said.name!r}, {config.name})")
         configs.append(PluginConfig(config.name, args))
     if not any(config.name == EVICTOR for config in said.plugin_config):
-        configs.insert(0, PluginConfig(EVICTOR, DefaultEvictorArgs().defaulted()))
+        configs.insert(0, PluginConfig(EVICTOR, PLUGINS[EVICTOR].Args().defaulted()))
     plugins = said.plugins
     return Profile(
         said.name,
@@ -174,7 +172,7 @@ def _profile(said: _Profile, path: str, reasons: list[str]) -> Profile:
 def _args(config: _PluginConfig, path: str) -> Args:
     """Their own apiVersion and kind say nothing that the name does not."""
     said = {k: v for k, v in (config.args or {}).items() if k not in ("apiVersion", "kind")}
-    args: Args = _convert(said, args_of(config.name), f"{path}.args")
+    args: Args = _convert(said, PLUGINS[config.name].Args, f"{path}.args")
     return args.defaulted()
 
 

@@ -6,9 +6,9 @@ from fractions import Fraction
 from msgspec.structs import replace
 
 from restow.contracts.ids import NodeName
+from restow.contracts.samples import BILLION, Samples
 from restow.domain.descheduling.model import Policy
 from restow.domain.descheduling.plugins import low_node_utilization
-from restow.domain.descheduling.samples import BILLION, Samples
 from restow.domain.state import ClusterState
 
 

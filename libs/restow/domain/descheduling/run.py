@@ -7,15 +7,14 @@ from typing import Any, cast
 import msgspec
 
 from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.contracts.samples import Samples
 from restow.contracts.values import Move
-from restow.domain.descheduling.cooldown import cooling
-from restow.domain.descheduling.evictor.filter import Evictor
-from restow.domain.descheduling.evictor.fit import NodeFit
+from restow.domain.descheduling.default_evictor import Evictor
 from restow.domain.descheduling.framework import Eviction, Handle, Places, Point, Says, Verdict
 from restow.domain.descheduling.model import EVICTOR, Policy, Profile
+from restow.domain.descheduling.node_fit import NodeFit
 from restow.domain.descheduling.plugins import PLUGINS
-from restow.domain.descheduling.samples import Samples
-from restow.domain.descheduling.selection import selected_nodes, selecting_nothing
+from restow.domain.descheduling.selection import cooling, selected_nodes, selecting_nothing
 from restow.domain.maps import OVER
 from restow.domain.state import ClusterState
 

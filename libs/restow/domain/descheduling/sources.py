@@ -53,7 +53,7 @@ class MetricsProvider(Args, frozen=True):
         if self.source == PROMETHEUS and self.prometheus is None:
             return "prometheus: nothing; allowed: an url, and an authToken where it asks for one"
         if self.prometheus is not None and (self.source == PROMETHEUS or self.prometheus != Prometheus()):
-            return below("prometheus", self.prometheus.check())
+            return super().check()
         return ""
 
 

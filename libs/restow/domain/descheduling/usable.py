@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from restow.domain.descheduling.framework import POINTS, Point
-from restow.domain.descheduling.model import EVICTOR, Policy, Profile
+from restow.domain.descheduling.model import Policy, Profile
 from restow.domain.descheduling.plugins import PLUGINS, load_aware, low_node_utilization
-from restow.domain.descheduling.plugins.load_aware.args import PROMETHEUS as PROMETHEUS_TYPE
+from restow.domain.descheduling.plugins.load_aware import PROMETHEUS as PROMETHEUS_TYPE
 from restow.domain.descheduling.sources import KUBERNETES, PROMETHEUS
 
 
@@ -73,5 +73,4 @@ def _unusable(profile: Profile, path: str) -> list[str]:
 
 
 def _at(point: Point) -> list[str]:
-    found = sorted(name for name, plugin in PLUGINS.items() if point in plugin.POINTS)
-    return sorted((EVICTOR, *found)) if point in ("filter", "preEvictionFilter") else found
+    return sorted(name for name, plugin in PLUGINS.items() if point in plugin.POINTS)

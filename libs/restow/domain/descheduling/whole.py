@@ -9,7 +9,7 @@ import msgspec
 
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
-from restow.domain.descheduling.model import EVICTOR, Policy
+from restow.domain.descheduling.model import Policy
 from restow.domain.descheduling.plugins import PLUGINS
 from restow.domain.descheduling.policy import PolicyError
 from restow.domain.descheduling.policy import read as read_upstream
@@ -18,7 +18,7 @@ from restow.domain.descheduling.usable import unusable
 
 PLUGIN = defragmentation.PLUGIN
 POINT = "balance"
-_LISTED = (", ".join(sorted((EVICTOR, *PLUGINS))), ", ".join(sorted(n for n, p in PLUGINS.items() if POINT in p.POINTS)))
+_LISTED = (", ".join(sorted(PLUGINS)), ", ".join(sorted(n for n, p in PLUGINS.items() if POINT in p.POINTS)))
 """How upstream's reader says which plugins there are."""
 _INDEXED = re.compile(r"profiles\[(\d+)\]\.(pluginConfig|plugins\.balance\.enabled|plugins\.balance\.disabled)\[(\d+)\]")
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from restow.domain.descheduling import default_evictor
 from restow.domain.descheduling.plugins import (
     high_node_utilization,
     load_aware,
@@ -16,19 +17,21 @@ from restow.domain.descheduling.plugins import (
     remove_pods_violating_topology_spread_constraint,
 )
 
-_MODULES: tuple[Any, ...] = (
-    high_node_utilization,
-    load_aware,
-    low_node_utilization,
-    pod_life_time,
-    remove_duplicates,
-    remove_failed_pods,
-    remove_pods_having_too_many_restarts,
-    remove_pods_violating_inter_pod_anti_affinity,
-    remove_pods_violating_node_affinity,
-    remove_pods_violating_node_taints,
-    remove_pods_violating_topology_spread_constraint,
-)
-
-PLUGINS: dict[str, Any] = {module.NAME: module for module in _MODULES}
-"""By upstream's name; each is a `framework.Plugin`."""
+PLUGINS: dict[str, Any] = {
+    module.NAME: module
+    for module in (
+        default_evictor,
+        high_node_utilization,
+        load_aware,
+        low_node_utilization,
+        pod_life_time,
+        remove_duplicates,
+        remove_failed_pods,
+        remove_pods_having_too_many_restarts,
+        remove_pods_violating_inter_pod_anti_affinity,
+        remove_pods_violating_node_affinity,
+        remove_pods_violating_node_taints,
+        remove_pods_violating_topology_spread_constraint,
+    )
+}
+"""By upstream's name; each is a `framework.Plugin` or a `framework.FilterPlugin`, with its arguments beside it."""

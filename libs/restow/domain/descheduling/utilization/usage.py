@@ -1,16 +1,17 @@
-"""What nodes and pods use: what pods ask for, or what was measured."""
+"""What nodes and pods use: what pods ask for, or what was measured, and until when that is not true any more."""
 
 from collections.abc import Callable, Iterable
 
 import msgspec
 
-from restow.contracts.ids import NodeName, PodUid
+from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.contracts.samples import BILLION
 from restow.domain.descheduling.framework import Handle
-from restow.domain.descheduling.samples import BILLION
-from restow.domain.descheduling.utilization.args import METRIC
-from restow.domain.descheduling.utilization.levels import Amounts
+from restow.domain.descheduling.utilization.thresholds import METRIC, Amounts
 from restow.domain.quantity import CPU
+from restow.domain.records import FINAL, Step
 from restow.domain.resources import MEMORY, PODS, canonical_resource
+from restow.domain.state import ClusterState
 
 BASIC = (CPU, MEMORY, PODS)
 NOTHING = "nothing is evicted: "
@@ -107,3 +108,18 @@ def queried(handle: Handle, query: str) -> Usage | str:
     pods = {node: handle.pods(node) for node in handle.nodes}
     return Usage((METRIC,), nodes, pods, lambda _: None, countable=False)
 
+
+WINDOW = Millis(60_000)
+"""What metrics.k8s.io averages over (15 to 60 seconds, as metrics-server is set up), and at least what a query does."""
+
+
+def unsettled(state: ClusterState, since: Millis) -> frozenset[NodeName]:
+    """Nodes that pods are planned to leave or to go to, or have left or gone to after `since`: what is measured is an average of some time
+    before, and does not show yet what plans have moved since then. The same node would give away too much, or take too much."""
+    found: set[str] = set()
+    for migration in state.migrations.values():
+        # Of what was rolled back nothing has moved.
+        moved = migration.step is not Step.FAILED and migration.since > since
+        if moved or migration.step not in FINAL:
+            found.update((migration.move.source, migration.move.target))
+    return frozenset(NodeName(name) for name in found if name)

@@ -6,13 +6,26 @@ from collections.abc import Callable, Hashable, Iterator
 from restow.contracts.ids import NodeName, PodUid
 from restow.contracts.values import NodeTerm, PodShape
 from restow.domain.descheduling.framework import Handle
-from restow.domain.descheduling.plugins.remove_pods_violating_node_affinity.args import (
-    PREFERRED,
-    REQUIRED,
-    Args,
-)
-from restow.domain.descheduling.subjects import Subjects, evict_until_full
+from restow.domain.descheduling.pods import PodArgs, Subjects, evict_until_full
 from restow.domain.predicates import selected, term_matches
+
+NAME = "RemovePodsViolatingNodeAffinity"
+POINTS = ("deschedule",)
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+class Args(PodArgs, frozen=True):
+    """As upstream a kind that does not exist does nothing; ours says so in a warning."""
+
+    node_affinity_type: tuple[str, ...] = ()
+
+    def check(self) -> str:
+        if not self.node_affinity_type:
+            return f"nodeAffinityType: none; allowed: {REQUIRED}, {PREFERRED}"
+        return super().check()
+
 
 Violations = Callable[[Handle, Subjects, NodeName], Iterator[tuple[PodUid, str]]]
 

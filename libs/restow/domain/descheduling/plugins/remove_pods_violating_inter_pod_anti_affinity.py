@@ -5,12 +5,15 @@ from collections import Counter
 
 from restow.contracts.ids import NodeName, PodUid
 from restow.contracts.values import PodTerm
-from restow.domain.descheduling.crowd import Crowd
 from restow.domain.descheduling.framework import Handle
-from restow.domain.descheduling.order import by_priority
-from restow.domain.descheduling.plugins.remove_pods_violating_inter_pod_anti_affinity.args import Args
-from restow.domain.descheduling.subjects import Subjects, evict_unless_full
+from restow.domain.descheduling.pods import PodArgs, PodIndex, Subjects, by_priority, evict_unless_full
 from restow.domain.topology.terms import Rule, rule_of
+
+NAME = "RemovePodsViolatingInterPodAntiAffinity"
+POINTS = ("deschedule",)
+
+class Args(PodArgs, frozen=True):
+    """Only pods that these are about are held against each other."""
 
 
 def run(handle: Handle, args: Args) -> None:
@@ -46,7 +49,7 @@ class _Rivals:
     def __init__(self, handle: Handle, pods: dict[NodeName, list[PodUid]]):
         self._state = state = handle.state
         self._node = {uid: node for node, there in pods.items() for uid in there if not state.live[uid].deleting}
-        self._crowd = Crowd(state, self._node)
+        self._index = PodIndex(state, self._node)
         self._counts: dict[tuple[Rule, str], _Where] = {}
         self._counted: dict[PodUid, list[tuple[Rule, str]]] = {}
 
@@ -74,7 +77,7 @@ class _Rivals:
         where = self._counts.get((rule, key))
         if where is None:
             where = self._counts[rule, key] = _Where()
-            for uid in self._crowd.about(rule):
+            for uid in self._index.about(rule):
                 node = self._node.get(uid)
                 if node is not None:
                     where.add(node, self._state.nodes[node].labels.get(key), 1)

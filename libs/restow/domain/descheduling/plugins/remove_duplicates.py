@@ -6,11 +6,20 @@ from typing import NamedTuple
 
 from restow.contracts.ids import NodeName, PodUid
 from restow.contracts.values import PodShape
-from restow.domain.descheduling.evictor.filter import owners_of
+from restow.domain.descheduling.args import Args as Base
+from restow.domain.descheduling.args import Namespaces
 from restow.domain.descheduling.framework import Handle
-from restow.domain.descheduling.plugins.remove_duplicates.args import Args
-from restow.domain.descheduling.subjects import Subjects, evict_unless_full
+from restow.domain.descheduling.pods import Subjects, evict_unless_full, owners_of
 from restow.domain.predicates import node_rules, selected, tolerated
+
+NAME = "RemoveDuplicates"
+POINTS = ("balance",)
+
+class Args(Base, frozen=True):
+    """Pods that have an owner of an excluded kind are left alone."""
+
+    namespaces: Namespaces | None = None
+    exclude_owner_kinds: tuple[str, ...] = ()
 
 
 class Copies(NamedTuple):

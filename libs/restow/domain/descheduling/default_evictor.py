@@ -1,4 +1,4 @@
-"""Which pods may be evicted at all: upstream's DefaultEvictor, one rule a function.
+"""DefaultEvictor, which is always on: upstream's names, defaults and validation, and which pods may be evicted at all, one rule a function.
 
 The first word of a refusal is the rule's name; a verdict keeps the first rule that refuses. What a pod's own annotations say is
 asked first: `evict` lets it go whatever else is said, `prefer-no-eviction` keeps it where the policy is Mandatory.
@@ -6,30 +6,172 @@ asked first: `evict` lets it go whatever else is said, `prefer-no-eviction` keep
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Self
+
+from msgspec import field
+from msgspec.structs import replace
 
 from restow.contracts.events import BudgetObserved, PodObserved
 from restow.contracts.ids import Millis, NodeName, PodUid
-from restow.contracts.values import OwnerRef
-from restow.domain.descheduling.evictor.args import MANDATORY, SYSTEM_CRITICAL, DefaultEvictorArgs
-from restow.domain.descheduling.evictor.fit import NodeFit
-from restow.domain.descheduling.order import EVICT, IN_PROGRESS, PREFER_NO_EVICTION
-from restow.domain.descheduling.selection import parsed, selected_nodes
+from restow.domain.descheduling.args import (
+    SYSTEM_CRITICAL,
+    Duration,
+    LabelSelector,
+    PriorityThreshold,
+    Uint,
+    first,
+)
+from restow.domain.descheduling.args import Args as Base
+from restow.domain.descheduling.node_fit import NodeFit
+from restow.domain.descheduling.pods import EVICT, IN_PROGRESS, PREFER_NO_EVICTION, owners_of
+from restow.domain.descheduling.selection import parsed, selected_nodes, selector_wrong
 from restow.domain.duration import format_milliseconds
 from restow.domain.selectors import covers, selects
 from restow.domain.state import ClusterState
 
+NAME = "DefaultEvictor"
+POINTS = ("filter", "preEvictionFilter")
+
+PREFERRED, MANDATORY = "Preferred", "Mandatory"
+
+DEFAULT_PROTECTIONS = ("PodsWithLocalStorage", "SystemCriticalPods", "FailedBarePods", "DaemonSetPods")
+EXTRA_PROTECTIONS = ("PodsWithPVC", "PodsWithoutPDB", "PodsWithResourceClaims", "PodsWithPDBBlockingSingleReplicaOwner")
+
+DEPRECATED = {
+    "evict_local_storage_pods": "PodsWithLocalStorage",
+    "evict_daemon_set_pods": "DaemonSetPods",
+    "evict_system_critical_pods": "SystemCriticalPods",
+    "evict_failed_bare_pods": "FailedBarePods",
+    "ignore_pvc_pods": "PodsWithPVC",
+    "ignore_pods_without_pdb": "PodsWithoutPDB",
+}
+"""Each stands for one protection: `evict…` takes it away, `ignore…` adds it."""
+
+
+class StorageClassName(Base, frozen=True):
+    name: str = ""
+
+
+class PodsWithPvc(Base, frozen=True):
+    """Empty protects every claim's pods."""
+
+    protected_storage_classes: tuple[StorageClassName, ...] = ()
+
+
+class ProtectionsConfig(Base, frozen=True):
+    pods_with_pvc: PodsWithPvc | None = field(default=None, name="PodsWithPVC")
+
+
+class PodProtections(Base, frozen=True):
+    extra_enabled: tuple[str, ...] = ()
+    default_disabled: tuple[str, ...] = ()
+    config: ProtectionsConfig | None = None
+
+    def check(self) -> str:
+        return first(
+            (
+                _names("defaultDisabled", self.default_disabled, DEFAULT_PROTECTIONS),
+                _names("extraEnabled", self.extra_enabled, EXTRA_PROTECTIONS),
+                self._classes(),
+            )
+        )
+
+    def _classes(self) -> str:
+        said = self.config.pods_with_pvc if self.config is not None else None
+        for i, one in enumerate(said.protected_storage_classes if said is not None else ()):
+            if not one.name:
+                return f"config.PodsWithPVC.protectedStorageClasses[{i}].name: nothing; allowed: a storage class's name"
+        return ""
+
+
+class Args(Base, frozen=True):
+    """`minPodAge` counts from the pod's start. With `nodeFit`, `nodeSelector` says which nodes a pod may go to."""
+
+    node_selector: str = ""
+    label_selector: LabelSelector | None = None
+    namespace_label_selector: LabelSelector | None = None
+    priority_threshold: PriorityThreshold | None = None
+    node_fit: bool = False
+    min_replicas: Uint = 0
+    min_pod_age: Duration | None = None
+    no_eviction_policy: str = ""
+    pod_protections: PodProtections = PodProtections()
+    evict_local_storage_pods: bool = False
+    evict_daemon_set_pods: bool = False
+    evict_system_critical_pods: bool = False
+    ignore_pvc_pods: bool = False
+    ignore_pods_without_pdb: bool = field(default=False, name="ignorePodsWithoutPDB")
+    evict_failed_bare_pods: bool = False
+
+    def defaulted(self) -> Self:
+        threshold = self.priority_threshold
+        if threshold is not None and (threshold.value is not None or threshold.name):
+            return self
+        return replace(self, priority_threshold=PriorityThreshold(value=SYSTEM_CRITICAL))
+
+    def check(self) -> str:
+        deprecated = [name for name in DEPRECATED if getattr(self, name)]
+        new = self.pod_protections.extra_enabled or self.pod_protections.default_disabled
+        return first(
+            (
+                _one_of("noEvictionPolicy", self.no_eviction_policy, (PREFERRED, MANDATORY)),
+                selector_wrong("nodeSelector", self.node_selector),
+                f"podProtections: is given beside the deprecated {', '.join(map(_camel, deprecated))}; allowed: one of the two"
+                if new and deprecated
+                else "",
+                super().check(),
+                f"minPodAge: {self.min_pod_age}; allowed: 0s or more" if self.min_pod_age and self.min_pod_age < 0 else "",
+            )
+        )
+
+    @property
+    def protections(self) -> frozenset[str]:
+        """Those in force, by either way of saying it."""
+        new = self.pod_protections
+        on = set(DEFAULT_PROTECTIONS)
+        if new.extra_enabled or new.default_disabled:
+            return frozenset(on.difference(new.default_disabled).union(new.extra_enabled))
+        for name, protection in DEPRECATED.items():
+            if getattr(self, name):
+                on.discard(protection) if name.startswith("evict") else on.add(protection)
+        return frozenset(on)
+
+    @property
+    def protected_classes(self) -> frozenset[str]:
+        """Storage classes that PodsWithPVC is limited to; empty where it is not."""
+        config = self.pod_protections.config
+        if config is None or config.pods_with_pvc is None:
+            return frozenset()
+        return frozenset(one.name for one in config.pods_with_pvc.protected_storage_classes)
+
+
+def _names(path: str, names: tuple[str, ...], allowed: tuple[str, ...]) -> str:
+    for i, name in enumerate(names):
+        if name not in allowed:
+            return f"{path}[{i}]: {name!r}; allowed: {', '.join(allowed)}"
+        if name in names[:i]:
+            return f"{path}[{i}]: {name!r} is there twice; allowed: once"
+    return ""
+
+
+def _one_of(path: str, value: str, allowed: tuple[str, ...]) -> str:
+    return f"{path}: {value!r}; allowed: {', '.join(allowed)}" if value and value not in allowed else ""
+
+
+def _camel(name: str) -> str:
+    if name == "ignore_pods_without_pdb":
+        return "ignorePodsWithoutPDB"
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)
+
+
 Rule = Callable[[PodObserved], str]
-
-
-def owners_of(pod: PodObserved) -> tuple[OwnerRef, ...]:
-    """All owner references; the controller's first."""
-    return pod.owners if pod.owner is None else (pod.owner, *pod.owners)
 
 
 class Evictor:
     """One profile's. Answers are kept: the state does not change in a run."""
 
-    def __init__(self, state: ClusterState, args: DefaultEvictorArgs, now: Millis, fit: NodeFit):
+    def __init__(self, state: ClusterState, args: Args, now: Millis, fit: NodeFit):
         self._state, self._args, self._now, self._fit = state, args, now, fit
         self._on = args.protections
         self._owned: Counter[str] | None = None

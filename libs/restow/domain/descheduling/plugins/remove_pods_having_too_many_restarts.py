@@ -5,9 +5,30 @@ from collections.abc import Iterator
 
 from restow.contracts.ids import NodeName, PodUid
 from restow.domain.descheduling.framework import Handle
-from restow.domain.descheduling.plugins.remove_pods_having_too_many_restarts.args import Args
-from restow.domain.descheduling.subjects import Subjects, evict_until_full
+from restow.domain.descheduling.pods import PodArgs, Subjects, evict_until_full
 from restow.domain.descheduling.troubles import containers, restarts
+
+NAME = "RemovePodsHavingTooManyRestarts"
+POINTS = ("deschedule",)
+
+STATES = ("Running", "CrashLoopBackOff")
+"""A pod's phase, and a reason for which a container waits."""
+
+
+class Args(PodArgs, frozen=True):
+    """`podRestartThreshold` is the sum over containers at which a pod goes."""
+
+    pod_restart_threshold: int = 0
+    including_init_containers: bool = False
+    states: tuple[str, ...] = ()
+
+    def check(self) -> str:
+        if self.pod_restart_threshold < 1:
+            return f"podRestartThreshold: {self.pod_restart_threshold}; allowed: 1 and more"
+        for i, state in enumerate(self.states):
+            if state not in STATES:
+                return f"states[{i}]: {state!r}; allowed: {', '.join(STATES)}"
+        return super().check()
 
 
 def run(handle: Handle, args: Args) -> None:

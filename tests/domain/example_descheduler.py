@@ -1,6 +1,18 @@
 """LeaveMarkedNodes: pods leave nodes that somebody has marked, for nodes that nobody has."""
 
-from restow.domain.descheduling.subjects import Subjects, evict_until_full
+from restow.domain.descheduling.pods import PodArgs, Subjects, evict_until_full
+
+NAME = "LeaveMarkedNodes"
+POINTS = ("deschedule",)
+
+
+class Args(PodArgs, frozen=True):
+    """Pods leave nodes that have the label `nodeLabel`."""
+
+    node_label: str = "example.com/leave"
+
+    def check(self) -> str:
+        return super().check() if self.node_label else "nodeLabel: nothing; allowed: the key of a label"
 
 
 def run(handle, args):

@@ -1,13 +1,35 @@
 """RemoveFailedPods: pods of phase Failed, so that their owners can replace them where they may work."""
 
 from collections.abc import Iterator
+from typing import Self
+
+import msgspec
 
 from restow.contracts.ids import NodeName, PodUid
-from restow.domain.descheduling.evictor.filter import owners_of
+from restow.domain.descheduling.args import Uint
 from restow.domain.descheduling.framework import Handle
-from restow.domain.descheduling.plugins.remove_failed_pods.args import Args
-from restow.domain.descheduling.subjects import Subjects, evict_until_full
+from restow.domain.descheduling.pods import PodArgs, Subjects, evict_until_full, owners_of
 from restow.domain.descheduling.troubles import containers, reasons
+
+NAME = "RemoveFailedPods"
+POINTS = ("deschedule",)
+
+HOUR = 3600
+
+
+class Args(PodArgs, frozen=True):
+    """Every list that is not empty must match. `minPodLifetimeSeconds`: only pods that are older; an hour where nothing is
+    said, and 0 asks for no age."""
+
+    exclude_owner_kinds: tuple[str, ...] = ()
+    min_pod_lifetime_seconds: Uint | None = None
+    reasons: tuple[str, ...] = ()
+    exit_codes: tuple[int, ...] = ()
+    including_init_containers: bool = False
+
+    def defaulted(self) -> Self:
+        return self if self.min_pod_lifetime_seconds is not None else msgspec.structs.replace(self, min_pod_lifetime_seconds=HOUR)
+
 
 FAILED = "Failed"
 

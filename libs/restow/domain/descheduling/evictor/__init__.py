@@ -1,1 +1,0 @@
-"""DefaultEvictor: which pods may be evicted at all (filter), and which would find another node (preEvictionFilter)."""
