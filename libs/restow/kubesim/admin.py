@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from restow.kubesim import negotiate, reads
+from restow.kubesim import negotiate, responses
 from restow.kubesim.errors import ApiError, bad_request, no_such_path
 from restow.kubesim.negotiate import encode
 from restow.kubesim.resources import Resource
@@ -34,22 +34,22 @@ async def handle(cluster: Cluster, path: str, request: web.BaseRequest) -> web.R
         case "POST", "/kubesim/watches":
             return _watches(cluster, body)
         case "GET", "/kubesim/stats":
-            return reads.reply(encode(stats(cluster)))
+            return responses.reply(encode(stats(cluster)))
         case "GET", "/kubesim/metrics":
-            return reads.reply(encode(cluster.metrics.show()))
+            return responses.reply(encode(cluster.metrics.show()))
         case "PUT", "/kubesim/metrics":
             if body is not None and not isinstance(body, dict):
                 raise bad_request("expected an object with settings of metrics, such as {\"resolution\": 0}")
             cluster.metrics.on(**(body or {}))
-            return reads.reply(encode(cluster.metrics.show()))
+            return responses.reply(encode(cluster.metrics.show()))
         case "DELETE", "/kubesim/metrics":
             cluster.metrics.off()
-            return reads.reply(encode(cluster.metrics.show()))
+            return responses.reply(encode(cluster.metrics.show()))
         case _, "/kubesim/faults" | "/kubesim/watches" | "/kubesim/stats" | "/kubesim/metrics":
             raise ApiError(405, "MethodNotAllowed", f"{request.method} is not allowed on {path}")
         case _:
             raise no_such_path()
-    return reads.reply(encode(cluster.faults.show()))
+    return responses.reply(encode(cluster.faults.show()))
 
 
 def _add(cluster: Cluster, body: Any) -> None:
@@ -76,7 +76,7 @@ def _watches(cluster: Cluster, body: Any) -> web.Response:
         raise bad_request("expected an object with action, resource and last")
     resource = _resource(cluster, body.get("resource", ""))
     hit = cluster.faults.watches(body.get("action", ""), resource, last=int(body.get("last", 1)))
-    return reads.reply(encode({"watches": hit}))
+    return responses.reply(encode({"watches": hit}))
 
 
 def stats(cluster: Cluster) -> dict[str, Any]:

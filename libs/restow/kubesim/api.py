@@ -10,7 +10,17 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from restow.kubesim import admin, discovery, negotiate, openapi, reads, routes, subresources, writes
+from restow.kubesim import (
+    admin,
+    discovery,
+    negotiate,
+    openapi,
+    reads,
+    responses,
+    routes,
+    subresources,
+    writes,
+)
 from restow.kubesim.cluster import Cluster
 from restow.kubesim.errors import ApiError, bad_request, method_not_allowed, no_such_path
 from restow.kubesim.faults import Rule
@@ -181,11 +191,11 @@ async def _review(request: web.BaseRequest) -> web.Response:
 
 
 def _json(body: Any, status: int = 200) -> web.Response:
-    return reads.reply(encode(body), status)
+    return responses.reply(encode(body), status)
 
 
 def _failure(error: ApiError) -> web.Response:
-    return reads.reply(msgspec.json.encode(error.status()) + b"\n", error.code, error.headers)
+    return responses.reply(msgspec.json.encode(error.status()) + b"\n", error.code, error.headers)
 
 
 def _abort(request: web.BaseRequest) -> None:

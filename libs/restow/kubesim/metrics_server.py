@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from restow.kubesim import negotiate, reads, table
+from restow.kubesim import negotiate, responses, table
 from restow.kubesim.amounts import cpu_text, memory_text, parse_quantity
 from restow.kubesim.errors import ApiError, bad_request, details_of, method_not_allowed
 from restow.kubesim.negotiate import encode
@@ -114,21 +114,21 @@ class MetricsServer:
             raise method_not_allowed(info.resource)
         if settings.down:
             raise ApiError(503, "ServiceUnavailable", "the server is currently unable to handle the request", {})
-        form = negotiate.accepted(accept, reads.TRANSFORMS)
+        form = negotiate.accepted(accept, responses.TRANSFORMS)
         found = self._found(info, settings)
         if form.kind == "Table":
             include = info.query.get("includeObject", "Metadata") or "Metadata"
             body = table.render(info, found, self._store.clock(), include, form.version)
         elif form.kind:
             body = {"kind": f"{form.kind}List", "apiVersion": f"meta.k8s.io/{form.version}", "metadata": {}}
-            body["items"] = [reads.partial(one, form.version) for one in found]
+            body["items"] = [responses.partial(one, form.version) for one in found]
             body = body if info.verb == "list" else body["items"][0]
         elif info.verb == "list":
             body = {"kind": f"{info.resource.kind}List", "apiVersion": info.api_version, "metadata": {}, "items": found}
         else:
             body = found[0]
         raw = encode(body)
-        return reads.as_yaml(raw) if form.yaml else reads.reply(raw + b"\n")
+        return responses.as_yaml(raw) if form.yaml else responses.reply(raw + b"\n")
 
     def _found(self, info: RequestInfo, settings: Settings) -> list[Obj]:
         scrape, of_nodes = self._scraped(settings), info.resource == NODE_METRICS

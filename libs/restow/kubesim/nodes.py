@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from restow.kubesim.devices import COUNT, NVIDIA
+from restow.kubesim.discovery import VERSION
 from restow.kubesim.objects import Obj, clone
 from restow.kubesim.podstate import annotations_of, condition_of
 from restow.kubesim.resources import NODES
@@ -14,7 +15,6 @@ from restow.kubesim.store import Store
 READY = "kubesim.restow.dev/ready"
 """Annotation of a node: "true" (or none), "false" (kubelet unwell: Ready=False) or "unknown" (gone silent)."""
 GPU_MODEL = "alibabacloud.com/gpu-card-model"
-VERSION = "v1.34.0-kubesim"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _info(name: str) -> Obj:
     return {
         "machineID": name, "systemUUID": name, "bootID": name,
         "kernelVersion": "6.1.0", "osImage": "kubesim", "containerRuntimeVersion": "kubesim://1",
-        "kubeletVersion": VERSION, "kubeProxyVersion": VERSION, "operatingSystem": "linux", "architecture": "amd64",
+        "kubeletVersion": VERSION["gitVersion"], "kubeProxyVersion": VERSION["gitVersion"], "operatingSystem": "linux", "architecture": "amd64",
     }  # fmt: skip
 
 

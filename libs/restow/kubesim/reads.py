@@ -15,6 +15,7 @@ from restow.kubesim.errors import ApiError, bad_request, gone
 from restow.kubesim.negotiate import Form, encode
 from restow.kubesim.objects import Obj
 from restow.kubesim.resources import EVENTS, EVENTS_V1
+from restow.kubesim.responses import TRANSFORMS, as_yaml, partial, reply
 from restow.kubesim.routes import RequestInfo, integer
 from restow.kubesim.selectors import predicate
 from restow.kubesim.shelf import Stored
@@ -22,18 +23,12 @@ from restow.kubesim.shelf import Stored
 if TYPE_CHECKING:
     from restow.kubesim.cluster import Cluster
 
-TRANSFORMS = ("Table", "PartialObjectMetadata")
-
 _CONTINUE_TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list "
     "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
     "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
     "modified, or deleted between the time the first chunk was returned and now may show up in the list."
 )
-
-
-def reply(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    return web.Response(body=body, status=status, headers=headers, content_type="application/json")
 
 
 def render(cluster: Cluster, info: RequestInfo, form: Form, stored: Stored) -> bytes:
@@ -44,14 +39,6 @@ def render(cluster: Cluster, info: RequestInfo, form: Form, stored: Stored) -> b
         include = info.query.get("includeObject", "Metadata") or "Metadata"
         return encode(table.render(info, [stored.obj], cluster.store.clock(), include, form.version))
     return encode(partial(stored.obj, form.version))
-
-
-def partial(obj: Obj, version: str) -> Obj:
-    return {
-        "kind": "PartialObjectMetadata",
-        "apiVersion": f"meta.k8s.io/{version}",
-        "metadata": obj["metadata"],
-    }
 
 
 def answer(cluster: Cluster, info: RequestInfo, form: Form, obj: Obj, status: int = 200) -> web.Response:
@@ -65,11 +52,6 @@ def answer(cluster: Cluster, info: RequestInfo, form: Form, obj: Obj, status: in
     if form.yaml:
         return as_yaml(raw, status)
     return reply(raw, status)
-
-
-def as_yaml(raw: bytes, status: int = 200) -> web.Response:
-    body = msgspec.yaml.encode(msgspec.json.decode(raw))
-    return web.Response(body=body, status=status, content_type="application/yaml")
 
 
 def get(cluster: Cluster, info: RequestInfo, accept: str | None) -> web.Response:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from restow.kubesim import eviction, negotiate, reads, writes
+from restow.kubesim import eviction, negotiate, reads, responses, writes
 from restow.kubesim.errors import ApiError, bad_request, conflict, method_not_allowed, not_implemented
 from restow.kubesim.negotiate import encode
 from restow.kubesim.objects import Obj, dig, member
@@ -31,7 +31,7 @@ async def handle(cluster: Cluster, info: RequestInfo, request: web.BaseRequest) 
             if info.method != "POST":
                 raise method_not_allowed(info.resource)
             body = negotiate.object_of(await request.read(), request.headers.get("Content-Type", ""))
-            return reads.reply(encode(eviction.evict(cluster.store, info, body)), 201)
+            return responses.reply(encode(eviction.evict(cluster.store, info, body)), 201)
         case "finalize" if info.method == "PUT":
             return await _finalize(cluster, info, request)
         case "log":
@@ -51,7 +51,7 @@ async def _binding(cluster: Cluster, info: RequestInfo, request: web.BaseRequest
         raise method_not_allowed(info.resource)
     body = negotiate.object_of(await request.read(), request.headers.get("Content-Type", ""))
     bind(cluster.store, info.namespace, info.name, body, dry_run=info.dry_run)
-    return reads.reply(encode(SUCCESS), 201)
+    return responses.reply(encode(SUCCESS), 201)
 
 
 def bind(store: Any, namespace: str, name: str, binding: Obj, *, dry_run: bool = False) -> Obj:
@@ -156,7 +156,7 @@ async def _scale(cluster: Cluster, info: RequestInfo, request: web.BaseRequest) 
     obj = store.get(info.resource, info.namespace, info.name)
     current = scale_of(info, obj)
     if info.method == "GET":
-        return reads.reply(encode(current))
+        return responses.reply(encode(current))
     if info.method == "PATCH":
         media = request.headers.get("Content-Type", "").partition(";")[0].strip()
         writes.check_patch_type(info, media)
@@ -181,7 +181,7 @@ async def _scale(cluster: Cluster, info: RequestInfo, request: web.BaseRequest) 
         meta["resourceVersion"] = version
     changed = set_path({**obj, "metadata": meta}, _scale_paths(info)["specReplicasPath"], replicas)
     stored = store.update(info.resource, changed, dry_run=info.dry_run)
-    return reads.reply(encode(scale_of(info, stored)))
+    return responses.reply(encode(scale_of(info, stored)))
 
 
 def set_path(obj: Obj, path: str, value: Any) -> Obj:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from restow.kubesim import negotiate, patch, reads
+from restow.kubesim import negotiate, patch, reads, responses
 from restow.kubesim.errors import (
     ApiError,
     bad_request,
@@ -75,7 +75,7 @@ async def _body(info: RequestInfo, request: web.BaseRequest) -> Obj:
 async def create(cluster: Cluster, info: RequestInfo, request: web.BaseRequest) -> web.Response:
     if info.name or (info.resource.namespaced and not info.namespace):
         raise method_not_allowed(info.resource)
-    form = negotiate.accepted(request.headers.get("Accept"), reads.TRANSFORMS)
+    form = negotiate.accepted(request.headers.get("Accept"), responses.TRANSFORMS)
     obj = _checked(info, await _body(info, request))
     dry_run = info.dry_run
     cluster.strict(info, obj)
@@ -86,7 +86,7 @@ async def create(cluster: Cluster, info: RequestInfo, request: web.BaseRequest) 
 async def update(cluster: Cluster, info: RequestInfo, request: web.BaseRequest) -> web.Response:
     if not info.name:
         raise method_not_allowed(info.resource)
-    form = negotiate.accepted(request.headers.get("Accept"), reads.TRANSFORMS)
+    form = negotiate.accepted(request.headers.get("Accept"), responses.TRANSFORMS)
     obj = _checked(info, await _body(info, request), name=info.name)
     dry_run = info.dry_run
     cluster.strict(info, obj)
@@ -112,7 +112,7 @@ async def update(cluster: Cluster, info: RequestInfo, request: web.BaseRequest) 
 async def patch_(cluster: Cluster, info: RequestInfo, request: web.BaseRequest) -> web.Response:
     if not info.name:
         raise method_not_allowed(info.resource)
-    form = negotiate.accepted(request.headers.get("Accept"), reads.TRANSFORMS)
+    form = negotiate.accepted(request.headers.get("Accept"), responses.TRANSFORMS)
     media = request.headers.get("Content-Type", "").partition(";")[0].strip()
     check_patch_type(info, media)
     body = negotiate.body_of(await request.read(), "application/json")
@@ -200,11 +200,11 @@ async def _options(info: RequestInfo, request: web.BaseRequest) -> DeleteOptions
 async def delete(cluster: Cluster, info: RequestInfo, request: web.BaseRequest) -> web.Response:
     if info.subresource:
         raise method_not_allowed(info.resource)
-    form = negotiate.accepted(request.headers.get("Accept"), reads.TRANSFORMS)
+    form = negotiate.accepted(request.headers.get("Accept"), responses.TRANSFORMS)
     options = await _options(info, request)
     gone, obj = delete_one(cluster, info.resource, info.namespace, info.name, options)
     if gone and not info.resource.returns_deleted:
-        return reads.reply(encode(deleted_status(info, obj)))
+        return responses.reply(encode(deleted_status(info, obj)))
     return reads.answer(cluster, info, form, obj)
 
 
@@ -259,4 +259,4 @@ async def delete_collection(cluster: Cluster, info: RequestInfo, request: web.Ba
         "metadata": {"resourceVersion": str(cluster.store.resource_version)},
         "items": deleted,
     }
-    return reads.reply(encode(body))
+    return responses.reply(encode(body))

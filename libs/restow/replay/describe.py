@@ -15,7 +15,8 @@ from restow.replay import holds
 from restow.replay.at import Progress, check_whole, no_progress, state_at
 from restow.replay.find import NotFound, Subject, find, parse
 from restow.replay.source import Source
-from restow.replay.story import Entry, Story, tell
+from restow.replay.story import Entry, Story
+from restow.replay.tell import tell
 from restow.replay.verdicts import places_lines
 
 LATEST = 8

@@ -21,7 +21,8 @@ from restow.replay.at import Progress, ReplayError, check_whole, decode_record, 
 from restow.replay.chains import Link, chain
 from restow.replay.find import Subject, find
 from restow.replay.source import Source
-from restow.replay.story import Entry, Story, tell
+from restow.replay.story import Entry, Story
+from restow.replay.tell import tell
 from restow.replay.verdicts import VERDICTS, verdict_lines
 
 
