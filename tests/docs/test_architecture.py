@@ -22,7 +22,7 @@ def rows(heading: str) -> list[list[str]]:
 
 def heard(plugin: str) -> set[str]:
     """The points at which a plugin's folder registers anything."""
-    text = "".join(path.read_text() for path in sorted((FOLDER / plugin).glob("*.py")))
+    text = "".join(path.read_text() for path in sorted([*FOLDER.glob(f"{plugin}.py"), *(FOLDER / plugin).glob("*.py")]))
     points = {point for point in re.findall(r'\badd\(\s*"(\w+)"', text) if point in POINTS}
     if "add_filter(" in text:
         points.add("predicate")

@@ -20,7 +20,7 @@ from restow.domain.defragmentation.optimizing.plan import SENTENCES
 from restow.domain.descheduling.plugins import PLUGINS as DESCHEDULING
 from restow.domain.session.actions.args import ARGS as ACTIONS
 from restow.domain.session.conf import read_conf
-from restow.domain.session.plugins import ARGS as PLUGINS
+from restow.domain.session.plugins import PLUGINS
 from restow.domain.state import ClusterState
 from restow.garbage_collector.conf import read as read_collector
 from restow.reservation_cache.gauges import Gauges
@@ -107,7 +107,7 @@ def test_the_configuration_that_it_shows_is_the_default():
 
 
 def test_every_argument_and_switch_of_actions_and_plugins_is_named():
-    names = {name for args in (*ACTIONS.values(), *PLUGINS.values()) for name in args.__struct_encode_fields__}
+    names = {name for args in (*ACTIONS.values(), *(plugin.Args for plugin in PLUGINS.values())) for name in args.__struct_encode_fields__}
     names.discard("overcommit-factors")  # as `overcommit-factor.<resource>` is logged
     assert {name for name in {*names, *ACTIONS, *PLUGINS, *SWITCHES} if f"`{name}`" not in ALL} == set()
 

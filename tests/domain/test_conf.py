@@ -15,8 +15,10 @@ from restow.domain import config
 from restow.domain.session import conf
 from restow.domain.session.actions.args import ARGS as ACTIONS
 from restow.domain.session.args import MAX_FACTOR, ArgsError, thousandths
-from restow.domain.session.plugins import ARGS as PLUGINS
+from restow.domain.session.plugins import PLUGINS
 from restow.domain.session.plugins.reserve.args import ReserveLabel
+
+KINDS = (*ACTIONS.values(), *(module.Args for module in PLUGINS.values()))
 
 PUBLISHED = {
     "the installer's default": """
@@ -194,7 +196,7 @@ def plugin(read: config.SessionConfig, name: str) -> config.PluginConfig:
 
 
 def args(read: config.SessionConfig, name: str):
-    return PLUGINS[name].read(plugin(read, name).arguments)
+    return PLUGINS[name].Args.read(plugin(read, name).arguments)
 
 
 @pytest.mark.parametrize("case", PUBLISHED)
@@ -412,7 +414,7 @@ def test_what_makes_no_sense_is_refused_with_path_value_and_what_is_allowed(said
 
 
 def test_arguments_of_every_action_and_plugin_survive_the_log():
-    for kind in (*ACTIONS.values(), *PLUGINS.values()):
+    for kind in KINDS:
         default = kind.read({})
         assert default.check() == ""
         assert kind.read(msgspec.json.decode(msgspec.json.encode(default))) == default
@@ -445,7 +447,7 @@ def test_the_configurations_in_the_documentation_are_accepted_and_the_first_is_t
 def test_the_documentation_names_every_action_plugin_argument_and_switch():
     text = CONFIGURATION.read_text()
     named = [*ACTIONS, *PLUGINS, *config.SWITCHES, *ReserveLabel.__struct_fields__]
-    for kind in (*ACTIONS.values(), *PLUGINS.values()):
+    for kind in KINDS:
         named += [name for name in kind.__struct_encode_fields__ if name != "overcommit-factors"]
     assert [name for name in named if f"`{name}`" not in text] == []
 
@@ -455,7 +457,7 @@ ANYTHING = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["a", "cpu", "name", 1, None]), inner, max_size=2),
     max_leaves=4,
 )
-NAMES = sorted({name for kind in (*ACTIONS.values(), *PLUGINS.values()) for name in kind.__struct_encode_fields__})
+NAMES = sorted({name for kind in KINDS for name in kind.__struct_encode_fields__})
 DYNAMIC = ["overcommit-factor.cpu", "binpack.resources.x", "predicate.resources.x.cpu", "predicate.resources.x", "binpack.resources."]
 ARGUMENTS = st.dictionaries(st.sampled_from([*NAMES, *DYNAMIC, "other"]), ANYTHING, max_size=3)
 LABELS = st.lists(st.dictionaries(st.sampled_from([*ReserveLabel.__struct_fields__, "other"]), ANYTHING, max_size=6), max_size=2)
@@ -489,7 +491,7 @@ def test_whatever_a_file_says_is_read_or_refused_with_a_path(said):
 
 
 @settings(max_examples=300)
-@for_all(st.data(), st.sampled_from([kind for kind in (*ACTIONS.values(), *PLUGINS.values()) if kind.__struct_fields__]))
+@for_all(st.data(), st.sampled_from([kind for kind in KINDS if kind.__struct_fields__]))
 def test_whatever_arguments_say_is_read_or_refused(data, kind):
     names = [*kind.__struct_encode_fields__, *(name for name in DYNAMIC if name.startswith(kind.__struct_encode_fields__))]
     said = data.draw(st.dictionaries(st.sampled_from(names), ANYTHING, max_size=3) | LABELS.map(lambda labels: {"reservelabels": labels}))

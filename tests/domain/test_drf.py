@@ -23,7 +23,7 @@ from restow.contracts import events as e
 from restow.domain import session
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
 from restow.domain.session import conf
-from restow.domain.session.plugins.drf.plugin import Shares
+from restow.domain.session.plugins.drf import Shares
 from restow.domain.session.registry import open_session
 
 decider = session.decider

@@ -13,14 +13,14 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import DeviceShare, Expression, NodeTerm
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
-from restow.domain.fragmentation import rules_of
+from restow.domain.fragmentation import model, rules_of
+from restow.domain.fragmentation.model import Model
+from restow.domain.fragmentation.typical import PARTS, Census, typical
 from restow.domain.predicates import static_mask
 from restow.domain.session import decider
 from restow.domain.session.board import Board
 from restow.domain.session.placer import Placer
-from restow.domain.session.plugins.fragmentation import model
-from restow.domain.session.plugins.fragmentation.model import Model
-from restow.domain.session.plugins.fragmentation.score import (
+from restow.domain.session.plugins.fragmentation import (
     CURVE,
     FINE,
     PACKING,
@@ -30,7 +30,6 @@ from restow.domain.session.plugins.fragmentation.score import (
     gradients,
     packed,
 )
-from restow.domain.session.plugins.fragmentation.typical import PARTS, Census, typical
 from restow.domain.session.scoring import SCALE
 
 MODELS = ("T4", "V100")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from restow.contracts.values import Expression, NodeTerm, PreferredNodeTerm, Taint
 from restow.domain.session.board import Board
 from restow.domain.session.placer import MANY, Placer
-from restow.domain.session.plugins.binpack.score import Binpack
+from restow.domain.session.plugins.binpack import Binpack
 from restow.domain.session.plugins.nodeorder.score import NodeAffinity, Resources, TaintToleration
 
 SHAPES = ("small", "large", "shared", "whole", "odd", "picky")

@@ -10,7 +10,7 @@ from restow.contracts import events as e
 from restow.domain import session
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
 from restow.domain.session import plugins
-from restow.domain.session.args import Args
+from restow.domain.session.args import NoArgs
 from restow.domain.session.preemption.claim import PATIENCE
 
 decider = session.decider
@@ -49,8 +49,7 @@ class Deserves:
 @pytest.fixture
 def deserves(monkeypatch):
     def register(**cores: int) -> e.Event:
-        monkeypatch.setitem(plugins.PLUGINS, "deserves", SimpleNamespace(open=Deserves(**cores).open))
-        monkeypatch.setitem(plugins.ARGS, "deserves", Args)
+        monkeypatch.setitem(plugins.PLUGINS, "deserves", SimpleNamespace(open=Deserves(**cores).open, Args=NoArgs))
         quiet = PluginConfig("gang", {"enablePreemptable": False, "enableReclaimable": False})
         tiers = ((PluginConfig("priority"), quiet), (PluginConfig("deserves"), PluginConfig("predicates")))
         return configured("session", SessionConfig(actions=tuple(map(ActionConfig, ("allocate", "preempt", "reclaim"))), tiers=tiers))

@@ -31,7 +31,7 @@ from restow.domain import reservation as reservations
 from restow.domain.decider import decide_all
 from restow.domain.session import conf
 from restow.domain.session.actions.args import ARGS as ACTIONS
-from restow.domain.session.plugins import ARGS as PLUGINS
+from restow.domain.session.plugins import PLUGINS
 from restow.domain.snapshot import dump, load
 from restow.domain.state import ClusterState
 

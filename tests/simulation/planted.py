@@ -78,12 +78,12 @@ PLANTED = (
         "A queue uses more than its capability.",
     ),
     Planted(
-        "gang-one-short", "session", "gangs", "session/plugins/gang/plugin.py",
+        "gang-one-short", "session", "gangs", "session/plugins/gang.py",
         "    return not job.short(placed, by_task)\n", "    return not job.short(placed + 1, by_task)\n",
         "A gang starts with one member too few.",
     ),
     Planted(
-        "gang-unprotected", "session", "preempts", "session/plugins/gang/plugin.py",
+        "gang-unprotected", "session", "preempts", "session/plugins/gang.py",
         "job.ready - job.need - len(going))]", "job.ready - len(going))]",
         "A gang at its minimum loses members to others.",
     ),

@@ -19,7 +19,7 @@ class ArgsError(ValueError):
     """Arguments of the wrong shape. Says the name below `arguments`, the value and what is allowed."""
 
 
-class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The arguments of one action or plugin. What `msgspec.to_builtins` makes of them is read back as equal arguments:
     so they are logged with every default written out."""
 
@@ -45,6 +45,10 @@ class Args(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def switches_wrong(cls, enabled: Mapping[str, bool]) -> str:
         """Why a plugin's `enable…` switches, where they are not at their default, are refused; empty where they are not."""
         return ""
+
+
+class NoArgs(Arguments, frozen=True):
+    """Of whoever takes none."""
 
 
 def weights_wrong(weights: Mapping[str, int]) -> str:

@@ -10,9 +10,9 @@ import msgspec
 
 from restow.domain.config import OFF_BY_DEFAULT, SWITCHES, ActionConfig, PluginConfig, SessionConfig
 from restow.domain.session.actions.args import ARGS as ACTIONS
-from restow.domain.session.args import Args, ArgsError
-from restow.domain.session.plugins import ARGS as PLUGINS
-from restow.domain.session.plugins.overcommit.args import FACTOR
+from restow.domain.session.args import ArgsError, Arguments
+from restow.domain.session.plugins import PLUGINS
+from restow.domain.session.plugins.overcommit import FACTOR
 
 HAND_OVER, ALLOCATE = "reserve", "allocate"
 """`reserve` before `allocate` hands holds over, after it serves starving jobs: told apart by position alone."""
@@ -163,9 +163,9 @@ def _plugin(said: Any, path: str) -> PluginConfig:
             raise ConfError(f"{path}.{key}: {value!r}; allowed: true, false")
         enabled[switch] = value
     said_otherwise = {switch: on for switch, on in enabled.items() if on != (switch not in OFF_BY_DEFAULT)}
-    if why := PLUGINS[name].switches_wrong(said_otherwise):
+    if why := PLUGINS[name].Args.switches_wrong(said_otherwise):
         raise ConfError(f"{path}.{why}")
-    return PluginConfig(name, said_otherwise, _arguments(PLUGINS[name], plugin.get("arguments") or {}, path))
+    return PluginConfig(name, said_otherwise, _arguments(PLUGINS[name].Args, plugin.get("arguments") or {}, path))
 
 
 _SPELLINGS = {switch.removeprefix("enable"): switch for switch in SWITCHES}
@@ -191,9 +191,9 @@ def _older(
         return tiers, configured
     factor = {FACTOR: arguments[FACTOR]}
     rest = {key: value for key, value in arguments.items() if key != FACTOR}
-    plugin = PluginConfig("overcommit", {}, _arguments(PLUGINS["overcommit"], factor, path))
+    plugin = PluginConfig("overcommit", {}, _arguments(PLUGINS["overcommit"].Args, factor, path))
     present = [one for tier in tiers for one in tier if one.name == plugin.name]
-    if any(one.arguments != _arguments(PLUGINS["overcommit"], {}, path) for one in present):
+    if any(one.arguments != _arguments(PLUGINS["overcommit"].Args, {}, path) for one in present):
         raise ConfError(f"{path}.arguments.{FACTOR}: {arguments[FACTOR]}; allowed: in the plugin overcommit, which has arguments, too")
     if present:
         tiers = tuple(tuple(msgspec.structs.replace(plugin, enabled=one.enabled) if one in present else one for one in tier) for tier in tiers)
@@ -202,7 +202,7 @@ def _older(
     return tiers, configured | {"enqueue": (rest, path)}
 
 
-def _arguments(kind: type[Args], said: Any, path: str) -> dict[str, Any]:
+def _arguments(kind: type[Arguments], said: Any, path: str) -> dict[str, Any]:
     """Checked, typed, and with every default. Raises ConfError."""
     arguments = _mapping(said, f"{path}.arguments")
     for key in arguments:

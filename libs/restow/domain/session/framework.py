@@ -1,7 +1,7 @@
 """The framework: a session opens, plugins register functions at extension points, actions run, a session closes.
 
-A *plugin* is a folder with `args.py` and `plugin.py`; `plugin.open(session, args)` registers what it has to say. An *action* is
-a module with `run(session, args)`. Both are named in one registry line. Of an extension point the functions are kept tier by
+A *plugin* is a module with `Args` and `open(session, args)`, which registers what it has to say. An *action* is a module with
+`run(session, args)`. Both are named in one line of a table. Of an extension point the functions are kept tier by
 tier, in the order of the configuration; a plugin's `enable…` switch leaves its function out.
 """
 

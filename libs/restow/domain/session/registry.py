@@ -6,9 +6,10 @@ from typing import Any
 
 from restow.contracts.ids import Millis
 from restow.domain.config import PluginConfig, SessionConfig
-from restow.domain.session import actions, plugins
+from restow.domain.session import actions
 from restow.domain.session.actions import starving
 from restow.domain.session.guard import Guard
+from restow.domain.session.plugins import PLUGINS
 from restow.domain.session.run import Session
 from restow.domain.session.starving import Reserved
 from restow.domain.state import ClusterState
@@ -21,7 +22,7 @@ def _read(state: ClusterState) -> tuple[SessionConfig, list[Opened], list[tuple[
     kept = state.memo.get("session-registry")
     if kept is None or kept[0] is not config:
         opened_plugins = [
-            (tier, plugin, plugins.PLUGINS[plugin.name], plugins.args_of(plugin))
+            (tier, plugin, PLUGINS[plugin.name], PLUGINS[plugin.name].Args.read(plugin.arguments))
             for tier, several in enumerate(config.tiers)
             for plugin in several
         ]

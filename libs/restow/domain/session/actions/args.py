@@ -3,14 +3,10 @@
 import msgspec
 
 from restow.domain.session import args
-from restow.domain.session.args import Args
+from restow.domain.session.args import Arguments, NoArgs
 
 
-class NoArgs(Args, frozen=True):
-    """None."""
-
-
-class SearchArgs(Args, frozen=True):
+class SearchArgs(Arguments, frozen=True):
     """Volcano's switch for keeping what was found unfitting. Read so that its files are accepted; it changes nothing, since
     what was computed is always kept here, and exact."""
 
@@ -27,7 +23,7 @@ class PreemptArgs(SearchArgs, frozen=True):
     most: int = msgspec.field(name="maxCandidateNodesAbsolute", default=100)
 
 
-class ReserveArgs(Args, frozen=True):
+class ReserveArgs(Arguments, frozen=True):
     """For `reserve` after `allocate` (seed 002, RULES 002-1). `starvingJobTimeThreshold`: seconds that a job waits before it
     starves; two days where nothing is said, as in the seed. `reservedNodePercent`: of the nodes, rounded up."""
 
@@ -42,7 +38,7 @@ class ReserveArgs(Args, frozen=True):
         return ""
 
 
-ARGS: dict[str, type[Args]] = {
+ARGS: dict[str, type[Arguments]] = {
     "enqueue": NoArgs,
     "reserve": ReserveArgs,
     "allocate": SearchArgs,

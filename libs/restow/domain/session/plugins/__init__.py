@@ -1,27 +1,26 @@
-"""The registry of plugins: one line each."""
+"""The table of plugins. A plugin is a module with `Args` and `open` (`framework.Plugin`); one of several files is a package, whose
+`plugin.py` that is."""
 
 from types import ModuleType
 
-from restow.domain.config import PluginConfig
-from restow.domain.session.args import Args
 from restow.domain.session.plugins import (
     binpack,
-    capacity,
     conformance,
     drf,
     fragmentation,
     gang,
-    nodeorder,
     overcommit,
-    predicates,
     priority,
-    proportion,
     reservation,
-    reserve,
     sla,
 )
+from restow.domain.session.plugins.capacity import plugin as capacity
+from restow.domain.session.plugins.nodeorder import plugin as nodeorder
+from restow.domain.session.plugins.predicates import plugin as predicates
+from restow.domain.session.plugins.proportion import plugin as proportion
+from restow.domain.session.plugins.reserve import plugin as reserve
 
-_PLUGINS: dict[str, ModuleType] = {
+PLUGINS: dict[str, ModuleType] = {
     "binpack": binpack,
     "capacity": capacity,
     "conformance": conformance,
@@ -37,11 +36,3 @@ _PLUGINS: dict[str, ModuleType] = {
     "reserve": reserve,
     "sla": sla,
 }
-ARGS: dict[str, type[Args]] = {name: package.Args for name, package in _PLUGINS.items()}
-PLUGINS: dict[str, ModuleType] = {name: package.plugin for name, package in _PLUGINS.items()}
-"""The module with `open`, and where a plugin has them `deadline` and `version` (`framework.Plugin`)."""
-
-
-def args_of(plugin: PluginConfig) -> Args:
-    """The typed arguments of a plugin in a SessionConfig. Raises ArgsError where `conf.py` has not checked them."""
-    return ARGS[plugin.name].read(plugin.arguments)

@@ -10,7 +10,7 @@ from restow.domain.resources import shown, total_columns
 from restow.domain.session import queues
 from restow.domain.session.actions.enqueue import NOT_ENQUEUED
 from restow.domain.session.jobs import Job
-from restow.domain.session.plugins.gang.plugin import MISSING, NOT_ENOUGH
+from restow.domain.session.plugins.gang import MISSING, NOT_ENOUGH
 from restow.domain.session.queue_status import above, used
 from restow.domain.session.run import Session
 from restow.domain.session.verdict import gangs

@@ -13,9 +13,9 @@ from restow.contracts.ids import PodUid
 from restow.domain.accounts import Amounts, by_column, charge
 from restow.domain.resources import title
 from restow.domain.session.admission import admission
+from restow.domain.session.args import NoArgs as Args
 from restow.domain.session.framework import Refusal, Short
 from restow.domain.session.jobs import Job
-from restow.domain.session.plugins.capacity.args import Args
 from restow.domain.session.plugins.capacity.claims import Claims, Items
 from restow.domain.session.plugins.capacity.hierarchy import ROOT, Place, plant
 from restow.domain.session.queues import CLOSED, INVALID

@@ -3,12 +3,35 @@
 `imagelocality.weight` is read and has no effect: which images a node has is not among the facts.
 """
 
-from restow.domain.session.plugins.nodeorder.args import Args
-from restow.domain.session.plugins.nodeorder.company import Neighbours
+import msgspec
+import numpy as np
+
+from restow.contracts.events import PodObserved
+from restow.domain.session.args import Arguments, weights_wrong
 from restow.domain.session.plugins.nodeorder.resource import resource_scores
 from restow.domain.session.plugins.nodeorder.score import NodeAffinity, Resources, TaintToleration
 from restow.domain.session.plugins.predicates.filters import Company
 from restow.domain.session.run import Session
+
+
+def _weight(name: str, default: int) -> int:
+    return msgspec.field(name=name + ".weight", default=default)  # type: ignore[no-any-return]
+
+
+class Args(Arguments, frozen=True):
+    """Each score is 0 to 10 000 and counts so many times; 0 for never. The defaults are Volcano's."""
+
+    node_affinity: int = _weight("nodeaffinity", 2)
+    pod_affinity: int = _weight("podaffinity", 2)
+    least_requested: int = _weight("leastrequested", 1)
+    most_requested: int = _weight("mostrequested", 0)
+    balanced_resource: int = _weight("balancedresource", 1)
+    taint_toleration: int = _weight("tainttoleration", 3)
+    image_locality: int = _weight("imagelocality", 1)
+    pod_topology_spread: int = _weight("podtopologyspread", 2)
+
+    def check(self) -> str:
+        return weights_wrong(msgspec.to_builtins(self))
 
 
 def open(session: Session, args: Args) -> None:
@@ -23,3 +46,25 @@ def open(session: Session, args: Args) -> None:
     if args.pod_affinity or args.pod_topology_spread:
         session.company = session.company or Company(session.state)
         add(dynamic=Neighbours(session.company, args.pod_affinity, args.pod_topology_spread))
+
+
+class Neighbours:
+    """The preferences that depend on which pods run where: preferred inter-pod (anti-)affinity and soft topology spread, each 0 to
+    SCALE, weighted and added up."""
+
+    def __init__(self, company: Company, affinity: int, spread: int) -> None:
+        self._company, self._affinity, self._spread = company, affinity, spread
+        self.active = not company.topology.idle
+
+    def concerns(self, pod: PodObserved) -> bool:
+        topology = self._company.topology
+        return not topology.idle and topology.prefers(self._company.subject(pod))
+
+    def scores(self, pod: PodObserved, among: np.ndarray) -> np.ndarray | None:
+        topology, subject = self._company.topology, self._company.subject(pod)
+        total: np.ndarray | None = None
+        for weight, score in ((self._affinity, topology.affinity_score), (self._spread, topology.spread_score)):
+            scores = score(subject, among) if weight else None
+            if scores is not None:
+                total = scores * weight if total is None else total + scores * weight
+        return total

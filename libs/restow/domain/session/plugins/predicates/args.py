@@ -21,7 +21,7 @@ class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: str = "1"
 
 
-class Args(args.Args, frozen=True):
+class Args(args.Arguments, frozen=True):
     """`predicate.…Enable`: rules that are off let every node pass. `CacheEnable` and the GPU switches are Volcano's and
     change nothing: what was computed is always kept, GPU shares are always scheduled (RULES 004-5).
 

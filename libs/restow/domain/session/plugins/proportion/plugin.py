@@ -14,9 +14,9 @@ from restow.domain import resources as r
 from restow.domain.accounts import DEFAULT_QUEUE, Amounts, by_column, charge
 from restow.domain.session import queues
 from restow.domain.session.admission import admission
+from restow.domain.session.args import NoArgs as Args
 from restow.domain.session.framework import Refusal, Short
 from restow.domain.session.jobs import Job
-from restow.domain.session.plugins.proportion.args import Args
 from restow.domain.session.plugins.proportion.shares import Claim, fill
 from restow.domain.session.quotas import Items, beyond, may_lose, share
 from restow.domain.session.run import Session

@@ -60,7 +60,7 @@ class ReserveLabel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return shape_wrong(self.cron, self.timeZone)
 
 
-class Args(args.Args, frozen=True):
+class Args(args.Arguments, frozen=True):
     """`reservelabels`: any number of them; their windows and their nodes may overlap, each is kept for itself."""
 
     reservelabels: tuple[ReserveLabel, ...] = ()

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from restow.contracts.ids import PodUid, ShapeId
-from restow.domain.fragmentation import MAX_TYPICAL, alike, demand_of, is_load
+from restow.domain.fragmentation.packing import MAX_TYPICAL, alike, demand_of, is_load
 from restow.domain.resources import GPU_MILLI
 from restow.domain.state import ClusterState
 

@@ -5,16 +5,27 @@ A job's share counts what its pods are charged, terminating ones not, and what t
 that are in no group count together, as in Volcano, which makes one PodGroup for each controller. A bare pod that waits uses
 nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
 from restow.domain.accounts import Amounts, charge
+from restow.domain.session.args import Arguments
 from restow.domain.session.jobs import Job
-from restow.domain.session.plugins.drf.args import Args
 from restow.domain.session.quotas import share
 from restow.domain.session.run import Session
 from restow.domain.session.sums import ledger, owners, totals
+
+
+class Args(Arguments, frozen=True):
+    """None."""
+
+    @classmethod
+    def switches_wrong(cls, enabled: Mapping[str, bool]) -> str:
+        """Hierarchical DRF by annotations of queues is what Volcano has put the plugin `capacity` in place of."""
+        if enabled.get("enableHierarchy"):
+            return "enableHierarchy: true; allowed: false (for queues below queues use the plugin capacity)"
+        return ""
 
 
 def open(session: Session, args: Args) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from restow.contracts.values import DeviceRequest
+from restow.domain.fragmentation.typical import Typical
 from restow.domain.predicates import Switches, static_mask, switches
-from restow.domain.session.plugins.fragmentation.typical import Typical
 from restow.domain.state import ClusterState
 from restow.domain.table import WHOLE
 

@@ -2,12 +2,45 @@
 and what admitted groups do not use yet. Groups beyond that stay Pending, and their controllers do not flood the cluster with
 pods that cannot run."""
 
+from collections.abc import Mapping
+from typing import Any, Self
+
+import msgspec
+
 from restow.domain.session.admission import admission
+from restow.domain.session.args import Arguments, below, decimal, mapped, thousandths, without
 from restow.domain.session.framework import Short
 from restow.domain.session.jobs import Job
-from restow.domain.session.plugins.overcommit.args import Args
 from restow.domain.session.run import Session
 from restow.domain.session.sums import totals
+
+FACTOR, FACTORS = "overcommit-factor", "overcommit-factors"
+LEAST = 1000
+
+
+class Args(Arguments, frozen=True):
+    """`overcommit-factor` (1.2), and `overcommit-factor.<resource>` where a resource has its own. Not below 1, and kept as
+    text: a factor is read with `milli`, in thousandths."""
+
+    factor: str = msgspec.field(name=FACTOR, default="1.2")
+    factors: dict[str, str] = msgspec.field(name=FACTORS, default_factory=dict)
+
+    def milli(self, resource: str) -> int:
+        """The factor of this resource, in thousandths."""
+        return thousandths(FACTOR, self.factors.get(resource, self.factor))
+
+    @classmethod
+    def read(cls, said: Mapping[str, Any]) -> Self:
+        prefix = FACTOR + "."
+        own = dict(said)
+        factors = {**mapped(FACTORS, own.pop(FACTORS, None)), **below(said, prefix)}
+        own = without(own, prefix)
+        if FACTOR in own:
+            own[FACTOR] = decimal(thousandths(FACTOR, own[FACTOR], LEAST))
+        own[FACTORS] = {
+            name: decimal(thousandths(prefix + name, value, LEAST)) for name, value in factors.items()
+        }
+        return super().read(own)
 
 
 def open(session: Session, args: Args) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from restow.contracts.ids import PodUid
-from restow.domain.session.plugins.priority.args import Args
+from restow.domain.session.args import NoArgs as Args
 from restow.domain.session.run import Session
 
 

@@ -20,9 +20,9 @@ from restow.domain.reservation.match import counts_match, owned
 from restow.domain.reservation.named import NOBODY, TARGET, Names, target_of
 from restow.domain.reservation.wishes import wish_of
 from restow.domain.session.admission import admission
+from restow.domain.session.args import NoArgs as Args
 from restow.domain.session.framework import Refusal
 from restow.domain.session.jobs import Job
-from restow.domain.session.plugins.reservation.args import Args
 from restow.domain.session.run import Session
 from restow.domain.session.statement import Statement
 from restow.domain.state import ClusterState

@@ -10,9 +10,9 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
 from restow.domain.groups import Group, task_of
 from restow.domain.protection import Allowance, is_evicted
+from restow.domain.session.args import NoArgs as Args
 from restow.domain.session.framework import Refusal
 from restow.domain.session.jobs import Job, job_of
-from restow.domain.session.plugins.gang.args import Args
 from restow.domain.session.run import Session
 from restow.domain.session.sums import owners
 from restow.domain.state import ClusterState

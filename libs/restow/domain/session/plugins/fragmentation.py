@@ -1,7 +1,9 @@
-"""The score, 0 to 100 in hundredths (SCALE): how little the node's fragmentation grows, and then how well the pod fills it.
+"""Plugin `fragmentation`: a pod goes where the least GPU share becomes useless for typical pods.
+
+The score is 0 to 100 in hundredths (SCALE): how little the node's fragmentation grows, and then how well the pod fills it.
 
 Fragmentation gradient descent (FGD, USENIX ATC 2023): a node's fragmentation is the GPU share that is idle there and that
-typical pods cannot use, weighted by their popularity (`domain/fragmentation.py`); a pod goes where it grows least. As in the
+typical pods cannot use, weighted by their popularity (`domain/fragmentation`); a pod goes where it grows least. As in the
 paper's simulator the growth goes through a sigmoid: growth of one whole GPU is far from none, of eight not far from seven.
 Here the sigmoid is a table of integers, and fine, not of a hundred steps; in the paper's all that is less than a step apart is
 equal, and what decides is then the node's name. Instead PACKING of the SCALE is for packing: it decides where growth is
@@ -15,9 +17,11 @@ import numpy as np
 
 from restow.contracts.ids import ShapeId
 from restow.contracts.values import DeviceRequest, DeviceShare
+from restow.domain.fragmentation.model import MOST_SHARE, Model
+from restow.domain.fragmentation.typical import Typical, typical
 from restow.domain.quantity import CPU
-from restow.domain.session.plugins.fragmentation.model import MOST_SHARE, Model
-from restow.domain.session.plugins.fragmentation.typical import Typical
+from restow.domain.session.args import Arguments, weights_wrong
+from restow.domain.session.run import Session
 from restow.domain.session.scoring import SCALE, share, shares
 from restow.domain.state import ClusterState
 from restow.domain.table import WHOLE
@@ -37,6 +41,28 @@ FINE = 4
 Row = tuple[list[int], list[int]]
 OneOfKind = Callable[[list[int], list[int], list[int], int], int]
 ManyOfKind = Callable[[np.ndarray | slice], np.ndarray]
+
+
+class Args(Arguments, frozen=True):
+    """`fragmentation.weight`: how many times its score counts."""
+
+    weight: int = msgspec.field(name="fragmentation.weight", default=1)
+
+    def check(self) -> str:
+        return weights_wrong({"fragmentation.weight": self.weight})
+
+
+def open(session: Session, args: Args) -> None:
+    if not args.weight:
+        return
+    state = session.state
+    scorer = Gradient(args.weight, typical(state), packed(state))
+    session.extensions.add_scorer(content=scorer)
+
+    def choose(shape: ShapeId, row: int) -> tuple[DeviceShare, ...]:
+        return scorer.devices(state, shape, row)
+
+    session.extensions.devices = choose
 
 
 def gradient(growth: int) -> int:
