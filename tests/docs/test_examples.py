@@ -7,7 +7,7 @@ import pytest
 import yaml
 from docs.walks import ROOT, blocks, walk
 
-from restow.domain.session.conf import read_conf
+from restow.domain.session_config import read_conf
 
 EXAMPLES = ROOT / "docs" / "examples"
 PAGES = ["reservation", "window"]

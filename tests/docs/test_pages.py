@@ -19,8 +19,8 @@ from restow.domain.defragmentation.greedy import LIMIT, NO_TARGET, TOO_FEW_SOURC
 from restow.domain.defragmentation.optimizing.plan import SENTENCES
 from restow.domain.descheduling.plugins import PLUGINS as DESCHEDULING
 from restow.domain.session.actions.args import ARGS as ACTIONS
-from restow.domain.session.conf import read_conf
 from restow.domain.session.plugins import PLUGINS
+from restow.domain.session_config import read_conf
 from restow.domain.state import ClusterState
 from restow.garbage_collector.conf import read as read_collector
 from restow.reservation_cache.gauges import Gauges

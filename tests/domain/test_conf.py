@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from restow.domain import config
-from restow.domain.session import conf
+from restow.domain import session_config as conf
 from restow.domain.session.actions.args import ARGS as ACTIONS
 from restow.domain.session.args import MAX_FACTOR, ArgsError, thousandths
 from restow.domain.session.plugins import PLUGINS

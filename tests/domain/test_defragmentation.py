@@ -9,7 +9,7 @@ from restow.contracts.values import DeviceShare, HostPort, Move, Taint, Tolerati
 from restow.domain import config, defragmentation
 from restow.domain.config import DefragmentationArgs, Namespaces, Requirement, Selector
 from restow.domain.defragmentation import ArgsError, check, explain
-from restow.domain.session.conf import read_conf
+from restow.domain.session_config import read_conf
 from restow.domain.table import MOST
 
 OWNER = replica_of("rs")

@@ -21,8 +21,8 @@ from domain.build import (
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import session
+from restow.domain import session_config as conf
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
-from restow.domain.session import conf
 from restow.domain.session.plugins.drf import Shares
 from restow.domain.session.registry import open_session
 

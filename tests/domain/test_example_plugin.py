@@ -11,7 +11,7 @@ from domain.build import NOW, configured, given, node, pod, run, shape
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import session
-from restow.domain.session import conf
+from restow.domain import session_config as conf
 from restow.domain.session.plugins import PLUGINS
 
 PAGE = Path(__file__).parents[2] / "docs" / "writing-a-plugin.md"

@@ -8,7 +8,7 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import reservation as reservations
 from restow.domain import session
-from restow.domain.session.conf import read_conf
+from restow.domain.session_config import read_conf
 
 EBOOK = {"business_type": "ebook"}
 

@@ -8,8 +8,8 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import LabelSelector, PodTerm, Spread
 from restow.domain import session
-from restow.domain.session.conf import read_conf
 from restow.domain.session.verdict.explain import explain
+from restow.domain.session_config import read_conf
 from restow.domain.snapshot import dump, load
 
 CONF = configured("session", read_conf({

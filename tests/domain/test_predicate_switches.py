@@ -9,7 +9,7 @@ from restow.domain import reservation as reservations
 from restow.domain import session
 from restow.domain.config import PluginConfig, SessionConfig
 from restow.domain.predicates import static_mask, tolerates
-from restow.domain.session.conf import read_conf
+from restow.domain.session_config import read_conf
 
 LABELLED = {"node_selector": {"disk": "ssd"}}
 REQUIRED = {"node_affinity": (NodeTerm((Expression("disk", "In", ("ssd",)),)),)}

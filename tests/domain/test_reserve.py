@@ -26,11 +26,11 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Millis
 from restow.domain import changes, session
-from restow.domain.session.conf import read_conf
 from restow.domain.session.plugins.reserve import plugin
 from restow.domain.session.plugins.reserve.args import Args
 from restow.domain.session.plugins.reserve.forbidden import enough, forbidden, worth
 from restow.domain.session.plugins.reserve.index import Index, Released
+from restow.domain.session_config import read_conf
 
 HOUR = 3_600_000
 RESERVE = {"volcano.sh/reserveable": "true"}

@@ -22,8 +22,8 @@ from domain.build import (
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import session
+from restow.domain import session_config as conf
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
-from restow.domain.session import conf
 
 decider = session.decider
 SYNCED = e.Synced("podgroups.scheduling.volcano.sh", "1")

@@ -31,8 +31,8 @@ from restow.contracts import events as e
 from restow.contracts.codec import encode
 from restow.contracts.values import HostPort, LabelSelector, PodTerm, Spread
 from restow.domain import session
+from restow.domain import session_config as conf
 from restow.domain.decider import decide_all
-from restow.domain.session import conf
 
 decider = session.decider
 TESTS = Path(__file__).parents[1]

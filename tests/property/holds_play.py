@@ -25,9 +25,9 @@ from restow.contracts.values import (
 )
 from restow.domain import gc, session
 from restow.domain import reservation as reservations
+from restow.domain import session_config as conf
 from restow.domain.decider import decide_all
 from restow.domain.fold import fold
-from restow.domain.session import conf
 from restow.domain.snapshot import dump, load
 from restow.domain.state import ClusterState
 from restow.replay.diff import diff

@@ -28,8 +28,8 @@ from restow.contracts import events as e
 from restow.contracts.values import DeviceShare, HostPort, LabelSelector, NumaZone, PodTerm, Spread, Taint
 from restow.domain import config, session
 from restow.domain import reservation as reservations
+from restow.domain import session_config as conf
 from restow.domain.decider import decide_all
-from restow.domain.session import conf
 from restow.domain.session.actions.args import ARGS as ACTIONS
 from restow.domain.session.plugins import PLUGINS
 from restow.domain.snapshot import dump, load

@@ -17,7 +17,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class ActionConfig(Config):
-    """One action of a session. `arguments` are checked and typed by `domain/session/conf.py`, with every default written
+    """One action of a session. `arguments` are checked and typed by `domain/session_config.py`, with every default written
     out: what a decision used is in the log."""
 
     name: str
@@ -73,7 +73,7 @@ def _plugins(*names: str, quiet: str = "") -> tuple[PluginConfig, ...]:
 
 class SessionConfig(Config):
     """`scheduler_names`: pods of these are ours, others are never touched. `actions` run in this order; of each extension
-    point the plugins are asked tier by tier. Written by `domain/session/conf.py` from Volcano's `volcano-scheduler.conf`.
+    point the plugins are asked tier by tier. Written by `domain/session_config.py` from Volcano's `volcano-scheduler.conf`.
 
     The default is Volcano's, with `reserve` before `allocate` and the plugin `reservation`, which it needs."""
 

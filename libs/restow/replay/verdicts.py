@@ -14,7 +14,6 @@ from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.evolve.reservations import fit_message
 from restow.domain.foreign import other_scheduler
 from restow.domain.records import FINAL, SlotPhase
-from restow.domain.session import podgroup_status, queue_status
 from restow.domain.session.verdict import (
     Block,
     Choice,
@@ -27,6 +26,7 @@ from restow.domain.session.verdict import (
     explain_places,
 )
 from restow.domain.state import ClusterState
+from restow.domain.statuses import podgroup_status, queue_status
 from restow.replay.holds import Amounts, Place, by_name, places, reservation_name
 from restow.replay.moves import demand_line, move_lines, purpose
 from restow.replay.sentences import cores_text, devices_text

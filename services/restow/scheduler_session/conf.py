@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from restow.domain.config import SessionConfig
-from restow.domain.session.conf import ConfError, read_conf
+from restow.domain.session_config import ConfError, read_conf
 from restow.runtime.config_source import BadConfig, parse
 
 KEY = "volcano-scheduler.conf"

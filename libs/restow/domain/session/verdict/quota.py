@@ -11,12 +11,12 @@ from restow.domain.session import queues
 from restow.domain.session.actions.enqueue import NOT_ENQUEUED
 from restow.domain.session.jobs import Job
 from restow.domain.session.plugins.gang import MISSING, NOT_ENOUGH
-from restow.domain.session.queue_status import above, used
 from restow.domain.session.run import Session
 from restow.domain.session.verdict import gangs
 from restow.domain.session.verdict.blocks import OVERUSED, QUOTA, blocks
 from restow.domain.session.verdict.suppose import supposed
 from restow.domain.session.verdict.values import Block, Relief
+from restow.domain.statuses.queue_status import above, used
 
 _OF_QUEUES = (OVERUSED, QUOTA, NOT_ENQUEUED)
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from restow.domain.effects import Effect, WritePodGroupStatus, WriteQueueStatus
 from restow.domain.groups import Group, group_of
-from restow.domain.session import podgroup_status
-from restow.domain.session.queue_status import above, group_queue, tally
 from restow.domain.state import ClusterState, Touched
+from restow.domain.statuses import podgroup_status
+from restow.domain.statuses.queue_status import above, group_queue, tally
 
 
 def pending(state: ClusterState, touched: Touched | None) -> Iterator[Effect]:
