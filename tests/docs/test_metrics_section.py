@@ -1,4 +1,4 @@
-"""docs/descheduling.md, "Policies that go by metrics": what it shows is accepted, and fits what is deployed. (tests/e2e/test_metrics.py runs it.)"""
+"""docs/descheduling.md, "Policies that use metrics": what it shows is accepted, and fits what is deployed. (tests/e2e/test_metrics.py runs it.)"""
 
 import yaml
 from docs.pages import ROOT, section
@@ -8,7 +8,7 @@ from restow.descheduler.sampler import Sampler
 from restow.domain.descheduling.policy import load
 from restow.runtime.telemetry import Metrics
 
-SECTION = section("Policies that go by metrics")
+SECTION = section("Policies that use metrics")
 SHOWN = [yaml.safe_load(text.partition("```")[0]) for text in SECTION.split("```yaml\n")[1:]]
 
 
