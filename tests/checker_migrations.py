@@ -77,9 +77,7 @@ class MigrationRules:
             migration["evicted"] = True
 
     def migration_aborting(self, event):
-        # Before the eviction only of two that change places: its hold keeps the other one's old room.
-        swaps = self.migrations.get(event["migration"], {}).get("swap")
-        self.step(event, *(("holding", "held", "evicting") if swaps else ("evicting",)))
+        self.step(event, "evicting")
 
     def migration_landed(self, event):
         migration = self.step(event, "evicted")

@@ -68,26 +68,11 @@ class Doing:
                 yield move
 
     def begin(self, move: Move) -> None:
-        """With its partner, where they change places."""
         del self.left[move.migration]
         uid = move.pod or self.landed[move.follows]
         assert self.at[uid][0] == move.source
-        together = [move]
-        if move.swap:
-            partner = next(m for m in self.left.values() if m.swap and (m.source, m.target) == (move.target, move.source))
-            del self.left[partner.migration]
-            together.append(partner)
-            for one in together:
-                self._charge(one.pod, *self.at[one.pod], -1)
-        for one in together:
-            who = one.pod or uid
-            self._charge(who, one.target, one.devices, 1)
-            if not move.swap:
-                continue
-            self.at[who] = one.target, one.devices
-            self.landed[one.migration] = who
-        if not move.swap:
-            self.begun[move.migration] = uid
+        self._charge(uid, move.target, move.devices, 1)
+        self.begun[move.migration] = uid
         assert self.sound(), f"{move} has no room"
 
     def land(self, move: Move) -> None:

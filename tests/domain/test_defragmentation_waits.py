@@ -22,21 +22,19 @@ from restow.domain.defragmentation.optimizing.order import Sequence
 ARGS = DefragmentationArgs(planner="optimizing", objective="nodes", resourceType="cpu", protectionThresholds={})
 
 
-def ordered(state, wanted: dict[str, str], swaps: bool = False) -> list[Move]:
+def ordered(state, wanted: dict[str, str]) -> list[Move]:
     """Moves that bring these pods to these nodes, of as many as can be."""
     rows = {uid: state.table.rows[name] for uid, name in wanted.items()}
     with opened(state, ARGS, NOW, "nodes", Rows(state, ARGS, NOW)) as (world, landing):
-        return Sequence(world, landing, "p", swaps, 2_000).order(rows, list(rows)).moves
+        return Sequence(world, landing, "p", 2_000).order(rows, list(rows)).moves
 
 
 class Cluster:
     """The slow checker. A move has a hold at its target from its beginning on, which rules see as a pod; the pod is at its source until
-    it lands. The holds of two that change places wait for room, and take none before."""
+    it lands."""
 
     def __init__(self, state, moves: list[Move]) -> None:
         self.facts = [*state.nodes.values(), *(e.ShapeDeclared(id, spec) for id, spec in state.shapes.items())]
-        for id, spec in state.shapes.items():
-            self.facts.append(e.ShapeDeclared(f"{id}-waiting", msgspec.structs.replace(spec, requests={})))
         self.pods, self.moves = dict(state.pods), moves
         self.at = {uid: charge.node for uid, charge in state.charges.items()}
         self.left = {move.migration: move for move in moves}
@@ -51,47 +49,29 @@ class Cluster:
         """As the scheduler judges a successor: neither the pods that it replaces nor holds for them are there."""
         there = [msgspec.structs.replace(p, node=self.at[other]) for other, p in self.pods.items() if other not in without]
         holds = [
-            msgspec.structs.replace(
-                self.pods[other], pod=f"hold-{one.migration}", node=one.target,
-                shape=f"{self.pods[other].shape}-waiting" if one.swap else self.pods[other].shape,
-            )
+            msgspec.structs.replace(self.pods[other], pod=f"hold-{one.migration}", node=one.target)
             for one, other in self.under_way.values()
             if other not in without
-        ]  # fmt: skip
+        ]
         waiting = msgspec.structs.replace(self.pods[uid], pod="successor", node=None, phase="Pending", ready=False)
         assert may([*self.facts, *there, *holds], waiting, move.target), (move, self.at, list(self.under_way))
 
-    def together(self, move: Move) -> list[Move]:
-        """Of the swaps between two nodes the first one way goes with the first the other way, and so on."""
-        if not move.swap:
-            return [move]
-        there = [m for m in self.moves if m.swap and (m.source, m.target) == (move.source, move.target)]
-        back = [m for m in self.moves if m.swap and (m.source, m.target) == (move.target, move.source)]
-        return [move, back[there.index(move)]]
-
     def begin(self, move: Move) -> None:
-        both = self.together(move)
-        who = {one.migration: one.pod or self.landed[one.follows] for one in both}
-        for one in both:
-            self.judge(one, who[one.migration], frozenset(who.values()))
-        for one in both:
-            del self.left[one.migration]
-            self.under_way[one.migration] = one, who[one.migration]
+        uid = move.pod or self.landed[move.follows]
+        self.judge(move, uid, frozenset({uid}))
+        del self.left[move.migration]
+        self.under_way[move.migration] = move, uid
 
     def land(self, id: str) -> None:
-        both = self.together(self.under_way[id][0])
-        who = frozenset(self.under_way[one.migration][1] for one in both)
-        for one in both:
-            self.judge(one, self.under_way[one.migration][1], who)
-        for one in both:
-            _, uid = self.under_way.pop(one.migration)
-            self.at[uid], self.landed[one.migration] = one.target, uid
+        move, uid = self.under_way[id]
+        self.judge(move, uid, frozenset({uid}))
+        del self.under_way[id]
+        self.at[uid], self.landed[id] = move.target, uid
 
     def fail(self, id: str) -> None:
         """It stays where it is, and whoever waits for it does not begin."""
-        for one in self.together(self.under_way[id][0]):
-            del self.under_way[one.migration]
-            self.failed.add(one.migration)
+        del self.under_way[id]
+        self.failed.add(id)
         while broken := [m for m in self.left.values() if any(one in self.failed for one in firsts(m))]:
             for move in broken:
                 del self.left[move.migration]
@@ -120,14 +100,14 @@ def play(state, moves: list[Move], seed: int, failing: bool) -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@any_of(st.integers(0, 1_000_000), st.booleans(), st.booleans())
-def test_in_every_order_that_is_permitted_the_scheduler_would_make_each_move(seed, swaps, failing):
+@any_of(st.integers(0, 1_000_000), st.booleans())
+def test_in_every_order_that_is_permitted_the_scheduler_would_make_each_move(seed, failing):
     state = cluster(seed)
     chance = random.Random(seed)
     names = sorted(state.nodes)
     wanted = {uid: chance.choice(names) for uid in state.pods if chance.random() < 0.7}
     wanted = {uid: name for uid, name in wanted.items() if name != state.charges[uid].node}
-    moves = ordered(state, wanted, swaps)
+    moves = ordered(state, wanted)
     for i in range(3):
         play(state, moves, seed + i, failing)
 
@@ -185,19 +165,6 @@ def test_a_port_is_waited_for_until_who_has_it_has_gone(mine, theirs, waits):
     a, b = (shape(name, cpu=500, host_ports=(HostPort(80, ip=ip),)) for name, ip in (("mine", mine), ("theirs", theirs)))
     state = given(*ZONES, a, b, app("p", "n0", "mine"), app("q", "n1", "theirs"), app("r", "n2", "mine"))
     assert after(ordered(state, {"q": "n3", "p": "n1", "r": "n4"})) == {"q": [], "p": ["q"] * waits, "r": []}
-
-
-@pytest.mark.parametrize("ruled", ["p", "q"])
-def test_two_that_change_places_wait_together_for_whom_either_of_them_waits_for(ruled):
-    """z has the port that one of them wants, on the node that it goes to."""
-    port = shape("port", cpu=1_000, host_ports=(HostPort(80),))
-    nodes = [node(name, cpu=cpu) for name, cpu in (("n0", 1_010), ("n1", 1_010), ("n2", 10), ("n3", 10))]
-    there = [pod(name, "port" if name == ruled else "s", on, owner=replica_of(name)) for name, on in (("p", "n0"), ("q", "n1"))]
-    last = pod("z", "little", "n1" if ruled == "p" else "n0", owner=replica_of("x"))
-    state = given(*nodes, port, shape("s"), shape("little", cpu=10, host_ports=(HostPort(80),)), *there, last)
-    moves = ordered(state, {"p": "n1", "q": "n0", "z": "n2"}, swaps=True)
-    assert {move.pod for move in moves if move.swap} == {"p", "q"}
-    assert after(moves) == {"p": ["z"], "q": ["z"], "z": []}
 
 
 def test_moves_of_pods_with_volumes_keep_their_order_where_they_meet_on_a_node_or_at_a_claim():

@@ -1,4 +1,4 @@
-"""Several plans at once, in waves, with swaps, legs, rooms, pods that are only evicted and limits, cancelled or not, while the cluster
+"""Several plans at once, in waves, with legs, rooms, pods that are only evicted and limits, cancelled or not, while the cluster
 does what it likes: every migration ends, no limit is ever exceeded, no node is promised twice, nobody is evicted without a place that
 was promised, and nothing leaks."""
 
@@ -30,7 +30,7 @@ MINUTE = 60_000
 
 
 ROOMY = config.MigrationConfig(
-    **BOLD, concurrent=6, per_node=4, budget_patience=90_000, defragmentation=DefragmentationArgs("cpu", {"cpu": 90}, {"cpu": 70}, {"cpu": 40}, swaps=True)
+    **BOLD, concurrent=6, per_node=4, budget_patience=90_000, defragmentation=DefragmentationArgs("cpu", {"cpu": 90}, {"cpu": 70}, {"cpu": 40})
 )
 """What moves is limited by what happens alone."""
 
@@ -47,7 +47,7 @@ def configurations(draw) -> config.MigrationConfig:
         max_unavailable=some(3),
         evictions_per_minute=some(3),
         budget_patience=draw(st.sampled_from([0, 90_000])),
-        defragmentation=DefragmentationArgs("cpu", {"cpu": 90}, {"cpu": 70}, {"cpu": 40}, swaps=draw(st.booleans())),
+        defragmentation=DefragmentationArgs("cpu", {"cpu": 90}, {"cpu": 70}, {"cpu": 40}),
     )
 
 
@@ -85,8 +85,6 @@ class Plans(RuleBasedStateMachine):
         for event in events:
             REACHED[type(event).__name__] += 1
             migration = self.state.migrations.get(getattr(event, "migration", ""))
-            if isinstance(event, e.Evicting) and migration.move.swap and not migration_is_held(self.state, migration):
-                REACHED["Evicting in a swap"] += 1
             if isinstance(event, e.Aborting | e.MigrationFailed):
                 REACHED[f"{type(event).__name__} of {migration.step}"] += 1
                 REACHED[event.reason] += 1
@@ -112,19 +110,19 @@ class Plans(RuleBasedStateMachine):
             if isinstance(event, e.Evicting):
                 self.check_eviction(state.migrations[event.migration], under_way)
             if isinstance(event, e.TurningBack):
-                assert state.migrations[event.migration].move.swap or event.reason in ("HoldLost", "TargetLost")
+                assert event.reason in ("HoldLost", "TargetLost")
 
     def is_parked(self, m) -> bool:
         """It holds its place until all of its node do: nothing has happened to its pod."""
         return self.holds_first(m) and m.step in (Step.PLANNED, Step.HOLDING, Step.HELD)
 
     def holds_first(self, m) -> bool:
-        return self.state.plans[m.plan].planned.whole and not (m.move.after or m.move.follows or m.move.swap)
+        return self.state.plans[m.plan].planned.whole and not (m.move.after or m.move.follows)
 
     def check_whole_node(self, m) -> None:
         """All who could hold first did, and nobody whose move was given up is on the node."""
         state, planned = self.state, self.state.plans[m.plan].planned
-        if not planned.whole or m.move.follows or m.move.swap:
+        if not planned.whole or m.move.follows:
             return
         REACHED["Evicting of a whole node"] += 1
         for other in [state.migrations[one.migration] for one in planned.moves if one.source == m.move.source and one.migration in state.migrations]:
@@ -146,12 +144,7 @@ class Plans(RuleBasedStateMachine):
         if m.move.target:
             (slot,) = state.slots[m.reservation].values()
             assert slot.node == m.move.target
-            if slot.phase is not SlotPhase.HELD:
-                assert m.move.swap
-                assert slot.phase is SlotPhase.WAITING
-                assert conf.defragmentation.swaps
-                other = next(one for one in state.plans[m.plan].planned.moves if one.migration != m.id)
-                assert state.migrations[other.migration].step in (Step.HELD, Step.HOLDING, Step.EVICTED, Step.LANDED)
+            assert slot.phase is SlotPhase.HELD
         else:
             live = state.live[m.move.pod]
             assert live.phase == "Failed" or state.pods[m.move.pod].owner is None, "nothing is held for a successor"
@@ -181,7 +174,7 @@ class Plans(RuleBasedStateMachine):
         raise AssertionError("it never comes to rest")
 
     def check_rest(self) -> None:
-        """Nothing is late, and of a plan that was cancelled nothing goes on that has not left (of two that change places one may keep the room of the other)."""
+        """Nothing is late, and of a plan that was cancelled nothing goes on that has not left."""
         state = self.state
         for id in (*state.active, *state.backlog):
             m = state.migrations[id]
@@ -230,7 +223,8 @@ class Plans(RuleBasedStateMachine):
         return uid in self.state.victims or uid in self.state.successors
 
     @rule(data=st.data())
-    def two_change_places(self, data) -> None:
+    def two_are_to_change_places(self, data) -> None:
+        """As plans of older logs had it: each waits for what the other leaves, and so both stay where there is no more."""
         on = {uid: live.node for uid, live in sorted(self.state.live.items()) if live.node and not self.is_part_of_one(uid)}
         if len(set(on.values())) < 2:
             return
@@ -346,7 +340,7 @@ class Plans(RuleBasedStateMachine):
             self.advance()
 
     def nodes_are_full(self) -> None:
-        """Each is as large as what it runs and holds: two that change places need each other's room then."""
+        """Each is as large as what it runs and holds."""
         table = self.state.table
         column = table.columns["cpu"]
         for name in self.state.nodes:
@@ -355,12 +349,12 @@ class Plans(RuleBasedStateMachine):
                 then(self.state, node(name, cpu=taken, uid=self.state.nodes[name].uid))
 
     @rule(data=st.data(), full=st.booleans(), on=st.booleans())
-    def one_of_two_that_change_places_stays_when_the_other_has_left(self, data, full: bool, on: bool) -> None:
+    def one_of_two_that_want_each_others_places_is_refused(self, data, full: bool, on: bool) -> None:
         """Where the nodes are full, and where there is room enough for both; then there is room again."""
         nodes = sorted(self.state.nodes) if full else ()
         if full:
             self.nodes_are_full()
-        self.two_change_places(data)
+        self.two_are_to_change_places(data)
         self.all_goes_well_up_to_the_eviction()
         self.evictions_are_answered("evicted", 8)
         self.advance()
@@ -533,7 +527,7 @@ class Plans(RuleBasedStateMachine):
             assert not target.unschedulable
             assert m.plan not in s.cancelled
             assert slot.node == m.move.target
-            assert slot.phase is SlotPhase.HELD or m.move.swap
+            assert slot.phase is SlotPhase.HELD
             assert s.lineage(s.pods[m.move.pod]) == m.lineage
 
     @invariant()
@@ -583,12 +577,8 @@ def budget(allowed: int) -> e.BudgetObserved:
     return e.BudgetObserved("default", "all", "uid-all", LabelSelector({}), allowed)
 
 
-def migration_is_held(state, record) -> bool:
-    return any(slot.phase is SlotPhase.HELD for slot in state.slots[record.reservation].values())
-
-
 class RoomyPlans(Plans):
-    """The same, where no limit keeps two from changing places."""
+    """The same, where no limit keeps two from being under way together."""
 
     @initialize(need=st.sampled_from([0, 0, 0, 4]), conf=st.just(ROOMY), allowed=st.sampled_from([2, 5]))
     def start(self, conf: config.MigrationConfig, need: int, allowed: int | None) -> None:
@@ -600,8 +590,8 @@ TestPlans = Plans.TestCase
 
 WANTED = (
     *(f"between rules: {step}" for step in Step if step not in FINAL and step is not Step.PLANNED),
-    "Landed", "NotRecreated", "Evicting in a swap", "Aborting of evicting", "MigrationFailed of aborting", "MigrationFailed of holding",
-    "MigrationFailed of evicted", "Budget", "Refused", "Cancelled", "Taken", "After", "NoRoom", "TargetLost", "SwapBroken", "HoldLost",
+    "Landed", "NotRecreated", "Aborting of evicting", "MigrationFailed of aborting", "MigrationFailed of holding",
+    "MigrationFailed of evicted", "Budget", "Refused", "Cancelled", "Taken", "After", "NoRoom", "TargetLost", "HoldLost",
     "MaxUnavailable", "GangMinimum", "OwnerChanged", "PlanCancelled", "Removed", "NotMarked", "TurningBack",
     "Whole", "Evicting of a whole node",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Moves of one plan in their order: waves, next legs, pods that change places; and two plans that want the same (DESIGN 5)."""
+"""Moves of one plan in their order: waves, next legs; and two plans that want the same (DESIGN 5)."""
 
 import pytest
 from domain.build import GIB, NOW, changed, configured, given, node, pod, replica_of, run, shape, then
@@ -26,10 +26,9 @@ from domain.saga import (
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import config, session, snapshot
-from restow.domain.config import DefragmentationArgs
-from restow.domain.effects import AbortEviction, CreateHold, DeleteReservation
+from restow.domain.effects import CreateHold
 from restow.domain.migration.waves import STUCK
-from restow.domain.records import SlotPhase, Step
+from restow.domain.records import Step
 
 LAND = config.MigrationConfig().land_deadline
 
@@ -124,91 +123,18 @@ def test_a_snapshot_knows_the_next_leg_and_who_came_first():
         assert getattr(loaded, name) == getattr(state, name), name
 
 
-# -- pods that change places -----------------------------------------------------------------------------------------
-
-
-SWAPS = config.MigrationConfig(defragmentation=DefragmentationArgs("cpu", {"cpu": 90}, {"cpu": 70}, {"cpu": 40}, swaps=True))
 OTHER = replica_of("other")
 
 
-def swapping(conf: config.MigrationConfig = SWAPS, *more: e.Event):
-    """Two full nodes; each pod fits only where the other is."""
-    return given(
-        configured("migration", conf), node("a", cpu=4_000), node("b", cpu=4_000), shape("p", cpu=4_000), shape("q", cpu=3_500),
-        pod("p1", "p", node="a", owner=OWNER), pod("q1", "q", node="b", owner=OTHER), *more,
-        plan("x", move("x-1", "p1", "a", "b", swap=True), move("x-2", "q1", "b", "a", swap=True)),
-    )  # fmt: skip
-
-
-def test_two_pods_change_places_when_both_places_are_chosen():
-    state = swapping()
-    assert begun(advance(state)) == ["x-1", "x-2"]
-    create(state, "x-1")
-    session_answers(state)
-    assert [slot.phase for slot in state.slots["hold-x-1"].values()] == [SlotPhase.WAITING]
-    assert advance(state) == [], "nobody is evicted for a place that the other may never leave"
-    assert evicts(hold(state, "x-2")) == ["x-1"], "one after the other: a refusal costs nothing while both are there"
-    terminate(state, "p1")
-    assert evicts(advance(state)) == ["x-2"]
-    terminate(state, "q1")
-    advance(state)
-    then(state, pod("p2", "p", owner=OWNER), pod("q2", "q", owner=OTHER))
-    session_answers(state)
-    assert state.placed == {}, "they wait for each other's room"
-    then(state, e.PodGone("p1"))
-    session_answers(state)
-    assert {uid: placed.node for uid, placed in state.placed.items()} == {"q2": "a"}
-    then(state, e.PodGone("q1"))
-    session_answers(state)
-    assert {uid: placed.node for uid, placed in state.placed.items()} == {"q2": "a", "p2": "b"}
-    for uid, on in (("p2", "b"), ("q2", "a")):
-        then(state, changed(uid, node=on, phase="Running", ready=True))
-    advance(state)
-    assert {m.step for m in state.migrations.values()} == {Step.LANDED}
-
-
-def test_a_successor_does_not_run_elsewhere_while_its_place_is_freed():
-    state = swapping(SWAPS, node("c", cpu=4_000))
-    advance(state)
-    hold(state, "x-1", "x-2")
-    terminate(state, "p1")
-    advance(state)
-    then(state, pod("p2", "p", owner=OWNER))
-    session_answers(state)
-    assert "p2" in state.queue
-    assert "p2" not in state.placed
-
-
-def test_nobody_changes_places_where_the_policy_does_not_allow_it():
-    state = swapping(config.MigrationConfig())
-    advance(state)
-    assert evicts(hold(state, "x-1", "x-2")) == []
-    ended = failed(advance(state, 30_000))
-    assert ended == {"x-1": "HoldTimeout", "x-2": "HoldTimeout"}
-
-
-def test_where_one_stays_the_other_does_not_leave():
-    state = swapping()
-    advance(state)
-    hold(state, "x-1", "x-2")
-    run(state, decider, c.ReportEviction(NOW, "x-1", "Refused", "no"))
-    assert failed(advance(state)) == {}
-    assert set(owed(state)) == {AbortEviction("x-1"), AbortEviction("x-2")}
-    assert run(state, decider, c.ReportEviction(NOW, "x-2", "Aborted")) == [], "until the first is marked it may leave yet, and need its room"
-    run(state, decider, c.ReportEviction(NOW, "x-1", "Aborted"))
-    assert {id: m.reason for id, m in state.migrations.items() if run(state, decider, c.ReportEviction(NOW, id, "Aborted"))} == {"x-2": "SwapBroken"}
-    assert set(owed(state)) == {DeleteReservation("hold-x-1"), DeleteReservation("hold-x-2")}
-    assert {m.step for m in state.migrations.values()} == {Step.FAILED}
-    session_answers(state)
-    assert state.held_on == {}
-
-
-def test_a_swap_without_a_partner_never_begins():
+def test_two_of_an_older_log_that_were_to_change_places_both_stay():
+    """Until migration@5 their holds waited for each other's room. Who has not left does not leave, and nothing stays held."""
     state = given(
-        configured("migration", SWAPS), node("a"), node("b"), shape("s"), pod("p1", node="a", owner=OWNER),
-        plan("x", move("x-1", "p1", swap=True)),
+        configured("migration", config.MigrationConfig()), node("a", cpu=4_000), node("b", cpu=4_000), shape("p", cpu=4_000),
+        pod("p1", "p", node="a", owner=OWNER), pod("q1", "p", node="b", owner=OTHER),
+        plan("x", move("x-1", "p1", "a", "b", swap=True), move("x-2", "q1", "b", "a", swap=True)), e.Holding("x-1", NOW + 30_000), e.Holding("x-2", NOW + 30_000),
     )  # fmt: skip
-    assert failed(advance(state)) == {"x-1": "SwapBroken"}
+    assert failed(hold(state, "x-1", "x-2")) == {"x-1": "NoRoom", "x-2": "NoRoom"}
+    assert state.active == {}
 
 
 # -- several plans ---------------------------------------------------------------------------------------------------

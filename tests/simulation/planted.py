@@ -172,8 +172,8 @@ PLANTED = (
     ),
     # -- saga ----------------------------------------------------------------------------------------------------------
     Planted(
-        "eviction-first", "saga", "moves", "migration/steps.py",
-        "    if holds.held(state, migration):\n        return True\n", "    if not migration.move.swap:\n        return True\n",
+        "eviction-first", "saga", "moves", "migration/holds.py",
+        "    return _has(state, migration, SlotPhase.HELD)\n", "    return True\n",
         "A pod is evicted before its place is held.",
     ),
     Planted(

@@ -309,7 +309,7 @@ class ReservationSpec(Value):
 class Move(Value):
     """One migration of a plan: ⟨source, target, pod⟩ with the devices and CPUs that are promised on the target. `after`: moves
     that must have landed before it begins, since their pods leave what it takes. `follows`: it moves the successor of that
-    migration on (`pod` is empty then). With `swap` its hold waits on the target for room that another of the plan leaves.
+    migration on (`pod` is empty then). `swap` is of older logs: two pods were to change places.
     `cost` is what it was weighed with, `reason` why a plugin wants it gone. Where `target` is empty the pod is only evicted, and nothing
     is held: it has ended, or nobody makes it again."""
 

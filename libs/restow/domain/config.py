@@ -121,7 +121,7 @@ class DefragmentationArgs(Config, rename=None):
     device (`devices`), a whole free node (`nodes`), or room for the amounts of `room` (`room`), per pod moved: a set of moves must
     gain `minimumGain` thousandths of one of these per unit of cost; `costs` are added for what a pod is (priority, age,
     restarts, gang, budget), 1000 is one move. `searchSteps` bounds the search. With `wholeNodes` a source is emptied wholly
-    or not at all. `swaps` allows two pods to change places. `demand`: plan for pods that wait although the room is there in
+    or not at all. `demand`: plan for pods that wait although the room is there in
     pieces.
 
     `perDevice` (greedy, GPUs): thresholds are about the devices that are in use, what is requested of them over what they have; on a
@@ -142,7 +142,6 @@ class DefragmentationArgs(Config, rename=None):
     costs: dict[str, int] = msgspec.field(default_factory=dict)
     searchSteps: int = 20_000
     wholeNodes: bool = False
-    swaps: bool = False
     demand: bool = False
     perDevice: bool = False
 
@@ -183,12 +182,6 @@ class MigrationConfig(Config):
         """How many of a workload with so many pods may be away at once; 0 for no bound."""
         said = self.max_unavailable
         return said if isinstance(said, int) else max(pods * int(said.removesuffix("%")) // 100, 1)
-
-    @property
-    def one_at_a_time(self) -> str:
-        """The setting by which never two migrations are under way together, which those that change places must be; empty where there is none."""
-        bounds = {"concurrent": self.concurrent, "per_namespace": self.per_namespace, "evictions_per_minute": self.evictions_per_minute}
-        return next((name for name, most in bounds.items() if most == 1), "")
 
     @property
     def evicts_for(self) -> int:
@@ -233,13 +226,22 @@ def read(kind: type[C], text: str) -> C:
     """Raises msgspec.ValidationError, naming the path, where `text` is not such a configuration."""
     try:
         return msgspec.json.decode(text, type=kind)
-    except msgspec.ValidationError as error:
-        if kind is not SessionConfig:
-            raise
+    except msgspec.ValidationError:
         try:
-            return msgspec.json.decode(text, type=_OldSession).upcast()  # type: ignore[return-value]
+            if kind is MigrationConfig:
+                return msgspec.convert(_without_swaps(msgspec.json.decode(text)), kind)
+            if kind is SessionConfig:
+                return msgspec.json.decode(text, type=_OldSession).upcast()  # type: ignore[return-value]
         except msgspec.ValidationError:
-            raise error from None
+            pass
+        raise
+
+
+def _without_swaps(said: Any) -> Any:
+    """Until migration@5 two pods could change places, where the arguments of Defragmentation said so."""
+    if isinstance(said, dict) and isinstance(said.get("defragmentation"), dict):
+        said["defragmentation"].pop("swaps", None)
+    return said
 
 
 class _OldSession(Config):

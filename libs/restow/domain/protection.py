@@ -5,9 +5,6 @@ the pod, that somebody asked not to disrupt it, and that its PodDisruptionBudget
 the last one; a decision that counts on it would wait for nothing.
 """
 
-from collections import Counter
-from collections.abc import Iterable
-
 from restow.contracts.events import BudgetObserved, PodObserved
 from restow.contracts.ids import PodUid
 from restow.domain.records import Step
@@ -77,11 +74,6 @@ class Budgets:
         paths = self.of(self._state.pods[uid])
         # The API counts them first: it evicts no pod of two, ready or not.
         return () if len(paths) == 1 and not live.ready and self._state.budgets[paths[0]].unready else paths
-
-    def exceeded(self, pods: Iterable[PodUid]) -> tuple[str, int] | None:
-        """The first budget that does not let all of these go, with how many of them it would have to; None where each does."""
-        asked = Counter(path for uid in pods for path in self.bind(uid))
-        return next(((path, asked[path]) for path, budget in self._state.budgets.items() if path in asked and asked[path] > budget.allowed), None)
 
     def left(self, path: str) -> int:
         """How many of its pods may still go: those whose eviction was decided and is not accepted yet are counted."""

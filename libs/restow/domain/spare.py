@@ -37,19 +37,6 @@ def not_admitted(state: ClusterState, uid: PodUid) -> str:
     return f"{NOT_ADMITTED}: its successor would not be made: {why}" if why else ""
 
 
-def may_change_places(state: ClusterState, *pods: PodUid) -> bool:
-    """Whether these may be away together, which two that change places are: each counts for the other where they are of one workload, gang
-    or budget."""
-    spare = Spare(state, {**state.victims, **state.successors, **dict.fromkeys(pods)}, pods)
-    workloads = Counter(state.lineage(state.pods[uid]).partition("/")[0] for uid in pods)
-    config = state.migration_config
-    if config.max_unavailable and any(who and spare.too_many(*spare.unready(who), more) for who, more in workloads.items()):
-        return False
-    if not config.budget_patience and spare.budgets.exceeded(pods) is not None:
-        return False
-    return not any(spare.too_few(group, uid) for uid in pods if (group := group_of(state.pods[uid])) is not None)
-
-
 class Spare:
     """`moved`: pods that are on the move, which miss nowhere, for that ends. `away`: those of them that a gang has to do without."""
 

@@ -103,8 +103,6 @@ def _pod(names: Mapping[Any, Move], move: Move) -> str:
 
 
 def _waits(names: Mapping[Any, Move], move: Move) -> str:
-    if move.swap:
-        return "changes places"
     before = dict.fromkeys((*move.after, *((move.follows,) if move.follows else ())))
     found = [names[id].name or str(id) if id in names else str(id) for id in before]
     return ", ".join(found[:2]) + (f" and {len(found) - 2} more" if len(found) > 2 else "")

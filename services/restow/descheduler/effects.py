@@ -16,7 +16,7 @@ from restow.domain.effects import (
     TellCameBack,
     TellGroupMoves,
 )
-from restow.domain.migration import hold_manifest, podgroup, room_manifest, swaps
+from restow.domain.migration import hold_manifest, podgroup, room_manifest
 from restow.domain.migration.manifest import Manifest
 from restow.domain.migration.steps import NOT_MARKED, aborts_until
 from restow.domain.records import Migration
@@ -33,8 +33,6 @@ TRIES = 3
 """Evictions in a row whose precondition failed because the pod had just changed; then there is a pause."""
 MARK_PAUSE = 5.0
 """Seconds until a mark that the API has refused is tried again."""
-KEEP_PAUSE = 0.5
-"""Seconds until it is asked again whether a hold has to keep somebody else's room."""
 BUDGET_PAUSE = 2.0
 """Seconds until a budget is asked again, where the API does not say."""
 
@@ -129,8 +127,6 @@ class _MigrationEffects:
         outcome = await self._pods.abort_eviction(_pod(migration), migration.deadline)
         match outcome:
             case k.Done():
-                if swaps.keeps_room(state, migration) and self._now() < aborts_until(state, migration):
-                    return Retry("marked; its hold keeps the room of a pod that is to come back", after=KEEP_PAUSE)
                 return self._report(effect.migration, "Aborted")
             case k.Gone():
                 return self._report(effect.migration, "Gone")

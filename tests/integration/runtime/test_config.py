@@ -3,6 +3,7 @@
 import json
 import re
 
+import msgspec
 import pytest
 
 from restow.descheduler import policy
@@ -206,6 +207,19 @@ def test_a_whole_policy_is_in_the_configuration_with_all_its_defaults_and_withou
     assert (first["name"], first["plugins"]["deschedule"], second["name"]) == ("u", {"enabled": ["PodLifeTime"]}, "p")
     assert "Defragmentation" not in str(read.policy)
     assert config.read(config.MigrationConfig, config.text_of(read)) == read
+
+
+@pytest.mark.parametrize("said", ["true", "false"])
+def test_a_log_that_speaks_of_swaps_is_read_and_a_policy_is_not(said):
+    read = policy.read(POLICY)
+    old = config.text_of(read).replace('"wholeNodes":', f'"swaps":{said},"wholeNodes":')
+    assert "swaps" in old
+    assert config.read(config.MigrationConfig, old) == read
+    with pytest.raises(msgspec.ValidationError, match="unknown field `retries`"):
+        config.read(config.MigrationConfig, old.replace('"swaps":', '"retries":'))
+    args = OURS["pluginConfig"][0]["args"] | {"swaps": said == "true"}
+    with pytest.raises(BadConfig, match="swaps"):
+        policy.read(POLICY | {"profiles": [OURS | {"pluginConfig": [{"name": "Defragmentation", "args": args}]}]})
 
 
 def test_where_defragmentation_stands_among_the_balance_plugins_is_kept():

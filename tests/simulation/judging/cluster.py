@@ -241,9 +241,8 @@ class ClusterJudge:
         _key, hold = log.hold_of(migration)
         if hold is None:
             return
-        right = ("held", "waiting", "used") if migration.get("swap") else ("held", "used")
         since = self.at - log.moments.get(max(hold.moved, hold.lost), 0.0)
-        if (hold.state not in right or hold.lost) and since > self.limits.lag:
+        if (hold.state not in ("held", "used") or hold.lost) and since > self.limits.lag:
             state = "lost" if hold.lost else hold.state
             self.tell("place-first", f"pod {named(pod)} is evicted, but its place on {hold.node} is {state} for {since:.0f} s")
             return

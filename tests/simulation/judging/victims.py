@@ -122,7 +122,7 @@ class VictimRules:
                 stays = pod is not None and self.known(other["pod"]) and pod.get("node") == other["source"] and not pod.get("deleting")
                 if stays and pod.get("phase") not in OVER:
                     self.tell("whole-nodes", f"{what}, but {pod['name']} stays on {other['source']} ({other.get('why')})")
-            elif step in ("planned", "holding") and not other.get("after") and not other.get("swap") and (
+            elif step in ("planned", "holding") and not other.get("after") and (
                 hold is None or (hold.state != "held" and hold.moved <= self.read)
             ):
                 self.tell("whole-nodes", f"{what}, but migration {other['migration']} of the same node has no place yet")
@@ -138,8 +138,7 @@ class VictimRules:
         target = migration["target"]
         if hold is None:
             return self.tell("place-first", f"{what}, but nothing was ever held on {target}")
-        right = ("held", "waiting") if migration.get("swap") else ("held",)
-        if hold.state not in right or hold.lost:
+        if hold.state != "held" or hold.lost:
             if max(hold.moved, hold.lost) <= self.read:
                 self.tell("place-first", f"{what}, but its place on {target} is {'lost' if hold.lost else hold.state}")
             return None

@@ -112,8 +112,8 @@ class Aborting(Event, tag="migration.aborting"):
 
 
 class TurningBack(Event, tag="migration.turning_back"):
-    """Of a swap, where this pod has left and the other stays. Intent: create the Reservation `restow-<migration>-back`, that holds
-    its room at the source again; what was held at the target is released."""
+    """The pod has left, and its landing place is lost. Intent: create the Reservation `restow-<migration>-back`, that holds its room at
+    the source again; what was held at the target is released."""
 
     migration: MigrationId
     deadline: Millis

@@ -116,10 +116,8 @@ def _check_search(args: DefragmentationArgs) -> None:
         raise ArgsError(f"perDevice: true; allowed: only where resourceType is a GPU, not {args.resourceType!r}")
     if args.planner == "optimizing" and args.perDevice:
         raise ArgsError("perDevice: true; allowed: only with planner greedy")
-    if args.planner == "greedy":
-        for name in ("wholeNodes", "swaps"):
-            if getattr(args, name):
-                raise ArgsError(f"{name}: true; allowed: only with planner optimizing")
+    if args.planner == "greedy" and args.wholeNodes:
+        raise ArgsError("wholeNodes: true; allowed: only with planner optimizing")
 
 
 def _check_protection(args: DefragmentationArgs) -> None:

@@ -300,7 +300,7 @@ RULES: Rules = {
     # At once where nothing is held (`Move.target`).
     e.Evicting: _step(Step.EVICTING, frozenset({Step.PLANNED, Step.HELD})),
     e.Evicted: _step(Step.EVICTED, frozenset({Step.HOLDING, Step.HELD, Step.EVICTING, Step.ABORTING})),
-    # Before the eviction only in a swap whose other pod has left: its hold keeps that pod's room (`migration.swaps`).
+    # Before the eviction only in older logs, of pods that were to change places.
     e.Aborting: _step(Step.ABORTING, frozenset({Step.HOLDING, Step.HELD, Step.EVICTING})),
     e.TurningBack: turning_back,
     e.Landed: _step(Step.LANDED, frozenset({Step.EVICTED})),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis
-from restow.domain.migration import holds, removal, rooms, swaps, waves
+from restow.domain.migration import holds, removal, rooms, waves
 from restow.domain.migration.limits import Limits
 from restow.domain.migration.promises import Promises
 from restow.domain.migration.steps import cancelled, deadline, step, victim_gone
@@ -36,19 +36,18 @@ def advance(state: ClusterState, now: Millis) -> list[e.Event]:
 
 
 def _with_others_in_mind(state: ClusterState, events: list[e.Event], limits: Limits) -> list[e.Event]:
-    """Nobody leaves in the decision that gives up another move off a node that is emptied wholly, or the pod that it was to change places
-    with: the state that includes it says what becomes of the others."""
+    """Nobody leaves in the decision that gives up another move off a node that is emptied wholly: the state that
+    includes it says what becomes of the others."""
     given_up = [state.migrations[event.migration] for event in events if isinstance(event, e.MigrationFailed | e.Aborting)]
     nodes = {(one.plan, one.move.source) for one in given_up if limits.whole.binds(one)}
-    partners = {one.id for m in given_up if m.move.swap and (one := waves.counterpart(state, m)) is not None}
-    if not nodes and not partners:
+    if not nodes:
         return events
 
     def goes_on(event: e.Event) -> bool:
         if not isinstance(event, e.Evicting):
             return True
         one = state.migrations[event.migration]
-        return one.id not in partners and not (limits.whole.binds(one) and (one.plan, one.move.source) in nodes)
+        return not (limits.whole.binds(one) and (one.plan, one.move.source) in nodes)
 
     return [event for event in events if goes_on(event)]
 
@@ -68,9 +67,9 @@ def is_due(state: ClusterState, now: Millis) -> bool:
         return True
     if any(limits.whole.binds(migration) for migration in backlog):
         return next(_begin(state, now, limits), None) is not None
-    if not limits.has_room:
+    if limits.free <= 0:
         return False
-    if any(_is_ready(state, migration, now, limits) and not limits.must_wait(migration, now) for migration in backlog):
+    if any(_may_come(state, migration, now, limits) and not limits.must_wait(migration, now) for migration in backlog):
         return True
     return not state.active and bool(backlog) and next(_begin(state, now, limits), None) is not None
 
@@ -127,7 +126,7 @@ def _begin(state: ClusterState, now: Millis, limits: Limits) -> Iterator[e.Event
                 else:
                     # Nobody begins before it, so that smaller ones do not keep it waiting for ever.
                     waits, is_full = waits + 1, True
-            elif failure is None and (limits.is_awaited(id) or (limits.free > 0 and not is_full)):
+            elif failure is None and limits.free > 0 and not is_full:
                 failure = _hopeless(state, migration)
                 if failure is None and removal.is_removal(migration):
                     begun = removal.begin(migration, now, limits, state.migration_config.evicts_for)
@@ -140,7 +139,7 @@ def _begin(state: ClusterState, now: Millis, limits: Limits) -> Iterator[e.Event
                             continue
                         limits.begins(migration)
                         limits.evicts(migration, now)
-                elif failure is None and not _is_ready(state, migration, now, limits):
+                elif failure is None and not _may_come(state, migration, now, limits):
                     first = first or migration
                     waits += _waits_for_time(state, migration)
                 elif failure is None and not limits.must_wait(migration, now):
@@ -165,14 +164,7 @@ def _never(state: ClusterState, migration: Migration, limits: Limits) -> tuple[s
     before it has failed."""
     if migration.reason:
         return migration.reason, migration.message
-    why = cancelled(state, migration) or waves.broken(state, migration) or limits.whole.broken(migration)
-    if why is not None or not migration.move.swap:
-        return why
-    if waves.partner(state, migration) is None:
-        return swaps.BROKEN, swaps.STAYS
-    if bound := state.migration_config.one_at_a_time:
-        return swaps.BROKEN, f"two that change places are under way together, and {bound} allows one at a time"
-    return None
+    return cancelled(state, migration) or waves.broken(state, migration) or limits.whole.broken(migration)
 
 
 def _hopeless(state: ClusterState, migration: Migration) -> tuple[str, str] | None:
@@ -185,12 +177,8 @@ def _hopeless(state: ClusterState, migration: Migration) -> tuple[str, str] | No
     return holds.lost(state, migration)
 
 
-def _is_ready(state: ClusterState, migration: Migration, now: Millis, limits: Limits) -> bool:
-    """Of two that change places both: one whose node is emptied wholly waits for the holds of others."""
-    return all(_may_come(state, one, now, limits) for one in limits.together(migration))
-
-
 def _may_come(state: ClusterState, migration: Migration, now: Millis, limits: Limits) -> bool:
+    """One whose node is emptied wholly waits for the holds of others."""
     if limits.whole.binds(migration) and not limits.whole.all_hold(migration):
         return False
     return bool(migration.move.pod) and waves.is_turn(state, migration, now) and rooms.ready(state, migration)

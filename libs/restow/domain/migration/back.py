@@ -1,13 +1,14 @@
 """The way back of a pod that was evicted and whose landing place is of no use any more: room at its old node is held for its successor.
 
 It turns back as soon as that is known, also while the pod terminates: what that leaves then goes to the hold, and to nobody else. A
-successor that fits anywhere meanwhile goes there, and the hold is given up. Of two that change places the old room is the other's
-(`swaps`): there it turns back only where the other stays.
+successor that fits anywhere meanwhile goes there, and the hold is given up.
 """
+
+from collections.abc import Iterator
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PodUid
-from restow.domain.migration import holds, swaps
+from restow.domain.migration import holds
 from restow.domain.migration.holds import Reason
 from restow.domain.migration.times import lands_until
 from restow.domain.records import Migration
@@ -26,8 +27,6 @@ def place_lost(state: ClusterState, migration: Migration) -> Reason | None:
 def turn(state: ClusterState, migration: Migration, now: Millis, why: Reason) -> Events:
     """Back to its old node, where that takes its successor, unless that has a place already."""
     reason, message = why
-    if migration.move.swap:
-        return swaps.place_lost(state, migration, now, why)
     failed = (e.MigrationFailed(migration.id, reason, message),)
     if has_found_a_place(state, migration) or now >= lands_until(state, migration):
         return failed
@@ -46,7 +45,7 @@ def step(state: ClusterState, migration: Migration, now: Millis) -> Events:
         return _failed(migration, f"{said}, and {why[1]}")
     if migration.reservation and not holds.is_open(state, migration) and not holds.is_new(state, migration):
         return _failed(migration, f"{said}, and its room on {source} was lost")
-    if _needs_it_no_more(state, migration):
+    if has_found_a_place(state, migration):
         return _failed(migration, f"{said}; its successor found a place, or is gone")
     if now >= until(state, migration):
         return _failed(migration, f"{said}, and its room on {source} did not come free")
@@ -55,8 +54,6 @@ def step(state: ClusterState, migration: Migration, now: Millis) -> Events:
 
 def until(state: ClusterState, migration: Migration) -> Millis:
     """Until when the room at the old node is waited for."""
-    if migration.move.swap:
-        return swaps.patience(state, migration)
     if not migration.reservation:
         return Millis(migration.back + state.migration_config.hold_deadline)
     return lands_until(state, migration)
@@ -74,19 +71,25 @@ def not_held(migration: Migration, why: str) -> e.MigrationFailed:
 
 def pattern(state: ClusterState, migration: Migration) -> PodUid | None:
     """The pod that says what is to be held at the old node: the one that was evicted, while it is there, or who waits for its place."""
-    return migration.move.pod if migration.move.pod in state.pods else swaps.waiting_successor(state, migration)
+    return migration.move.pod if migration.move.pod in state.pods else waiting_successor(state, migration)
 
 
 def has_found_a_place(state: ClusterState, migration: Migration) -> bool:
     """Whether somebody who may follow it has a node, and nobody waits for one."""
-    followers = list(swaps.followers(state, migration))
-    return any(state.node_of(uid) is not None for uid in followers) and swaps.waiting_successor(state, migration) is None
+    found = list(followers(state, migration))
+    return any(state.node_of(uid) is not None for uid in found) and waiting_successor(state, migration) is None
 
 
-def _needs_it_no_more(state: ClusterState, migration: Migration) -> bool:
-    if migration.move.swap:
-        return swaps.waiting_successor(state, migration) is None
-    return has_found_a_place(state, migration)
+def waiting_successor(state: ClusterState, migration: Migration) -> PodUid | None:
+    """A pod that may follow it and waits for a place: the first one."""
+    waiting = [uid for uid in followers(state, migration) if state.node_of(uid) is None and uid not in state.successors]
+    return min(waiting, key=state.order.__getitem__, default=None)
+
+
+def followers(state: ClusterState, migration: Migration) -> Iterator[PodUid]:
+    """Pods that may follow it, and have not ended."""
+    alive = state.alive_under(migration.lineage.partition("/")[0])
+    return (uid for uid in alive if state.may_follow(state.pods[uid], migration))
 
 
 def _failed(migration: Migration, why: str) -> Events:

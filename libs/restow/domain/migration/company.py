@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 
 from restow.contracts.ids import Millis
-from restow.domain.migration import holds, waves
+from restow.domain.migration import holds
 from restow.domain.migration.holds import Reason
 from restow.domain.occupants import as_pod
 from restow.domain.records import Migration, Step
@@ -30,8 +30,6 @@ def refuses(state: ClusterState, migration: Migration, now: Millis, going: Itera
     asked = [migration, *_asked(state, leaving[1:])] if holds.placed(state, migration) else _asked(state, leaving)
     if not asked:
         return None
-    if migration.move.swap and (partner := waves.partner(state, migration)) is not None:
-        leaving.append(partner)
     session = open_session(state, now, 1)
     try:
         found = next((one for one in asked for gone in _worst(state, one, leaving) if not _admits(session, one, gone)), None)

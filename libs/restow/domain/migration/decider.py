@@ -19,7 +19,7 @@ from restow.domain.decider import Rejected
 from restow.domain.duration import format_milliseconds
 from restow.domain.effects import Effect
 from restow.domain.evolve.demands import job_name
-from restow.domain.migration import back, effects, removal, search, swaps
+from restow.domain.migration import back, effects, removal, search
 from restow.domain.migration.advance import advance, is_due, of, overdue
 from restow.domain.migration.cancel import cancel
 from restow.domain.migration.demand import next_demand
@@ -36,7 +36,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 class MigrationDecider:
     family: Family = "migration"
-    logic = "migration@4"
+    logic = "migration@5"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:
@@ -201,7 +201,7 @@ def _reported(state: ClusterState, report: c.ReportEviction) -> Sequence[e.Event
     if migration.step is Step.ABORTING:
         if report.reason == NOT_MARKED and report.time >= aborts_until(state, migration):
             return (not_marked(migration, report.message),)
-        if report.reason != "Aborted" or (swaps.keeps_room(state, migration) and report.time < aborts_until(state, migration)):
+        if report.reason != "Aborted":
             return ()
         return (e.MigrationFailed(migration.id, migration.reason, migration.message),)
     if report.reason == NOT_MARKED:

@@ -12,7 +12,6 @@ from collections import defaultdict
 from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid
 from restow.domain.evolve.migration import MINUTE
 from restow.domain.groups import Group, group_of, named
-from restow.domain.migration import waves
 from restow.domain.migration.holds import Reason
 from restow.domain.migration.whole import Whole
 from restow.domain.records import Migration, Step
@@ -38,11 +37,6 @@ class Limits:
         self._parked = {id: None for id, m in self._active.items() if m.step in BEFORE_EVICTION and self.whole.holds_first(m)}
         """Whose place is held until all of their node have theirs. Their pods are where they were: of the bounds only `concurrent` is
         about them, and all are asked before the eviction. So a node of many pods is emptied pod by pod, whatever the bounds are."""
-        self._awaited: dict[MigrationId, Migration] = {}
-        """Those that are to begin because the one that they change places with has: neither leaves before both places are chosen. They count as
-        under way, so that nobody takes their turn."""
-        for migration in self._active.values():
-            self._await(migration)
         self._plans: dict[str, int] = defaultdict(int)
         self._begun: dict[tuple[str, NodeName], bool] = {}
         self._refused: dict[tuple[str, NodeName], bool] = {}
@@ -70,20 +64,7 @@ class Limits:
             for id, migration in self._active.items():
                 if id not in self._parked:
                     self._add(migration, 1)
-            for migration in self._awaited.values():
-                self._add(migration, 1)
         return self
-
-    def _to_change(self, migration: Migration) -> Migration | None:
-        """The one that it changes places with, where that has not begun."""
-        other = waves.partner(self._state, migration) if migration.move.swap else None
-        return other if other is not None and other.step is Step.PLANNED and other.id not in self._active else None
-
-    def _await(self, migration: Migration) -> Migration | None:
-        other = self._to_change(migration)
-        if other is not None:
-            self._awaited[other.id] = other
-        return other
 
     def _add(self, migration: Migration, sign: int) -> None:
         known = self._whose.get(migration.id)
@@ -109,10 +90,6 @@ class Limits:
 
     def begins(self, migration: Migration) -> None:
         self._active[migration.id] = migration
-        if self._awaited.pop(migration.id, None) is not None:
-            return
-        if (other := self._await(migration)) is not None and self._is_counted:
-            self._add(other, 1)
         if self.whole.holds_first(migration):
             self._parked[migration.id] = None
         elif self._is_counted:
@@ -137,55 +114,27 @@ class Limits:
     @property
     def free(self) -> int:
         """How many may still begin."""
-        return self._config.concurrent - len(self._active) - len(self._awaited)
-
-    def is_awaited(self, id: MigrationId) -> bool:
-        return id in self._awaited
-
-    @property
-    def has_room(self) -> bool:
-        """Whether anything may begin."""
-        return self.free > 0 or bool(self._awaited)
+        return self._config.concurrent - len(self._active)
 
     # -- before it begins --------------------------------------------------------------------------------------------
 
     def must_wait(self, migration: Migration, now: Millis) -> bool:
-        """Whether too many others are under way for this one to begin now; two that change places begin together."""
-        if migration.id in self._awaited:
-            return self._too_many(migration, 0) is not None
-        begin = self.together(migration)
-        if self.free < len(begin) or any(self._crowded(one, now, len(begin) - 1) for one in begin):
+        """Whether too many others are under way for this one to begin now."""
+        if self.free <= 0 or self._crowded(migration, now):
             return True
-        return any(self._others(one) for one in begin) and self._all_too_many(begin) is not None
+        return self._others(migration) and self._too_many(migration, 1) is not None
 
-    def together(self, migration: Migration) -> tuple[Migration, ...]:
-        """It, and the one that it changes places with, where that is to begin with it."""
-        other = self._to_change(migration)
-        return (migration,) if other is None else (migration, other)
-
-    def _crowded(self, migration: Migration, now: Millis, more: int = 0) -> bool:
-        """`more` begin with it."""
+    def _crowded(self, migration: Migration, now: Millis) -> bool:
         config = self._config
         if self._counted()._nodes[migration.move.source] >= config.per_node:
             return True
-        if config.per_namespace and self._namespaces[migration.move.namespace] + more >= config.per_namespace:
+        if config.per_namespace and self._namespaces[migration.move.namespace] >= config.per_namespace:
             return True
-        return bool(config.evictions_per_minute) and self._recent(now) + self._coming + more >= config.evictions_per_minute
+        return bool(config.evictions_per_minute) and self._recent(now) + self._coming >= config.evictions_per_minute
 
     def refuses(self, migration: Migration) -> Reason | None:
         """Why it must not begin, whatever else is under way: asked where it need not wait."""
-        return self._too_many(migration, 0) if migration.id in self._awaited else self._all_too_many(self.together(migration))
-
-    def _all_too_many(self, begin: tuple[Migration, ...]) -> Reason | None:
-        """Of two that change places, which may be of one workload or gang, each counts for the other."""
-        if len(begin) == 1:
-            return self._too_many(begin[0], 1)
-        for one in begin:
-            self._counted()._add(one, 1)
-        why = next((why for one in begin if (why := self._too_many(one, 0)) is not None), None)
-        for one in begin:
-            self._add(one, -1)
-        return why
+        return self._too_many(migration, 1)
 
     def _others(self, migration: Migration) -> bool:
         """Whether others of the same workload or gang, or that the same budget is about, are under way: then their ends are waited for."""
@@ -259,10 +208,10 @@ class Limits:
 
     # -- before the eviction -------------------------------------------------------------------------------------------
 
-    def before_eviction(self, migration: Migration, now: Millis, before: int = 0) -> Reason | None:
-        """Why the pod must not be evicted now, once so many were `before` it; None where it may."""
+    def before_eviction(self, migration: Migration, now: Millis) -> Reason | None:
+        """Why the pod must not be evicted now; None where it may."""
         most = self._config.evictions_per_minute
-        if most and self._recent(now) + before >= most:
+        if most and self._recent(now) >= most:
             return "RateLimit", f"{most} pods were evicted within a minute"
         return self._too_many(migration, int(migration.id in self._parked))
 
@@ -280,8 +229,7 @@ class Limits:
                 return MAX_UNAVAILABLE, why
         if group is not None and not _has_ended(state, migration) and (why := spare.too_few(group, uid)):
             return GANG_MINIMUM, why
-        if migration.move.swap or uid not in state.live:
-            # Both that change places are asked for together (`swaps`).
+        if uid not in state.live:
             return None
         why = spare.over_budget(uid) or self._share_budget(uid, more)
         return (BUDGET, why) if why else None
@@ -301,9 +249,7 @@ class Limits:
         """When another eviction may be decided although nothing happens; None where one may be now."""
         most = self._counted()._config.evictions_per_minute
         times = sorted(at for at in self._evicted.values() if abs(self._state.time - at) < MINUTE)
-        # Two that change places need one more than one does.
-        more = int(any(self._state.migrations[id].move.swap for id in self._state.backlog))
-        if not most or len(times) + self._coming + more < most or not times:
+        if not most or len(times) + self._coming < most or not times:
             return None
         return Millis(times[max(len(times) - most, 0)] + MINUTE)
 

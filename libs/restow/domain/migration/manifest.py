@@ -67,8 +67,8 @@ class Manifest(Json, frozen=True):
 
 
 def hold_manifest(state: ClusterState, migration: Migration) -> Manifest | None:
-    """None where the victim is gone: then there is nobody to hold a place for, and the effect is not owed any more. A pod that
-    changes places with another waits for room that is still in use, and so does one that turns back: its own."""
+    """None where the victim is gone: then there is nobody to hold a place for, and the effect is not owed any more. One that turns
+    back waits for room that is still in use: its own."""
     uid = back.pattern(state, migration) if migration.back else migration.move.pod
     pod = state.pods.get(uid) if uid is not None else None
     if pod is None or pod.owner is None:
@@ -86,7 +86,7 @@ def hold_manifest(state: ClusterState, migration: Migration) -> Manifest | None:
             ttl="0s",
             owners=_controllers(state, pod),
             tasks=(Task(TASK, 1, template(pod, shape, migration.move.target)),),
-            pre_allocation=migration.move.swap or migration.back > 0,
+            pre_allocation=migration.back > 0,
         ),
     )
 

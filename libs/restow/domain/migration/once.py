@@ -103,7 +103,7 @@ def independent(moves: tuple[Move, ...], whole: bool) -> frozenset[MigrationId]:
 
 
 def _waits(move: Move) -> bool:
-    return bool(move.after or move.follows or move.swap)
+    return bool(move.after or move.follows)
 
 
 def _keep(run: Run, turn: Turn, pod: PodUid, why: str) -> None:

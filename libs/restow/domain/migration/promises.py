@@ -4,7 +4,7 @@ import numpy as np
 
 from restow.contracts.ids import NodeName
 from restow.contracts.values import DeviceShare
-from restow.domain.migration import holds, waves
+from restow.domain.migration import holds
 from restow.domain.records import Migration
 from restow.domain.state import ClusterState
 from restow.domain.table import Vector
@@ -34,21 +34,15 @@ class Promises:
             self._give(move.target, state.vectors[migration.shape], move.devices, -1)
 
     def fits(self, migration: Migration) -> bool:
-        """Whether its landing place is free now, or will be when the pod has gone that it changes places with, and nobody's who
-        was told of before."""
-        state, swap = self._state, migration.move.swap
+        """Whether its landing place is free now, and nobody's who was told of before."""
+        state = self._state
         row, v = state.table.rows.get(migration.move.target), state.vectors[migration.shape]
-        if row is None or not (swap or state.table.fits_row(row, v)):
+        if row is None or not state.table.fits_row(row, v):
             return False
         for told in self._told:
             self._count(told)
         self._told.clear()
         free, devices = self._row(row)
-        other = waves.partner(state, migration) if swap else None
-        charge = state.charges.get(other.move.pod) if other is not None else None
-        if charge is not None and charge.node == migration.move.target:
-            free, devices = free.copy(), devices.copy()
-            _add(free, devices, state.vectors[charge.shape], charge.devices, 1)
         if any(free[column] < amount for column, amount in v.items):
             return False
         return v.devices is None or int((devices >= v.devices.milli).sum()) >= v.devices.count

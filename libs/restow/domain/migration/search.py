@@ -38,14 +38,9 @@ def bounded(state: ClusterState, command: Heavy) -> Heavy:
 
 
 def within(config: MigrationConfig, steps: int) -> DefragmentationArgs | None:
-    """The arguments with at most so many steps of search (0 for no other bound), and without swaps where the limits never let two migrations be
-    under way together (RULES G-13)."""
+    """The arguments with at most so many steps of search (0 for no other bound)."""
     args = config.defragmentation
-    if args is None:
-        return None
-    if args.swaps and config.one_at_a_time:
-        args = replace(args, swaps=False)
-    return replace(args, searchSteps=steps) if 0 < steps < args.searchSteps else args
+    return replace(args, searchSteps=steps) if args is not None and 0 < steps < args.searchSteps else args
 
 
 def begin(state: ClusterState, command: Heavy) -> c.BeginSearch:

@@ -2,8 +2,7 @@
 
 planned → holding → held → evicting → evicted → landed, or rolled back. Two rules carry the promise that no pod is lost:
 
-* Nothing is evicted before the session holds the landing place, and a hold that is lost before the eviction ends it. Of two
-  pods that change places (`swap`) each place must be chosen: it is the other's room that it waits for (`swaps`).
+* Nothing is evicted before the session holds the landing place, and a hold that is lost before the eviction ends it.
 * Once an eviction may have been sent (`evicting`), only `aborting` leads back, and only when the victim is marked, so that
   no late eviction can succeed. A victim that ends meanwhile counts as evicted: its successor takes the hold. Where the API
   does not take the mark for `abort_deadline`, it ends as `NotMarked`: that is longer than a request lives, so that
@@ -16,7 +15,7 @@ time, which counts from when the victim has gone (RULES G-14); it runs, or waits
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, NodeName
-from restow.domain.migration import back, company, holds, limits, removal, swaps, waves
+from restow.domain.migration import back, company, holds, limits, removal
 from restow.domain.migration.holds import Reason
 from restow.domain.migration.times import lands_until
 from restow.domain.migration.whole import Whole
@@ -57,9 +56,9 @@ def _holding(state: ClusterState, migration: Migration, now: Millis, counts: lim
     if taken(migration):
         return _evicted(state, migration, now)
     failure = cancelled(state, migration) or victim_gone(state, migration) or holds.failure(state, migration)
-    failure = failure or counts.whole.broken(migration) or swaps.in_vain(state, migration)
+    failure = failure or counts.whole.broken(migration)
     if failure is not None:
-        return _given_up(state, migration, now, failure)
+        return _given_up(migration, failure)
     events: list[e.Event] = []
     why: Reason = "HoldTimeout", f"node {target} was not held in time"
     if may_evict(state, migration):
@@ -68,30 +67,22 @@ def _holding(state: ClusterState, migration: Migration, now: Millis, counts: lim
         if counts.is_parked(id) and (migration.step is not Step.HELD or counts.waits_for_node(migration, now)):
             # Its place is kept for as long as that takes.
             return tuple(events)
-        blocked = counts.before_eviction(migration, now)
-        blocked = blocked or swaps.must_wait(state, migration, now, counts) or company.refuses(state, migration, now, counts.going)
+        blocked = counts.before_eviction(migration, now) or company.refuses(state, migration, now, counts.going)
         if blocked is None:
             return (*events, e.Evicting(id, Millis(now + state.migration_config.evicts_for)))
         why = blocked
-    elif migration.move.swap and waves.partner(state, migration) is None:
-        return _given_up(state, migration, now, (swaps.BROKEN, swaps.STAYS))
     elif migration.step is Step.HELD:
         # It was held, and waited for its turn.
-        return _given_up(state, migration, now, ("HoldLost", f"the hold on {target} was lost before the pod was evicted"))
+        return _given_up(migration, ("HoldLost", f"the hold on {target} was lost before the pod was evicted"))
     waited = migration.step is Step.HELD and counts.is_parked(id)
-    if now >= (counts.until(migration) if waited else _patience(state, migration)):
-        return _given_up(state, migration, now, why)
+    if now >= (counts.until(migration) if waited else company.until(state, migration)):
+        return _given_up(migration, why)
     return tuple(events)
 
 
-def _given_up(state: ClusterState, migration: Migration, now: Millis, why: Reason) -> Events:
-    """Before its eviction was decided. Its hold may be what keeps the room of the pod that it was to change places with, and that has
-    left: then it is given up when that one waits there, or goes on where its own pod has ended meanwhile."""
-    if not swaps.keeps_room(state, migration):
-        return (e.MigrationFailed(migration.id, *why),)
-    if ended(state, migration) and holds.placed(state, migration):
-        return _evicted(state, migration, now)
-    return (e.Aborting(migration.id, *why),)
+def _given_up(migration: Migration, why: Reason) -> Events:
+    """Before its eviction was decided."""
+    return (e.MigrationFailed(migration.id, *why),)
 
 
 def may_be_tried(state: ClusterState, migration: Migration) -> bool:
@@ -101,29 +92,13 @@ def may_be_tried(state: ClusterState, migration: Migration) -> bool:
         return False
     if removal.is_removal(migration):
         return removal.lost(state, migration) is None
-    stopped = victim_gone(state, migration) or holds.failure(state, migration) or swaps.in_vain(state, migration)
-    return may_evict(state, migration) and stopped is None
+    return may_evict(state, migration) and victim_gone(state, migration) is None and holds.failure(state, migration) is None
 
 
 def may_evict(state: ClusterState, migration: Migration) -> bool:
     """Whether the pod has its landing place, if it needs one, on a node that takes its successor. Asked in the decision, and before
     every attempt: a hold stays on a node that is cordoned or not ready, and is of no use there."""
-    return removal.is_removal(migration) or (_has_place(state, migration) and holds.lost(state, migration) is None)
-
-
-def _has_place(state: ClusterState, migration: Migration) -> bool:
-    """In a swap the place may still be in use by the other pod, where that has its own."""
-    if holds.held(state, migration):
-        return True
-    if not (migration.move.swap and holds.placed(state, migration)):
-        return False
-    args = state.migration_config.defragmentation
-    if args is None or not args.swaps:
-        return False
-    other = waves.partner(state, migration)
-    if other is None or other.step in (Step.EVICTED, Step.LANDED):
-        return other is not None
-    return holds.placed(state, other) and holds.lost(state, other) is None
+    return removal.is_removal(migration) or (holds.held(state, migration) and holds.lost(state, migration) is None)
 
 
 def _evicting(state: ClusterState, migration: Migration, now: Millis, node: Whole) -> Events:
@@ -134,10 +109,9 @@ def _evicting(state: ClusterState, migration: Migration, now: Millis, node: Whol
     if live is not None and live.phase == "Succeeded":
         return (e.Aborting(id, "PodFinished", "the pod finished before it was evicted"),)
     failure = cancelled(state, migration) or changed_hands(state, migration) or node.broken(migration)
-    failure = failure or swaps.in_vain(state, migration)
     if failure is not None:
         return (e.Aborting(id, *failure),)
-    if not _has_place(state, migration):
+    if not holds.held(state, migration):
         return (e.Aborting(id, "HoldLost", f"the hold on {migration.move.target} was lost before the pod was evicted"),)
     if why := holds.failure(state, migration):
         return (e.Aborting(id, *why),)
@@ -153,8 +127,6 @@ def _landing(state: ClusterState, migration: Migration, now: Millis) -> Events:
             return back.step(state, migration, now)
         if why := back.place_lost(state, migration):
             return back.turn(state, migration, now, why)
-        if migration.move.swap and not holds.held(state, migration) and swaps.other_stays(state, migration):
-            return swaps.broken(state, migration, now)
         return (e.NotRecreated(id),) if now >= lands_until(state, migration) else ()
     if migration.arrived and migration.back:
         return back.arrived(migration)
@@ -195,12 +167,7 @@ def deadline(state: ClusterState, migration: Migration) -> Millis:
         return back.until(state, migration)
     if migration.step is Step.EVICTED:
         return lands_until(state, migration)
-    return _patience(state, migration)
-
-
-def _patience(state: ClusterState, migration: Migration) -> Millis:
-    """Until when it may wait for its place, or, once it has that, for its turn."""
-    return max(swaps.until(state, migration), company.until(state, migration))
+    return company.until(state, migration)
 
 
 def until(state: ClusterState, migration: Migration) -> Millis:

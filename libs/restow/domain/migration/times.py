@@ -8,11 +8,8 @@ from restow.domain.state import ClusterState
 
 def lands_until(state: ClusterState, migration: Migration) -> Millis:
     """Until when a pod that was evicted may land. Most controllers make the next one when this one has gone, and it may need what this
-    one uses: `landDeadline` counts from then. Of two that change places each needs what the other leaves. Who has taken the place has as
-    long to become ready."""
-    at, patience = migration.deadline, state.migration_config.land_deadline
-    for one in (migration, waves.counterpart(state, migration) if migration.move.swap else None):
-        if one is not None:
-            at = max(at, waves.going_until(state, one.move.pod), Millis(one.vacated + patience if one.vacated else 0))
+    one uses: `landDeadline` counts from then. Who has taken the place has as long to become ready."""
+    patience, vacated = state.migration_config.land_deadline, migration.vacated
+    at = max(migration.deadline, waves.going_until(state, migration.move.pod), Millis(vacated + patience if vacated else 0))
     placed = state.placed.get(migration.successor) if migration.successor else None
     return max(at, Millis(placed.at + patience)) if placed is not None else at

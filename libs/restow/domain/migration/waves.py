@@ -1,4 +1,4 @@
-"""What moves of one plan are to each other: waves (`after`), the next leg of a pod (`follows`), and pods that change places."""
+"""What moves of one plan are to each other: waves (`after`) and the next leg of a pod (`follows`)."""
 
 from restow.contracts.ids import MigrationId, Millis, PodUid
 from restow.contracts.values import Move
@@ -63,29 +63,3 @@ def going_until(state: ClusterState, pod: PodUid) -> Millis:
     """Until when a pod that terminates is waited for, 0 where it does not. Its deletionTimestamp is the end of its grace period."""
     live = state.live.get(pod)
     return Millis(live.deleting + STUCK) if live is not None and live.deleting else Millis(0)
-
-
-def partner(state: ClusterState, migration: Migration) -> Migration | None:
-    """The pod that changes places with this one, where it still may."""
-    found = counterpart(state, migration)
-    if found is None or found.step in BROKEN or found.step is Step.ABORTING or found.back:
-        return None
-    return found
-
-
-def counterpart(state: ClusterState, migration: Migration) -> Migration | None:
-    """The other one of a swap, whatever became of it: of the plan's swaps between the two nodes the first one way goes with the first
-    the other way, and so on. (A longer cycle is no swap.)"""
-    plan = state.plans.get(migration.plan)  # type: ignore[call-overload]
-    if plan is None:
-        return None
-    mine: list[MigrationId] = []
-    move = next((one for one in plan.planned.moves if one.migration == migration.id), migration.move)
-    theirs: list[MigrationId] = []
-    for other in plan.planned.moves:
-        if other.swap and (other.source, other.target) == (move.source, move.target):
-            mine.append(other.migration)
-        elif other.swap and (other.source, other.target) == (move.target, move.source):
-            theirs.append(other.migration)
-    at = mine.index(migration.id) if migration.id in mine else len(theirs)
-    return state.migrations.get(theirs[at]) if at < len(theirs) else None

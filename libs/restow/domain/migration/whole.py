@@ -2,8 +2,8 @@
 
 All of its pods that wait for nobody's landing hold their places before the first of them is evicted: a hold that cannot be had costs no
 eviction. Then one is evicted after the other, the next when the API has let the one before go: of many requests on their way at once one that is refused would
-come too late for the others. When one of its pods stays after all, those that were not evicted yet stay, too. Whose pod waits for others (`after`, a
-swap) cannot hold first: it begins when these hold, and goes by its own rules then; the second leg of a pod is about no node that is emptied.
+come too late for the others. When one of its pods stays after all, those that were not evicted yet stay, too. Whose pod waits for others (`after`)
+cannot hold first: it begins when these hold, and goes by its own rules then; the second leg of a pod is about no node that is emptied.
 
 A pod that left without us, or whose successor came up elsewhere than planned, is no reason to stop: its node is rid of it.
 """
@@ -42,7 +42,7 @@ class Whole:
 
     def holds_first(self, migration: Migration) -> bool:
         """Whether it holds its place before anybody leaves the node, and waits for that."""
-        return self.binds(migration) and not waves.before(migration.move) and not migration.move.swap
+        return self.binds(migration) and not waves.before(migration.move)
 
     def first(self, migration: Migration) -> list[Migration]:
         """Those of its node that hold first."""
@@ -61,9 +61,8 @@ class Whole:
         return known
 
     def broken(self, migration: Migration) -> Reason | None:
-        """Why it must not be evicted any more: another pod stays on its node. One that changes places with a pod that has left already
-        goes on, for that pod's sake."""
-        if not self.binds(migration) or (migration.move.swap and _has_left(waves.counterpart(self._state, migration))):
+        """Why it must not be evicted any more: another pod stays on its node."""
+        if not self.binds(migration):
             return None
         key = self._key(migration)
         if key not in self._stays:
@@ -115,10 +114,6 @@ def _holds(state: ClusterState, migration: Migration) -> bool:
     if migration.step is Step.HELD:
         return holds.held(state, migration) and holds.lost(state, migration) is None
     return migration.step not in WAITING
-
-
-def _has_left(migration: Migration | None) -> bool:
-    return migration is not None and migration.step in (Step.EVICTED, Step.LANDED)
 
 
 def _stays(state: ClusterState, migration: Migration) -> bool:

@@ -39,7 +39,6 @@ class MigrationView(msgspec.Struct, frozen=True, rename="camel"):
     reason: str = ""
     message: str = ""
     after: tuple[MigrationId, ...] = ()
-    swap: bool = False
 
     @property
     def over(self) -> bool:
@@ -146,7 +145,7 @@ def migration_view(state: ClusterState, plan: PlanId, move: Move, wave: int) -> 
     record = state.migrations.get(move.migration)
     if record is None:
         return MigrationView(
-            move.migration, plan, wave, UNKNOWN, move.namespace, move.name, move.pod, move.source, move.target, after=move.after, swap=move.swap
+            move.migration, plan, wave, UNKNOWN, move.namespace, move.name, move.pod, move.source, move.target, after=move.after
         )
     # Of a move that follows another one the pod is known once that has landed.
     move = record.move
@@ -167,7 +166,6 @@ def migration_view(state: ClusterState, plan: PlanId, move: Move, wave: int) -> 
         record.reason,
         record.message,
         before(move),
-        move.swap,
     )
 
 

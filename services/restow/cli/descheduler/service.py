@@ -117,11 +117,8 @@ def _moves(moves: Sequence[Move]) -> None:
     if len(whys) == 1 and moves[0].reason:
         said(f"  why: {moves[0].reason}")
     shown = moves[:MOST] if sys.stdout.isatty() else moves
-    rows = [
-        (f"  {move.namespace}/{move.name}", move.source, move.target or "(evicted)", move.reason or ("changes places" if move.swap else ""))
-        for move in shown
-    ]
-    titles = ("  POD", "FROM", "TO", "WHY") if len(whys) > 1 or any(move.swap for move in moves) else ("  POD", "FROM", "TO")
+    rows = [(f"  {move.namespace}/{move.name}", move.source, move.target or "(evicted)", move.reason) for move in shown]
+    titles = ("  POD", "FROM", "TO", "WHY") if len(whys) > 1 else ("  POD", "FROM", "TO")
     table(titles, [row[: len(titles)] for row in rows], flexible=titles, wrap=titles[3:])
     if len(shown) < len(moves):
         click.echo(faint(f"  and {len(moves) - len(shown)} more; -o json has all of them"))

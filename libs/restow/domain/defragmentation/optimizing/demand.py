@@ -103,7 +103,7 @@ class _Attempt:
                 if whole and self._need < self._pods:
                     # The other half is for those that it needs.
                     steps //= 2
-                search = Search(world, landing, Limits(self._most, 1, steps, False, args.swaps, self._rows.scope.quota))
+                search = Search(world, landing, Limits(self._most, 1, steps, False, self._rows.scope.quota))
                 search_for = _Demand(search, self.kept, self._rows.closed, args.searchSteps)
                 granted = search_for.all(job, pods) if whole else search_for.some(job, pods)
             finally:
@@ -113,7 +113,7 @@ class _Attempt:
             for one in granted:
                 # Its Reservation is there first and takes what becomes free.
                 world.session.board.take(one.row, state.vectors[one.pod.shape], one.spot.devices)
-            ordered = Sequence(world, landing, self._plan, args.swaps, self._most).order(wanted, first(world, wanted))
+            ordered = Sequence(world, landing, self._plan, self._most).order(wanted, first(world, wanted))
         if ordered.stayed:
             raise NoRoom(f"{len(ordered.stayed)} of {len(wanted)} moves would wait for each other")
         if dropped := beyond(search.limits, ordered):

@@ -1,7 +1,7 @@
 """The moves of a plan in an order in which each can be carried out: what must have left before what can arrive.
 
 First all that find room as things are; then those that need what others leave, of a target as little as possible: `after` names
-these, and those whose being under way a rule about what runs would notice (`waits`). What is left waits in circles: two that would take each other's room change places where that is allowed, somebody goes
+these, and those whose being under way a rule about what runs would notice (`waits`). What is left waits in circles: somebody goes
 to a third place first where there is one, and whoever still cannot arrive stays.
 """
 
@@ -16,7 +16,6 @@ from restow.domain.defragmentation.optimizing.landing import Landing
 from restow.domain.defragmentation.optimizing.waits import Step, Waits
 from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.defragmentation.simulation import Spot
-from restow.domain.spare import may_change_places
 
 
 class Leg(NamedTuple):
@@ -81,9 +80,9 @@ class Sequence:
     """Begins with everybody at home (the world has nobody away), and charges the world as holds will: a target when a move begins, a
     source only where somebody needs what was left there."""
 
-    def __init__(self, world: World, landing: Landing, plan: str, swaps: bool, most: int) -> None:
+    def __init__(self, world: World, landing: Landing, plan: str, most: int) -> None:
         self.world, self.landing, self.plan = world, landing, plan
-        self.swaps, self.most = swaps, most
+        self.most = most
         self.moves: list[Move] = []
         self.ends: dict[PodUid, Spot] = {}
         self._left: dict[int, list[Left]] = {}
@@ -99,7 +98,7 @@ class Sequence:
         for needed in (False, True):
             legs = self._all(legs, needed)
         while legs:
-            if not (self._swap(legs) or self._by_a_third(legs)):
+            if not self._by_a_third(legs):
                 stayed.append(legs.pop(self._least(legs)).uid)
             legs = self._all(legs, True)
         return Ordered(self._with_waits(), dict(self.ends), stayed)
@@ -175,7 +174,7 @@ class Sequence:
         else:
             self.world.come_back(leg.uid, leg.start)
 
-    def _take(self, leg: Leg, spot: Spot, after: tuple[MigrationId, ...], ruled: bool, beside: int = -1) -> MigrationId:
+    def _take(self, leg: Leg, spot: Spot, after: tuple[MigrationId, ...], ruled: bool) -> MigrationId:
         world, uid = self.world, leg.uid
         pod = world.state.pods[uid]
         id = MigrationId(f"{self.plan}-{len(self.moves) + 1}")
@@ -185,11 +184,11 @@ class Sequence:
         self.moves.append(
             Move(
                 id, PodUid("") if leg.follows else uid, pod.namespace, pod.name, world.name(leg.start.row), world.name(spot.row),
-                spot.devices, spot.cores, after, leg.follows, beside >= 0, world.cost(uid),
+                spot.devices, spot.cores, after, leg.follows, cost=world.cost(uid),
             )
         )  # fmt: skip
         earlier = [self._number[one] for one in dict.fromkeys((*after, *([leg.follows] if leg.follows else [])))]
-        self._steps.append(Step(uid, leg.start.row, spot.row, tuple(earlier), ruled, beside))
+        self._steps.append(Step(uid, leg.start.row, spot.row, tuple(earlier), ruled))
         self._number[id] = len(self._steps) - 1
         self.ends[uid] = spot
         self._left.setdefault(leg.start.row, []).append(Left(id, uid, leg.start))
@@ -218,45 +217,6 @@ class Sequence:
         return known
 
     # -- circles -----------------------------------------------------------------------------------------------------
-
-    def _swap(self, legs: list[Leg]) -> bool:
-        """Two that would take each other's room."""
-        if not self.swaps or len(self.moves) + 2 > self.most:
-            return False
-        at = {(leg.start.row, leg.row): i for i, leg in enumerate(legs) if not leg.follows}
-        for i, leg in enumerate(legs):
-            j = at.get((leg.row, leg.start.row))
-            if leg.follows or j is None or j == i or not may_change_places(self.world.state, leg.uid, legs[j].uid):
-                continue
-            if self._exchange(leg, legs[j]):
-                for k in sorted((i, j), reverse=True):
-                    del legs[k]
-                return True
-        return False
-
-    def _exchange(self, one: Leg, other: Leg) -> bool:
-        world, board = self.world, self.world.session.board
-        before = [dict.fromkeys(self._freed.get(leg.row, ())) for leg in (one, other)]
-        for leg in (one, other):
-            board.give(leg.start.row, world.vector(leg.uid), leg.start.devices)
-        ruled = [self._is_ruled(leg.uid) for leg in (one, other)]
-        for leg in (one, other):
-            self._say_gone(leg)
-        here = self.landing.fits_at(one.uid, one.row)
-        there = self.landing.fits_at(other.uid, other.row)
-        for leg in (other, one):
-            self._say_back(leg)
-        if here is None or there is None:
-            for leg in (one, other):
-                board.take(leg.start.row, world.vector(leg.uid), leg.start.devices)
-            return False
-        first = len(self.moves)
-        for leg, spot, freed, by_rules, beside in zip((one, other), (here, there), before, ruled, (first + 1, first), strict=True):
-            id = self._take(leg, spot, tuple(freed), by_rules, beside)
-            self._left[leg.start.row].pop()
-            self._freed.setdefault(leg.start.row, []).append(id)
-        # Neither waits for the other: both holds are placed first.
-        return True
 
     def _by_a_third(self, legs: list[Leg]) -> bool:
         """One of them goes to a place that nobody else wants, and on from there."""

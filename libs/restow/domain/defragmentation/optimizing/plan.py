@@ -50,9 +50,9 @@ def plan(
 ) -> Planned:  # fmt: skip
     """The plan as a value; the state stays as it is. Raises ArgsError."""
     rows = Rows(state, args, time, scope)
-    limits = Limits(max_moves, args.minimumGain, args.searchSteps, args.wholeNodes, args.swaps, scope.quota)
+    limits = Limits(max_moves, args.minimumGain, args.searchSteps, args.wholeNodes, scope.quota)
     maker = _Maker(state, args, time, plan_id, rows, limits)
-    search = maker.searched(args.searchSteps, NOWHERE, tells=stays is not None)
+    search = maker.searched(args.searchSteps, NOWHERE)
     steps, wanted = search.world.steps, {uid: spot.row for uid, spot in search.world.away.items()}
     ordered = maker.order(wanted, NOWHERE)
     if not (search.full or search.bounded):
@@ -80,12 +80,11 @@ class _Maker:
     def _opened(self, ends: Ends) -> AbstractContextManager[tuple[World, Landing]]:
         return opened(self.state, self.args, self.time, self.args.objective, self.rows, ends)
 
-    def searched(self, steps: int, ends: Ends, tells: bool = False) -> Search:
+    def searched(self, steps: int, ends: Ends) -> Search:
         """From where these end."""
         limits, sources = self.limits.within(steps), np.flatnonzero(self.rows.sources)
         with self._opened(ends) as (world, landing):
             search = Search(world, landing, limits)
-            search.tells = tells
             search.run(sources[np.argsort(self.state.table.rank[sources])])
             improve(search, [row for row in sources.tolist() if world.pods(row)])
         return search
@@ -105,7 +104,7 @@ class _Maker:
                     break
                 leaving = {world.home(uid).row for uid in wanted} if self.limits.whole else ()
                 loads = [loads_on(world, row) for row in leaving]
-                ordered = Sequence(world, landing, self.plan, self.limits.swaps, self.limits.moves).order(wanted, first(world, wanted))
+                ordered = Sequence(world, landing, self.plan, self.limits.moves).order(wanted, first(world, wanted))
             if halves := {uid for some in loads if any(uid not in ordered.ends for uid in some) for uid in some}:
                 # Each time fewer: this ends by itself.
                 wanted = {uid: spot.row for uid, spot in ordered.ends.items() if uid not in halves}

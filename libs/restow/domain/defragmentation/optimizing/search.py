@@ -42,32 +42,29 @@ class Limits:
     """`moves` at most; a gain of one is worth a cost of up to `THOUSANDTHS // least`; `steps` of search, of which taking parts of a plan
     back and trying again may use so many as are `improving`: what is left tells whether a next plan would be empty."""
 
-    __slots__ = ("improving", "least", "moves", "quota", "steps", "swaps", "whole")
+    __slots__ = ("improving", "least", "moves", "quota", "steps", "whole")
 
-    def __init__(self, moves: int, least: int, steps: int, whole: bool, swaps: bool, quota: Quota = NO_QUOTA) -> None:
+    def __init__(self, moves: int, least: int, steps: int, whole: bool, quota: Quota = NO_QUOTA) -> None:
         self.quota = quota
-        self.moves, self.least, self.steps, self.whole, self.swaps = moves, max(least, 1), steps, whole, swaps
+        self.moves, self.least, self.steps, self.whole = moves, max(least, 1), steps, whole
         self.improving = max(steps // PARTS, 1)
 
     def within(self, steps: int) -> "Limits":
         """What is left of it: fewer steps, and otherwise the same."""
-        left = Limits(self.moves, self.least, steps, self.whole, self.swaps, self.quota)
+        left = Limits(self.moves, self.least, steps, self.whole, self.quota)
         left.improving = self.improving
         return left
 
 
 class Search:
-    """`stuck` says of pods of sets that did not move what was in the way, as a sentence; `exchanges`, where somebody asks for it (`tells`),
-    of pods without a place whose place another one would have to take at once; `full` that more would have moved but for the limit, `cut`
-    that the steps were used up before all had had their turn."""
+    """`stuck` says of pods of sets that did not move what was in the way, as a sentence; `full` that more would have
+    moved but for the limit, `cut` that the steps were used up before all had had their turn."""
 
     def __init__(self, world: World, landing: Landing, limits: Limits) -> None:
         self.world, self.landing, self.limits = world, landing, limits
         self.stuck: dict[PodUid, str] = {}
         self.bounded: dict[PodUid, str] = {}
         """Of pods that a limit of the policy has kept: which one."""
-        self.exchanges: dict[PodUid, str] = {}
-        self.tells = False
         self.full = False
         self.cut = False
         self.chance: Chance | None = None
@@ -167,29 +164,8 @@ class Search:
         return ""
 
     def _blame(self, pods: Pods, uid: PodUid) -> None:
-        said = f"{self._name(uid)} would have no place"
-        if uid in self.exchanges:
-            said += f" but in exchange with {self.exchanges[uid]}, and two pods may not change places (swaps: false)"
-        for one in pods:
-            self.stuck[one] = said
-
-    def _name(self, uid: PodUid) -> str:
         pod = self.world.state.pods[uid]
-        return f"{pod.namespace}/{pod.name}"
-
-    def _exchange(self, uid: PodUid, pods: Pods, least: int) -> None:
-        """Note whether the one that was pushed would go where the other comes from, if two could change places; who calls takes that back.
-        What is asked here decides nothing, and so it is no step of the search."""
-        world = self.world
-        if len(pods) != 1 or uid in self.exchanges or pods[0] in world.away:
-            return
-        steps = world.steps
-        spot = self.landing.fits_at(pods[0], world.home(uid).row)
-        world.steps = steps
-        if spot is not None:
-            world.land(pods[0], spot)
-            if self.net() > least:
-                self.exchanges[uid] = self._name(pods[0])
+        self.stuck.update(dict.fromkeys(pods, f"{pod.namespace}/{pod.name} would have no place"))
 
     def place(self, uid: PodUid, banned: frozenset[int], depth: int, least: int) -> bool:
         """A place for a pod in the air: where nothing is lost by it, else by pushing others, else where less is lost than all of
@@ -246,7 +222,7 @@ class Search:
             return False
         near = rows[np.lexsort((world.state.table.rank[rows], lack[rows]))][:PUSHED].tolist()
         wanted, mine = world.vector(uid), size(world, uid)
-        third = not self.limits.swaps and landing.find(uid, banned, MOST_LOSS) is not None
+        third = landing.find(uid, banned, MOST_LOSS) is not None
         for row in near:
             for pods in lightest(world, row, wanted, 2, protected=True, pods=2):
                 if self.spent:
@@ -259,12 +235,10 @@ class Search:
                 spot = landing.fits_at(uid, row)
                 if spot is not None:
                     world.land(uid, spot)
-                    # Who takes the room of the one that pushes it waits for that, and that for it: by a third place, or at once.
-                    ring = self.limits.swaps or (third and self.net() - self.limits.least * world.cost(uid) > least)
+                    # Who takes the room of the one that pushes it waits for that, and that for it: one of them goes by a third place.
+                    ring = third and self.net() - self.limits.least * world.cost(uid) > least
                     near_by = frozenset({row}) if ring else banned | {row}
                     if self.net() > least and all(self.place(other, near_by, depth - 1, least) for other in pods) and self.net() > least:
                         return True
-                    if self.tells and not self.limits.swaps:
-                        self._exchange(uid, pods, least)
                 world.back(mark)
         return False

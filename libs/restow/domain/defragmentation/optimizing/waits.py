@@ -26,15 +26,13 @@ MANY = 500
 
 
 class Step(NamedTuple):
-    """A move in the order in which moves were found: from row to row, after moves with these numbers. `beside` is the number of the one
-    that it changes places with, -1 for nobody."""
+    """A move in the order in which moves were found: from row to row, after moves with these numbers."""
 
     uid: PodUid
     source: int
     target: int
     after: tuple[int, ...]
     ruled: bool
-    beside: int = -1
 
 
 class Counter:
@@ -73,12 +71,12 @@ class Check:
         self._counts = np.zeros(0, bool)
         self.least = 0
 
-    def begin(self, number: int, before: int, beside: int) -> None:
+    def begin(self, number: int, before: int) -> None:
         """As it is when the move `number` has its turn: of the others before it those in `before` (bits) have landed, and nobody knows of
-        the rest. Neither itself counts nor who changes places with it."""
+        the rest. It does not count itself."""
         high, low = self.counter.start.copy(), self.counter.start.copy()
         for other, (source, target) in self.counter.ends.items():
-            if other in (number, beside):
+            if other == number:
                 high[source] -= 1
                 low[source] -= 1
             elif before >> other & 1:
@@ -150,40 +148,36 @@ class Waits:
         waits: list[list[int]] = []
         for number, step in enumerate(steps):
             line = _Line(list(step.after), before)
-            self._mine(number, step, checks[number], line)
-            self._others(number, steps, checks, line)
+            self._mine(number, checks[number], line)
+            self._others(number, checks, line)
             for other in range(number - 1, -1, -1):
-                if (local[number] or local[other]) and other != step.beside and not line.has(other) and self._meet(step, steps[other]):
+                if (local[number] or local[other]) and not line.has(other) and self._meet(step, steps[other]):
                     line.add(other)
-            if 0 <= step.beside < number:
-                # They begin together.
-                line.add_all(waits[step.beside])
-                waits[step.beside], before[step.beside] = line.after, line.mask
             for check in checks[number]:
-                check.begin(number, line.mask, step.beside)
+                check.begin(number, line.mask)
             before.append(line.mask)
             waits.append(line.after)
         return waits
 
-    def _mine(self, number: int, step: Step, checks: list[Check], line: "_Line") -> None:
+    def _mine(self, number: int, checks: list[Check], line: "_Line") -> None:
         """Whom this move waits for, so that its own rules hold."""
         for check in checks:
             ends = check.counter.ends
             if len(ends) > MANY:
-                line.add_all(other for other in reversed(ends) if other < number and other != step.beside)
-            check.begin(number, line.mask, step.beside)
+                line.add_all(other for other in reversed(ends) if other < number)
+            check.begin(number, line.mask)
             while not check.holds():
-                might = (other for other in reversed(ends) if other < number and other != step.beside and not line.has(other))
+                might = (other for other in reversed(ends) if other < number and not line.has(other))
                 helping = next((other for other in might if check.helps(other)), None)
                 if helping is None:
                     break
                 line.add(helping)
-                check.begin(number, line.mask, step.beside)
+                check.begin(number, line.mask)
 
-    def _others(self, number: int, steps: Sequence[Step], checks: list[list[Check]], line: "_Line") -> None:
+    def _others(self, number: int, checks: list[list[Check]], line: "_Line") -> None:
         """Whom it waits for so that their rules hold."""
         for other in range(number - 1, -1, -1):
-            if line.has(other) or steps[other].beside == number:
+            if line.has(other):
                 continue
             about = [check for check in checks[other] if number in check.counter.ends]
             if any(len(check.counter.ends) > MANY or not check.holds_with(number) for check in about):
