@@ -113,12 +113,12 @@ def _hold_shape(i: int, share: int) -> e.ShapeDeclared:
 
 
 def reservations(case: Case, prefix: str = "hold", apps: str = "app") -> Iterator[e.ReservationObserved]:
-    door = "volcano" if case.once else "koordinator"
+    api = "volcano" if case.once else "koordinator"
     for i in range(case.apps):
         task = ReservationTask("task", case.places, shape_id(SHAPES + i % SHAPES), {"hold": "yes"}, namespace="default")  # type: ignore[arg-type]
         spec = ReservationSpec((task,), (_owner(case, f"{apps}-{i}"),), allocate_once=case.once, match_policy="Owner")
         uid = ReservationUid(f"{prefix}-{i:05d}")
-        yield e.ReservationObserved(uid, door, "default" if case.once else "", uid, START, spec=spec)
+        yield e.ReservationObserved(uid, api, "default" if case.once else "", uid, START, spec=spec)
 
 
 def _owner(case: Case, app: str) -> OwnerRule:

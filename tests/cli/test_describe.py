@@ -24,10 +24,10 @@ WEB = OwnerRule(controller=ObjectRef("Deployment", name="web"))
 HOUR = 3_600_000
 
 
-def asked(name="r", replicas=3, namespace="shop", door="volcano", owners=(WEB,), shape=SHAPE, **spec):
+def asked(name="r", replicas=3, namespace="shop", api="volcano", owners=(WEB,), shape=SHAPE, **spec):
     spec = {"allocate_once": True, "match_policy": "Owner", "ttl": HOUR} | spec
     what = ReservationSpec((ReservationTask("t", replicas, shape, namespace=namespace),), owners, **spec)
-    return e.ReservationObserved(f"uid-{name}", door, namespace, name, START, spec=what)
+    return e.ReservationObserved(f"uid-{name}", api, namespace, name, START, spec=what)
 
 
 def accepted(name="r", need=3, expires=START + HOUR):
@@ -65,7 +65,7 @@ def test_where_it_is_held_for_whom_until_when_and_what_is_left(describe):
     text = describe(held()).output
     assert text.startswith("reservation shop/r  uid-r\n  Available since 2026-01-01T00:00:04Z (0s ago): 3 of 3 places are held")
     for line in (
-        "  door       batch.volcano.sh, created 2026-01-01T00:00:00Z (4s ago), generation 1",
+        "  API        batch.volcano.sh, created 2026-01-01T00:00:00Z (4s ago), generation 1",
         "  end        ends 2026-01-01T01:00:00Z (in 59m), 1h after its creation, as spec.ttl says",
         "  for        pods of Deployment web",
         "  allocated  cpu 0/3, memory 0/3Gi",
@@ -188,7 +188,7 @@ def test_a_rule_that_keeps_it_away_is_not_said_with_with(describe):
 
 
 def test_what_has_no_namespace_is_named_without_one(restow, tmp_path):
-    made = held(namespace="", door="koordinator")
+    made = held(namespace="", api="koordinator")
     made.facts(replace(pod("r"), pod="uid-of-pod"))
     said = restow("why", "r", "--log", export(tmp_path / "w.jsonl", made))
     assert said.exit_code == 2
@@ -295,10 +295,10 @@ def test_it_is_found_by_every_name_that_it_has(describe, what):
 
 
 def test_one_of_koordinators_has_no_namespace(describe):
-    made = held(namespace="", door="koordinator")
+    made = held(namespace="", api="koordinator")
     text = describe(made, "reservation/r").output
     assert text.startswith("reservation r  uid-r")
-    assert "door       scheduling.koordinator.sh" in text
+    assert "API        scheduling.koordinator.sh" in text
     assert "restow why reservation/r" in text
 
 
@@ -317,7 +317,7 @@ def test_what_is_no_reservation_is_sent_to_why(restow, moved):
 
 def test_as_json_everything_has_a_key(as_json, tmp_path):
     answer = as_json("describe", "r", "--log", export(tmp_path / "d.jsonl", log(cpu=3000)))
-    assert (answer["phase"], answer["door"], answer["owners"]) == ("Pending", "volcano", ["pods of Deployment web"])
+    assert (answer["phase"], answer["api"], answer["owners"]) == ("Pending", "volcano", ["pods of Deployment web"])
     assert answer["fit"]["reasons"] == {"Insufficient cpu": 2}
     assert {"allocatable", "allocated", "left", "places", "drawn", "ends", "because", "transitions"} <= set(answer)
 

@@ -45,11 +45,11 @@ def made(text="deployment/web", found=None, controller=None, **asked):
     return manifests(meant, template_of(meant, found or workload(), controller), Asked(**asked))
 
 
-def read(manifest, door="volcano"):
+def read(manifest, api="volcano"):
     """As the cluster_watcher reads it."""
     meta = manifest["metadata"] | {"uid": "u"}
     decoded = msgspec.json.decode(json.dumps(manifest | {"metadata": meta}), type=wire.Reservation)
-    return reservation_fact(decoded, door)
+    return reservation_fact(decoded, api)
 
 
 def test_it_holds_room_for_pods_exactly_like_the_workloads():
@@ -99,7 +99,7 @@ def test_a_bare_pod_is_known_by_its_labels_and_one_without_any_is_refused():
 
 
 def test_koordinators_door_gets_one_object_a_place():
-    found = made(replicas=2, door="koordinator", policy="Restricted")
+    found = made(replicas=2, api="koordinator", policy="Restricted")
     first, second = found
     assert [m["metadata"]["name"][-2:] for m in found] == ["-0", "-1"]
     assert first["spec"] == second["spec"]
@@ -112,7 +112,7 @@ def test_koordinators_door_gets_one_object_a_place():
 
 
 def test_owners_by_labels_of_a_reservation_for_all_namespaces_stay_in_theirs():
-    (manifest,) = made(door="koordinator", by_labels=True)
+    (manifest,) = made(api="koordinator", by_labels=True)
     assert manifest["spec"]["owners"][0]["object"] == {"kind": "Pod", "namespace": "shop"}
 
 

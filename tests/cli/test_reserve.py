@@ -150,9 +150,9 @@ def test_wait_tells_why_it_is_not_held(api, reserve, phase, message, words):
         (("--expires", "2001-01-01T00:00:00Z"), "allowed: a time to come"),
         (("--expires", "2031-01-01T00:00:00Z", "--ttl", "1h"), "say one of them"),
         (("--replicas", "0"), "1<=x<=1000"),
-        (("--door", "koordinator", "--queue", "q"), "have no queue"),
-        (("--door", "koordinator", "--replicas", "101"), "allowed: up to 100"),
-        (("--door", "koordinator"), "does not know reservations.scheduling.koordinator.sh: install its definition"),
+        (("--api", "koordinator", "--queue", "q"), "have no queue"),
+        (("--api", "koordinator", "--replicas", "101"), "allowed: up to 100"),
+        (("--api", "koordinator"), "does not know reservations.scheduling.koordinator.sh: install its definition"),
         (("--name", "Not_A_Name"), "the Kubernetes API refuses"),
     ],
 )

@@ -16,6 +16,7 @@ from restow.domain.state import ClusterState
 
 GOLDEN = Path(__file__).parents[2] / "proto" / "golden"
 EVENTS = sorted(GOLDEN.glob("*.json"))
+EARLIER = sorted((GOLDEN / "earlier").glob("*.json"))
 COMMANDS = sorted((GOLDEN / "commands").glob("*.json"))
 OBSERVE = {"type": "observe", "kind": "pods", "how": "watch"}
 
@@ -116,6 +117,24 @@ def test_an_old_event_is_lifted_to_its_present_form(monkeypatch):
     (decision,) = decode(body({"type": "cluster.pod_left", "uid": "p"}, GONE))
     assert decision.events == (e.PodGone("p"), e.PodGone("p"))
     assert codec.decode_event(b'{"type":"cluster.pod_left","uid":"q"}') == e.PodGone("q")
+
+
+@pytest.mark.parametrize("path", EARLIER, ids=lambda path: path.stem)
+def test_what_earlier_releases_wrote_is_read_as_the_present_form(path):
+    """The samples say the same in both forms."""
+    lifted = codec.decode_event(path.read_bytes())
+    assert lifted == codec.decode_event((GOLDEN / f"{codec.name_of(lifted)}.json").read_bytes())
+    (decision,) = decode(body(GONE, json.loads(path.read_bytes()), GONE))
+    assert decision.events == (e.PodGone("p"), lifted, e.PodGone("p"))
+
+
+def test_each_upcaster_has_an_earlier_sample():
+    assert {json.loads(path.read_bytes())["type"] for path in EARLIER} == set(upcasters.UPCASTERS)
+
+
+def test_bytes_of_neither_form_are_named():
+    with pytest.raises(CodecError, match=r"events\[0\]: cluster.reservation_observed cannot be lifted"):
+        decode(body({"type": "cluster.reservation_observed", "namespace": "d"}))
 
 
 def test_an_old_event_that_does_not_keep_its_own_form_is_named(monkeypatch):

@@ -37,10 +37,10 @@ def facts(shapes, fact) -> list[e.Event]:
     return [*[e.ShapeDeclared(id, shape) for id, shape in shapes.items()], fact]
 
 
-def reservation(name="r", namespace="default", uid="", door="volcano", **spec) -> list[e.Event]:
+def reservation(name="r", namespace="default", uid="", api="volcano", **spec) -> list[e.Event]:
     body = {"metadata": META | {"name": name, "namespace": namespace, "uid": uid or f"{namespace}-{name}"}, "spec": spec}
-    collection = d.VOLCANO_RESERVATIONS if door == "volcano" else d.KOORDINATOR_RESERVATIONS
-    return facts(*reservation_fact(collection.object(json.dumps(body).encode()), door))
+    collection = d.VOLCANO_RESERVATIONS if api == "volcano" else d.KOORDINATOR_RESERVATIONS
+    return facts(*reservation_fact(collection.object(json.dumps(body).encode()), api))
 
 
 def pod(name: str, spec: dict[str, Any], namespace="default", labels=None, owner=None, node=None) -> list[e.Event]:
@@ -80,7 +80,7 @@ def test_image_bump_on_the_owner():
 def test_recreated_replica_set_pod_with_a_new_name():
     owners = [{"controller": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d8f", "namespace": "default"}}]
     state = given(node("a"))
-    settle(then(state, *reservation(door="koordinator", namespace="", template=template(), owners=owners, allocateOnce=False)))
+    settle(then(state, *reservation(api="koordinator", namespace="", template=template(), owners=owners, allocateOnce=False)))
     spec = template()["spec"]
     settle(then(state, *pod("web-5d8f-aaaaa", spec, owner="web-5d8f")))
     then(state, e.PodChanged("default-web-5d8f-aaaaa", "a", "Running"), e.PodGone("default-web-5d8f-aaaaa"))
@@ -108,7 +108,7 @@ def test_host_port_released_too_early():
     """Reserved ports are free for the owner alone, while it waits to be bound and after it has gone."""
     spec = template(port=7777)
     state = given(node("a"))
-    settle(then(state, *reservation(door="koordinator", namespace="", template=spec, owners=APP, allocateOnce=False)))
+    settle(then(state, *reservation(api="koordinator", namespace="", template=spec, owners=APP, allocateOnce=False)))
     settle(then(state, *pod("owner", spec["spec"], labels=WEB), *pod("stranger", spec["spec"])))
     assert list(state.placed) == ["default-owner"]
     run(state, session.decider, c.RefuseBind(NOW, "default-owner", "a", "no"))
@@ -129,7 +129,7 @@ def test_a_hold_without_affinity_that_must_still_block_others():
     }
     state = given(node("a", labels={"kubernetes.io/hostname": "a"}))
     owners = [{"object": {"kind": "Pod", "name": "chosen", "namespace": "default"}}]
-    settle(then(state, *reservation(door="koordinator", namespace="", template=template(WEB), owners=owners)))
+    settle(then(state, *reservation(api="koordinator", namespace="", template=template(WEB), owners=owners)))
     settle(then(state, *pod("shy", template(WEB, affinity=apart)["spec"], labels=WEB)))
     assert "default-shy" in state.parked, "it would run beside the pod that the hold is for"
 

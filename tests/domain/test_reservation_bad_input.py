@@ -1,6 +1,6 @@
 """Whatever JSON a Reservation is made of, nobody stumbles over it, and nothing that is malformed ever holds room.
 
-Objects of both doors and all forms go the way of a service's: bytes, wire form, facts, log, fold, review, session, status.
+Objects of both APIs and all forms go the way of a service's: bytes, wire form, facts, log, fold, review, session, status.
 The judge of what is malformed is the CRDs' own schema, which no code under test reads.
 
 `RESTOW_EXAMPLES=5000` draws that many lists of objects instead of a few hundred.
@@ -37,7 +37,7 @@ from restow.kube.known import StateKnown
 
 EXAMPLES = int(os.environ.get("RESTOW_EXAMPLES", "200"))
 ROOT = Path(__file__).parents[2]
-DOORS = {"volcano": d.VOLCANO_RESERVATIONS, "koordinator": d.KOORDINATOR_RESERVATIONS}
+APIS = {"volcano": d.VOLCANO_RESERVATIONS, "koordinator": d.KOORDINATOR_RESERVATIONS}
 POD = {
     "metadata": {"labels": {"app": "web"}, "annotations": {"alibabacloud.com/gpu-card-model": "A|B"}},
     "spec": {
@@ -122,12 +122,12 @@ json_values = st.one_of(
     ),
 )
 changes = st.tuples(st.integers(0, 10**6), st.sampled_from(["set", "set", "drop", "add", "copy"]), st.integers(0, 10**6), json_values)
-whole = st.tuples(st.sampled_from(sorted(DOORS)), json_values | st.dictionaries(st.sampled_from(sorted(GANG | USE)), json_values))
+whole = st.tuples(st.sampled_from(sorted(APIS)), json_values | st.dictionaries(st.sampled_from(sorted(GANG | USE)), json_values))
 
 
 def changed(good: tuple[str, dict[str, Any]], spoils: list[tuple[int, str, int, Any]], annotation: Any) -> tuple[str, Any, Any]:
     """A good object with some places set to something else, left out, added, or copied from another place."""
-    door, spec = good[0], copy.deepcopy(good[1])
+    api, spec = good[0], copy.deepcopy(good[1])
     for where, how, other, value in spoils:
         places = list(_places(spec))
         if not places:
@@ -142,7 +142,7 @@ def changed(good: tuple[str, dict[str, Any]], spoils: list[tuple[int, str, int, 
             parent[f"x{other % 9}"] = copy.deepcopy(value)
         else:
             parent[key] = copy.deepcopy(value)
-    return door, spec, annotation
+    return api, spec, annotation
 
 
 def _places(value: Any):
@@ -158,10 +158,10 @@ objects = st.one_of(
 )
 
 
-def body(door: str, name: str, spec: Any, annotation: Any = None, generation: int = 1) -> bytes:
+def body(api: str, name: str, spec: Any, annotation: Any = None, generation: int = 1) -> bytes:
     """As the API server would send it."""
     meta: dict[str, Any] = {"name": name, "uid": f"uid-{name}", "generation": generation, "resourceVersion": "1"}
-    meta |= {"creationTimestamp": "2026-03-01T08:00:00Z"} | ({"namespace": "default"} if door == "volcano" else {})
+    meta |= {"creationTimestamp": "2026-03-01T08:00:00Z"} | ({"namespace": "default"} if api == "volcano" else {})
     if annotation is not None:
         meta["annotations"] = {ANNOTATION: json.dumps(annotation) if not isinstance(annotation, str) else annotation}
     text = json.dumps({"metadata": meta, "spec": spec}).replace(f'"{DEEP}"', "[" * 3_000 + "]" * 3_000)
@@ -169,35 +169,35 @@ def body(door: str, name: str, spec: Any, annotation: Any = None, generation: in
 
 
 @cache
-def schema(door: str) -> Draft7Validator:
-    name = next(p for p in (ROOT / "deploy/crds").glob("reservations.*.yaml") if door in p.name)
+def schema(api: str) -> Draft7Validator:
+    name = next(p for p in (ROOT / "deploy/crds").glob("reservations.*.yaml") if api in p.name)
     (version,) = yaml.safe_load(name.read_text())["spec"]["versions"]
     return Draft7Validator(strict(version["schema"]["openAPIV3Schema"]["properties"]["spec"]))
 
 
-def malformed(door: str, spec: Any) -> list[str]:
+def malformed(api: str, spec: Any) -> list[str]:
     """What an API server with our CRD would refuse: by schema, and by its CEL rules between fields. What it would prune, and
     `null` where that means absent, is no reason. Nor is a text that is too long, and a task without a name gets one."""
     pruned = _without_nulls(spec)
     for i, task in enumerate(pruned["tasks"] if isinstance(pruned, dict) and isinstance(pruned.get("tasks"), list) else ()):
         if isinstance(task, dict) and task.get("name") in (None, ""):
             task["name"] = f"default{i}"
-    found = [e.message for e in schema(door).iter_errors(pruned) if e.validator not in ("additionalProperties", "maxLength")]
+    found = [e.message for e in schema(api).iter_errors(pruned) if e.validator not in ("additionalProperties", "maxLength")]
     if found or not isinstance(pruned, dict):
         return found
     tasks, said = pruned.get("tasks"), set(pruned)
-    if door == "volcano" and ("tasks" in said) == ("template" in said):
+    if api == "volcano" and ("tasks" in said) == ("template" in said):
         found.append("exactly one of tasks and template")
     if not pruned.get("owners"):
         found.append("owners")
-    replicas = sum(task.get("replicas", 1) for task in tasks or [{}]) if door == "volcano" else 1
-    if any(task.get("replicas", 1) < 1 for task in tasks or () if door == "volcano"):
+    replicas = sum(task.get("replicas", 1) for task in tasks or [{}]) if api == "volcano" else 1
+    if any(task.get("replicas", 1) < 1 for task in tasks or () if api == "volcano"):
         found.append("replicas")
-    if door == "volcano" and pruned.get("minAvailable", 0) > replicas:
+    if api == "volcano" and pruned.get("minAvailable", 0) > replicas:
         found.append("minAvailable")
-    if door == "volcano" and tasks and pruned.get("allocateOnce") is False:
+    if api == "volcano" and tasks and pruned.get("allocateOnce") is False:
         found.append("allocateOnce")
-    templates = [task.get("template", {}) for task in tasks] if door == "volcano" and tasks else [pruned.get("template", {})]
+    templates = [task.get("template", {}) for task in tasks] if api == "volcano" and tasks else [pruned.get("template", {})]
     if any("spec" not in template for template in templates):
         found.append("template without spec")
     for owner in pruned.get("owners", ()):
@@ -218,10 +218,10 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(one) for one in value] if isinstance(value, list) else value
 
 
-def observe(state, door: str, raw: bytes) -> None:
+def observe(state, api: str, raw: bytes) -> None:
     """What cluster_watcher makes of it, through the log's own encoding."""
     batch = Batch(StateKnown(state))
-    batch.add(DOORS[door], reflector.Upsert(DOORS[door].object(raw)))
+    batch.add(APIS[api], reflector.Upsert(APIS[api].object(raw)))
     written = encode([Decision(c.Observe("test", "given"), batch.events())])
     for decision in decode(written):
         then(state, decision.events)
@@ -252,7 +252,7 @@ def holds(state, uid: str) -> bool:
     )
 
 
-def check(state, uid: str, door: str, spec: Any) -> None:
+def check(state, uid: str, api: str, spec: Any) -> None:
     """Every Reservation that the log knows says what became of it, and why."""
     if uid not in state.reservations:
         assert not holds(state, uid)
@@ -262,7 +262,7 @@ def check(state, uid: str, door: str, spec: Any) -> None:
         assert not holds(state, uid)
         assert not phase.reason, "nobody looks at it"
         return
-    wrong = malformed(door, spec)
+    wrong = malformed(api, spec)
     if wrong:
         assert not holds(state, uid), wrong
         assert phase.phase is ReservationPhase.FAILED, wrong
@@ -279,12 +279,12 @@ def check(state, uid: str, door: str, spec: Any) -> None:
 
 def test_the_good_ones_are_held():
     state = begin()
-    for i, (door, spec) in enumerate(GOOD):
-        assert malformed(door, spec) == []
+    for i, (api, spec) in enumerate(GOOD):
+        assert malformed(api, spec) == []
         bare = {key: value for key, value in spec.items() if key != "tasks"} | ({"tasks": spec["tasks"][:1]} if "tasks" in spec else {})
         if "template" in bare:
             bare["template"] = SMALL
-        observe(state, door, body(door, f"r{i}", bare))
+        observe(state, api, body(api, f"r{i}", bare))
         settle(state)
         assert state.phases[f"uid-r{i}"].phase is ReservationPhase.AVAILABLE, state.phases[f"uid-r{i}"]
 
@@ -293,11 +293,11 @@ def test_the_good_ones_are_held():
 @for_all(st.lists(objects, min_size=1, max_size=8))
 def test_whatever_a_reservation_says_nothing_raises_and_nothing_malformed_holds_room(said):
     state = begin()
-    for i, (door, spec, annotation) in enumerate(said):
-        observe(state, door, body(door, f"r{i}", spec, annotation))
+    for i, (api, spec, annotation) in enumerate(said):
+        observe(state, api, body(api, f"r{i}", spec, annotation))
     settle(state)
-    for i, (door, spec, _) in enumerate(said):
-        check(state, f"uid-r{i}", door, spec)
+    for i, (api, spec, _) in enumerate(said):
+        check(state, f"uid-r{i}", api, spec)
     list(reservations.decider.pending(state, None))
     # Whoever read them goes on. Its node is out of reach of whatever the others say of zones.
     then(state, node("new", cpu=10**12))
@@ -312,15 +312,15 @@ def test_whatever_a_reservation_says_nothing_raises_and_nothing_malformed_holds_
 @settings(max_examples=EXAMPLES // 2)
 @for_all(st.sampled_from(GOOD), st.lists(st.tuples(changes, st.none() | json_values), min_size=1, max_size=4))
 def test_an_update_to_whatever_never_leaves_room_held_for_what_is_malformed(good, updates):
-    door, first = good
+    api, first = good
     state = begin()
-    observe(state, door, body(door, "r", first))
+    observe(state, api, body(api, "r", first))
     settle(state)
     for generation, (change, annotation) in enumerate(updates, 2):
         _, spec, annotation = changed(good, [change], annotation)
-        observe(state, door, body(door, "r", spec, annotation, generation))
+        observe(state, api, body(api, "r", spec, annotation, generation))
         settle(state)
-        if malformed(door, spec) and "uid-r" in state.reservations:
+        if malformed(api, spec) and "uid-r" in state.reservations:
             # What the API server would not have stored is refused, or is not even a fact; then the former one stays in force.
             record = state.reservations["uid-r"]
             assert not holds(state, "uid-r") or record.fact.generation < generation

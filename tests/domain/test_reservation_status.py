@@ -19,7 +19,7 @@ def koordinator(uid="r", generation=1, once=True, shape="s", **more):
     fact = reservation(
         uid, ("reservation", 1, shape), namespace="", generation=generation, allocate_once=once, match_policy="Owner", **more
     )
-    return replace(fact, door="koordinator")
+    return replace(fact, api="koordinator")
 
 
 def template_form(uid="r", **more):

@@ -1,4 +1,4 @@
-"""Reservations of both front doors, from kubectl to hand-over, expiry and deletion (seed 000, RULES)."""
+"""Reservations of both APIs, from kubectl to hand-over, expiry and deletion (seed 000, RULES)."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_holds_count_per_task_and_phase(world: World) -> None:
 
 
 async def test_a_koordinator_reservation_is_available_and_taken(world: World) -> None:
-    """Seed 004's front door: cluster-scoped, one template, once only (RULES 004-1)."""
+    """Seed 004's API: cluster-scoped, one template, once only (RULES 004-1)."""
     node = await world.node("a", cpu="1")
     name = f"e2e-{world.ns}"
     body = {

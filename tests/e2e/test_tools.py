@@ -133,14 +133,14 @@ async def allocated_from(world: World, app: str) -> list[str]:
     return sorted(json.loads(text)["name"] for text in said if text)
 
 
-@pytest.mark.parametrize("door", ["volcano", "koordinator"])
-async def test_restow_reserve_keeps_room_for_a_scale_up_while_others_fill_the_rest(world: World, door: str) -> None:
+@pytest.mark.parametrize("api", ["volcano", "koordinator"])
+async def test_restow_reserve_keeps_room_for_a_scale_up_while_others_fill_the_rest(world: World, api: str) -> None:
     """Seed 004, story 3: before a scale-up, and after a scale-down."""
     await world.node("a", "4")
     await world.node("b", "4")
     web, batch = await deployment(world, "web", 2), await deployment(world, "batch", 0)
-    reserve = ("reserve", "--like", "deployment/web", "-n", world.ns, "--replicas", "3", "--door", door, "--wait", "--timeout", "60s")
-    if door == "koordinator":
+    reserve = ("reserve", "--like", "deployment/web", "-n", world.ns, "--replicas", "3", "--api", api, "--wait", "--timeout", "60s")
+    if api == "koordinator":
         for name in (f"{world.ns}-{step}-{i}" for step in ("up", "down") for i in range(3)):
             world.also_remove(f"{KOORDINATOR}/{name}")
     said = await world.restow(*reserve, "--ttl", "1h", "--name", f"{world.ns}-up")
@@ -148,7 +148,7 @@ async def test_restow_reserve_keeps_room_for_a_scale_up_while_others_fill_the_re
     await fills_up(world, batch, "batch", 3, 2)
     await world.patch(web, {"spec": {"replicas": 5}})
     await world.replicas("web", 5)
-    names = [f"{world.ns}-up"] * 3 if door == "volcano" else [f"{world.ns}-up-{i}" for i in range(3)]
+    names = [f"{world.ns}-up"] * 3 if api == "volcano" else [f"{world.ns}-up-{i}" for i in range(3)]
     assert await allocated_from(world, "web") == names
 
     # All is full. Three pods go, and what they leave is kept: not one of those that wait gets it.

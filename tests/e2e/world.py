@@ -248,7 +248,7 @@ class World:
 
         return await self.until(f"an Event {reason} about {about}", probe)
 
-    # -- the other doors -------------------------------------------------------------------------------------------
+    # -- the other APIs -------------------------------------------------------------------------------------------
 
     async def kubectl(self, *args: str, stdin: str = "", code: int = 0) -> str:
         if shutil.which("kubectl") is None:

@@ -46,11 +46,11 @@ SEED_000 = {
 OWNERS = [{"controller": {"kind": "ReplicaSet", "name": "web", "namespace": "shop", "apiVersion": "apps/v1"}}]
 
 
-def fact(spec, door="volcano", **meta):
+def fact(spec, api="volcano", **meta):
     metadata = {"name": "r", "namespace": "default", "uid": "u", "generation": 2, "resourceVersion": "9", **meta}
     metadata.setdefault("creationTimestamp", "2026-03-01T08:00:00Z")
-    collection = d.VOLCANO_RESERVATIONS if door == "volcano" else d.KOORDINATOR_RESERVATIONS
-    return reservation_fact(collection.object(json.dumps({"metadata": metadata, "spec": spec}).encode()), door)
+    collection = d.VOLCANO_RESERVATIONS if api == "volcano" else d.KOORDINATOR_RESERVATIONS
+    return reservation_fact(collection.object(json.dumps({"metadata": metadata, "spec": spec}).encode()), api)
 
 
 def test_seed_000s_example():
@@ -65,7 +65,7 @@ def test_seed_000s_example():
     assert [(t.name, t.replicas) for t in spec.tasks] == [("nginx", 2), ("busybox", 1)]
     assert shapes[spec.tasks[0].shape].requests == {"cpu": 500, "memory": 500 << 20, "pods": 1}
     assert {shape.scheduler for shape in shapes.values()} == {"volcano"}
-    assert (got.door, got.created, got.generation) == ("volcano", 1772352000000, 2)
+    assert (got.api, got.created, got.generation) == ("volcano", 1772352000000, 2)
 
 
 def test_the_template_form_is_one_task_that_lives_until_it_expires():
@@ -114,7 +114,7 @@ def test_a_status_and_annotations_that_no_rule_reads_change_no_fact():
 
 
 @pytest.mark.parametrize(
-    ("door", "spec", "invalid"),
+    ("api", "spec", "invalid"),
     [
         ("volcano", None, "spec: missing; allowed: a reservation's specification"),
         ("volcano", {}, "spec: empty; allowed: tasks or template"),
@@ -140,8 +140,8 @@ def test_a_status_and_annotations_that_no_rule_reads_change_no_fact():
         ("koordinator", {"template": NGINX, "unschedulable": "yes"}, "spec.unschedulable: 'yes'; allowed: bool"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_says_path_value_and_what_is_allowed(door, spec, invalid):
-    shapes, got = fact(spec, door)
+def test_what_cannot_be_read_says_path_value_and_what_is_allowed(api, spec, invalid):
+    shapes, got = fact(spec, api)
     assert (shapes, got.spec, got.invalid) == ({}, None, invalid)
 
 
@@ -175,14 +175,14 @@ RESTRICTED = "scheduling.koordinator.sh/reservation-restricted-options"
 
 
 def koordinator(more=None, **meta):
-    """A Reservation at Koordinator's door, which has no namespace."""
+    """A Reservation at Koordinator's api, which has no namespace."""
     got = fact({"template": NGINX, "owners": OWNERS} | (more or {}), "koordinator", **CLUSTER | meta)[1]
     assert got.invalid == ""
     return got
 
 
 @pytest.mark.parametrize(
-    ("door", "spec", "once", "policy"),
+    ("api", "spec", "once", "policy"),
     [
         ("volcano", SEED_000, True, "Aligned"),
         ("volcano", {"template": NGINX}, False, "Covering"),
@@ -194,18 +194,18 @@ def koordinator(more=None, **meta):
         ("koordinator", {"template": NGINX, "allocatePolicy": "Restricted", "allocateOnce": False}, False, "Restricted"),
     ],
 )
-def test_each_door_and_form_has_its_own_defaults(door, spec, once, policy):
+def test_each_door_and_form_has_its_own_defaults(api, spec, once, policy):
     """RULES 000-3, 003-1, 004-1."""
-    got = fact(spec, door)[1].spec
+    got = fact(spec, api)[1].spec
     assert (got.allocate_once, got.allocate_policy) == (once, policy)
 
 
-@pytest.mark.parametrize(("door", "spec"), [("volcano", SEED_000), ("volcano", {"template": NGINX}), ("koordinator", {"template": NGINX})])
-def test_pre_allocation_unschedulable_and_taints_are_read_at_both_doors(door, spec):
+@pytest.mark.parametrize(("api", "spec"), [("volcano", SEED_000), ("volcano", {"template": NGINX}), ("koordinator", {"template": NGINX})])
+def test_pre_allocation_unschedulable_and_taints_are_read_at_both_doors(api, spec):
     said = {"preAllocation": True, "unschedulable": True, "taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}
-    got = fact(spec | said, door)[1].spec
+    got = fact(spec | said, api)[1].spec
     assert (got.pre_allocation, got.unschedulable, got.taints) == (True, True, (v.Taint("k", "NoSchedule", "v"),))
-    plain = fact(spec, door)[1].spec
+    plain = fact(spec, api)[1].spec
     assert (plain.pre_allocation, plain.unschedulable, plain.taints) == (False, False, ())
 
 

@@ -25,7 +25,7 @@ def asked(uid: str, generation: int = 1, shape: str = "big", replicas: int = 2, 
     task = ("reservation", 1, shape)
     more |= {"allocate_once": False, "match_policy": "Owner"}
     if uid == MANY:
-        return replace(reservation(uid, task, generation=generation, namespace="", **more), door="koordinator")
+        return replace(reservation(uid, task, generation=generation, namespace="", **more), api="koordinator")
     return reservation(uid, task, generation=generation, allocate_policy="Covering", **more)
 
 

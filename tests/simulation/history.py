@@ -127,7 +127,7 @@ class History:
         meta = {"name": f"restow-{id}", "namespace": "d", "uid": f"r-{id}", "creationTimestamp": instant(self.at), "labels": {"restow.dev/migration": id}}
         self.write(RESERVATION, {"metadata": meta, "spec": {"ttl": "0s"}}, "descheduler-0.1")
         asks = {"allocate_once": True, "match_policy": "Owner", "tasks": [{"name": "hold", "shape": shape, "replicas": 1}]}
-        self.say("cluster.reservation_observed", reservation=f"r-{id}", door="volcano", namespace="d", name=f"restow-{id}", created=1, migration=id, spec=asks)
+        self.say("cluster.reservation_observed", reservation=f"r-{id}", api="volcano", namespace="d", name=f"restow-{id}", created=1, migration=id, spec=asks)
         self.say("reservation.accepted", reservation=f"r-{id}", generation=1, min_available=1)
         if place:
             self.say("session.hold_placed", reservation=f"r-{id}", slot="hold-0", node=node, shape=shape)

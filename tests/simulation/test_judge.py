@@ -73,7 +73,7 @@ def places_for(h, cpu="1", ttl="3600s"):
     meta = {"name": "r", "namespace": "d", "uid": "r", "creationTimestamp": instant(h.at)}
     h.write(RESERVATION, {"metadata": meta, "spec": {"ttl": ttl, "tasks": [{"name": "t", "replicas": 2, "template": template}]}, "status": {"state": {"phase": "Pending"}}})
     asks = {"match_policy": "Owner", "allocate_once": True, "owners": [], "tasks": [{"name": "t", "shape": "s", "replicas": 2}]}
-    h.say("cluster.reservation_observed", reservation="r", door="volcano", namespace="d", name="r", created=1, spec=asks)
+    h.say("cluster.reservation_observed", reservation="r", api="volcano", namespace="d", name="r", created=1, spec=asks)
     h.say("reservation.accepted", reservation="r", generation=1, min_available=1)
 
 
@@ -291,7 +291,7 @@ def a_lease_by_a_wrong_clock(h):
 def held_and_handed_over_in_one_commit_that_came_too_late(h):
     """Seed 3025: its Reservation was collected in between, so that both are void."""
     asks = {"match_policy": "Owner", "allocate_once": True, "owners": [{"selector": {"labels": {"app": "x"}}}], "tasks": [{"name": "t", "shape": "s", "replicas": 1}]}
-    h.say("cluster.reservation_observed", reservation="r", door="volcano", namespace="d", name="r", created=1, spec=asks)
+    h.say("cluster.reservation_observed", reservation="r", api="volcano", namespace="d", name="r", created=1, spec=asks)
     h.say("reservation.accepted", reservation="r", generation=1, min_available=1)
     h.pod("p", labels={"app": "x"}, cpu="5")
     h.say("gc.collected", reservation="r", reason="Orphaned")
@@ -414,7 +414,7 @@ def held_twice(h):
 
 def taken_by_a_stranger(h):
     asks = {"match_policy": "Owner", "owners": [{"selector": {"labels": {"app": "x"}}}], "tasks": [{"name": "t", "shape": "s", "replicas": 1}]}
-    h.say("cluster.reservation_observed", reservation="r", door="volcano", namespace="d", name="r", created=1, spec=asks)
+    h.say("cluster.reservation_observed", reservation="r", api="volcano", namespace="d", name="r", created=1, spec=asks)
     h.say("reservation.accepted", reservation="r", generation=1, min_available=1)
     h.say("session.hold_placed", reservation="r", slot="t-0", node="a", shape="s")
     h.pod("p", labels={"app": "y"})
@@ -641,7 +641,7 @@ def hold_of_a_move_under_way_is_collected(h):
 
 def what_holds_is_collected(h):
     asks = {"match_policy": "Owner", "owners": [{"selector": {"labels": {"app": "x"}}}], "tasks": [{"name": "t", "shape": "s", "replicas": 1}]}
-    h.say("cluster.reservation_observed", reservation="r", door="volcano", namespace="d", name="r", created=1, spec=asks)
+    h.say("cluster.reservation_observed", reservation="r", api="volcano", namespace="d", name="r", created=1, spec=asks)
     h.say("reservation.accepted", reservation="r", generation=1, min_available=1)
     h.say("session.hold_placed", reservation="r", slot="t-0", node="a", shape="s")
     h.say("gc.collected", reservation="r", reason="Retention")

@@ -1,7 +1,7 @@
 """Bytes of a commit ⇄ decisions. JSON by msgspec: readable with `nats` and `jq`, and fast.
 
 The usual case is decoded in one pass. When a commit holds a type that this version does not know, or an old one, it is
-decoded again event by event: old ones go through their upcaster, unknown ones become `Unknown`.
+decoded again event by event: old forms go through their upcaster, unknown types become `Unknown`.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import msgspec
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.upcasters import upcast
+from restow.contracts.upcasters import UPCASTERS, upcast
 
 AnyEvent = Union[e.EVENTS]  # type: ignore[valid-type]  # noqa: UP007
 AnyCommand = Union[c.COMMANDS]  # type: ignore[valid-type]  # noqa: UP007
@@ -97,10 +97,14 @@ def _decode_slowly(body: bytes) -> tuple[Decision, ...]:
 def _one(raw: msgspec.Raw, decoder: msgspec.json.Decoder, known: set[str], path: str):
     try:
         name = _tagged.decode(raw).type
-        if name in known:
-            return decoder.decode(raw)
     except BAD as error:
         raise CodecError(f"{path}: {error}") from error
+    if name in known:
+        try:
+            return decoder.decode(raw)
+        except BAD as error:
+            if name not in UPCASTERS:
+                raise CodecError(f"{path}: {error}") from error
     try:
         newer = upcast(name, raw)
         return e.Unknown(name, bytes(raw)) if newer is None else decoder.decode(newer)

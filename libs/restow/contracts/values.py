@@ -279,7 +279,7 @@ ReservationForm = Literal["", "tasks", "template"]
 
 
 class ReservationSpec(Value):
-    """Both front doors in one form, before validation: what the object says, in canonical units.
+    """Both APIs in one form, before validation: what the object says, in canonical units.
 
     `ttl` is in milliseconds, None where absent; `expires` is a time, 0 where absent. `min_available` 0 means "all".
     `restricted` are the only resources that Restricted is about, all of the hold's where empty. An `unschedulable` one is

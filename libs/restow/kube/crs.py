@@ -29,15 +29,15 @@ class Written(wire.Wire):
 
 
 STATUSES: dict[str, d.Collection[Written]] = {
-    door: d.Collection(c.name, c.kind, c.path, Written, optional=True) for door, c in _COLLECTIONS.items()
+    api: d.Collection(c.name, c.kind, c.path, Written, optional=True) for api, c in _COLLECTIONS.items()
 }
-"""Statuses of all Reservations, by door."""
+"""Statuses of all Reservations, by API."""
 
 
 class CrRef(msgspec.Struct, frozen=True):
-    """A Reservation object; `door` as in `ReservationObserved`."""
+    """A Reservation object; `api` as in `ReservationObserved`."""
 
-    door: str
+    api: str
     namespace: str
     name: str
     uid: str
@@ -77,12 +77,12 @@ class Reservations:
         self._backoff = backoff
         self._sleep = sleep
 
-    async def create(self, door: str, manifest: Mapping[str, Any]) -> CreateOutcome:
+    async def create(self, api: str, manifest: Mapping[str, Any]) -> CreateOutcome:
         """The manifest has a deterministic name. An object of that name with the same labels of ours (`OURS`) is success: the answer to
         an earlier attempt was lost. Another installation's is not."""
         meta = manifest["metadata"]
         namespace, name = meta.get("namespace", ""), meta["name"]
-        collection = _COLLECTIONS[door]
+        collection = _COLLECTIONS[api]
 
         async def attempt() -> CreateOutcome:
             try:
@@ -119,14 +119,14 @@ class Reservations:
 
         async def attempt() -> StatusOutcome:
             return await patch_status(
-                self._client, _COLLECTIONS[ref.door], ref.namespace, ref.name, ref.uid,
+                self._client, _COLLECTIONS[ref.api], ref.namespace, ref.name, ref.uid,
                 lambda now: merge_difference(now or {}, status),
             )
 
         return await self._bounded(attempt)
 
     def _path(self, ref: CrRef) -> str:
-        return path_of(_COLLECTIONS[ref.door], ref.namespace, ref.name)
+        return path_of(_COLLECTIONS[ref.api], ref.namespace, ref.name)
 
     async def _bounded(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
         return await bounded(attempt, self._backoff, self._sleep, passing=(409,))

@@ -18,10 +18,10 @@ from restow.kube import reflector as r
 from restow.kube.describe import node_fact, pod_fact, workload_fact
 from restow.kube.objects import OBJECTS
 from restow.kube.requests import FactError
-from restow.kube.reservations import Door, reservation_fact
+from restow.kube.reservations import ReservationApi, reservation_fact
 from restow.kube.troubles import Plain, Told, tell
 
-_DOORS: dict[str, Door] = {d.VOLCANO_RESERVATIONS.name: "volcano", d.KOORDINATOR_RESERVATIONS.name: "koordinator"}
+_APIS: dict[str, ReservationApi] = {d.VOLCANO_RESERVATIONS.name: "volcano", d.KOORDINATOR_RESERVATIONS.name: "koordinator"}
 
 
 class Known(Protocol):
@@ -105,8 +105,8 @@ class Batch:
                 self._pod(*pod_fact(one, told=told), told)
             elif collection is d.NODES:
                 self._node(node_fact(one))
-            elif (door := _DOORS.get(collection.name)) is not None:
-                self._reservation(collection, *reservation_fact(one, door))
+            elif (api := _APIS.get(collection.name)) is not None:
+                self._reservation(collection, *reservation_fact(one, api))
             elif (form := OBJECTS.get(collection.name)) is not None:
                 self._object(collection, collection.key(one), form.describe(one))
             else:
@@ -187,7 +187,7 @@ class Batch:
             event: e.Event = e.PodGone(PodUid(key))
         elif collection is d.NODES:
             event = e.NodeGone(NodeName(key))
-        elif collection.name in _DOORS:
+        elif collection.name in _APIS:
             event = e.ReservationGone(ReservationUid(key))
         elif (form := OBJECTS.get(collection.name)) is not None:
             event = form.gone(key)
@@ -214,7 +214,7 @@ class Batch:
             return self._known.pod(PodUid(key))
         if collection is d.NODES:
             return self._known.node(NodeName(key))
-        if collection.name in _DOORS:
+        if collection.name in _APIS:
             return self._known.reservation(ReservationUid(key))
         if collection.name in OBJECTS:
             return self._known.fact(collection.name, key)

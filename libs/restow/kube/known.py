@@ -60,6 +60,6 @@ class StateKnown:
             case _:
                 raise ValueError(f"{collection!r} is not watched; allowed: {', '.join(c.name for c in d.COLLECTIONS)}")
 
-    def _reservations(self, door: str) -> list[ReservationUid]:
+    def _reservations(self, api: str) -> list[ReservationUid]:
         known = self._state.reservations
-        return [uid for uid, one in known.items() if one.fact.door == door and not one.gone]
+        return [uid for uid, one in known.items() if one.fact.api == api and not one.gone]

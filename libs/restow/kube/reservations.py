@@ -1,4 +1,4 @@
-"""Reservation objects of both front doors → one contract form (RULES G-2 to G-6, 000-3, 003-1, 004-1, 004-2).
+"""Reservation objects of both APIs → one contract form (RULES G-2 to G-6, 000-3, 003-1, 004-1, 004-2).
 
 Only the form is judged here: what cannot be expressed becomes `invalid` with path, value and what is allowed, and never an
 error. Whether a readable Reservation makes sense is decided, and logged, by reservation_cache.
@@ -25,13 +25,13 @@ from restow.kube.requests import FactError
 from restow.kube.shapes import Shaped, Shaper
 from restow.kube.unknown import unknown_fields
 
-Door = Literal["volcano", "koordinator"]
+ReservationApi = Literal["volcano", "koordinator"]
 Shapes = dict[ShapeId, v.PodShape]
 
 _DEFAULT_NAMESPACE = "default"
 """Of the pod that a Reservation without namespace stands for, where its template says none (Koordinator's reserve pod)."""
 _INT32 = range(-(1 << 31), 1 << 31)
-_POLICIES: dict[Door, tuple[str, ...]] = {
+_POLICIES: dict[ReservationApi, tuple[str, ...]] = {
     "volcano": ("Aligned", "Restricted", "Covering"),
     "koordinator": ("Aligned", "Restricted"),
 }
@@ -41,7 +41,7 @@ _shaper = Shaper(limit=5_000)
 
 
 def reservation_fact(
-    reservation: wire.Reservation, door: Door, shaper: Shaper = _shaper
+    reservation: wire.Reservation, api: ReservationApi, shaper: Shaper = _shaper
 ) -> tuple[Shapes, e.ReservationObserved]:
     """The shapes that the fact names, and the fact. Never raises for what the object says."""
     meta = reservation.metadata
@@ -49,12 +49,12 @@ def reservation_fact(
     shapes: Shapes = {}
     spec, invalid = None, ""
     try:
-        spec = _read(reservation, door, shapes, shaper)
+        spec = _read(reservation, api, shapes, shaper)
     except FactError as error:
         shapes, invalid = {}, str(error)
     return shapes, e.ReservationObserved(
         reservation=ReservationUid(meta.uid),
-        door=door,
+        api=api,
         namespace=meta.namespace,
         name=meta.name,
         created=millis(meta.creation_timestamp),
@@ -64,12 +64,12 @@ def reservation_fact(
         spec=spec,
         invalid=invalid,
         labels=labels,
-        unknown=unknown_fields(reservation.spec, door) if bytes(reservation.spec) else (),
-        schedulers=_schedulers(reservation.spec, door) if spec is None else (),
+        unknown=unknown_fields(reservation.spec, api) if bytes(reservation.spec) else (),
+        schedulers=_schedulers(reservation.spec, api) if spec is None else (),
     )
 
 
-def _schedulers(raw: msgspec.Raw, door: Door) -> tuple[str, ...]:
+def _schedulers(raw: msgspec.Raw, api: ReservationApi) -> tuple[str, ...]:
     """What the templates of an object name that cannot be read as a whole, each once. Never raises."""
     try:
         body = msgspec.json.decode(raw)
@@ -77,7 +77,7 @@ def _schedulers(raw: msgspec.Raw, door: Door) -> tuple[str, ...]:
         return ()
     tasks = _at(body, "tasks")
     templates = [_at(body, "template"), *(_at(task, "template") for task in (tasks if isinstance(tasks, list) else ()))]
-    usual = _at(body, "schedulerName") if door == "volcano" else None
+    usual = _at(body, "schedulerName") if api == "volcano" else None
     named = [_at(_at(template, "spec"), "schedulerName") or usual for template in templates if isinstance(template, dict)]
     return tuple(dict.fromkeys(name for name in named or [usual] if isinstance(name, str) and name))
 
@@ -86,18 +86,18 @@ def _at(value: object, name: str) -> object:
     return value.get(name) if isinstance(value, dict) else None
 
 
-def _read(reservation: wire.Reservation, door: Door, shapes: Shapes, shaper: Shaper) -> v.ReservationSpec:
+def _read(reservation: wire.Reservation, api: ReservationApi, shapes: Shapes, shaper: Shaper) -> v.ReservationSpec:
     if bytes(reservation.spec) in (b"", b"null"):
         raise FactError("spec: missing; allowed: a reservation's specification")
     try:
         spec = _spec.decode(reservation.spec)
     except BAD_JSON as error:
         raise FactError(explained(_spec, str(error), reservation.spec)) from error
-    by_tasks = _form(spec, door)
-    # At Koordinator's door the fields of a gang mean nothing: they are reported as unknown.
-    gang = spec if door == "volcano" else wire.ReservationSpec()
+    by_tasks = _form(spec, api)
+    # In Koordinator's API the fields of a gang mean nothing: they are reported as unknown.
+    gang = spec if api == "volcano" else wire.ReservationSpec()
     scheduler = gang.scheduler_name or ""
-    read = _Reader(reservation.metadata, door, scheduler, shapes, shaper)
+    read = _Reader(reservation.metadata, api, scheduler, shapes, shaper)
     if by_tasks:
         tasks = tuple(
             read.task(task, f"spec.tasks[{i}]", task.name or f"default{i}") for i, task in enumerate(spec.tasks or ())
@@ -105,7 +105,7 @@ def _read(reservation: wire.Reservation, door: Door, shapes: Shapes, shaper: Sha
     else:
         tasks = (read.task(wire.Task(replicas=1, template=spec.template), "spec", "reservation"),)
     migrates = MIGRATION in (reservation.metadata.labels or {})
-    policy = _allocate_policy(spec.allocate_policy, door, by_tasks)
+    policy = _allocate_policy(spec.allocate_policy, api, by_tasks)
     return v.ReservationSpec(
         tasks=tasks,
         owners=tuple(_owner(owner, f"spec.owners[{i}]") for i, owner in enumerate(spec.owners or ())),
@@ -114,7 +114,7 @@ def _read(reservation: wire.Reservation, door: Door, shapes: Shapes, shaper: Sha
         ttl=None if spec.ttl is None else _ttl(spec.ttl),
         expires=millis(spec.expires),
         match_policy=_match_policy(spec.match_policy, "PodSpec" if by_tasks and not migrates else "Owner"),
-        allocate_once=_allocate_once(spec.allocate_once, door, by_tasks),
+        allocate_once=_allocate_once(spec.allocate_once, api, by_tasks),
         scheduler=scheduler,
         allocate_policy=policy,
         restricted=_restricted(reservation.metadata) if policy == "Restricted" else (),
@@ -136,23 +136,23 @@ def _gpu_name(template: wire.Template | None) -> str:
     return ""
 
 
-def _form(spec: wire.ReservationSpec, door: Door) -> bool:
+def _form(spec: wire.ReservationSpec, api: ReservationApi) -> bool:
     """True for the tasks form of seed 000, False for the template form of 003 and 004."""
-    if door == "koordinator" and spec.tasks:
+    if api == "koordinator" and spec.tasks:
         raise FactError("spec.tasks: set; allowed: spec.template (tasks belong to batch.volcano.sh Reservations)")
     if spec.tasks and spec.template:
         raise FactError("spec: has tasks and template; allowed: one of them")
     if not spec.tasks and not spec.template:
-        raise FactError(f"spec: empty; allowed: {'template' if door == 'koordinator' else 'tasks or template'}")
+        raise FactError(f"spec: empty; allowed: {'template' if api == 'koordinator' else 'tasks or template'}")
     return bool(spec.tasks)
 
 
 class _Reader:
     """Reads the tasks of one Reservation, and gathers their shapes."""
 
-    def __init__(self, meta: wire.Meta, door: Door, scheduler: str, shapes: Shapes, shaper: Shaper) -> None:
+    def __init__(self, meta: wire.Meta, api: ReservationApi, scheduler: str, shapes: Shapes, shaper: Shaper) -> None:
         self._namespace = meta.namespace
-        self._overlaid = (meta.labels or {}) if door == "koordinator" else {}
+        self._overlaid = (meta.labels or {}) if api == "koordinator" else {}
         self._scheduler, self._shapes, self._shaper = scheduler, shapes, shaper
 
     def task(self, task: wire.Task, path: str, name: str) -> v.ReservationTask:
@@ -229,22 +229,22 @@ def _whole(value: int, path: str) -> int:
     return value
 
 
-def _allocate_once(said: bool | None, door: Door, by_tasks: bool) -> bool:
+def _allocate_once(said: bool | None, api: ReservationApi, by_tasks: bool) -> bool:
     """RULES 000-3, 003-1, 004-1."""
     if by_tasks:
         if said is False:
             raise FactError("spec.allocateOnce: false; allowed with tasks: true (each place is handed over once)")
         return True
-    return door == "koordinator" if said is None else said
+    return api == "koordinator" if said is None else said
 
 
-def _allocate_policy(said: str | None, door: Door, by_tasks: bool) -> v.AllocatePolicy:
+def _allocate_policy(said: str | None, api: ReservationApi, by_tasks: bool) -> v.AllocatePolicy:
     """Koordinator's deprecated default, said as "", is Aligned in effect. In Volcano's template form the hold must cover the
     request (RULES 003-1)."""
     if not said:
-        return "Covering" if door == "volcano" and not by_tasks else "Aligned"
-    if said not in _POLICIES[door]:
-        raise FactError(f"spec.allocatePolicy: {said!r}; allowed: {', '.join(_POLICIES[door])}")
+        return "Covering" if api == "volcano" and not by_tasks else "Aligned"
+    if said not in _POLICIES[api]:
+        raise FactError(f"spec.allocatePolicy: {said!r}; allowed: {', '.join(_POLICIES[api])}")
     return said  # type: ignore[return-value]
 
 

@@ -1,4 +1,4 @@
-"""Fields of a Reservation that mean nothing: misspelt, of the other form or door, or of a newer API.
+"""Fields of a Reservation that mean nothing: misspelt, of the other form or API, or of a newer API.
 
 A CRD's schema prunes them silently, but one that is not ours may keep them, and pod templates keep every field.
 """
@@ -30,7 +30,7 @@ FIELDS = {
     "koordinator": _KOORDINATOR,
     "volcano": _KOORDINATOR | {"minAvailable", "queue", "schedulerName", "tasks"},
 }
-"""What `spec` has at each door."""
+"""What `spec` has in each API."""
 _POD = frozenset(
     {
         "activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "containers", "dnsConfig", "dnsPolicy",
@@ -54,7 +54,7 @@ _CONTAINER = frozenset(
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 
-def unknown_fields(raw: msgspec.Raw, door: str) -> tuple[str, ...]:
+def unknown_fields(raw: msgspec.Raw, api: str) -> tuple[str, ...]:
     """Paths, in their alphabetical order, at most LIMIT of them. Names only, never values. Never raises."""
     body = bytes(raw)
     try:
@@ -63,7 +63,7 @@ def unknown_fields(raw: msgspec.Raw, door: str) -> tuple[str, ...]:
         spec = msgspec.json.decode(pruned(body))
     except BAD_JSON:
         return ()
-    found = sorted({path if len(path) <= _LONGEST else path[: _LONGEST - 3] + "..." for path in _walk(spec, FIELDS[door])})
+    found = sorted({path if len(path) <= _LONGEST else path[: _LONGEST - 3] + "..." for path in _walk(spec, FIELDS[api])})
     return tuple(found[:LIMIT])
 
 

@@ -319,7 +319,7 @@ class Job(Workload):
 
 
 class Reservation(Wire):
-    """Either front door. The spec is read later, so that a bad one is a fact and not an error."""
+    """Either API. The spec is read later, so that a bad one is a fact and not an error."""
 
     metadata: Meta
     spec: msgspec.Raw = msgspec.Raw()
@@ -378,7 +378,7 @@ class ReservationTaint(Taint):
 
 
 class ReservationSpec(Wire):
-    """The union of seeds 000, 003 and 004: each door and form says which fields it allows."""
+    """The union of seeds 000, 003 and 004: each API and form says which fields it allows."""
 
     scheduler_name: str | None = None
     min_available: Int | None = None

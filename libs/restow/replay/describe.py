@@ -36,7 +36,7 @@ class Described(msgspec.Struct):
     subject: Subject
     seq: int
     time: Millis
-    door: str
+    api: str
     phase: str
     reason: str = ""
     message: str = ""
@@ -87,7 +87,7 @@ def _fill(state: ClusterState, uid: ReservationUid, answer: Described) -> None:
     record = state.reservations[uid]
     fact, phase = record.fact, state.phases.get(uid)
     spec = record.spec or fact.spec
-    answer.door, answer.created, answer.generation, answer.accepted = fact.door, fact.created, fact.generation, record.accepted
+    answer.api, answer.created, answer.generation, answer.accepted = fact.api, fact.created, fact.generation, record.accepted
     answer.deleting, answer.migration, answer.unknown = fact.deleting, fact.migration, fact.unknown
     answer.phase = str(phase.phase) if phase is not None else "new"
     if phase is not None:

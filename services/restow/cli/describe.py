@@ -21,7 +21,7 @@ MOST = 40
 _LABEL = 11
 _PLACES = ("NAME", "PHASE", "NODE", "ALLOCATED", "DEVICES", "WHAT")
 _COLORS = {"Available": "green", "Succeeded": "green", "Failed": "red", "Pending": "yellow", "Waiting": "yellow"}
-_DOORS = {"volcano": "batch.volcano.sh", "koordinator": "scheduling.koordinator.sh"}
+_APIS = {"volcano": "batch.volcano.sh", "koordinator": "scheduling.koordinator.sh"}
 
 
 @click.command()
@@ -61,7 +61,7 @@ def _show(d: Described, now: Millis) -> None:
         _wrapped(f"for scheduler {d.foreign}, which is not Restow's: it is never touched", "  ")
     if not d.foreign or d.accepted or d.reason:
         _wrapped(f"{d.phase}{why}{since}" + (f": {d.message}" if d.message else ""), "  ", (d.phase, _COLORS.get(d.phase, "white")))
-    if not d.door:
+    if not d.api:
         _latest(d)
         return
     click.echo()
@@ -87,7 +87,7 @@ def _facts(d: Described, now: Millis) -> list[tuple[str, str]]:
     from restow.cli.amounts import listed, pairs
 
     behind = "" if d.accepted in (0, d.generation) else f"; generation {d.accepted} is in force"
-    found = [("door", f"{_DOORS.get(d.door, d.door)}, created {_moment(d.created, now)}, generation {d.generation}{behind}")]
+    found = [("API", f"{_APIS.get(d.api, d.api)}, created {_moment(d.created, now)}, generation {d.generation}{behind}")]
     if d.deleting:
         found.append(("deleting", f"since {_moment(d.deleting, now)}"))
     if d.migration:

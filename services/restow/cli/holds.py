@@ -31,7 +31,7 @@ def reservations(state: ClusterState, namespace: str | None = None) -> list[dict
                 "namespace": fact.namespace,
                 "name": fact.name,
                 "uid": uid,
-                "door": fact.door,
+                "api": fact.api,
                 "phase": phase.phase if phase else "",
                 "reason": phase.reason if phase else "",
                 "message": phase.message if phase else "",
@@ -79,7 +79,7 @@ def reservation_row(r: dict[str, Any], now: Millis) -> tuple:
 def wide_row(r: dict[str, Any], now: Millis) -> tuple:
     on = ",".join(_nodes_of(r)) or "-"
     owners, ends = " or ".join(r["owners"]) or "-", (_ends(r, now), _age(r, now))
-    return (full_name(r), r["door"], _phase(r), _counts(r), on, *_used(r), *ends, owners, r["migration"] or "-", _reason(r), r["message"] or "-")
+    return (full_name(r), r["api"], _phase(r), _counts(r), on, *_used(r), *ends, owners, r["migration"] or "-", _reason(r), r["message"] or "-")
 
 
 def _phase(r: dict[str, Any]) -> str:

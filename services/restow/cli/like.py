@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from restow.kube.annotations import IN_SHAPE, RESOURCE_SPEC
-from restow.kube.reservations import Door
+from restow.kube.reservations import ReservationApi
 
 Obj = dict[str, Any]
 
@@ -72,7 +72,7 @@ class Asked(msgspec.Struct, frozen=True):
 
     namespace: str
     replicas: int = 1
-    door: Door = "volcano"
+    api: ReservationApi = "volcano"
     name: str = ""
     ttl: str = ""
     expires: str = ""
@@ -152,7 +152,7 @@ def _container(container: Obj, host: bool) -> Obj:
 
 
 def manifests(workload: Workload, template: Template, asked: Asked) -> list[Obj]:
-    """The Reservations to create: one with all places for Volcano's door, one a place for Koordinator's. Raises LikeError."""
+    """The Reservations to create: one with all places for Volcano's API, one a slot for Koordinator's. Raises LikeError."""
     owner = _owner(workload, template, asked)
     pod = json.loads(json.dumps(template.body))
     if asked.node:
@@ -166,7 +166,7 @@ def manifests(workload: Workload, template: Template, asked: Asked) -> list[Obj]
         common["allocatePolicy"] = asked.policy
     if asked.pre_allocation:
         common["preAllocation"] = True
-    if asked.door == "volcano":
+    if asked.api == "volcano":
         # Its places are `pod-0`, `pod-1`, ... in what `restow describe` shows.
         task = {"name": "pod", "replicas": asked.replicas, "template": pod}
         spec = {"queue": asked.queue, "tasks": [task], "matchPolicy": "Owner", **common}
@@ -180,7 +180,7 @@ def manifests(workload: Workload, template: Template, asked: Asked) -> list[Obj]
 def _owner(workload: Workload, template: Template, asked: Asked) -> Obj:
     if template.controller is not None and not asked.by_labels:
         controller = {k: v for k, v in template.controller.items() if v}
-        if asked.door == "koordinator":
+        if asked.api == "koordinator":
             # Koordinator's own CRD wants the uid; and its Reservations are for all namespaces.
             return {"controller": {**controller, "namespace": asked.namespace}}
         # Without the uid: a workload that is deleted and made anew under its name is still the one that was meant.
@@ -190,19 +190,19 @@ def _owner(workload: Workload, template: Template, asked: Asked) -> Obj:
             f"{workload.text} has neither a controller nor labels: nothing tells which pods the room is for. Give it a label, or "
             "name the workload that its pods belong to"
         )
-    if asked.door == "koordinator":
+    if asked.api == "koordinator":
         return {"object": {"kind": "Pod", "namespace": asked.namespace}, "labelSelector": {"matchLabels": template.labels}}
     return {"labelSelector": {"matchLabels": template.labels}}
 
 
 def _object(workload: Workload, asked: Asked, spec: Obj, suffix: str) -> Obj:
-    digest = _digest(asked.door, asked.namespace, workload.text, spec, asked.replicas)
+    digest = _digest(asked.api, asked.namespace, workload.text, spec, asked.replicas)
     name = (asked.name or f"like-{workload.name}"[:_NAME].rstrip("-.") + f"-{digest[:5]}") + suffix
     meta: Obj = {"name": name}
-    if asked.door == "volcano":
+    if asked.api == "volcano":
         meta["namespace"] = asked.namespace
     meta["annotations"] = {LIKE: workload.text, DIGEST: digest}
-    return {"apiVersion": API[asked.door], "kind": "Reservation", "metadata": meta, "spec": spec}
+    return {"apiVersion": API[asked.api], "kind": "Reservation", "metadata": meta, "spec": spec}
 
 
 def _digest(*said: Any) -> str:
@@ -224,7 +224,7 @@ def same(manifest: Obj, found: Obj) -> bool:
 
 
 def phase_of(found: Obj) -> tuple[str, str, str]:
-    """Phase, reason and message, as either door's status says them; empty where nobody has looked at it yet."""
+    """Phase, reason and message, as either API's status says them; empty where nobody has looked at it yet."""
     status = found.get("status") or {}
     state = status.get("state") or {}
     phase = state.get("phase") or status.get("phase") or ""

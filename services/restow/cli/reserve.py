@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from restow.kube.client import Client
 
 PLACES = 1_000
-"""Replicas of one command; of Koordinator's door, where each is an object, OBJECTS."""
+"""Replicas of one command; of Koordinator's API, where each is an object, OBJECTS."""
 OBJECTS = 100
 TRIES = 20
 """Names that are tried where former Reservations of the same words are used up and not collected yet."""
@@ -35,7 +35,7 @@ _OVER = ("Succeeded", "Failed")
 @click.option("--expires", default=None, metavar="TIME", help="When it ends, in RFC 3339, instead of --ttl.")
 @click.option("--name", default="", help="Its name.  [default: like-NAME-xxxxx, the same for the same words]")
 @click.option("--node", default="", metavar="NODE", help="Hold it on this node and nowhere else.")
-@click.option("--door", type=click.Choice(["volcano", "koordinator"]), default="volcano", show_default=True, help="Whose CRD; koordinator: one object a replica.")
+@click.option("--api", type=click.Choice(["volcano", "koordinator"]), default="volcano", show_default=True, help="Whose CRD; koordinator: one object a replica.")
 @click.option("--queue", default="", help="Queue whose quota it counts against (volcano).")
 @click.option("--policy", type=click.Choice(["Aligned", "Restricted"]), default=None, help="May its pods take more than is held from the node?  [default: Aligned, they may]")
 @click.option("--pre-allocation", "pre_allocation", is_flag=True, help="Choose a node whose room is in use, too, and hold it as it frees.")
@@ -98,7 +98,7 @@ def _asked(options: dict[str, Any]) -> Asked:
     """Raises Failure, with what is allowed."""
     from restow.cli.like import Asked
 
-    ttl, expires, door = options["ttl"], options["expires"], options["door"]
+    ttl, expires, api = options["ttl"], options["expires"], options["api"]
     if ttl is not None and expires is not None:
         raise click.UsageError("--ttl and --expires both say when it ends; say one of them")
     if ttl is not None:
@@ -106,12 +106,12 @@ def _asked(options: dict[str, Any]) -> Asked:
         ttl = ttl if _milliseconds("--ttl", ttl) else "0"
     if expires is not None:
         expires = _moment(expires)
-    if door == "koordinator" and options["queue"]:
-        raise click.UsageError("--queue goes with --door volcano: Koordinator's Reservations have no queue")
-    if door == "koordinator" and options["replicas"] > OBJECTS:
-        raise click.UsageError(f"--replicas {options['replicas']} with --door koordinator; allowed: up to {OBJECTS}, for each is an object")
+    if api == "koordinator" and options["queue"]:
+        raise click.UsageError("--queue goes with --api volcano: Koordinator's Reservations have no queue")
+    if api == "koordinator" and options["replicas"] > OBJECTS:
+        raise click.UsageError(f"--replicas {options['replicas']} with --api koordinator; allowed: up to {OBJECTS}, for each is an object")
     return Asked(
-        options["namespace"], options["replicas"], door, options["name"], "24h" if ttl is None else ttl, expires or "",
+        options["namespace"], options["replicas"], api, options["name"], "24h" if ttl is None else ttl, expires or "",
         options["node"], options["queue"], options["policy"] or "", options["owners"] == "labels", options["pre_allocation"],
     )  # fmt: skip
 
@@ -217,8 +217,8 @@ def _schedule_with(workload: Workload, template: Template, scheduler: str) -> No
 def _path(asked: Asked, name: str = "") -> str:
     from restow.cli.like import API
 
-    where = f"/namespaces/{asked.namespace}" if asked.door == "volcano" else ""
-    return f"/apis/{API[asked.door]}{where}/reservations" + (f"/{name}" if name else "")
+    where = f"/namespaces/{asked.namespace}" if asked.api == "volcano" else ""
+    return f"/apis/{API[asked.api]}{where}/reservations" + (f"/{name}" if name else "")
 
 
 async def _create(client: Client, asked: Asked, manifest: Obj) -> tuple[Obj, str]:
@@ -252,15 +252,15 @@ async def _create(client: Client, asked: Asked, manifest: Obj) -> tuple[Obj, str
 def _refused(error: Any, url: str, asked: Asked, name: str) -> Failure:
     from restow.cli.like import RESOURCE
 
-    resource = RESOURCE[asked.door]
+    resource = RESOURCE[asked.api]
     if error.code == 404:
-        other = "koordinator" if asked.door == "volcano" else "volcano"
+        other = "koordinator" if asked.api == "volcano" else "volcano"
         return Failure(
-            f"this cluster does not know {resource}: install its definition (kubectl apply -f deploy/crds/{resource}.yaml), or use --door {other}",
+            f"this cluster does not know {resource}: install its definition (kubectl apply -f deploy/crds/{resource}.yaml), or use --api {other}",
             UNUSABLE,
         )
     if error.code == 403:
-        where = f" -n {asked.namespace}" if asked.door == "volcano" else ""
+        where = f" -n {asked.namespace}" if asked.api == "volcano" else ""
         return Failure(f"you are not allowed to create {resource}: {error.message}. `kubectl auth can-i create {resource}{where}` tells", UNUSABLE)
     return refusal(error, url, f"create {name}")
 
@@ -290,7 +290,7 @@ def _full(obj: Obj) -> str:
 def _delete(asked: Asked, name: str) -> str:
     from restow.cli.like import SINGULAR
 
-    return f"kubectl delete {SINGULAR[asked.door]}/{name}" + (f" -n {asked.namespace}" if asked.door == "volcano" else "")
+    return f"kubectl delete {SINGULAR[asked.api]}/{name}" + (f" -n {asked.namespace}" if asked.api == "volcano" else "")
 
 
 def _print(found: list[Obj], asked: Asked, output: str) -> None:
@@ -298,7 +298,7 @@ def _print(found: list[Obj], asked: Asked, output: str) -> None:
 
     if output == "name":
         for obj in found:
-            click.echo(f"{SINGULAR[asked.door]}/{obj['metadata']['name']}")
+            click.echo(f"{SINGULAR[asked.api]}/{obj['metadata']['name']}")
     elif output == "json":
         emit(found[0] if len(found) == 1 else {"apiVersion": "v1", "kind": "List", "items": found})
     else:
@@ -334,7 +334,7 @@ def _failure(asked: Asked, found: list[Obj], took: float) -> Failure | None:
         if phase == "Failed":
             return Failure(f"{name} has failed ({reason}): {message}", BROKEN)
         if not phase:
-            return Failure(f"nobody has looked at {name} in {took:.0f} s: is Restow running on this cluster, and does it serve this door?", BROKEN)
+            return Failure(f"nobody has looked at {name} in {took:.0f} s: is Restow running on this cluster, and does it serve this API?", BROKEN)
         return Failure(
             f"after {took:.0f} s {name} is {phase}: {message or reason or 'no session has looked at it yet'}\n"
             f"It goes on waiting. What would help: restow describe {name}\nTo give it up: {_delete(asked, obj['metadata']['name'])}",

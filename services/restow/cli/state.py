@@ -63,7 +63,7 @@ def get(what: str, namespace: str | None, where: Where, output: str) -> None:
     Examples:
       restow get nodes
       restow get pods -n shop -o json
-      restow get reservations -o wide     with owners, door and why
+      restow get reservations -o wide     with owners, API and why
     """
     _show(where, "now", what, namespace, output)
 

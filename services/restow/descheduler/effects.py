@@ -169,7 +169,7 @@ class _MigrationEffects:
 
     async def delete(self, effect: DeleteReservation, state: ClusterState) -> Answer:
         fact = state.reservations[effect.reservation].fact
-        outcome = await self._holds.delete(crs.CrRef(fact.door, fact.namespace, fact.name, fact.reservation))
+        outcome = await self._holds.delete(crs.CrRef(fact.api, fact.namespace, fact.name, fact.reservation))
         return later(outcome) if isinstance(outcome, k.Failed | k.Refused) else Done()
 
     def _report(self, migration: MigrationId, reason: str, message: str = "") -> Report:

@@ -35,7 +35,7 @@ class _GcEffects:
         fact = record.fact
         if (left := own_turn(state, record, self._context.clock.now())) > 0:
             return Wait(left / 1000)
-        outcome = await self._kube.delete(crs.CrRef(fact.door, fact.namespace, fact.name, fact.reservation))
+        outcome = await self._kube.delete(crs.CrRef(fact.api, fact.namespace, fact.name, fact.reservation))
         return later(outcome) if isinstance(outcome, k.Failed | k.Refused) else Done()
 
     async def drop(self, effect: DropPrefix, state: ClusterState) -> Answer:

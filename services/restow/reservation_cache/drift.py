@@ -1,6 +1,6 @@
 """Somebody else may write a status, or put an old one back: what differs from the fold is owed once more.
 
-Facts say nothing about statuses, so this service looks at them itself: one watch a front door. What it writes comes
+Facts say nothing about statuses, so this service looks at them itself: one watch for each API. What it writes comes
 back to it, too, and is equal by then.
 """
 

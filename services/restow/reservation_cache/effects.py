@@ -50,7 +50,7 @@ class _Status:
             self._tell(state, effect.reservation)
             return Done()
         outcome = await self._kube.write_status(
-            crs.CrRef(fact.door, fact.namespace, fact.name, fact.reservation), status(state, effect.reservation)
+            crs.CrRef(fact.api, fact.namespace, fact.name, fact.reservation), status(state, effect.reservation)
         )
         if isinstance(outcome, k.Failed | k.Refused):
             return later(outcome)
@@ -81,7 +81,7 @@ class _Status:
         self._record(fact, UNKNOWN, f"generation {fact.generation} has fields that mean nothing: {named}", True)
 
     def _record(self, fact: ReservationObserved, reason: str, note: str, bad: bool) -> None:
-        regarding = Regarding(API[fact.door], "Reservation", fact.namespace, fact.name, fact.reservation)
+        regarding = Regarding(API[fact.api], "Reservation", fact.namespace, fact.name, fact.reservation)
         self._context.recorder.record(Notice(regarding, reason, "Reserve", note, "Warning" if bad else "Normal"))
 
 

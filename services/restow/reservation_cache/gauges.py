@@ -16,7 +16,7 @@ from restow.domain.reservation.status import in_use, left
 from restow.domain.state import ClusterState
 from restow.runtime.telemetry import Labelled
 
-DOORS = ("volcano", "koordinator")
+APIS = ("volcano", "koordinator")
 UNITS = {CPU: 1000, r.GPU_MILLI: r.WHOLE}
 """Canonical units in one of what is told: CPUs and devices; everything else as it is."""
 
@@ -24,7 +24,7 @@ UNITS = {CPU: 1000, r.GPU_MILLI: r.WHOLE}
 class _Share(msgspec.Struct, frozen=True):
     """What one Reservation adds."""
 
-    door: str
+    api: str
     phase: str
     allocatable: Counter[str]
     allocated: Counter[str]
@@ -42,13 +42,13 @@ class Gauges:
 
     def read(self) -> list[Labelled]:
         self._refresh(self._state())
-        phases = [((door, str(phase)), float(self._phases[door, phase])) for door in DOORS for phase in ReservationPhase]
+        phases = [((api, str(phase)), float(self._phases[api, phase])) for api in APIS for phase in ReservationPhase]
         names = r.ordered(self._amounts["allocatable"])
         amounts = [
             ((r.title(name), kind), total[name] / UNITS.get(name, 1)) for name in names for kind, total in self._amounts.items()
         ]
         return [
-            Labelled("reservations", "Reservations in each phase", ("door", "phase"), phases),
+            Labelled("reservations", "Reservations in each phase", ("api", "phase"), phases),
             Labelled("reservation_resource", "What Reservations hold or gave, and what pods use of it", ("resource", "kind"), amounts),
         ]
 
@@ -65,7 +65,7 @@ class Gauges:
     def _count(self, share: _Share | None, sign: int) -> None:
         if share is None:
             return
-        self._phases[share.door, share.phase] += sign
+        self._phases[share.api, share.phase] += sign
         for kind, amounts in (("allocatable", share.allocatable), ("allocated", share.allocated)):
             for name, amount in amounts.items():
                 self._amounts[kind][name] += sign * amount
@@ -76,4 +76,4 @@ def _share(state: ClusterState, uid: ReservationUid) -> _Share | None:
     if record is None or since is None or other_scheduler(state, record):
         return None
     used = in_use(state, uid)
-    return _Share(record.fact.door, str(since.phase), left(state, uid) + used, used)
+    return _Share(record.fact.api, str(since.phase), left(state, uid) + used, used)

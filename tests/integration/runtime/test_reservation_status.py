@@ -42,9 +42,9 @@ def template(cpu="1"):
     return {"spec": {"schedulerName": "restow", "containers": [{"name": "c", "image": "i", "resources": requests}]}}
 
 
-def asked(door, name="r", **spec):
+def asked(api, name="r", **spec):
     spec = {"owners": [{"labelSelector": {"matchLabels": {"app": "owner"}}}]} | spec
-    if door == "volcano":
+    if api == "volcano":
         return {
             "apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Reservation", "metadata": {"name": name},
             "spec": {"tasks": [{"name": "t", "replicas": 2, "template": template()}], **spec},
@@ -59,9 +59,9 @@ class Made:
     def __init__(self, kube, http, watcher):
         self.kube, self.http, self.watcher = kube, http, watcher
 
-    async def ask(self, door="volcano", **more):
-        made = await _post(self.kube, VOLCANO if door == "volcano" else KOORDINATOR, asked(door, **more))
-        return (VOLCANO if door == "volcano" else KOORDINATOR) + f"/{made['metadata']['name']}"
+    async def ask(self, api="volcano", **more):
+        made = await _post(self.kube, VOLCANO if api == "volcano" else KOORDINATOR, asked(api, **more))
+        return (VOLCANO if api == "volcano" else KOORDINATOR) + f"/{made['metadata']['name']}"
 
     async def get(self, path):
         async with self.http.get(self.kube.url + path) as answer:
@@ -111,12 +111,12 @@ async def world(broker, cluster):
         yield Made(kube, http, watcher)
 
 
-@pytest.mark.parametrize("door", ["volcano", "koordinator"])
-async def test_what_somebody_else_writes_into_a_status_is_put_right(broker, cluster, door):
+@pytest.mark.parametrize("api", ["volcano", "koordinator"])
+async def test_what_somebody_else_writes_into_a_status_is_put_right(broker, cluster, api):
     async with world(broker, cluster) as made, service(reservation_cache(), broker, cluster, made.kube) as cache:
-        path = await made.ask(door)
+        path = await made.ask(api)
         await made.right(cache, path, "Available")
-        await made.overwrite(path, NONSENSE if door == "volcano" else {**NONSENSE, "state": None})
+        await made.overwrite(path, NONSENSE if api == "volcano" else {**NONSENSE, "state": None})
         await made.right(cache, path, "Available")
 
 
@@ -206,8 +206,8 @@ async def test_gauges_count_phases_and_resources(broker, cluster):
             return {f'restow_{line.format(f="family=" + chr(34) + "reservation" + chr(34))}' for line in lines} <= found
 
         assert await shown(
-            'reservations{{door="volcano",{f},phase="Available"}} 1.0',
-            'reservations{{door="koordinator",{f},phase="Available"}} 0.0',
+            'reservations{{api="volcano",{f},phase="Available"}} 1.0',
+            'reservations{{api="koordinator",{f},phase="Available"}} 0.0',
             'reservation_resource{{{f},kind="allocatable",resource="cpu"}} 2.0',
             'reservation_resource{{{f},kind="allocated",resource="cpu"}} 0.0',
         ), sorted(line for line in await scraped() if "reservation" in line)

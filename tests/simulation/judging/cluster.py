@@ -7,7 +7,7 @@ from simulation.judging.victims import protection
 
 OVER = ("Succeeded", "Failed")
 SERVICES = ("cluster_watcher", "scheduler_session", "reservation_cache", "descheduler", "garbage_collector")
-DOORS = ("reservations.batch.volcano.sh", "reservations.scheduling.koordinator.sh")
+APIS = ("reservations.batch.volcano.sh", "reservations.scheduling.koordinator.sh")
 UNENDED = ("Pending", "Available", "Waiting", "")
 """Phases of a Reservation that is not over."""
 SESSION, DESCHEDULER = "scheduler_session", "descheduler"
@@ -27,7 +27,7 @@ def named(obj):
 
 
 def phase_of(reservation):
-    """Of either door; empty where it has none."""
+    """Of either API; empty where it has none."""
     status = reservation.get("status") or {}
     state = status.get("state")
     return (state or {}).get("phase", "") if isinstance(state, dict) else status.get("phase", "")
@@ -75,7 +75,7 @@ class ClusterJudge:
             self.pod_was_written(old, None if verb == "deleted" else new, by if mine else "")
         elif resource == "nodes":
             self.node_was_written(old, None if verb == "deleted" else new)
-        elif resource in DOORS and verb == "deleted" and mine:
+        elif resource in APIS and verb == "deleted" and mine:
             self.judge_said(new or old)
 
     # -- Reservations --------------------------------------------------------------------------------------------------

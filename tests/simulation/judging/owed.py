@@ -4,7 +4,7 @@ import json
 from collections import Counter
 
 from simulation.judging.amounts import GPUS, amounts, requests, shares
-from simulation.judging.cluster import DOORS, named, node_of, occupies, uid_of
+from simulation.judging.cluster import APIS, named, node_of, occupies, uid_of
 from simulation.judging.fit import Room, place_all, simple
 from simulation.judging.nodes import why_not
 from simulation.judging.victims import about, protection
@@ -28,7 +28,7 @@ class HeldRules:
         if not self.understands() or not self.one_queue():
             return
         nodes = self.rooms()
-        for reservation in (obj for door in DOORS for obj in self.cluster.of(door).values()):
+        for reservation in (obj for api in APIS for obj in self.cluster.of(api).values()):
             missing = self.missing(reservation)
             if missing and all(simple(place) and not place["spec"].get("nodeName") and not note(place, GROUPS) for place in missing):
                 found = not self.repelled(missing) and place_all(missing, [Room(node, there, self.log) for node, there in nodes])

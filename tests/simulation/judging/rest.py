@@ -8,7 +8,7 @@ from checker import FINAL
 from checker_rooms import ON_NODE
 
 from simulation.judging.amounts import GPUS, amounts, requests
-from simulation.judging.cluster import DOORS, SERVICES, UNENDED, named, node_of, occupies, phase_of, uid_of
+from simulation.judging.cluster import APIS, SERVICES, UNENDED, named, node_of, occupies, phase_of, uid_of
 from simulation.judging.fit import Room, place_all, simple
 from simulation.judging.owed import GROUPS, QUEUES, HeldRules, ReclaimRules, note
 
@@ -75,7 +75,7 @@ class RestJudge(HeldRules, ReclaimRules):
         return pod is not None and not node_of(pod)
 
     def judge_reservations(self):
-        for reservation in (obj for door in DOORS for obj in self.cluster.of(door).values()):
+        for reservation in (obj for api in APIS for obj in self.cluster.of(api).values()):
             meta, spec = reservation["metadata"], reservation.get("spec") or {}
             end = self.expiry(meta, spec)
             if meta.get("deletionTimestamp") or end is None or end > self.now - self.limits.expiry:

@@ -175,13 +175,13 @@ class WorkloadGone(Event, tag="cluster.workload_gone"):
 
 
 class ReservationObserved(Event, tag="cluster.reservation_observed"):
-    """A Reservation object of either front door (`volcano`, `koordinator`). `invalid` says, with path, value and what is
+    """A Reservation object of either API (`volcano`, `koordinator`). `invalid` says, with path, value and what is
     allowed, why it could not be read; then `spec` is None. `migration` is our own label, to be checked against the log.
     `labels` are all of its labels: affinity to Reservations reads them. `unknown` are paths of fields that mean nothing.
     `schedulers`: what the templates of one that could not be read name; those of any other are in their shapes."""
 
     reservation: ReservationUid
-    door: str
+    api: str
     namespace: str
     name: str
     created: Millis

@@ -37,7 +37,7 @@ _BY_NAME: dict[str, Any] = {
     "decision": 0,
     "devices": 8,
     "digest": hashlib.sha256(b"").hexdigest(),
-    "door": "volcano",
+    "api": "volcano",
     "effect": "NoSchedule",
     "epoch": 7,
     "file": "000000000001-000000100000.jsonl.zst",

@@ -1,4 +1,4 @@
-"""A Reservation's status as its front door has it (RULES 000-1, 000-3, G-9): a pure function of the fold, bounded in all its
+"""A Reservation's status as its API has it (RULES 000-1, 000-3, G-9): a pure function of the fold, bounded in all its
 lists.
 
 Three shapes. Volcano's tasks form: state and counts of seed 000. Volcano's template form: phase, conditions and nodeName of seed
@@ -53,7 +53,7 @@ def status(state: ClusterState, uid: ReservationUid) -> dict[str, Any]:
     since = msgspec.structs.replace(since, message=_in_full(since.message, slots.values(), beyond, len(who)))
     amounts = {"allocatable": r.quantities(there, gpu), "allocated": r.quantities(used, gpu)}
     body: dict[str, Any] = {"phase": str(since.phase)} | {name: said for name, said in amounts.items() if said}
-    if record.fact.door == "koordinator":
+    if record.fact.api == "koordinator":
         named = [{"namespace": o.namespace, "name": o.name, "uid": o.uid} for o in who[:MAX_OWNERS]]
         return body | {"currentOwners": named, "conditions": _conditions(since)} | _where(state, uid, slots)
     named = [{"apiVersion": "v1", "kind": "Pod", "namespace": o.namespace, "name": o.name, "uid": o.uid} for o in who[:MAX_OWNERS]]

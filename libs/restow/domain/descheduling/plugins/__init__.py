@@ -4,7 +4,6 @@ from typing import Any
 
 from restow.domain.descheduling import default_evictor
 from restow.domain.descheduling.plugins import (
-    defragmentation,
     high_node_utilization,
     load_aware,
     low_node_utilization,
@@ -22,7 +21,6 @@ PLUGINS: dict[str, Any] = {
     module.NAME: module
     for module in (
         default_evictor,
-        defragmentation,
         high_node_utilization,
         load_aware,
         low_node_utilization,
