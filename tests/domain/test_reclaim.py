@@ -40,10 +40,10 @@ class Deserves:
                     allowed.append(uid)
             return allowed
 
-        add = session.extensions.add
-        add("reclaimable", reclaimable)
-        add("overused", lambda queue: "it has what it deserves" if used(queue) >= self._milli.get(queue, 0) else "")
-        add("preemptive", lambda queue, pod: used(queue) + 1000 <= self._milli.get(queue, 0))
+        veto = session.extensions.veto
+        veto("reclaimable", reclaimable)
+        veto("overused", lambda queue: "it has what it deserves" if used(queue) >= self._milli.get(queue, 0) else "")
+        veto("preemptive", lambda queue, pod: "" if used(queue) + 1000 <= self._milli.get(queue, 0) else "it has what it deserves")
 
 
 @pytest.fixture

@@ -118,7 +118,7 @@ class World:
                 pod, job, group = state.pods[uid], seen.job_for(uid), job_of(state, state.pods[uid])
                 if queues.refused(state, job.queue) or seen.quota(job, pod) or (group is not None and gang(state, group).short(1)):
                     continue
-                if not seen.extensions.first("overused", job.queue) and seen.find(pod) is not None:
+                if not seen.extensions.refusal("overused", job.queue) and seen.find(pod) is not None:
                     found.append(uid)
         return found
 

@@ -223,10 +223,9 @@ def room_reasons(state: ClusterState, v: Vector) -> list[tuple[str, np.ndarray]]
 AND = "\n"
 """Between reasons that a node fails by at once, each of which counts it."""
 
-Found = Sequence[tuple[str, Sequence[tuple[str, np.ndarray]]]]
-"""(stage, its (reason, rows that fail)) of rules that depend on what runs, in the order in which they are asked."""
-BEFORE_ROOM = frozenset({"reserved", "window", "reusable", "ports"})
-"""The stages that are asked before resources, as kube-scheduler does; all others after."""
+Found = Sequence[tuple[bool, Sequence[tuple[str, np.ndarray]]]]
+"""(whether it is asked before resources, as kube-scheduler does; its (reason, rows that fail)) of rules that depend on what runs, in the
+order in which they are asked."""
 
 
 def reasons(
@@ -244,8 +243,8 @@ def reasons(
     for row in np.flatnonzero(looked_at & ~kept.mask):
         counts[kept.reasons[row]] += 1
     left = looked_at & kept.mask
-    for stage, failing in found:
-        if stage in BEFORE_ROOM:
+    for before_room, failing in found:
+        if before_room:
             left = _count(counts, left, failing)
     short = room_reasons(state, state.vectors[shape_id])
     lacking = np.zeros(len(left), bool)
@@ -253,8 +252,8 @@ def reasons(
         counts[reason] += int((left & rows).sum())
         lacking |= rows
     left = left & ~lacking
-    for stage, failing in found:
-        if stage not in BEFORE_ROOM:
+    for before_room, failing in found:
+        if not before_room:
             left = _count(counts, left, failing)
     return int(alive.sum()), {reason: counts[reason] for reason in sorted(counts) if counts[reason]}
 

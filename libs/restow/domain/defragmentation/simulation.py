@@ -21,9 +21,6 @@ from restow.domain.session.run import Session
 from restow.domain.session.view import Fit
 from restow.domain.state import ClusterState
 
-MASKED = frozenset({"reserved", "window"})
-"""Rules whose nodes are no targets for anybody (RULES G-8): planners leave these out for all pods at once."""
-
 
 class Spot(NamedTuple):
     """Where a pod is, or would be."""
@@ -59,10 +56,11 @@ class Simulation:
     # -- questions ---------------------------------------------------------------------------------------------------
 
     def rules(self, uid: PodUid) -> list[Filter]:
-        """Those that depend on what runs and concern it now."""
+        """Those that depend on what runs and concern it now. Nodes that a rule keeps for others as a whole are no targets for anybody
+        (RULES G-8): planners leave these out for all pods at once."""
         if not self.heard:
             return []
-        return [rule for rule in self.session.concerned(self.twin(uid)) if rule.stage not in MASKED]
+        return [rule for rule in self.session.concerned(self.twin(uid)) if rule.of_capacity or not rule.for_others]
 
     def failing(self, uid: PodUid) -> Iterator[tuple[str, np.ndarray]]:
         """(reason, `(nodes,) bool` rows where it must not be)."""

@@ -11,6 +11,7 @@ from restow.domain.defragmentation.simulation import Simulation, Spot
 from restow.domain.fragmentation import Room, alike
 from restow.domain.predicates import static_mask
 from restow.domain.resources import GPU_MILLI
+from restow.domain.session.plugins.predicates.filters import InterPodAffinity
 from restow.domain.session.plugins.reserve.closed import closed
 from restow.domain.state import ClusterState
 from restow.domain.table import WHOLE, Vector
@@ -72,7 +73,7 @@ class Targets:
         counts = self.removed(uid)
         why = max(sorted(counts), key=lambda rule: counts[rule]) if counts else NO_TARGETS
         # Whose anti-affinity is about others does not move (`is_foreseen`): what it closes stays closed.
-        if all(rule.shrinks or rule.stage == "affinity" for rule in rules):
+        if all(rule.shrinks or isinstance(rule, InterPodAffinity) for rule in rules):
             self._closed[kind] = why
         return why
 

@@ -12,6 +12,7 @@ from restow.domain.defragmentation import evictable as rule
 from restow.domain.migration import holds
 from restow.domain.movable import protected, unmovable
 from restow.domain.predicates import AND
+from restow.domain.session.framework import Filter
 from restow.domain.session.holds import without
 from restow.domain.session.registry import open_session
 from restow.domain.session.run import Session
@@ -99,10 +100,10 @@ class Landings:
         return said + (f" (of all nodes: {counts})" if counts else "")
 
 
-class _Among:
+class _Among(Filter):
     """A rule like the session's: only these rows `(nodes,) bool`."""
 
-    stage, shrinks, active = "landing", True, True
+    stage = "landing"
 
     def __init__(self, mask: np.ndarray) -> None:
         self.mask = mask
@@ -115,12 +116,6 @@ class _Among:
 
     def key(self, pod: PodObserved) -> int:
         return id(self.mask)
-
-    def placed(self, pod: PodObserved, row: int, volumes: object) -> None: ...
-    def removed(self, pod: PodObserved, row: int) -> None: ...
-    def vacated(self, who: object) -> None: ...
-    def restored(self, who: object) -> None: ...
-    def close(self) -> None: ...
 
 
 def needs_hold(state: ClusterState, uid: PodUid) -> bool:

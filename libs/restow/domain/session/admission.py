@@ -35,7 +35,7 @@ class Admission:
         return self._all
 
     def admitted(self, job: Job) -> None:
-        """Heard at `jobEnqueued`."""
+        """A group has been let in."""
         if job.spec is not None and job.spec.min_resources:
             asks = self.asks(job)
             self._add(self._sums(), job.queue, asks)
@@ -92,5 +92,4 @@ def admission(session: Session) -> Admission:
     known: Admission | None = session.shared.get("admission")
     if known is None:
         known = session.shared["admission"] = Admission(session)
-        session.extensions.add("jobEnqueued", known.admitted)
     return known

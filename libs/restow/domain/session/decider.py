@@ -9,7 +9,6 @@ from restow.domain import statuses, volumes
 from restow.domain.binding import bind
 from restow.domain.effects import Bind, BindClaim, Effect, EvictVictim, TellNominated, TellUnschedulable
 from restow.domain.session import closing, opening
-from restow.domain.session.framework import LOOSENED
 from restow.domain.session.nominations import elsewhere, refuse, settle_nominations
 from restow.domain.session.registry import open_session, run_actions
 from restow.domain.session.releases import rejections, releases
@@ -150,7 +149,7 @@ def schedule(state: ClusterState, now: Millis, limit: int, turn: int = 0) -> lis
         closing.say(session)
     finally:
         session.close()
-    if session.placements and any(rule.stage in LOOSENED for rule in session.extensions.filters):
+    if session.placements and any(rule.loosens for rule in session.extensions.filters):
         # Who waits for that is looked at once more, although no room has come.
         state.memo.pop("session-epoch", None)
     _round(state).after(session.parts, epoch, bool(session.events))

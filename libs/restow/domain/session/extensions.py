@@ -1,27 +1,48 @@
-"""What plugins have registered for a session, and how several answers become one."""
+"""What plugins have registered for a session, and how several answers become one.
 
-from collections.abc import Callable, Iterable, Sequence
+An *order*: the first plugin's key counts most. A *veto*: tier by tier, the first objection is the answer. A *score*: the sum. A filter removes
+nodes, whatever others say.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from restow.contracts.ids import PodUid, ShapeId
 from restow.contracts.values import DeviceShare
 from restow.domain.config import PluginConfig
 from restow.domain.protection import Allowance
-from restow.domain.session.framework import POINTS, STAGES, CoreChooser, DynamicScorer, Filter, VolumeChooser
+from restow.domain.session.framework import (
+    FILTER,
+    NEWS,
+    ORDERS,
+    POINTS,
+    SCORES,
+    STAGES,
+    VETOES,
+    Answer,
+    CoreChooser,
+    DynamicScorer,
+    Filter,
+    VolumeChooser,
+)
 from restow.domain.session.jobs import Job
 from restow.domain.session.scoring import ContentScorer, StaticScorer
+
+Registered = tuple[str, Callable[..., Any]]
+"""The plugin's name, and what it has to say."""
 
 
 class Extensions:
     """What plugins have registered, for one session."""
 
     def __init__(self) -> None:
-        self._tiers: dict[str, list[list[tuple[str, Callable[..., Any]]]]] = {point: [] for point in POINTS}
+        self._tiers: dict[str, list[list[Registered]]] = {point: [] for point in POINTS}
+        """By point, in order, of each tier that has anything to say."""
         self._flat: dict[str, list[Callable[..., Any]]] = {point: [] for point in POINTS}
-        self.allocated, self.charged = self._flat["allocated"], self._flat["charged"]
-        self.waits = self._flat["podWaits"]
+        self._last: dict[str, int] = {}
         self._tier = -1
         self._plugin = PluginConfig("")
+        self.allocated, self.deallocated, self.charged = (self._flat[point] for point in NEWS)
         self.filters: list[Filter] = []
         self.content: list[ContentScorer] = []
         self.static: list[StaticScorer] = []
@@ -31,42 +52,47 @@ class Extensions:
         self.devices: Callable[[ShapeId, int], tuple[DeviceShare, ...]] | None = None
         """Chooses the devices on a row, where a plugin has a say in that."""
 
+    # -- what plugins register, each at most once at a point -----------------------------------------------------------
+
     def opening(self, tier: int, plugin: PluginConfig) -> None:
         """What is registered next is this plugin's."""
         self._tier, self._plugin = tier, plugin
 
-    def add(self, point: str, function: Callable[..., Any]) -> None:
-        """Register a function, unless the plugin is switched off there."""
-        if not self._on(point):
-            return
-        tiers = self._tiers[point]
-        while len(tiers) <= self._tier:
-            tiers.append([])
-        tiers[self._tier].append((self._plugin.name, function))
-        self._flat[point].append(function)
+    def order(self, point: str, function: Callable[[Any], Any]) -> None:
+        """A key for a queue's name, a job or a pod: the smallest is first."""
+        self._add(ORDERS, point, function)
 
-    def add_filter(self, rule: Filter) -> None:
-        if self._on("predicate"):
+    def veto(self, point: str, function: Callable[..., Any]) -> None:
+        """Why not (`framework.Answer`). The three about victims answer as `framework.Victims` and `framework.Protection` say."""
+        self._add(VETOES, point, function)
+
+    def score(self, point: str, scorer: Any) -> None:
+        """At `nodeOrder` a ContentScorer, StaticScorer or DynamicScorer; at `resourceNodeOrder` a function of a pod: `(nodes,) int64`, how well
+        what each node has free suits it, whether it fits or not."""
+        self._add(SCORES, point, scorer)
+        if point == "nodeOrder" and self._on(SCORES[point]):
+            form: list[Any] = self.content if hasattr(scorer, "many") else self.static if hasattr(scorer, "static") else self.dynamic
+            form.append(scorer)
+
+    def filter(self, rule: Filter) -> None:
+        if self._on(FILTER["predicate"]):
             self.filters.append(rule)
             self.filters.sort(key=lambda f: STAGES.index(f.stage))
 
-    def add_scorer(
-        self,
-        content: ContentScorer | None = None,
-        static: StaticScorer | None = None,
-        dynamic: DynamicScorer | None = None,
-    ) -> None:
-        if not self._on("nodeOrder"):
-            return
-        if content is not None:
-            self.content.append(content)
-        if static is not None:
-            self.static.append(static)
-        if dynamic is not None:
-            self.dynamic.append(dynamic)
+    def hear(self, point: str, function: Callable[..., None]) -> None:
+        """News: something has changed in the session."""
+        self._add(NEWS, point, function)
 
-    def _on(self, point: str) -> bool:
-        switch = POINTS[point]
+    def _add(self, kind: dict[str, str], point: str, function: Callable[..., Any]) -> None:
+        if not self._on(kind[point]):
+            return
+        if self._last.get(point) != self._tier:
+            self._last[point] = self._tier
+            self._tiers[point].append([])
+        self._tiers[point][-1].append((self._plugin.name, function))
+        self._flat[point].append(function)
+
+    def _on(self, switch: str) -> bool:
         return not switch or self._plugin.on(switch)
 
     # -- how several answers become one ------------------------------------------------------------------------------
@@ -79,82 +105,71 @@ class Extensions:
         """An order: the first plugin's key counts most."""
         return tuple([function(item) for function in self._flat[point]])
 
-    def all(self, point: str, *args: Any) -> bool:
-        """Whether no plugin objects (False); True where none has anything to say."""
-        return all(function(*args) is not False for function in self._flat[point])
+    def turn(self, job: Job) -> tuple:
+        """When a job is considered: migration holds first, then as plugins say, then what the log saw first."""
+        return (job.kind, *[f(job) for f in self._flat["jobOrder"]], job.order)
 
-    def agreed(self, point: str, *args: Any) -> bool:
-        """The same tier by tier, as Volcano asks at jobPipelined: False ends it, None abstains, and after a tier in which
-        somebody says True later ones are not asked."""
-        for tier in self._tiers[point]:
-            answers = [function(*args) for _, function in tier]
-            if False in answers:
-                return False
-            if True in answers:
-                return True
-        return True
-
-    def agree(self, point: str, *args: Any) -> bool:
-        """The first tier that has anything to say decides: all of it must agree. False where nobody has."""
-        for tier in self._tiers[point]:
-            if tier:
-                return all(function(*args) for _, function in tier)
-        return False
-
-    def every_tier(self, point: str, plugin: str) -> bool:
-        """Whether this plugin is heard in every tier that has anything to say."""
-        return all(any(name == plugin for name, _ in tier) for tier in self._tiers[point] if tier)
-
-    def who_knows(self, point: str, other: str) -> list[Callable[..., Any]]:
-        """The functions at a point of those plugins that have something to say at another one, too."""
-        names = {name for tier in self._tiers[other] for name, _ in tier}
-        return [function for tier in self._tiers[point] for name, function in tier if name in names]
-
-    def first(self, point: str, *args: Any) -> Any:
-        """The first answer that is not empty: a reason why not."""
-        for function in self._flat[point]:
-            if answer := function(*args):
-                return answer
-        return None
-
-    def vote(self, point: str, *args: Any) -> str:
-        """Votes tier by tier: a reason is a veto and ends it; True permits, and later tiers are not asked; None abstains.
-        Returns the veto's reason, empty where it is permitted."""
+    def answer(self, point: str, *args: Any) -> Answer:
+        """A veto: tier by tier. The first objection ends it; where somebody permits, and nobody in that tier objects, later tiers are not asked.
+        Nothing where nobody has said anything."""
         for tier in self._tiers[point]:
             permitted = False
             for _, function in tier:
-                answer = function(*args)
-                if isinstance(answer, str):
-                    return answer
-                permitted = permitted or answer is True
+                if answer := function(*args):
+                    if answer is not True:
+                        return answer
+                    permitted = True
             if permitted:
-                return ""
-        return ""
+                return True
+        return None
+
+    def refusal(self, point: str, *args: Any) -> str:
+        """The objection; empty where there is none."""
+        answer = self.answer(point, *args)
+        return answer if isinstance(answer, str) else ""
+
+    def refusals(self, point: str, *args: Any) -> Iterator[str]:
+        """What everybody objects, also after the first objection."""
+        for function in self._flat[point]:
+            if isinstance(answer := function(*args), str) and answer:
+                yield answer
 
     def victims(self, point: str, claimer: PodUid, candidates: Sequence[PodUid]) -> list[PodUid]:
         """Who may be evicted for the claimer: nobody who is protected; of the others in a tier all plugins must agree, and the
         first tier that leaves anyone decides."""
         candidates = [pod for pod in candidates if all(left > 0 for _, left in self.allowances(pod))]
         for tier in self._tiers[point]:
-            if not tier:
-                continue
             left = list(candidates)
             for _, function in tier:
-                allowed = set(function(claimer, left))
-                left = [pod for pod in left if pod in allowed]
+                left = _agreed(function, claimer, left)
                 if not left:
                     break
             if left:
                 return left
         return []
 
+    def reclaimable(self, claimer: PodUid, candidates: Sequence[PodUid]) -> list[PodUid]:
+        """`victims`, and what those say besides who know what a queue may reclaim (`preemptive`), in whatever tier: in Volcano's default tiers
+        `gang` and `conformance` decide, and they are never asked. No queue is to lose what it deserves."""
+        left = self.victims("reclaimable", claimer, candidates)
+        know = {name for tier in self._tiers["preemptive"] for name, _ in tier}
+        for tier in self._tiers["reclaimable"]:
+            for name, function in tier:
+                left = _agreed(function, claimer, left) if name in know else left
+        return left
+
+    def in_every_tier(self, point: str, plugin: str) -> bool:
+        """Whether this plugin is heard in every tier that has anything to say."""
+        return all(any(name == plugin for name, _ in tier) for tier in self._tiers[point])
+
     def allowances(self, pod: PodUid) -> list[Allowance]:
         """What all protections say of a pod."""
         return [allowance for protects in self._flat["protects"] for allowance in protects(pod)]
 
-    def turn(self, job: Job) -> tuple:
-        """When a job is considered: migration holds first, then as plugins say, then what the log saw first."""
-        return (job.kind, *[f(job) for f in self._flat["jobOrder"]], job.order)
+
+def _agreed(function: Callable[..., Iterable[PodUid]], claimer: PodUid, candidates: list[PodUid]) -> list[PodUid]:
+    allowed = set(function(claimer, candidates))
+    return [pod for pod in candidates if pod in allowed]
 
 
 def jobs_in_order(extensions: Extensions, jobs: Iterable[Job]) -> list[Job]:

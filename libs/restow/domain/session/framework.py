@@ -1,8 +1,8 @@
 """The framework: a session opens, plugins register functions at extension points, actions run, a session closes.
 
 A *plugin* is a module with `Args` and `open(session, args)`, which registers what it has to say. An *action* is a module with
-`run(session, args)`. Both are named in one line of a table. Of an extension point the functions are kept tier by
-tier, in the order of the configuration; a plugin's `enable…` switch leaves its function out.
+`run(session, args)`. Both are named in one line of a table. An extension point is of one of three kinds, and each kind has one
+convention (`Extensions`): an *order* says what comes first, a *veto* why not, a *score* how good a node is. Rules about nodes are filters.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -14,36 +14,77 @@ from restow.contracts.values import ClaimChoice
 from restow.domain.occupants import Who
 from restow.domain.protection import Allowance
 
-POINTS = {
+ORDERS = {
+    "queueOrder": "enableQueueOrder",
     "jobOrder": "enableJobOrder",
     "taskOrder": "enableTaskOrder",
-    "queueOrder": "enableQueueOrder",
+}
+"""Extension point → the switch that turns a plugin off there. What is said at `queueOrder` must not fall when a queue is charged
+(`turns.py`). What is said at `jobOrder` of a job of which nothing runs depends on what the job says of itself: it is asked once
+(`standing.py`)."""
+
+VETOES = {
     "jobValid": "",
-    "jobReady": "enableJobReady",
-    "jobPipelined": "enableJobPipelined",
     "jobHeld": "enableJobEnqueued",
     "jobEnqueueable": "enableJobEnqueued",
     "jobOverdue": "enableJobEnqueued",
-    "jobEnqueued": "",
-    "jobStarving": "enableJobStarving",
     "overused": "enableOverused",
     "allocatable": "enableAllocatable",
     "podWaits": "enablePredicate",
-    "predicate": "enablePredicate",
-    "nodeOrder": "enableNodeOrder",
-    "resourceNodeOrder": "enableResourceNodeOrder",
-    "protects": "",
+    "jobReady": "enableJobReady",
+    "jobPipelined": "enableJobPipelined",
+    "jobStarving": "enableJobStarving",
+    "preemptive": "enablePreemptive",
     "preemptable": "enablePreemptable",
     "reclaimable": "enableReclaimable",
-    "preemptive": "enablePreemptive",
-    "allocated": "",
-    "deallocated": "",
-    "charged": "",
+    "protects": "",
 }
-"""Extension point → the switch that turns a plugin off there; events have none, and protections neither. At `jobValid` lone pods without annotations
-that are in the same queue are told apart by nothing. `charged` hears (queue, amounts by column, sign)
-whatever changes what a queue uses; what is said at `queueOrder` must not fall when a queue is charged (`turns.py`). What is said at `jobOrder` of a job of which nothing runs
-depends on what the job says of itself: it is asked once (`standing.py`)."""
+"""Where there is no switch nothing turns a plugin off. At `jobValid` lone pods without annotations that are in the same queue are told
+apart by nothing. Three are about victims, and answer otherwise: `preemptable` and `reclaimable` (`Victims`), `protects` (`Protection`)."""
+
+SCORES = {
+    "nodeOrder": "enableNodeOrder",
+    "resourceNodeOrder": "enableResourceNodeOrder",
+}
+
+FILTER = {"predicate": "enablePredicate"}
+
+NEWS = {"allocated": "", "deallocated": "", "charged": ""}
+"""What plugins are told. `charged` hears (queue, amounts by column, sign) whatever changes what a queue uses."""
+
+POINTS = ORDERS | VETOES | SCORES | FILTER | NEWS
+
+
+class Refusal(str):
+    """A veto: a sentence, with a reason of one CamelCase word. Where it is a lack of capacity, also which resource is short and how much of it
+    was asked for: whoever asks for as much of it in the same queue is refused like that for the rest of the session (action `enqueue`)."""
+
+    reason: str
+    resource: str
+    amount: int
+
+    def __new__(cls, reason: str, sentence: str, resource: str = "", amount: int = 0) -> "Refusal":
+        self = super().__new__(cls, sentence)
+        self.reason, self.resource, self.amount = reason, resource, amount
+        return self
+
+    @property
+    def message(self) -> str:
+        return str(self)
+
+
+Answer = str | bool | None
+"""What a veto answers: a sentence (or a Refusal) against it, nothing where it has no objection, and PERMITTED where later tiers need not
+be asked."""
+PERMITTED = True
+
+
+class Victims(Protocol):
+    """Registered at `preemptable` or `reclaimable`."""
+
+    def __call__(self, claimer: PodUid, candidates: Sequence[PodUid]) -> Iterable[PodUid]:
+        """Those that may go together for the claimer. They are asked about the least important first."""
+        ...
 
 
 class Protection(Protocol):
@@ -56,43 +97,57 @@ class Protection(Protocol):
         ...
 
 
-class Filter(Protocol):
-    """A rule about nodes that depends on what runs now; registered at `predicate`. Its place in the chain is `stage`
-    (`STAGES`). `shrinks`: placements can only make it remove more. `concerns` is asked for every pod and must be cheap. A rule
-    about room has a method `never`, too: as `failing`, but only rows that would not do if nothing else ran there (seed 002)."""
+class Filter:
+    """A rule about nodes that depends on what runs now; the base of those registered as filters. What it says of itself:
+
+    `stage`: its place in the chain (`STAGES`). `shrinks`: placements can only make it remove more. `of_pods`: it is about which other
+    pods run where. `of_capacity`: it is about amounts; a pod takes the place of the one hold that it draws from, and of all others that it
+    owns it is judged as if they were not there. `lends`: of these a hold gives up, when it lends its capacity, what this rule counts.
+    `for_others`: it keeps capacity for somebody; hand-overs of existing holds are exempt (RULES G-8), for what is held already takes
+    no more, and new nodes would not be kept. `active`: False where it can concern no pod as long as the session lasts; then it is never
+    asked, nor told anything."""
 
     stage: str
-    shrinks: bool
-    active: bool
-    """False where it can concern no pod as long as the session lasts: then it is never asked, nor told anything."""
+    shrinks = True
+    of_pods = False
+    of_capacity = False
+    lends = False
+    for_others = False
+    active = True
 
     def concerns(self, pod: PodObserved) -> bool:
-        """Whether it can remove any node for this pod now."""
-        ...
+        """Whether it can remove any node for this pod now. Asked for every pod: must be cheap."""
+        raise NotImplementedError
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
         """(reason, `(nodes,) bool` rows that it removes), in the order in which they are counted."""
-        ...
+        raise NotImplementedError
+
+    def never(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
+        """As `failing`, but where the rule is about amounts only rows that would not do if nothing else ran there (seed 002)."""
+        return self.failing(pod)
 
     def key(self, pod: PodObserved) -> Hashable:
         """Equal for pods that the rule treats alike."""
-        ...
+        return self.stage
 
     def placed(self, pod: PodObserved, row: int, volumes: Any) -> None:
         """The session has put this pod there; `removed` takes it back."""
-        ...
 
     def removed(self, pod: PodObserved, row: int) -> None: ...
 
     def vacated(self, who: Who) -> None:
         """What the state has somewhere, a hold or a victim, does not count any more; `restored` takes it back."""
-        ...
 
     def restored(self, who: Who) -> None: ...
 
     def close(self) -> None:
         """The session ends: whatever it has put anywhere is taken back."""
-        ...
+
+    @property
+    def loosens(self) -> bool:
+        """Whether a placement may loosen it for others: the last reserve task of a window, a pod that takes an idle GPU."""
+        return not self.shrinks and not self.of_pods
 
 
 class DynamicScorer(Protocol):
@@ -108,7 +163,7 @@ class DynamicScorer(Protocol):
 
 
 class VolumeChooser(Protocol):
-    """Registered by the plugin that knows volumes."""
+    """Named by the plugin that knows volumes."""
 
     def waits(self, pod: PodObserved) -> str:
         """Why no node will do before something else happens; empty where that is not so."""
@@ -118,7 +173,7 @@ class VolumeChooser(Protocol):
 
 
 class CoreChooser(Protocol):
-    """Registered by the plugin that knows CPUs."""
+    """Named by the plugin that knows CPUs."""
 
     def choose(self, pod: PodObserved, row: int, preferred: tuple[int, ...] = ()) -> tuple[int, ...] | None:
         """CPUs for a pod on a row, in order: of those that a hold has (`preferred`) first. () for pods that want none of
@@ -128,8 +183,8 @@ class CoreChooser(Protocol):
 
 STAGES = ("reserved", "window", "reusable", "ports", "room", "proportional", "cores", "numa", "volumes", "spread", "affinity")
 """The order in which rules are asked and reasons are counted: a node counts for the first that removes it."""
-LOOSENED = frozenset({"window", "proportional"})
-"""Rules that a placement may loosen for others: the last reserve task of a window, a pod that takes an idle GPU."""
+ROOM = STAGES.index("room")
+"""Where amounts stand in it, which are no filter."""
 
 
 class Plugin(Protocol):
@@ -143,24 +198,3 @@ class Plugin(Protocol):
 
 class Action(Protocol):
     def run(self, session: Any, args: Any) -> None: ...
-
-
-class Short(str):
-    """A veto at `jobEnqueueable`, and why: so much of a resource is not to be had. The same is said to every job of the queue that asks
-    for as much of it, for the rest of the session."""
-
-    resource: str
-    amount: int
-
-    def __new__(cls, sentence: str, resource: str, amount: int) -> "Short":
-        self = super().__new__(cls, sentence)
-        self.resource, self.amount = resource, amount
-        return self
-
-
-class Refusal(Exception):
-    """Why a job is not valid: one CamelCase word and a sentence."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason, self.message = reason, message

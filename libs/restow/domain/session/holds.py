@@ -21,7 +21,7 @@ from restow.domain.session.handover import slot_order
 from restow.domain.session.jobs import HOLD, MIGRATION, QUOTA, UNSCHEDULABLE, Job
 from restow.domain.session.run import Session
 from restow.domain.session.statement import Statement
-from restow.domain.session.view import HELD_ROOM, OF_ROOM, Fit
+from restow.domain.session.view import Fit
 from restow.domain.state import ClusterState, is_sociable
 from restow.domain.table import NO_DEVICE, WHOLE
 
@@ -75,7 +75,7 @@ def _victim_of(state: ClusterState, record: Reservation | None) -> PodUid:
 @contextmanager
 def without(session: Session, pod: PodUid) -> Iterator[None]:
     """Rules about what runs do not see this pod. Room on its node counts as ever."""
-    rules = [rule for rule in session.extensions.filters if rule.stage not in OF_ROOM] if pod in session.state.charges else []
+    rules = [rule for rule in session.extensions.filters if not rule.of_capacity] if pod in session.state.charges else []
     for rule in rules:
         rule.vacated(pod)
     try:
@@ -134,7 +134,7 @@ def _try(session: Session, job: Job, order: Sequence[e.PodObserved], names: dict
         place = left.pop(0)
         name = names[place.pod]
         over = session.quota(job, place)
-        waits = "" if over else session.extensions.first("podWaits", place)
+        waits = "" if over else session.extensions.refusal("podWaits", place)
         fit = None if over or waits else _fit(session, record, state.slots[uid][name], place)
         if fit is not None:
             statement.place(place, fit)
@@ -228,7 +228,7 @@ def waiting_fit(session: Session, place: e.PodObserved, concerned: list[Filter])
         lacks += np.clip(amount - table.free[:, column], 0, amount) * _PARTS // amount
     session.look_as(place)
     for rule in concerned:
-        if rule.stage not in HELD_ROOM and rule.stage not in OF_ROOM:
+        if not rule.for_others and not rule.of_capacity:
             for _, failing in rule.failing(place):
                 room = room & ~failing
     request = v.devices

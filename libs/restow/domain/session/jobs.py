@@ -155,5 +155,7 @@ POD_GROUPS = "podgroups.scheduling.volcano.sh"
 
 UNSCHEDULABLE = "Unschedulable"
 """Why a gang waits that does not fit as a whole."""
+NOT_ENQUEUED = "NotEnqueued"
+"""Why pods of a PodGroup wait that is not let in yet."""
 OVERUSED, QUOTA = "QueueOverused", "QueueQuota"
 """Why pods wait for their queue: it has had its share, or these would be more than it may have."""

@@ -12,7 +12,7 @@ from restow.domain.reservation.index import is_migration_hold
 from restow.domain.reservation.wishes import ignores
 from restow.domain.session.framework import Filter
 from restow.domain.session.run import Session
-from restow.domain.session.view import HELD_ROOM, OF_ROOM, Fit
+from restow.domain.session.view import Fit
 
 
 def lending(session: Session, pod: PodObserved, concerned: list[Filter]) -> Fit | None:
@@ -75,11 +75,11 @@ def _gives(session: Session, place: Place, node: NodeName) -> bool:
 
 def _refused(session: Session, pod: PodObserved, row: int, lent: list[Place], concerned: list[Filter]) -> bool:
     """Whether a rule about what runs is against it even without these holds."""
-    asked = [rule for rule in concerned if rule.stage not in HELD_ROOM and rule.stage not in OF_ROOM]
+    asked = [rule for rule in concerned if not rule.for_others and not rule.of_capacity]
     if not asked:
         return False
     session.look_as(pod)
-    told = [rule for rule in session.extensions.filters if rule.stage not in OF_ROOM]
+    told = [rule for rule in session.extensions.filters if not rule.of_capacity]
     for rule in told:
         for place in lent:
             rule.vacated(place)

@@ -93,7 +93,7 @@ def _may_wait(session: Session, uid: PodUid, nomination: Nomination, why: str) -
 def _go_elsewhere(session: Session, uid: PodUid) -> bool:
     """Who has waited for so long goes where it fits, if there is such a node by now (RULES G-17)."""
     pod, job = session.state.pods[uid], session.job_for(uid)
-    if queues.refused(session.state, job.queue) is not None or session.quota(job, pod) or session.extensions.first("podWaits", pod):
+    if queues.refused(session.state, job.queue) is not None or session.quota(job, pod) or session.extensions.refusal("podWaits", pod):
         return False
     fit = session.find(pod)
     if fit is None:
@@ -160,7 +160,7 @@ def _gang_elsewhere(session: Session, job: Job, pods: list[PodUid]) -> None:
                 placed.append(uid)
         left = [uid for uid in left if uid not in session.placements]
     by_task = Counter(task_of(state.pods[uid]) for uid in placed)
-    if all(ready(job, len(placed), by_task) for ready in session.extensions.at("jobReady")):
+    if not session.extensions.refusal("jobReady", job, len(placed), by_task):
         return
     for uid in reversed(placed):
         session.unplace(session.job_for(uid), state.pods[uid])
@@ -205,7 +205,7 @@ def _settle_gang(session: Session, job: Job, pods: list[PodUid]) -> None:
     why = dict.fromkeys(pods, NOT_THERE)
     taken = _take_all(session, [uid for uid in pods if state.nominations[uid].complete], why)
     by_task = Counter(task_of(state.pods[uid]) for uid in taken)
-    if any(not ready(job, len(taken), by_task) for ready in session.extensions.at("jobReady")):
+    if session.extensions.refusal("jobReady", job, len(taken), by_task):
         taken += _fit_together(session, pods, why)
         for uid in reversed(taken):
             session.unplace(session.job_for(uid), state.pods[uid])

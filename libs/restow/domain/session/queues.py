@@ -13,29 +13,19 @@ SHUT = ("Closed", "Closing")
 """States of a queue in which it takes no jobs."""
 
 
-def check(state: ClusterState, name: str) -> None:
-    """Raises Refusal where the queue takes no jobs, whatever it has left. The empty name is a migration's hold, which is in
-    no queue; `default` is there without an object, with weight 1 and no limits."""
+def refused(state: ClusterState, name: str) -> Refusal | None:
+    """Why the queue takes no jobs, whatever it has left. The empty name is a migration's hold, which is in no queue; `default` is there
+    without an object, with weight 1 and no limits."""
     queue = state.queues.get(name)
     if queue is None:
-        if name and name != DEFAULT_QUEUE:
-            raise Refusal(NOT_FOUND, f"queue {name} does not exist")
-        return
+        return Refusal(NOT_FOUND, f"queue {name} does not exist") if name and name != DEFAULT_QUEUE else None
     if queue.state in SHUT:
-        raise Refusal(CLOSED, f"queue {name} is {queue.state}")
+        return Refusal(CLOSED, f"queue {name} is {queue.state}")
     if queue.invalid:
-        raise Refusal(INVALID, f"queue {name}: {queue.invalid}")
+        return Refusal(INVALID, f"queue {name}: {queue.invalid}")
     for what, amounts in (("guarantee", queue.guarantee), ("deserved", queue.deserved)):
         for resource, amount in amounts.items():
             most = queue.capability.get(resource)
             if most is not None and amount > most:
-                raise Refusal(INVALID, f"queue {name}: {what} of {r.shown(resource, amount)} is above its capability {r.amount(resource, most)}")
-
-
-def refused(state: ClusterState, name: str) -> Refusal | None:
-    """What `check` raises."""
-    try:
-        check(state, name)
-    except Refusal as why:
-        return why
+                return Refusal(INVALID, f"queue {name}: {what} of {r.shown(resource, amount)} is above its capability {r.amount(resource, most)}")
     return None

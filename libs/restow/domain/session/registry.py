@@ -35,10 +35,10 @@ def open_session(state: ClusterState, now: Millis, limit: int, turn: int = 0) ->
     session = Session(state, now, limit, turn)
     if state.reserved_on or _serves_starving(state):
         # No plugin's, so that it holds whichever there are.
-        session.extensions.add_filter(Reserved(state))
+        session.extensions.filter(Reserved(state))
     # Nor are these: no configuration lets the Eviction API evict whom a budget keeps.
     session.extensions.opening(0, PluginConfig(""))
-    session.extensions.add("protects", Guard(session).allowances)
+    session.extensions.veto("protects", Guard(session).allowances)
     version: list[Hashable] = []
     for tier, plugin, module, args in opened(state):
         session.extensions.opening(tier, plugin)

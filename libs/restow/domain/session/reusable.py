@@ -7,9 +7,9 @@ import numpy as np
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import ReservationUid, ShapeId
-from restow.domain.occupants import Who
 from restow.domain.records import Reservation
 from restow.domain.reservation.index import HoldIndex
+from restow.domain.session.framework import Filter
 from restow.domain.state import ClusterState
 
 REASON = "node(s) already had a reusable reservation of this kind"
@@ -42,10 +42,11 @@ class _There:
         return found
 
 
-class OneOfAKind:
-    """A rule about places of Reservations only: of one kind are those with equal owners in one namespace and an equal template."""
+class OneOfAKind(Filter):
+    """A rule about places of Reservations only: of one kind are those with equal owners in one namespace and an equal template.
+    Of one that is vacated another may still come back there."""
 
-    stage, shrinks = "reusable", True
+    stage = "reusable"
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
@@ -85,12 +86,6 @@ class OneOfAKind:
     def removed(self, pod: PodObserved, row: int) -> None:
         if self.concerns(pod):
             self._of(pod).remove(_uid(pod), row)
-
-    def vacated(self, who: Who) -> None:
-        """Another Reservation of the kind may still come back there."""
-
-    def restored(self, who: Who) -> None:
-        """As it was."""
 
     def close(self) -> None:
         self._there.clear()

@@ -17,7 +17,7 @@ from restow.domain.session.framework import Filter, Refusal
 from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.quotas import Refused
 from restow.domain.session.standing import Feed
-from restow.domain.session.view import NOBODYS, OF_ROOM, Fit, Kind, Rest, View
+from restow.domain.session.view import NOBODYS, Fit, Kind, Rest, View
 from restow.domain.state import ClusterState
 from restow.domain.table import less, vector_of
 
@@ -97,13 +97,8 @@ class Session(View):
 
     def refusal(self, job: Job) -> Refusal | None:
         """Why its queue or a plugin does not let the job be looked at."""
-        try:
-            queues.check(self.state, job.queue)
-            for function in self.extensions.at("jobValid"):
-                function(job)
-        except Refusal as why:
-            return why
-        return None
+        why = queues.refused(self.state, job.queue) or self.extensions.refusal("jobValid", job)
+        return why if isinstance(why, Refusal) else None
 
     # -- changes, and back -------------------------------------------------------------------------------------------
 
@@ -158,7 +153,7 @@ class Session(View):
             rooms.append(slot.room)
             self.vacate(fit.row, place, slot)
             for rule in self.extensions.filters:
-                if rule.stage != "numa":
+                if not rule.lends:
                     rule.restored(place)
         return rooms
 
@@ -182,7 +177,7 @@ class Session(View):
             heard(job, pod, fit.row)
         for place in reversed(fit.lent):
             for rule in self.extensions.filters:
-                if rule.stage != "numa":
+                if not rule.lends:
                     rule.vacated(place)
             was = self.state.slots[place[0]][place[1]]
             self.offers.held_again(place, was)
@@ -235,7 +230,7 @@ class Session(View):
     def quota(self, job: Job, pod: e.PodObserved, more: Items | None = None) -> str:
         """Why its queue has no room for the pod, or for so `more` of it as is not held for it already; empty where it has."""
         items = self.state.vectors[pod.shape].items if more is None else more
-        return self.extensions.first("allocatable", job, pod, items) or ""
+        return self.extensions.refusal("allocatable", job, pod, items)
 
     def take_back(self, job: Job, pod: e.PodObserved, handed: e.HandedOver) -> None:
         """Undo `hand_over`."""
@@ -259,7 +254,7 @@ class Session(View):
         self._account(slot.queue, room.held, -1)
         self.left.add(place)
         for rule in self.extensions.filters:
-            if place not in self._aside or rule.stage in OF_ROOM:
+            if place not in self._aside or rule.of_capacity:
                 rule.vacated(place)
         self._aside.pop(place, None)
 

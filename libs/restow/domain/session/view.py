@@ -12,7 +12,7 @@ from restow.domain.places import Place
 from restow.domain.records import Slot
 from restow.domain.session.board import Board
 from restow.domain.session.extensions import Extensions
-from restow.domain.session.framework import STAGES, Filter
+from restow.domain.session.framework import ROOM, STAGES, Filter
 from restow.domain.session.handover import Offers
 from restow.domain.session.placer import Placer
 from restow.domain.session.reusable import OneOfAKind
@@ -23,15 +23,10 @@ Kind = Hashable
 """What pods have in common that every rule treats alike: they fit on the same nodes."""
 
 
-HELD_ROOM = frozenset({"reserved", "window", "proportional"})
-"""Rules that hand-overs of existing holds are exempt from (RULES G-8): what is held already takes no more room."""
 Rest = tuple[Vector, tuple[DeviceShare, ...]]
 """What is left of something: amounts and shares of devices."""
 NOBODYS = (-1,)
 """In place of the kinds of holds that a pod owns: looked at anew for the next one."""
-OF_ROOM = frozenset({"numa", "cores"})
-"""Rules about room in which a pod takes the place of the one hold that it draws from; of all others that it owns it is judged
-as if they were not there."""
 
 
 class Fit:
@@ -117,7 +112,7 @@ class View:
 
     def _tell(self, what: str, place: Place) -> None:
         for rule in self.extensions.filters:
-            if rule.stage not in OF_ROOM:
+            if not rule.of_capacity:
                 getattr(rule, what)(place)
 
     def find(self, pod: e.PodObserved) -> Fit | None:
@@ -196,7 +191,7 @@ class View:
         kind, changes = self.kind(pod, concerned), len(self.board.changes)
         known = self._reasons.get(kind)
         if known is None or known[0] != changes:
-            found = [(rule.stage, rule.failing(pod)) for rule in concerned]
+            found = [(STAGES.index(rule.stage) < ROOM, rule.failing(pod)) for rule in concerned]
             known = self._reasons[kind] = changes, predicates.reasons(self.state, pod.shape, pod.pinned_node, found)
         return known[1]
 
@@ -210,16 +205,16 @@ class View:
             return None
         if pod.claims and volumes is not None and volumes.waits(pod):
             return None
-        concerned = [rule for rule in self.concerned(pod) if rule.stage != "cores" and rule.stage not in HELD_ROOM]
+        concerned = [rule for rule in self.concerned(pod) if rule is not self.extensions.cores and not rule.for_others]
         if equal:
-            concerned = [rule for rule in concerned if rule.stage == "volumes"]
+            concerned = [rule for rule in concerned if rule is volumes]
         if concerned and self._fails(pod, row, hold, concerned):
             return None
         return self.choose_cores(pod, row, slot.room.cores)
 
     def _fails(self, pod: e.PodObserved, row: int, hold: Place, concerned: list[Filter]) -> bool:
         # All are told, for one that refuses nothing itself keeps the index of the others.
-        told = [rule for rule in self.extensions.filters if hold not in self._aside or rule.stage == "numa"]
+        told = [rule for rule in self.extensions.filters if hold not in self._aside or rule.of_capacity]
         for rule in told:
             rule.vacated(hold)
         failing = any(bool(rows[row]) for rule in concerned for _, rows in rule.failing(pod))

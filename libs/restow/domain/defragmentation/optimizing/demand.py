@@ -148,11 +148,11 @@ def _asked(session: Session, demand: str) -> tuple[Job, list[PodObserved]]:
         raise NoRoom("nobody of it waits for a node")
     if (why := session.refusal(job)) is not None:
         raise NoRoom(f"{why.reason}: {why.message}")
-    if job.queue and (said := session.extensions.first("overused", job.queue)):
+    if job.queue and (said := session.extensions.refusal("overused", job.queue)):
         raise NoRoom(said)
     pods = [state.pods[uid] for uid in job.tasks]
     for one in pods:
-        if said := session.extensions.first("podWaits", one):
+        if said := session.extensions.refusal("podWaits", one):
             raise NoRoom(said)
     return job, pods
 

@@ -20,7 +20,6 @@ from restow.domain.topology.domains import Count, Domains, Eligible
 from restow.domain.topology.ports import keys as port_keys
 from restow.domain.topology.terms import ANY_ADDRESS
 
-OF_TOPOLOGY = frozenset({"ports", "spread", "affinity"})
 MANY = 500
 """Of more moves that one rule counts each waits for the one before it."""
 
@@ -193,7 +192,7 @@ class Waits:
         return subject
 
     def _is_local(self, uid: PodUid) -> bool:
-        return any(rule.stage not in OF_TOPOLOGY for rule in self._simulation.rules(uid))
+        return any(not rule.of_pods for rule in self._simulation.rules(uid))
 
     def _meet(self, one: Step, other: Step) -> bool:
         if {one.source, one.target} & {other.source, other.target}:

@@ -35,7 +35,7 @@ def run(session: Session, args: Any) -> None:
     turns = Turns(session, lines)
     while lines and len(session.events) < session.limit:
         name = turns.first()
-        if reason := session.extensions.first("overused", name) if name else None:
+        if reason := session.extensions.refusal("overused", name) if name else None:
             for job in lines.pop(name).untold(OVERUSED, reason):
                 if job.hold is None:
                     session.withhold(job, OVERUSED, reason)
@@ -155,7 +155,7 @@ def incomplete(session: Session, job: Job, placed: int = 0, by_task: Counter[str
     """Whether, with so many more members placed, the job is a gang that is not ready."""
     if job.group is None:
         return False
-    return any(not f(job, placed, by_task) for f in session.extensions.at("jobReady"))
+    return bool(session.extensions.refusal("jobReady", job, placed, by_task))
 
 
 def place_one(session: Session, job: Job, pod: e.PodObserved) -> bool:
@@ -171,10 +171,9 @@ def place_one(session: Session, job: Job, pod: e.PodObserved) -> bool:
         if job.queue in session.beyond:
             session.beyond[job.queue].add(_under(reason), session.state.vectors[pod.shape].items, session.lowered)
         return False
-    for waits in session.extensions.waits:
-        if reason := waits(pod):
-            session.withhold_pod(job, pod.pod, UNSCHEDULABLE, reason)
-            return False
+    if reason := session.extensions.refusal("podWaits", pod):
+        session.withhold_pod(job, pod.pod, UNSCHEDULABLE, reason)
+        return False
     concerned = session.concerned(pod)
     if session.unfit and not ignores(pod) and session.known_unfit(pod, concerned):
         session.say_unfit(pod, concerned)
@@ -232,7 +231,7 @@ def _place_all(session: Session, job: Job, tasks: Sequence[PodUid]) -> tuple[str
                 break
             continue
         quota = session.quota(job, pod)
-        reason = quota or extensions.first("podWaits", pod)
+        reason = quota or extensions.refusal("podWaits", pod)
         fit = None if reason else session.find(pod) or lending(session, pod, session.concerned(pod))
         if fit is not None:
             statement.place(pod, fit)

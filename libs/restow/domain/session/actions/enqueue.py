@@ -17,13 +17,11 @@ from restow.contracts import events as e
 from restow.domain.groups import Group
 from restow.domain.session import queues
 from restow.domain.session.admission import admission
-from restow.domain.session.framework import Refusal, Short
+from restow.domain.session.framework import PERMITTED, Refusal
 from restow.domain.session.gangs import whole
-from restow.domain.session.jobs import Job
+from restow.domain.session.jobs import NOT_ENQUEUED, Job
 from restow.domain.session.run import Session
 from restow.domain.session.unadmitted import Turn, Unadmitted
-
-NOT_ENQUEUED = "NotEnqueued"
 
 
 def run(session: Session, args: Any) -> None:
@@ -42,8 +40,7 @@ def run(session: Session, args: Any) -> None:
             if why is not None:
                 line.refused(job, why)
                 continue
-            for heard in session.extensions.at("jobEnqueued"):
-                heard(job)
+            admission(session).admitted(job)
             session.events.append(e.Enqueued(job.group[0], job.group[1]))
             let_in.add(job.group)
     _look_at(session, made, let_in)
@@ -65,8 +62,7 @@ class _Lines:
         self._session, self._made = session, made
         self._lines: dict[str, list[Turn]] = Unadmitted.of(session.state, session.extensions.turn)
         self._at = dict.fromkeys(self._lines, 0)
-        self._held = [f for point in ("jobHeld", "jobOverdue") for f in session.extensions.at(point)]
-        self._short: dict[str, dict[str, Short]] = {}
+        self._short: dict[str, dict[str, Refusal]] = {}
         """By queue and resource, the least that was too much."""
 
     def in_turn(self) -> Iterator[Job]:
@@ -96,15 +92,15 @@ class _Lines:
 
     def refused(self, job: Job, why: Refusal) -> None:
         assert job.group is not None, "a PodGroup's job"
-        if isinstance(why.message, Short):
+        if why.resource:
             shorts = self._short.setdefault(job.queue, {})
-            known = shorts.get(why.message.resource)
-            if known is None or why.message.amount < known.amount:
-                shorts[why.message.resource] = why.message
+            known = shorts.get(why.resource)
+            if known is None or why.amount < known.amount:
+                shorts[why.resource] = why
         if job.group in self._made:
-            self._session.withhold(self._made[job.group], why.reason, str(why.message))
+            self._session.withhold(self._made[job.group], why.reason, why.message)
         elif self._waits(job):
-            self._session.withhold(job, why.reason, str(why.message))
+            self._session.withhold(job, why.reason, why.message)
 
     def _known_refused(self, job: Job, asks: Mapping[str, int]) -> bool:
         """Whether it would be refused as another one was, and there is nobody to be told, or nothing that is new."""
@@ -121,7 +117,7 @@ class _Lines:
         """Whether its pods have been looked at before. Those that are new and more than a session looks at are told in a later one."""
         return bool(job.tasks) and job.tasks[0] in self._session.state.parked
 
-    def _was_told(self, job: Job, short: Short) -> bool:
+    def _was_told(self, job: Job, short: Refusal) -> bool:
         """Pods of a group wait together."""
         state = self._session.state
         if not self._waits(job):
@@ -130,24 +126,19 @@ class _Lines:
         return said.reason == NOT_ENQUEUED and said.message == short
 
     def _may_be_let_in(self, job: Job) -> bool:
-        """Whatever there is room for."""
-        try:
-            for function in self._held:
-                if function(job):
-                    return True
-        except Refusal:
-            return True  # it has another reason
-        return False
+        """Whatever there is room for; or it is refused for another reason."""
+        extensions = self._session.extensions
+        return bool(extensions.answer("jobHeld", job) or extensions.answer("jobOverdue", job))
 
 
 def _why_not(session: Session, job: Job) -> Refusal | None:
     if job.group is None or job.spec is None:
         return None
-    try:
-        queues.check(session.state, job.queue)
-        held = any(function(job) for function in session.extensions.at("jobHeld"))
-    except Refusal as why:
+    why = queues.refused(session.state, job.queue) or session.extensions.answer("jobHeld", job)
+    if isinstance(why, Refusal):
         return why
-    asks = bool(job.spec.min_resources) and not held
-    veto = job.spec.invalid or (session.extensions.vote("jobEnqueueable", job) if asks else "")
-    return Refusal(NOT_ENQUEUED, veto) if veto else None
+    asks = bool(job.spec.min_resources) and why is not PERMITTED
+    veto = job.spec.invalid or (session.extensions.refusal("jobEnqueueable", job) if asks else "")
+    if not veto:
+        return None
+    return veto if isinstance(veto, Refusal) else Refusal(NOT_ENQUEUED, veto)

@@ -47,7 +47,7 @@ def take_for(session: Session, hunt: Hunt, job: Job, scope: Scope, action: str) 
     for tasks in orders(session, job, job.tasks):
         _take_all(session, hunt, claim, job, tasks, scope)
         # What fits without anybody's leaving is for `allocate`.
-        if len(claim) and claim.waits and session.extensions.agreed("jobPipelined", job, 0, None):
+        if len(claim) and claim.waits and not session.extensions.refusal("jobPipelined", job, 0, None):
             claim.commit()
             return True
         claim.discard()
@@ -90,7 +90,7 @@ def _free(session: Session, job: Job, pod: e.PodObserved) -> Choice | None:
 
 
 def _found(session: Session, hunt: Hunt, job: Job, pod: e.PodObserved, scope: Scope) -> Choice | None:
-    if is_meek(session, pod) or (scope is Scope.OTHERS and not session.extensions.all("preemptive", job.queue, pod)):
+    if is_meek(session, pod) or (scope is Scope.OTHERS and session.extensions.refusal("preemptive", job.queue, pod)):
         return None
     return hunt.find(job, pod, scope)
 

@@ -56,7 +56,7 @@ def open(session: Session, args: Args) -> None:
     for resource, weight in args.weights.items():
         name = canonical_resource(resource)
         weights[name] = max(weight, weights.get(name, 0))
-    session.extensions.add_scorer(content=Binpack(args.weight, tuple(sorted(weights.items()))))
+    session.extensions.score("nodeOrder", Binpack(args.weight, tuple(sorted(weights.items()))))
 
 
 class Binpack(msgspec.Struct, frozen=True):

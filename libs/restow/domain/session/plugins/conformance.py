@@ -15,4 +15,4 @@ def open(session: Session, args: Args) -> None:
     def keeps(uid: PodUid) -> list[Allowance]:
         return [(("namespace", NAMESPACE), 0)] if pods[uid].namespace == NAMESPACE else []
 
-    session.extensions.add("protects", keeps)
+    session.extensions.veto("protects", keeps)

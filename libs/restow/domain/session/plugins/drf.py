@@ -30,11 +30,10 @@ class Args(Arguments, frozen=True):
 
 def open(session: Session, args: Args) -> None:
     jobs = Shares(session)
-    add = session.extensions.add
-    add("jobOrder", jobs.order)
-    add("preemptable", jobs.preemptable)
-    add("allocated", jobs.allocated)
-    add("deallocated", jobs.deallocated)
+    session.extensions.order("jobOrder", jobs.order)
+    session.extensions.veto("preemptable", jobs.preemptable)
+    session.extensions.hear("allocated", jobs.allocated)
+    session.extensions.hear("deallocated", jobs.deallocated)
 
 
 class Shares:

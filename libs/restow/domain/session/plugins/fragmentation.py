@@ -57,7 +57,7 @@ def open(session: Session, args: Args) -> None:
         return
     state = session.state
     scorer = Gradient(args.weight, typical(state), packed(state))
-    session.extensions.add_scorer(content=scorer)
+    session.extensions.score("nodeOrder", scorer)
 
     def choose(shape: ShapeId, row: int) -> tuple[DeviceShare, ...]:
         return scorer.devices(state, shape, row)

@@ -11,7 +11,7 @@ from restow.contracts.ids import PodUid
 from restow.domain.groups import Group, task_of
 from restow.domain.protection import Allowance, is_evicted
 from restow.domain.session.args import NoArgs as Args
-from restow.domain.session.framework import Refusal
+from restow.domain.session.framework import PERMITTED, Refusal
 from restow.domain.session.jobs import Job, job_of
 from restow.domain.session.run import Session
 from restow.domain.session.sums import owners
@@ -21,36 +21,37 @@ NOT_ENOUGH = "NotEnoughPods"
 NOT_ENOUGH_OF_TASK = "NotEnoughPodsOfTask"
 MISSING = "PodGroupNotFound"
 INVALID = "InvalidPodGroup"
+INCOMPLETE, COMPLETE = "the gang is not complete", "the gang is complete"
 
 
 def open(session: Session, args: Args) -> None:
-    add = session.extensions.add
-    add("jobValid", lambda job: valid(session, job))
-    add("jobReady", ready)
-    add("jobPipelined", ready)
-    begun = _Begun(session)
-    add("jobOrder", begun.order)
-    add("allocated", begun.allocated)
-    add("deallocated", begun.deallocated)
-    add("jobStarving", lambda job: job.short())
-    add("protects", _Kept(session).allowances)
+    extensions, begun = session.extensions, _Begun(session)
+    extensions.order("jobOrder", begun.order)
+    extensions.hear("allocated", begun.allocated)
+    extensions.hear("deallocated", begun.deallocated)
+    extensions.veto("jobValid", lambda job: valid(session, job))
+    extensions.veto("jobReady", lacks)
+    extensions.veto("jobPipelined", lambda job, placed, by_task: lacks(job, placed, by_task) or PERMITTED)
+    extensions.veto("jobStarving", lambda job: PERMITTED if job.short() else COMPLETE)
+    extensions.veto("protects", _Kept(session).allowances)
 
 
-def valid(session: Session, job: Job) -> None:
-    """Raises Refusal where the gang can never be complete with the pods that there are."""
+def valid(session: Session, job: Job) -> Refusal | None:
+    """Where the gang can never be complete with the pods that there are."""
     if job.group is None:
-        return
+        return None
     if (why := _wrong(session.state, job.group)) is not None:
-        raise why
+        return why
     if job.ready + len(job.tasks) < job.need:
-        raise Refusal(NOT_ENOUGH, f"the gang needs {job.need} pods; {job.ready} run and {len(job.tasks)} wait")
+        return Refusal(NOT_ENOUGH, f"the gang needs {job.need} pods; {job.ready} run and {len(job.tasks)} wait")
     if job.need_by_task:
         pods = session.state.pods
         waiting = Counter(task_of(pods[uid]) for uid in job.tasks)
         for task, need in sorted(job.need_by_task.items()):
             ready = job.ready_by_task.get(task, 0)
             if ready + waiting[task] < need:
-                raise Refusal(NOT_ENOUGH_OF_TASK, f"the gang needs {need} pods of task {task}; {ready} run and {waiting[task]} wait")
+                return Refusal(NOT_ENOUGH_OF_TASK, f"the gang needs {need} pods of task {task}; {ready} run and {waiting[task]} wait")
+    return None
 
 
 def _wrong(state: ClusterState, group: Group) -> Refusal | None:
@@ -66,8 +67,8 @@ def turns_away(state: ClusterState, args: Args, pod: PodObserved) -> Refusal | N
     return None if group is None else _wrong(state, group)
 
 
-def ready(job: Job, placed: int = 0, by_task: Counter[str] | None = None) -> bool:
-    return not job.short(placed, by_task)
+def lacks(job: Job, placed: int, by_task: Counter[str] | None) -> str:
+    return INCOMPLETE if job.short(placed, by_task) else ""
 
 
 class _Kept:

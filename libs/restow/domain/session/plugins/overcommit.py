@@ -9,8 +9,8 @@ import msgspec
 
 from restow.domain.session.admission import admission
 from restow.domain.session.args import Arguments, below, decimal, mapped, thousandths, without
-from restow.domain.session.framework import Short
-from restow.domain.session.jobs import Job
+from restow.domain.session.framework import PERMITTED, Answer, Refusal
+from restow.domain.session.jobs import NOT_ENQUEUED, Job
 from restow.domain.session.run import Session
 from restow.domain.session.sums import totals
 
@@ -46,7 +46,7 @@ class Args(Arguments, frozen=True):
 def open(session: Session, args: Args) -> None:
     kept = admission(session)
 
-    def enqueueable(job: Job) -> str | bool:
+    def enqueueable(job: Job) -> Answer:
         """As the log has the nodes at open: `enqueue` is the first action. Only what the group asks for is compared."""
         nodes, columns, promised = totals(session.state), session.state.table.columns, kept.promised_in_all()
         for resource, amount in kept.asks(job).items():
@@ -54,7 +54,8 @@ def open(session: Session, args: Args) -> None:
             there, charged = (nodes.allocatable[column], nodes.charged[column]) if column is not None else (0, 0)
             if amount and charged + promised.get(resource, 0) + amount > there * args.milli(resource) // 1000:
                 factor = args.factors.get(resource, args.factor)
-                return Short(f"the cluster has no {resource} left for the group's minimum, of {factor} times what there is", resource, amount)
-        return True
+                said = f"the cluster has no {resource} left for the group's minimum, of {factor} times what there is"
+                return Refusal(NOT_ENQUEUED, said, resource, amount)
+        return PERMITTED
 
-    session.extensions.add("jobEnqueueable", enqueueable)
+    session.extensions.veto("jobEnqueueable", enqueueable)

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 
 from restow.contracts.ids import PodUid
 from restow.domain.session.args import NoArgs as Args
+from restow.domain.session.framework import PERMITTED
 from restow.domain.session.run import Session
 
 
 def open(session: Session, args: Args) -> None:
-    state, add = session.state, session.extensions.add
-    add("jobOrder", lambda job: -job.priority)
-    add("taskOrder", lambda pod: -state.shapes[pod.shape].priority)
-    add("jobStarving", lambda job: bool(job.tasks))
+    state, extensions = session.state, session.extensions
+    extensions.order("jobOrder", lambda job: -job.priority)
+    extensions.order("taskOrder", lambda pod: -state.shapes[pod.shape].priority)
+    extensions.veto("jobStarving", lambda job: PERMITTED if job.tasks else "none of its pods waits")
 
     def lower(claimer: PodUid, candidates: Sequence[PodUid]) -> list[PodUid]:
         """Of other jobs those of a lower job priority, of the same job those pods of a lower priority."""
@@ -28,4 +29,4 @@ def open(session: Session, args: Args) -> None:
             )
         ]
 
-    add("preemptable", lower)
+    extensions.veto("preemptable", lower)

@@ -21,7 +21,7 @@ from restow.domain.reservation.named import NOBODY, TARGET, Names, target_of
 from restow.domain.reservation.wishes import wish_of
 from restow.domain.session.admission import admission
 from restow.domain.session.args import NoArgs as Args
-from restow.domain.session.framework import Refusal
+from restow.domain.session.framework import Answer, Refusal
 from restow.domain.session.jobs import Job
 from restow.domain.session.run import Session
 from restow.domain.session.statement import Statement
@@ -47,9 +47,9 @@ def refused(reason: str, namespace: str, name: str, why: str) -> Refusal:
 def open(session: Session, args: Args) -> None:
     targets = Targets(session)
     session.offers.target = targets.of  # type: ignore[method-assign]
-    session.extensions.add("jobHeld", targets.held)
-    session.extensions.add("jobValid", targets.check)
-    session.extensions.add("podWaits", targets.waits)
+    session.extensions.veto("jobHeld", targets.held)
+    session.extensions.veto("jobValid", targets.check)
+    session.extensions.veto("podWaits", targets.waits)
 
 
 class Targets:
@@ -65,19 +65,23 @@ class Targets:
         target = target_of(self._state, pod)
         return self._names.find(pod.namespace, target) if target else None
 
-    def check(self, job: Job) -> None:
-        """Raises Refusal where the job names a Reservation that it cannot use, now or ever."""
+    def check(self, job: Job) -> Refusal | None:
+        """Where the job names a Reservation that it cannot use, now or ever."""
         pods = [pod for pod in map(self._state.pods.__getitem__, job.tasks) if pod.annotations and self._bound(pod)]
-        if not pods:
-            return
-        records = [(pod, self._available(*_job(pod), target_of(self._state, pod))) for pod in pods]
+        records: list[tuple[e.PodObserved, Reservation]] = []
+        for pod in pods:
+            record = self._available(*_job(pod), target_of(self._state, pod))
+            if isinstance(record, Refusal):
+                return record
+            records.append((pod, record))
         for pod, record in records:
             if not owned(self._state, record, pod):
-                raise refused(NOT_OWNER, *_job(pod), f"pod {pod.name} matches no owner of Reservation {_path(record)}")
+                return refused(NOT_OWNER, *_job(pod), f"pod {pod.name} matches no owner of Reservation {_path(record)}")
         counted: set[ReservationUid] = set()
         for pod, record in records:
-            if by_spec(record):
-                _compare(self._state, pod, record, counted)
+            if by_spec(record) and (why := _differs(self._state, pod, record, counted)) is not None:
+                return why
+        return None
 
     def waits(self, pod: e.PodObserved) -> str:
         """Why a pod that can take no place goes nowhere else: it names a Reservation, or asks for one by affinity."""
@@ -101,15 +105,17 @@ class Targets:
         """Whether it depends on the Reservation that it names: the successor of a pod that was moved has a place already."""
         return bool(target_of(self._state, pod)) and not self._session.offers.left_to(pod)
 
-    def held(self, job: Job) -> bool:
-        """Whether what a PodGroup needs is held for it already, in its own queue: then nothing more must be free to let it
-        in. Raises Refusal where the group names a Reservation that is not Available; its pods may not exist yet."""
+    def held(self, job: Job) -> Answer:
+        """Permitted where what a PodGroup needs is held for it already, in its own queue: then nothing more must be free to let it
+        in. Refused where the group names a Reservation that is not Available; its pods may not exist yet."""
         assert job.group is not None, "a PodGroup's job"
         assert job.spec is not None, "a PodGroup's job"
         target = job.spec.annotations.get(TARGET, "")
         if not target:
             return bool(self._session.offers) and self._own_enough(job)
         record = self._available(*job.group, target)
+        if isinstance(record, Refusal):
+            return record
         uid, table = record.fact.reservation, self._state.table
         places = [s for s in self._state.slots[uid].values() if s.phase is SlotPhase.HELD and s.queue == job.queue]
         have: Counter[int] = Counter()
@@ -130,16 +136,16 @@ class Targets:
         statement.discard()
         return enough and queues == {job.queue}
 
-    def _available(self, namespace: str, job: str, target: str) -> Reservation:
+    def _available(self, namespace: str, job: str, target: str) -> Reservation | Refusal:
         uid = self._names.find(namespace, target)
         if uid == NOBODY:
             said = target.rpartition("/")[0]
             if said not in ("", namespace):
-                raise refused(INVALID, namespace, job, f"Reservation {target} serves only pods of namespace {said}")
-            raise refused(INVALID, namespace, job, f"there is no Reservation {target} in namespace {namespace}")
+                return refused(INVALID, namespace, job, f"Reservation {target} serves only pods of namespace {said}")
+            return refused(INVALID, namespace, job, f"there is no Reservation {target} in namespace {namespace}")
         record = self._state.reservations[uid]
         if why := self._unusable(record):
-            raise refused(INVALID, namespace, job, f"Reservation {_path(record)} {why}")
+            return refused(INVALID, namespace, job, f"Reservation {_path(record)} {why}")
         return record
 
     def _unusable(self, record: Reservation) -> str:
@@ -165,19 +171,20 @@ class Targets:
         return "is not Available yet"
 
 
-def _compare(state: ClusterState, pod: e.PodObserved, record: Reservation, counted: set[ReservationUid]) -> None:
+def _differs(state: ClusterState, pod: e.PodObserved, record: Reservation, counted: set[ReservationUid]) -> Refusal | None:
     """`CheckReservationMatch`: the pod's spec is that of a task, and its group has as many of each as there are places."""
     spec, uid = record.spec, record.fact.reservation
     assert spec is not None, "an Available Reservation has a spec"
     digest = state.shapes[pod.shape].spec_digest
     if all(state.shapes[task.shape].spec_digest != digest for task in spec.tasks):
-        raise refused(OTHER_SPEC, *_job(pod), f"pod {pod.name} has not the spec of any task of Reservation {_path(record)}")
+        return refused(OTHER_SPEC, *_job(pod), f"pod {pod.name} has not the spec of any task of Reservation {_path(record)}")
     group = group_of(pod)
     if group is None or uid in counted:
-        return
+        return None
     counted.add(uid)
-    if not counts_match(state, spec, group):
-        raise refused(OTHER_SPEC, *group, f"group {'/'.join(group)} has not as many pods of each spec as Reservation {_path(record)} has places")
+    if counts_match(state, spec, group):
+        return None
+    return refused(OTHER_SPEC, *group, f"group {'/'.join(group)} has not as many pods of each spec as Reservation {_path(record)} has places")
 
 
 def _job(pod: e.PodObserved) -> tuple[str, str]:

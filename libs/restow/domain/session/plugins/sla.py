@@ -1,7 +1,6 @@
 """Plugin `sla`: a job that may wait only so long goes first, by its deadline; when it has waited too long it is admitted however
 full the cluster is, and capacity is kept for it (`jobPipelined`)."""
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -11,7 +10,7 @@ from restow.contracts.events import PodGroupObserved, PodObserved
 from restow.contracts.ids import Millis
 from restow.domain.duration import DurationError, format_milliseconds, milliseconds
 from restow.domain.session.args import ArgsError, Arguments
-from restow.domain.session.framework import Refusal
+from restow.domain.session.framework import PERMITTED, Answer, Refusal
 from restow.domain.session.jobs import Job, job_of
 from restow.domain.session.run import Session
 from restow.domain.state import ClusterState
@@ -58,29 +57,24 @@ def _waiting(value: Any) -> int:
 def open(session: Session, args: Args) -> None:
     state, default = session.state, args.waiting
 
-    def valid(job: Job) -> None:
-        """Raises Refusal where the job says something else than a duration: its owner must learn of it."""
-        if (why := _wrong(annotations_of(state, job))) is not None:
-            raise why
+    def valid(job: Job) -> Refusal | None:
+        """Where the job says something else than a duration: its owner must learn of it."""
+        return _wrong(annotations_of(state, job))
 
     def order(job: Job) -> int:
         when = until(state, job, default)
         return NEVER if when is None else when
 
-    def late(job: Job) -> bool | None:
-        """A vote: permitted when it has waited too long, no opinion before."""
+    def late(job: Job, *_: object) -> Answer:
+        """Permitted when it has waited too long, no opinion before."""
         when = until(state, job, default)
-        return True if when is not None and when <= session.now else None
+        return PERMITTED if when is not None and when <= session.now else None
 
-    def pipelined(job: Job, placed: int = 0, by_task: Counter[str] | None = None) -> bool | None:
-        return late(job)
-
-    add = session.extensions.add
-    add("jobValid", valid)
-    add("jobOrder", order)
-    add("jobEnqueueable", late)
-    add("jobOverdue", late)
-    add("jobPipelined", pipelined)
+    session.extensions.order("jobOrder", order)
+    session.extensions.veto("jobValid", valid)
+    session.extensions.veto("jobEnqueueable", late)
+    session.extensions.veto("jobOverdue", late)
+    session.extensions.veto("jobPipelined", late)
 
 
 def turns_away(state: ClusterState, args: Args, pod: PodObserved) -> Refusal | None:

@@ -12,6 +12,7 @@ from restow.contracts.ids import Millis, PodUid
 from restow.domain.evolve.session import NEVER
 from restow.domain.session.backlog import Backlog, alike
 from restow.domain.session.extensions import jobs_in_order
+from restow.domain.session.framework import PERMITTED
 from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.run import Session
 from restow.domain.state import ClusterState
@@ -49,7 +50,7 @@ def claimers(session: Session) -> list[Job]:
 
 def starves(session: Session, job: Job) -> bool:
     """Whether it may take from others to get more (Volcano, `JobStarving`)."""
-    return session.extensions.agree("jobStarving", job)
+    return session.extensions.answer("jobStarving", job) is PERMITTED
 
 
 def is_meek(session: Session, pod: e.PodObserved) -> bool:
@@ -59,7 +60,7 @@ def is_meek(session: Session, pod: e.PodObserved) -> bool:
 
 def wants_node(session: Session, pod: e.PodObserved) -> bool:
     """Whether nothing but a node is missing."""
-    return not session.extensions.first("podWaits", pod) and not session.offers.awaited(pod)
+    return not session.extensions.refusal("podWaits", pod) and not session.offers.awaited(pod)
 
 
 def _open(session: Session, uid: PodUid) -> bool:

@@ -29,7 +29,6 @@ from restow.domain.session.preemption.ranking import FREE, LEAST_PRIORITY, Key, 
 from restow.domain.session.preemption.units import Choice, Room, Unit
 from restow.domain.session.requests import is_best_effort
 from restow.domain.session.run import Session
-from restow.domain.session.view import HELD_ROOM
 from restow.domain.table import vector_of
 
 NODES = 500
@@ -70,7 +69,7 @@ class Hunt:
         self.left = NODES
         self._crowd = Crowd.of(session.state)
         self._steps = np.unique(self._crowd.least)
-        self._by_priority = session.extensions.every_tier("preemptable", "priority")
+        self._by_priority = session.extensions.in_every_tier("preemptable", "priority")
         self._lines: dict[tuple, Line] = {}
         self._ranked: dict[tuple, list[tuple[Key, int]]] = {}
         self._nodes: dict[tuple, _Nodes] = {}
@@ -151,7 +150,7 @@ class Hunt:
             below = None if others else job.priority + (not self._by_priority)
             line = self._lines[about] = Line.of(self._crowd, job.queue, others, below, job.priority, self._out_of_question())
         concerned = session.concerned(pod)
-        kind = (*about, pod.shape, pod.pinned_node, *[rule.key(pod) for rule in concerned if rule.stage in HELD_ROOM])
+        kind = (*about, pod.shape, pod.pinned_node, *[rule.key(pod) for rule in concerned if rule.for_others])
         known = self._ranked.get(kind)
         if known is None:
             known = self._ranked[kind] = ranked(session, self.coming, pod, line, self._open(pod))
@@ -173,7 +172,7 @@ class Hunt:
         if pod.pinned_node:
             rows = rows & only(state, pod.pinned_node)
         for rule in session.concerned(pod):
-            if rule.stage in HELD_ROOM:
+            if rule.for_others:
                 for _, failing in rule.failing(pod):
                     rows = rows & ~failing
         return rows
@@ -293,17 +292,10 @@ class Hunt:
                 yield Unit((uid, name), priority, record.fact.created, record.order, slot.shape, slot.queue, slot.devices)
 
     def _allowed(self, pod: e.PodObserved, scope: Scope, units: list[Unit]) -> list[Unit]:
-        point = "reclaimable" if scope is Scope.OTHERS else "preemptable"
         # A plugin that lets only so many go takes them as they come: the least important first.
         pods = [PodUid(unit.who) for unit in reversed(units) if isinstance(unit.who, str)]
-        left = self.session.extensions.victims(point, pod.pod, pods) if pods else []
-        if scope is Scope.OTHERS:
-            # In Volcano's default tiers `gang` and `conformance` decide, and those that know what a queue deserves are never
-            # asked. They are here, in whatever tier: no queue is to lose what it deserves.
-            for knows in self.session.extensions.who_knows(point, "preemptive"):
-                agreed = set(knows(pod.pod, left))
-                left = [uid for uid in left if uid in agreed]
-        allowed = set(left)
+        extensions = self.session.extensions
+        allowed = set(extensions.reclaimable(pod.pod, pods) if scope is Scope.OTHERS else extensions.victims("preemptable", pod.pod, pods))
         return [unit for unit in units if not isinstance(unit.who, str) or unit.who in allowed]
 
     def _together(self, pod: e.PodObserved, row: int, units: list[Unit]) -> list[Unit]:

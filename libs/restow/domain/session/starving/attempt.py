@@ -208,6 +208,6 @@ def possible(session: Session, pod: e.PodObserved) -> np.ndarray:
         mask &= only(state, pod.pinned_node)
     for rule in session.concerned(pod):
         if not isinstance(rule, Reserved):
-            for _, failing in getattr(rule, "never", rule.failing)(pod):
+            for _, failing in rule.never(pod):
                 mask &= ~failing
     return mask

@@ -48,10 +48,10 @@ class Members:
             return bool(tasks)
         pods = self._session.state.pods
         by_task = Counter(task_of(pods[uid]) for uid in tasks)
-        asked = self._session.extensions.at("jobReady")
-        if not asked:
+        extensions = self._session.extensions
+        if not extensions.at("jobReady"):
             return not self.job.short(len(tasks), by_task)
-        return all(f(self.job, len(tasks), by_task) is not False for f in asked)
+        return not extensions.refusal("jobReady", self.job, len(tasks), by_task)
 
     def helps(self, pod: PodUid, more: Iterable[PodUid]) -> bool:
         """`Job.helps`, with these placed, or in prospect, in addition."""
@@ -90,9 +90,9 @@ class Members:
             let_in = any(isinstance(x, e.Enqueued) and (x.namespace, x.group) == self.job.group for x in session.events)
             if not let_in:
                 return False
-        return self.valid() and not session.extensions.first("overused", self.job.queue)
+        return self.valid() and not session.extensions.refusal("overused", self.job.queue)
 
     def may_place(self, pod: e.PodObserved) -> bool:
         """Whether one of its tasks waits for a node and nothing else."""
         session = self._session
-        return not (session.offers.awaited(pod) or session.quota(self.job, pod) or session.extensions.first("podWaits", pod))
+        return not (session.offers.awaited(pod) or session.quota(self.job, pod) or session.extensions.refusal("podWaits", pod))

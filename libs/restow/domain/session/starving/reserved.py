@@ -15,6 +15,7 @@ from restow.contracts.ids import NodeName, PodUid
 from restow.contracts.values import DeviceRequest
 from restow.domain import resources
 from restow.domain.quantity import CPU, format_resource
+from restow.domain.session.framework import Filter
 from restow.domain.session.requests import is_best_effort
 from restow.domain.state import ClusterState
 from restow.domain.table import NO_DEVICE, WHOLE, Vector, fullest
@@ -22,14 +23,12 @@ from restow.domain.table import NO_DEVICE, WHOLE, Vector, fullest
 RESERVED = "node(s) resource was(were) reserved"
 
 
-class Reserved:
+class Reserved(Filter):
     """The reservations of a session: those of the state, and what the action `reserve` changes. A filter of the stage
     "reserved". In a session a node that was reserved stays so, though its task is placed: what is left is shared out in the
     next one."""
 
-    stage = "reserved"
-    shrinks = True
-    active = True
+    stage, for_others = "reserved", True
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
@@ -127,9 +126,6 @@ class Reserved:
             self._placed.discard(pod.pod)
             self._ask(pod.pod, 1)
 
-    def vacated(self, who: Any) -> None: ...
-    def restored(self, who: Any) -> None: ...
-    def close(self) -> None: ...
 
 
 def of(session: Any) -> Reserved:

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from restow.contracts.events import PodObserved
 from restow.domain.session import queues
-from restow.domain.session.actions.enqueue import NOT_ENQUEUED
 from restow.domain.session.framework import Refusal
-from restow.domain.session.jobs import OVERUSED, QUOTA, UNSCHEDULABLE, Job
+from restow.domain.session.jobs import NOT_ENQUEUED, OVERUSED, QUOTA, UNSCHEDULABLE, Job
 from restow.domain.session.run import Session
 from restow.domain.session.verdict.values import Block
 
@@ -28,11 +27,11 @@ def _blocks(session: Session, job: Job, pod: PodObserved) -> Iterator[Block]:
         yield Block(NOT_ENQUEUED, veto)
     for refusal in refusals(session, job):
         yield Block(refusal.reason, refusal.message)
-    if reason := extensions.first("overused", job.queue) if job.queue else None:
+    if reason := extensions.refusal("overused", job.queue) if job.queue else None:
         yield Block(OVERUSED, reason)
     if reason := session.quota(job, pod):
         yield Block(QUOTA, reason)
-    if reason := extensions.first("podWaits", pod):
+    if reason := extensions.refusal("podWaits", pod):
         yield Block(UNSCHEDULABLE, reason)
 
 
@@ -43,17 +42,14 @@ def not_enqueued(session: Session, job: Job) -> str:
         return ""
     if job.spec.invalid:
         return job.spec.invalid
-    try:
-        held = any(function(job) for function in session.extensions.at("jobHeld"))
-    except Refusal as why:
-        return str(why)
-    return session.extensions.vote("jobEnqueueable", job) if job.spec.min_resources and not held else ""
+    held = session.extensions.answer("jobHeld", job)
+    if isinstance(held, str):
+        return held
+    return session.extensions.refusal("jobEnqueueable", job) if job.spec.min_resources and not held else ""
 
 
 def refusals(session: Session, job: Job) -> Iterator[Refusal]:
     """What plugins say against the job as a whole."""
-    for function in session.extensions.at("jobValid"):
-        try:
-            function(job)
-        except Refusal as why:
-            yield why
+    for why in session.extensions.refusals("jobValid", job):
+        assert isinstance(why, Refusal), "a veto at jobValid has a reason"
+        yield why

@@ -19,7 +19,6 @@ from restow.domain.session.run import Session
 from restow.domain.session.statement import Statement
 from restow.domain.session.verdict.suppose import supposed
 from restow.domain.session.verdict.values import GangFit, Relief
-from restow.domain.session.view import HELD_ROOM
 from restow.domain.state import ClusterState, is_sociable
 from restow.domain.table import WHOLE, Vector, fullest
 
@@ -48,7 +47,7 @@ def placed(session: Session, job: Job, unfit: list[PodUid]) -> Iterator[GangFit]
         pod = state.pods[uid]
         if session.handing_over and session.offers and statement.hand_over(pod):
             continue
-        said = FOLLOWS if session.offers.awaited(pod) else session.quota(job, pod) or extensions.first("podWaits", pod)
+        said = FOLLOWS if session.offers.awaited(pod) else session.quota(job, pod) or extensions.refusal("podWaits", pod)
         fit = None if said else session.find(pod)
         if fit is not None:
             statement.place(pod, fit)
@@ -100,7 +99,7 @@ def _free_to_go(session: Session, job: Job, missing: Sequence[PodUid]) -> bool:
     """Whether nothing but room is between these pods and new nodes: no rule about what runs, and their queue lets all of them
     in."""
     pods = [session.state.pods[uid] for uid in missing]
-    if any(rule.stage not in HELD_ROOM for pod in pods for rule in session.concerned(pod)):
+    if any(not rule.for_others for pod in pods for rule in session.concerned(pod)):
         return False
     charged = 0
     for pod in pods:

@@ -13,6 +13,7 @@ from restow.domain.records import ON_NODE, Reservation, SlotPhase
 from restow.domain.session import holds
 from restow.domain.session.handover import slot_order
 from restow.domain.session.jobs import OVERUSED, UNSCHEDULABLE, Job
+from restow.domain.session.reusable import OneOfAKind
 from restow.domain.session.run import Session
 from restow.domain.session.statement import Statement
 from restow.domain.session.verdict import nodes
@@ -20,14 +21,10 @@ from restow.domain.session.verdict.explain import opened
 from restow.domain.session.verdict.gangs import more_empty, smaller_each
 from restow.domain.session.verdict.quota import capability
 from restow.domain.session.verdict.values import Block, PlacesFit, Relief
-from restow.domain.session.view import HELD_ROOM, Fit
+from restow.domain.session.view import Fit
 from restow.domain.state import ClusterState
 
 Places = Sequence[tuple[SlotName, PodObserved]]
-
-_NEW_NODES_DO = (*HELD_ROOM, "reusable")
-"""Rules that keep nothing off a node that is new."""
-
 
 def explain_places(state: ClusterState, uid: ReservationUid) -> PlacesFit | None:
     """How many of the places that have no node yet fit now, and why the others do not; None where none waits, or nothing may
@@ -69,9 +66,9 @@ def _blocks(session: Session, job: Job, waiting: Places) -> Iterator[Block]:
     """What is between it and any node at all."""
     if (why := session.refusal(job)) is not None:
         yield Block(why.reason, why.message)
-    if job.queue and (said := session.extensions.first("overused", job.queue)):
+    if job.queue and (said := session.extensions.refusal("overused", job.queue)):
         yield Block(OVERUSED, said)
-    for said in dict.fromkeys(session.extensions.first("podWaits", place) for _, place in waiting):
+    for said in dict.fromkeys(session.extensions.refusal("podWaits", place) for _, place in waiting):
         if said:
             yield Block(UNSCHEDULABLE, said)
 
@@ -122,8 +119,8 @@ def _lifted(session: Session, fit: PlacesFit, unfit: Places) -> Iterator[Relief]
         count = nodes.Masks(session, replace(place, pinned_node="")).fits
         if count >= missing:
             yield Relief(f"without the pin to {place.pinned_node}", count)
-    elif not any(rule.stage not in _NEW_NODES_DO for _, pod in unfit for rule in session.concerned(pod)):
-        # Nothing but room is between them and new nodes.
+    elif all(rule.for_others or isinstance(rule, OneOfAKind) for _, pod in unfit for rule in session.concerned(pod)):
+        # Nothing but room is between them and new nodes, which nobody has anything on.
         yield from more_empty(session, [pod for _, pod in unfit])
 
 

@@ -8,8 +8,7 @@ from restow.contracts.events import PodObserved
 from restow.domain.accounts import Amounts, by_column, charge
 from restow.domain.resources import shown, total_columns
 from restow.domain.session import queues
-from restow.domain.session.actions.enqueue import NOT_ENQUEUED
-from restow.domain.session.jobs import Job
+from restow.domain.session.jobs import NOT_ENQUEUED, Job
 from restow.domain.session.plugins.gang import MISSING, NOT_ENOUGH
 from restow.domain.session.run import Session
 from restow.domain.session.verdict import gangs

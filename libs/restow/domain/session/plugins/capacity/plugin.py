@@ -14,8 +14,8 @@ from restow.domain.accounts import Amounts, by_column, charge
 from restow.domain.resources import title
 from restow.domain.session.admission import admission
 from restow.domain.session.args import NoArgs as Args
-from restow.domain.session.framework import Refusal, Short
-from restow.domain.session.jobs import Job
+from restow.domain.session.framework import PERMITTED, Answer, Refusal
+from restow.domain.session.jobs import NOT_ENQUEUED, Job
 from restow.domain.session.plugins.capacity.claims import Claims, Items
 from restow.domain.session.plugins.capacity.hierarchy import ROOT, Place, plant
 from restow.domain.session.queues import CLOSED, INVALID
@@ -27,18 +27,18 @@ from restow.domain.state import ClusterState
 NOT_A_LEAF = "QueueNotLeaf"
 FIRST = -(1 << 40)
 """Before any priority of a queue."""
+NO_MORE = "its queue would use more than it deserves"
 
 
 def open(session: Session, args: Args) -> None:
     tree = Tree(session)
-    add = session.extensions.add
-    add("jobValid", tree.valid)
-    add("queueOrder", tree.order)
-    add("allocatable", tree.allocatable)
-    add("jobEnqueueable", tree.enqueueable)
-    add("preemptive", tree.preemptive)
-    add("reclaimable", tree.reclaimable)
-    add("charged", tree.charged)
+    session.extensions.order("queueOrder", tree.order)
+    session.extensions.veto("jobValid", lambda job: tree.refuses(job.queue))
+    session.extensions.veto("jobEnqueueable", tree.enqueueable)
+    session.extensions.veto("allocatable", tree.allocatable)
+    session.extensions.veto("preemptive", lambda queue, pod: "" if tree.preemptive(queue, pod) else NO_MORE)
+    session.extensions.veto("reclaimable", tree.reclaimable)
+    session.extensions.hear("charged", tree.charged)
 
 
 def places(state: ClusterState) -> dict[str, Place]:
@@ -152,19 +152,15 @@ class Tree:
 
     # -- what a queue may use ----------------------------------------------------------------------------------------
 
-    def valid(self, job: Job) -> None:
-        """Raises Refusal where the queue's place in the tree lets no job in."""
-        if (why := _wrong(self._places.get(job.queue))) is not None:
-            raise why
+    def refuses(self, queue: str) -> Refusal | None:
+        """Where the queue's place in the tree lets no job in."""
+        return _wrong(self._places.get(queue))
 
     def allocatable(self, job: Job, pod: PodObserved, items: Items) -> str:
         if not job.queue:
             return ""
-        if job.hold is not None:
-            try:
-                self.valid(job)
-            except Refusal as why:
-                return why.message
+        if job.hold is not None and (why := self.refuses(job.queue)) is not None:
+            return why.message
         full = self._claims.refuses(job.queue, items)
         if full is None:
             return ""
@@ -174,17 +170,15 @@ class Tree:
     def _for(self, name: str, queue: str) -> str:
         return f" (queue {queue} is below it)" if name != queue else ""
 
-    def enqueueable(self, job: Job) -> str | bool:
-        try:
-            self.valid(job)
-        except Refusal as why:
+    def enqueueable(self, job: Job) -> Answer:
+        if (why := self.refuses(job.queue)) is not None:
             return why.message
         for name in self._chain(job.queue):
             real = self._of(name, "real")
             if real and (resource := self._admission.lacking(job, self._leaves(name), real)):
                 said = f"queue {name} has no {title(resource)} left that it may use for the group's minimum{self._for(name, job.queue)}"
-                return Short(said, resource, self._admission.asks(job)[resource])
-        return True
+                return Refusal(NOT_ENQUEUED, said, resource, self._admission.asks(job)[resource])
+        return PERMITTED
 
     # -- reclaiming --------------------------------------------------------------------------------------------------
 

@@ -35,17 +35,17 @@ class Args(Arguments, frozen=True):
 
 
 def open(session: Session, args: Args) -> None:
-    add, state = session.extensions.add_scorer, session.state
-    session.extensions.add("resourceNodeOrder", lambda pod: resource_scores(state.table, state.vectors[pod.shape]))
+    score, state = session.extensions.score, session.state
+    score("resourceNodeOrder", lambda pod: resource_scores(state.table, state.vectors[pod.shape]))
     if args.least_requested or args.most_requested or args.balanced_resource:
-        add(content=Resources(args.least_requested, args.most_requested, args.balanced_resource))
+        score("nodeOrder", Resources(args.least_requested, args.most_requested, args.balanced_resource))
     if args.node_affinity:
-        add(static=NodeAffinity(args.node_affinity))
+        score("nodeOrder", NodeAffinity(args.node_affinity))
     if args.taint_toleration:
-        add(static=TaintToleration(args.taint_toleration))
+        score("nodeOrder", TaintToleration(args.taint_toleration))
     if args.pod_affinity or args.pod_topology_spread:
         session.company = session.company or Company(session.state)
-        add(dynamic=Neighbours(session.company, args.pod_affinity, args.pod_topology_spread))
+        score("nodeOrder", Neighbours(session.company, args.pod_affinity, args.pod_topology_spread))
 
 
 class Neighbours:

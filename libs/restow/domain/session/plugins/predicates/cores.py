@@ -7,13 +7,14 @@ from typing import Any
 from restow.contracts.events import PodObserved
 from restow.domain.cores import Cores, EmptyCores
 from restow.domain.occupants import Who
+from restow.domain.session.framework import Filter
 from restow.domain.session.run import Session
 
 
-class OwnCores:
+class OwnCores(Filter):
     """Nodes that cannot give a pod as many CPUs of its own."""
 
-    stage, shrinks = "cores", True
+    stage, of_capacity = "cores", True
 
     def __init__(self, session: Session) -> None:
         self._session = session

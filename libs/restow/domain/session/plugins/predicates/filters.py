@@ -10,6 +10,7 @@ from restow.domain.groups import group_of
 from restow.domain.numa import EmptyNuma, Numa
 from restow.domain.occupants import Who
 from restow.domain.predicates import AND
+from restow.domain.session.framework import Filter
 from restow.domain.state import ClusterState
 from restow.domain.topology import Subject, Topology
 from restow.domain.topology.topology import Failing
@@ -56,11 +57,10 @@ class Company:
         ]
 
 
-class _OfCompany:
+class _OfCompany(Filter):
     """The base of rules about other pods; `shrinks` where another pod can only make it worse."""
 
-    stage: str
-    shrinks: bool
+    of_pods = True
 
     def __init__(self, company: Company) -> None:
         self._company = company
@@ -71,15 +71,9 @@ class _OfCompany:
         key = self._topology.key(self._company.subject(pod))
         return (key, group_of(pod)) if self._company.nominees else key
 
-    def placed(self, pod: PodObserved, row: int, volumes: Any) -> None: ...
-    def removed(self, pod: PodObserved, row: int) -> None: ...
-    def vacated(self, who: Who) -> None: ...
-    def restored(self, who: Who) -> None: ...
-    def close(self) -> None: ...
-
 
 class Ports(_OfCompany):
-    stage, shrinks = "ports", True
+    stage = "ports"
 
     def concerns(self, pod: PodObserved) -> bool:
         return not self._topology.idle and bool(self._topology.wants(pod.shape).ports)
@@ -111,7 +105,7 @@ class InterPodAffinity(_OfCompany):
 class Occupants(_OfCompany):
     """No rule: tells the index, once, who comes and goes."""
 
-    stage, shrinks = "affinity", True
+    stage = "affinity"
 
     def concerns(self, pod: PodObserved) -> bool:
         return False
@@ -133,10 +127,10 @@ class Occupants(_OfCompany):
         self._topology.restore(who)
 
 
-class NumaZones:
+class NumaZones(Filter):
     """Alignment with the NUMA zones of nodes whose kubelet insists on it."""
 
-    stage, shrinks = "numa", True
+    stage, of_capacity, lends = "numa", True, True
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
@@ -145,9 +139,6 @@ class NumaZones:
 
     def concerns(self, pod: PodObserved) -> bool:
         return self._numa.concerns(pod.shape)
-
-    def key(self, pod: PodObserved) -> Hashable:
-        return ()
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
         return self._numa.filter(pod.shape)
@@ -173,10 +164,10 @@ class NumaZones:
         self._numa.close()
 
 
-class VolumeRules:
+class VolumeRules(Filter):
     """Claims and disks: restrictions, limits, binding, zones, and what a placement gives to unbound claims."""
 
-    stage, shrinks, active = "volumes", True, True
+    stage = "volumes"
 
     def __init__(self, state: ClusterState, now: Millis, limits: bool, zones: bool, binding: bool) -> None:
         self._state = state

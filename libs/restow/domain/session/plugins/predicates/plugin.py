@@ -46,14 +46,14 @@ def open(session: Session, args: Args) -> None:
         (True, Occupants),
     ):
         if on:
-            extensions.add_filter(rule(company))
+            extensions.filter(rule(company))
     if args.proportional and args.resources:
-        extensions.add_filter(Proportional(state, args))
+        extensions.filter(Proportional(state, args))
     cores = extensions.cores = OwnCores(session)
-    extensions.add_filter(cores)
-    extensions.add_filter(NumaZones(state))
+    extensions.filter(cores)
+    extensions.filter(NumaZones(state))
     volumes = VolumeRules(state, session.now, args.node_volume_limits, args.volume_zone, args.volume_binding)
-    extensions.add_filter(volumes)
+    extensions.filter(volumes)
     extensions.volumes = volumes
 
     def waits(pod: PodObserved) -> str:
@@ -62,4 +62,4 @@ def open(session: Session, args: Args) -> None:
             reason = CLAIMS
         return f"0/{len(state.nodes)} nodes are available: {reason}." if reason else ""
 
-    extensions.add("podWaits", waits)
+    extensions.veto("podWaits", waits)

@@ -1,15 +1,15 @@
 """Volcano's proportional predicate: who does not ask for a scarce resource leaves cpu and memory for those who will."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from restow.contracts.events import PodObserved
-from restow.domain.occupants import Who
 from restow.domain.quantity import CPU
 from restow.domain.resources import GPU_UNIT, MEMORY, canonical_resource
 from restow.domain.session.args import thousandths
+from restow.domain.session.framework import Filter
 from restow.domain.session.plugins.predicates.args import Args
 from restow.domain.state import ClusterState
 
@@ -18,10 +18,11 @@ GIGABYTE_MILLI = 1_000_000
 _MOST = 1 << 62
 
 
-class Proportional:
-    """For each unit of a resource that is idle on a node, its rate of cpu and memory stays idle, too."""
+class Proportional(Filter):
+    """For each unit of a resource that is idle on a node, its rate of cpu and memory stays idle, too. What is idle the table says, which the
+    session has charged."""
 
-    stage, shrinks, active = "proportional", False, True
+    stage, shrinks, of_capacity, for_others = "proportional", False, True, True
 
     def __init__(self, state: ClusterState, args: Args) -> None:
         self._table = state.table
@@ -45,9 +46,6 @@ class Proportional:
         requests = self._shapes[pod.shape].requests
         return bool(self._rates) and not any(requests.get(column) for column in self._columns)
 
-    def key(self, pod: PodObserved) -> Hashable:
-        return ()
-
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
         return self._short(pod, self._table.free)
 
@@ -69,11 +67,3 @@ class Proportional:
                 rows |= (idle[:, at] - asked.get(at, 0)) * unit < kept
             found.append((reason, rows & self._table.alive))
         return found
-
-    def placed(self, pod: PodObserved, row: int, volumes: Any) -> None:
-        """The table is asked, which the session has charged."""
-
-    def removed(self, pod: PodObserved, row: int) -> None: ...
-    def vacated(self, who: Who) -> None: ...
-    def restored(self, who: Who) -> None: ...
-    def close(self) -> None: ...

@@ -15,26 +15,27 @@ from restow.domain.accounts import DEFAULT_QUEUE, Amounts, by_column, charge
 from restow.domain.session import queues
 from restow.domain.session.admission import admission
 from restow.domain.session.args import NoArgs as Args
-from restow.domain.session.framework import Refusal, Short
-from restow.domain.session.jobs import Job
+from restow.domain.session.framework import PERMITTED, Answer, Refusal
+from restow.domain.session.jobs import NOT_ENQUEUED, Job
 from restow.domain.session.plugins.proportion.shares import Claim, fill
 from restow.domain.session.quotas import Items, beyond, may_lose, share
 from restow.domain.session.run import Session
 from restow.domain.session.sums import Ledger, ledger, too_large, totals
 from restow.domain.state import ClusterState
 
+NO_MORE = "its queue would use more than it deserves"
+
 
 def open(session: Session, args: Args) -> None:
     shares = Shares(session)
-    add = session.extensions.add
-    add("jobValid", shares.valid)
-    add("queueOrder", shares.order)
-    add("overused", shares.overused)
-    add("allocatable", shares.allocatable)
-    add("jobEnqueueable", shares.enqueueable)
-    add("reclaimable", shares.reclaimable)
-    add("preemptive", shares.preemptive)
-    add("charged", shares.charged)
+    session.extensions.order("queueOrder", shares.order)
+    session.extensions.veto("jobValid", lambda job: shares.refuses(job.queue))
+    session.extensions.veto("jobEnqueueable", shares.enqueueable)
+    session.extensions.veto("overused", shares.overused)
+    session.extensions.veto("allocatable", shares.allocatable)
+    session.extensions.veto("preemptive", lambda queue, pod: "" if shares.preemptive(queue, pod) else NO_MORE)
+    session.extensions.veto("reclaimable", shares.reclaimable)
+    session.extensions.hear("charged", shares.charged)
 
 
 def turns_away(state: ClusterState, args: Args, pod: PodObserved) -> Refusal | None:
@@ -116,7 +117,7 @@ class Shares:
         queue = self._state.queues.get(name)
         return max(queue.weight, 1) if queue is not None else 1
 
-    def _wrong(self, name: str) -> Refusal | None:
+    def refuses(self, name: str) -> Refusal | None:
         """Why the queue takes no jobs. One that is guaranteed more than the cluster has would keep all from the others."""
         if name not in self._refusals:
             self._refusals[name] = queues.refused(self._state, name) or _beyond_the_cluster(self._state, name)
@@ -125,7 +126,7 @@ class Shares:
     def _amounts(self, name: str, what: str) -> Amounts:
         """Of a queue that is there and right, by column."""
         queue = self._state.queues.get(name)
-        if queue is None or self._wrong(name) is not None:
+        if queue is None or self.refuses(name) is not None:
             return {}
         return by_column(getattr(queue, what), self._state.table.columns)
 
@@ -142,7 +143,7 @@ class Shares:
     def _wants(self, name: str) -> Amounts:
         """What waits in it and may start one day. O(kinds of pods and groups that wait)."""
         state, known = self._state, self._ledger
-        if self._wrong(name) is not None:
+        if self.refuses(name) is not None:
             return {}
         wanted = dict(known.waiting.get(name, {}))
         for shape, count in known.kinds.get(name, {}).items():
@@ -160,11 +161,6 @@ class Shares:
         if known is None:
             known = self._large[shape] = too_large(self._state, self._totals, shape)
         return known
-
-    def valid(self, job: Job) -> None:
-        """Raises Refusal."""
-        if (why := self._wrong(job.queue)) is not None:
-            raise Refusal(why.reason, why.message)
 
     # -- what follows ------------------------------------------------------------------------------------------------
 
@@ -198,7 +194,7 @@ class Shares:
         queue = job.queue
         if not queue:
             return ""
-        if job.hold is not None and (why := self._wrong(queue)) is not None:
+        if job.hold is not None and (why := self.refuses(queue)) is not None:
             return why.message
         limit, capability = self.limit.get(queue), self.capability.get(queue)
         if not limit and not capability:
@@ -242,14 +238,15 @@ class Shares:
     def _name(self, column: int) -> str:
         return r.title(self._state.table.resources[column])
 
-    def enqueueable(self, job: Job) -> str | bool:
-        if (why := self._wrong(job.queue)) is not None:
+    def enqueueable(self, job: Job) -> Answer:
+        if (why := self.refuses(job.queue)) is not None:
             return why.message
         resource = self._admission.lacking(job, (job.queue,), self.capability.get(job.queue, {}))
         if not resource:
-            return True
+            return PERMITTED
         amount = self._admission.asks(job)[resource]
-        return Short(f"queue {job.queue} has no {resource} left of its capability for the group's minimum", resource, amount)
+        said = f"queue {job.queue} has no {resource} left of its capability for the group's minimum"
+        return Refusal(NOT_ENQUEUED, said, resource, amount)
 
     def preemptive(self, queue: str, pod: PodObserved) -> bool:
         """Whether with this pod it uses no more than it deserves: only then it may take from others."""

@@ -1,13 +1,14 @@
 """Plugin `reserve` (seed 001): in windows of time, and from a lead before them, pods that are no reserve tasks are kept off
 nodes that reserve tasks will need. Nobody is preempted for it. Outside of windows a session only notes what has moved."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis
+from restow.domain.session.framework import Filter
 from restow.domain.session.plugins.reserve import windows
 from restow.domain.session.plugins.reserve.args import Args, ReserveLabel
 from restow.domain.session.plugins.reserve.index import Index, is_reserve_task
@@ -25,7 +26,7 @@ def open(session: Session, args: Args) -> None:
         Index.of(session.state)
     kept = [Kept(session, label, window) for label, window in active(args, session.now)]
     if kept:
-        session.extensions.add_filter(WindowFilter(session.state, kept))
+        session.extensions.filter(WindowFilter(session.state, kept))
 
 
 def deadline(state: ClusterState, args: Args, after: Millis) -> Millis | None:
@@ -40,12 +41,11 @@ def deadline(state: ClusterState, args: Args, after: Millis) -> Millis | None:
     return when
 
 
-class WindowFilter:
+class WindowFilter(Filter):
     """Each active window for itself; a node is counted for the first that keeps the pod off it."""
 
-    stage = "window"
+    stage, for_others = "window", True
     shrinks = False
-    active = True
     """A reserve task that is placed may be the last that a window waits for."""
 
     def __init__(self, state: ClusterState, kept: list[Kept]) -> None:
@@ -57,9 +57,6 @@ class WindowFilter:
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, np.ndarray]]:
         return [(KEPT_FREE, kept.forbidden) for kept in self._kept if kept.denies(pod)]
 
-    def key(self, pod: PodObserved) -> Hashable:
-        return self.stage
-
     def placed(self, pod: PodObserved, row: int, volumes: Any) -> None:
         if is_reserve_task(self._state, pod):
             for kept in self._kept:
@@ -70,12 +67,6 @@ class WindowFilter:
             for kept in self._kept:
                 kept.placed(pod, row, -1)
 
-    def vacated(self, who: Any) -> None:
-        """What is free is read from the session's board."""
-
-    def restored(self, who: Any) -> None: ...
-
-    def close(self) -> None: ...
 
 
 def remarks(state: ClusterState, args: Args, now: Millis) -> Iterator[str]:
