@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from restow.cli.demo.generate import NODE_SHAPES, POD_SHAPES
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -150,16 +152,21 @@ def record(seq: int, family: str, command: c.Command, events: Sequence[e.Event])
     return Record(seq, family, envelope(seq, family), encode([Decision(command, tuple(events))]), 0)
 
 
-def history(events: int, at_once: int) -> Iterator[Record]:
-    """A log of at least `events` events, `at_once` a commit: pods come, are placed, run and go, on a cluster of 500 nodes."""
+def history(events: int, at_once: int, gpus: bool = True) -> Iterator[Record]:
+    """A log of at least `events` events, `at_once` a commit: pods come, are placed, run and go, on a cluster of 500 nodes. Most ask for
+    GPUs, as in the trace, and placements name them; without `gpus` no pod asks for any."""
     seq, told, made = 1, 0, 0
-    yield record(seq, "cluster", c.Observe("nodes", "list"), [*node_facts(500), *shape_facts(8)])
+    shapes = [shape for shape in shape_facts(64) if gpus or shape.spec.devices is None][:8]
+    ids, requests = [shape.shape for shape in shapes], [shape.spec.devices for shape in shapes]
+    yield record(seq, "cluster", c.Observe("nodes", "list"), [*node_facts(500), *shapes])
     while told < events:
-        pods = [pod_fact(made + i, (made + i) % 8) for i in range(at_once)]
+        numbers = range(made, made + at_once)
+        pods = [msgspec.structs.replace(pod_fact(i, 0), shape=ids[i % 8]) for i in numbers]
         nodes = [f"node-{(made * 31 + i) % 500:05d}" for i in range(at_once)]
+        devices = [() if ask is None else tuple(DeviceShare(d, ask.milli) for d in range(ask.count)) for ask in (requests[i % 8] for i in numbers)]
         steps: tuple[tuple[str, c.Command, list[e.Event]], ...] = (
             ("cluster", c.Observe("pods", "watch"), list(pods)),
-            ("session", c.Schedule(START), [e.PodPlaced(p.pod, n) for p, n in zip(pods, nodes, strict=True)]),  # type: ignore[arg-type]
+            ("session", c.Schedule(START), [e.PodPlaced(p.pod, n, d) for p, n, d in zip(pods, nodes, devices, strict=True)]),  # type: ignore[arg-type]
             ("cluster", c.Observe("pods", "watch"), [e.PodChanged(p.pod, n, "Running", True) for p, n in zip(pods, nodes, strict=True)]),  # type: ignore[arg-type]
             ("cluster", c.Observe("pods", "watch"), [e.PodGone(p.pod) for p in pods]),
         )  # fmt: skip

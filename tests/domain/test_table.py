@@ -55,7 +55,7 @@ class Against(RuleBasedStateMachine):
     def charge_many(self, data, wanted):
         names = [data.draw(st.sampled_from(sorted(self.nodes))) for _ in wanted]
         vectors = [self.table.vector(requests, None) for requests, _ in wanted]
-        self.table.charge_many([self.table.rows[n] for n in names], vectors, [d for _, d in wanted])
+        self.table.charge_many([self.table.rows[n] for n in names], vectors, [d for _, d in wanted], 1)
         self.charges += [(n, requests, devices, Kind.USED) for n, (requests, devices) in zip(names, wanted, strict=True)]
 
     @precondition(lambda self: self.charges)

@@ -6,9 +6,11 @@ from domain.build import GIB, NOW, configured, given, node, pod, replica_of, res
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st
+from property.fold_stories import Story
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
+from restow.contracts.ids import Millis
 from restow.contracts.values import (
     ContainerTrouble,
     Cpu,
@@ -24,7 +26,7 @@ from restow.domain import gc as collector
 from restow.domain import reservation as reservations
 from restow.domain.decider import decide_all
 from restow.domain.snapshot import dump, load
-from restow.domain.state import ClusterState
+from restow.domain.state import ClusterState, Touched
 from restow.replay.diff import diff
 
 NODES = ("n0", "n1", "n2")
@@ -205,6 +207,25 @@ def test_the_vectorised_fold_equals_the_single_event_fold(first, second, data):
     fold.apply(together, events)
     for event in events:
         fold.evolve_one(singly, event)
+    assert diff(together, singly) == []
+
+
+@settings(max_examples=100, deadline=None)
+@for_all(st.integers(0, 2**32))
+def test_runs_that_are_folded_together_are_the_same_as_one_by_one(seed):
+    together, singly = ClusterState(), ClusterState()
+    for events in Story(seed, singly).chapters(8):
+        for state in (together, singly):
+            state.time, state.touched = Millis(state.time + 1_000), Touched()
+        fold.apply(together, events)
+        for event in events:
+            fold.evolve_one(singly, event)
+        assert dump(together) == dump(singly), diff(together, singly)
+        for noted in Touched.__slots__:
+            assert getattr(together.touched, noted).keys() == getattr(singly.touched, noted).keys(), noted
+        for followed in ("moved", "parkings", "reviewed", "changed_rows"):
+            assert getattr(together, followed).since(0) == getattr(singly, followed).since(0), followed
+        assert set(together.table.dirty.since(0)) >= set(singly.table.dirty.since(0))
     assert diff(together, singly) == []
 
 

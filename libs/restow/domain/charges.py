@@ -1,5 +1,9 @@
 """What is charged to nodes and queues, and what takes precedence over others when something is freed."""
 
+from collections import Counter
+from collections.abc import Sequence
+from operator import attrgetter
+
 from msgspec.structs import replace
 
 from restow.contracts.events import PodObserved
@@ -10,6 +14,8 @@ from restow.domain.draws import Draws
 from restow.domain.maps import OVER
 from restow.domain.records import Charge
 from restow.domain.table import Kind
+
+_ACCOUNT = attrgetter("queue", "shape")
 
 
 class Charges(Draws):
@@ -118,6 +124,19 @@ class Charges(Draws):
         self.put_in(self.on_node, charge.node, pod)
         if self.sociable:
             self.capacity_epoch += 1  # somebody may have waited for company
+
+    def charge_many(self, charges: Sequence[Charge], sign: int) -> None:
+        """Add (`sign` 1) or take back (-1) what these say, in the table and the accounts alone. Not in a draft."""
+        rows, vectors = self.table.rows, self.vectors
+        releasing = [c for c in charges if c.releasing]
+        used = [c for c in charges if not c.releasing] if releasing else charges
+        for kind, some in ((Kind.USED, used), (Kind.RELEASING, releasing)):
+            if some:
+                self.table.charge_many([rows[c.node] for c in some], [vectors[c.shape] for c in some], [c.devices for c in some], sign, kind)
+        for (queue, shape), times in Counter(map(_ACCOUNT, charges)).items():
+            if queue:
+                self.accounts.add(queue, self.vectors[shape], times * sign)
+                self.touched.queues[queue] = None
 
     # -- nodes that starving jobs wait for --------------------------------------------------------------------------
 

@@ -349,20 +349,9 @@ def _capacity(state: ClusterState, image: _Image) -> None:
     for id, shape in state.shapes.items():
         state.vectors[id] = table.vector(shape.requests, shape.devices)
     state.charges.update(image.charges)
-    on_node = state.on_node
-    used: list[Charge] = []
     for uid, charge in state.charges.items():
-        used.append(charge)
-        on_node.setdefault(charge.node, {})[uid] = None
-    if used:
-        rows = [table.rows[c.node] for c in used]
-        table.charge_many(rows, [state.vectors[c.shape] for c in used], [c.devices for c in used])
-        for row, charge in zip(rows, used, strict=True):
-            if charge.queue:
-                state.accounts.add(charge.queue, state.vectors[charge.shape], 1)
-            if charge.releasing:
-                v = state.vectors[charge.shape]
-                table.releasing[row, v.columns] += v.amounts
+        state.on_node.setdefault(charge.node, {})[uid] = None
+    state.charge_many(list(state.charges.values()), 1)
     for uid, live in state.live.items():
         if uid not in state.charges and live.phase not in OVER:
             where = state.node_of(uid)

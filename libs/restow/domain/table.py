@@ -280,18 +280,36 @@ class NodeTable:
         for d in devices:
             self._charge_device(row, d, sign)
 
-    def charge_many(self, rows: Sequence[int], vectors: Sequence[Vector], devices: Sequence[tuple[DeviceShare, ...]]) -> None:
-        """`charge(row, vector, devices, 1)` for each, in a few array operations."""
+    def charge_many(
+        self, rows: Sequence[int], vectors: Sequence[Vector], devices: Iterable[tuple[DeviceShare, ...]], sign: int, kind: Kind = Kind.USED
+    ) -> None:
+        """`charge(row, vector, devices, sign, kind)` for each, in a few array operations."""
         self.dirty.extend(rows)
-        lengths = [len(v.columns) for v in vectors]
-        where = np.repeat(np.asarray(rows, np.int64), lengths)
-        columns = np.concatenate([v.columns for v in vectors])
-        amounts = np.concatenate([v.amounts for v in vectors])
-        np.add.at(self.used, (where, columns), amounts)
-        np.subtract.at(self.free, (where, columns), amounts)
-        for row, shares in zip(rows, devices, strict=True):
-            for d in shares:
-                self._charge_device(row, d, 1)
+        size, width = len(self._alive), len(self.columns)
+        # What few shapes ask for is spread out, a row each, and taken from there.
+        distinct = {v: i for i, v in enumerate(dict.fromkeys(vectors))}
+        dense = []
+        for v in distinct:
+            asked = [0] * width
+            for column, amount in v.items:
+                asked[column] = amount * sign
+            dense.append(asked)
+        amounts = np.array(dense, np.int64)[[distinct[v] for v in vectors]].ravel()
+        # A column is one stretch of memory.
+        at = (np.array(rows, np.int64)[:, None] + np.arange(0, width * size, size)).ravel()
+        taken = "reserved" if kind is Kind.HELD else "used"
+        for name in (taken, "releasing") if kind is Kind.RELEASING else (taken,):
+            np.add.at(self._buffers[name].reshape(-1, order="F"), at, amounts)
+        np.subtract.at(self._buffers["free"].reshape(-1, order="F"), at, amounts)
+        shares = [(row, d.index, d.milli) for row, some in zip(rows, devices, strict=True) if some for d in some]
+        if shares:
+            self._charge_devices(np.array(shares, np.int64), sign)
+
+    def _charge_devices(self, shares: np.ndarray, sign: int) -> None:
+        """`shares` is `(shares, 3) int64`: row, index, thousandths."""
+        rows, index, milli = shares[(shares[:, 1] >= 0) & (shares[:, 1] < MAX_DEVICES)].T
+        self._widen(int(index.max(initial=-1)) + 1)
+        np.subtract.at(self._devices.reshape(-1, order="F"), rows + index * len(self._alive), np.clip(milli, -MOST, MOST) * sign)
 
     def _charge_device(self, row: int, share: DeviceShare, sign: int) -> None:
         if not 0 <= share.index < MAX_DEVICES:

@@ -1,7 +1,5 @@
 """Facts: what the Kubernetes API says is."""
 
-from operator import attrgetter
-
 import msgspec
 
 from restow.contracts.events.base import Event
@@ -99,7 +97,11 @@ class PodObserved(Event, tag="cluster.pod_observed"):
 
     def moving(self) -> "PodChanged":
         """Its moving part."""
-        return PodChanged(*_MOVING(self))
+        # One by one: this is half as long as asking for all of them at once, and every pod that comes is asked.
+        return PodChanged(
+            self.pod, self.node, self.phase, self.ready, self.deleting, self.reason, self.devices, self.started, self.cores, self.unready,
+            self.initialized, self.sandboxless, self.waiting, self.well,
+        )  # fmt: skip
 
 
 WELL = ("PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
@@ -134,9 +136,6 @@ class PodChanged(Event, tag="cluster.pod_changed"):
     sandboxless: Millis = Millis(0)
     waiting: str = ""
     well: tuple[Int, ...] = ()
-
-
-_MOVING = attrgetter(*PodChanged.__struct_fields__)
 
 
 class PodTroubled(Event, tag="cluster.pod_troubled"):

@@ -1,0 +1,309 @@
+"""Runs of events of one type, folded together: pods that come, are placed, change and go are most of every log.
+
+`RUNS` has the form of an event type that folds many of them. It goes through plain pods quickly, and writes what they charge to nodes
+and queues at once, when the run ends. Whatever else an event may mean (its pod is moved, nominated, reserved or held for, its node keeps
+room for somebody) is left to the rule for one event (`restow.domain.evolve`): before that everything is written, so it sees what it would
+see otherwise. The result is the same state, also in the order of its maps; a property test holds both forms equal.
+
+Not in a draft: nothing here is written into its journal.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from restow.contracts.events import PodChanged, PodGone, PodObserved, PodPlaced
+from restow.contracts.ids import PodUid, ShapeId
+from restow.domain import groups
+from restow.domain.accounts import DEFAULT_QUEUE
+from restow.domain.evolve import evolve_one
+from restow.domain.records import Charge, Placement
+from restow.domain.state import OVER, ClusterState, turn
+
+
+class _Shape(NamedTuple):
+    """Of a shape: whether its pods are ours, the queue of those that name none, whether they ask for devices, and their turn but for the
+    order in which they came."""
+
+    ours: bool
+    queue: str
+    devices: bool
+    turn: int
+
+
+class _Shapes(dict[ShapeId, "_Shape | None"]):
+    """Those that a run has named; None where one was never declared. No event of a run declares a shape again."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._shapes, self._schedulers = state.shapes, state.session_config.scheduler_names
+
+    def __missing__(self, id: ShapeId) -> _Shape | None:
+        shape = self._shapes.get(id)
+        if shape is None:
+            return None
+        ours = shape.scheduler in self._schedulers
+        found = self[id] = _Shape(ours, DEFAULT_QUEUE if ours else "", shape.devices is not None, turn(shape.priority, 0))
+        return found
+
+
+class _Run:
+    """What a run is still to write. `special` are its pods that are more than plain ones, by the maps that name them: no event of a run
+    makes another pod than its own special."""
+
+    __slots__ = ("added", "removed", "seen", "special", "state")
+
+    def __init__(self, state: ClusterState, events: Iterable[Any], maps: Iterable[Mapping[PodUid, Any]]) -> None:
+        self.state = state
+        self.special: set[PodUid] = set()
+        if named := [pods for pods in maps if pods]:
+            mine = {event.pod for event in events}
+            self.special.update(*(pods.keys() & mine for pods in named))
+        self.seen: list[PodUid] = []
+        self.added: list[Charge] = []
+        self.removed: list[Charge] = []
+
+    def write(self) -> None:
+        """All that has been folded so far."""
+        state, seen = self.state, self.seen
+        if not seen:
+            return
+        state.events += len(seen)
+        state.moved.extend(seen)
+        state.touched.pods.update(dict.fromkeys(seen))
+        if self.removed:
+            state.charge_many(self.removed, -1)
+            state.capacity_epoch += len(self.removed)
+            self.removed.clear()
+        if self.added:
+            state.charge_many(self.added, 1)
+            if state.sociable:
+                state.capacity_epoch += len(self.added)
+            self.added.clear()
+        seen.clear()
+
+    def one(self, event: Any) -> None:
+        """Fold this one by its rule."""
+        self.write()
+        evolve_one(self.state, event)
+        self.special.add(event.pod)
+
+
+def observed(state: ClusterState, events: Sequence[PodObserved]) -> None:
+    """Pods that nobody has seen before: they wait, or run on a node."""
+    run = _Run(state, events, (state.victims, state.successors))
+    shapes, rows, special, groups_touched = _Shapes(state), state.table.rows, run.special, state.touched.groups
+    pods, live, order, queue, owned = state.pods, state.live, state.order, state.queue, state.owned
+    charges, on_node, held_on, nominated_on = state.charges, state.on_node, state.held_on, state.nominated_on
+    left, armed = state.left, state.armed
+    seen, added = run.seen.append, run.added.append
+    for event in events:
+        pod, node, shape, moving = event.pod, event.node, shapes[event.shape], event.moving()
+        if (
+            shape is None
+            or pod in pods
+            or pod in special
+            or moving.deleting
+            or moving.phase in OVER
+            or (armed and state.lineage(event) in armed)
+            or (
+                node is not None
+                and (
+                    node not in rows
+                    or node in held_on
+                    or node in nominated_on
+                    or moving.cores
+                    or (shape.devices and not moving.devices)
+                    or (left and state.lineage(event) in left)
+                )
+            )
+        ):
+            run.one(event)
+            continue
+        seen(pod)
+        state.clock += 1
+        order[pod] = state.clock
+        if event.annotations:
+            state.regroup(None, event)
+            if (group := groups.group_of(event)) is not None:
+                groups_touched[group] = None
+        elif event.owner is not None and (owner := event.owner.uid):
+            _into(owned, owner, pod)
+        pods[pod] = event
+        live[pod] = moving
+        if node is not None:
+            charge = Charge(node, event.shape, moving.devices, False, state.queue_of(event) if event.annotations else shape.queue)
+            added(charge)
+            charges[pod] = charge
+            if (there := on_node.get(node)) is None:
+                on_node[node] = {pod: None}
+            else:
+                there[pod] = None
+        elif shape.ours and moving.phase == "Pending" and not event.gated:
+            queue[pod] = shape.turn + state.clock
+    run.write()
+
+
+def placed(state: ClusterState, events: Sequence[PodPlaced]) -> None:
+    """Pods of the queue, so ours, and nothing is charged or held for them; the event alone says what is charged."""
+    run = _Run(state, events, (state.reserved_tasks,))
+    shapes, rows, special, now = _Shapes(state), state.table.rows, run.special, state.time
+    pods, live, queue, placements = state.pods, state.live, state.queue, state.placed
+    charges, on_node, held_on, nominated_on = state.charges, state.on_node, state.held_on, state.nominated_on
+    seen, added = run.seen.append, run.added.append
+    for event in events:
+        pod, node, devices = event.pod, event.node, event.devices
+        if (
+            pod not in queue
+            or pod in special
+            or event.volumes
+            or event.cores
+            or node not in rows
+            or node in held_on
+            or node in nominated_on
+            or (facts := live[pod]).devices
+            or facts.cores
+            or (shape := shapes[(known := pods[pod]).shape]) is None
+            or (shape.devices and not devices)
+        ):
+            run.one(event)
+            continue
+        seen(pod)
+        del queue[pod]
+        placements[pod] = Placement(node, devices, None, now)
+        charge = Charge(node, known.shape, devices, False, state.queue_of(known) if known.annotations else DEFAULT_QUEUE)
+        added(charge)
+        charges[pod] = charge
+        if (there := on_node.get(node)) is None:
+            on_node[node] = {pod: None}
+        else:
+            there[pod] = None
+    run.write()
+
+
+def changed(state: ClusterState, events: Sequence[PodChanged]) -> None:
+    """Pods that wait, and pods that start, run, terminate and end on their node."""
+    maps = (
+        state.victims, state.successors, state.victims_of, state.draws, state.homeless, state.binding, state.parked, state.nominations,
+        state.reserved_tasks,
+    )  # fmt: skip
+    run = _Run(state, events, maps)
+    shapes, rows, special, groups_touched = _Shapes(state), state.table.rows, run.special, state.touched.groups
+    pods, live, queue, placements, charges, on_node = state.pods, state.live, state.queue, state.placed, state.charges, state.on_node
+    held_on, nominated_on, waiting_on = state.held_on, state.nominated_on, state.waiting_on
+    left, unready = state.left, any(budget.unready for budget in state.budgets.values())
+    seen, added, removed = run.seen.append, run.added.append, run.removed.append
+    for event in events:
+        pod, node, devices = event.pod, event.node, event.devices
+        known = pods.get(pod)
+        if (
+            known is None
+            or pod in special
+            or event.cores
+            or (shape := shapes[known.shape]) is None
+            or ((before := live[pod]).ready and unready and not event.ready)
+            or (left and before.node is None and state.lineage(known) in left)
+        ):
+            run.one(event)
+            continue
+        old, placement = charges.get(pod), placements.get(pod)
+        if node is None:
+            if pod not in queue or event.phase != "Pending" or event.deleting:
+                run.one(event)
+                continue
+        else:
+            if placement is not None and placement.node == node:
+                if placement.cores:
+                    run.one(event)
+                    continue
+                devices = devices or placement.devices
+            if shape.devices and not devices:
+                if old is None or old.node != node:
+                    run.one(event)
+                    continue
+                devices = old.devices
+            if event.phase in OVER:
+                wanted = None
+            elif event.deleting:
+                wanted = Charge(node, known.shape, devices, True)
+            else:
+                wanted = Charge(node, known.shape, devices, False, state.queue_of(known) if known.annotations else shape.queue)
+            if old != wanted:
+                if (old is not None and (old.node in nominated_on or old.node in waiting_on)) or (
+                    wanted is not None and (node not in rows or node in held_on or node in nominated_on)
+                ):
+                    run.one(event)
+                    continue
+                if old is not None:
+                    removed(old)
+                    del charges[pod]
+                    _out_of(on_node, old.node, pod)
+                if wanted is not None:
+                    added(wanted)
+                    charges[pod] = wanted
+                    _into(on_node, node, pod)
+            if pod in queue:
+                del queue[pod]
+        seen(pod)
+        live[pod] = event
+        if known.annotations and (group := groups.group_of(known)) is not None:
+            groups_touched[group] = None
+    run.write()
+
+
+def gone(state: ClusterState, events: Sequence[PodGone]) -> None:
+    """Pods that waited in the queue, and pods that were on a node."""
+    maps = (
+        state.victims, state.successors, state.victims_of, state.draws, state.homeless, state.binding, state.parked, state.nominations,
+        state.reserved_tasks, state.stuck, state.troubles, state.returned, state.refused, state.resized,
+    )  # fmt: skip
+    run = _Run(state, events, maps)
+    special, groups_touched, nominated_on, waiting_on = run.special, state.touched.groups, state.nominated_on, state.waiting_on
+    pods, live, order, queue, owned = state.pods, state.live, state.order, state.queue, state.owned
+    placements, charges, on_node = state.placed, state.charges, state.on_node
+    seen, removed = run.seen.append, run.removed.append
+    for event in events:
+        pod = event.pod
+        known, old = pods.get(pod), charges.get(pod)
+        if known is None or pod in special or (old is not None and (old.node in nominated_on or old.node in waiting_on)):
+            run.one(event)
+            continue
+        seen(pod)
+        if old is not None:
+            removed(old)
+            del charges[pod]
+            _out_of(on_node, old.node, pod)
+        placements.pop(pod, None)
+        queue.pop(pod, None)
+        if known.annotations:
+            state.regroup(known, None)
+            if (group := groups.group_of(known)) is not None:
+                groups_touched[group] = None
+        elif known.owner is not None and (owner := known.owner.uid):
+            _out_of(owned, owner, pod)
+        del pods[pod], live[pod], order[pod]
+    run.write()
+
+
+def _into(index: dict[Any, dict[PodUid, None]], key: Any, pod: PodUid) -> None:
+    """`Maps.put_in`, without the journal."""
+    inner = index.get(key)
+    if inner is None:
+        index[key] = {pod: None}
+    else:
+        inner[pod] = None
+
+
+def _out_of(index: dict[Any, dict[PodUid, None]], key: Any, pod: PodUid) -> None:
+    """`Maps.drop_in`, without the journal."""
+    inner = index[key]
+    del inner[pod]
+    if not inner:
+        del index[key]
+
+
+RUNS: Mapping[type, Callable[[ClusterState, Sequence[Any]], None]] = {
+    PodObserved: observed,
+    PodPlaced: placed,
+    PodChanged: changed,
+    PodGone: gone,
+}
+"""Event type → its form for a run."""

@@ -1,0 +1,226 @@
+"""Random stories for the fold: a small cluster in which pods mean everything that a pod can mean, and events in runs of one type."""
+
+import random
+from collections.abc import Iterator
+
+from domain.build import GIB, NOW, configured, node, pod, pod_group, queue, replica_of, reservation, shape
+from domain.saga import move, plan
+
+from restow.contracts import events as e
+from restow.contracts.values import (
+    ClaimChoice,
+    ContainerTrouble,
+    DeviceShare,
+    LabelSelector,
+    OwnerRef,
+    PodTerm,
+)
+from restow.domain import config
+from restow.domain.config import ActionConfig
+from restow.domain.records import FINAL, SlotPhase
+from restow.domain.state import ClusterState
+
+PODS = tuple(f"p{i}" for i in range(60))
+NODES = ("n0", "n1", "n2", "n3", "n4")
+KEPT = NODES[:2]
+"""Nodes on which capacity is kept for somebody now and then."""
+ELSEWHERE = "n9"
+"""No node, most of the time."""
+SHAPES = ("small", "large", "half", "two", "social", "urgent", "foreign")
+HOLDS = tuple(f"r{i}" for i in range(4))
+SHARES = ((), (), (DeviceShare(0, 500),), (DeviceShare(1, 330),), (DeviceShare(0, 1000), DeviceShare(1, 1000)), (DeviceShare(5, 100), DeviceShare(-1, 7)))
+BOTH = config.SessionConfig(scheduler_names=("restow", "volcano"), actions=(ActionConfig("allocate"), ActionConfig("preempt")))
+OURS = config.SessionConfig(scheduler_names=("restow",))
+NOBODY = config.SessionConfig(scheduler_names=("somebody",))
+
+
+class Story:
+    """Facts and intents about the state as it is by now: most of them mean something there, some do not."""
+
+    def __init__(self, seed: int, state: ClusterState) -> None:
+        self.chance, self.state = random.Random(seed), state
+        self.pick = self.chance.choice
+
+    def chapters(self, runs: int) -> Iterator[list[e.Event]]:
+        """The cluster, then runs of events with others between them. Each is told about the state that those before have led to."""
+        yield self.begin()
+        for _ in range(runs):
+            for _ in range(self.pick((0, 2, 6, 20))):
+                yield self.other()
+            yield self.run()
+
+    def begin(self) -> list[e.Event]:
+        near = PodTerm("zone", LabelSelector({"app": "owner"}))
+        shapes = [
+            shape("small", cpu=100),
+            shape("large", cpu=1_500, memory=3 * GIB),
+            shape("half", cpu=100, gpu=(1, 500)),
+            shape("two", cpu=200, gpu=(2, 1000)),
+            shape("social", cpu=100, pod_affinity=(near,)),
+            shape("urgent", cpu=100, priority=self.pick((-5, 1_000, 2_000_000_000))),
+            shape("foreign", cpu=100, scheduler="volcano"),
+        ]
+        facts = [queue("a"), pod_group("g", self.pick(("", "a"))), pod_group("h"), configured("session", self.pick((BOTH, OURS, OURS))), self.budget()]
+        first = [self.observed(uid) for uid in self.chance.sample(PODS, self.chance.randint(0, 50))]
+        return [*shapes, *(self.node(name) for name in NODES), *facts, self.workload(), *first]
+
+    def run(self) -> list[e.Event]:
+        """Of one type, long enough to be folded together; now and then a pod is in it twice."""
+        chance, pods, queue = self.chance, list(self.state.pods), list(self.state.queue)
+        make, about = self.pick(((self.observed, PODS), (self.changed, pods), (self.changed, pods), (self.gone, pods[::2])))
+        if len(queue) > 12 and self.likely(50):
+            make, about = self.placed, queue
+        some = chance.sample(about, min(len(about), chance.randint(14, 40)))
+        more = [self.pick(some or PODS) for _ in range(self.pick((0, 2, 8)) + max(0, 14 - len(some)))]
+        told = [make(uid) for uid in (*some, *more)]
+        chance.shuffle(told)
+        return told
+
+    def other(self) -> list[e.Event]:
+        if self.likely(10):
+            return self.saga()
+        return [self.pick((self.about_pods, self.about_pods, self.about_holds, self.about_holds, self.about_moves, self.about_objects))()]
+
+    def likely(self, percent: int) -> bool:
+        return self.chance.random() * 100 < percent
+
+    # -- pods --------------------------------------------------------------------------------------------------------
+
+    def observed(self, uid: str = "") -> e.PodObserved:
+        notes = self.pick(({}, {}, {"scheduling.k8s.io/group-name": self.pick("gh")}, {"scheduling.volcano.sh/queue-name": "a"}, {"other": "x"}))
+        owner = self.pick((None, replica_of("rs"), replica_of("rs"), replica_of("set", "StatefulSet")))
+        on: dict = {"node": None}
+        if self.likely(35):
+            on = {"node": self.where(), "phase": self.pick(("Running", "Running", "Pending")), "ready": self.likely(50), "devices": self.pick(SHARES)}
+        rare = self.pick(({"deleting": NOW}, {"gated": True}, {"cores": (0, 1)}, {"phase": "Running"}, {"phase": "Failed"}, {"labels": {"app": "owner"}}))
+        kind = self.pick(SHAPES) if self.likely(98) else "undeclared"
+        return pod(uid or self.pick(PODS), kind, **({"annotations": notes, "owner": owner} | on | (rare if self.likely(15) else {})))
+
+    def changed(self, uid: str = "") -> e.PodChanged:
+        uid = uid or self.pick(PODS)
+        on, charge = self.state.node_of(uid), self.state.charges.get(uid)
+        if self.likely(15):
+            on = self.pick((None, ELSEWHERE, self.where()))
+        phase = self.pick(("Running", "Running", "Running", "Running", "Pending", "Succeeded", "Failed"))
+        if on is None and self.likely(80):
+            phase = "Pending"
+        devices = charge.devices if charge is not None and self.likely(40) else self.pick(SHARES) if self.likely(30) else ()
+        return e.PodChanged(uid, on, phase, self.likely(60), self.pick((0, 0, 0, 0, NOW)), "", devices, cores=(0, 2) if self.likely(3) else ())
+
+    def placed(self, uid: str = "") -> e.PodPlaced:
+        volumes = (ClaimChoice("default/c", "v"),) if self.likely(4) else ()
+        return e.PodPlaced(uid or self.waiting(), self.where(), self.pick(SHARES), volumes, (1, 3) if self.likely(4) else ())
+
+    def gone(self, uid: str = "") -> e.PodGone:
+        return e.PodGone(uid or self.pick(PODS))
+
+    def waiting(self) -> str:
+        """Most often a pod that waits for a node."""
+        return self.pick(list(self.state.queue)) if self.state.queue and self.likely(80) else self.pick(PODS)
+
+    def where(self) -> str:
+        return self.pick(NODES) if self.likely(95) else ELSEWHERE
+
+    # -- what else a pod may mean ------------------------------------------------------------------------------------
+
+    def about_pods(self) -> e.Event:
+        uid, waiting, state = self.pick(PODS), self.waiting(), self.state
+        charged = list(state.charges) or PODS
+        social = tuple(u for u in state.queue if state.pods[u].shape == "social")
+        if self.likely(20):
+            return e.Nominated(waiting, self.pick(KEPT), NOW + 5, self.pick(SHARES), (self.pick(charged),))
+        return self.pick((
+            e.PodReleased(uid, "test"),
+            e.Unfit(self.pick(SHAPES), 3, {"Insufficient cpu": 3}, (waiting,)),
+            e.Unfit("social", 3, {"Insufficient cpu": 3}, social),
+            e.Withheld("NotEnoughTasks", "waits", (waiting,), "default/g"),
+            e.NominationEnded(self.pick(list(state.nominations) or PODS), "Deadline"),
+            e.TaskReserved(waiting, self.pick(NODES)),
+            e.Preempted(self.pick(charged), uid, "preempt"),
+            e.PreemptionEnded(self.pick(list(state.victims_of) or PODS), self.pick(("Deadline", "Refused: x", "x"))),
+            e.PodTroubled(uid, self.pick(((), (ContainerTrouble("a", restarts=1),)))),
+            self.observed(self.pick(list(state.pods) or PODS)),
+            self.observed(),
+            self.changed(),
+            self.placed(),
+            self.gone(),
+        ))  # fmt: skip
+
+    def about_holds(self) -> e.Event:
+        state, hold, slot = self.state, self.pick(HOLDS), self.pick(("t-0", "t-1"))
+        held = [(uid, name, one.node) for uid, slots in state.slots.items() for name, one in slots.items() if one.phase is SlotPhase.HELD]
+        asked = [key for key in state.slot_queue if state.reservations[key[0]].accepted]
+        if held and self.likely(40):
+            uid, name, where = self.pick(held)
+            return e.HandedOver(uid, name, self.waiting(), where, self.pick(SHARES))
+        if asked and self.likely(60):
+            return e.HoldPlaced(*self.pick(asked), self.pick(KEPT), self.pick(SHARES), waiting=self.likely(20))
+        unaccepted = [uid for uid, record in state.reservations.items() if not record.accepted]
+        return self.pick((
+            reservation(hold, ("t", 2, self.pick(("small", "half"))), allocate_once=self.likely(50), deleting=self.pick((0, 0, 0, NOW))),
+            e.ReservationAccepted(self.pick(unaccepted or HOLDS), 1, 1, NOW + 5),
+            e.ReservationAccepted(self.pick(unaccepted or HOLDS), 1, 1, NOW + 5),
+            e.HoldReady(hold, slot),
+            e.HoldReleased(hold, slot, self.pick(("Deleted", "Preempted"))),
+            e.ReservationGone(hold) if self.likely(30) else e.Expired(hold),
+        ))  # fmt: skip
+
+    def saga(self) -> list[e.Event]:
+        """A migration from its plan to its end, or as far as it comes."""
+        state, number = self.state, len(self.state.plans)
+        known = {uid: one for uid, one in state.pods.items() if uid in state.charges and one.owner is not None}
+        new = [uid for uid in PODS if uid not in state.pods]
+        if not known or not new:
+            return [self.observed()]
+        uid, follower, target = self.pick(list(known)), self.pick(new), self.pick(KEPT)
+        source, of, id, hold, slot = state.charges[uid].node, known[uid], f"plan-{number}-1", f"hold-{number}", "t-0"
+        told = [
+            plan(f"plan-{number}", move(id, uid, source, target)),
+            e.Holding(id, NOW + 5),
+            reservation(hold, ("t", 1, of.shape), migration=id),
+            e.ReservationAccepted(hold, 1, 1, NOW + 5),
+            e.HoldPlaced(hold, slot, target),
+            e.Held(id),
+            e.Evicting(id, NOW + 5),
+            e.PodChanged(uid, source, "Running", deleting=NOW),
+            e.Evicted(id, NOW + 5),
+            pod(follower, of.shape, owner=of.owner, labels=of.labels, annotations=of.annotations),
+            e.HandedOver(hold, slot, follower, target),
+            e.PodGone(uid),
+            e.PodChanged(follower, target, "Running", ready=True),
+            e.Landed(id, follower, target),
+        ]
+        return told[: self.chance.randint(1, len(told))]
+
+    def about_moves(self) -> e.Event:
+        """What brings one on, or ends it."""
+        active = [one for one in self.state.migrations.values() if one.step not in FINAL]
+        if not active:
+            return self.observed()
+        one = self.pick(active)
+        return self.pick((
+            e.Evicted(one.id, NOW + 5), e.TurningBack(one.id, NOW + 5, "x"), e.NotRecreated(one.id), e.MigrationFailed(one.id, "Budget"),
+            e.Landed(one.id, one.successor or self.pick(PODS), one.move.target), e.Evicting(one.id, NOW + 5), e.Held(one.id),
+            e.PodGone(one.move.pod), e.PodGone(one.successor or self.pick(PODS)),
+        ))  # fmt: skip
+
+    def about_objects(self) -> e.Event:
+        return self.pick((
+            self.node(self.where()),
+            e.NodeGone(self.pick((*NODES, ELSEWHERE))) if self.likely(30) else self.node(self.where()),
+            self.budget(),
+            self.workload(),
+            e.PodGroupObserved("default", self.pick("gh"), "u", NOW, self.pick(("", "a")), 2, phase=self.pick(("Pending", "Inqueue"))),
+            configured("session", self.pick((BOTH, OURS, OURS, NOBODY)) if self.likely(30) else OURS),
+            e.ShapeDeclared("undeclared", shape("undeclared", cpu=300).spec),
+        ))  # fmt: skip
+
+    def node(self, name: str) -> e.NodeObserved:
+        """Small enough to be over-committed now and then."""
+        return node(name, self.pick((1_500, 6_000)), 16 * GIB, self.pick((0, 2, 2, 3)), uid=self.pick(("u1", "u1", "u1", "u2")), labels={"zone": "z"})
+
+    def budget(self) -> e.Event:
+        return e.BudgetObserved("default", "b", "u", LabelSelector(), self.pick((0, 1, 2)), unready=self.likely(50))
+
+    def workload(self) -> e.Event:
+        return e.WorkloadObserved("uid-rs", "ReplicaSet", "default", "rs", self.pick((None, OwnerRef("Deployment", "d", "uid-d"))))
