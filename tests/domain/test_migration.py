@@ -40,8 +40,8 @@ from restow.domain.config import DefragmentationArgs
 from restow.domain.decider import Rejected
 from restow.domain.effects import AbortEviction, CreateHold, DeleteReservation, Evict
 from restow.domain.evolve import migration as rules
+from restow.domain.migration.deadlines import LAST_WORD
 from restow.domain.migration.decider import plan_id
-from restow.domain.migration.steps import LAST_WORD
 from restow.domain.records import FINAL, SlotPhase, Step
 from restow.domain.state import ClusterState
 from restow.kube import wire

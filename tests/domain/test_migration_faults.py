@@ -41,8 +41,8 @@ from restow.contracts import events as e
 from restow.contracts.values import Taint
 from restow.domain import config, session, snapshot
 from restow.domain.effects import AbortEviction, CreateHold, DeleteReservation, Evict
-from restow.domain.migration.steps import LAST_WORD
-from restow.domain.migration.waves import STUCK
+from restow.domain.migration.deadlines import LAST_WORD
+from restow.domain.migration.plan_order import STUCK
 from restow.domain.records import FINAL, SlotPhase, Step
 from restow.domain.state import ClusterState
 

@@ -19,7 +19,7 @@ from restow.domain import reservation as reservations
 from restow.domain.config import DefragmentationArgs
 from restow.domain.decider import Rejected, decide
 from restow.domain.effects import AbortEviction, CreateHold, CreateRoom, DeleteReservation, Evict
-from restow.domain.migration import steps
+from restow.domain.migration import deadlines
 from restow.domain.records import FINAL, SlotPhase, Step
 
 decider = migration.decider
@@ -178,7 +178,7 @@ class Plans(RuleBasedStateMachine):
         state = self.state
         for id in (*state.active, *state.backlog):
             m = state.migrations[id]
-            assert m.step not in (Step.EVICTING, Step.EVICTED, Step.ABORTING) or steps.deadline(state, m) > self.now, m
+            assert m.step not in (Step.EVICTING, Step.EVICTED, Step.ABORTING) or deadlines.deadline(state, m) > self.now, m
             assert m.plan not in state.cancelled or m.step in (Step.EVICTED, Step.ABORTING), m
 
     @rule()

@@ -27,7 +27,7 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import config, session, snapshot
 from restow.domain.effects import CreateHold
-from restow.domain.migration.waves import STUCK
+from restow.domain.migration.plan_order import STUCK
 from restow.domain.records import Step
 
 LAND = config.MigrationConfig().land_deadline

@@ -21,7 +21,7 @@ from restow.contracts import commands as c
 from restow.contracts.values import OwnerRef, Toleration
 from restow.domain import config, defragmentation
 from restow.domain.decider import Rejected
-from restow.domain.migration.steps import may_be_tried
+from restow.domain.migration.facts import may_be_tried
 from restow.domain.movable import unmovable
 from restow.domain.owners import OWNERS, check_owners
 from restow.domain.records import Step

@@ -192,13 +192,13 @@ PLANTED = (
         "A move is reported as landed before its successor is ready.",
     ),
     Planted(
-        "no-way-back", "saga", "moves", "migration/decider.py",
-        "    return (e.Aborting(migration.id, report.reason, report.message),)\n", "    return (e.MigrationFailed(migration.id, report.reason, report.message),)\n",
+        "no-way-back", "saga", "moves", "migration/saga.py",
+        "        (f.EVICTION_REFUSED, Then.ABORTING),\n", "        (f.EVICTION_REFUSED, Then.FAILED),\n",
         "A refused eviction is rolled back without the mark that stops a late one.",
     ),
     Planted(
-        "late-for-ever", "saga", "leavers", "migration/steps.py",
-        "        return (e.NotRecreated(id),) if now >= lands_until(state, migration) else ()\n", "        return (e.NotRecreated(id),) if now < 0 else ()\n",
+        "late-for-ever", "saga", "leavers", "migration/saga.py",
+        "        (f.NOBODY_CAME, Then.NOT_RECREATED),\n", "        (f.NOBODY_CAME, Then.WAITS),\n",
         "A migration whose pod nobody makes again never ends.",
     ),
     Planted(

@@ -26,7 +26,7 @@ def test_every_part_of_the_core_has_planted_faults():
 
 
 def test_a_fault_whose_line_has_changed_is_said():
-    with pytest.raises(LookupError, match=r"stands 0 times in .*steps\.py"):
+    with pytest.raises(LookupError, match=r"stands 0 times in .*holds\.py"):
         next(one for one in PLANTED if one.name == "eviction-first").applied("nothing of it")
 
 

@@ -17,8 +17,9 @@ from restow.domain.effects import (
     TellGroupMoves,
 )
 from restow.domain.migration import hold_manifest, podgroup, room_manifest
+from restow.domain.migration.deadlines import aborts_until
+from restow.domain.migration.facts import NOT_MARKED
 from restow.domain.migration.manifest import Manifest
-from restow.domain.migration.steps import NOT_MARKED, aborts_until
 from restow.domain.records import Migration
 from restow.domain.state import ClusterState
 from restow.kube import crs

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from restow.contracts.ids import NodeName, PodUid
-from restow.domain.migration.steps import NOT_MARKED
+from restow.domain.migration.facts import NOT_MARKED
 from restow.domain.records import Migration, Plan, Step
 from restow.domain.state import ClusterState
 from restow.kube.record import Notice, Recorder, Regarding

@@ -2,10 +2,10 @@
 
 from restow.domain.migration import podgroup
 from restow.domain.migration.advance import overdue
+from restow.domain.migration.deadlines import until
 from restow.domain.migration.decider import MigrationDecider, check, next_trigger, plan_id
 from restow.domain.migration.deschedule import policy_of, turns_of, wants_samples
 from restow.domain.migration.manifest import hold_manifest, room_manifest
-from restow.domain.migration.steps import until
 
 decider = MigrationDecider()
 

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis
-from restow.domain.migration import holds, removal, rooms, waves
+from restow.domain.migration import deadlines, plan_order, rooms, saga
+from restow.domain.migration.facts import Case, may_come
 from restow.domain.migration.limits import Limits
 from restow.domain.migration.promises import Promises
-from restow.domain.migration.steps import cancelled, deadline, step, victim_gone
+from restow.domain.migration.saga import Then
 from restow.domain.records import Migration, Step
 from restow.domain.state import ClusterState
 
@@ -25,7 +26,7 @@ def advance(state: ClusterState, now: Millis) -> list[e.Event]:
     limits = Limits(state)
     for id in sorted(state.active, key=lambda m: order(state.migrations[m])):
         migration = state.migrations[id]
-        then = step(state, migration, now, limits)
+        then = saga.step(Case(state, migration, now, limits))
         events += then
         if then and isinstance(then[-1], _OVER):
             limits.ends(migration)
@@ -60,16 +61,16 @@ def is_due(state: ClusterState, now: Millis) -> bool:
     if not state.active and not state.backlog:
         return False
     limits = Limits(state)
-    if any(step(state, state.migrations[id], now, limits) for id in state.active):
+    if any(saga.step(Case(state, state.migrations[id], now, limits)) for id in state.active):
         return True
-    backlog = [state.migrations[id] for id in state.backlog]
-    if any(_never(state, migration, limits) for migration in backlog):
+    backlog = [Case(state, state.migrations[id], now, limits) for id in state.backlog]
+    if any(saga.never(case) for case in backlog):
         return True
-    if any(limits.whole.binds(migration) for migration in backlog):
+    if any(limits.whole.binds(case.migration) for case in backlog):
         return next(_begin(state, now, limits), None) is not None
     if limits.free <= 0:
         return False
-    if any(_may_come(state, migration, now, limits) and not limits.must_wait(migration, now) for migration in backlog):
+    if any(may_come(case) and not limits.must_wait(case.migration, now) for case in backlog):
         return True
     return not state.active and bool(backlog) and next(_begin(state, now, limits), None) is not None
 
@@ -79,7 +80,7 @@ def overdue(state: ClusterState) -> Millis | None:
     limits = Limits(state)
     times = [at for id in state.active if (at := _deadline(state, state.migrations[id], limits)) is not None]
     if state.backlog:
-        times += [at for id in state.backlog if (at := waves.turns_at(state, state.migrations[id])) is not None]
+        times += [at for id in state.backlog if (at := plan_order.turns_at(state, state.migrations[id])) is not None]
     busy = state.backlog or state.active
     if busy and state.migration_config.evictions_per_minute and (at := limits.next_eviction()) is not None:
         times.append(at)
@@ -91,7 +92,7 @@ def overdue(state: ClusterState) -> Millis | None:
 def _deadline(state: ClusterState, migration: Migration, limits: Limits) -> Millis | None:
     """None where it waits for others that have theirs."""
     if migration.step is not Step.HELD or not limits.is_parked(migration.id):
-        return deadline(state, migration)
+        return deadlines.deadline(state, migration)
     return None if limits.waits_for_node(migration, state.time) else limits.until(migration)
 
 
@@ -102,99 +103,35 @@ def order(migration: Migration) -> tuple[Millis, str, int]:
 
 
 def _begin(state: ClusterState, now: Millis, limits: Limits) -> Iterator[e.Event]:
-    """In the order of the plans: of two that want the same room the first planned has it."""
+    """In the order of the plans: of two that want the same capacity the first planned has it."""
     if not state.backlog:
         return
-    promises = Promises(state)
-    idle = not state.active
-    waits = 0
-    first: Migration | None = None
-    is_full = False
+    promises, is_full = Promises(state), False
+    idle, ends_by_itself = not state.active, False
+    blocked: Migration | None = None
     for id in sorted((*state.active, *state.backlog), key=lambda m: order(state.migrations[m])):
         migration = state.migrations[id]
         if id in state.backlog:
-            failure = _never(state, migration, limits)
-            if failure is None and limits.whole.holds_first(migration):
-                if not rooms.ready(state, migration):
-                    waits += 1
-                elif limits.may_begin_node(migration, is_full):
-                    failure = _hopeless(state, migration) or limits.refuses_for_good(migration) or _no_room(promises, migration)
-                    if failure is None:
-                        yield e.Holding(id, Millis(now + state.migration_config.hold_deadline))
-                        limits.begins(migration)
-                        idle = False
-                else:
-                    # Nobody begins before it, so that smaller ones do not keep it waiting for ever.
-                    waits, is_full = waits + 1, True
-            elif failure is None and limits.free > 0 and not is_full:
-                failure = _hopeless(state, migration)
-                if failure is None and removal.is_removal(migration):
-                    begun = removal.begin(migration, now, limits, state.migration_config.evicts_for)
-                    if begun is None:
-                        waits += 1
-                    else:
-                        yield begun
-                        idle = False
-                        if isinstance(begun, e.MigrationFailed):
-                            continue
-                        limits.begins(migration)
-                        limits.evicts(migration, now)
-                elif failure is None and not _may_come(state, migration, now, limits):
-                    first = first or migration
-                    waits += _waits_for_time(state, migration)
-                elif failure is None and not limits.must_wait(migration, now):
-                    failure = limits.refuses(migration) or _no_room(promises, migration)
-                    if failure is None:
-                        yield e.Holding(id, Millis(now + state.migration_config.hold_deadline))
-                        limits.begins(migration)
-                        idle = False
-                elif failure is None:
-                    waits += 1
-            if failure is not None:
-                yield e.MigrationFailed(id, *failure)
-                idle = False
+            case = Case(state, migration, now, limits, promises, is_full)
+            then, events = saga.first(case, saga.SAGA[case.stage])
+            yield from events
+            idle = idle and not events
+            if then is Then.FAILED:
                 continue
+            if events:
+                limits.begins(migration)
+            if then is Then.EVICTING:
+                limits.evicts(migration, now)
+            if then is Then.WAITS_FOR_MOVES:
+                blocked = blocked or migration
+                ends_by_itself = ends_by_itself or plan_order.turns_at(state, migration) is not None or not rooms.ready(state, migration)
+            is_full = is_full or then is Then.WAITS_FIRST
+            ends_by_itself = ends_by_itself or then in (Then.WAITS, Then.WAITS_FIRST)
         promises.tell(migration)
-    if idle and not waits and first is not None:
-        yield e.MigrationFailed(first.id, waves.AFTER, "the moves of its plan wait for each other")
+    if idle and not ends_by_itself and blocked is not None:
+        yield e.MigrationFailed(blocked.id, plan_order.AFTER, "the moves of its plan wait for each other")
 
 
-def _never(state: ClusterState, migration: Migration, limits: Limits) -> tuple[str, str] | None:
-    """Why it never begins, whatever the cluster does: somebody else has its pod, its plan was cancelled, or what was to come
-    before it has failed."""
-    if migration.reason:
-        return migration.reason, migration.message
-    return cancelled(state, migration) or waves.broken(state, migration) or limits.whole.broken(migration)
-
-
-def _hopeless(state: ClusterState, migration: Migration) -> tuple[str, str] | None:
-    """Why a planned move makes no sense any more. What arrived since the plan may have taken the place: then the pod
-    stays, and the next plan finds it another one; nothing waits for a hold that would not come."""
-    if removal.is_removal(migration):
-        return removal.lost(state, migration)
-    if migration.move.pod and (why := victim_gone(state, migration)):
-        return why
-    return holds.lost(state, migration)
-
-
-def _may_come(state: ClusterState, migration: Migration, now: Millis, limits: Limits) -> bool:
-    """One whose node is emptied wholly waits for the holds of others."""
-    if limits.whole.binds(migration) and not limits.whole.all_hold(migration):
-        return False
-    return bool(migration.move.pod) and waves.is_turn(state, migration, now) and rooms.ready(state, migration)
-
-
-def _waits_for_time(state: ClusterState, migration: Migration) -> bool:
-    """Whether what it waits for comes to an end by itself: a pod that terminates, or a room that is to be held."""
-    return waves.turns_at(state, migration) is not None or not rooms.ready(state, migration)
-
-
-def _no_room(promises: Promises, migration: Migration) -> tuple[str, str] | None:
-    if promises.fits(migration):
-        return None
-    return "NoRoom", f"node {migration.move.target} has no room for the pod any more"
-
-
-def of(state: ClusterState, id: MigrationId) -> Migration | None:
-    """An active migration, None where it is unknown, over or not begun."""
+def active(state: ClusterState, id: MigrationId) -> Migration | None:
+    """None where it is unknown, over or not begun."""
     return state.migrations.get(id) if id in state.active else None

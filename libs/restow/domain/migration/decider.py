@@ -19,16 +19,14 @@ from restow.domain.decider import Rejected
 from restow.domain.duration import format_milliseconds
 from restow.domain.effects import Effect
 from restow.domain.evolve.demands import job_name
-from restow.domain.migration import back, effects, removal, search
-from restow.domain.migration.advance import advance, is_due, of, overdue
+from restow.domain.migration import effects, saga, search
+from restow.domain.migration.advance import active, advance, is_due, overdue
 from restow.domain.migration.cancel import cancel
 from restow.domain.migration.demand import next_demand
 from restow.domain.migration.deschedule import check as check_policy
 from restow.domain.migration.deschedule import defragment, deschedule, wants_samples, whole_policy
 from restow.domain.migration.move import move_pod
-from restow.domain.migration.steps import NOT_MARKED, aborts_until, ended, not_marked
 from restow.domain.owners import check_owners
-from restow.domain.records import Step
 from restow.domain.state import ClusterState, Touched
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -50,21 +48,13 @@ class MigrationDecider:
                 return cancel(state, plan, reason)
             case c.Advance(time=now):
                 return advance(state, now)
-            case c.ReportHold(migration=id, message=message):
-                migration = of(state, id)
-                if migration is None or migration.reservation:
-                    return ()
-                if migration.step is Step.EVICTED and migration.back:
-                    return (back.not_held(migration, message),)
-                if migration.step is not Step.HOLDING:
-                    return ()
-                return (e.MigrationFailed(id, "HoldFailed", message),)
+            case c.ReportHold(migration=id) | c.ReportEviction(migration=id):
+                migration = active(state, id)
+                return () if migration is None else saga.answered(state, migration, command)
             case c.ReportRoom(plan=plan, message=message):
                 if plan not in state.plans or plan in state.cancelled:
                     return ()
                 return (e.PlanCancelled(plan, f"RoomFailed: {message}"),)
-            case c.ReportEviction():
-                return _reported(state, command)
             case c.BeginSearch() | c.EndSearch():
                 return search.decide(state, command)
         raise TypeError(f"{self.family} does not decide {type(command).__name__}")
@@ -183,33 +173,3 @@ def _demanded(state: ClusterState) -> tuple[Millis, str] | None:
     """When the next plan on demand is due, and for which job."""
     asked = next_demand(state)
     return None if asked is None else (Millis(max(asked[0], search.not_before(state))), asked[1])
-
-
-def _reported(state: ClusterState, report: c.ReportEviction) -> Sequence[e.Event]:
-    """The API's word on an eviction. `Gone` counts as evicted: watches are ordered, so that whatever takes the victim's
-    place will be seen after this. `Aborted` fails the migration only while the victim lives: if it is terminating, an
-    eviction came first. `NotMarked` fails it when the time for that is over."""
-    migration = of(state, report.migration)
-    if migration is None or migration.step not in (Step.EVICTING, Step.ABORTING):
-        return ()
-    evicted: e.Event = e.Evicted(migration.id, Millis(report.time + state.migration_config.land_deadline))
-    alone = removal.is_removal(migration)
-    if alone:
-        evicted = e.Removed(migration.id)
-    if report.reason == "Gone" or (removal.is_gone(state, migration) if alone else ended(state, migration)):
-        return (evicted,)
-    if migration.step is Step.ABORTING:
-        if report.reason == NOT_MARKED and report.time >= aborts_until(state, migration):
-            return (not_marked(migration, report.message),)
-        if report.reason != "Aborted":
-            return ()
-        return (e.MigrationFailed(migration.id, migration.reason, migration.message),)
-    if report.reason == NOT_MARKED:
-        return ()
-    if report.reason == "Budget" and report.time < migration.evicting + state.migration_config.budget_patience:
-        # It is tried again: the budget may let it go by then.
-        return ()
-    if report.reason == "Aborted":
-        # Of an earlier attempt: the victim is marked, so no eviction can succeed. Mark it again on the way back.
-        return (e.Aborting(migration.id, "Refused", report.message or "the pod is marked as aborted"),)
-    return (e.Aborting(migration.id, report.reason, report.message),)

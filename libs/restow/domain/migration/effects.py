@@ -17,8 +17,8 @@ from restow.domain.effects import (
     TellGroupMoves,
 )
 from restow.domain.groups import named
-from restow.domain.migration import back, rooms
-from restow.domain.migration.steps import may_be_tried
+from restow.domain.migration import rooms, successor
+from restow.domain.migration.facts import may_be_tried
 from restow.domain.records import FINAL, Migration, PlanRoom, Step
 from restow.domain.state import ClusterState, Touched
 
@@ -67,7 +67,7 @@ def _of(state: ClusterState, migration: Migration) -> Iterator[Effect]:
                 yield Evict(migration.id)
         case Step.ABORTING:
             yield AbortEviction(migration.id)
-        case Step.EVICTED if migration.back and not migration.reservation and back.pattern(state, migration) is not None:
+        case Step.EVICTED if migration.back and not migration.reservation and successor.pattern(state, migration) is not None:
             yield CreateHold(migration.id, back=True)
         case step if step in FINAL:
             # Landed, too: the object has done its work. garbage_collector removes what is missed here.

@@ -93,6 +93,13 @@ def lost(state: ClusterState, migration: Migration) -> Reason | None:
     return target_lost(state, migration.move.target, migration.shape)
 
 
+def void(state: ClusterState, migration: Migration) -> Reason | None:
+    """Why no successor can land on the target any more."""
+    if not is_open(state, migration):
+        return "HoldLost", f"the hold on {migration.move.target} was lost before a successor took it"
+    return lost(state, migration)
+
+
 def target_lost(state: ClusterState, target: NodeName, shape: ShapeId = ShapeId("")) -> Reason | None:
     """Whether nothing may land on the node, or, by the node's own rules (taints, labels), nothing of this shape."""
     node = state.nodes.get(target)

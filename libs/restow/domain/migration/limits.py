@@ -13,7 +13,7 @@ from restow.contracts.ids import MigrationId, Millis, NodeName, PodUid
 from restow.domain.evolve.migration import MINUTE
 from restow.domain.groups import Group, group_of, named
 from restow.domain.migration.holds import Reason
-from restow.domain.migration.whole import Whole
+from restow.domain.migration.whole_nodes import Whole
 from restow.domain.records import Migration, Step
 from restow.domain.spare import BUDGET, GANG_MINIMUM, MAX_UNAVAILABLE, Spare
 from restow.domain.state import OVER, ClusterState

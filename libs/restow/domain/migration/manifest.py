@@ -4,7 +4,7 @@ pod that waits (seed 003's template form), rendered from the pod's shape."""
 from restow.contracts.events import PodObserved
 from restow.domain.evolve.plan_rooms import PLAN
 from restow.domain.foreign import LOG
-from restow.domain.migration import back
+from restow.domain.migration import successor
 from restow.domain.migration.template import Json, Template, template
 from restow.domain.records import Migration, PlanRoom, hold_name
 from restow.domain.state import ClusterState
@@ -69,7 +69,7 @@ class Manifest(Json, frozen=True):
 def hold_manifest(state: ClusterState, migration: Migration) -> Manifest | None:
     """None where the victim is gone: then there is nobody to hold a place for, and the effect is not owed any more. One that turns
     back waits for room that is still in use: its own."""
-    uid = back.pattern(state, migration) if migration.back else migration.move.pod
+    uid = successor.pattern(state, migration) if migration.back else migration.move.pod
     pod = state.pods.get(uid) if uid is not None else None
     if pod is None or pod.owner is None:
         return None

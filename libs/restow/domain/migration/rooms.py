@@ -2,7 +2,7 @@
 
 from restow.contracts.ids import Millis, PlanId
 from restow.domain.migration.holds import Reason
-from restow.domain.migration.waves import BROKEN
+from restow.domain.migration.plan_order import BROKEN
 from restow.domain.records import (
     Migration,
     Plan,

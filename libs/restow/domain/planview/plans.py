@@ -9,7 +9,7 @@ from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
 from restow.contracts.times import rfc3339
 from restow.contracts.values import Move, Packing
 from restow.domain.evolve.plan_rooms import key_of
-from restow.domain.migration.waves import before
+from restow.domain.migration.plan_order import before
 from restow.domain.planview.waves import numbers
 from restow.domain.records import FINAL, Plan, Step
 from restow.domain.state import ClusterState

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from restow.contracts.ids import MigrationId
 from restow.contracts.values import Move
-from restow.domain.migration.waves import before
+from restow.domain.migration.plan_order import before
 
 
 def numbers(moves: Sequence[Move]) -> dict[MigrationId, int]:

@@ -23,7 +23,7 @@ from restow.domain.state import ClusterState, is_sociable
 COMPANY = "Company"
 
 
-def refuses(state: ClusterState, migration: Migration, now: Millis, going: Iterable[Migration] = ()) -> Reason | None:
+def refuse(state: ClusterState, migration: Migration, now: Millis, going: Iterable[Migration] = ()) -> Reason | None:
     """Why the pod must not be evicted now: rules about other pods would keep a successor from its place, its own or another one's.
     `going`: whose eviction is decided together with this."""
     leaving = [migration, *_leaving(state), *going]

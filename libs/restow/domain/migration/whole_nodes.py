@@ -10,7 +10,7 @@ A pod that left without us, or whose successor came up elsewhere than planned, i
 
 from restow.contracts.events import Planned
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId
-from restow.domain.migration import holds, waves
+from restow.domain.migration import holds, plan_order
 from restow.domain.migration.holds import Reason
 from restow.domain.records import Migration, Step
 from restow.domain.state import OVER, ClusterState
@@ -42,7 +42,7 @@ class Whole:
 
     def holds_first(self, migration: Migration) -> bool:
         """Whether it holds its place before anybody leaves the node, and waits for that."""
-        return self.binds(migration) and not waves.before(migration.move)
+        return self.binds(migration) and not plan_order.before(migration.move)
 
     def first(self, migration: Migration) -> list[Migration]:
         """Those of its node that hold first."""
@@ -118,7 +118,7 @@ def _holds(state: ClusterState, migration: Migration) -> bool:
 
 def _stays(state: ClusterState, migration: Migration) -> bool:
     """Whether it has been given up, and a pod of it is on the node still, or again."""
-    if migration.step not in (Step.ABORTING, *waves.BROKEN):
+    if migration.step not in (Step.ABORTING, *plan_order.BROKEN):
         return False
     for uid in (migration.move.pod, migration.successor):
         live = state.live.get(uid)

@@ -1,0 +1,47 @@
+"""Until when is waited at each step of a migration: a deadline starts when its wait can end (RULES G-14)."""
+
+from restow.contracts.ids import Millis
+from restow.domain.migration import other_pods
+from restow.domain.migration.plan_order import going_until
+from restow.domain.records import Migration, Step
+from restow.domain.state import ClusterState
+
+LAST_WORD = 30_000
+"""Milliseconds after the time for the mark is up, in which whoever tries it may still say why it was not taken."""
+
+
+def deadline(state: ClusterState, migration: Migration) -> Millis:
+    """When its step ends although nothing happens."""
+    if migration.step is Step.ABORTING:
+        return Millis(aborts_until(state, migration) + LAST_WORD)
+    if migration.step is Step.EVICTED and migration.back and not migration.successor:
+        return returns_until(state, migration)
+    if migration.step is Step.EVICTED:
+        return lands_until(state, migration)
+    return other_pods.until(state, migration)
+
+
+def until(state: ClusterState, migration: Migration) -> Millis:
+    """What people are told: `deadline` of one that is under way, 0 before it begins; of one that has ended, what it had last."""
+    return deadline(state, migration) if migration.id in state.active else migration.deadline
+
+
+def aborts_until(state: ClusterState, migration: Migration) -> Millis:
+    """Until when the mark is tried."""
+    return Millis(migration.since + state.migration_config.abort_deadline)
+
+
+def lands_until(state: ClusterState, migration: Migration) -> Millis:
+    """Until when a pod that was evicted may land. Most controllers make the next one when this one has gone, and it may need what this
+    one uses: `landDeadline` counts from then. Who has taken the slot has as long to become ready."""
+    patience, vacated = state.migration_config.land_deadline, migration.vacated
+    at = max(migration.deadline, going_until(state, migration.move.pod), Millis(vacated + patience if vacated else 0))
+    placed = state.placed.get(migration.successor) if migration.successor else None
+    return max(at, Millis(placed.at + patience)) if placed is not None else at
+
+
+def returns_until(state: ClusterState, migration: Migration) -> Millis:
+    """Until when capacity at the old node is waited for."""
+    if not migration.reservation:
+        return Millis(migration.back + state.migration_config.hold_deadline)
+    return lands_until(state, migration)

@@ -1,0 +1,286 @@
+"""What may be so of a migration, for the table of the saga: facts that follow from the state, the clock and what the API has answered."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from functools import cached_property
+from typing import NamedTuple
+
+from restow.contracts import commands as c
+from restow.contracts.ids import Millis, PodUid
+from restow.domain.migration import holds, other_pods, plan_order, rooms, successor, victim
+from restow.domain.migration.deadlines import aborts_until, deadline, lands_until
+from restow.domain.migration.holds import Reason
+from restow.domain.migration.limits import Limits
+from restow.domain.migration.promises import Promises
+from restow.domain.records import Migration, Step
+from restow.domain.state import ClusterState
+
+Answer = c.ReportHold | c.ReportEviction
+"""What the API has said to what was asked of it."""
+
+CANCELLED = "Cancelled"
+NOT_MARKED = "NotMarked"
+
+
+class Stage(StrEnum):
+    """A step of the saga, as far as other facts count there."""
+
+    PLANNED = "planned"
+    PLANNED_WHOLE = "planned, of a node that is emptied as a whole, where it waits for no other move"
+    PLANNED_ALONE = "planned, of a pod that is only evicted"
+    HOLDING = "holding"
+    HELD = "held"
+    EVICTING = "evicting"
+    EVICTING_ALONE = "evicting, of a pod that is only evicted"
+    ABORTING = "aborting"
+    EVICTED = "evicted"
+    TURNED_BACK = "evicted, and turned back to the old node"
+    LANDING = "evicted, and a successor has taken the slot"
+    OVER = "over"
+
+
+class Case:
+    """A migration as one decision looks at it. `promises` are of those that were planned before it, and `is_full`: none of them leaves it a
+    turn. Both are known where it is to begin."""
+
+    def __init__(
+        self, state: ClusterState, migration: Migration, now: Millis, limits: Limits, promises: Promises | None = None, is_full: bool = False
+    ) -> None:
+        self.state, self.migration, self.now, self.limits = state, migration, now, limits
+        self.move, self.id = migration.move, migration.id
+        self.promises, self.is_full = promises, is_full
+        self.answer: Answer | None = None
+
+    @property
+    def stage(self) -> Stage:
+        migration, alone = self.migration, victim.is_only_evicted(self.migration)
+        match migration.step:
+            case Step.PLANNED:
+                if self.limits.whole.holds_first(migration):
+                    return Stage.PLANNED_WHOLE
+                return Stage.PLANNED_ALONE if alone else Stage.PLANNED
+            case Step.HOLDING:
+                return Stage.HOLDING
+            case Step.HELD:
+                return Stage.HELD
+            case Step.EVICTING:
+                return Stage.EVICTING_ALONE if alone else Stage.EVICTING
+            case Step.ABORTING:
+                return Stage.ABORTING
+            case Step.EVICTED:
+                return Stage.LANDING if migration.successor else Stage.TURNED_BACK if migration.back else Stage.EVICTED
+        return Stage.OVER
+
+    # -- what facts ask --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_parked(self) -> bool:
+        return self.limits.is_parked(self.id)
+
+    @property
+    def late(self) -> bool:
+        """Whether its deadline has passed."""
+        if self.migration.step is Step.HELD and self.is_parked:
+            return self.now >= self.limits.until(self.migration)
+        return self.now >= deadline(self.state, self.migration)
+
+    @property
+    def target_full(self) -> Reason | None:
+        assert self.promises is not None, "it is to begin"
+        return None if self.promises.fits(self.migration) else ("NoRoom", f"node {self.move.target} has no room for the pod any more")
+
+    @cached_property
+    def may_go(self) -> bool:
+        return may_evict(self.state, self.migration)
+
+    @cached_property
+    def blocked(self) -> Reason | None:
+        """Why it must not be evicted now, although its slot is held."""
+        return self.limits.before_eviction(self.migration, self.now) or other_pods.refuse(self.state, self.migration, self.now, self.limits.going)
+
+    @property
+    def hold_lost(self) -> Reason:
+        return "HoldLost", f"the hold on {self.move.target} was lost before the pod was evicted"
+
+    @cached_property
+    def slot_void(self) -> Reason | None:
+        """Why no successor can land on the target any more: also where who has taken the slot went with its node."""
+        if not self.migration.successor:
+            return holds.void(self.state, self.migration)
+        return holds.lost(self.state, self.migration) if not self.migration.back and self.successor_gone else None
+
+    @property
+    def old_node_lost(self) -> Reason | None:
+        return holds.target_lost(self.state, self.move.source, self.migration.shape)
+
+    @property
+    def may_return(self) -> bool:
+        """Whether its old node is of any use to a successor."""
+        late = self.now >= lands_until(self.state, self.migration)
+        return not (late or successor.needs_no_slot(self.state, self.migration) or self.old_node_lost)
+
+    @property
+    def successor_gone(self) -> bool:
+        live = self.state.live.get(self.migration.successor)
+        return live is None or live.deleting > 0
+
+    def phase(self, pod: PodUid) -> str:
+        live = self.state.live.get(pod)
+        return "" if live is None else live.phase
+
+    @property
+    def message(self) -> str:
+        return "" if self.answer is None else self.answer.message
+
+    @property
+    def hold_refused(self) -> bool:
+        return isinstance(self.answer, c.ReportHold) and not self.migration.reservation
+
+    def answered(self, reason: str) -> bool:
+        return isinstance(self.answer, c.ReportEviction) and self.answer.reason == reason
+
+    def said(self, more: str = "") -> Reason:
+        """Why it is on its way back, or turned back, and what came of that."""
+        return self.migration.reason, self.migration.message + more
+
+
+Said = Reason | bool | None
+"""Whether it is so, and, where that ends something, the reason."""
+
+
+class Fact(NamedTuple):
+    """`text` says it of the migration."""
+
+    text: str
+    holds: Callable[[Case], Said]
+
+
+# -- facts: before it begins ---------------------------------------------------------------------------------------------
+
+POD_TAKEN = Fact("an earlier plan moves its pod", lambda case: case.said() if case.migration.reason else None)
+PLAN_CANCELLED = Fact("its plan is cancelled", lambda case: cancelled(case.state, case.migration))
+FIRST_FAILED = Fact("a move that was to land before it has ended otherwise", lambda case: plan_order.broken(case.state, case.migration))
+ANOTHER_STAYS = Fact("another pod of its node stays, which the plan empties wholly or not at all", lambda case: case.limits.whole.broken(case.migration))
+NO_TURN = Fact("as many as may be are under way, or a node of many pods waits for its turn", lambda case: case.limits.free <= 0 or case.is_full)
+NODE_HAS_NO_TURN = Fact("all of its node begin together, and they are more than may begin now",
+                        lambda case: not case.limits.may_begin_node(case.migration, case.is_full))
+POD_UNFIT = Fact("its pod has ended, is elsewhere, or may not be moved any more",
+                 lambda case: victim.unfit(case.state, case.migration) if case.move.pod else None)
+POD_UNFIT_TO_EVICT = Fact("its pod is gone, is elsewhere, or has a controller now", lambda case: victim.unfit_to_evict(case.state, case.migration))
+TARGET_LOST = Fact("its target takes no such pod any more", lambda case: holds.lost(case.state, case.migration))
+ROOMS_NOT_HELD = Fact("the capacity that its plan makes for a waiting pod is not held yet", lambda case: not rooms.ready(case.state, case.migration))
+OTHERS_FIRST = Fact("others must land before it, hold their slots, or leave what it takes", lambda case: not may_come(case))
+LIMITS_REACHED = Fact("what is under way has reached a limit", lambda case: case.limits.must_wait(case.migration, case.now))
+LIMITS_REFUSE = Fact("its workload, its gang or a disruption budget cannot spare its pod", lambda case: case.limits.refuses(case.migration))
+LIMITS_REFUSE_FOR_GOOD = Fact("its workload, its gang or a disruption budget cannot spare its pod, whatever else is under way",
+                              lambda case: case.limits.refuses_for_good(case.migration))
+TARGET_FULL = Fact("its target has no capacity for it beside those that were planned before it", lambda case: case.target_full)
+OTHERWISE = Fact("(otherwise)", lambda case: True)
+
+# -- facts: before the eviction, and during it ---------------------------------------------------------------------------
+
+SUCCESSOR_CAME = Fact("a successor has taken the slot: its pod has gone without us", lambda case: victim.is_followed(case.migration))
+POD_LEFT = Fact("its pod terminates, is gone or has failed, or a successor has taken the slot", lambda case: victim.has_ended(case.state, case.migration) or victim.is_followed(case.migration))
+HOLD_FAILS = Fact("its slot cannot be held, is not what was promised, or its target takes no such pod any more",
+                  lambda case: holds.failure(case.state, case.migration))
+SLOT_WAITS_FOR_NODE = Fact("its slot is held, and the pods of its node wait for each other", lambda case: case.may_go and case.is_parked)
+NODE_WAITS = Fact("not all pods of its node have their slots, or another one of them goes first",
+                  lambda case: case.is_parked and case.limits.waits_for_node(case.migration, case.now))
+MAY_GO = Fact("its slot is held, and limits, disruption budgets and rules about other pods let it go", lambda case: case.may_go and case.blocked is None)
+HOLD_LATE = Fact("its time to be held, or to be let go, is up",
+                 lambda case: case.late and ((case.may_go and case.blocked) or ("HoldTimeout", f"node {case.move.target} was not held in time")))
+SLOT_HELD = Fact("its slot is held", lambda case: case.may_go)
+SLOT_USELESS = Fact("its slot is no longer held, or its target takes no such pod any more", lambda case: not case.may_go and case.hold_lost)
+SLOT_LOST = Fact("its slot is no longer held", lambda case: not holds.held(case.state, case.migration) and case.hold_lost)
+TURN_LATE = Fact("its time to be let go is up", lambda case: case.late and case.blocked)
+POD_FINISHED = Fact("its pod has finished",
+                    lambda case: case.phase(case.move.pod) == "Succeeded" and ("PodFinished", "the pod finished before it was evicted"))
+POD_CHANGED = Fact("its pod may not be moved any more, or its controller is another one", lambda case: victim.changed(case.state, case.migration))
+EVICTION_LATE = Fact("its time to be evicted is up", lambda case: case.late and ("EvictTimeout", "the API did not accept the eviction in time"))
+MARK_LATE = Fact("its time to be marked is up, and nobody has answered", lambda case: case.late and not_marked(case.migration, "nobody has answered"))
+
+# -- facts: after the eviction -------------------------------------------------------------------------------------------
+
+SLOT_VOID = Fact("its slot is lost, and a successor has a node, comes too late, or could not run on the old node",
+                 lambda case: case.slot_void and not case.may_return and case.slot_void)
+SLOT_REGAINED = Fact("its slot is lost, and it is known what to hold on the old node",
+                     lambda case: case.slot_void if successor.pattern(case.state, case.migration) is not None else None)
+SUCCESSOR_TO_COME = Fact("its slot is lost, and its controller has created no successor yet", lambda case: case.slot_void)
+NOBODY_CAME = Fact("its time to land is up", lambda case: case.late)
+OLD_NODE_LOST = Fact("its old node takes no such pod any more",
+                     lambda case: (why := case.old_node_lost) and case.said(f", and {why[1]}"))
+OLD_SLOT_LOST = Fact("the Reservation on its old node has failed, or is gone", lambda case: (
+    (case.migration.reservation and not holds.is_open(case.state, case.migration) and not holds.is_new(case.state, case.migration)
+    and case.said(f", and its room on {case.move.source} was lost")) or None))
+NO_SLOT_NEEDED = Fact("a successor has found a node, and none waits for one",
+                      lambda case: successor.needs_no_slot(case.state, case.migration) and case.said("; its successor found a place, or is gone"))
+RETURN_LATE = Fact("its time to get the capacity on the old node is up",
+                   lambda case: case.late and case.said(f", and its room on {case.move.source} did not come free"))
+SUCCESSOR_BACK = Fact("its successor is ready on the old node", lambda case: (
+    (case.migration.arrived and case.migration.back and case.said(f"; its successor is back on {case.move.source}")) or None))
+SUCCESSOR_READY = Fact("its successor has been ready on the target", lambda case: case.migration.arrived)
+SUCCESSOR_GONE = Fact("its successor was deleted before it was ready",
+                      lambda case: case.successor_gone and ("SuccessorGone", "the successor was deleted before it was ready"))
+SUCCESSOR_ELSEWHERE = Fact("its successor runs on another node", lambda case: (
+    (node := case.state.live[case.migration.successor].node) is not None and node != case.move.target
+    and ("Elsewhere", f"the successor runs on {node}, not on {case.move.target}")))
+SUCCESSOR_FINISHED = Fact("its successor has finished before it was seen ready", lambda case: (
+    case.phase(case.migration.successor) == "Succeeded" and ("SuccessorFinished", "the successor ran and finished before it was seen ready")))
+SUCCESSOR_LATE = Fact("its successor was not ready in time",
+                      lambda case: case.late and ("NotReady", f"the successor is on {case.move.target}, but was not ready in time"))
+
+# -- facts: what the API has answered ------------------------------------------------------------------------------------
+
+HOLD_REFUSED = Fact("the API refuses its Reservation", lambda case: case.hold_refused and ("HoldFailed", case.message))
+RETURN_REFUSED = Fact("the API refuses its Reservation on the old node",
+                      lambda case: case.hold_refused and case.said(f", and its room could not be held again: {case.message}"))
+EVICTED_BEFORE = Fact("its pod is gone, or terminates (watches are ordered: what takes its place is seen after this)",
+                      lambda case: case.answered("Gone") or victim.has_ended(case.state, case.migration))
+NOT_MARKED_BEFORE = Fact("its pod could not be marked, on an earlier way back", lambda case: case.answered(NOT_MARKED))
+BUDGET_WAITS = Fact("a disruption budget does not allow it yet, within `budgetPatience`", lambda case: (
+    case.answered("Budget") and case.now < case.migration.evicting + case.state.migration_config.budget_patience))
+MARKED_BEFORE = Fact("its pod bears the mark of an earlier way back, so that no eviction can succeed",
+                     lambda case: case.answered("Aborted") and ("Refused", case.message or "the pod is marked as aborted"))
+EVICTION_REFUSED = Fact("the API refuses the eviction",
+                        lambda case: (case.answer.reason, case.message) if isinstance(case.answer, c.ReportEviction) else None)
+MARK_REFUSED = Fact("the API has refused the mark for `abortDeadline`", lambda case: (
+    case.answered(NOT_MARKED) and case.now >= aborts_until(case.state, case.migration) and not_marked(case.migration, case.message)))
+MARKED = Fact("its pod is marked: no late eviction can succeed", lambda case: case.answered("Aborted") and case.said())
+
+
+# -- what is asked elsewhere, too ----------------------------------------------------------------------------------------
+
+
+def cancelled(state: ClusterState, migration: Migration) -> Reason | None:
+    """Whether somebody has cancelled its plan."""
+    said = state.cancelled.get(migration.plan)  # type: ignore[call-overload]
+    return None if said is None else (CANCELLED, said)
+
+
+def may_evict(state: ClusterState, migration: Migration) -> bool:
+    """Whether the pod has its slot, if it needs one, on a node that takes its successor. Asked in the decision, and before
+    every attempt: a hold stays on a node that is cordoned or not ready, and is of no use there."""
+    return victim.is_only_evicted(migration) or (holds.held(state, migration) and holds.lost(state, migration) is None)
+
+
+def may_be_tried(state: ClusterState, migration: Migration) -> bool:
+    """Whether an eviction that was decided may be sent, now and each time anew: nothing has come in between for which it will be given
+    up as soon as that is decided."""
+    if cancelled(state, migration) is not None:
+        return False
+    if victim.is_only_evicted(migration):
+        return victim.unfit_to_evict(state, migration) is None
+    return may_evict(state, migration) and victim.unfit(state, migration) is None and holds.failure(state, migration) is None
+
+
+def may_come(case: Case) -> bool:
+    """Whether it waits for no other move, and no room. One whose node is emptied as a whole waits for the holds of others."""
+    state, migration, whole = case.state, case.migration, case.limits.whole
+    if whole.binds(migration) and not whole.all_hold(migration):
+        return False
+    return bool(case.move.pod) and plan_order.is_turn(state, migration, case.now) and rooms.ready(state, migration)
+
+
+def not_marked(migration: Migration, why: str) -> Reason:
+    said = f"{migration.reason}: {migration.message}".rstrip(": ")
+    return NOT_MARKED, f"{said}; the pod could not be marked, so that a late eviction is not ruled out: {why}"

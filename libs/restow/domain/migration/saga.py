@@ -1,0 +1,245 @@
+"""The saga of a migration, as one table: at each stage the first fact that is so says what is decided. `make saga` prints it into
+docs/saga.md.
+
+planned → holding → held → evicting → evicted → landed, or rolled back. Two rules carry the promise that no pod is lost:
+
+* Nothing is evicted before the session holds its slot, and a slot that is lost before the eviction ends the migration.
+* Once an eviction may have been sent (`evicting`), only `aborting` leads back, and only when the pod is marked, so that
+  no late eviction can succeed. A pod that ends meanwhile counts as evicted: its successor takes the slot. Where the API
+  does not take the mark for `abort_deadline`, it ends as `NotMarked`: that is longer than a request lives, so that
+  only a process that was frozen in between could still evict the pod, and then its controller makes it again.
+
+After the eviction the pod cannot be had back. Where its slot is lost then, it turns back: its successor gets the capacity at the old
+node, as soon as that is known, also while the pod terminates, so that what it leaves goes to nobody else. A successor that fits
+anywhere meanwhile goes there. `failed` then means that the successor did not come up on its slot in time, which counts from when the
+pod has gone (RULES G-14); it runs, or waits, like any other pod. A successor that is on its slot keeps the capacity, so nothing leaks.
+"""
+
+from enum import StrEnum
+
+from restow.contracts import events as e
+from restow.contracts.ids import Millis
+from restow.domain.migration import facts as f
+from restow.domain.migration import victim
+from restow.domain.migration.facts import Answer, Case, Fact, Said, Stage
+from restow.domain.migration.limits import Limits
+from restow.domain.records import Migration, Step
+from restow.domain.state import ClusterState
+
+Events = tuple[e.Event, ...]
+
+
+class Then(StrEnum):
+    """The event that is decided. `evicted` is `removed` where nothing was held."""
+
+    WAITS = "(waits)"
+    WAITS_FOR_MOVES = "(waits for other moves)"
+    WAITS_FIRST = "(waits, and nobody begins before it)"
+    HOLDING = "holding"
+    HELD = "held"
+    EVICTING = "evicting"
+    EVICTED = "evicted"
+    LANDED = "landed"
+    ABORTING = "aborting"
+    TURNING_BACK = "turning_back"
+    FAILED = "failed"
+    NOT_RECREATED = "not_recreated"
+
+
+def _events(case: Case, then: Then, said: Said) -> Events:
+    id, config, now = case.id, case.state.migration_config, case.now
+    reason, message = said if isinstance(said, tuple) else ("", "")
+    match then:
+        case Then.HOLDING:
+            return (e.Holding(id, Millis(now + config.hold_deadline)),)
+        case Then.HELD:
+            return (e.Held(id),)
+        case Then.EVICTING:
+            first = (e.Held(id),) if case.migration.step is Step.HOLDING else ()
+            return (*first, e.Evicting(id, Millis(now + config.evicts_for)))
+        case Then.EVICTED:
+            return (e.Removed(id) if victim.is_only_evicted(case.migration) else e.Evicted(id, Millis(now + config.land_deadline)),)
+        case Then.LANDED:
+            return (e.Landed(id, case.migration.successor, case.move.target),)
+        case Then.ABORTING:
+            return (e.Aborting(id, reason, message),)
+        case Then.TURNING_BACK:
+            return (e.TurningBack(id, Millis(now + config.land_deadline), reason, message),)
+        case Then.FAILED:
+            return (e.MigrationFailed(id, reason, message),)
+        case Then.NOT_RECREATED:
+            return (e.NotRecreated(id),)
+    return ()
+
+
+# -- the table -----------------------------------------------------------------------------------------------------------
+
+Rows = tuple[tuple[Fact, Then], ...]
+
+NEVER: Rows = (
+    (f.POD_TAKEN, Then.FAILED),
+    (f.PLAN_CANCELLED, Then.FAILED),
+    (f.FIRST_FAILED, Then.FAILED),
+    (f.ANOTHER_STAYS, Then.FAILED),
+)
+"""Why it never begins, whatever the cluster does."""
+STOPPED: Rows = (
+    (f.SUCCESSOR_CAME, Then.EVICTED),
+    (f.PLAN_CANCELLED, Then.FAILED),
+    (f.POD_UNFIT, Then.FAILED),
+    (f.HOLD_FAILS, Then.FAILED),
+    (f.ANOTHER_STAYS, Then.FAILED),
+)
+LOST: Rows = (
+    (f.SLOT_VOID, Then.FAILED),
+    (f.SLOT_REGAINED, Then.TURNING_BACK),
+    (f.SUCCESSOR_TO_COME, Then.WAITS),
+)
+
+SAGA: dict[Stage, Rows] = {
+    Stage.PLANNED: (
+        *NEVER,
+        (f.NO_TURN, Then.WAITS),
+        (f.POD_UNFIT, Then.FAILED),
+        (f.TARGET_LOST, Then.FAILED),
+        (f.OTHERS_FIRST, Then.WAITS_FOR_MOVES),
+        (f.LIMITS_REACHED, Then.WAITS),
+        (f.LIMITS_REFUSE, Then.FAILED),
+        (f.TARGET_FULL, Then.FAILED),
+        (f.OTHERWISE, Then.HOLDING),
+    ),
+    Stage.PLANNED_WHOLE: (
+        *NEVER,
+        (f.ROOMS_NOT_HELD, Then.WAITS),
+        (f.NODE_HAS_NO_TURN, Then.WAITS_FIRST),
+        (f.POD_UNFIT, Then.FAILED),
+        (f.TARGET_LOST, Then.FAILED),
+        (f.LIMITS_REFUSE_FOR_GOOD, Then.FAILED),
+        (f.TARGET_FULL, Then.FAILED),
+        (f.OTHERWISE, Then.HOLDING),
+    ),
+    Stage.PLANNED_ALONE: (
+        *NEVER,
+        (f.NO_TURN, Then.WAITS),
+        (f.POD_UNFIT_TO_EVICT, Then.FAILED),
+        (f.LIMITS_REACHED, Then.WAITS),
+        (f.LIMITS_REFUSE, Then.FAILED),
+        (f.OTHERWISE, Then.EVICTING),
+    ),
+    Stage.HOLDING: (
+        *STOPPED,
+        (f.SLOT_WAITS_FOR_NODE, Then.HELD),
+        (f.MAY_GO, Then.EVICTING),
+        (f.HOLD_LATE, Then.FAILED),
+        (f.SLOT_HELD, Then.HELD),
+    ),
+    Stage.HELD: (
+        *STOPPED,
+        (f.SLOT_USELESS, Then.FAILED),
+        (f.NODE_WAITS, Then.WAITS),
+        (f.MAY_GO, Then.EVICTING),
+        (f.TURN_LATE, Then.FAILED),
+    ),
+    Stage.EVICTING: (
+        (f.POD_LEFT, Then.EVICTED),
+        (f.POD_FINISHED, Then.ABORTING),
+        (f.PLAN_CANCELLED, Then.ABORTING),
+        (f.POD_CHANGED, Then.ABORTING),
+        (f.ANOTHER_STAYS, Then.ABORTING),
+        (f.SLOT_LOST, Then.ABORTING),
+        (f.HOLD_FAILS, Then.ABORTING),
+        (f.EVICTION_LATE, Then.ABORTING),
+    ),
+    Stage.EVICTING_ALONE: (
+        (f.POD_LEFT, Then.EVICTED),
+        (f.PLAN_CANCELLED, Then.ABORTING),
+        (f.POD_UNFIT_TO_EVICT, Then.ABORTING),
+        (f.EVICTION_LATE, Then.ABORTING),
+    ),
+    Stage.ABORTING: (
+        (f.POD_LEFT, Then.EVICTED),
+        (f.MARK_LATE, Then.FAILED),
+    ),
+    Stage.EVICTED: (
+        *LOST,
+        (f.NOBODY_CAME, Then.NOT_RECREATED),
+    ),
+    Stage.TURNED_BACK: (
+        (f.OLD_NODE_LOST, Then.FAILED),
+        (f.OLD_SLOT_LOST, Then.FAILED),
+        (f.NO_SLOT_NEEDED, Then.FAILED),
+        (f.RETURN_LATE, Then.FAILED),
+    ),
+    Stage.LANDING: (
+        (f.SUCCESSOR_BACK, Then.FAILED),
+        (f.SUCCESSOR_READY, Then.LANDED),
+        *LOST,
+        (f.SUCCESSOR_GONE, Then.FAILED),
+        (f.SUCCESSOR_ELSEWHERE, Then.FAILED),
+        (f.SUCCESSOR_FINISHED, Then.FAILED),
+        (f.SUCCESSOR_LATE, Then.FAILED),
+    ),
+}
+"""What is decided whenever something has happened, or a deadline has passed."""
+
+ON_ANSWER: dict[Stage, Rows] = {
+    Stage.HOLDING: ((f.HOLD_REFUSED, Then.FAILED),),
+    Stage.TURNED_BACK: ((f.RETURN_REFUSED, Then.FAILED),),
+    Stage.EVICTING: (
+        (f.EVICTED_BEFORE, Then.EVICTED),
+        (f.NOT_MARKED_BEFORE, Then.WAITS),
+        (f.BUDGET_WAITS, Then.WAITS),
+        (f.MARKED_BEFORE, Then.ABORTING),
+        (f.EVICTION_REFUSED, Then.ABORTING),
+    ),
+    Stage.ABORTING: (
+        (f.EVICTED_BEFORE, Then.EVICTED),
+        (f.MARK_REFUSED, Then.FAILED),
+        (f.MARKED, Then.FAILED),
+    ),
+}
+"""What is decided on an answer of the API."""
+ON_ANSWER[Stage.EVICTING_ALONE] = ON_ANSWER[Stage.EVICTING]
+
+
+def first(case: Case, rows: Rows) -> tuple[Then, Events]:
+    """What the first fact leads to that is so."""
+    for fact, then in rows:
+        if said := fact.holds(case):
+            return then, _events(case, then, said)
+    return Then.WAITS, ()
+
+
+def step(case: Case) -> Events:
+    """What happens next to an active migration; nothing where it waits."""
+    return first(case, SAGA.get(case.stage, ()))[1]
+
+
+def answered(state: ClusterState, migration: Migration, answer: Answer) -> Events:
+    case = Case(state, migration, answer.time, Limits(state))
+    case.answer = answer
+    return first(case, ON_ANSWER.get(case.stage, ()))[1]
+
+
+def never(case: Case) -> bool:
+    return any(fact.holds(case) for fact, _ in NEVER)
+
+
+def page() -> str:
+    """The table in Markdown."""
+    parts = [_PREFACE]
+    for title, table in (("Whenever something has happened, or a deadline has passed", SAGA), ("On an answer of the API", ON_ANSWER)):
+        parts.append(f"## {title}\n")
+        for stage, rows in table.items():
+            lines = [f"| {fact.text} | {then if then[0] == '(' else f'`{then}`'} |" for fact, then in rows]
+            parts.append("\n".join([f"### {stage[0].upper()}{stage[1:]}\n", "| the first that is so | decided |", "|---|---|", *lines]) + "\n")
+    return "\n".join(parts)
+
+
+_PREFACE = """<!-- Generated by `make saga` from libs/restow/domain/migration/saga.py; do not edit. -->
+
+# The saga of a migration
+
+What the descheduler decides about a migration, at each stage. The facts are asked from the top; the first that is so decides. If none is so,
+the migration waits. A pod that is only evicted ends as `removed`, not `evicted`. [Architecture](architecture.md#a-migration) explains the stages; [troubleshooting](troubleshooting.md) explains the reasons.
+"""

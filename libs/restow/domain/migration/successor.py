@@ -1,0 +1,30 @@
+"""Who comes after a pod that was evicted: who that may be, and whether it needs a slot."""
+
+from collections.abc import Iterator
+
+from restow.contracts.ids import PodUid
+from restow.domain.records import Migration
+from restow.domain.state import ClusterState
+
+
+def followers(state: ClusterState, migration: Migration) -> Iterator[PodUid]:
+    """Pods that may follow it, and have not ended."""
+    alive = state.alive_under(migration.lineage.partition("/")[0])
+    return (uid for uid in alive if state.may_follow(state.pods[uid], migration))
+
+
+def waiting(state: ClusterState, migration: Migration) -> PodUid | None:
+    """A pod that may follow it and waits for a node: the first one."""
+    found = [uid for uid in followers(state, migration) if state.node_of(uid) is None and uid not in state.successors]
+    return min(found, key=state.order.__getitem__, default=None)
+
+
+def needs_no_slot(state: ClusterState, migration: Migration) -> bool:
+    """Whether somebody who may follow it has a node, and nobody waits for one."""
+    found = list(followers(state, migration))
+    return any(state.node_of(uid) is not None for uid in found) and waiting(state, migration) is None
+
+
+def pattern(state: ClusterState, migration: Migration) -> PodUid | None:
+    """The pod that says what is to be held at the old node: the one that was evicted, while it is there, or who waits for its slot."""
+    return migration.move.pod if migration.move.pod in state.pods else waiting(state, migration)

@@ -1,0 +1,77 @@
+"""The pod of a migration: whether it is still there, and still what was planned for.
+
+A pod that is only evicted (`Move.target` is empty) has ended, or nobody makes it again: nothing can be held for it.
+"""
+
+from restow.contracts.ids import NodeName
+from restow.domain.migration.holds import Reason
+from restow.domain.movable import protected, unmovable
+from restow.domain.records import Migration
+from restow.domain.spare import not_admitted
+from restow.domain.state import OVER, ClusterState
+
+
+def is_only_evicted(migration: Migration) -> bool:
+    return not migration.move.target and bool(migration.move.pod)
+
+
+def is_gone(state: ClusterState, migration: Migration) -> bool:
+    """Whether the pod is terminating or no more."""
+    live = state.live.get(migration.move.pod)
+    return live is None or live.deleting > 0
+
+
+def has_ended(state: ClusterState, migration: Migration) -> bool:
+    """Whether it is terminating, gone, or failed, so that its controller makes a successor. One that is only evicted may have failed before."""
+    return is_gone(state, migration) or (not is_only_evicted(migration) and state.live[migration.move.pod].phase == "Failed")
+
+
+def is_followed(migration: Migration) -> bool:
+    """Whether a successor took the slot, so that the pod's end is a fact (only then it is armed)."""
+    return bool(migration.successor and migration.armed)
+
+
+def unfit(state: ClusterState, migration: Migration) -> Reason | None:
+    """Why there is nothing to move any more, or nothing that may be moved."""
+    move = migration.move
+    live = state.live.get(move.pod)
+    if has_ended(state, migration) or live is None:
+        return "PodGone", "the pod ended before its landing place was held"
+    if live.phase == "Succeeded":
+        return "PodFinished", "the pod finished before its landing place was held"
+    if live.node != move.source:
+        return "PodMoved", f"the pod is on {live.node or 'no node'}, not on {move.source}"
+    return changed(state, migration)
+
+
+def changed(state: ClusterState, migration: Migration) -> Reason | None:
+    """Whether nobody, or somebody else than when it was planned, would make the pod again, or what is made would not be let in. Whatever
+    made the plan: a pod that no controller makes again elsewhere is never moved."""
+    pod = state.pods.get(migration.move.pod)
+    if pod is None:
+        return None
+    if pod.static or pod.owner is None or pod.owner.kind == "DaemonSet":
+        what = "a static pod" if pod.static else "a bare pod" if pod.owner is None else "a DaemonSet's pod"
+        return "NotMovable", f"it is {what}: nobody would make it again on {NodeName(migration.move.target)}"
+    if pod.shape != migration.shape:
+        return "PodChanged", "the pod's requests or constraints changed after the plan"
+    if state.lineage(pod) != migration.lineage:
+        return "OwnerChanged", "the pod's controller is another one than when the move was planned"
+    word, _, why = (unmovable(state, migration.move.pod) or not_admitted(state, migration.move.pod)).partition(": ")
+    return (word, why) if word else None
+
+
+def unfit_to_evict(state: ClusterState, migration: Migration) -> Reason | None:
+    """Why a pod must not be only evicted any more: it is gone, or it is not what was planned for."""
+    move = migration.move
+    if is_gone(state, migration):
+        return "PodGone", "the pod ended before it was evicted"
+    pod, live = state.pods[move.pod], state.live[move.pod]
+    if live.node != move.source:
+        return "PodMoved", f"the pod is on {live.node or 'no node'}, not on {move.source}"
+    if pod.static or (pod.owner is not None and pod.owner.kind == "DaemonSet"):
+        return "NotMovable", "only its node's kubelet can end it" if pod.static else "a DaemonSet's pod belongs to its node"
+    if pod.owner is not None and live.phase not in OVER:
+        return "OwnerChanged", "the pod has a controller, and runs: nothing was held for its successor"
+    word, _, why = (protected(pod) if live.phase not in OVER else "").partition(": ")
+    return (word, why) if word else None
