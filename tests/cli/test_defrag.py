@@ -16,7 +16,7 @@ from replay.handmade import fragmented
 TOKEN = "the-token-of-the-tests"
 
 
-class Desk(BaseHTTPRequestHandler):
+class Descheduler(BaseHTTPRequestHandler):
     """Answers by path. `lines`, or those of the path, are streamed to whoever follows; `gate` is waited for before the last one."""
 
     protocol_version = "HTTP/1.1"
@@ -28,23 +28,23 @@ class Desk(BaseHTTPRequestHandler):
         self.reply()
 
     def reply(self):
-        desk = self.server.desk
+        descheduler = self.server.descheduler
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = self.path.partition("?")[0]
-        desk.asked.append((self.command, self.path, json.loads(body) if body else None, self.headers.get("Authorization")))
+        descheduler.asked.append((self.command, self.path, json.loads(body) if body else None, self.headers.get("Authorization")))
         if "follow=true" in self.path:
             self.send_response(200)
             self.send_header("Connection", "close")
             self.end_headers()
-            lines = desk.lines_of.get(path, desk.lines)
+            lines = descheduler.lines_of.get(path, descheduler.lines)
             for i, line in enumerate(lines):
-                if i == len(lines) - 1 and not desk.gate.wait(20):
+                if i == len(lines) - 1 and not descheduler.gate.wait(20):
                     return
                 self.wfile.write(json.dumps(line).encode() + b"\n\n")
                 self.wfile.flush()
             self.close_connection = True
             return
-        status, answer = desk.answers.get((self.command, path), (404, {"error": f"no {path}"}))
+        status, answer = descheduler.answers.get((self.command, path), (404, {"error": f"no {path}"}))
         raw = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(raw)))
@@ -63,10 +63,10 @@ class Fake:
 
 
 @pytest.fixture
-def desk():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Desk)
+def descheduler():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Descheduler)
     server.daemon_threads = True
-    fake = server.desk = Fake()
+    fake = server.descheduler = Fake()
     fake.url = f"http://127.0.0.1:{server.server_port}"
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield fake
@@ -120,10 +120,10 @@ LIVE = [
 ]
 
 
-def test_a_dry_run_shows_moves_in_waves_node_groups_and_who_stays(restow, desk):
-    desk.answers["POST", "/defragment"] = (200, answer(dry=True))
-    result = restow("defrag", "--dry-run", "--descheduler", desk.url)
-    assert desk.asked == [("POST", "/defragment?dryRun=true", {"trigger": "cli"}, None)]
+def test_a_dry_run_shows_moves_in_waves_node_groups_and_who_stays(restow, descheduler):
+    descheduler.answers["POST", "/defragment"] = (200, answer(dry=True))
+    result = restow("defrag", "--dry-run", "--descheduler", descheduler.url)
+    assert descheduler.asked == [("POST", "/defragment?dryRun=true", {"trigger": "cli"}, None)]
     assert result.output == (
         "would move 2 pods off 1 node in 2 waves; planner optimizing in 1 234 steps, decided at sequence 12\n\n"
         "WAVE  POD         FROM  TO  DEVICES  AFTER\n"
@@ -138,38 +138,38 @@ def test_a_dry_run_shows_moves_in_waves_node_groups_and_who_stays(restow, desk):
     )
 
 
-def test_groups_by_a_label_and_a_job_are_asked_for(restow, desk):
+def test_groups_by_a_label_and_a_job_are_asked_for(restow, descheduler):
     reason = PLAN | {"reason": "room for shop/big", "rooms": [{"name": "restow-room-p9-1", "pod": "u", "namespace": "shop", "node": "a"}]}
-    desk.answers["POST", "/defragment"] = (200, answer(dry=True, plan=reason))
-    result = restow("defrag", "--dry-run", "--for", "pod/shop/big", "--group-by", "a/b", "--descheduler", desk.url)
-    assert desk.asked[0][1:3] == ("/defragment?dryRun=true&groupBy=a%2Fb", {"trigger": "cli", "demand": "pod/shop/big"})
+    descheduler.answers["POST", "/defragment"] = (200, answer(dry=True, plan=reason))
+    result = restow("defrag", "--dry-run", "--for", "pod/shop/big", "--group-by", "a/b", "--descheduler", descheduler.url)
+    assert descheduler.asked[0][1:3] == ("/defragment?dryRun=true&groupBy=a%2Fb", {"trigger": "cli", "demand": "pod/shop/big"})
     assert "room for shop/big" in result.output
     assert "shop/restow-room-p9-1" in result.output
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_nothing_is_wider_than_the_terminal(restow, desk, monkeypatch, columns):
+def test_nothing_is_wider_than_the_terminal(restow, descheduler, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     long = PLAN | {"moves": [move(i, "a-deployment-with-quite-a-long-name-5d9c7b8f6d") for i in range(1, 9)], "kept": {"CameBack": 1}}
-    desk.answers["POST", "/defragment"] = (200, answer(dry=True, plan=long))
-    output = restow("defrag", "--dry-run", "--descheduler", desk.url).output
+    descheduler.answers["POST", "/defragment"] = (200, answer(dry=True, plan=long))
+    output = restow("defrag", "--dry-run", "--descheduler", descheduler.url).output
     assert max(map(len, output.splitlines())) <= columns
 
 
-def test_a_plan_without_moves_says_why(restow, desk):
+def test_a_plan_without_moves_says_why(restow, descheduler):
     none = PLAN | {"moves": [], "sources": [], "steps": 0, "after": PLAN["before"]}
-    desk.answers["POST", "/defragment"] = (200, answer(plan=none))
-    result = restow("defrag", "--now", "--descheduler", desk.url)
+    descheduler.answers["POST", "/defragment"] = (200, answer(plan=none))
+    result = restow("defrag", "--now", "--descheduler", descheduler.url)
     assert result.output.startswith("plan p9 moves 0 pods; planner optimizing, decided at sequence 12\n")
     assert "no controller would create it again" in result.output
-    assert [path for _, path, *_ in desk.asked] == ["/defragment"]
+    assert [path for _, path, *_ in descheduler.asked] == ["/defragment"]
 
 
-def test_now_is_followed_to_its_end(restow, desk):
-    desk.answers["POST", "/defragment"] = (200, answer())
-    desk.lines = LIVE
-    result = restow("defrag", "--now", "--descheduler", desk.url)
-    assert [path for _, path, *_ in desk.asked] == ["/defragment", "/plans/p9?follow=true"]
+def test_now_is_followed_to_its_end(restow, descheduler):
+    descheduler.answers["POST", "/defragment"] = (200, answer())
+    descheduler.lines = LIVE
+    result = restow("defrag", "--now", "--descheduler", descheduler.url)
+    assert [path for _, path, *_ in descheduler.asked] == ["/defragment", "/plans/p9?follow=true"]
     told = [text.split("  ", 2)[-1].strip() for text in result.output.partition("STAY")[2].splitlines()[4:] if text.strip()]
     assert told == [
         "wave 1 of 2: 1 move",
@@ -180,33 +180,33 @@ def test_now_is_followed_to_its_end(restow, desk):
     ]
 
 
-def test_now_as_json_has_the_end_and_is_one_document(restow, desk):
-    desk.answers["POST", "/defragment"] = (200, answer())
-    desk.lines = LIVE
-    found = json.loads(restow("defrag", "--now", "-o", "json", "--descheduler", desk.url).output)
+def test_now_as_json_has_the_end_and_is_one_document(restow, descheduler):
+    descheduler.answers["POST", "/defragment"] = (200, answer())
+    descheduler.lines = LIVE
+    found = json.loads(restow("defrag", "--now", "-o", "json", "--descheduler", descheduler.url).output)
     assert (found["plan"], found["result"]["phase"]) == ("p9", "done")
     assert {m["id"]: m["step"] for m in found["migrations"]} == {"p9-1": "landed", "p9-2": "failed"}
 
 
-def test_pods_that_nobody_made_again_are_a_broken_promise(restow, desk):
-    desk.answers["POST", "/defragment"] = (200, answer())
-    desk.lines = [line("done", at(1, "not_recreated"), until="2026-01-01T00:00:02.500Z")]
-    result = restow("defrag", "--now", "--descheduler", desk.url)
+def test_pods_that_nobody_made_again_are_a_broken_promise(restow, descheduler):
+    descheduler.answers["POST", "/defragment"] = (200, answer())
+    descheduler.lines = [line("done", at(1, "not_recreated"), until="2026-01-01T00:00:02.500Z")]
+    result = restow("defrag", "--now", "--descheduler", descheduler.url)
     assert result.exit_code == 1
     assert "1 evicted pods were not created again" in result.said
 
 
-def test_now_without_following(restow, desk):
-    desk.answers["POST", "/defragment"] = (200, answer())
-    assert "restow defrag --follow p9" in restow("defrag", "--now", "--no-follow", "--descheduler", desk.url).output
-    assert len(desk.asked) == 1
+def test_now_without_following(restow, descheduler):
+    descheduler.answers["POST", "/defragment"] = (200, answer())
+    assert "restow defrag --follow p9" in restow("defrag", "--now", "--no-follow", "--descheduler", descheduler.url).output
+    assert len(descheduler.asked) == 1
 
 
-def test_ctrl_c_leaves_the_plan_running_and_says_how_to_stop_it(desk):
-    desk.answers["POST", "/defragment"] = (200, answer())
-    desk.lines = LIVE
-    desk.gate.clear()
-    command = [RESTOW, "defrag", "--now", "--descheduler", desk.url]
+def test_ctrl_c_leaves_the_plan_running_and_says_how_to_stop_it(descheduler):
+    descheduler.answers["POST", "/defragment"] = (200, answer())
+    descheduler.lines = LIVE
+    descheduler.gate.clear()
+    command = [RESTOW, "defrag", "--now", "--descheduler", descheduler.url]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})
     watchdog = threading.Timer(120, process.kill)
     watchdog.start()
@@ -223,31 +223,31 @@ def test_ctrl_c_leaves_the_plan_running_and_says_how_to_stop_it(desk):
     assert (process.returncode, errors) == (0, "")
     assert "the plan goes on" in output
     assert "restow defrag --cancel p9" in " ".join(output.split())
-    assert not [path for _, path, *_ in desk.asked if "cancel" in path]
+    assert not [path for _, path, *_ in descheduler.asked if "cancel" in path]
 
 
-def test_cancel_one_plan_or_all(restow, desk):
-    desk.answers["POST", "/plans/cancel"] = (200, {"seq": 9, "plans": ["p1", "p2"], "events": []})
-    desk.answers["POST", "/plans/p1/cancel"] = (200, {"seq": 9, "plans": ["p1"], "events": []})
-    both = restow("defrag", "--descheduler", desk.url, "--cancel").said
+def test_cancel_one_plan_or_all(restow, descheduler):
+    descheduler.answers["POST", "/plans/cancel"] = (200, {"seq": 9, "plans": ["p1", "p2"], "events": []})
+    descheduler.answers["POST", "/plans/p1/cancel"] = (200, {"seq": 9, "plans": ["p1"], "events": []})
+    both = restow("defrag", "--descheduler", descheduler.url, "--cancel").said
     assert "plan p1 is cancelled" in both
     assert "plan p2 is cancelled" in both
-    assert "p2" not in restow("defrag", "--cancel", "p1", "--descheduler", desk.url).said
-    assert [path for _, path, *_ in desk.asked] == ["/plans/cancel", "/plans/p1/cancel"]
+    assert "p2" not in restow("defrag", "--cancel", "p1", "--descheduler", descheduler.url).said
+    assert [path for _, path, *_ in descheduler.asked] == ["/plans/cancel", "/plans/p1/cancel"]
 
 
-def test_follow_looks_at_a_plan_that_is_under_way(restow, desk):
-    desk.lines = LIVE
-    assert "1 landed, 1 rolled back" in restow("defrag", "--follow", "p9", "--descheduler", desk.url).output
+def test_follow_looks_at_a_plan_that_is_under_way(restow, descheduler):
+    descheduler.lines = LIVE
+    assert "1 landed, 1 rolled back" in restow("defrag", "--follow", "p9", "--descheduler", descheduler.url).output
 
 
 @pytest.mark.parametrize(
     "arguments",
     [(), ("--dry-run", "--cancel"), ("--now", "--follow", "p9"), ("--now", "--log", "x.jsonl"), ("--cancel", "p1", "--log", "x.jsonl")],
 )
-def test_what_contradicts_itself_is_refused(restow, desk, arguments):
-    assert restow("defrag", *arguments, "--descheduler", desk.url).exit_code == 2
-    assert desk.asked == []
+def test_what_contradicts_itself_is_refused(restow, descheduler, arguments):
+    assert restow("defrag", *arguments, "--descheduler", descheduler.url).exit_code == 2
+    assert descheduler.asked == []
 
 
 # -- one pod -------------------------------------------------------------------------------------------------------------
@@ -255,90 +255,90 @@ def test_what_contradicts_itself_is_refused(restow, desk, arguments):
 ONE = {"plugin": "MovePod", "planner": "move", "trigger": "move", "moves": [move(1)], "kept": {}}
 
 
-def test_one_pod_is_moved_and_followed(restow, desk):
-    desk.answers["POST", "/migrations"] = (200, answer(plan=PLAN | ONE))
-    desk.lines = [line("moving", at(1, "evicted"), waves=1), line("done", at(1, "landed", landedAs="web-x"), waves=1, until="2026-01-01T00:00:00.250Z")]
-    result = restow("migrate", "pod/shop/web-1", "--to", "b", "--descheduler", desk.url)
-    assert desk.asked[0][2] == {"pod": "shop/web-1", "target": "b"}
+def test_one_pod_is_moved_and_followed(restow, descheduler):
+    descheduler.answers["POST", "/migrations"] = (200, answer(plan=PLAN | ONE))
+    descheduler.lines = [line("moving", at(1, "evicted"), waves=1), line("done", at(1, "landed", landedAs="web-x"), waves=1, until="2026-01-01T00:00:00.250Z")]
+    result = restow("migrate", "pod/shop/web-1", "--to", "b", "--descheduler", descheduler.url)
+    assert descheduler.asked[0][2] == {"pod": "shop/web-1", "target": "b"}
     assert result.output.startswith("moves shop/web-1 from a to b (plan p9)\n")
     assert result.output.endswith("1 landed in 0.2 s\n")
     assert result.exit_code == 0
 
 
-def test_a_pod_that_stays_is_exit_code_1_with_the_reason(restow, desk):
-    desk.answers["POST", "/migrations"] = (200, answer(plan=PLAN | ONE))
-    desk.lines = [line("done", at(1, "failed", reason="Budget", message="one must stay."), waves=1)]
-    result = restow("migrate", "web-1", "-n", "shop", "--descheduler", desk.url)
+def test_a_pod_that_stays_is_exit_code_1_with_the_reason(restow, descheduler):
+    descheduler.answers["POST", "/migrations"] = (200, answer(plan=PLAN | ONE))
+    descheduler.lines = [line("done", at(1, "failed", reason="Budget", message="one must stay."), waves=1)]
+    result = restow("migrate", "web-1", "-n", "shop", "--descheduler", descheduler.url)
     assert result.exit_code == 1
     assert "shop/web-1 did not land on b: Budget: one must stay; `restow why migration/p9-1` tells the story" in result.said
 
 
-def test_a_pod_that_may_not_be_moved_is_exit_code_1_with_the_reason(restow, desk):
-    desk.answers["POST", "/migrations"] = (409, {"error": "the disruption budget shop/web allows no eviction now"})
-    result = restow("migrate", "shop/web-1", "--descheduler", desk.url)
+def test_a_pod_that_may_not_be_moved_is_exit_code_1_with_the_reason(restow, descheduler):
+    descheduler.answers["POST", "/migrations"] = (409, {"error": "the disruption budget shop/web allows no eviction now"})
+    result = restow("migrate", "shop/web-1", "--descheduler", descheduler.url)
     assert (result.exit_code, "the disruption budget shop/web allows no eviction now" in " ".join(result.said.split())) == (1, True)
 
 
-def test_a_dry_run_of_one_pod_says_where_it_would_go(restow, desk):
-    desk.answers["POST", "/migrations"] = (200, answer(dry=True, plan=PLAN | ONE))
-    result = restow("migrate", "shop/web-1", "--dry-run", "--descheduler", desk.url)
-    assert (result.output, desk.asked[0][1]) == ("would move shop/web-1 from a to b\n", "/migrations?dryRun=true")
+def test_a_dry_run_of_one_pod_says_where_it_would_go(restow, descheduler):
+    descheduler.answers["POST", "/migrations"] = (200, answer(dry=True, plan=PLAN | ONE))
+    result = restow("migrate", "shop/web-1", "--dry-run", "--descheduler", descheduler.url)
+    assert (result.output, descheduler.asked[0][1]) == ("would move shop/web-1 from a to b\n", "/migrations?dryRun=true")
 
 
 @pytest.mark.parametrize("what", ["pod/a/b/c", "a//b", "pod/", "/"])
-def test_what_is_no_pods_name_is_refused(restow, desk, what):
-    result = restow("migrate", what, "--descheduler", desk.url)
-    assert (result.exit_code, desk.asked) == (2, [])
+def test_what_is_no_pods_name_is_refused(restow, descheduler, what):
+    result = restow("migrate", what, "--descheduler", descheduler.url)
+    assert (result.exit_code, descheduler.asked) == (2, [])
     assert "allowed: pod/NAMESPACE/NAME" in result.said
 
 
-def test_namespaces_that_contradict_each_other_are_refused(restow, desk):
-    assert restow("migrate", "shop/web-1", "-n", "other", "--descheduler", desk.url).exit_code == 2
+def test_namespaces_that_contradict_each_other_are_refused(restow, descheduler):
+    assert restow("migrate", "shop/web-1", "-n", "other", "--descheduler", descheduler.url).exit_code == 2
 
 
 # -- the token -------------------------------------------------------------------------------------------------------------
 
 
-def authorization(desk):
-    return desk.asked[-1][3]
+def authorization(descheduler):
+    return descheduler.asked[-1][3]
 
 
-def test_the_token_comes_from_a_file_or_the_environment(restow, desk, monkeypatch, tmp_path):
-    desk.answers["POST", "/plans/cancel"] = (200, {"plans": []})
-    ask = ("defrag", "--descheduler", desk.url, "--cancel")
+def test_the_token_comes_from_a_file_or_the_environment(restow, descheduler, monkeypatch, tmp_path):
+    descheduler.answers["POST", "/plans/cancel"] = (200, {"plans": []})
+    ask = ("defrag", "--descheduler", descheduler.url, "--cancel")
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}-of-file\nan-older-one-that-still-works\n")
     monkeypatch.setenv("RESTOW_API_TOKEN_FILE", str(file))
     restow(*ask)
-    assert authorization(desk) == f"Bearer {TOKEN}-of-file"
+    assert authorization(descheduler) == f"Bearer {TOKEN}-of-file"
     monkeypatch.setenv("RESTOW_API_TOKEN", TOKEN)
     restow(*ask)
-    assert authorization(desk) == f"Bearer {TOKEN}"
+    assert authorization(descheduler) == f"Bearer {TOKEN}"
     restow(*ask, "--token-file", str(file))
-    assert authorization(desk) == f"Bearer {TOKEN}-of-file"
+    assert authorization(descheduler) == f"Bearer {TOKEN}-of-file"
     missing = restow(*ask, "--token-file", "nowhere")
     assert missing.exit_code == 2
     assert "token file nowhere cannot be read" in missing.said
 
 
-def test_the_stacks_token_goes_to_the_stack_alone(restow, desk, tmp_path):
+def test_the_stacks_token_goes_to_the_stack_alone(restow, descheduler, tmp_path):
     run = tmp_path / ".restow" / "run"
     run.mkdir(parents=True)
     (run / "api.token").write_text(TOKEN + "\n")
-    (run / "descheduler.http").write_text(desk.url)
+    (run / "descheduler.http").write_text(descheduler.url)
     stack = {"pid": os.getpid(), "descheduler": "http://127.0.0.1:1", "token_file": str(run / "api.token")}
     (tmp_path / ".restow" / "stack.json").write_text(json.dumps(stack))
-    desk.answers["POST", "/plans/cancel"] = (200, {"plans": []})
+    descheduler.answers["POST", "/plans/cancel"] = (200, {"plans": []})
     restow("defrag", "--cancel")  # at its present address, not the announced one
-    assert authorization(desk) == f"Bearer {TOKEN}"
-    restow("defrag", "--descheduler", desk.url, "--cancel")
-    assert authorization(desk) is None
+    assert authorization(descheduler) == f"Bearer {TOKEN}"
+    restow("defrag", "--descheduler", descheduler.url, "--cancel")
+    assert authorization(descheduler) is None
 
 
 @pytest.mark.parametrize(("status", "code", "said"), [(401, 2, "--token-file"), (403, 2, "no token"), (409, 2, "no token"), (503, 3, "no token")])
-def test_a_refusal_is_told_as_it_was_said(restow, desk, status, code, said):
-    desk.answers["POST", "/defragment"] = (status, {"error": "no token"})
-    result = restow("defrag", "--now", "--descheduler", desk.url)
+def test_a_refusal_is_told_as_it_was_said(restow, descheduler, status, code, said):
+    descheduler.answers["POST", "/defragment"] = (status, {"error": "no token"})
+    result = restow("defrag", "--now", "--descheduler", descheduler.url)
     assert (result.exit_code, f"refuses ({status})" in result.said, said in result.said) == (code, True, True)
 
 

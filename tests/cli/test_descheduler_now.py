@@ -9,7 +9,7 @@ import threading
 import pytest
 from cli.conftest import RESTOW
 from cli.test_defrag import GROUPS, PLAN, at, line, move, packing
-from cli.test_defrag import desk as desk
+from cli.test_defrag import descheduler as descheduler
 
 TAINTS, COPIES, NOTHING = "RemovePodsViolatingNodeTaints", "RemoveDuplicates", "LoadAware"
 WHY = "does not tolerate the node's taint drain:NoSchedule"
@@ -42,18 +42,18 @@ def lines(plan, *steps, **more):
 
 
 @pytest.fixture
-def two(desk):
+def two(descheduler):
     """Two plugins move a pod each."""
-    desk.answers["POST", "/deschedule"] = (200, answer([of("c1-p1", TAINTS, [move(1)]), of("c1-p2", COPIES, [move(2)])]))
-    desk.lines_of["/plans/c1-p1"] = lines("c1-p1", "holding", "landed")
-    desk.lines_of["/plans/c1-p2"] = lines("c1-p2", "holding", "failed")
-    return desk
+    descheduler.answers["POST", "/deschedule"] = (200, answer([of("c1-p1", TAINTS, [move(1)]), of("c1-p2", COPIES, [move(2)])]))
+    descheduler.lines_of["/plans/c1-p1"] = lines("c1-p1", "holding", "landed")
+    descheduler.lines_of["/plans/c1-p2"] = lines("c1-p2", "holding", "failed")
+    return descheduler
 
 
-def test_a_dry_run_shows_what_each_plugin_would_do_and_why_the_others_stay(restow, desk):
-    desk.answers["POST", "/deschedule"] = (200, answer(dry=True, warnings=["no such namespace"]))
-    result = restow("descheduler", "run", "--now", "--dry-run", "--descheduler", desk.url)
-    assert desk.asked == [("POST", "/deschedule?dryRun=true", {"trigger": "cli"}, None)]
+def test_a_dry_run_shows_what_each_plugin_would_do_and_why_the_others_stay(restow, descheduler):
+    descheduler.answers["POST", "/deschedule"] = (200, answer(dry=True, warnings=["no such namespace"]))
+    result = restow("descheduler", "run", "--now", "--dry-run", "--descheduler", descheduler.url)
+    assert descheduler.asked == [("POST", "/deschedule?dryRun=true", {"trigger": "cli"}, None)]
     assert result.output == (
         "would move 3 pods and evict 1, by 3 plugins of the policy; decided at sequence 12\n"
         "warning  no such namespace\n\n"
@@ -104,15 +104,15 @@ def test_without_following_it_says_how_to(restow, two):
     assert [path for _, path, *_ in two.asked] == ["/deschedule?groupBy=a%2Fb"]
 
 
-def test_where_nothing_is_to_be_moved_nothing_is_followed(restow, desk):
-    desk.answers["POST", "/deschedule"] = (200, answer([of("c1-p1", TAINTS, kept={"NoTarget": 2})]))
-    result = restow("descheduler", "run", "--now", "--descheduler", desk.url)
+def test_where_nothing_is_to_be_moved_nothing_is_followed(restow, descheduler):
+    descheduler.answers["POST", "/deschedule"] = (200, answer([of("c1-p1", TAINTS, kept={"NoTarget": 2})]))
+    result = restow("descheduler", "run", "--now", "--descheduler", descheduler.url)
     assert result.output == (
         "moves 0 pods, by 1 plugin of the policy; decided at sequence 12\n\n"
         "RemovePodsViolatingNodeTaints (profile default): leaves all where they are\n"
         "  LEFT  VERDICT   WHY\n     2  NoTarget  no target fits\n"
     )
-    assert len(desk.asked) == 1
+    assert len(descheduler.asked) == 1
 
 
 def test_pods_that_nobody_made_again_are_a_broken_promise(restow, two):
@@ -123,13 +123,13 @@ def test_pods_that_nobody_made_again_are_a_broken_promise(restow, two):
 
 
 @pytest.mark.parametrize("columns", [80, 160])
-def test_nothing_is_wider_than_the_terminal(restow, desk, monkeypatch, columns):
+def test_nothing_is_wider_than_the_terminal(restow, descheduler, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     name = "a-deployment-with-quite-a-long-name-5d9c7b8f6d"
     moves = [move(i, name) | {"reason": f"has restarted {i} times, which is more than the policy allows for pods of its kind"} for i in (1, 2)]
     long = of("c1-p1", "RemovePodsViolatingTopologySpreadConstraint", moves, reason="the selector " + "selects nothing " * 9, profile="of-the-team-that-has-long-names")
-    desk.answers["POST", "/deschedule"] = (200, answer([long], dry=True))
-    output = restow("descheduler", "run", "--now", "--dry-run", "--descheduler", desk.url).output
+    descheduler.answers["POST", "/deschedule"] = (200, answer([long], dry=True))
+    output = restow("descheduler", "run", "--now", "--dry-run", "--descheduler", descheduler.url).output
     assert max(map(len, output.splitlines())) <= columns
 
 
@@ -150,10 +150,10 @@ def test_options_of_the_other_way_are_refused(restow, arguments, said):
     assert (result.exit_code, said in result.said) == (2, True), result.output
 
 
-def test_a_policy_without_plugins_is_told_as_it_was_said(restow, desk):
+def test_a_policy_without_plugins_is_told_as_it_was_said(restow, descheduler):
     error = "deschedule: no plugin is enabled; allowed: after enabling one in the policy"
-    desk.answers["POST", "/deschedule"] = (409, {"error": error})
-    result = restow("descheduler", "run", "--now", "--descheduler", desk.url)
+    descheduler.answers["POST", "/deschedule"] = (409, {"error": error})
+    result = restow("descheduler", "run", "--now", "--descheduler", descheduler.url)
     assert (result.exit_code, f"refuses (409): {error}" in result.said) == (2, True)
 
 

@@ -221,13 +221,13 @@ def test_an_ambiguous_name_lists_its_candidates():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nobody", "tells of no pod, podgroup, reservation, migration, node or queue 'nobody'"),
-        ("node/nobody", "tells of no node 'nobody'"),
-        ("queue/nobody", "tells of no queue 'nobody'"),
-        ("deploy/shop/nobody", "tells of no pod of Deployment 'nobody' in namespace shop"),
+        ("nobody", "no pod, podgroup, reservation, migration, node or queue 'nobody'"),
+        ("node/nobody", "no node 'nobody'"),
+        ("queue/nobody", "no queue 'nobody'"),
+        ("deploy/shop/nobody", "no pod of Deployment 'nobody' in namespace shop"),
         ("rayjob/web-1", "'rayjob' was read as a namespace: kinds are pod, podgroup"),
         ("node/a/b", "names nothing"),
-        ("reservation/web-1", "tells of no reservation 'web-1'"),
+        ("reservation/web-1", "no reservation 'web-1'"),
         ("elsewhere/web-1", "in namespace elsewhere"),
         ("a/b/c/d", "names nothing"),
         ("", "names nothing"),

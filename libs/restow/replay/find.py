@@ -115,12 +115,12 @@ def find(source: Source, text: str) -> Subject:
 def _missing(source: Source, query: Query) -> str:
     where = f" in namespace {query.namespace}" if query.namespace else ""
     if query.owner:
-        return f"{source.name} tells of no pod of {query.owner} {query.name!r}{where}. `restow get pods` lists what there is"
+        return f"no pod of {query.owner} {query.name!r}{where} in {source.name}. `restow get pods` lists what there is"
     hint = ""
     if query.namespace and not query.kind:
         hint = f". {query.namespace!r} was read as a namespace: kinds are {', '.join(KINDS)}, deployment and other workloads"
     return (
-        f"{source.name} tells of no {query.kind or 'pod, podgroup, reservation, migration, node or queue'} {query.name!r}{where}{hint}. "
+        f"no {query.kind or 'pod, podgroup, reservation, migration, node or queue'} {query.name!r}{where} in {source.name}{hint}. "
         "`restow get pods|podgroups|reservations|migrations|nodes|queues` lists what there is"
     )
 

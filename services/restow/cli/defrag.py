@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import click
 
-from restow.cli.desk import Desk, desk_options, query
+from restow.cli.descheduler_client import DeschedulerClient, descheduler_options, query
 from restow.cli.failures import UNUSABLE, Failure
 from restow.cli.output import Progress, emit, output_option
 from restow.cli.where import Where, log_options
@@ -27,10 +27,10 @@ ALL = "-all-"
 @click.option("--follow", metavar="PLAN", help="Look at a plan until its end.")
 @click.option("--cancel", is_flag=False, flag_value=ALL, metavar="[PLAN]", help="Nothing more of this plan, or of all: what is not evicted yet is rolled back.")
 @log_options
-@desk_options
+@descheduler_options
 @output_option
 def defrag(
-    mode: str | None, demand: str | None, group_by: str, no_follow: bool, follow: str | None, cancel: str | None, desk: Desk, where: Where, output: str
+    mode: str | None, demand: str | None, group_by: str, no_follow: bool, follow: str | None, cancel: str | None, client: DeschedulerClient, where: Where, output: str
 ) -> None:
     """Plan a defragmentation, carry one out and follow it, or cancel it.
 
@@ -52,17 +52,17 @@ def defrag(
     if where.log and mode != "dry":
         raise Failure(f"{where.log} is a file; nothing can be moved in it. Use --dry-run, or name a stack", UNUSABLE)
     if cancel is not None:
-        _cancel(desk, "" if cancel == ALL else cancel, output)
+        _cancel(client, "" if cancel == ALL else cancel, output)
     elif follow is not None:
-        _follow(desk, follow, output)
+        _follow(client, follow, output)
     elif mode == "dry":
-        _dry(_offline(where, demand, group_by) if where.log else _ask(desk, demand, group_by, dry=True), output)
+        _dry(_offline(where, demand, group_by) if where.log else _ask(client, demand, group_by, dry=True), output)
     else:
-        _now(desk, demand, group_by, output, follows=not no_follow)
+        _now(client, demand, group_by, output, follows=not no_follow)
 
 
-def _ask(desk: Desk, demand: str | None, group_by: str, *, dry: bool) -> dict[str, Any]:
-    return desk.post("/defragment" + query(dry, group_by), {"trigger": "cli"} | ({"demand": demand} if demand else {}))
+def _ask(client: DeschedulerClient, demand: str | None, group_by: str, *, dry: bool) -> dict[str, Any]:
+    return client.post("/defragment" + query(dry, group_by), {"trigger": "cli"} | ({"demand": demand} if demand else {}))
 
 
 def _dry(answer: dict[str, Any], output: str) -> None:
@@ -76,10 +76,10 @@ def _dry(answer: dict[str, Any], output: str) -> None:
     view.show(answer, planned, True)
 
 
-def _now(desk: Desk, demand: str | None, group_by: str, output: str, *, follows: bool) -> None:
+def _now(client: DeschedulerClient, demand: str | None, group_by: str, output: str, *, follows: bool) -> None:
     from restow.cli import planned as view
 
-    answer = _ask(desk, demand, group_by, dry=False)
+    answer = _ask(client, demand, group_by, dry=False)
     planned = view.read(answer)
     moves = planned is not None and (planned.moves or planned.rooms)
     if output == "json" and not (follows and moves):
@@ -93,29 +93,29 @@ def _now(desk: Desk, demand: str | None, group_by: str, output: str, *, follows:
         click.echo()
         if not follows:
             return view.said(f"follow it: restow defrag --follow {planned.plan}")
-    outcome = _followed(desk, planned.plan, output)
+    outcome = _followed(client, planned.plan, output)
     return emit(answer | {"result": outcome.plan, "migrations": list(outcome.migrations.values())}) if output == "json" else None
 
 
-def _follow(desk: Desk, plan: str, output: str) -> None:
-    outcome = _followed(desk, plan, output)
+def _follow(client: DeschedulerClient, plan: str, output: str) -> None:
+    outcome = _followed(client, plan, output)
     if output == "json":
         emit({"result": outcome.plan, "migrations": list(outcome.migrations.values())})
 
 
-def _followed(desk: Desk, plan: str, output: str) -> Outcome:
+def _followed(client: DeschedulerClient, plan: str, output: str) -> Outcome:
     """Raises Failure where pods were evicted that nobody made again."""
     from restow.cli.following import check_recreated, follow, summary
 
-    outcome = follow(plan, desk.follow(plan), quiet=output == "json")
+    outcome = follow(plan, client.follow(plan), quiet=output == "json")
     if not outcome.left and output != "json":
         click.echo(f"\n{summary(outcome)}")
     check_recreated(outcome)
     return outcome
 
 
-def _cancel(desk: Desk, plan: str, output: str) -> None:
-    answer = desk.post(f"/plans/{quote(plan, safe='')}/cancel" if plan else "/plans/cancel", {"reason": "cancelled by restow defrag --cancel"})
+def _cancel(client: DeschedulerClient, plan: str, output: str) -> None:
+    answer = client.post(f"/plans/{quote(plan, safe='')}/cancel" if plan else "/plans/cancel", {"reason": "cancelled by restow defrag --cancel"})
     if output == "json":
         return emit(answer)
     from restow.cli.planned import said

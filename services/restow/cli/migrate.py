@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from restow.cli.desk import Desk, desk_options, query
+from restow.cli.descheduler_client import DeschedulerClient, descheduler_options, query
 from restow.cli.failures import BROKEN, UNUSABLE, Failure
 from restow.cli.output import emit, output_option
 from restow.cli.where import Where, log_options
@@ -17,9 +17,9 @@ from restow.cli.where import Where, log_options
 @click.option("--dry-run", is_flag=True, help="Say where it would go; nothing is moved.")
 @click.option("--no-follow", is_flag=True, help="Return when the move is planned.")
 @log_options
-@desk_options
+@descheduler_options
 @output_option
-def migrate(what: str, target: str, namespace: str | None, dry_run: bool, no_follow: bool, desk: Desk, where: Where, output: str) -> None:
+def migrate(what: str, target: str, namespace: str | None, dry_run: bool, no_follow: bool, client: DeschedulerClient, where: Where, output: str) -> None:
     """Move one pod: hold a place, evict it, and see its successor land there.
 
     Its controller makes the successor; where no place can be held or the eviction is refused, the pod stays. Exit code 1: it
@@ -36,7 +36,7 @@ def migrate(what: str, target: str, namespace: str | None, dry_run: bool, no_fol
 
     if where.log:
         raise Failure(f"{where.log} is a file; nothing can be moved in it", UNUSABLE)
-    answer = desk.post("/migrations" + query(dry_run), {"pod": _name(what, namespace)} | ({"target": target} if target else {}), conflict=BROKEN)
+    answer = client.post("/migrations" + query(dry_run), {"pod": _name(what, namespace)} | ({"target": target} if target else {}), conflict=BROKEN)
     planned = view.read(answer)
     if planned is None or not planned.moves:
         raise Failure("the descheduler planned nothing; `restow log tail --family migration` shows what it did", BROKEN)
@@ -46,7 +46,7 @@ def migrate(what: str, target: str, namespace: str | None, dry_run: bool, no_fol
         view.said(f"{'would move' if dry_run else 'moves'} {pod} from {move.source} to {move.target}" + ("" if dry_run else f" (plan {planned.plan})"))
     if dry_run or no_follow:
         return emit(answer) if output == "json" else None
-    outcome = follow(planned.plan, desk.follow(planned.plan), quiet=output == "json")
+    outcome = follow(planned.plan, client.follow(planned.plan), quiet=output == "json")
     one = outcome.migrations.get(move.migration, {"step": "unknown", "reason": "", "message": ""})
     if output == "json":
         emit(answer | {"result": outcome.plan, "migrations": list(outcome.migrations.values())})

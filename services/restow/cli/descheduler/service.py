@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from restow.cli import planned as view
-from restow.cli.desk import Desk, query
+from restow.cli.descheduler_client import DeschedulerClient, query
 from restow.cli.failures import UNREACHABLE, Failure
 from restow.cli.output import colored, emit, faint, heading, table
 from restow.cli.planned import counted, said, wrapped
@@ -25,9 +25,9 @@ MOST = 60
 
 def run(address: str | None, token_file: str | None, group_by: str, dry: bool, output: str, *, follows: bool) -> None:
     """Raises Failure."""
-    desk = Desk(Where(None, None, None, None), address, token_file)
+    client = DeschedulerClient(Where(None, None, None, None), address, token_file)
     try:
-        answer = desk.post("/deschedule" + query(dry, group_by), {"trigger": "cli"})
+        answer = client.post("/deschedule" + query(dry, group_by), {"trigger": "cli"})
     except Failure as error:
         if error.exit_code == UNREACHABLE and not address:
             raise Failure(f"{error}. Without one, `restow descheduler run --once --policy FILE` carries a policy out by itself", UNREACHABLE) from None
@@ -43,15 +43,15 @@ def run(address: str | None, token_file: str | None, group_by: str, dry: bool, o
             click.echo()
             said(f"follow them: {', '.join(f'restow defrag --follow {plan}' for plan in moving)}")
         return
-    _follow(desk, answer, moving, output)
+    _follow(client, answer, moving, output)
 
 
-def _follow(desk: Desk, answer: dict[str, Any], moving: Mapping[str, str], output: str) -> None:
+def _follow(client: DeschedulerClient, answer: dict[str, Any], moving: Mapping[str, str], output: str) -> None:
     from restow.cli.following import check_recreated, follow_all, merged, summary
 
     if output != "json":
         click.echo()
-    outcome = follow_all(moving, merged(list(moving), desk.follow), quiet=output == "json")
+    outcome = follow_all(moving, merged(list(moving), client.follow), quiet=output == "json")
     if output == "json":
         emit(answer | {"results": list(outcome.plans.values()), "migrations": list(outcome.migrations.values())})
     elif not outcome.left:

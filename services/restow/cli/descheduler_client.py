@@ -28,7 +28,7 @@ _AWAY = 60.0
 _HINT = "say its token with --token-file FILE or RESTOW_API_TOKEN"
 
 
-class Desk:
+class DeschedulerClient:
     """What the options say. The stack's token goes to the stack's descheduler and to nobody else."""
 
     def __init__(self, where: Where, address: str | None, token_file: str | None) -> None:
@@ -152,12 +152,12 @@ def _reason(error: urllib.error.HTTPError) -> str:
         return text or str(error.reason)
 
 
-def desk_options(command: Callable) -> Callable:
-    """The options that say where the descheduler is; below `log_options`, of which it takes `where`; the command gets `desk`."""
+def descheduler_options(command: Callable) -> Callable:
+    """The options that say where the descheduler is; below `log_options`, of which it takes `where`; the command gets `client`."""
 
     @functools.wraps(command)
     def wrapped(descheduler: str | None, token_file: str | None, where: Where, **rest: Any) -> Any:
-        return command(desk=Desk(where, descheduler, token_file), where=where, **rest)
+        return command(client=DeschedulerClient(where, descheduler, token_file), where=where, **rest)
 
     for option in (
         click.option("--token-file", metavar="FILE", help="With the API's token; also RESTOW_API_TOKEN, or RESTOW_API_TOKEN_FILE."),
