@@ -13,7 +13,7 @@ from restow.contracts.values import DeviceShare, Expression, NodeTerm, Toleratio
 from restow.domain import reservation as reservations
 from restow.domain import session
 from restow.domain.maps import Touched
-from restow.domain.predicates import UNREADY, matches, tolerates
+from restow.domain.predicates import UNREADY, Masks, matches, tolerates
 from restow.domain.snapshot import SnapshotError, dump, load
 
 MINE = {"app": "owner"}
@@ -176,7 +176,7 @@ def test_shapes_with_equal_rules_about_nodes_share_what_is_known_of_nodes():
     state = given(node("a", labels={"z": "x"}), node("b"), *[shape(f"s{i}", cpu=100 + i, node_selector={"z": "x"}) for i in range(9)])
     then(state, shape("else", node_affinity=(NodeTerm((Expression("z", "Exists"),)),)), *[pod(f"p{i}", f"s{i}") for i in range(9)])
     assert set(placed(schedule(state))) == {f"p{i}" for i in range(9)}
-    assert len(state.memo["static"][1]) == 1
+    assert len(state.memo.find(Masks).of_rules) == 1
     then(state, node("a"), pod("p", "s0"))
     assert placed(schedule(state)) == []
 

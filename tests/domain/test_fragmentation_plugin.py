@@ -185,8 +185,8 @@ def test_counting_what_moved_is_counting_all(steps):
     typical(state)
     for uid, at, gone in steps:
         then(state, e.PodGone(str(uid)) if gone and str(uid) in state.pods else pod(str(uid), f"s{at}"))
-        assert state.memo["fragmentation-census"].refresh(state)
-        assert state.memo["fragmentation-census"].popular() == Census(state).popular()
+        assert state.memo.find(Census).refresh(state)
+        assert state.memo.find(Census).popular() == Census(state).popular()
     got = typical(state)
     state.memo.clear()
     assert typical(state) == got
@@ -327,7 +327,7 @@ def test_tables_that_are_forgotten_are_made_again(monkeypatch):
     state = cluster([(500 * i, i % 4, i % 2) for i in range(1, 40)], [*SHAPES])
     scorer = Gradient(1, typical(state), packed(state))
     before = {name: scorer.many(state, name)(slice(None)) for name in SHAPES}
-    state.memo.pop("fragmentation-model")
+    state.memo.pop(Model)
     monkeypatch.setattr(model, "MAX_OPEN", 1)
     for name in SHAPES:
         np.testing.assert_array_equal(scorer.many(state, name)(slice(None)), before[name])

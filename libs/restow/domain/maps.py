@@ -28,6 +28,7 @@ from restow.domain import groups
 from restow.domain.accounts import Accounts
 from restow.domain.changes import Changes
 from restow.domain.config import GcConfig, MigrationConfig, ReservationConfig, SessionConfig
+from restow.domain.memo import Memo
 from restow.domain.records import (
     Charge,
     Demand,
@@ -233,7 +234,7 @@ class Maps:
         """Reservations whose record, places or phase changed, or whose migration did: also those that are gone now."""
         self.parkings: Changes[PodUid] = Changes()
         """Pods that were parked, or are not any more; forgotten where those that are parked may turn out to be owners."""
-        self.memo: dict = {}
+        self.memo = Memo()
         self.void: Counter[str] = Counter()
         self.unknown: Counter[str] = Counter()
         self.events = 0

@@ -86,8 +86,6 @@ class Numa(Occupancy[Occupant]):
     """`add`, `remove` and `close` as those of `Volumes`. Arrays are `(nodes, zones, resources) int64`; a node with other rules than
     `single-numa-node` is in none of them."""
 
-    _KEPT_AS = "numa"
-
     # -- questions ---------------------------------------------------------------------------------------------------
 
     @property
@@ -293,8 +291,6 @@ class Numa(Occupancy[Occupant]):
 
 class EmptyNuma(Numa):
     """As if nothing ran anywhere: which nodes will never do (seed 002: whether a node suffices one day)."""
-
-    _KEPT_AS = "numa-empty"
 
     def _occupant(self, key: Who) -> Occupant | None:
         return None

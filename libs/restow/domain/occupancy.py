@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from restow.contracts.ids import NodeName
 from restow.domain.changes import Changes
@@ -25,8 +25,6 @@ class Occupancy(ABC, Generic[T]):
     that are to be worked out again, `_changed` those that were; `_tentative` those of whom a session says something else than the
     state."""
 
-    _KEPT_AS: ClassVar[str]
-
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._rebuild()
@@ -34,11 +32,10 @@ class Occupancy(ABC, Generic[T]):
     @classmethod
     def of(cls, state: ClusterState) -> Self:
         """The index of this state, up to date."""
-        known: Self | None = state.memo.get(cls._KEPT_AS)
+        known = state.memo.find(cls)
         if known is None:
-            known = state.memo[cls._KEPT_AS] = cls(state)
-        else:
-            known._refresh()
+            return state.memo.keep(cls(state))
+        known._refresh()
         return known
 
     @abstractmethod

@@ -14,6 +14,7 @@ import numpy as np
 from restow.contracts.events import NodeObserved
 from restow.contracts.ids import NodeName, ShapeId
 from restow.contracts.values import Expression, NodeTerm, PodShape, Taint, Toleration
+from restow.domain.config import SessionConfig
 from restow.domain.resources import GPU_MILLI
 from restow.domain.selectors import holds
 from restow.domain.state import ClusterState
@@ -40,11 +41,16 @@ class Switches(NamedTuple):
 ALL = Switches()
 
 
+class _Switched(NamedTuple):
+    config: SessionConfig
+    on: Switches
+
+
 def switches(state: ClusterState) -> Switches:
     """Those of the configuration as it is now; all are on where it has no such plugin. The one place that reads them."""
     config = state.session_config
-    kept = state.memo.get("predicate-switches")
-    if kept is None or kept[0] is not config:
+    kept = state.memo.find(_Switched)
+    if kept is None or kept.config is not config:
         plugin = next((one for tier in config.tiers for one in tier if one.name == "predicates"), None)
         read = ALL
         if plugin is not None:
@@ -52,9 +58,8 @@ def switches(state: ClusterState) -> Switches:
             read = Switches(
                 on and said.get("predicate.NodeAffinityEnable", True), on and said.get("predicate.TaintTolerationEnable", True)
             )
-        kept = state.memo["predicate-switches"] = config, read
-    found: Switches = kept[1]
-    return found
+        kept = state.memo.keep(_Switched(config, read))
+    return kept.on
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
@@ -150,13 +155,18 @@ def node_rules(shape: PodShape) -> Hashable:
     return tuple(sorted(shape.node_selector.items())), shape.node_affinity, shape.tolerations
 
 
-def _masks(state: ClusterState) -> tuple[dict[ShapeId, _Static], dict[Hashable, _Static], Switches]:
+class Masks(NamedTuple):
     """What is known by shape and by what shapes say of nodes, with the switches that it was made with."""
+
+    of_shape: dict[ShapeId, _Static]
+    of_rules: dict[Hashable, _Static]
+    on: Switches
+
+
+def _masks(state: ClusterState) -> Masks:
     on = switches(state)
-    kept: tuple[dict[ShapeId, _Static], dict[Hashable, _Static], Switches] | None = state.memo.get("static")
-    if kept is None or kept[2] != on:
-        kept = state.memo["static"] = {}, {}, on
-    return kept
+    kept = state.memo.find(Masks)
+    return kept if kept is not None and kept.on == on else state.memo.keep(Masks({}, {}, on))
 
 
 def _static(state: ClusterState, shape_id: ShapeId) -> _Static:

@@ -45,8 +45,6 @@ class Cores(Occupancy[Occupant]):
     ones' at once: facts may say so, and a pod that has drawn from a hold may be told beside the hold. It is free when it
     is nobody's. Arrays are `(nodes,)`."""
 
-    _KEPT_AS = "cores"
-
     # -- questions ---------------------------------------------------------------------------------------------------
 
     def filter(self, request: CoreRequest, own: PodUid | None = None) -> list[tuple[str, np.ndarray]]:
@@ -296,8 +294,6 @@ class Cores(Occupancy[Occupant]):
 
 class EmptyCores(Cores):
     """As if no CPU were anybody's: which nodes will never do (seed 002: whether a node suffices one day)."""
-
-    _KEPT_AS = "cores-empty"
 
     def _occupant(self, who: Who) -> Occupant | None:
         return None

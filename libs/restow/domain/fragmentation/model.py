@@ -153,9 +153,9 @@ class Model:
 
     @staticmethod
     def of(state: ClusterState, typical: Typical) -> "Model":
-        kept: Model | None = state.memo.get("fragmentation-model")
+        kept = state.memo.find(Model)
         if kept is None or (kept.typical is not typical and kept.typical != typical):
-            kept = state.memo["fragmentation-model"] = Model(typical)
+            kept = state.memo.keep(Model(typical))
         return kept
 
     def _column(self, column: int) -> tuple[int, list[int], list[int]]:

@@ -56,6 +56,16 @@ def demand_of(shape: PodShape) -> tuple:
     return (tuple(shape.requests.items()), shape.devices, rules_of(shape))
 
 
+class Demands(dict[ShapeId, bytes]):
+    """By shape what it asks for, as bytes that are equal for equal demands."""
+
+    def key(self, state: ClusterState, shape: ShapeId) -> bytes:
+        known = self.get(shape)
+        if known is None:
+            known = self[shape] = msgspec.json.encode(demand_of(state.shapes[shape]), order="deterministic")
+        return known
+
+
 def rules_of(shape: PodShape) -> tuple:
     """The part of a shape that rules about nodes read, room aside: shapes with equal ones have equal static masks."""
     return (
@@ -65,14 +75,21 @@ def rules_of(shape: PodShape) -> tuple:
     )
 
 
+class _Alike:
+    """The first shape that was seen with equal rules, by shape and by rules."""
+
+    def __init__(self) -> None:
+        self.first: dict[ShapeId, ShapeId] = {}
+        self.by_rules: dict[bytes, ShapeId] = {}
+
+
 def alike(state: ClusterState, shape_id: ShapeId) -> ShapeId:
     """One shape for all with equal rules, to ask `predicates.static_mask` about: few masks, however many shapes."""
-    cache: dict[ShapeId, ShapeId] = state.memo.setdefault("rules_of", {})
-    like = cache.get(shape_id)
+    known = state.memo.make(_Alike)
+    like = known.first.get(shape_id)
     if like is None:
-        first: dict[bytes, ShapeId] = state.memo.setdefault("first_with_rules", {})
         key = msgspec.json.encode(rules_of(state.shapes[shape_id]), order="deterministic")
-        like = cache[shape_id] = first.setdefault(key, shape_id)
+        like = known.first[shape_id] = known.by_rules.setdefault(key, shape_id)
     return like
 
 
@@ -92,12 +109,10 @@ def typical_shapes(state: ClusterState, coverage: int = COVERAGE) -> tuple[Typic
         if live[uid].phase in _COUNTED and not pod.static and (owner is None or owner.kind != "DaemonSet"):
             shapes.append(pod.shape)
     counts = Counter(shapes)
-    keys: dict[ShapeId, bytes] = state.memo.setdefault("demand_of", {})
+    keys = state.memo.make(Demands)
     merged: dict[bytes, tuple[int, ShapeId]] = {}
     for shape, count in counts.items():
-        key = keys.get(shape)
-        if key is None:
-            key = keys[shape] = msgspec.json.encode(demand_of(state.shapes[shape]), order="deterministic")
+        key = keys.key(state, shape)
         before, first = merged.get(key, (0, shape))
         merged[key] = (before + count, min(first, shape))
     total, covered = counts.total(), 0

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from restow.contracts.ids import PodUid, ShapeId
-from restow.domain.fragmentation.packing import MAX_TYPICAL, alike, demand_of, is_load
+from restow.domain.fragmentation.packing import MAX_TYPICAL, Demands, alike, is_load
 from restow.domain.resources import GPU_MILLI
 from restow.domain.state import ClusterState
 
@@ -49,11 +49,13 @@ class Census:
     def __init__(self, state: ClusterState) -> None:
         self._seen = state.moved.position
         self._asks: dict[PodUid, ShapeId] = {}
-        self._keys: dict[ShapeId, bytes] = state.memo.setdefault("demand_of", {})
+        self._keys = state.memo.make(Demands)
         self._counts: Counter[bytes] = Counter()
         self._shapes: dict[bytes, ShapeId] = {}
         self._total = self._looked_at = 0
         self._likely: dict[bytes, None] = {}
+        self.typical: tuple[tuple[tuple[int, ShapeId], ...], Typical] | None = None
+        """What was popular last, and the value that was made of it."""
         self._count(state, state.pods)
 
     def refresh(self, state: ClusterState) -> bool:
@@ -92,9 +94,7 @@ class Census:
                 asks[uid] = now
 
     def _change(self, state: ClusterState, shape: ShapeId, by: int) -> None:
-        key = self._keys.get(shape)
-        if key is None:
-            key = self._keys[shape] = msgspec.json.encode(demand_of(state.shapes[shape]), order="deterministic")
+        key = self._keys.key(state, shape)
         self._total += by
         self._counts[key] += by
         count = self._counts[key]
@@ -117,15 +117,13 @@ def _asks(state: ClusterState, uid: PodUid) -> ShapeId | None:
 
 def typical(state: ClusterState) -> Typical:
     """As the pods are now."""
-    census: Census | None = state.memo.get("fragmentation-census")
+    census = state.memo.find(Census)
     if census is None or not census.refresh(state):
-        census = state.memo["fragmentation-census"] = Census(state)
+        census = state.memo.keep(Census(state))
     popular = tuple(census.popular())
-    kept = state.memo.get("fragmentation-typical")
-    if kept is None or kept[0] != popular:
-        kept = state.memo["fragmentation-typical"] = popular, _valued(state, popular)
-    made: Typical = kept[1]
-    return made
+    if census.typical is None or census.typical[0] != popular:
+        census.typical = popular, _valued(state, popular)
+    return census.typical[1]
 
 
 def _valued(state: ClusterState, popular: Iterable[tuple[int, ShapeId]]) -> Typical:

@@ -96,9 +96,7 @@ class Agenda:
     @staticmethod
     def of(state: ClusterState) -> "Agenda":
         """As the state is now."""
-        known: Agenda | None = state.memo.get("gc-agenda")
-        if known is None:
-            known = state.memo["gc-agenda"] = Agenda()
+        known = state.memo.make(Agenda)
         known._refresh(state)
         return known
 

@@ -7,6 +7,7 @@ of that follows from times in the log, so that a restart forgets nothing.
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 
@@ -62,14 +63,18 @@ def paused_until(tried: Demand | None) -> int:
     return 0 if tried is None else tried.at + min(PAUSE << min(tried.tries - 1, 16), LONGEST_PAUSE)
 
 
+class _Candidates(NamedTuple):
+    key: tuple[int, ...]
+    found: tuple[Candidate, ...]
+
+
 def _candidates(state: ClusterState) -> Sequence[Candidate]:
     """Computed anew when pods begin or end to wait, or what they wait for may have changed."""
     key = (state.parkings.position, state.capacity_epoch, len(state.plan_rooms), len(state.cancelled))
-    known = state.memo.get("demand")
-    if known is None or known[0] != key:
-        known = state.memo["demand"] = (key, tuple(_found(state)))
-    found: tuple[Candidate, ...] = known[1]
-    return found
+    known = state.memo.find(_Candidates)
+    if known is None or known.key != key:
+        known = state.memo.keep(_Candidates(key, tuple(_found(state))))
+    return known.found
 
 
 def _found(state: ClusterState) -> Iterator[Candidate]:

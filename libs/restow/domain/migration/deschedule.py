@@ -3,6 +3,7 @@ state that includes what the earlier ones have planned. One plan a plugin's run,
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -65,17 +66,23 @@ def explain_alone(state: ClusterState, now: Millis) -> tuple[Candidate, ...]:
     return defragmentation.explain(state, config.defragmentation, now, most(policy, config.max_moves), scope)
 
 
-def _kept(state: ClusterState) -> tuple[MigrationConfig, Policy | None, bool]:
+class _Kept(NamedTuple):
+    config: MigrationConfig
+    policy: Policy | None
+    measured: bool
+
+
+def _kept(state: ClusterState) -> _Kept:
     """The configuration, its policy, and whether that wants metrics: read once, for it is asked after every fold."""
     config = state.migration_config
-    kept: tuple[MigrationConfig, Policy | None, bool] | None = state.memo.get("policy")
-    if kept is None or kept[0] is not config:
+    kept = state.memo.find(_Kept)
+    if kept is None or kept.config is not config:
         try:
             # Whether it can be run was asked before it was logged, by the rules of that day.
             policy = read(config.policy) if config.policy else None
         except PolicyError:
             policy = None
-        kept = state.memo["policy"] = config, policy, policy is not None and policy.measured
+        kept = state.memo.keep(_Kept(config, policy, policy is not None and policy.measured))
     return kept
 
 

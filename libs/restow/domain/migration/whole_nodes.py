@@ -130,9 +130,13 @@ def _stays(state: ClusterState, migration: Migration) -> bool:
     return False
 
 
+class _Known(dict[PlanId, tuple[Planned, Sources]]):
+    """Of each plan that was asked about."""
+
+
 def _sources(state: ClusterState, plan: PlanId) -> Sources:
     """Of each node that the plan empties its moves: found once a plan."""
-    known: dict[PlanId, tuple[Planned, Sources]] = state.memo.setdefault("whole", {})
+    known = state.memo.make(_Known)
     planned = state.plans[plan].planned
     kept = known.get(plan)
     if kept is None or kept[0] is not planned:

@@ -101,10 +101,8 @@ class HoldIndex:
     @staticmethod
     def of(state: ClusterState) -> "HoldIndex":
         """The index of this state, up to date."""
-        known: HoldIndex | None = state.memo.get("holds")
-        if known is None or not known._refresh():
-            known = state.memo["holds"] = HoldIndex(state)
-        return known
+        known = state.memo.find(HoldIndex)
+        return known if known is not None and known._refresh() else state.memo.keep(HoldIndex(state))
 
     @property
     def any(self) -> bool:

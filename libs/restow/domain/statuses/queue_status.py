@@ -61,10 +61,8 @@ class Tally:
 
 def tally(state: ClusterState, anew: bool = False) -> Tally:
     """The state's own; `anew` where nobody has marked what changed since."""
-    kept: Tally | None = state.memo.get("queue-tally")
-    if kept is None or anew:
-        kept = state.memo["queue-tally"] = Tally(state)
-    return kept
+    kept = state.memo.find(Tally)
+    return state.memo.keep(Tally(state)) if kept is None or anew else kept
 
 
 def group_queue(state: ClusterState, group: Group) -> str:

@@ -31,9 +31,9 @@ class Topology(Index):
     @staticmethod
     def of(state: ClusterState) -> "Topology":
         """The index as the state is now. What a session has added or removed is taken back."""
-        kept: Topology | None = state.memo.get("topology")
+        kept = state.memo.find(Topology)
         if kept is None:
-            kept = state.memo["topology"] = Topology(state)
+            kept = state.memo.keep(Topology(state))
         kept.open()
         return kept
 

@@ -45,11 +45,10 @@ class Volumes:
     @staticmethod
     def of(state: ClusterState) -> "Volumes":
         """The index of this state, up to date."""
-        known: Volumes | None = state.memo.get("volumes")
+        known = state.memo.find(Volumes)
         if known is None:
-            known = state.memo["volumes"] = Volumes(state)
-        else:
-            known._refresh()
+            return state.memo.keep(Volumes(state))
+        known._refresh()
         return known
 
     # -- questions ---------------------------------------------------------------------------------------------------

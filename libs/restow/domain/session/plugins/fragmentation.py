@@ -10,7 +10,8 @@ equal, and what decides is then the node's name. Instead PACKING of the SCALE is
 about equal, and only there (`Packed`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -178,16 +179,19 @@ def is_shared(request: DeviceRequest | None) -> bool:
     return request is not None and request.milli < WHOLE
 
 
+class _Measured(NamedTuple):
+    key: tuple[Hashable, ...]
+    packed: Packed
+
+
 def packed(state: ClusterState) -> Packed:
     """Measured by the nodes as they are; kept while they are."""
     table = state.table
     key = (table.structure, state.changed_rows.position)
-    kept = state.memo.get("fragmentation-packed")
-    if kept is None or kept[0] != key:
+    kept = state.memo.find(_Measured)
+    if kept is None or kept.key != key:
         column = table.columns.get(CPU)
         devices = table.device_counts * WHOLE
         cpu = table.allocatable[:, column] if column is not None else devices[:0]
-        value = Packed(max(int(devices.max(initial=0)), 1), max(int(cpu.max(initial=0)), 1))
-        kept = state.memo["fragmentation-packed"] = key, value
-    value = kept[1]
-    return value
+        kept = state.memo.keep(_Measured(key, Packed(max(int(devices.max(initial=0)), 1), max(int(cpu.max(initial=0)), 1))))
+    return kept.packed

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from restow.domain.memo import Memo
 from restow.domain.session.registry import open_session
 from restow.domain.session.run import Session
 from restow.domain.state import ClusterState
@@ -12,7 +13,7 @@ from restow.domain.state import ClusterState
 @contextmanager
 def supposed(state: ClusterState, *changes: tuple[dict, Any, Any]) -> Iterator[Session]:
     """A session in a state where (map, key, value) are so. What is kept about the real state is put aside meanwhile."""
-    kept, state.memo = state.memo, {}
+    kept, state.memo = state.memo, Memo()
     try:
         with state.draft():
             for mapping, key, value in changes:

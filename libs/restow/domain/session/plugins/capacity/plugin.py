@@ -7,8 +7,9 @@ silence is worse than one that counts. Without parents all queues are below the 
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from restow.contracts.events import PodObserved
+from restow.contracts.events import PodObserved, QueueObserved
 from restow.contracts.ids import PodUid
 from restow.domain.accounts import Amounts, by_column, charge
 from restow.domain.resources import title
@@ -41,16 +42,21 @@ def open(session: Session, args: Args) -> None:
     session.extensions.hear("charged", tree.charged)
 
 
+class _Planted(NamedTuple):
+    facts: list[QueueObserved]
+    total: dict[str, int]
+    tree: dict[str, Place]
+
+
 def places(state: ClusterState) -> dict[str, Place]:
     """The tree, made anew when a queue or what the cluster has is another."""
     offered = totals(state).allocatable
     total = {name: offered[column] for name, column in state.table.columns.items()}
     facts = list(state.queues.values())
-    kept = state.memo.get("capacity-tree")
-    if kept is None or kept[0] != facts or kept[1] != total:
-        kept = state.memo["capacity-tree"] = facts, total, plant(state.queues, total)
-    tree: dict[str, Place] = kept[2]
-    return tree
+    kept = state.memo.find(_Planted)
+    if kept is None or kept.facts != facts or kept.total != total:
+        kept = state.memo.keep(_Planted(facts, total, plant(state.queues, total)))
+    return kept.tree
 
 
 def turns_away(state: ClusterState, args: Args, pod: PodObserved) -> Refusal | None:

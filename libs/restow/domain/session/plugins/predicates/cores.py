@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from restow.contracts.events import PodObserved
 from restow.domain.cores import Cores, EmptyCores
@@ -71,11 +71,18 @@ class OwnCores(Filter):
             self._cores.close()
 
 
+class _Seen(NamedTuple):
+    """So many shapes were looked at, and whether one of them wants CPUs of its own."""
+
+    shapes: int
+    found: bool
+
+
 def _asked_for(session: Session) -> bool:
     """Whether any pod that was ever seen wants CPUs of its own. Each shape is looked at once: where some are forgotten, so is this."""
     state = session.state
-    seen, found = state.memo.get("shapes-with-cores", (0, False))
-    if not found and len(state.shapes) > seen:
-        found = any(shape.cores is not None for shape in islice(state.shapes.values(), seen, None))
-        state.memo["shapes-with-cores"] = len(state.shapes), found
-    return found
+    known = state.memo.find(_Seen) or _Seen(0, False)
+    if not known.found and len(state.shapes) > known.shapes:
+        found = any(shape.cores is not None for shape in islice(state.shapes.values(), known.shapes, None))
+        known = state.memo.keep(_Seen(len(state.shapes), found))
+    return known.found

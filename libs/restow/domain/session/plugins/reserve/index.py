@@ -76,7 +76,7 @@ class Index:
     @classmethod
     def of(cls, state: ClusterState) -> "Index":
         """As the state is now. Costs what has moved since it was asked for, and all pods the first time."""
-        index: Index = state.memo.setdefault("reserve-index", cls())
+        index = state.memo.make(cls)
         moved = state.moved.since(index._seen)
         if moved is None:
             for uid in [*index.endings]:
@@ -123,7 +123,7 @@ class Released:
     @classmethod
     def of(cls, state: ClusterState, index: Index, before: Millis) -> np.ndarray:
         """The amounts as the state is now; must not be changed. Only the latest few instants are remembered."""
-        kept: dict[Millis, Released] = state.memo.setdefault("reserve-released", {})
+        kept = state.memo.make(_Instants)
         released = kept.pop(before, None) or cls(before)
         kept[before] = released
         while len(kept) > REMEMBERED:
@@ -165,3 +165,7 @@ REMEMBERED = 16
 def uses_room(state: ClusterState, uid: PodUid) -> bool:
     live = state.live.get(uid)
     return live is not None and live.phase not in OVER and uid in state.charges
+
+
+class _Instants(dict[Millis, Released]):
+    """What will have been given back by the instants that were asked about last."""

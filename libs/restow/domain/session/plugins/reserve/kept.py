@@ -33,7 +33,7 @@ class Selected:
     @classmethod
     def of(cls, state: ClusterState, selector: dict[str, str]) -> np.ndarray:
         """Must not be changed."""
-        kept: dict[tuple[tuple[str, str], ...], Selected] = state.memo.setdefault("reserve-selected", {})
+        kept = state.memo.make(_Selectors)
         key = tuple(sorted(selector.items()))
         selected = kept.get(key)
         if selected is None:
@@ -55,6 +55,10 @@ class Selected:
         if not node.ready or node.unschedulable:
             return False
         return all(node.labels.get(key) == value for key, value in self._selector.items())
+
+
+class _Selectors(dict[tuple[tuple[str, str], ...], Selected]):
+    """By the labels that a selector asks for."""
 
 
 class Kept:

@@ -2,7 +2,7 @@
 nodes that reserve tasks will need. Nobody is preempted for it. Outside of windows a session only notes what has moved."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,16 +29,21 @@ def open(session: Session, args: Args) -> None:
         session.extensions.filter(WindowFilter(session.state, kept))
 
 
+class _Deadline(NamedTuple):
+    args: Args
+    after: Millis
+    when: Millis | None
+
+
 def deadline(state: ClusterState, args: Args, after: Millis) -> Millis | None:
     """When a window opens, starts or ends next: pods may fit then although nothing has happened. Asked far more often than
     it changes."""
-    known: tuple[Args, Millis, Millis | None] | None = state.memo.get("reserve-deadline")
-    if known is not None and known[0] is args and known[1] <= after and (known[2] is None or after < known[2]):
-        return known[2]
+    known = state.memo.find(_Deadline)
+    if known is not None and known.args is args and known.after <= after and (known.when is None or after < known.when):
+        return known.when
     times = [windows.next_change(label.cron, label.timeZone, label.lead, after) for label in args.reservelabels]
     when = min((at for at in times if at is not None), default=None)
-    state.memo["reserve-deadline"] = args, after, when
-    return when
+    return state.memo.keep(_Deadline(args, after, when)).when
 
 
 class WindowFilter(Filter):
