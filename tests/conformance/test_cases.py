@@ -12,11 +12,11 @@ import pytest
 from conformance.world import samples_of, state_of, time_of
 
 from restow.contracts.values import Taint, Toleration
+from restow.domain.descheduling.interpreter import Run
 from restow.domain.descheduling.model import EVICTOR
 from restow.domain.descheduling.plugins import PLUGINS
 from restow.domain.descheduling.policy import PolicyError, load, read, written
-from restow.domain.descheduling.run import LEAST_NODES, Run, evaluate
-from restow.domain.descheduling.selection import selected_nodes
+from restow.domain.migration.once import carried_out
 from restow.domain.predicates import tolerates
 
 CASES = Path(__file__).resolve().parents[3] / "shared" / "conformance"
@@ -59,7 +59,7 @@ def test_evictions(case):
             load(case["policy"])
         return
     policy, state, now = load(case["policy"]), state_of(case), time_of(case)
-    outcome = evaluate(state, policy, now, samples_of(case, state, policy, now))
+    outcome = carried_out(state, policy, now, samples_of(case, state, policy, now)).outcome
     names = [f"{state.pods[e.pod].namespace}/{state.pods[e.pod].name}" for e in outcome.evictions]
     said = f"{case['title']}: {names}; {outcome.skipped or Counter(v.why for v in outcome.verdicts)} {outcome.warnings}"
     assert len(outcome.evictions) == expected, said
@@ -79,10 +79,10 @@ def test_what_the_evictor_says_of_each_pod(case):
     needs_plugins(case["policy"])
     state = state_of(case)
     policy = load(case["policy"])
-    nodes = selected_nodes(state, policy.node_selector)
-    assert len(nodes) >= LEAST_NODES
-    (profile,) = Run(state, policy, time_of(case), nodes, None).profiles
-    ask = profile.evictor.evictable if case["expect"]["stage"] == "filter" else profile.evictor.fits
+    run = Run(state, policy, time_of(case))
+    assert not run.skipped
+    (filters,) = run.filters
+    ask = filters.evictor.evictable if case["expect"]["stage"] == "filter" else filters.evictor.fits
     said = {f"{pod.namespace}/{pod.name}": ask(uid) for uid, pod in state.pods.items()}
     assert {name: not said[name] for name in case["expect"]["pods"]} == case["expect"]["pods"], (case["title"], said)
 

@@ -6,9 +6,10 @@ from domain.build import NOW
 
 from restow.contracts.samples import Samples
 from restow.contracts.values import OwnerRef
+from restow.domain.descheduling.interpreter import Outcome
 from restow.domain.descheduling.model import Policy
 from restow.domain.descheduling.policy import load
-from restow.domain.descheduling.run import Outcome, evaluate
+from restow.domain.migration.once import carried_out
 from restow.domain.state import ClusterState
 
 HOUR = 3_600_000
@@ -30,6 +31,11 @@ def profile(plugin: str = "PodLifeTime", args: dict[str, Any] | None = None, evi
 def policy(*profiles: dict[str, Any], **limits: Any) -> Policy:
     said = {"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy", "profiles": list(profiles) or [profile()]}
     return load(said | limits)
+
+
+def evaluate(state: ClusterState, what: Policy, now: int, samples: Samples | None = None) -> Outcome:
+    """What the policy evicts where nothing can be held."""
+    return carried_out(state, what, now, samples).outcome
 
 
 def evicted(state: ClusterState, what: Policy, now: int = NOW + HOUR, samples: Samples | None = None) -> list[str]:

@@ -2,11 +2,10 @@
 
 import pytest
 from domain.build import GIB, NOW, given, node, pod, shape
-from domain.descheduling_words import HOUR, WEB, evicted, policy, profile, why
+from domain.descheduling_words import HOUR, WEB, evaluate, evicted, policy, profile, why
 
 from restow.contracts import events as e
 from restow.contracts.values import Expression, HostPort, LabelSelector, NodeTerm, OwnerRef, PodTerm, Taint
-from restow.domain.descheduling.run import evaluate
 
 EVICT = "descheduler.alpha.kubernetes.io/evict"
 PREFER_NO = "descheduler.alpha.kubernetes.io/prefer-no-eviction"

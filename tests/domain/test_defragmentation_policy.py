@@ -23,8 +23,7 @@ from restow.domain.config import DefragmentationArgs, MigrationConfig
 from restow.domain.defragmentation.scope import Quota, Scope
 from restow.domain.descheduling.args import Args
 from restow.domain.descheduling.plugins import PLUGINS
-from restow.domain.descheduling.policy import written
-from restow.domain.descheduling.whole import load
+from restow.domain.descheduling.policy import load, written
 from restow.domain.migration.deschedule import explain, explain_alone
 from restow.domain.planview import warnings
 
@@ -45,8 +44,8 @@ def config(args=GREEDY, evictor=None, plugins=None, configs=(), **more) -> Migra
             "plugins": {"balance": {"enabled": ["Defragmentation"]}, **(plugins or {})},
         }],
     }  # fmt: skip
-    whole = load(said | more)
-    return MigrationConfig(policy=written(whole.policy), defragmentation=args, profile="p", defragment_at=whole.own.before)
+    policy = load(said | more)
+    return MigrationConfig(policy=written(policy.upstream), defragmentation=args, profile="p", defragment_at=policy.own.before)
 
 
 def app(name, on="thin", shape="s", **more):

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from restow.contracts.ids import MigrationId
 from restow.contracts.values import Move
 from restow.domain.config import MigrationConfig
-from restow.domain.descheduling.whole import Own, Whole, load
+from restow.domain.descheduling.model import Policy
+from restow.domain.descheduling.policy import load
 from restow.domain.migration.once import carried_out, independent
 from restow.domain.snapshot import dump
 
@@ -17,7 +18,7 @@ LIFE = {"name": "PodLifeTime", "args": {"maxPodLifeTimeSeconds": 60, "labelSelec
 HIGH = {"name": "HighNodeUtilization", "args": {"thresholds": {"cpu": 40}}}
 
 
-def whole(args=GREEDY, evictor=None, others=(), balance=("Defragmentation",), **more) -> Whole:
+def whole(args=GREEDY, evictor=None, others=(), balance=("Defragmentation",), **more) -> Policy:
     said = {
         "apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy",
         "profiles": [{
@@ -28,7 +29,7 @@ def whole(args=GREEDY, evictor=None, others=(), balance=("Defragmentation",), **
     }  # fmt: skip
     made = load(said | more)
     assert made.own is not None
-    return Whole(made.policy, Own(made.own.at, args, made.own.before))
+    return made.upstream.defragmenting("p", args, made.own.before)
 
 
 def evictions(state, what):
@@ -108,7 +109,7 @@ def test_where_the_api_refuses_one_pod_the_others_of_its_node_go_unless_all_of_t
         asked.append(eviction.pod)
         return "a budget" if eviction.pod == refused else ""
 
-    made = carried_out(some(), whole(replace(OPTIMIZING, wholeNodes=whole_nodes)), NOW, carry=carry)
+    made = carried_out(some(), whole(replace(OPTIMIZING, wholeNodes=whole_nodes)), NOW, evicts=carry)
     assert [one.pod for one in made.outcome.evictions] == list(gone)
     assert asked == (["a"] if whole_nodes and refused == "a" else ["a", "b"])
     if whole_nodes and refused == "a":

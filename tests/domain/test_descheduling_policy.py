@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from restow.domain.descheduling.policy import PolicyError, load, read, written
+from restow.domain.descheduling.policy import PolicyError, load, read, refused_upstream, written
 from restow.domain.descheduling.selection import parsed
-from restow.domain.descheduling.usable import refused_upstream
 from restow.domain.selectors import selects
 
 HEAD = {"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy"}
@@ -115,7 +114,7 @@ REFUSED = {
     "an unknown plugin": (document({"name": "Nope"}), "profiles[0].pluginConfig[0].name: 'Nope'; allowed: DefaultEvictor"),
     "plugin at the wrong point": (
         document(plugins={"balance": {"enabled": ["PodLifeTime"]}}),
-        "profiles[0].plugins.balance.enabled[0]: 'PodLifeTime'; allowed: HighNodeUtilization",
+        "profiles[0].plugins.balance.enabled[0]: 'PodLifeTime'; allowed: Defragmentation, HighNodeUtilization",
     ),
     "a point that no plugin has": (
         document(plugins={"sort": {"enabled": ["PodLifeTime"]}}),

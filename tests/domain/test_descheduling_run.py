@@ -2,11 +2,11 @@
 
 import pytest
 from domain.build import NOW, given, node, pod, shape
-from domain.descheduling_words import HOUR, WEB, evicted, policy, profile, why
+from domain.descheduling_words import HOUR, WEB, evaluate, evicted, policy, profile, why
 
 from restow.contracts import events as e
 from restow.contracts.values import Taint
-from restow.domain.descheduling.run import Run, evaluate, turns
+from restow.domain.migration.once import carried_out
 from restow.domain.snapshot import dump
 
 TAINTED = "RemovePodsViolatingNodeTaints"
@@ -138,10 +138,7 @@ def test_what_is_refused_uses_up_no_limit_and_is_not_asked_for_twice():
 
     state = cluster(web("a"), web("b"), web("c"))
     what = policy(profile(), profile(name="again"), maxNoOfPodsToEvictTotal=1)
-    run = Run(state, what, NOW + HOUR, ["n1", "n2"], None, carry)
-    for turn in turns(what):
-        run.carry(turn)
-    outcome = run.outcome()
+    outcome = carried_out(state, what, NOW + HOUR, evicts=carry).outcome
     assert [one.pod for one in outcome.evictions] == ["b"]
     assert asked == ["a", "b"]
     assert why(outcome)["c"] == "Limit"
@@ -153,10 +150,8 @@ def test_a_source_gives_away_as_much_as_was_evicted_and_not_as_was_refused():
     state = given(shape("s", cpu=1_000), node("n1", cpu=10_000), node("n2", cpu=10_000), *busy)
     what = policy(profile("LowNodeUtilization", {"thresholds": {"cpu": 20}, "targetThresholds": {"cpu": 60}}, point="balance"))
     for refused, gone in (((), ["p0", "p1"]), (("p0", "p1"), ["p2", "p3"])):
-        run = Run(state, what, NOW + HOUR, ["n1", "n2"], None, lambda eviction, no=refused: "no" if eviction.pod in no else "")
-        for turn in turns(what):
-            run.carry(turn)
-        assert [one.pod for one in run.outcome().evictions] == gone
+        made = carried_out(state, what, NOW + HOUR, evicts=lambda eviction, no=refused: "no" if eviction.pod in no else "")
+        assert [one.pod for one in made.outcome.evictions] == gone
 
 
 def test_of_equal_pods_those_go_last_that_prefer_to_stay():

@@ -3,8 +3,8 @@
 import pytest
 
 from restow.domain.config import DefragmentationArgs
-from restow.domain.descheduling.policy import PolicyError
-from restow.domain.descheduling.whole import Own, load
+from restow.domain.descheduling.model import Own
+from restow.domain.descheduling.policy import PolicyError, load
 
 ARGS = {"resourceType": "cpu", "protectionThresholds": {"cpu": 95}, "defragmentThresholds": {"cpu": 40}, "lowThresholds": {"cpu": 40}}
 OURS = {"name": "Defragmentation", "args": ARGS}

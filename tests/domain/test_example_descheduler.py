@@ -5,14 +5,13 @@ from pathlib import Path
 import pytest
 from domain import example_descheduler as example
 from domain.build import NOW, configured, given, node, pod, shape
-from domain.descheduling_words import HOUR, WEB, policy, profile
+from domain.descheduling_words import HOUR, WEB, evaluate, policy, profile
 from domain.saga import decider
 
 from restow.contracts import commands as c
 from restow.domain.config import MigrationConfig
 from restow.domain.descheduling.plugins import PLUGINS
 from restow.domain.descheduling.policy import PolicyError, written
-from restow.domain.descheduling.run import evaluate
 
 PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
 MARKED = {"example.com/leave": ""}

@@ -1,7 +1,7 @@
 """`descheduler/v1alpha2` DeschedulerPolicy → MigrationConfig. Upstream's keys and plugins, Restow's `Defragmentation`, and a block
 `restow:` for what upstream gives as flags (interval) or does not have (cron, deadlines, limits).
 
-All but `restow:` is read by the rules of `restow descheduler run` (`domain/descheduling/whole.py`). What the service would not follow is refused, for
+All but `restow:` is read by the rules of `restow descheduler run` (`domain/descheduling/policy.py`). What the service would not follow is refused, for
 nothing is worse than a rule that is passed over in silence.
 """
 
@@ -12,11 +12,10 @@ import structlog
 from msgspec.structs import replace
 
 from restow.domain.config import Config, MigrationConfig
-from restow.domain.descheduling.policy import API_VERSION, KIND, PolicyError, written
-from restow.domain.descheduling.policy import read as read_upstream
-from restow.domain.descheduling.run import IN_THE_CLEAR
-from restow.domain.descheduling.usable import refused_upstream
-from restow.domain.descheduling.whole import PLUGIN, Whole, load
+from restow.domain.descheduling.interpreter import IN_THE_CLEAR
+from restow.domain.descheduling.model import DEFRAGMENTATION, Policy
+from restow.domain.descheduling.policy import API_VERSION, KIND, PolicyError, load, refused_upstream, written
+from restow.domain.descheduling.policy import read as read_policy
 from restow.domain.migration import check
 from restow.runtime.config_source import BadConfig, convert, with_durations
 
@@ -39,9 +38,9 @@ def read(said: Any) -> Config:
     own = with_durations(document.get("restow") or {}, DURATIONS, "$.restow")
     for key in NOT_HERE:
         if key in own:
-            raise BadConfig(f"$.restow.{key}: set; allowed: profiles[], with {PLUGIN} and other plugins in pluginConfig")
+            raise BadConfig(f"$.restow.{key}: set; allowed: profiles[], with {DEFRAGMENTATION} and other plugins in pluginConfig")
     config = convert(MigrationConfig, own, "$.restow")
-    config = _configured(config, _whole({key: value for key, value in document.items() if key != "restow"}))
+    config = _configured(config, _policy({key: value for key, value in document.items() if key != "restow"}))
     try:
         check(config)
     except ValueError as error:
@@ -49,34 +48,34 @@ def read(said: Any) -> Config:
     return config
 
 
-def _configured(config: MigrationConfig, whole: Whole) -> MigrationConfig:
+def _configured(config: MigrationConfig, policy: Policy) -> MigrationConfig:
     """The policy is in the configuration wherever it does something: Defragmentation, too, goes by its filters and limits."""
-    policy, ours = whole.policy, whole.own
+    ours = policy.own
     config = replace(config, grace=policy.grace_period_seconds)
     if ours is not None:
         config = replace(
-            config, defragmentation=ours.args, profile=policy.profiles[ours.at].name, defragment_at=ours.before if whole.others else 0
+            config, defragmentation=ours.args, profile=policy.profiles[ours.at].name, defragment_at=ours.before if policy.others else 0
         )
-    if ours is not None or whole.others:
-        config = replace(config, policy=written(policy))
+    if ours is not None or policy.others:
+        config = replace(config, policy=written(policy.upstream))
     if (total := policy.max_no_of_pods_to_evict_total) is not None:
         # The limit of a cycle is ours of a plan; that of 0 the policy sees to itself.
         config = replace(config, max_moves=min(config.max_moves, max(total, 1)))
     return config
 
 
-def _whole(document: Mapping[str, Any]) -> Whole:
+def _policy(document: Mapping[str, Any]) -> Policy:
     """Raises BadConfig."""
     try:
         # Without profiles it only moves what is asked for by hand.
-        whole = load(document) if document.get("profiles") not in (None, []) else Whole(read_upstream(document), None)
-        if reasons := refused_upstream(whole.policy):
+        policy = load(document) if document.get("profiles") not in (None, []) else read_policy(document)
+        if reasons := refused_upstream(policy):
             raise PolicyError(reasons)
     except PolicyError as error:
         raise BadConfig("\n".join(f"$.{reason}" for reason in error.reasons)) from None
-    if whole.policy.prometheus is not None and whole.policy.prometheus.in_the_clear:
+    if policy.prometheus is not None and policy.prometheus.in_the_clear:
         structlog.get_logger().warning(f"metricsProviders: {IN_THE_CLEAR}")
-    return whole
+    return policy
 
 
 def _known(said: Mapping[str, Any], path: str, allowed: tuple[str, ...]) -> None:

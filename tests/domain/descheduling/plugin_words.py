@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 from domain.build import NOW
-from domain.descheduling_words import HOUR, policy, profile
+from domain.descheduling_words import HOUR, evaluate, policy, profile
 
 from restow.contracts.samples import Samples
+from restow.domain.descheduling.interpreter import Outcome
 from restow.domain.descheduling.plugins import PLUGINS
 from restow.domain.descheduling.policy import PolicyError
-from restow.domain.descheduling.run import Outcome, evaluate
 from restow.domain.state import ClusterState
 
 

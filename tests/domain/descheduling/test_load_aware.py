@@ -3,7 +3,7 @@
 import pytest
 from domain.build import GIB, NOW, configured, given, node, pod, shape, then
 from domain.descheduling.plugin_words import Plugin, kept, reasons
-from domain.descheduling_words import HOUR, WEB, policy, profile
+from domain.descheduling_words import HOUR, WEB, evaluate, policy, profile
 from domain.saga import move, plan
 
 from restow.contracts import events as e
@@ -11,7 +11,6 @@ from restow.contracts.samples import BILLION, Loads, NodeRatios, Samples
 from restow.domain.config import DefragmentationArgs, MigrationConfig
 from restow.domain.descheduling.policy import PolicyError, load, written
 from restow.domain.descheduling.relevant import relevant
-from restow.domain.descheduling.run import evaluate
 
 load_aware = Plugin("LoadAware")
 NODES = tuple(node(n, cpu=10_000, memory=100 * GIB, pods=100) for n in ("n1", "n2", "n3"))

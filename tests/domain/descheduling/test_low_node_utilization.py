@@ -3,10 +3,9 @@
 import pytest
 from domain.build import GIB, NOW, given, node, pod, shape
 from domain.descheduling.plugin_words import Plugin, kept, reasons
-from domain.descheduling_words import HOUR, WEB, policy, profile
+from domain.descheduling_words import HOUR, WEB, evaluate, policy, profile
 
 from restow.contracts.samples import BILLION, NodeRatios, Samples
-from restow.domain.descheduling.run import evaluate
 
 low = Plugin("LowNodeUtilization")
 NODES = tuple(node(n, cpu=10_000, memory=100 * GIB, pods=100) for n in ("n1", "n2", "n3"))

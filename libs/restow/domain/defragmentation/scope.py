@@ -1,7 +1,7 @@
 """What a policy lets a plan of Defragmentation do: whose pods may go, which nodes take part, and how many may go at most.
 
 Who may go is the business of the profile's filter plugins, and which limits there are that of the policy: both are asked here as they
-are (`migration.scope` makes one of a policy). Without a policy everything is allowed that the rules of `evictable` allow.
+are (`descheduling.interpreter` makes one of a policy). Without a policy everything is allowed that the rules of `evictable` allow.
 """
 
 from collections import Counter

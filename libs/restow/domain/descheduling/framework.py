@@ -13,12 +13,13 @@ run and returns the plugin's word on each pod, "" or `Word: why it stays`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.contracts.samples import Samples
+from restow.domain.config import DefragmentationArgs
 from restow.domain.descheduling import args as a
 from restow.domain.state import ClusterState
 
@@ -101,25 +102,40 @@ class Handle(Protocol):
         """The verdict of a pod that the plugin looked at and leaves. The last one said counts; an eviction beats it."""
         ...
 
+    def defragment(self, args: DefragmentationArgs) -> None:
+        """Defragmentation's own: plans, and lets the port carry the plan out."""
+        ...
+
     def warn(self, text: str) -> None:
         """What the user should know of this plugin: why it did nothing, which argument selects nothing."""
         ...
 
 
-class Places(Protocol):
-    """Landing places, where pods are moved hold first."""
+class Port(Protocol):
+    """What becomes of those who are to go: there are two, `migration.deschedule` moves them hold first, `migration.once` only evicts."""
+
+    holds: bool
+    """Whether nobody goes who was not promised a slot."""
 
     def unmovable(self, pod: PodUid) -> str:
         """Why it stays whatever the policy says; "" where it may go."""
         ...
 
     def promise(self, pod: PodUid, to: Sequence[NodeName] | None) -> str:
-        """Promises it a place, which counts as taken from now on, on another node than its own; or why there is none. A pod that
+        """Promises it a slot, which counts as taken from now on, on another node than its own; or why there is none. A pod that
         nobody would make again needs none."""
         ...
 
-    def of(self, pod: PodUid) -> NodeName | None:
-        """Where a place was promised."""
+    def evict(self, eviction: Eviction) -> str:
+        """Evicts at once, where that is the port's way; or why the pod stays after all: then nothing is counted, as upstream has it."""
+        ...
+
+    def lands_on(self, pod: PodUid) -> NodeName | None:
+        """Where a slot was promised."""
+        ...
+
+    def defragment(self, run: Any, turn: Any, args: DefragmentationArgs) -> None:
+        """Makes a plan of Defragmentation, and carries it out: `interpreter.Run`, `model.Turn`."""
         ...
 
 

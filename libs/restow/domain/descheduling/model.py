@@ -1,13 +1,17 @@
 """A DeschedulerPolicy as it was read: its profiles with all their plugins' arguments, its limits, and what it wants measured."""
 
+from collections.abc import Iterator
+
 import msgspec
+from msgspec.structs import replace
 
 from restow.contracts.values import LabelSelector
+from restow.domain.config import DefragmentationArgs
 from restow.domain.descheduling import default_evictor
 from restow.domain.descheduling.args import Args
 from restow.domain.descheduling.default_evictor import Args as DefaultEvictorArgs
 from restow.domain.descheduling.framework import Point
-from restow.domain.descheduling.plugins import PLUGINS, load_aware
+from restow.domain.descheduling.plugins import PLUGINS, defragmentation, load_aware
 from restow.domain.descheduling.plugins.load_aware import PROMETHEUS as PROMETHEUS_TYPE
 from restow.domain.descheduling.plugins.load_aware import Args as LoadAware
 from restow.domain.descheduling.sources import (
@@ -18,7 +22,7 @@ from restow.domain.descheduling.sources import (
     Prometheus,
 )
 
-EVICTOR = default_evictor.NAME
+EVICTOR, DEFRAGMENTATION = default_evictor.NAME, defragmentation.NAME
 
 
 class PluginSet(Args, frozen=True):
@@ -69,6 +73,37 @@ class Profile(msgspec.Struct, frozen=True):
         return args
 
 
+    def without(self, plugin: str) -> "Profile":
+        """Of a plugin of `balance`."""
+        said = self.plugins.balance
+        enabled, disabled = (tuple(name for name in names if name != plugin) for names in (said.enabled, said.disabled))
+        configs = tuple(config for config in self.plugin_config if config.name != plugin)
+        return replace(self, plugin_config=configs, plugins=replace(self.plugins, balance=PluginSet(enabled=enabled, disabled=disabled)))
+
+    def balancing(self, config: PluginConfig, before: int) -> "Profile":
+        """With one more plugin of `balance`, after so many of them."""
+        enabled = self.plugins.balance.enabled
+        balance = replace(self.plugins.balance, enabled=(*enabled[:before], config.name, *enabled[before:]))
+        return replace(self, plugin_config=(*self.plugin_config, config), plugins=replace(self.plugins, balance=balance))
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """One plugin's run in one profile, which is the policy's at `at`."""
+
+    point: Point
+    at: int
+    profile: str
+    plugin: str
+
+
+class Own(msgspec.Struct, frozen=True):
+    """Defragmentation, where a profile (its index) enables it; `before`: balance plugins of the profile that come first."""
+
+    at: int
+    args: DefragmentationArgs
+    before: int
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Limits are None where there is none; 0 allows no eviction. `grace_period_seconds` None is the pods' own."""
 
@@ -82,6 +117,45 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     metrics_collector: MetricsCollector | None = None
     metrics_providers: tuple[MetricsProvider, ...] = ()
     grace_period_seconds: int | None = None
+
+    def turns(self) -> Iterator[Turn]:
+        """In upstream's order: what all profiles deschedule, then what all balance."""
+        points: tuple[Point, ...] = ("deschedule", "balance")
+        for point in points:
+            for at, profile in enumerate(self.profiles):
+                for plugin in profile.plugins.enabled(point):
+                    yield Turn(point, at, profile.name, plugin)
+
+    @property
+    def own(self) -> Own | None:
+        for at, profile in enumerate(self.profiles):
+            if DEFRAGMENTATION in (enabled := profile.plugins.balance.enabled):
+                args = profile.args(DEFRAGMENTATION)
+                assert isinstance(args, defragmentation.Args)
+                return Own(at, args.said, enabled.index(DEFRAGMENTATION))
+        return None
+
+    @property
+    def upstream(self) -> "Policy":
+        """Without Defragmentation."""
+        return replace(self, profiles=tuple(profile.without(DEFRAGMENTATION) for profile in self.profiles))
+
+    def defragmenting(self, home: str, args: DefragmentationArgs, before: int) -> "Policy":
+        """With Defragmentation in the profile of this name, after so many of its balance plugins; in one of its own, which keeps nobody, where there is none."""
+        config = PluginConfig(DEFRAGMENTATION, defragmentation.Args(said=args))
+        at = next((i for i, profile in enumerate(self.profiles) if profile.name == home), len(self.profiles))
+        profiles = self.profiles if at < len(self.profiles) else (*self.profiles, Profile(home, (), Plugins()))
+        return replace(self, profiles=(*profiles[:at], profiles[at].balancing(config, before), *profiles[at + 1 :]))
+
+    @property
+    def others(self) -> bool:
+        """Whether any plugin is enabled beside Defragmentation."""
+        return any(turn.plugin != DEFRAGMENTATION for turn in self.turns())
+
+    def bound(self, bound: int, taken: int = 0) -> int:
+        """Moves that a plan may have, after so many evictions of the same run."""
+        total = self.max_no_of_pods_to_evict_total
+        return bound if total is None else min(bound, max(total - taken, 0))
 
     @property
     def wants_metrics(self) -> bool:

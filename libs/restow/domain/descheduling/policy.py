@@ -1,18 +1,19 @@
 """`descheduler/v1alpha2` DeschedulerPolicy: read strictly, with upstream's defaults and validation, and refused with path, value and
 what is allowed.
 
-`read` does what upstream does when it loads a policy. Whoever runs a policy asks `usable.unusable`, too (`load`).
+`read` does what upstream does when it loads a policy; Defragmentation is one more plugin. Whoever runs a policy asks `unusable`, too (`load`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from restow.domain.descheduling.args import Args, Duration, Percent, Uint, below, decoded, encoded
-from restow.domain.descheduling.framework import POINTS
+from restow.domain.descheduling.framework import POINTS, Point
 from restow.domain.descheduling.model import (
+    DEFRAGMENTATION,
     EVICTOR,
     PluginConfig,
     Plugins,
@@ -20,10 +21,16 @@ from restow.domain.descheduling.model import (
     Policy,
     Profile,
 )
-from restow.domain.descheduling.plugins import PLUGINS
+from restow.domain.descheduling.plugins import PLUGINS, load_aware, low_node_utilization
+from restow.domain.descheduling.plugins.load_aware import PROMETHEUS as PROMETHEUS_TYPE
 from restow.domain.descheduling.selection import parsed
-from restow.domain.descheduling.sources import MetricsCollector, MetricsProvider, refusals
-from restow.domain.descheduling.usable import unusable
+from restow.domain.descheduling.sources import (
+    KUBERNETES,
+    PROMETHEUS,
+    MetricsCollector,
+    MetricsProvider,
+    refusals,
+)
 
 API_VERSION, KIND = "descheduler/v1alpha2", "DeschedulerPolicy"
 OLDER = ("descheduler/v1alpha1",)
@@ -39,14 +46,9 @@ class PolicyError(ValueError):
         self.reasons = reasons
 
 
-class _PluginConfig(Args, frozen=True):
-    name: str = ""
-    args: dict[str, Any] | None = None
-
-
 class _Profile(Args, frozen=True):
     name: str = ""
-    plugin_config: tuple[_PluginConfig, ...] = ()
+    plugin_config: tuple[dict[str, Any], ...] = ()
     plugins: Plugins = Plugins()
 
 
@@ -144,22 +146,22 @@ def written(policy: Policy) -> dict[str, Any]:
 
 def _profile(said: _Profile, path: str, reasons: list[str]) -> Profile:
     configs: list[PluginConfig] = []
-    for i, config in enumerate(said.plugin_config):
+    names: list[str] = []
+    for i, entry in enumerate(said.plugin_config):
         at = f"{path}.pluginConfig[{i}]"
-        if config.name not in PLUGINS:
-            reasons.append(f"{at}.name: {config.name!r}; allowed: {', '.join(sorted(PLUGINS))}")
-            continue
-        if any(config.name == other.name for other in said.plugin_config[:i]):
-            reasons.append(f"{at}.name: {config.name!r} is there twice; allowed: once")
         try:
-            args = _args(config, at)
+            name = _name(entry, at)
+            if name in names:
+                reasons.append(f"{at}{'' if name == DEFRAGMENTATION else '.name'}: {name!r} is there twice; allowed: once")
+            names.append(name)
+            args = _args(name, entry.get("args"), f"{at}.args")
         except PolicyError as error:
             reasons += error.reasons
             continue
         if refusal := args.check():
-            reasons.append(f"{below(f'{at}.args', refusal)} (profile {said.name!r}, {config.name})")
-        configs.append(PluginConfig(config.name, args))
-    if not any(config.name == EVICTOR for config in said.plugin_config):
+            reasons.append(f"{below(f'{at}.args', refusal)} (profile {said.name!r}, {name})")
+        configs.append(PluginConfig(name, args))
+    if EVICTOR not in names:
         configs.insert(0, PluginConfig(EVICTOR, PLUGINS[EVICTOR].Args().defaulted()))
     plugins = said.plugins
     return Profile(
@@ -169,10 +171,27 @@ def _profile(said: _Profile, path: str, reasons: list[str]) -> Profile:
     )
 
 
-def _args(config: _PluginConfig, path: str) -> Args:
+def _name(entry: dict[str, Any], path: str) -> str:
+    for key in entry:
+        if key not in ("name", "args"):
+            raise PolicyError([f"{path}.{key}: unknown; allowed: name, args"])
+    name = entry.get("name", "")
+    if not isinstance(name, str) or name not in PLUGINS:
+        raise PolicyError([f"{path}.name: {name!r}; allowed: {', '.join(sorted(PLUGINS))}"])
+    return name
+
+
+def _args(plugin: str, said: Any, path: str) -> Args:
     """Their own apiVersion and kind say nothing that the name does not."""
-    said = {k: v for k, v in (config.args or {}).items() if k not in ("apiVersion", "kind")}
-    args: Args = _convert(said, PLUGINS[config.name].Args, f"{path}.args")
+    if said is not None and not isinstance(said, dict):
+        raise PolicyError([f"{path}: {said!r}; allowed: a mapping"])
+    said = {k: v for k, v in (said or {}).items() if k not in ("apiVersion", "kind")}
+    try:
+        args: Args = PLUGINS[plugin].read(said, path) if plugin == DEFRAGMENTATION else _convert(said, PLUGINS[plugin].Args, path)
+    except PolicyError:
+        raise
+    except ValueError as error:
+        raise PolicyError([str(error)]) from None
     return args.defaulted()
 
 
@@ -237,3 +256,72 @@ def _convert(value: Any, kind: type[Any], path: str) -> Any:
         if "unknown field" in said and not where:
             said += f"; allowed: {', '.join(kind.__struct_encode_fields__)}"
         raise PolicyError([f"{(path + where).lstrip('.') or 'the policy'}: {said}"]) from None
+
+
+def unusable(policy: Policy) -> list[str]:
+    """Why it cannot be run as it is written; empty where it can."""
+    reasons: list[str] = []
+    if not policy.profiles:
+        reasons.append("profiles: none; allowed: at least one")
+    names: set[str] = set()
+    for i, profile in enumerate(policy.profiles):
+        path = f"profiles[{i}]"
+        if profile.name in names:
+            reasons.append(f"{path}.name: {profile.name!r} is there twice; allowed: names that tell profiles apart")
+        names.add(profile.name)
+        if policy.own is not None and policy.own.at < i and DEFRAGMENTATION in profile.plugins.balance.enabled:
+            reasons.append(f"{path}: enables {DEFRAGMENTATION} again; allowed: one profile with {DEFRAGMENTATION}")
+        reasons += _unusable(profile, path)
+    for i, profile in enumerate(policy.profiles):
+        reasons += _unmeasured(policy, profile, i)
+    for i, args in policy.load_aware:
+        if args.metrics.type == PROMETHEUS_TYPE and not args.metrics.address and policy.prometheus is None:
+            reasons.append(
+                f"profiles[{i}], {load_aware.NAME}: metrics.address: nothing; allowed: the URL of Prometheus, here or in metricsProviders"
+            )
+    return reasons
+
+
+def refused_upstream(policy: Policy) -> list[str]:
+    """What upstream's validation refuses although its plugins know how to do it: `include` of evictableNamespaces, which `unusable` leaves to
+    a warning. Whoever runs a policy day after day refuses it."""
+    return [
+        f"profiles[{i}], {config.name}: evictableNamespaces.include: {', '.join(said.include)}; allowed: exclude alone, as upstream has it"
+        for i, profile in enumerate(policy.profiles)
+        for config in profile.plugin_config
+        if (said := getattr(config.args, "evictable_namespaces", None)) is not None and said.include
+    ]
+
+
+def _unmeasured(policy: Policy, profile: Profile, at: int) -> Iterator[str]:
+    """Metrics that a plugin goes by, and that nobody provides: upstream's plugin cannot be built."""
+    args = profile.args(low_node_utilization.NAME) if low_node_utilization.NAME in profile.plugins.balance.enabled else None
+    if not isinstance(args, low_node_utilization.Args):
+        return
+    where = f"profiles[{at}], {low_node_utilization.NAME}: metricsUtilization"
+    if args.measured and not policy.provides(KUBERNETES):
+        yield f"{where}: {KUBERNETES}, which metricsProviders do not have; allowed: what they have"
+    if args.query and not policy.provides(PROMETHEUS):
+        yield f"{where}: {PROMETHEUS}, which metricsProviders do not have; allowed: what they have"
+
+
+def _unusable(profile: Profile, path: str) -> list[str]:
+    reasons: list[str] = []
+    configured = {config.name for config in profile.plugin_config}
+    for point in POINTS:
+        allowed = _at(point)
+        for word in ("enabled", "disabled"):
+            said = getattr(profile.plugins.at(point), word)
+            for i, name in enumerate(said):
+                where = f"{path}.plugins.{point}.{word}[{i}]"
+                if name not in allowed and not (word == "disabled" and name == "*"):
+                    reasons.append(f"{where}: {name!r}; allowed: {', '.join(allowed) or 'no plugin has this extension point'}")
+                elif name in said[:i]:
+                    reasons.append(f"{where}: {name!r} is there twice; allowed: once")
+                elif word == "enabled" and name not in (*configured, DEFRAGMENTATION):
+                    reasons.append(f"{where}: {name!r} has no entry in pluginConfig; allowed: plugins that have one, be it empty")
+    return reasons
+
+
+def _at(point: Point) -> list[str]:
+    return sorted(name for name, plugin in PLUGINS.items() if point in plugin.POINTS)

@@ -2,7 +2,7 @@
 state that includes what the earlier ones have planned. One plan a plugin's run, also where it moves nothing: it says why."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -13,20 +13,18 @@ from restow.contracts.events import Planned
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
 from restow.contracts.values import Move, Packing
 from restow.domain import defragmentation
-from restow.domain.config import MigrationConfig
+from restow.domain.config import DefragmentationArgs, MigrationConfig
 from restow.domain.decider import Rejected
 from restow.domain.defragmentation.explain import PLANNED, Candidate
-from restow.domain.descheduling import run as r
+from restow.domain.defragmentation.scope import EVERYTHING, Scope
 from restow.domain.descheduling.framework import Eviction
-from restow.domain.descheduling.model import EVICTOR, Policy
+from restow.domain.descheduling.interpreter import TOTAL, Run
+from restow.domain.descheduling.model import DEFRAGMENTATION, EVICTOR, Policy, Turn
 from restow.domain.descheduling.policy import PolicyError, load, read
-from restow.domain.descheduling.selection import selected_nodes
 from restow.domain.descheduling.utilization.usage import NOTHING
-from restow.domain.descheduling.whole import runs_others, with_own
 from restow.domain.fold import apply
 from restow.domain.fragmentation import Room, packing, typical_shapes
 from restow.domain.migration.landing import Landings
-from restow.domain.migration.scope import in_run, most, scope_of
 from restow.domain.migration.search import within
 from restow.domain.state import ClusterState
 
@@ -42,7 +40,7 @@ def policy_of(state: ClusterState) -> Policy | None:
 def whole_policy(state: ClusterState) -> bool:
     """Whether a trigger carries out more than Defragmentation."""
     policy = policy_of(state)
-    return policy is not None and runs_others(policy)
+    return policy is not None and policy.others
 
 
 def defragment(state: ClusterState, now: Millis, plan: PlanId, demand: str = "", steps: int = 0) -> Planned:
@@ -50,8 +48,7 @@ def defragment(state: ClusterState, now: Millis, plan: PlanId, demand: str = "",
     config, policy = state.migration_config, policy_of(state)
     args = within(config, steps)
     assert args is not None, "whoever asks has looked"
-    scope = scope_of(state, policy, config.profile, now)
-    bound = most(policy, config.max_moves)
+    scope, bound = _alone(state, policy, now)
     if demand:
         return defragmentation.make_room(state, args, now, plan, demand, bound, scope)
     return defragmentation.plan(state, args, now, plan, bound, scope)
@@ -59,11 +56,19 @@ def defragment(state: ClusterState, now: Millis, plan: PlanId, demand: str = "",
 
 def explain_alone(state: ClusterState, now: Millis) -> tuple[Candidate, ...]:
     """What such a plan thinks of each pod."""
-    config, policy = state.migration_config, policy_of(state)
-    if config.defragmentation is None:
+    args = state.migration_config.defragmentation
+    if args is None:
         return ()
-    scope = scope_of(state, policy, config.profile, now)
-    return defragmentation.explain(state, config.defragmentation, now, most(policy, config.max_moves), scope)
+    scope, bound = _alone(state, policy_of(state), now)
+    return defragmentation.explain(state, args, now, bound, scope)
+
+
+def _alone(state: ClusterState, policy: Policy | None, now: Millis) -> tuple[Scope, int]:
+    """What the policy lets a plan of its own do, and how many moves it may have."""
+    config = state.migration_config
+    if policy is None:
+        return EVERYTHING, config.max_moves
+    return Run(state, policy, now).scope(config.profile), policy.bound(config.max_moves)
 
 
 class _Kept(NamedTuple):
@@ -114,9 +119,8 @@ def cycle_of(plan: PlanId) -> str:
 
 def deschedule(state: ClusterState, command: Deschedule) -> list[Planned]:
     """Raises Rejected."""
-    config = state.migration_config
-    policy = policy_of(state)
-    if policy is None and config.defragmentation is None:
+    policy = _configured(state, command.steps)
+    if not policy.profiles:
         raise Rejected("deschedule: no plugin is enabled; allowed: after enabling one in the policy")
     if plan_name(command.plan, 1) in state.plans:
         raise Rejected(f"deschedule: plan {command.plan!r} exists already; allowed: a fresh id")
@@ -124,71 +128,98 @@ def deschedule(state: ClusterState, command: Deschedule) -> list[Planned]:
     with state.draft():
         # What one plugin plans is planned now, for the next one (cooldown).
         state.time = Millis(max(state.time, command.time))
-        cycle = _Cycle(state, policy or Policy(), command)
-        for turn in turns(config, policy):
-            planned = cycle.carry(turn, plan_name(command.plan, len(events) + 1))
+        port = HoldFirst(state, policy, command)
+        for turn in policy.turns():
+            planned = port.carry(turn, plan_name(command.plan, len(events) + 1))
             events.append(replace(planned, trigger=command.trigger, profile=turn.profile))
             apply(state, (events[-1],))
     return events
 
 
-def turns(config: MigrationConfig, policy: Policy | None) -> Iterator[r.Turn]:
-    """Upstream's, with Defragmentation where it stands among the balance plugins of its profile."""
-    if policy is None:
-        yield r.Turn("balance", 0, config.profile, defragmentation.PLUGIN)
-        return
-    yield from r.turns(policy) if config.defragmentation is None else with_own(policy, config.profile, config.defragment_at)
+def _configured(state: ClusterState, steps: int = 0) -> Policy:
+    """The whole policy, with Defragmentation where it stands among the balance plugins of its profile; no profiles where nothing is configured."""
+    config, policy = state.migration_config, policy_of(state) or Policy()
+    args = within(config, steps)
+    return policy if args is None else policy.defragmenting(config.profile, args, config.defragment_at)
 
 
-class _Cycle:
-    """What the plugins of one command share."""
+class HoldFirst:
+    """The port of one command (`framework.Port`): who is to go is promised a slot, and each plugin's run is a plan."""
+
+    holds = True
 
     def __init__(self, state: ClusterState, policy: Policy, command: Deschedule) -> None:
-        now = command.time
-        self._state, self._config, self._now = state, state.migration_config, now
-        self._args = within(self._config, command.steps)
-        self._most = bound = most(policy, self._config.max_moves)
-        nodes = selected_nodes(state, policy.node_selector)
-        self._too_few = r.too_few(nodes)
-        self._run = r.Run(state, replace(policy, max_no_of_pods_to_evict_total=bound), now, nodes, command.samples)
-        self._warned = tuple(self._run.warnings)
+        self._state, self._now = state, command.time
+        self._most = policy.bound(state.migration_config.max_moves)
+        self.run = Run(state, replace(policy, max_no_of_pods_to_evict_total=self._most), self._now, command.samples)
+        self._warned = tuple(self.run.warnings)
         self._typical = typical_shapes(state)
         self._room, self._loads = Room(state.table), Counter[NodeName]()
         self._packing = packing(state, typical=self._typical)
+        self._landings = Landings(state, self._now)
+        self._plan = PlanId("")
+        self._planned: Planned | None = None
+        self.candidates: tuple[Candidate, ...] = ()
+        """What Defragmentation thought of each pod, where somebody asks for it (`explains`)."""
+        self.explains = False
 
-    def carry(self, turn: r.Turn, plan: PlanId) -> Planned:
-        if turn.plugin == defragmentation.PLUGIN:
-            return self._defragment(turn, plan)
-        if self._too_few:
-            return self._planned(turn, plan, (), {}, self._too_few)
-        run, before = self._run, set(self._run.evictions)
-        run.verdicts, run.warnings = {}, {}
-        places = run.places = Landings(self._state, self._now)
+    def carry(self, turn: Turn, plan: PlanId) -> Planned:
+        run, before = self.run, len(self.run.evictions)
+        run.verdicts, run.warnings, self._plan, self._planned = {}, {}, plan, None
+        if run.skipped and turn.plugin != DEFRAGMENTATION:
+            return self._made(turn, (), run.skipped)
+        self._landings = Landings(self._state, self._now)
         try:
-            run.carry(turn)
+            run.carry(turn, self)
         finally:
-            places.close()
-            run.places = None
-        moves = tuple(
-            self._move(eviction, places, MigrationId(f"{plan}-{i}"))
-            for i, eviction in enumerate((one for uid, one in run.evictions.items() if uid not in before), 1)
-        )
-        kept = Counter(verdict.why.partition(":")[0] for verdict in run.verdicts.values())
+            self._landings.close()
+        if self._planned is not None:
+            return self._planned
+        moves = tuple(self._move(one, MigrationId(f"{plan}-{i}")) for i, one in enumerate([*run.evictions.values()][before:], 1))
         said = (one for one in (*self._warned, *run.warnings) if one.profile == turn.profile and one.plugin in (turn.plugin, EVICTOR))
-        return self._planned(turn, plan, moves, kept, "; ".join(dict.fromkeys(one.text for one in said)))
+        return self._made(turn, moves, "; ".join(dict.fromkeys(one.text for one in said)))
 
-    def _move(self, eviction: Eviction, places: Landings, id: MigrationId) -> Move:
-        pod, spot = self._state.pods[eviction.pod], places.spots[eviction.pod]
+    def unmovable(self, pod: PodUid) -> str:
+        return self._landings.unmovable(pod)
+
+    def promise(self, pod: PodUid, to: Sequence[NodeName] | None) -> str:
+        return self._landings.promise(pod, to)
+
+    def evict(self, eviction: Eviction) -> str:
+        return ""
+
+    def lands_on(self, pod: PodUid) -> NodeName | None:
+        return self._landings.lands_on(pod)
+
+    def defragment(self, run: Run, turn: Turn, args: DefragmentationArgs) -> None:
+        left, scope = self._most - run.taken, run.scope(turn.profile)
+        if self.explains:
+            self.candidates = defragmentation.explain(self._state, args, self._now, max(left, 0), scope)
+        if left <= 0:
+            self._planned = self._made(turn, (), TOTAL)
+            return
+        try:
+            planned = defragmentation.plan(self._state, args, self._now, self._plan, left, scope)
+        except defragmentation.ArgsError as error:
+            raise Rejected(f"deschedule: {error}") from error
+        run.count_plan(planned.moves, turn, planned.reason)
+        self._packing = self._after(tuple(move for move in planned.moves if move.pod))
+        said = (one.text for one in self._warned if one.profile == turn.profile and one.plugin == EVICTOR)
+        self._planned = replace(planned, reason="; ".join(filter(None, (planned.reason, *dict.fromkeys(said)))))
+
+    def _move(self, eviction: Eviction, id: MigrationId) -> Move:
+        pod, spot = self._state.pods[eviction.pod], self._landings.spots[eviction.pod]
         return Move(
             id, eviction.pod, pod.namespace, pod.name, eviction.node, spot.node, spot.devices, spot.cores, cost=1, reason=eviction.reason
         )
 
-    def _planned(self, turn: r.Turn, plan: PlanId, moves: tuple[Move, ...], kept: Mapping[str, int], reason: str) -> Planned:
+    def _made(self, turn: Turn, moves: tuple[Move, ...], reason: str) -> Planned:
         before = self._packing
         after = self._packing = self._after(moves)
         sources = tuple(dict.fromkeys(move.source for move in moves))
+        kept = Counter(verdict.why.partition(":")[0] for verdict in self.run.verdicts.values())
         return Planned(
-            plan, turn.plugin, moves, before, after, sources, dict(sorted(kept.items())), planner=PLANNER, reason=reason
+            self._plan, turn.plugin, moves, before, after, sources, dict(sorted(kept.items())), planner=PLANNER, reason=reason
         )
 
     def _after(self, moves: tuple[Move, ...]) -> Packing:
@@ -206,38 +237,16 @@ class _Cycle:
                 self._loads[move.target] += 1
         return packing(state, self._room, dict(self._loads), self._typical) if moves else self._packing
 
-    def verdict(self, pod: PodUid) -> tuple[str, str] | None:
-        """Why the plugin that ran last leaves it."""
-        said = next((one.why for one in self._run.verdicts.values() if one.pod == pod), None)
+    def thought(self, pod: PodUid) -> tuple[str, str] | None:
+        """Why the plugin that ran last leaves it: the rule, and the sentence."""
+        if self._planned is not None:
+            found = (one for one in self.candidates if one.pod == pod and one.verdict != PLANNED)
+            return next(((one.verdict, one.message) for one in found), None)
+        said = next((one.why for one in self.run.verdicts.values() if one.pod == pod), None)
         if said is None:
             return None
         word, _, why = said.partition(": ")
         return word, why or said
-
-    def of_defragmentation(self, pod: PodUid) -> tuple[str, str] | None:
-        """What it would think of the pod now."""
-        args = self._args
-        assert args is not None, "its turn comes only where it is configured"
-        left = max(self._most - self._run.taken, 0)
-        for candidate in defragmentation.explain(self._state, args, self._now, left, in_run(self._run, self._config.profile)):
-            if candidate.pod == pod and candidate.verdict != PLANNED:
-                return candidate.verdict, candidate.message
-        return None
-
-    def _defragment(self, turn: r.Turn, plan: PlanId) -> Planned:
-        args, run = self._args, self._run
-        assert args is not None, "its turn comes only where it is configured"
-        left = self._most - run.taken
-        if left <= 0:
-            return self._planned(turn, plan, (), {}, r.TOTAL)
-        try:
-            planned = defragmentation.plan(self._state, args, self._now, plan, left, in_run(run, turn.profile))
-        except defragmentation.ArgsError as error:
-            raise Rejected(f"deschedule: {error}") from error
-        run.count_plan(planned.moves, turn, planned.reason)
-        self._packing = self._after(tuple(move for move in planned.moves if move.pod))
-        said = (one.text for one in self._warned if one.profile == turn.profile and one.plugin == EVICTOR)
-        return replace(planned, reason="; ".join(filter(None, (planned.reason, *dict.fromkeys(said)))))
 
 
 class Thought(msgspec.Struct, frozen=True):
@@ -252,20 +261,19 @@ class Thought(msgspec.Struct, frozen=True):
 
 def explain(state: ClusterState, command: Deschedule, pod: PodUid) -> list[Thought]:
     """Decided again; of plugins that have not looked at it only why they looked at nothing, where that is for want of metrics."""
-    config, policy = state.migration_config, policy_of(state)
-    found: list[Thought] = []
+    policy, found = _configured(state, command.steps), list[Thought]()
     with state.draft():
         state.time = Millis(max(state.time, command.time))
-        cycle = _Cycle(state, policy or Policy(), command)
-        for number, turn in enumerate(turns(config, policy), 1):
-            thought = cycle.of_defragmentation(pod) if turn.plugin == defragmentation.PLUGIN else None
-            planned = cycle.carry(turn, plan_name(command.plan, number))
+        port = HoldFirst(state, policy, command)
+        port.explains = True
+        for number, turn in enumerate(policy.turns(), 1):
+            planned = port.carry(turn, plan_name(command.plan, number))
             move = next((move for move in planned.moves if move.pod == pod), None)
             if move is not None:
                 where = f"moves to {move.target}" if move.target else "evicted, and nothing is held for it"
-                thought = PLANNED, f"{move.reason}: {where}" if move.reason else where
-            elif turn.plugin != defragmentation.PLUGIN:
-                thought = cycle.verdict(pod)
+                thought: tuple[str, str] | None = (PLANNED, f"{move.reason}: {where}" if move.reason else where)
+            else:
+                thought = port.thought(pod)
                 if thought is None and NOTHING in planned.reason:
                     thought = "NotLookedAt", planned.reason
             if thought is not None:
@@ -274,10 +282,9 @@ def explain(state: ClusterState, command: Deschedule, pod: PodUid) -> list[Thoug
     return found
 
 
-def turns_of(state: ClusterState) -> list[r.Turn]:
+def turns_of(state: ClusterState) -> list[Turn]:
     """What a trigger runs, in order."""
-    config, policy = state.migration_config, policy_of(state)
-    return [] if policy is None and config.defragmentation is None else list(turns(config, policy))
+    return list(_configured(state).turns())
 
 
 def wants_samples(state: ClusterState) -> bool:

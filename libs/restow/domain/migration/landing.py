@@ -1,5 +1,5 @@
 """Landing places for a policy's plugins, hold first: by the scheduler's own rules, as if the pod were not there, and as if whoever was
-promised a place before had it already (`descheduling.framework.Places`)."""
+promised a place before had it already (`descheduling.framework.Port`)."""
 
 from collections.abc import Iterator, Sequence
 
@@ -47,7 +47,7 @@ class Landings:
             self._session.close()
             self._session = None
 
-    def of(self, pod: PodUid) -> NodeName | None:
+    def lands_on(self, pod: PodUid) -> NodeName | None:
         spot = self.spots.get(pod)
         return spot.node if spot is not None and spot.node else None
 

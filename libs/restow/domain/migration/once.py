@@ -1,6 +1,8 @@
 """A whole policy carried out once where nothing of ours runs: upstream's plugins evict as upstream does, and Defragmentation plans as ever, but
 nothing can hold the places that it finds. So of its plan only those go who wait for nobody."""
 
+from collections.abc import Callable, Sequence
+
 import msgspec
 from msgspec.structs import replace
 
@@ -10,15 +12,13 @@ from restow.contracts.samples import Samples
 from restow.contracts.values import Move, Packing
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs, MigrationConfig
-from restow.domain.defragmentation.explain import PLANNED
+from restow.domain.defragmentation.explain import PLANNED, Candidate
 from restow.domain.defragmentation.plan import MAX_MOVES
-from restow.domain.descheduling.framework import Eviction, Verdict
-from restow.domain.descheduling.run import TOTAL, Carry, Outcome, Run, Turn, Warned, too_few
-from restow.domain.descheduling.selection import selected_nodes
-from restow.domain.descheduling.whole import PLUGIN, Whole
+from restow.domain.descheduling.framework import Eviction
+from restow.domain.descheduling.interpreter import TOTAL, Outcome, Run, Warned
+from restow.domain.descheduling.model import Policy, Turn
 from restow.domain.fold import apply
 from restow.domain.migration.landing import Landings, needs_hold
-from restow.domain.migration.scope import in_run, most
 from restow.domain.planview import warnings
 from restow.domain.state import ClusterState
 
@@ -38,24 +38,65 @@ class Pass(msgspec.Struct, frozen=True):
     planned: Planned | None = None
 
 
-def carried_out(state: ClusterState, whole: Whole, now: Millis, samples: Samples | None = None, carry: Carry | None = None) -> Pass:
-    """The state stays as it is. What is decided is what `descheduling.run.evaluate` decides, and Defragmentation at its place. `carry`
-    evicts whoever is decided on before anything more is: what is refused uses up no limit, and gives nobody room."""
-    nodes = selected_nodes(state, whole.policy.node_selector)
-    if why := too_few(nodes):
-        return Pass(Outcome(skipped=why))
-    run, planned = Run(state, whole.policy, now, nodes, samples, carry), None
-    for turn in whole.turns():
-        if turn.plugin != PLUGIN:
-            run.carry(turn)
-        elif whole.own is not None:
-            planned = _defragment(run, whole.own.args, turn)
-    return Pass(run.outcome(), planned)
+def carried_out(
+    state: ClusterState, policy: Policy, now: Millis, samples: Samples | None = None, evicts: Callable[[Eviction], str] | None = None
+) -> Pass:
+    """The state stays as it is; `now` is what ages and metrics are measured against. `evicts` evicts whoever is decided on before anything more is, and says
+    "" or why not: what is refused uses up no limit, and gives nobody capacity."""
+    run, port = Run(state, policy, now, samples), EvictOnly(evicts)
+    if run.skipped:
+        return Pass(Outcome(skipped=run.skipped))
+    for turn in policy.turns():
+        run.carry(turn, port)
+    return Pass(run.outcome(), port.planned)
 
 
-def _defragment(run: Run, args: DefragmentationArgs, turn: Turn) -> Planned:
+class EvictOnly:
+    """The port where nothing can be held (`framework.Port`)."""
+
+    holds = False
+
+    def __init__(self, evicts: Callable[[Eviction], str] | None) -> None:
+        self._evicts = evicts
+        self.planned: Planned | None = None
+
+    def unmovable(self, pod: PodUid) -> str:
+        return ""
+
+    def promise(self, pod: PodUid, to: Sequence[NodeName] | None) -> str:
+        return ""
+
+    def evict(self, eviction: Eviction) -> str:
+        return "" if self._evicts is None else self._evicts(eviction)
+
+    def lands_on(self, pod: PodUid) -> NodeName | None:
+        return None
+
+    def defragment(self, run: Run, turn: Turn, args: DefragmentationArgs) -> None:
+        bound = run.policy.bound(MAX_MOVES, run.taken)
+        planned, thought = _planned(run, turn, args, bound)
+        free = independent(planned.moves, args.wholeNodes)
+        kept = set[NodeName]()
+        for move in planned.moves:
+            if move.pod and move.source in kept:
+                run.keep(turn, move.pod, "Whole: another pod of its node stays, so that nothing would be won")
+            elif move.pod and move.migration in free:
+                reason = f"the plan has a place for it on {move.target}"
+                grace = run.policy.grace_period_seconds
+                gone = run.evict(Eviction(move.pod, move.source, turn.plugin, turn.profile, turn.point, reason, grace), self)
+                if args.wholeNodes and not gone:
+                    kept.add(move.source)
+            elif move.pod:
+                run.keep(turn, move.pod, f"Waits: its place on {move.target} is free only when others have landed, which nobody sees to here")
+        for one in thought:
+            if one.verdict != PLANNED:
+                run.keep(turn, one.pod, f"{one.verdict.partition(': ')[0]}: {one.message}")
+        self.planned = planned if bound > 0 else replace(planned, reason=TOTAL)
+
+
+def _planned(run: Run, turn: Turn, args: DefragmentationArgs, bound: int) -> tuple[Planned, tuple[Candidate, ...]]:
+    """As the service would plan, with the reasons of those who stay."""
     state, now = run.state, run.now
-    bound = most(run.policy, MAX_MOVES, run.taken)
     with state.draft():
         state.time = Millis(max(state.time, now))
         state.migration_config = MigrationConfig(defragmentation=args)
@@ -68,32 +109,13 @@ def _defragment(run: Run, args: DefragmentationArgs, turn: Turn) -> Planned:
                 state.put(state.queues, name, QueueObserved(name, name, Millis(0)))
         if run.evictions:
             apply(state, (_earlier(run),))
-        scope = in_run(run, turn.profile)
+        scope = run.scope(turn.profile)
         planned = defragmentation.plan(state, args, now, PLAN, bound, scope)
         thought = defragmentation.explain(state, args, now, bound, scope)
         told = warnings(state)
     for text in told:
-        run.warnings[Warned(turn.profile, PLUGIN, text)] = None
-    free = independent(planned.moves, args.wholeNodes)
-    kept = set[NodeName]()
-    for move in planned.moves:
-        if move.pod and move.source in kept:
-            _keep(run, turn, move.pod, "Whole: another pod of its node stays, so that nothing would be won")
-        elif move.pod and move.migration in free:
-            reason = f"the plan has a place for it on {move.target}"
-            grace = run.policy.grace_period_seconds
-            gone = run.evict(Eviction(move.pod, move.source, PLUGIN, turn.profile, turn.point, reason, grace))
-            if args.wholeNodes and not gone:
-                kept.add(move.source)
-        elif move.pod:
-            why = f"Waits: its place on {move.target} is free only when others have landed, which nobody sees to here"
-            _keep(run, turn, move.pod, why)
-    for one in thought:
-        if one.verdict != PLANNED:
-            _keep(run, turn, one.pod, f"{one.verdict.partition(': ')[0]}: {one.message}")
-    if bound <= 0:
-        return replace(planned, reason=TOTAL)
-    return planned
+        run.warnings[Warned(turn.profile, turn.plugin, text)] = None
+    return planned, thought
 
 
 def independent(moves: tuple[Move, ...], whole: bool) -> frozenset[MigrationId]:
@@ -104,11 +126,6 @@ def independent(moves: tuple[Move, ...], whole: bool) -> frozenset[MigrationId]:
 
 def _waits(move: Move) -> bool:
     return bool(move.after or move.follows)
-
-
-def _keep(run: Run, turn: Turn, pod: PodUid, why: str) -> None:
-    if pod not in run.evictions:
-        run.verdicts[turn.profile, PLUGIN, pod] = Verdict(pod, PLUGIN, turn.profile, turn.point, why)
 
 
 def _earlier(run: Run) -> Planned:

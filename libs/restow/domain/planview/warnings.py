@@ -2,9 +2,8 @@
 
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import ArgsError, room_of, selector
+from restow.domain.descheduling.interpreter import Run
 from restow.domain.descheduling.model import EVICTOR
-from restow.domain.descheduling.run import Run
-from restow.domain.descheduling.selection import selected_nodes
 from restow.domain.migration.deschedule import policy_of
 from restow.domain.resources import canonical_resource
 from restow.domain.selectors import selects
@@ -23,10 +22,9 @@ def _profile(state: ClusterState) -> list[str]:
     policy = policy_of(state)
     if policy is None:
         return []
-    nodes = selected_nodes(state, policy.node_selector)
-    told = [] if nodes else [f"nodeSelector: {policy.node_selector_text!r} selects no ready node, so nothing moves"]
-    run = Run(state, policy, state.time, nodes, None)
-    home = (one for one in run.profiles if one.name == state.migration_config.profile)
+    run = Run(state, policy, state.time)
+    told = [] if run.nodes else [f"nodeSelector: {policy.node_selector_text!r} selects no ready node, so nothing moves"]
+    home = (one for one in run.filters if one.profile == state.migration_config.profile)
     return [*told, *(f"{EVICTOR}: {text}" for one in home for text in one.evictor.warnings())]
 
 

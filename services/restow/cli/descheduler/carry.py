@@ -40,7 +40,7 @@ class Carried(msgspec.Struct, frozen=True):
 
 
 class Carrier:
-    """Evicts what a run decides on, before it decides on anything more (`run.Carry`). The run is in a thread of its own; the API is asked, and
+    """Evicts what a run decides on, before it decides on anything more (`migration.once`). The run is in a thread of its own; the API is asked, and
     told of each eviction by an Event, in the loop."""
 
     def __init__(self, client: Client, state: ClusterState, now: Millis, loop: asyncio.AbstractEventLoop, user: str) -> None:

@@ -17,7 +17,7 @@ from restow.cli.where import Where
 if TYPE_CHECKING:
     from restow.cli.descheduler.carry import Carried
     from restow.contracts.ids import Millis
-    from restow.domain.descheduling.whole import Whole
+    from restow.domain.descheduling.model import Policy
     from restow.domain.migration.once import Pass
     from restow.kube.client import Client
     from restow.kube.look import Look
@@ -96,7 +96,7 @@ def _only(way: str, given: dict[str, Any]) -> None:
 
 
 def _once(file: str, dry_run: bool, kube: Kube, output: str) -> None:
-    whole, passed_over = read(file)
+    policy, passed_over = read(file)
     began = time.monotonic()
 
     async def work(client: Client) -> tuple[Look, Pass, tuple[Carried, ...], int, str]:
@@ -108,9 +108,9 @@ def _once(file: str, dry_run: bool, kube: Kube, output: str) -> None:
         seen = await look(client)
         now = _now()
         uids = {f"{pod.namespace}/{pod.name}": uid for uid, pod in seen.state.pods.items()}
-        samples = await sample(client, whole.policy, uids, now)
+        samples = await sample(client, policy, uids, now)
         carrier = None if dry_run else Carrier(client, seen.state, now, asyncio.get_running_loop(), _user())
-        made = await asyncio.to_thread(carried_out, seen.state, whole, now, samples, carrier)
+        made = await asyncio.to_thread(carried_out, seen.state, policy, now, samples, carrier)
         unsent = 0 if carrier is None else await carrier.told()
         return seen, made, tuple(carrier.done) if carrier is not None else (), unsent, client.url
 
@@ -119,7 +119,7 @@ def _once(file: str, dry_run: bool, kube: Kube, output: str) -> None:
 
     if unsent:
         passed_over = (*passed_over, f"{unsent} Events could not be written: `kubectl describe` of these pods does not tell of their evictions")
-    found = report.Report(file, url, whole, seen, made, carried, dry_run, time.monotonic() - began, passed_over)
+    found = report.Report(file, url, policy, seen, made, carried, dry_run, time.monotonic() - began, passed_over)
     if output == "json":
         emit(report.plain(found))
     else:
@@ -128,12 +128,11 @@ def _once(file: str, dry_run: bool, kube: Kube, output: str) -> None:
         raise Failure(f"{sum(one.failed for one in carried)} of {len(carried)} evictions failed; the table says why", BROKEN)
 
 
-def read(file: str) -> tuple[Whole, tuple[str, ...]]:
+def read(file: str) -> tuple[Policy, tuple[str, ...]]:
     """The policy, and what of it says nothing here. Raises Failure, with file, path and what is allowed."""
     from pathlib import Path
 
-    from restow.domain.descheduling.policy import PolicyError
-    from restow.domain.descheduling.whole import load
+    from restow.domain.descheduling.policy import PolicyError, load
     from restow.runtime.config_source import BadConfig, parse
 
     text = Path(file).read_bytes()

@@ -17,8 +17,8 @@ from restow.cli.output import colored, faint, heading, table, width
 from restow.contracts.events import Planned
 from restow.contracts.ids import PodUid
 from restow.domain.descheduling.framework import Eviction, Verdict
-from restow.domain.descheduling.run import Outcome
-from restow.domain.descheduling.whole import PLUGIN, Whole
+from restow.domain.descheduling.interpreter import Outcome
+from restow.domain.descheduling.model import DEFRAGMENTATION, Policy
 from restow.domain.migration.once import UNHELD, Pass
 from restow.domain.planview import node_groups
 from restow.domain.state import ClusterState
@@ -34,7 +34,7 @@ class Report(msgspec.Struct, frozen=True):
 
     file: str
     url: str
-    whole: Whole
+    policy: Policy
     seen: Look
     made: Pass
     carried: Sequence[Carried]
@@ -87,7 +87,7 @@ def groups(verdicts: Iterable[Verdict]) -> list[Group]:
 
 def show(report: Report) -> None:
     state, outcome = report.state, report.outcome
-    _say(f"policy   {report.file}, {_many(len(report.whole.policy.profiles), 'profile')}")
+    _say(f"policy   {report.file}, {_many(len(report.policy.profiles), 'profile')}")
     seen = f"{_many(len(state.nodes), 'node')} and {_many(len(state.pods), 'pod')}"
     _say(f"cluster  {report.url}, {seen}, {'decided' if report.dry else 'done'} in {report.took:.1f} s")
     _warnings(report)
@@ -96,7 +96,7 @@ def show(report: Report) -> None:
         _say(f"nothing was looked at: {outcome.skipped}")
         return
     results, found = report.results(), groups(outcome.verdicts)
-    for turn in report.whole.turns():
+    for turn in report.policy.turns():
         of = (turn.profile, turn.plugin, turn.point)
         _plugin(
             report,
@@ -124,7 +124,7 @@ def _plugin(report: Report, of: tuple[str, str, str], results: list[tuple[Evicti
     if stay:
         rows = [(len(group.pods), group.why, _examples(report, group)) for group in stay]
         table(("  LEFT", "WHY", "SUCH AS"), [(f"{count:>6}", *rest) for count, *rest in rows], flexible=("WHY", "SUCH AS"), wrap=("WHY", "SUCH AS"))
-    if plugin == PLUGIN and report.made.planned is not None:
+    if plugin == DEFRAGMENTATION and report.made.planned is not None:
         _plan(report, report.made.planned)
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from restow.domain.descheduling import default_evictor
 from restow.domain.descheduling.plugins import (
+    defragmentation,
     high_node_utilization,
     load_aware,
     low_node_utilization,
@@ -21,6 +22,7 @@ PLUGINS: dict[str, Any] = {
     module.NAME: module
     for module in (
         default_evictor,
+        defragmentation,
         high_node_utilization,
         load_aware,
         low_node_utilization,

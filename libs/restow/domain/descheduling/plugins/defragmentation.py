@@ -1,0 +1,56 @@
+"""Defragmentation (Restow's own; seed 000): it plans on its own, and how its plan is carried out is the port's business (`framework.Port`).
+
+Its arguments are read by seed 000's rules, with both ways to write `resourceType`.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from restow.domain.config import DefragmentationArgs
+from restow.domain.defragmentation.args import ArgsError, check
+from restow.domain.descheduling.args import Args as Base
+from restow.domain.descheduling.framework import Handle
+
+NAME = "Defragmentation"
+POINTS = ("balance",)
+
+
+class Args(Base, frozen=True):
+    """`said` is what its planners take."""
+
+    said: DefragmentationArgs = DefragmentationArgs()
+
+
+def run(handle: Handle, args: Args) -> None:
+    handle.defragment(args.said)
+
+
+def read(said: Mapping[str, Any], path: str) -> Args:
+    """Raises ValueError with path, value and what is allowed."""
+    args = dict(said)
+    if "ResourceType" in args:
+        if "resourceType" in args:
+            raise ValueError(f"{path}: has ResourceType and resourceType; allowed: one of them")
+        args["resourceType"] = args.pop("ResourceType")
+    try:
+        made = msgspec.convert(args, DefragmentationArgs)
+        check(made)
+    except msgspec.ValidationError as error:
+        raise ValueError(_unfit(error, args, path)) from None
+    except ArgsError as error:
+        raise ValueError(f"{path}.{error}") from None
+    return Args(said=made)
+
+
+def _unfit(error: msgspec.ValidationError, said: Any, path: str) -> str:
+    what, _, where = str(error).partition(" - at `$")
+    for name, index in re.findall(r"\.?([^.\[\]`]+)|\[(\d+)\]", where):
+        if isinstance(said, Mapping) and name in said:
+            said = said[name]
+        elif index and isinstance(said, list):
+            said = said[int(index)]
+    allowed = f"; allowed: {', '.join(DefragmentationArgs.__struct_encode_fields__)}" if "unknown field" in what and not where else ""
+    return f"{path}{where.rstrip('`')}: {what}; found {repr(said)[:80]}{allowed}"
