@@ -14,9 +14,7 @@ from restow.descheduler.metrics import DeschedulerMetrics
 from restow.descheduler.policy import NOT_HERE
 from restow.domain import owners
 from restow.domain.config import SWITCHES, GcConfig, MigrationConfig
-from restow.domain.defragmentation.evictable import OF_FILTERS
-from restow.domain.defragmentation.greedy import LIMIT, NO_TARGET, TOO_FEW_SOURCES
-from restow.domain.defragmentation.optimizing.plan import SENTENCES
+from restow.domain.defragmentation.verdicts import SENTENCES
 from restow.domain.descheduling.plugins import PLUGINS as DESCHEDULING
 from restow.domain.session.actions.args import ARGS as ACTIONS
 from restow.domain.session.plugins import PLUGINS
@@ -34,7 +32,7 @@ SKEWED = "node(s) didn't match pod topology spread constraints"
 VERDICT = re.compile(r"([A-Z][A-Za-z]+(?: code)?): .")
 NO_VERDICTS = {*DESCHEDULING, "DefaultEvictor", "Deprecated"}
 """What docstrings begin with."""
-KNOWN = (*OF_FILTERS, *SENTENCES, LIMIT, NO_TARGET, TOO_FEW_SOURCES, "NotOnSource", "NotLookedAt")
+KNOWN = (*SENTENCES, "NotOnSource", "NotLookedAt")
 NODES = re.compile(r"node\(s\) |node has |cannot align |not enough cpus |the requested CPUs |Insufficient |Too many pods|proportional of resource ")
 
 

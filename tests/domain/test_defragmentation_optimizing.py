@@ -16,6 +16,7 @@ from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation import ArgsError, check, explain
 from restow.domain.defragmentation.optimizing.opened import Rows, opened
+from restow.domain.defragmentation.plan import Task
 from restow.domain.snapshot import dump, load
 
 OWNER = replica_of("rs")
@@ -345,7 +346,7 @@ ROOMS = {f"room with {what}": msgspec.structs.replace(FOUR, room=ROOM | {"koordi
 def test_one_row_is_ranked_as_many_are(objective):
     for seed in range(10):
         state, args = cluster(seed, "devices" if objective in ROOMS else objective), (ARGS | ROOMS)[objective]
-        with opened(state, args, NOW, args.objective, Rows(state, args, NOW)) as (_, landing):
+        with opened(task := Task(state, args, NOW, "p", 2_000), args.objective, Rows(task)) as (_, landing):
             for uid in state.pods:
                 kind = landing._kind(uid)
                 rows = np.arange(len(state.table.names))

@@ -18,6 +18,7 @@ from restow.contracts.values import HostPort, LabelSelector, Move, PodTerm, Spre
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.optimizing.opened import Rows, opened
 from restow.domain.defragmentation.optimizing.order import Sequence
+from restow.domain.defragmentation.plan import Task
 
 ARGS = DefragmentationArgs(planner="optimizing", objective="nodes", resourceType="cpu", protectionThresholds={})
 
@@ -25,7 +26,7 @@ ARGS = DefragmentationArgs(planner="optimizing", objective="nodes", resourceType
 def ordered(state, wanted: dict[str, str]) -> list[Move]:
     """Moves that bring these pods to these nodes, of as many as can be."""
     rows = {uid: state.table.rows[name] for uid, name in wanted.items()}
-    with opened(state, ARGS, NOW, "nodes", Rows(state, ARGS, NOW)) as (world, landing):
+    with opened(task := Task(state, ARGS, NOW, "p", 2_000), "nodes", Rows(task)) as (world, landing):
         return Sequence(world, landing, "p", 2_000).order(rows, list(rows)).moves
 
 

@@ -12,7 +12,7 @@ import msgspec
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
-from restow.domain.defragmentation.explain import PLANNED
+from restow.domain.defragmentation import PLANNED
 from restow.domain.migration.deschedule import explain as explain_policy
 from restow.domain.migration.deschedule import explain_alone
 from restow.domain.session.verdict import Choice, GangFit, PlacesFit, Relief, Verdict, choice, explain

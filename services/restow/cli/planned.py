@@ -61,6 +61,8 @@ def show(answer: Mapping[str, Any], planned: Planned, dry: bool) -> None:
         click.echo()
         groups(answer.get("groups") or (), planned)
     if planned.kept:
+        from restow.domain.defragmentation.verdicts import sentence
+
         click.echo(f"\n{heading('STAY')} where they are")
         rows_ = [(count, verdict, sentence(verdict)) for verdict, count in sorted(planned.kept.items(), key=lambda k: (-k[1], k[0]))]
         table(("PODS", "VERDICT", "WHY"), rows_, right=("PODS",), flexible=("VERDICT", "WHY"), wrap=("WHY",))
@@ -132,19 +134,6 @@ def _change(before: Mapping[str, Any], after: Mapping[str, Any], key: str, unit:
 
 def _value(value: int, unit: int) -> str:
     return number(value) if unit == 1 else f"{value / unit:.2f}"
-
-
-def sentence(verdict: str) -> str:
-    """What a verdict of a plan says."""
-    from restow.domain.defragmentation.evictable import MEANING, OF_FILTERS
-    from restow.domain.defragmentation.greedy import LIMIT, NO_TARGET, TOO_FEW_SOURCES
-    from restow.domain.defragmentation.optimizing.plan import SENTENCES
-
-    known = OF_FILTERS | MEANING | SENTENCES | {LIMIT: "the plan is full; a later one may move it", TOO_FEW_SOURCES: "too few nodes are sources (numberOfNodes)"}
-    kind, _, more = verdict.partition(": ")
-    if kind == NO_TARGET:
-        return f"no target fits: {more}" if more else "no target fits"
-    return known.get(verdict, "")
 
 
 def said(text: str) -> None:

@@ -10,6 +10,7 @@ from restow.contracts.ids import Millis, NodeName
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import THRESHOLDS, threshold
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
+from restow.domain.defragmentation.verdicts import COOLDOWN, CRITICAL_NODE
 from restow.domain.descheduling.selection import rests
 from restow.domain.fragmentation import Room
 from restow.domain.resources import canonical_resource
@@ -19,8 +20,6 @@ from restow.domain.table import NO_DEVICE, WHOLE
 SCALE = 10_000
 """Utilisation is ordered in these parts of one (bounds are compared exactly)."""
 CRITICAL = "critical"
-CRITICAL_NODE, COOLDOWN = "CriticalNode", "Cooldown"
-"""Why nothing leaves a node."""
 _FITS = (1 << 63) // (2 * SCALE)
 """Amounts from here on would overflow when scaled; they are computed with Python's integers."""
 

@@ -9,67 +9,33 @@ from restow.contracts.values import PodShape
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import selector
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
+from restow.domain.defragmentation.verdicts import (
+    BARE,
+    BINDING,
+    CAME_BACK,
+    CRITICAL,
+    DAEMON_SET,
+    DRAWS,
+    LABELS,
+    MIGRATING,
+    NAMESPACE,
+    NOT_READY,
+    PINNED,
+    SCHEDULER,
+    STATIC,
+    TERMINATING,
+    UNSUPPORTED,
+)
 from restow.domain.descheduling.args import SYSTEM_CRITICAL
 from restow.domain.descheduling.pods import PREFER_NO_EVICTION
-from restow.domain.movable import MEANING as OF_OWNERS
 from restow.domain.movable import unmovable
 from restow.domain.selectors import selects
-from restow.domain.spare import MEANING as OF_SPARE
 from restow.domain.spare import Spare
 from restow.domain.state import ClusterState
 from restow.domain.topology.terms import wants
 
-STATIC = "Static"
-BARE = "Bare"
-DAEMON_SET = "DaemonSet"
-TERMINATING = "Terminating"
-BINDING = "Binding"
-NOT_READY = "NotReady"
-MIGRATING = "Migrating"
-CRITICAL = "Critical"
-SCHEDULER = "Scheduler"
-NAMESPACE = "Namespace"
-LABELS = "Labels"
-UNSUPPORTED = "Unsupported"
-PINNED = "Pinned"
-DRAWS = "Draws"
-CAME_BACK = "CameBack"
-
-MEANING = {
-    STATIC: "a static pod: only its kubelet can end it",
-    BARE: "no controller would create it again",
-    DAEMON_SET: "a DaemonSet's pod belongs to its node",
-    TERMINATING: "it is going away already",
-    BINDING: "it is not bound to the node yet",
-    NOT_READY: "it is not ready, so a successor would hardly become ready either",
-    MIGRATING: "it is part of a migration that is under way",
-    CRITICAL: "its priority is system-critical",
-    SCHEDULER: "another scheduler places it, which knows nothing of holds",
-    NAMESPACE: "evictableNamespaces leaves its namespace out",
-    LABELS: "labelSelector does not select it",
-    UNSUPPORTED: "it has a constraint that a hold cannot promise to meet",
-    PINNED: "it asks for this very node",
-    DRAWS: "what it uses belongs to a Reservation, which would only have it back",
-    CAME_BACK: "its like were moved off this node and came back, again and again",
-} | OF_OWNERS | OF_SPARE
-
 RENAMED = {LABELS: "EvictorLabels", NAMESPACE: "EvictorNamespace"}
 """Verdicts of filter plugins that have the name of one of ours and are about something else."""
-OF_FILTERS = {
-    "NoEviction": "its annotation asks for it, and noEvictionPolicy is Mandatory",
-    "SystemCritical": "its priority is system-critical",
-    "Priority": "its priority is not below DefaultEvictor's priorityThreshold",
-    "LocalStorage": "it would lose its emptyDir or hostPath (podProtections)",
-    "PVC": "it has a PersistentVolumeClaim that podProtections name",
-    "WithoutPDB": "no PodDisruptionBudget is about it",
-    "PDB": "a PodDisruptionBudget is about it, and it is not its owner's only pod",
-    "ResourceClaims": "it has claimed devices",
-    "EvictorLabels": "DefaultEvictor's labelSelector does not select it",
-    "EvictorNamespace": "DefaultEvictor's namespaceLabelSelector does not select its namespace",
-    "MinReplicas": "its owner has fewer pods than DefaultEvictor's minReplicas",
-    "MinPodAge": "it is younger than DefaultEvictor's minPodAge",
-}
-"""Verdicts of DefaultEvictor in general; what exactly it has against one pod it says itself."""
 
 OrderKey = tuple[bool, int, int, int, str, str, str]
 

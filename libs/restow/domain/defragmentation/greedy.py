@@ -6,28 +6,19 @@ nothing: who moves counts at both ends.
 """
 
 from collections import Counter
-from collections.abc import Callable
 from typing import NamedTuple
 
-from restow.contracts.events import Planned
-from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
+from restow.contracts.ids import MigrationId, NodeName, PodUid
 from restow.contracts.values import DeviceShare, Move
-from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.classify import classify
 from restow.domain.defragmentation.evictable import Evictable
-from restow.domain.defragmentation.outcome import planned
-from restow.domain.defragmentation.scope import EVERYTHING, Scope, word
+from restow.domain.defragmentation.plan import Found, Stays, Task
 from restow.domain.defragmentation.simulation import Simulation, simulated
-from restow.domain.defragmentation.targets import Targets
-from restow.domain.fragmentation import Room
+from restow.domain.defragmentation.targets import NO_TARGETS, NODE_RULES, Targets
+from restow.domain.defragmentation.verdicts import LIMIT, NO_TARGET, TOO_FEW_SOURCES, Stay, stay
+from restow.domain.fragmentation import Room, alike
+from restow.domain.predicates import static_reasons
 from restow.domain.resources import canonical_resource
-from restow.domain.state import ClusterState
-
-NO_TARGET = "NoTarget"
-LIMIT = "Limit"
-TOO_FEW_SOURCES = "TooFewSources"
-
-Kept = Callable[[PodUid, NodeName, str, Targets | None], None]
 
 
 class _End(NamedTuple):
@@ -35,72 +26,60 @@ class _End(NamedTuple):
     devices: tuple[DeviceShare, ...]
 
 
-def plan(state: ClusterState, args: DefragmentationArgs, time: Millis, plan_id: PlanId, max_moves: int, scope: Scope = EVERYTHING) -> Planned:
-    """The plan as a value; the state stays as it is. Raises ArgsError."""
-    kept: Counter[str] = Counter()
-    moves = walk(state, args, time, plan_id, max_moves, lambda pod, node, verdict, targets: kept.update((word(verdict),)), scope)
-    ends = {move.pod: _End(state.table.rows[move.target], move.devices) for move in moves}
-    return planned(state, plan_id, moves, ends, kept)
+def plan(task: Task, stays: Stays) -> Found:
+    """The state stays as it is. Raises ArgsError."""
+    with simulated(task.state, task.time) as simulation:
+        moves = _moves(simulation, task, stays)
+    return Found(moves, {move.pod: _End(task.state.table.rows[move.target], move.devices) for move in moves})
 
 
-def walk(
-    state: ClusterState,
-    args: DefragmentationArgs,
-    time: Millis,
-    plan_id: PlanId,
-    max_moves: int,
-    kept: Kept,
-    scope: Scope = EVERYTHING,
-) -> list[Move]:
-    """The decision itself. `kept` is told every pod on a source that stays, at the moment that is decided."""
-    with simulated(state, time) as simulation:
-        return _walk(simulation, args, time, plan_id, max_moves, kept, scope)
-
-
-def _walk(
-    simulation: Simulation, args: DefragmentationArgs, time: Millis, plan_id: PlanId, max_moves: int, kept: Kept, scope: Scope
-) -> list[Move]:
+def _moves(simulation: Simulation, task: Task, stays: Stays) -> list[Move]:
     """What is promised already is charged."""
-    state = simulation.state
+    state, args = task.state, task.args
     room = Room(state.table)
-    nodes = classify(state, args, time, room, scope)
+    nodes = classify(state, args, task.time, room, task.scope)
     names = [NodeName(state.table.names[row]) for row in nodes.sources]
     if len(names) <= args.numberOfNodes:
+        why = Stay(TOO_FEW_SOURCES, f"no more than numberOfNodes ({args.numberOfNodes}) nodes are below lowThresholds")
         for node in names:
-            for pod in state.on_node.get(node, ()):
-                kept(pod, node, TOO_FEW_SOURCES, None)
+            for uid in state.on_node.get(node, ()):
+                stays(uid, node, why)
         return []
-    targets = Targets(simulation, nodes, room, time)
-    evictable = Evictable(state, args, canonical_resource(args.resourceType), scope=scope)
-    quota = scope.quota.copy()
+    targets = Targets(simulation, nodes, room, task.time)
+    evictable = Evictable(state, args, canonical_resource(args.resourceType), scope=task.scope)
+    quota = task.scope.quota.copy()
     moves: list[Move] = []
     for source in names:
         movable: list[PodUid] = []
         for uid in state.on_node.get(source, ()):
-            verdict = evictable.verdict(uid)
-            if verdict:
-                kept(uid, source, verdict, targets)
+            if said := evictable.verdict(uid):
+                stays(uid, source, stay(said))
             else:
                 movable.append(uid)
-        movable.sort(key=evictable.order)
-        for uid in movable:
-            namespace = state.pods[uid].namespace
-            if len(moves) < max_moves and (why := quota.reached(source, namespace)):
-                kept(uid, source, why, targets)
-                continue
-            if len(moves) >= max_moves:
-                kept(uid, source, LIMIT, targets)
+        for uid in sorted(movable, key=evictable.order):
+            pod = state.pods[uid]
+            if said := LIMIT if len(moves) >= task.max_moves else quota.reached(source, pod.namespace):
+                stays(uid, source, stay(said))
                 continue
             at = targets.best(uid)
             if isinstance(at, str):
-                kept(uid, source, f"{NO_TARGET}: {at}", targets)
+                stays(uid, source, _nowhere(targets, uid, at, task.explains))
                 continue
-            moves.append(_move(state, uid, source, targets, at, f"{plan_id}-{len(moves) + 1}"))
-            quota.take(source, namespace)
+            id = MigrationId(f"{task.plan}-{len(moves) + 1}")
+            moves.append(Move(id, uid, pod.namespace, pod.name, source, targets.name(at), targets.take(at, uid)))
+            quota.take(source, pod.namespace)
     return moves
 
 
-def _move(state: ClusterState, uid: PodUid, source: NodeName, targets: Targets, at: int, id: str) -> Move:
-    pod = state.pods[uid]
-    devices = targets.take(at, uid)
-    return Move(MigrationId(id), uid, pod.namespace, pod.name, source, targets.name(at), devices)
+def _nowhere(targets: Targets, uid: PodUid, rule: str, explains: bool) -> Stay:
+    """With how many targets each rule removes, those about nodes by their own names, where somebody asks for it."""
+    removed: dict[str, int] = {}
+    if explains:
+        state, shape = targets.state, targets.state.pods[uid].shape
+        counts = Counter(targets.removed(uid))
+        if counts.pop(NODE_RULES, 0):
+            reasons = static_reasons(state, alike(state, shape))
+            counts.update(reasons[row] for row in targets.rows_removed_by_node_rules(shape))
+        removed = dict(sorted(counts.items()))
+    said = "no target fits: " + ", ".join(f"{count} {rule}" for rule, count in removed.items()) if removed else NO_TARGETS
+    return Stay(f"{NO_TARGET}: {rule}", said, len(targets), removed)

@@ -1,39 +1,115 @@
-"""The plan: ⟨source, target, pod⟩ triplets, each with a concrete landing place (seed 000, 2.3), by the planner that is configured."""
+"""The plan: ⟨source, target, pod⟩ triplets, each with a concrete landing place (seed 000, 2.3), by the planner that is configured; what it comes to, and why each
+candidate moves or stays."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
 
 from restow.contracts.events import Planned
-from restow.contracts.ids import Millis, PlanId
+from restow.contracts.ids import Millis, NodeName, PlanId, PodUid
+from restow.contracts.values import DeviceShare, Move, RoomFor
 from restow.domain.config import DefragmentationArgs
-from restow.domain.defragmentation import greedy, optimizing
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
+from restow.domain.defragmentation.verdicts import Stay
+from restow.domain.fragmentation import Room, packing, typical_shapes
 from restow.domain.state import ClusterState
 
-MAX_MOVES = 2_000
+PLUGIN = "Defragmentation"
+PLANNED = "Planned"
 
 
-def plan(
-    state: ClusterState,
-    args: DefragmentationArgs,
-    time: Millis,
-    plan_id: PlanId,
-    max_moves: int = MAX_MOVES,
-    scope: Scope = EVERYTHING,
-) -> Planned:
-    """The plan as a value; the state stays as it is. `kept` counts, per verdict, the pods on sources that stay (optimizing: all
-    pods), and `sources` are the nodes that something leaves. A plan may have no moves: then `kept` says why. Raises ArgsError."""
-    if args.planner == "optimizing":
-        return optimizing.plan(state, args, time, plan_id, max_moves, scope=scope)
-    return greedy.plan(state, args, time, plan_id, max_moves, scope)
+class Candidate(msgspec.Struct, frozen=True):
+    """One pod on a source (optimizing: on any node). `verdict` is the plan's: `Planned`, or why it stays, as a sentence in `message`. Where no
+    target took it: how many there were, and how many each rule `removed` (the first that applies counts)."""
+
+    pod: PodUid
+    namespace: str
+    name: str
+    source: NodeName
+    verdict: str
+    message: str
+    target: NodeName = NodeName("")
+    targets: int = 0
+    removed: dict[str, int] = {}
 
 
-def make_room(
-    state: ClusterState,
-    args: DefragmentationArgs,
-    time: Millis,
-    plan_id: PlanId,
-    demand: str,
-    max_moves: int = MAX_MOVES,
-    scope: Scope = EVERYTHING,
-) -> Planned:
-    """The cheapest moves that make room for the pod of this uid, or for all waiting pods of the PodGroup `namespace/name`; where
-    that cannot be done there are none, and `reason` says why. Whichever planner is configured."""
-    return optimizing.make_room(state, args, time, plan_id, demand, max_moves, scope)
+class End(Protocol):
+    """Where a pod ends up."""
+
+    @property
+    def row(self) -> int: ...
+    @property
+    def devices(self) -> tuple[DeviceShare, ...]: ...
+
+
+class Task(NamedTuple):
+    """What a planner is asked: at most so many moves, within what the policy lets it do. `explains`: whether somebody asks why pods stay, in sentences."""
+
+    state: ClusterState
+    args: DefragmentationArgs
+    time: Millis
+    plan: PlanId
+    max_moves: int
+    scope: Scope = EVERYTHING
+    explains: bool = False
+
+
+Stays = Callable[[PodUid, NodeName, Stay], None]
+"""Is told of every candidate that stays, at the moment that is decided."""
+
+
+class Found(NamedTuple):
+    """`ends` are of those who move; `steps` of search."""
+
+    moves: Sequence[Move]
+    ends: Mapping[PodUid, End]
+    steps: int = 0
+
+
+def summed_up(
+    state: ClusterState, plan: PlanId, found: Found, kept: Mapping[str, int], planner: str,
+    rooms: tuple[RoomFor, ...] = (), reason: str = "", whole: bool = False,
+) -> Planned:  # fmt: skip
+    """With the packing before, and as it will be when every move has landed; rooms that are made for others do not count as used yet."""
+    typical = typical_shapes(state)
+    before = packing(state, typical=typical)
+    after = before
+    if found.ends:
+        room, loads = _carried_out(state, found.ends)
+        after = packing(state, room, loads, typical)
+    sources = tuple(dict.fromkeys(move.source for move in found.moves))
+    stay = dict(sorted(kept.items()))
+    return Planned(
+        plan, PLUGIN, tuple(found.moves), before, after, sources, stay, planner=planner, steps=found.steps, rooms=rooms, reason=reason, whole=whole
+    )
+
+
+def _carried_out(state: ClusterState, ends: Mapping[PodUid, End]) -> tuple[Room, dict[NodeName, int]]:
+    """Room and pods per node as they will be."""
+    room, table = Room(state.table), state.table
+    loads: Counter[NodeName] = Counter()
+    for uid, end in ends.items():
+        v, charge = state.vectors[state.pods[uid].shape], state.charges[uid]
+        room.take(table.rows[charge.node], v, charge.devices, -1)
+        room.take(end.row, v, end.devices)
+        loads[charge.node] -= 1
+        loads[NodeName(table.names[end.row])] += 1
+    return room, dict(loads)
+
+
+def candidates(state: ClusterState, moves: Sequence[Move], stays: Sequence[tuple[PodUid, NodeName, Stay]]) -> tuple[Candidate, ...]:
+    """By source and pod in the order of their names."""
+    found = [
+        Candidate(uid, (pod := state.pods[uid]).namespace, pod.name, node, one.id, one.sentence, targets=one.targets, removed=one.removed)
+        for uid, node, one in stays
+    ]
+    last = {move.migration: move.target for move in moves if not move.follows}
+    last |= {move.follows: move.target for move in moves if move.follows}
+    for move in moves:
+        if not move.follows:
+            target = last[move.migration]
+            way = f"moves to {target}" + (f" by way of {move.target}" if target != move.target else "")
+            found.append(Candidate(move.pod, move.namespace, move.name, move.source, PLANNED, way, target))
+    return tuple(sorted(found, key=lambda c: (c.source, c.namespace, c.name, c.pod)))

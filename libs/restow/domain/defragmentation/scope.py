@@ -10,16 +10,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from restow.contracts.ids import NodeName, PodUid
+from restow.domain.defragmentation.verdicts import PER_NAMESPACE, PER_NODE
 from restow.domain.state import ClusterState
-
-PER_NODE, PER_NAMESPACE = "LimitPerNode", "LimitPerNamespace"
-NOT_SELECTED = "NodeSelector"
-
-MEANING = {
-    PER_NODE: "maxNoOfPodsToEvictPerNode is reached on its node",
-    PER_NAMESPACE: "maxNoOfPodsToEvictPerNamespace is reached in its namespace",
-    NOT_SELECTED: "nodeSelector does not select its node",
-}
 
 
 class Quota:
@@ -92,9 +84,3 @@ EVERYTHING = Scope()
 
 def _mask(state: ClusterState, names: frozenset[NodeName] | None) -> np.ndarray:
     return np.ones(len(state.table.names), bool) if names is None else state.table.mask(names)
-
-
-def word(verdict: str) -> str:
-    """What a verdict is counted under: of the filter's sentences their first word; what NoTarget lacks stays."""
-    head, colon, _ = verdict.partition(": ")
-    return head if colon and head != "NoTarget" else verdict

@@ -29,7 +29,7 @@ class Targets:
 
     def __init__(self, simulation: Simulation, nodes: Nodes, room: Room, time: Millis) -> None:
         self._simulation = simulation
-        self._state = state = simulation.state
+        self.state = state = simulation.state
         self._table = state.table
         self._rows = nodes.targets[~(reserved(state) | closed(state, time))[nodes.targets]]
         self._column = nodes.column
@@ -57,13 +57,13 @@ class Targets:
 
     def best(self, uid: PodUid) -> int | str:
         """The index of the best target that the pod fits on, or why there is none."""
-        shape = self._state.pods[uid].shape
+        shape = self.state.pods[uid].shape
         rules = self._simulation.rules(uid)
         kind: Hashable = self._simulation.session.kind(self._simulation.twin(uid), list(rules)) if rules else shape
         if kind in self._closed:
             return self._closed[kind]
         fits = self._static_of(shape)
-        for _, room in self._room(self._state.vectors[shape]):
+        for _, room in self._room(self.state.vectors[shape]):
             fits = fits & room
         if rules and fits.any():
             for _, failing in self._simulation.failing(uid):
@@ -79,11 +79,11 @@ class Targets:
 
     def removed(self, uid: PodUid) -> dict[str, int]:
         """How many targets each rule removes; the first that applies counts."""
-        shape = self._state.pods[uid].shape
+        shape = self.state.pods[uid].shape
         left = np.ones(len(self._rows), bool)
         counts: dict[str, int] = {}
         company = ((rule, ~failing[self._rows]) for rule, failing in self._simulation.failing(uid))
-        for rule, fits in ((NODE_RULES, self._static_of(shape)), *self._room(self._state.vectors[shape]), *company):
+        for rule, fits in ((NODE_RULES, self._static_of(shape)), *self._room(self.state.vectors[shape]), *company):
             gone = int((left & ~fits).sum())
             if gone:
                 counts[rule] = counts.get(rule, 0) + gone
@@ -94,10 +94,10 @@ class Targets:
         return self._rows[~self._static_of(shape)].tolist()
 
     def _static_of(self, shape: ShapeId) -> np.ndarray:
-        like = alike(self._state, shape)
+        like = alike(self.state, shape)
         mask = self._static.get(like)
         if mask is None:
-            mask = self._static[like] = static_mask(self._state, like)[self._rows]
+            mask = self._static[like] = static_mask(self.state, like)[self._rows]
         return mask
 
     def _room(self, v: Vector) -> Iterator[tuple[str, np.ndarray]]:
@@ -124,7 +124,7 @@ class Targets:
 
     def take(self, at: int, uid: PodUid) -> tuple[DeviceShare, ...]:
         """Promise the pod's request to this target: its devices, chosen as the session would."""
-        v = self._state.vectors[self._state.pods[uid].shape]
+        v = self.state.vectors[self.state.pods[uid].shape]
         kept = WHOLE - self._share if self._share >= 0 and v.devices is not None and v.devices.milli < WHOLE else 0
         shares = _choose(self._devices[at].tolist(), v.devices, kept)
         for share in shares:

@@ -15,7 +15,7 @@ from restow.contracts.values import Move, Packing
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs, MigrationConfig
 from restow.domain.decider import Rejected
-from restow.domain.defragmentation.explain import PLANNED, Candidate
+from restow.domain.defragmentation import PLANNED, Candidate
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
 from restow.domain.descheduling.framework import Eviction
 from restow.domain.descheduling.interpreter import TOTAL, Run
@@ -193,15 +193,17 @@ class HoldFirst:
 
     def defragment(self, run: Run, turn: Turn, args: DefragmentationArgs) -> None:
         left, scope = self._most - run.taken, run.scope(turn.profile)
-        if self.explains:
-            self.candidates = defragmentation.explain(self._state, args, self._now, max(left, 0), scope)
+        asked = self._state, args, self._now, self._plan, max(left, 0), scope
+        try:
+            if self.explains:
+                planned, self.candidates = defragmentation.explained(*asked)
+            elif left > 0:
+                planned = defragmentation.plan(*asked)
+        except defragmentation.ArgsError as error:
+            raise Rejected(f"deschedule: {error}") from error
         if left <= 0:
             self._planned = self._made(turn, (), TOTAL)
             return
-        try:
-            planned = defragmentation.plan(self._state, args, self._now, self._plan, left, scope)
-        except defragmentation.ArgsError as error:
-            raise Rejected(f"deschedule: {error}") from error
         run.count_plan(planned.moves, turn, planned.reason)
         self._packing = self._after(tuple(move for move in planned.moves if move.pod))
         said = (one.text for one in self._warned if one.profile == turn.profile and one.plugin == EVICTOR)

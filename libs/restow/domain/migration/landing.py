@@ -8,7 +8,7 @@ import numpy as np
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.contracts.values import DeviceShare
-from restow.domain.defragmentation import evictable as rule
+from restow.domain.defragmentation import verdicts as rule
 from restow.domain.migration import holds
 from restow.domain.movable import protected, unmovable
 from restow.domain.predicates import AND
@@ -19,8 +19,6 @@ from restow.domain.session.run import Session
 from restow.domain.session.view import Fit
 from restow.domain.spare import Spare
 from restow.domain.state import OVER, ClusterState
-
-NO_TARGET = "NoTarget"
 
 
 class Spot:
@@ -52,8 +50,8 @@ class Landings:
         return spot.node if spot is not None and spot.node else None
 
     def unmovable(self, pod: PodUid) -> str:
-        word = _unmovable(self._state, pod)
-        return (f"{word}: {rule.MEANING[word]}" if word in rule.MEANING else word) or self._unspared(pod)
+        why = rule.stay(_unmovable(self._state, pod) or self._unspared(pod))
+        return f"{why.id}: {why.sentence}" if why.id else ""
 
     def _unspared(self, pod: PodUid) -> str:
         if self._spare is None:
@@ -96,7 +94,7 @@ class Landings:
     def _nowhere(self, session: Session, place: PodObserved, among: "_Among") -> str:
         _, reasons = session.reasons(place)
         counts = ", ".join(f"{count} {reason.replace(AND, ', ')}" for reason, count in sorted(reasons.items()))
-        said = f"{NO_TARGET}: none of the {int(among.mask.sum())} nodes that it may go to takes it"
+        said = f"{rule.NO_TARGET}: none of the {int(among.mask.sum())} nodes that it may go to takes it"
         return said + (f" (of all nodes: {counts})" if counts else "")
 
 

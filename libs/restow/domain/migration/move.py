@@ -8,7 +8,8 @@ from restow.contracts.values import Move
 from restow.domain import predicates
 from restow.domain.config import DefragmentationArgs
 from restow.domain.decider import Rejected
-from restow.domain.defragmentation import evictable
+from restow.domain.defragmentation.evictable import Evictable
+from restow.domain.defragmentation.verdicts import UNSUPPORTED, stay
 from restow.domain.fragmentation import Room, packing, typical_shapes
 from restow.domain.migration import holds
 from restow.domain.migration.landing import session_with_promises, twin
@@ -58,16 +59,16 @@ def _not_movable(state: ClusterState, uid: PodUid) -> str:
     """Why the pod stays, whoever asks: the rules of Defragmentation but for its thresholds. Constraints about other pods are
     no obstacle here: the session is asked itself."""
     args = state.migration_config.defragmentation or DefragmentationArgs()
-    verdict = evictable.Evictable(state, args, canonical_resource(args.resourceType)).verdict(uid)
+    verdict = Evictable(state, args, canonical_resource(args.resourceType)).verdict(uid)
     if verdict.startswith(f"{REFUSED}:"):
         # Whoever asks for this pod by name may try again.
         verdict = ""
-    if verdict == evictable.UNSUPPORTED:
+    if verdict == UNSUPPORTED:
         shape = state.shapes[state.pods[uid].shape]
         return "it uses dynamic resource claims, which a hold cannot promise" if shape.resource_claims else ""
     if not verdict and state.charges.get(uid) is None:
         return "its node is not known"
-    return evictable.MEANING.get(verdict) or verdict.partition(": ")[2] or verdict
+    return stay(verdict).sentence or verdict
 
 
 def _check_target(state: ClusterState, name: str, source: NodeName, target: NodeName) -> None:

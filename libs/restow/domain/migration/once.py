@@ -12,8 +12,7 @@ from restow.contracts.samples import Samples
 from restow.contracts.values import Move, Packing
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs, MigrationConfig
-from restow.domain.defragmentation.explain import PLANNED, Candidate
-from restow.domain.defragmentation.plan import MAX_MOVES
+from restow.domain.defragmentation import MAX_MOVES, PLANNED, Candidate
 from restow.domain.descheduling.framework import Eviction
 from restow.domain.descheduling.interpreter import TOTAL, Outcome, Run, Warned
 from restow.domain.descheduling.model import Policy, Turn
@@ -110,8 +109,7 @@ def _planned(run: Run, turn: Turn, args: DefragmentationArgs, bound: int) -> tup
         if run.evictions:
             apply(state, (_earlier(run),))
         scope = run.scope(turn.profile)
-        planned = defragmentation.plan(state, args, now, PLAN, bound, scope)
-        thought = defragmentation.explain(state, args, now, bound, scope)
+        planned, thought = defragmentation.explained(state, args, now, PLAN, bound, scope)
         told = warnings(state)
     for text in told:
         run.warnings[Warned(turn.profile, turn.plugin, text)] = None

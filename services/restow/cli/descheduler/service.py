@@ -96,8 +96,10 @@ def _plugin(plan: Planned, dry: bool) -> None:
     if plan.moves:
         _moves(plan.moves)
     if plan.kept:
+        from restow.domain.defragmentation.verdicts import sentence
+
         counts = sorted(plan.kept.items(), key=lambda one: (-one[1], one[0]))
-        rows = [(f"{count:>6}", verdict, view.sentence(verdict)) for verdict, count in counts]
+        rows = [(f"{count:>6}", verdict, sentence(verdict)) for verdict, count in counts]
         titles = ("  LEFT", "VERDICT", "WHY") if any(row[2] for row in rows) else ("  LEFT", "VERDICT")
         table(titles, [row[: len(titles)] for row in rows], flexible=titles[1:], wrap=titles[2:])
 

@@ -12,28 +12,26 @@ from heapq import heapify, heappop
 import numpy as np
 
 from restow.contracts.events import Planned, PodObserved
-from restow.contracts.ids import Millis, NodeName, PlanId, PodUid
+from restow.contracts.ids import NodeName, PodUid
 from restow.contracts.values import RoomFor
-from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.optimizing.choices import Pods, easiest, lightest, size_of
 from restow.domain.defragmentation.optimizing.improve import prune
 from restow.domain.defragmentation.optimizing.landing import Landing
 from restow.domain.defragmentation.optimizing.opened import Rows, opened
 from restow.domain.defragmentation.optimizing.order import Ordered, Sequence
-from restow.domain.defragmentation.optimizing.plan import NO_TARGET, beyond, first
+from restow.domain.defragmentation.optimizing.plan import beyond, first
 from restow.domain.defragmentation.optimizing.search import DEPTH, Limits, Search
 from restow.domain.defragmentation.optimizing.world import World
-from restow.domain.defragmentation.outcome import planned
-from restow.domain.defragmentation.scope import EVERYTHING, Scope, word
-from restow.domain.defragmentation.scope import MEANING as LIMITS
+from restow.domain.defragmentation.plan import Found, Task, summed_up
+from restow.domain.defragmentation.verdicts import NO_TARGET, sentence, stay
 from restow.domain.groups import named, task_of
 from restow.domain.predicates import static_mask
 from restow.domain.resources import shown
 from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.run import Session
 from restow.domain.session.view import Fit
-from restow.domain.state import ClusterState
 
+PLANNER = "optimizing"
 TRIED = 24
 """Nodes that are tried for one pod after the first that will do."""
 ANYTHING = -(1 << 62)
@@ -53,30 +51,25 @@ class Granted:
         self.pod, self.row, self.spot = pod, row, spot
 
 
-def make_room(
-    state: ClusterState, args: DefragmentationArgs, time: Millis, plan_id: PlanId, demand: str, max_moves: int, scope: Scope = EVERYTHING
-) -> Planned:
+def make_room(task: Task, demand: str) -> Planned:
     """The plan as a value; the state stays as it is. `reason` says for what, or why not. Raises ArgsError."""
-    attempt = _Attempt(state, args, time, plan_id, demand, max_moves, scope)
+    attempt = _Attempt(task, demand)
     try:
         granted, ordered, said = attempt.made()
     except NoRoom as why:
-        return planned(state, plan_id, (), {}, attempt.kept, "optimizing", attempt.steps, reason=f"no plan for {demand}: {why}")
+        return summed_up(task.state, task.plan, Found((), {}, attempt.steps), attempt.kept, PLANNER, reason=f"no plan for {demand}: {why}")
     names = enumerate(granted, 1)
-    node = state.table.names
-    made = tuple(RoomFor(f"restow-room-{plan_id}-{i}", one.pod.pod, one.pod.namespace, NodeName(node[one.row])) for i, one in names)
-    return planned(state, plan_id, ordered.moves, ordered.ends, {}, "optimizing", attempt.steps, made, f"room for {demand}{said}")
+    node = task.state.table.names
+    made = tuple(RoomFor(f"restow-room-{task.plan}-{i}", one.pod.pod, one.pod.namespace, NodeName(node[one.row])) for i, one in names)
+    return summed_up(task.state, task.plan, Found(ordered.moves, ordered.ends, attempt.steps), {}, PLANNER, made, f"room for {demand}{said}")
 
 
 class _Attempt:
     """One plan. `kept` and `steps` are of what was tried last, and of all that was tried."""
 
-    def __init__(
-        self, state: ClusterState, args: DefragmentationArgs, time: Millis, plan_id: PlanId, demand: str, max_moves: int, scope: Scope
-    ) -> None:
-        self._state, self._args, self._time = state, args, time
-        self._plan, self._demand, self._most = plan_id, demand, max_moves
-        self._rows = Rows(state, args, time, scope)
+    def __init__(self, task: Task, demand: str) -> None:
+        self._task, self._demand = task, demand
+        self._rows = Rows(task)
         self._pods = self._need = 0
         self.kept: Counter[str] = Counter()
         self.steps = 0
@@ -93,9 +86,9 @@ class _Attempt:
         return granted, ordered, f", {len(granted)} of its {self._pods} pods that wait; not for all of them: {not_all}"
 
     def _one(self, *, whole: bool) -> tuple[list[Granted], Ordered]:
-        state, args = self._state, self._args
+        task, state, args = self._task, self._task.state, self._task.args
         self.kept = Counter()
-        with opened(state, args, self._time, "none", self._rows) as (world, landing):
+        with opened(task, "none", self._rows) as (world, landing):
             try:
                 job, pods = _asked(world.session, self._demand)
                 self._pods, self._need = len(pods), needed(job)
@@ -103,17 +96,17 @@ class _Attempt:
                 if whole and self._need < self._pods:
                     # The other half is for those that it needs.
                     steps //= 2
-                search = Search(world, landing, Limits(self._most, 1, steps, False, self._rows.scope.quota))
+                search = Search(world, landing, Limits(task.max_moves, 1, steps, False, task.scope.quota))
                 search_for = _Demand(search, self.kept, self._rows.closed, args.searchSteps)
                 granted = search_for.all(job, pods) if whole else search_for.some(job, pods)
             finally:
                 self.steps += world.steps
             wanted = {uid: spot.row for uid, spot in world.away.items()}
-        with opened(state, args, self._time, "none", self._rows) as (world, landing):
+        with opened(task, "none", self._rows) as (world, landing):
             for one in granted:
                 # Its Reservation is there first and takes what becomes free.
                 world.session.board.take(one.row, state.vectors[one.pod.shape], one.spot.devices)
-            ordered = Sequence(world, landing, self._plan, self._most).order(wanted, first(world, wanted))
+            ordered = Sequence(world, landing, task.plan, task.max_moves).order(wanted, first(world, wanted))
         if ordered.stayed:
             raise NoRoom(f"{len(ordered.stayed)} of {len(wanted)} moves would wait for each other")
         if dropped := beyond(search.limits, ordered):
@@ -334,7 +327,7 @@ class _Demand:
                 return f"all nodes together have {shown(resource, there)} free; {name} asks for {shown(resource, a)}{beside}"
         said = f"no node can be freed for {name}{beside}: those who would have to leave have nowhere to go, or must not be moved"
         if self.search.bounded:
-            said += f" ({LIMITS[next(iter(self.search.bounded.values()))]})"
+            said += f" ({sentence(next(iter(self.search.bounded.values())))})"
         return said
 
     def _count(self, pod: PodObserved) -> None:
@@ -345,7 +338,7 @@ class _Demand:
             if not mask[state.table.rows[node]]:
                 continue
             for uid in pods:
-                self.kept[word(world.verdict(uid)) or self.closed.get(node, "") or self.search.bounded.get(uid, NO_TARGET)] += 1
+                self.kept[stay(world.verdict(uid)).id or self.closed.get(node, "") or self.search.bounded.get(uid, NO_TARGET)] += 1
 
 
 def _chosen(job: Job, left: list[PodObserved], granted: list[PodObserved]) -> list[PodObserved]:

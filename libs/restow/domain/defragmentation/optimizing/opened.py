@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.contracts.ids import NodeName, PodUid
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import optional_threshold, room_of
 from restow.domain.defragmentation.classify import exact, spared, usable
@@ -14,23 +14,21 @@ from restow.domain.defragmentation.optimizing.costs import Costs
 from restow.domain.defragmentation.optimizing.landing import PARTS, Landing
 from restow.domain.defragmentation.optimizing.value import Objective, Value
 from restow.domain.defragmentation.optimizing.world import World
-from restow.domain.defragmentation.scope import EVERYTHING, NOT_SELECTED, Scope
+from restow.domain.defragmentation.plan import Task
 from restow.domain.defragmentation.simulation import Spot, simulated
 from restow.domain.defragmentation.targets import reserved
+from restow.domain.defragmentation.verdicts import NOT_OPEN, NOT_SELECTED, OWED
 from restow.domain.fragmentation import is_load
 from restow.domain.resources import GPU_MILLI, canonical_resource
 from restow.domain.session.plugins.reserve.closed import closed
 from restow.domain.state import ClusterState
 
-NOT_OPEN, OWED = "NodeNotOpen", "NodeOwesRoom"
-"""Why nothing leaves a node, besides what spares it."""
-
 
 class Rows:
     """`closed` says, by node, why nothing leaves it."""
 
-    def __init__(self, state: ClusterState, args: DefragmentationArgs, time: Millis, scope: Scope = EVERYTHING) -> None:
-        self.scope = scope
+    def __init__(self, task: Task) -> None:
+        state, args, time, scope = task.state, task.args, task.time, task.scope
         table, leavable = state.table, scope.leavable(state)
         self.counted = usable(state) & table.alive
         self.closed: dict[NodeName, str] = {}
@@ -62,20 +60,14 @@ def _floor(state: ClusterState, args: DefragmentationArgs) -> tuple[int, np.ndar
 
 
 @contextmanager
-def opened(
-    state: ClusterState,
-    args: DefragmentationArgs,
-    time: Millis,
-    objective: Objective,
-    rows: Rows,
-    moved: Mapping[PodUid, Spot] | None = None,
-) -> Iterator[tuple[World, Landing]]:
+def opened(task: Task, objective: Objective, rows: Rows, moved: Mapping[PodUid, Spot] | None = None) -> Iterator[tuple[World, Landing]]:
     """As the state is, or as it will be once these have `moved`. The state is as before at the end."""
+    state, args, time = task.state, task.args, task.time
     with simulated(state, time) as simulation:
         room = state.table.vector(*room_of(args.room)) if objective == "room" else None
         value = Value(objective, room, state.table.columns.get(GPU_MILLI, -1))
         column, floor = _floor(state, args)
-        evictable = Evictable(state, args, canonical_resource(args.resourceType), by_rules=True, scope=rows.scope)
+        evictable = Evictable(state, args, canonical_resource(args.resourceType), by_rules=True, scope=task.scope)
         costs = Costs(state, args.costs, time)
         world = World(simulation, value, evictable, costs, (rows.open, rows.sources, rows.counted), column, floor, moved)
         stay = _stay(world) if objective == "nodes" else np.zeros(len(state.table.names), np.int64)

@@ -1,98 +1,66 @@
 """The optimizing plan: searched for in one world, put in order in another, judged by what it gains as ordered, and carried on until
 nothing more is found."""
 
-from collections import Counter
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import numpy as np
 
-from restow.contracts.events import Planned
-from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
+from restow.contracts.ids import MigrationId, PodUid
 from restow.contracts.values import Move
-from restow.domain.config import DefragmentationArgs
-from restow.domain.defragmentation.classify import COOLDOWN, CRITICAL_NODE
-from restow.domain.defragmentation.evictable import MEANING
 from restow.domain.defragmentation.optimizing.choices import loads_on
 from restow.domain.defragmentation.optimizing.improve import improve, prune
 from restow.domain.defragmentation.optimizing.landing import Landing
-from restow.domain.defragmentation.optimizing.opened import NOT_OPEN, OWED, Rows, opened
+from restow.domain.defragmentation.optimizing.opened import Rows, opened
 from restow.domain.defragmentation.optimizing.order import Ordered, Sequence, following
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Limits, Search
-from restow.domain.defragmentation.optimizing.settle import NOWHERE, Ends, Found, settle
+from restow.domain.defragmentation.optimizing.settle import NOWHERE, Ends, settle
+from restow.domain.defragmentation.optimizing.settle import Found as Wanted
 from restow.domain.defragmentation.optimizing.world import World
-from restow.domain.defragmentation.outcome import planned
-from restow.domain.defragmentation.scope import EVERYTHING, Scope, word
-from restow.domain.defragmentation.scope import MEANING as OF_SCOPE
+from restow.domain.defragmentation.plan import Found, Stays, Task
 from restow.domain.defragmentation.simulation import Spot
-from restow.domain.state import ClusterState
+from restow.domain.defragmentation.verdicts import LIMIT, NO_GAIN, NO_TARGET, STEPS, Stay, stay
 
-NO_TARGET, NO_GAIN, LIMIT, STEPS = "NoTarget", "NoGain", "Limit", "SearchSteps"
 OFTEN = 4
 """Times that moves are put in order, while some find none."""
 
-SENTENCES = MEANING | OF_SCOPE | {
-    NO_GAIN: "moving it would gain nothing that is worth it",
-    STEPS: "searchSteps were used up before it was its turn",
-    CRITICAL_NODE: "its node has the label critical=true",
-    COOLDOWN: "its node had migrations within coolDownTime",
-    NOT_OPEN: "its node is not ready, or cordoned",
-    OWED: "what becomes free on its node is promised to others",
-}
 
-Stays = Callable[[PodUid, NodeName, str, str], None]
-"""Is told of each pod that stays: its node, the verdict, and more about it."""
-
-
-def plan(
-    state: ClusterState, args: DefragmentationArgs, time: Millis, plan_id: PlanId, max_moves: int, stays: Stays | None = None,
-    scope: Scope = EVERYTHING,
-) -> Planned:  # fmt: skip
-    """The plan as a value; the state stays as it is. Raises ArgsError."""
-    rows = Rows(state, args, time, scope)
-    limits = Limits(max_moves, args.minimumGain, args.searchSteps, args.wholeNodes, scope.quota)
-    maker = _Maker(state, args, time, plan_id, rows, limits)
-    search = maker.searched(args.searchSteps, NOWHERE)
+def plan(task: Task, stays: Stays) -> Found:
+    """The state stays as it is. Raises ArgsError."""
+    maker = _Maker(task)
+    search = maker.searched(task.args.searchSteps, NOWHERE)
     steps, wanted = search.world.steps, {uid: spot.row for uid, spot in search.world.away.items()}
     ordered = maker.order(wanted, NOWHERE)
     if not (search.full or search.bounded):
-        ordered, more = settle(maker, ordered, args.searchSteps - steps)
+        ordered, more = settle(maker, ordered, task.args.searchSteps - steps)
         steps += more
-    kept = Counter[str]()
-
-    def stay(uid: PodUid, node: NodeName, verdict: str, more: str) -> None:
-        kept[verdict] += 1
-        if stays is not None:
-            stays(uid, node, verdict, more)
-
-    _tell(search, rows, ordered, stay)
-    return planned(state, plan_id, ordered.moves, ordered.ends, kept, planner="optimizing", steps=steps, whole=args.wholeNodes)
+    _tell(search, maker.rows, ordered, stays)
+    return Found(ordered.moves, ordered.ends, steps)
 
 
 class _Maker:
     """How the parts of one plan are made (`settle`)."""
 
-    def __init__(
-        self, state: ClusterState, args: DefragmentationArgs, time: Millis, plan_id: PlanId, rows: Rows, limits: Limits
-    ) -> None:
-        self.state, self.args, self.time, self.plan, self.rows, self.limits = state, args, time, plan_id, rows, limits
+    def __init__(self, task: Task) -> None:
+        args = task.args
+        self.task, self.rows = task, Rows(task)
+        self.limits = Limits(task.max_moves, args.minimumGain, args.searchSteps, args.wholeNodes, task.scope.quota)
 
     def _opened(self, ends: Ends) -> AbstractContextManager[tuple[World, Landing]]:
-        return opened(self.state, self.args, self.time, self.args.objective, self.rows, ends)
+        return opened(self.task, self.task.args.objective, self.rows, ends)
 
     def searched(self, steps: int, ends: Ends) -> Search:
         """From where these end."""
         limits, sources = self.limits.within(steps), np.flatnonzero(self.rows.sources)
         with self._opened(ends) as (world, landing):
             search = Search(world, landing, limits)
-            search.run(sources[np.argsort(self.state.table.rank[sources])])
+            search.run(sources[np.argsort(self.task.state.table.rank[sources])])
             improve(search, [row for row in sources.tolist() if world.pods(row)])
         return search
 
-    def search(self, steps: int, ends: Ends) -> Found:
+    def search(self, steps: int, ends: Ends) -> Wanted:
         search = self.searched(steps, ends)
         wanted = {uid: spot.row for uid, spot in search.world.away.items()}
-        return Found(wanted, search.world.steps, search.full or bool(search.bounded))
+        return Wanted(wanted, search.world.steps, search.full or bool(search.bounded))
 
     def order(self, wanted: dict[PodUid, int], ends: Ends) -> Ordered:
         """All moves that can be carried out, as long as they gain what they cost."""
@@ -104,7 +72,7 @@ class _Maker:
                     break
                 leaving = {world.home(uid).row for uid in wanted} if self.limits.whole else ()
                 loads = [loads_on(world, row) for row in leaving]
-                ordered = Sequence(world, landing, self.plan, self.limits.moves).order(wanted, first(world, wanted))
+                ordered = Sequence(world, landing, self.task.plan, self.limits.moves).order(wanted, first(world, wanted))
             if halves := {uid for some in loads if any(uid not in ordered.ends for uid in some) for uid in some}:
                 # Each time fewer: this ends by itself.
                 wanted = {uid: spot.row for uid, spot in ordered.ends.items() if uid not in halves}
@@ -123,7 +91,7 @@ class _Maker:
         """The same moves and then these, which begin where those end; None where that cannot be."""
         if len(first.moves) + len(then.moves) > self.limits.moves:
             return None
-        both = following(self.plan, first, then)
+        both = following(self.task.plan, first, then)
         return None if both is None or beyond(self.limits, both) else both
 
     def net(self, ordered: Ordered) -> int:
@@ -177,19 +145,15 @@ def arrive(world: World, ends: dict[PodUid, Spot]) -> None:
         world.land(uid, spot)
 
 
-def _tell(search: Search, rows: Rows, ordered: Ordered, stay: Stays) -> None:
+def _tell(search: Search, rows: Rows, ordered: Ordered, stays: Stays) -> None:
     """A verdict for every pod that does not move."""
-    world = search.world
+    world, rest = search.world, stay(LIMIT if search.full else STEPS if search.cut else NO_GAIN)
     for node, pods in world.state.on_node.items():
         closed = rows.closed.get(node, "")
         for uid in pods:
             if uid in ordered.ends:
                 continue
-            verdict, more = world.verdict(uid) or closed, ""
-            if (head := word(verdict)) != verdict:
-                verdict, more = head, verdict.partition(": ")[2]
-            verdict = verdict or search.bounded.get(uid, "")
-            if not verdict and uid in search.stuck:
-                verdict, more = NO_TARGET, search.stuck[uid]
-            stay(uid, node, verdict or (LIMIT if search.full else STEPS if search.cut else NO_GAIN), more)
-
+            if said := world.verdict(uid) or closed or search.bounded.get(uid, ""):
+                stays(uid, node, stay(said))
+            else:
+                stays(uid, node, Stay(NO_TARGET, search.stuck[uid]) if uid in search.stuck else rest)
