@@ -30,12 +30,17 @@ BULK = 16
 def fold_record(state: ClusterState, seq: int, family: str, envelope: Envelope, body: bytes, log_id: str = "") -> Examined:
     """Fold one record of the log `log_id`, or pass over it where it is not ours; says which. For every reader the same."""
     found = trust.examine(family, envelope, body, log_id)
+    fold_examined(state, seq, family, envelope.log or log_id, found)
+    return found
+
+
+def fold_examined(state: ClusterState, seq: int, family: str, log: str, found: Examined) -> None:
+    """`fold_record` of one that was looked at already, and was written for the log `log`."""
     if found.kind:
         pass_over(state, seq, family, found.kind)
     else:
-        _is_of(state, envelope.log or log_id)
+        _is_of(state, log)
         _fold(state, seq, family, found.time, found.decisions)
-    return found
 
 
 def _is_of(state: ClusterState, log: str) -> None:

@@ -54,10 +54,15 @@ def time_of(record: Record) -> Millis:
         return Millis(record.time // 1_000_000)
 
 
-def fold_record(state: ClusterState, record: Record, log_id: str = "") -> Examined:
+def fold_record(state: ClusterState, record: Record, log_id: str = "") -> None:
     """Fold one record as every service does. Raises ReplayError."""
+    fold_examined(state, record, examine_record(record, log_id), log_id)
+
+
+def fold_examined(state: ClusterState, record: Record, found: Examined, log_id: str = "") -> None:
+    """Fold one that was looked at already. Raises ReplayError."""
     try:
-        return fold.fold_record(state, record.seq, record.family, record.envelope, record.body, log_id)
+        fold.fold_examined(state, record.seq, record.family, record.envelope.log or log_id, found)
     except (msgspec.ValidationError, KeyError, IndexError, TypeError) as error:
         raise ReplayError(
             f"sequence {record.seq} ({record.family}) cannot be folded: {type(error).__name__}: {error}"

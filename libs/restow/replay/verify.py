@@ -1,18 +1,21 @@
 """Every decision of a log decided again: folded to its `restow-read`, by its decider, compared byte for byte (DESIGN 2).
 
-One pass reads what is in the log and checks its rules; records that are not ours are void, and told (RULES G-16). Then, for each family that decides, one cursor folds forward: to a
-commit's `read`, never beyond, there decides each command again, each on the state that includes the commit's earlier
-decisions as they were logged, and goes on. Only records between a `read` and its commit are kept in memory.
+One pass finds out what every commit had read. The next one checks the rules of the log, tells records that are not ours, which are void
+(RULES G-16), and folds forward, one state for all families: to a commit's `read`, never beyond, there decides each of its commands again,
+each on the state that includes the commit's earlier decisions as they were logged, and goes on. Only records between a `read` and its commit
+are kept in memory.
 """
 
 from __future__ import annotations
 
+import heapq
 import re
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -26,7 +29,7 @@ from restow.domain.fold import apply
 from restow.domain.state import ClusterState
 from restow.domain.trust import Examined
 from restow.eventlog.port import Record
-from restow.replay.at import Progress, check_whole, examine_record, fold_record, no_progress
+from restow.replay.at import Progress, check_whole, examine_record, fold_examined, no_progress
 from restow.replay.report import Difference, FamilyReport, Report
 from restow.replay.source import Source
 
@@ -56,21 +59,11 @@ def verify(source: Source, deciders: Mapping[str, Decider], *, progress: Progres
     started = time.perf_counter()
     check_whole(source)
     report = Report(source.name, source.log_id, source.cluster, source.first, source.last)
-    count = source.last
-    reads = _survey(source, deciders, report, partial(_shifted, progress, 0, count * (1 + len(deciders))))
-    cursors = [family for family in reads if len(reads[family])]
-    total = count * (1 + len(cursors))
-    # The family that decided last also folds what follows, so that the whole log is known to fold.
-    final = max(cursors, key=lambda family: reads[family][-1], default=None)
-    for number, family in enumerate(cursors, 1):
-        began = time.perf_counter()
-        cursor = _Cursor(deciders[family], report)
-        cursor.run(source, reads[family], family == final, partial(_shifted, progress, number * count, total))
-        report.families[family].seconds = time.perf_counter() - began
-        if family == final:
-            report.void = dict(sorted(cursor.state.void.items()))
-    if final is None:
-        report.void = dict(sorted(_folded(source).void.items()))
+    total = 2 * source.last
+    reads = _reads(source, deciders, partial(_shifted, progress, 0, total))
+    again = _Again(source, deciders, report, partial(_shifted, progress, source.last, total))
+    again.run(reads)
+    report.void = dict(sorted(again.state.void.items()))
     progress(total, total)
     report.seconds = time.perf_counter() - started
     return report
@@ -80,52 +73,37 @@ def _shifted(progress: Progress, base: int, total: int, done: int) -> None:
     progress(base + done, total)
 
 
-def _folded(source: Source) -> ClusterState:
-    state = ClusterState()
-    for batch in source.batches():
-        for record in batch:
-            fold_record(state, record, source.log_id)
-    return state
-
-
 # -- what is in the log ----------------------------------------------------------------------------------------------
 
 
-def _survey(
-    source: Source, deciders: Mapping[str, Decider], report: Report, progress: Callable[[int], None]
-) -> dict[str, array]:
-    """Count and check every record; return the `read` of each commit that can be decided again, per family."""
-    reads: dict[str, array] = {family: array("q") for family in FAMILIES if family != FACTS and family in deciders}
-    last: dict[str, int] = dict.fromkeys(FAMILIES, 0)
-    epochs: dict[str, int] = dict.fromkeys(FAMILIES, 0)
-    expected = source.first
+class _Reads(NamedTuple):
+    """Of one family's commits that can be decided again, in their order: what each had read, and which record of the log it is."""
+
+    targets: array
+    numbers: array
+
+
+def _reads(source: Source, deciders: Mapping[str, Decider], progress: Callable[[int], None]) -> list[_Reads]:
+    found: dict[str, _Reads] = {family: _Reads(array("q"), array("q")) for family in FAMILIES if family != FACTS and family in deciders}
+    number = 0
     for batch in source.batches():
         for record in batch:
-            if record.seq != expected:
-                report.breaks(record.seq, record.family, f"it follows sequence {expected - 1}: the order is broken")
-            expected = record.seq + 1
-            family = record.family
-            found = examine_record(record, source.log_id)
-            if found.kind:
-                report.strange(record.seq, family, found.kind, found.why)
-                if family in last:
-                    last[family] = record.seq
-                continue
-            _count(report, record, found.decisions, deciders)
-            _check_envelope(report, record, last)
-            _check_times(report, record, found)
-            _check_events(report, record, found.decisions, epochs)
-            if family in reads and record.envelope.logic == deciders[family].logic:
-                reads[family].append(_target(reads[family], record))
-            last[family] = record.seq
+            number += 1
+            own = found.get(record.family)
+            if own is not None and _is_decided_again(record, deciders) and not examine_record(record, source.log_id).kind:
+                own.targets.append(_target(own.targets, record))
+                own.numbers.append(number)
         progress(batch[-1].seq)
-    if expected <= source.last:
-        report.breaks(expected, "", f"the log ends at {expected - 1}, but was said to end at {source.last}")
-    return reads
+    return list(found.values())
+
+
+def _is_decided_again(record: Record, deciders: Mapping[str, Decider]) -> bool:
+    decider = deciders.get(record.family)
+    return decider is not None and record.family != FACTS and record.envelope.logic == decider.logic
 
 
 def _target(reads: array, record: Record) -> int:
-    """How far the cursor may fold for this commit. A `read` that cannot be is replaced, and the commit will differ."""
+    """How far may be folded for this commit. A `read` that cannot be is replaced, and the commit will differ."""
     return max(reads[-1] if reads else 0, min(record.envelope.read, record.seq - 1))
 
 
@@ -189,40 +167,94 @@ def _check_events(report: Report, record: Record, decisions: Sequence[Decision],
                 epochs[family] = max(epochs[family], event.epoch)
 
 
+class _Checks:
+    """The rules of the log, record by record in their order."""
+
+    def __init__(self, source: Source, deciders: Mapping[str, Decider], report: Report) -> None:
+        self._source, self._deciders, self._report = source, deciders, report
+        self._last: dict[str, int] = dict.fromkeys(FAMILIES, 0)
+        self._epochs: dict[str, int] = dict.fromkeys(FAMILIES, 0)
+        self._expected = source.first
+
+    def check(self, record: Record) -> Examined:
+        """Count it, tell what is wrong with it, and return what it says."""
+        report, family, expected = self._report, record.family, self._expected
+        if record.seq != expected:
+            report.breaks(record.seq, family, f"it follows sequence {expected - 1}: the order is broken")
+        self._expected = record.seq + 1
+        found = examine_record(record, self._source.log_id)
+        if found.kind:
+            report.strange(record.seq, family, found.kind, found.why)
+        else:
+            _count(report, record, found.decisions, self._deciders)
+            _check_envelope(report, record, self._last)
+            _check_times(report, record, found)
+            _check_events(report, record, found.decisions, self._epochs)
+        if family in self._last:
+            self._last[family] = record.seq
+        return found
+
+    def end(self) -> None:
+        """There are no more records."""
+        if self._expected <= self._source.last:
+            self._report.breaks(self._expected, "", f"the log ends at {self._expected - 1}, but was said to end at {self._source.last}")
+
+
 # -- deciding again --------------------------------------------------------------------------------------------------
 
 
-class _Cursor:
-    """One family's way through the log."""
+class _Again:
+    """One way through the log, for all families: deciders change nothing, so they may share a state."""
 
-    def __init__(self, decider: Decider, report: Report) -> None:
+    def __init__(self, source: Source, deciders: Mapping[str, Decider], report: Report, progress: Callable[[int], None]) -> None:
         self.state = ClusterState()
-        self._decider, self._report = decider, report
+        self._source, self._deciders, self._report, self._progress = source, deciders, report, progress
+        self._checks = _Checks(source, deciders, report)
+        self._records = self._checked()
+        self._ahead: deque[tuple[Record, Examined]] = deque()
+        """Read, and not folded yet."""
+        self._commits: dict[int, tuple[Record, tuple[Decision, ...]]] = {}
+        """What is to be decided again of them, by its number in the log."""
 
-    def run(self, source: Source, reads: array, to_end: bool, progress: Callable[[int], None]) -> None:
-        """Visit every commit of the family. `reads` is where to stop before each, ascending."""
-        waiting: deque[Record] = deque()
-        family, logic = self._decider.family, self._decider.logic
-        at, end = 0, source.last if to_end else reads[-1]
-        target = reads[0]
-        for batch in source.batches():
+    def run(self, reads: Sequence[_Reads]) -> None:
+        """Decide every commit again, in the order of what they had read, and fold the whole log."""
+        for target, number in heapq.merge(*(zip(*own, strict=True) for own in reads)):
+            self._fold_to(target)
+            while number not in self._commits and self._read_on():
+                pass
+            record, decisions = self._commits.pop(number)
+            began = time.perf_counter()
+            self._visit(record, decisions)
+            self._report.families[record.family].seconds += time.perf_counter() - began
+        self._fold_to(self._source.last)
+        self._checks.end()
+
+    def _checked(self) -> Iterator[tuple[Record, Examined]]:
+        number = 0
+        for batch in self._source.batches():
             for record in batch:
-                waiting.append(record)
-                while waiting and waiting[0].seq <= target:
-                    fold_record(self.state, waiting.popleft(), source.log_id)
-                if record.family != family or record.envelope.logic != logic:
-                    continue
-                found = examine_record(record, source.log_id)
-                if found.kind:
-                    continue
-                self._visit(record, found.decisions)
-                at += 1
-                target = reads[at] if at < len(reads) else end
-                while waiting and waiting[0].seq <= target:
-                    fold_record(self.state, waiting.popleft(), source.log_id)
-            progress(batch[-1].seq)
-            if at == len(reads) and not to_end:
+                number += 1
+                found = self._checks.check(record)
+                if not found.kind and _is_decided_again(record, self._deciders):
+                    self._commits[number] = record, found.decisions
+                yield record, found
+            self._progress(batch[-1].seq)
+
+    def _read_on(self) -> bool:
+        """One more record, if there is one."""
+        for one in self._records:
+            self._ahead.append(one)
+            return True
+        return False
+
+    def _fold_to(self, seq: int) -> None:
+        """Fold what comes up to this sequence."""
+        while self._ahead or self._read_on():
+            record, found = self._ahead[0]
+            if record.seq > seq:
                 return
+            self._ahead.popleft()
+            fold_examined(self.state, record, found, self._source.log_id)
 
     def _visit(self, record: Record, logged: Sequence[Decision]) -> None:
         """Decide a commit's commands again, on the state at its `read`."""
@@ -233,7 +265,7 @@ class _Cursor:
                 self._report.differs(_difference(record, index, decision, (), note))
             return
         try:
-            decided, notes = self._decide(logged)
+            decided, notes = self._decide(record.family, logged)
         finally:
             # Nobody looks at what was touched here, and it would grow with the log.
             self.state.touched = type(self.state.touched)()
@@ -242,23 +274,23 @@ class _Cursor:
             return
         self._compare(record, logged, decided, notes)
 
-    def _decide(self, logged: Sequence[Decision]) -> tuple[list[Decision], list[str]]:
+    def _decide(self, family: str, logged: Sequence[Decision]) -> tuple[list[Decision], list[str]]:
         decided: list[Decision] = []
         notes: list[str] = []
         with self.state.draft():
             for index, decision in enumerate(logged):
-                events, note = self._answer(decision.command)
+                events, note = self._answer(family, decision.command)
                 decided.append(Decision(decision.command, events, decision.cause, decision.correlation))
                 notes.append(note)
                 if index + 1 < len(logged):
                     apply(self.state, decision.events)
         return decided, notes
 
-    def _answer(self, command: c.Command) -> tuple[tuple, str]:
+    def _answer(self, family: str, command: c.Command) -> tuple[tuple, str]:
         if isinstance(command, e.Unknown):
             return (), f"unknown command {name_of(command)}"
         try:
-            return tuple(decide(self.state, self._decider, command)), ""
+            return tuple(decide(self.state, self._deciders[family], command)), ""
         except Rejected as error:
             return (), f"the decider rejects this command: {error}"
         except Exception as error:
