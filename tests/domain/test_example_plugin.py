@@ -17,10 +17,15 @@ from restow.domain.session.plugins import PLUGINS
 PAGE = Path(__file__).parents[2] / "docs" / "writing-a-plugin.md"
 
 
+def shown() -> list[str]:
+    """The files that the page shows: the plugin, and its test."""
+    return re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
+
+
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    """The first file that the page shows, as it stands there."""
-    text = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)[0]
+    """As it stands on the page."""
+    text = shown()[0]
     module = ModuleType("spot")
     monkeypatch.setitem(sys.modules, "spot", module)
     exec(compile(text, f"{PAGE.name}: spot", "exec"), module.__dict__)
@@ -52,3 +57,9 @@ def test_its_arguments_are_read_and_checked_as_those_of_every_plugin():
     ):
         with pytest.raises(conf.ConfError, match=why):
             placed(**arguments)
+
+
+def test_the_test_that_the_page_shows_holds():
+    names: dict = {}
+    exec(compile(shown()[1], f"{PAGE.name}: test_spot", "exec"), names)
+    names["test_pods_of_low_priority_come_last_and_prefer_nodes_that_may_vanish"]()
