@@ -251,6 +251,18 @@ def test_a_node():
     )
 
 
+@pytest.mark.parametrize("name", ["nvidia.com/gpu", "alibabacloud.com/gpu-count", "koordinator.sh/gpu", "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio"])
+def test_of_a_node_with_more_gpus_than_a_log_can_say_nothing_is_said(name):
+    """In thousandths they would leave 64 bits, and no reader could read the commit that says so."""
+    unit = 100 if name.startswith("koordinator") else 1
+    most = (2**63 - 1) // 1000
+    assert node_fact(wire.Node(wire.Meta(name="n"), status=wire.NodeStatus({name: str(min(most * unit, 2**63 - 1))}))).allocatable["restow.dev/gpu-milli"] < 2**63
+    for amount in (most + 1) * unit, 2**63 - 1:
+        if amount < 2**63:
+            with pytest.raises(FactError, match=f"status.allocatable: [0-9]+ GPUs; allowed: up to {most}"):
+                node_fact(wire.Node(wire.Meta(name="n"), status=wire.NodeStatus({name: str(amount)})))
+
+
 @pytest.mark.parametrize("status", [None, {"conditions": [{"type": "Ready", "status": "Unknown"}]}])
 def test_a_node_is_ready_only_when_it_says_so(status):
     assert not node_fact(wire.Node(wire.Meta(name="n"), status=msgspec.convert(status, wire.NodeStatus | None))).ready

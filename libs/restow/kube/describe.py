@@ -7,7 +7,7 @@ from datetime import datetime
 from restow.contracts import events as e
 from restow.contracts import times
 from restow.contracts import values as v
-from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
+from restow.contracts.ids import MOST, Millis, NodeName, PodUid, ShapeId
 from restow.domain import resources as r
 from restow.domain.owners import MOVABLE
 from restow.kube import cpus, wire
@@ -48,10 +48,12 @@ def others(meta: wire.Meta, owner: v.OwnerRef | None) -> tuple[v.OwnerRef, ...]:
 
 
 def node_fact(node: wire.Node) -> e.NodeObserved:
-    """Raises FactError where a quantity cannot be read."""
+    """Raises FactError where a quantity cannot be read, or is one of GPUs that no log can say in thousandths."""
     spec, status = node.spec or wire.NodeSpec(), node.status or wire.NodeStatus()
     amounts = canonical(status.allocatable, "status.allocatable")
     devices = r.node_devices(amounts)
+    if devices > MOST // r.WHOLE:
+        raise FactError(f"status.allocatable: {devices} GPUs; allowed: up to {MOST // r.WHOLE}")
     return e.NodeObserved(
         name=NodeName(node.metadata.name),
         uid=node.metadata.uid,

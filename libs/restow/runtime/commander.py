@@ -19,7 +19,7 @@ from restow.contracts.codec import Decision, decode, encode, name_of
 from restow.contracts.envelope import Envelope
 from restow.contracts.ids import Millis
 from restow.contracts.times import rfc3339
-from restow.domain import config
+from restow.domain import config, trust
 from restow.domain.decider import Decider, Rejected, decide_all
 from restow.domain.state import ClusterState
 from restow.eventlog.port import Conflict, EventLog, LogError, TooLarge, Unavailable, Unknown
@@ -96,8 +96,16 @@ class Doubt(msgspec.Struct, frozen=True, eq=False):
 Propose = Callable[[ClusterState, Sequence[c.Command]], list[Decision]]
 
 
-def smaller(command: c.Command) -> c.Command | None:
-    """A command of the same meaning that leads to less, for when a commit was too large."""
+class Void(LogError):
+    """What was decided is a record that every reader would take for no record of ours, so that it would be lost. Nothing was sent."""
+
+
+class NotFolded(LogError):
+    """The log says that our commit is in it, and what stands there is not ours."""
+
+
+def smaller(command: c.Command, error: LogError) -> c.Command | None:
+    """A command of the same meaning that leads to less, for when a commit was too large, or one that no reader could read."""
     if isinstance(command, c.Schedule) and command.limit > 1:
         return msgspec.structs.replace(command, limit=command.limit // 2)
     return None
@@ -119,7 +127,7 @@ class Commander:
         tracer: Tracer | None = None,
         propose: Propose | None = None,
         book: Book | None = None,
-        shrink: Callable[[c.Command], c.Command | None] = smaller,
+        shrink: Callable[[c.Command, LogError], c.Command | None] = smaller,
         heavy: Heavy | None = None,
     ) -> None:
         self.log, self.follower, self.decider, self.leadership = log, follower, decider, leadership
@@ -196,7 +204,7 @@ class Commander:
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until drained. Raises Deposed, and what the log raises for good (BrokerRefused, LogMismatch, Closed)."""
+        """Until drained. Raises Deposed, and what the log raises for good (BrokerRefused, LogMismatch, Closed), or does for good (NotFolded)."""
         while not self._draining:
             await self._bell.wait()
             if self._draining or not self.follower.caught_up:
@@ -307,8 +315,11 @@ class Commander:
         body = encode(decisions)
         started = machine.steady()
         try:
+            # By the rule of every reader: a record that is void to them takes what it says with it, for good.
+            if why := trust.examine(family, envelope, body, self.log.log_id).why:
+                raise Void(f"a commit of family {family!r} would be void: {why}")
             seq = await self.log.append(family, body, envelope, expected_last=self._expected())
-        except TooLarge as error:
+        except (TooLarge, Void) as error:
             self._split(batch, error)
             return error
         except Conflict as error:
@@ -321,7 +332,7 @@ class Commander:
             await self._after_unknown(batch, error)
             return error
         self._metrics.append.observe(machine.steady() - started)
-        await self._stored(seq, doubt)
+        await self._stored(seq, envelope.id, doubt)
         events = sum(len(d.events) for d in decisions)
         span.end(seq=seq, events=events)
         if self._log.is_enabled_for(10):
@@ -443,11 +454,13 @@ class Commander:
         last = self.follower.state.last[self.decider.family]
         return 0 if last <= self._emptied else last
 
-    async def _stored(self, seq: int, commit: Doubt) -> None:
-        """Our commit is in the log: wait until the state includes it, then tell those who wait."""
+    async def _stored(self, seq: int, ce_id: str, commit: Doubt) -> None:
+        """Our commit is in the log: wait until the state includes it, then tell those who wait. Raises NotFolded."""
         self._most = QUEUE
         self._metrics.events.inc(sum(len(d.events) for d in commit.decisions))
         await self.follower.folded.reached(seq)
+        if self.follower.stored(ce_id) != seq:
+            raise NotFolded(f"record {seq} is void, or is not the commit {ce_id} that the log has stored there: what it said is decided again")
         self._folded(seq, commit)
 
     def _folded(self, seq: int, commit: Doubt) -> None:
@@ -527,18 +540,18 @@ class Commander:
         self._queue.extendleft(reversed([w for w in batch if w.outcome is not None]))
         self._fruitless = -1
 
-    def _split(self, batch: list[Waiting], error: TooLarge) -> None:
+    def _split(self, batch: list[Waiting], error: TooLarge | Void) -> None:
         """Decide less at once. A single command that cannot be made smaller is refused."""
-        reduced = [w for w in batch if (less := self._shrink(w.command)) is not None and _set(w, less)]
+        reduced = [w for w in batch if (less := self._shrink(w.command, error)) is not None and _set(w, less)]
         if reduced:
-            self._log.info("a commit was too large and is decided in parts", size=error.size, limit=error.limit)
+            self._log.info("the log cannot hold a commit, which is decided in parts", reason=str(error))
             self._queue.extendleft(reversed(batch))
         elif len(batch) > 1:
             self._most = len(batch) // 2
             self._put_back(batch)
         else:
             self._metrics.rejected.inc()
-            self._log.error("a decision is too large for the log", command=name_of(batch[0].command), reason=str(error))
+            self._log.error("the log cannot hold a decision", command=name_of(batch[0].command), reason=str(error))
             _fail(batch[0], Rejected(str(error)))
             self._nothing(())
 

@@ -88,7 +88,7 @@ class Shaping(msgspec.Struct, kw_only=True):
 
     propose: Propose | None = None
     book: Book | None = None
-    shrink: Callable[[c.Command], c.Command | None] = smaller
+    shrink: Callable[[c.Command, LogError], c.Command | None] = smaller
     heavy: Heavy | None = None
 
 

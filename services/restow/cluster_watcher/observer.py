@@ -16,6 +16,7 @@ from restow.contracts.ids import Millis
 from restow.domain import decider as core
 from restow.domain.effects import Effect
 from restow.domain.state import ClusterState, Touched
+from restow.eventlog.port import LogError, TooLarge
 from restow.kube.decode import Collection, Undecodable
 from restow.kube.facts import Batch
 from restow.kube.known import StateKnown
@@ -160,8 +161,8 @@ class Observer(Book):
         if len(self._buffer) < BUFFER // 2:
             self._room.set()
 
-    def smaller(self, command: c.Command) -> c.Command | None:
-        """The commit was too large: take less. A single object that cannot be logged is left out, and said."""
+    def smaller(self, command: c.Command, error: LogError) -> c.Command | None:
+        """The log cannot hold the commit: take less. A single object that it cannot hold is left out, and said."""
         if not isinstance(command, c.Observe):
             return None
         if self._budget > 1:
@@ -171,7 +172,7 @@ class Observer(Book):
             key = getattr(getattr(seen.change, "object", None), "metadata", None)
             self.undecodable.append(
                 Undecodable(seen.collection.kind, getattr(key, "namespace", ""), getattr(key, "name", ""),
-                            getattr(key, "uid", ""), "too large for the log")
+                            getattr(key, "uid", ""), "too large for the log" if isinstance(error, TooLarge) else str(error))
             )
             self._buffer.remove(seen)
         return command

@@ -13,7 +13,7 @@ from restow.domain import config
 from restow.domain.decider import Rejected
 from restow.domain.gc.decider import GcDecider
 from restow.eventlog.port import Unknown
-from restow.runtime.commander import Commander, Refused
+from restow.runtime.commander import Commander, NotFolded, Refused
 from restow.runtime.follower import Follower
 from restow.runtime.leadership import Deposed, Leadership
 from restow.runtime.telemetry import Metrics
@@ -200,6 +200,40 @@ async def test_a_session_that_is_too_large_for_one_commit_is_decided_in_parts():
     sizes = [len(events) for _, _, events in await history(log)]
     assert max(sizes) < 40
     assert sum(sizes) == 41
+
+
+async def test_a_decision_that_no_reader_could_read_is_refused_and_not_lost_in_the_log():
+    log = memory()
+
+    class Unreadable(Rig(log).decider.__class__):
+        def decide(self, state, command):
+            return [e.PodPlaced("p0", "n0", cores=(1 << 63,))] if isinstance(command, c.RefuseBind) else super().decide(state, command)
+
+    async with running(log, decider=Unreadable()) as rig:
+        await rig.lead()
+        await cluster(log)
+        await soon(rig.bound.get())
+        with pytest.raises(Rejected, match="a commit of family 'session' would be void: it cannot be read"):
+            await soon(rig.commander.submit(c.RefuseBind(NOW, "p0", "n0", "no")))
+        assert rig.state.seq == await log.tail()
+        assert not rig.state.void
+
+
+async def test_a_commit_that_the_log_made_void_ends_the_service_instead_of_counting_as_committed():
+    """Somebody, or something, between us and the log's records has changed what we said."""
+    log = memory()
+    async with running(log) as rig:
+        await rig.lead()
+        append = log.append
+
+        async def spoiling(family, body, envelope, *, expected_last):
+            return await append(family, body[:-1] if family == "session" else body, envelope, expected_last=expected_last)
+
+        log.append = spoiling
+        await cluster(log)
+        with pytest.raises(NotFolded, match="record 3 is void"):
+            await soon(rig.tasks[1])
+        assert rig.bound.empty()
 
 
 async def test_a_rejected_command_is_told_to_its_submitter_and_the_others_are_decided():

@@ -12,6 +12,7 @@ from domain.build import NOW
 from kube.streams import node as node_object
 from kube.streams import page
 from kube.test_troubles import a_pod, status
+from msgspec.structs import replace
 
 from restow.cluster_watcher import observer as watcher
 from restow.cluster_watcher.observer import Observer
@@ -20,6 +21,7 @@ from restow.contracts import events as e
 from restow.domain.state import ClusterState
 from restow.eventlog.port import Unknown
 from restow.kube import decode as d
+from restow.kube import facts as kube_facts
 from restow.kube.reflector import Replace, Upsert
 from restow.runtime.commander import Commander
 from restow.runtime.follower import Follower
@@ -256,3 +258,25 @@ async def test_the_object_that_is_too_large_for_the_log_is_the_one_that_is_left_
         await until(lambda: not observer.waiting, commander.follower)
     assert await said(log) == [("NodeObserved", "n1"), ("NodeObserved", "n2")]
     assert [(one.name, one.message) for one in observer.undecodable] == [("large", "too large for the log")]
+
+
+async def test_an_object_whose_fact_no_reader_could_read_takes_no_others_with_it(monkeypatch):
+    """Whatever check is missing where objects become facts: the commit would be void to every reader, with all that is in it."""
+    describe = kube_facts.node_fact
+
+    def unchecked(node):
+        fact = describe(node)
+        return replace(fact, devices=1 << 63) if fact.name == "broken" else fact
+
+    monkeypatch.setattr(kube_facts, "node_fact", unchecked)
+    log, observer = memory(), Observer()
+    async with watching(log, observer) as commander:
+        observer.add(d.NODES, [there("n1", 1), there("n2", 2), there("broken", 3), there("n3", 4), there("n4", 5)], "5")
+        commander.wake()
+        await until(lambda: not observer.waiting, commander.follower)
+        assert sorted(commander.follower.state.nodes) == ["n1", "n2", "n3", "n4"]
+        assert commander.follower.state.synced["nodes"] == "5"
+        assert not commander.follower.state.void
+    ((name, why),) = ((one.name, one.message) for one in observer.undecodable)
+    assert name == "broken"
+    assert "would be void: it cannot be read: decisions[0].events[0]: Expected `int` <= 9223372036854775807" in why
