@@ -251,7 +251,7 @@ class HoldRules(HoldRooms, HandOverRules):
         return self.settle(uid, fact=False)
 
     def place_comes_back(self, uid, now):
-        """Whom the kubelet rejects, or who fails before it was ready, gives the place of its move to the next one (docs/architecture.md, `landed`).
+        """Whom the kubelet rejects, or who fails before it was ready, gives the place of its move to the next one (docs/migrations.md, `landed`).
         One that was deleted before does not; nor does it matter what becomes of the pod once it has failed."""
         key = self.heirs.get(uid)
         if key is None:

@@ -8,13 +8,13 @@ from restow.domain.session.framework import POINTS, STAGES
 from restow.domain.session.plugins import PLUGINS
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PAGE = (ROOT / "docs" / "sessions.md").read_text()
 FOLDER = ROOT / "libs" / "restow" / "domain" / "session" / "plugins"
 
 
 def rows(heading: str) -> list[list[str]]:
     """The cells of a section's first table, without its head."""
-    section = PAGE.partition(f"\n### {heading}\n")[2]
+    section = PAGE.partition(f"\n## {heading}\n")[2]
     table = re.search(r"^\|.*?(?=\n\n)", section, re.M | re.S)
     assert table is not None, heading
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[0].splitlines()[2:]]

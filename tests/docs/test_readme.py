@@ -48,7 +48,7 @@ def anchors(page: Path) -> set[str]:
     return {anchor(title) for _, title in headings(page.read_text())}
 
 
-CONTENTS = [*FOR_USERS, "architecture"]
+CONTENTS = [*FOR_USERS, "architecture", "sessions", "migrations", "writing-a-plugin"]
 
 
 @pytest.mark.parametrize("name", CONTENTS)

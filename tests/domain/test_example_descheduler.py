@@ -1,4 +1,4 @@
-"""The descheduler's plugin that docs/architecture.md shows is one module and one line of the registry, and does what the page says."""
+"""The descheduler's plugin that docs/writing-a-plugin.md shows is one module and one line of the registry, and does what the page says."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from restow.domain.config import MigrationConfig
 from restow.domain.descheduling.plugins import PLUGINS
 from restow.domain.descheduling.policy import PolicyError, written
 
-PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "writing-a-plugin.md").read_text()
 MARKED = {"example.com/leave": ""}
 
 
