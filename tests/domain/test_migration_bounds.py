@@ -27,7 +27,7 @@ def small(monkeypatch) -> None:
 
 
 MAPS = (
-    "plans", "cancelled", "migrations", "backlog", "active", "victims", "successors", "followers", "armed", "cooling",
+    "plans", "cancelled", "migrations", "backlog", "active", "victims", "successors", "followers", "armed", "cooling", "promised",
     "left_alone", "alone_since", "left", "returned", "found", "evictions", "plan_rooms", "group_moves", "demands",
 )  # fmt: skip
 

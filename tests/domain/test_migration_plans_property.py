@@ -508,6 +508,21 @@ class Plans(RuleBasedStateMachine):
                 assert id in s.armed.get(m.lineage, ()), m
 
     @invariant()
+    def what_is_promised_and_not_held_is_known_by_node(self) -> None:
+        s = getattr(self, "state", None)
+        if s is None:
+            return
+        wanted: dict[str, set[str]] = {}
+        for id in (*s.backlog, *s.active):
+            m = s.migrations[id]
+            held = any(slot.phase in (SlotPhase.HELD, SlotPhase.WAITING, SlotPhase.USED) for slot in s.slots.get(m.reservation, {}).values())
+            if m.step in (Step.PLANNED, Step.HOLDING) and m.move.target and not m.reason and not held:
+                wanted.setdefault(m.move.target, set()).add(id)
+        assert {node: set(ids) for node, ids in s.promised.items()} == wanted
+        if not s.seq % 7:
+            assert {node: set(ids) for node, ids in snapshot.load(snapshot.dump(s)).promised.items()} == wanted
+
+    @invariant()
     def what_is_held_for_a_migration_has_one_that_is_not_over(self) -> None:
         s = getattr(self, "state", None)
         for uid, slot in [key for held in s.held_on.values() for key in held] if s is not None else ():

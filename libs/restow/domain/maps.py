@@ -195,6 +195,8 @@ class Maps:
         """When evictions were decided: those of the minute before the last one."""
         self.followers: dict[MigrationId, MigrationId] = {}
         """Migration → the one that moves its successor on."""
+        self.promised: dict[NodeName, dict[MigrationId, None]] = {}
+        """By target, moves whose slot is promised and not held yet (`domain.promises`)."""
         self.plan_rooms: dict[str, PlanRoom] = {}
         """By the Reservation's `namespace/name`: room that plans make for pods that wait."""
         self.demands: dict[str, Demand] = {}

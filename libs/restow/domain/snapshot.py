@@ -16,7 +16,7 @@ from restow.contracts.ids import (
     SlotName,
 )
 from restow.contracts.values import PodShape
-from restow.domain import config, devices
+from restow.domain import config, devices, promises
 from restow.domain.evolve.migration import TAKEN
 from restow.domain.evolve.objects import is_pending
 from restow.domain.evolve.reservations import needs_review
@@ -390,6 +390,7 @@ def _migrations(state: ClusterState) -> None:
         if migration.step in FINAL:
             continue
         (state.backlog if migration.step is Step.PLANNED else state.active)[id] = None
+        promises.settle(state, id)
         if migration.move.pod and migration.reason != TAKEN:
             state.victims[migration.move.pod] = id
         if migration.move.follows and migration.step is Step.PLANNED and not migration.move.pod:

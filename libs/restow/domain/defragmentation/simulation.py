@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis, PodUid
 from restow.contracts.values import DeviceShare
-from restow.domain.defragmentation.promised import promised
+from restow.domain.promises import promised
 from restow.domain.session.framework import Filter
 from restow.domain.session.registry import open_session
 from restow.domain.session.run import Session

@@ -6,6 +6,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid, ReservationUid, ShapeId
 from restow.contracts.times import bounded
 from restow.contracts.values import Move
+from restow.domain import promises
 from restow.domain.evolve import comebacks, common, demands, group_moves, plan_rooms, searches
 from restow.domain.evolve.reservations import cancel
 from restow.domain.evolve.rules import Rules
@@ -53,6 +54,7 @@ def planned(state: ClusterState, event: e.Planned) -> None:
         id = record.id
         state.put(state.migrations, id, record)
         state.put(state.backlog, id, None)
+        promises.settle(state, id)
         state.touched.migrations[id] = None
         if record.reason:
             continue
@@ -112,6 +114,7 @@ def _follow(state: ClusterState, before: Migration, uid: PodUid) -> None:
     record = replace(record, move=replace(record.move, pod=uid, namespace=pod.namespace, name=pod.name))
     record = _unless_taken(state, record)
     state.put(state.migrations, record.id, record)
+    promises.settle(state, record.id)
     state.touched.migrations[record.id] = None
     if not record.reason:
         state.put(state.victims, uid, record.id)
@@ -201,6 +204,7 @@ def _step(to: Step, after: frozenset[Step]):
             record = replace(_arm(state, record), reason="", message="")
         state.put(state.migrations, record.id, record)
         state.drop(state.backlog, record.id)
+        promises.settle(state, record.id)
         state.touched.migrations[record.id] = None
         group_moves.moved_on(state, record)
         if to not in FINAL:

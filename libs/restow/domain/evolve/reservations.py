@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from restow.contracts.ids import Millis, ReservationUid, SlotName
 from restow.contracts.values import ReservationSpec
+from restow.domain import promises
 from restow.domain.evolve.phases import Said, phase_of
 from restow.domain.evolve.phases import fit_message as fit_message
 from restow.domain.foreign import OTHER_SCHEDULER, other_scheduler
@@ -43,6 +44,7 @@ def rephase(state: ClusterState, uid: ReservationUid, anew: bool = False) -> Non
     state.reviewed.append(uid)
     if record.fact.migration:
         state.touched.migrations[record.fact.migration] = None  # type: ignore[index]
+        promises.settle(state, record.fact.migration)  # type: ignore[arg-type]
     before = state.phases.get(uid)
     now = phase_of(state, record, before, anew)
     # One that is over hands nothing over, even before the session has released what it holds.
@@ -126,5 +128,7 @@ def forget_if_over(state: ClusterState, uid: ReservationUid) -> None:
     )  # fmt: skip
     for mapping in kept:
         state.drop(mapping, uid)
+    if record.fact.migration:
+        promises.settle(state, record.fact.migration)  # type: ignore[arg-type]
     state.touched.reservations[uid] = None
     state.reviewed.append(uid)

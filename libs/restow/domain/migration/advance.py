@@ -7,8 +7,8 @@ from restow.contracts.ids import MigrationId, Millis
 from restow.domain.migration import deadlines, plan_order, rooms, saga
 from restow.domain.migration.facts import Case, may_come
 from restow.domain.migration.limits import Limits
-from restow.domain.migration.promises import Promises
 from restow.domain.migration.saga import Then
+from restow.domain.promises import order
 from restow.domain.records import Migration, Step
 from restow.domain.state import ClusterState
 
@@ -96,23 +96,17 @@ def _deadline(state: ClusterState, migration: Migration, limits: Limits) -> Mill
     return None if limits.waits_for_node(migration, state.time) else limits.until(migration)
 
 
-def order(migration: Migration) -> tuple[Millis, str, int]:
-    """By plan, then as the plan says."""
-    _, _, number = migration.id.rpartition("-")
-    return (migration.planned, migration.plan, int(number) if number.isdigit() else 0)
-
-
 def _begin(state: ClusterState, now: Millis, limits: Limits) -> Iterator[e.Event]:
     """In the order of the plans: of two that want the same capacity the first planned has it."""
     if not state.backlog:
         return
-    promises, is_full = Promises(state), False
+    before, is_full = dict[MigrationId, None](), False
     idle, ends_by_itself = not state.active, False
     blocked: Migration | None = None
     for id in sorted((*state.active, *state.backlog), key=lambda m: order(state.migrations[m])):
         migration = state.migrations[id]
         if id in state.backlog:
-            case = Case(state, migration, now, limits, promises, is_full)
+            case = Case(state, migration, now, limits, before, is_full)
             then, events = saga.first(case, saga.SAGA[case.stage])
             yield from events
             idle = idle and not events
@@ -127,7 +121,7 @@ def _begin(state: ClusterState, now: Millis, limits: Limits) -> Iterator[e.Event
                 ends_by_itself = ends_by_itself or plan_order.turns_at(state, migration) is not None or not rooms.ready(state, migration)
             is_full = is_full or then is Then.WAITS_FIRST
             ends_by_itself = ends_by_itself or then in (Then.WAITS, Then.WAITS_FIRST)
-        promises.tell(migration)
+        before[id] = None
     if idle and not ends_by_itself and blocked is not None:
         yield e.MigrationFailed(blocked.id, plan_order.AFTER, "the moves of its plan wait for each other")
 

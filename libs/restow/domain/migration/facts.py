@@ -1,17 +1,17 @@
 """What may be so of a migration, for the table of the saga: facts that follow from the state, the clock and what the API has answered."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
 from restow.contracts import commands as c
-from restow.contracts.ids import Millis, PodUid
+from restow.contracts.ids import MigrationId, Millis, PodUid
 from restow.domain.migration import holds, other_pods, plan_order, rooms, successor, victim
 from restow.domain.migration.deadlines import aborts_until, deadline, lands_until
 from restow.domain.migration.holds import Reason
 from restow.domain.migration.limits import Limits
-from restow.domain.migration.promises import Promises
+from restow.domain.promises import fits
 from restow.domain.records import Migration, Step
 from restow.domain.state import ClusterState
 
@@ -40,15 +40,15 @@ class Stage(StrEnum):
 
 
 class Case:
-    """A migration as one decision looks at it. `promises` are of those that were planned before it, and `is_full`: none of them leaves it a
-    turn. Both are known where it is to begin."""
+    """A migration as one decision looks at it. Of one that is to begin `before` are those that were planned before it, and
+    `is_full` says that none of them leaves it a turn."""
 
     def __init__(
-        self, state: ClusterState, migration: Migration, now: Millis, limits: Limits, promises: Promises | None = None, is_full: bool = False
+        self, state: ClusterState, migration: Migration, now: Millis, limits: Limits, before: Container[MigrationId] = (), is_full: bool = False
     ) -> None:
         self.state, self.migration, self.now, self.limits = state, migration, now, limits
         self.move, self.id = migration.move, migration.id
-        self.promises, self.is_full = promises, is_full
+        self.before, self.is_full = before, is_full
         self.answer: Answer | None = None
 
     @property
@@ -86,8 +86,7 @@ class Case:
 
     @property
     def target_full(self) -> Reason | None:
-        assert self.promises is not None, "it is to begin"
-        return None if self.promises.fits(self.migration) else ("NoRoom", f"node {self.move.target} has no room for the pod any more")
+        return None if fits(self.state, self.migration, self.before) else ("NoRoom", f"node {self.move.target} has no room for the pod any more")
 
     @cached_property
     def may_go(self) -> bool:

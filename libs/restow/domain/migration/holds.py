@@ -2,7 +2,7 @@
 
 from restow.contracts.ids import NodeName, ShapeId, SlotName
 from restow.domain.predicates import switches, why_not
-from restow.domain.records import FINAL, Migration, ReservationPhase, Slot, SlotPhase
+from restow.domain.records import Migration, ReservationPhase, Slot, SlotPhase
 from restow.domain.state import ClusterState
 
 Reason = tuple[str, str]
@@ -42,14 +42,6 @@ def is_new(state: ClusterState, migration: Migration) -> bool:
     if record is None or record.gone or record.fact.deleting or record.collected or places(state, migration):
         return False
     return phase is None or phase.phase is not ReservationPhase.FAILED
-
-
-def promises(state: ClusterState, migration: Migration) -> bool:
-    """Whether the landing place is promised and nothing is charged for it yet."""
-    if migration.step in FINAL or migration.successor:
-        return False
-    charged = (SlotPhase.HELD, SlotPhase.WAITING, SlotPhase.USED)
-    return not any(slot.phase in charged for _, slot in places(state, migration))
 
 
 def failure(state: ClusterState, migration: Migration) -> Reason | None:

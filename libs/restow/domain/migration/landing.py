@@ -1,7 +1,7 @@
 """Landing places for a policy's plugins, hold first: by the scheduler's own rules, as if the pod were not there, and as if whoever was
 promised a place before had it already (`descheduling.framework.Port`)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from restow.domain.defragmentation import verdicts as rule
 from restow.domain.migration import holds
 from restow.domain.movable import protected, unmovable
 from restow.domain.predicates import AND
+from restow.domain.promises import promised
 from restow.domain.session.framework import Filter
 from restow.domain.session.holds import without
 from restow.domain.session.registry import open_session
@@ -157,11 +158,11 @@ def twin(state: ClusterState, uid: PodUid, now: Millis) -> PodObserved:
 def session_with_promises(state: ClusterState, now: Millis) -> Session:
     """Whoever was promised a place by earlier plans, and is not held there yet, is there for it: with room, devices, CPUs and rules."""
     session = open_session(state, now, 1)
-    for place, row, devices, cores in _promised(state, now):
-        if isinstance(place, PodObserved):
-            _enter(session, place, Fit(row, devices, (), cores))
+    for one in promised(state):
+        if one.pod in state.pods:
+            _enter(session, twin(state, one.pod, now), Fit(one.row, one.devices, (), one.cores))
         else:
-            session.board.take(row, place, devices)
+            session.board.take(one.row, one.vector, one.devices)
     return session
 
 
@@ -171,15 +172,3 @@ def _enter(session: Session, place: PodObserved, fit: Fit) -> None:
     session.placements[place.pod] = fit
     for one in session.extensions.filters:
         one.placed(place, fit.row, fit.volumes)
-
-
-def _promised(state: ClusterState, now: Millis) -> Iterator[tuple]:
-    """(successor, or its request where it is not known yet; row, devices, CPUs), in the order of the plans' numbers."""
-    for id in sorted((*state.backlog, *state.active)):
-        migration = state.migrations[id]
-        row = state.table.rows.get(migration.move.target)
-        if row is None or migration.reason or not holds.promises(state, migration):
-            continue
-        move = migration.move
-        who = twin(state, move.pod, now) if move.pod in state.pods else state.vectors[migration.shape]
-        yield who, row, move.devices, move.cores
