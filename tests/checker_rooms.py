@@ -15,7 +15,7 @@ ON_NODE = ("held", "waiting")
 class Hold:
     """One place, since it was placed. `full`: what pods of its shape ask for; `has`: what is kept for it now; `pod`: the owner
     that ended it. `moved`: the sequence of the fact that made it what it is, 0 where a decision did; `lost`: of that which took
-    its node."""
+    its node; `left`: of the decision that ended it."""
 
     node: str
     shape: str
@@ -26,6 +26,7 @@ class Hold:
     pod: str = ""
     moved: int = 0
     lost: int = 0
+    left: int = 0
 
 
 @dataclass
@@ -94,7 +95,7 @@ class HoldRooms:
         self.enter(key, (hold.node, Counter(hold.has)) if hold.has and not hold.lost else None, lowers)
 
     def leaves(self, key, hold, state):
-        hold.state, hold.has, hold.lost, hold.moved = state, Counter(), 0, 0
+        hold.state, hold.has, hold.lost, hold.moved, hold.left = state, Counter(), 0, 0, self.seq
         self.places_on[hold.node].pop(key, None)
         self.waiting_on[hold.node].pop(key, None)
         self.keep(key, hold)

@@ -241,7 +241,7 @@ class ClusterJudge:
         _key, hold = log.hold_of(migration)
         if hold is None:
             return
-        since = self.at - log.moments.get(max(hold.moved, hold.lost), 0.0)
+        since = self.at - log.moments.get(max(hold.moved, hold.lost, hold.left), 0.0)
         if (hold.state not in ("held", "used") or hold.lost) and since > self.limits.lag:
             state = "lost" if hold.lost else hold.state
             self.tell("place-first", f"pod {named(pod)} is evicted, but its place on {hold.node} is {state} for {since:.0f} s")

@@ -123,7 +123,7 @@ class VictimRules:
                 if stays and pod.get("phase") not in OVER:
                     self.tell("whole-nodes", f"{what}, but {pod['name']} stays on {other['source']} ({other.get('why')})")
             elif step in ("planned", "holding") and not other.get("after") and (
-                hold is None or (hold.state != "held" and hold.moved <= self.read)
+                hold is None or (hold.state != "held" and max(hold.moved, hold.left) <= self.read)
             ):
                 self.tell("whole-nodes", f"{what}, but migration {other['migration']} of the same node has no place yet")
 
@@ -139,7 +139,7 @@ class VictimRules:
         if hold is None:
             return self.tell("place-first", f"{what}, but nothing was ever held on {target}")
         if hold.state != "held" or hold.lost:
-            if max(hold.moved, hold.lost) <= self.read:
+            if max(hold.moved, hold.lost, hold.left) <= self.read:
                 self.tell("place-first", f"{what}, but its place on {target} is {'lost' if hold.lost else hold.state}")
             return None
         if self.known(("node", target)) and (why := self.closed(target, self.shapes[pod["shape"]])):
