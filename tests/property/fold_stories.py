@@ -105,7 +105,7 @@ class Story:
         if on is None and self.likely(80):
             phase = "Pending"
         devices = charge.devices if charge is not None and self.likely(40) else self.pick(SHARES) if self.likely(30) else ()
-        return e.PodChanged(uid, on, phase, self.likely(60), self.pick((0, 0, 0, 0, NOW)), "", devices, cores=(0, 2) if self.likely(3) else ())
+        return e.PodChanged(uid, on, phase, self.likely(60), self.pick((0, 0, 0, 0, NOW, -1)), "", devices, cores=(0, 2) if self.likely(3) else ())
 
     def placed(self, uid: str = "") -> e.PodPlaced:
         volumes = (ClaimChoice("default/c", "v"),) if self.likely(4) else ()

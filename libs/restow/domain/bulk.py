@@ -222,7 +222,7 @@ def changed(state: ClusterState, events: Sequence[PodChanged]) -> None:
                 devices = old.devices
             if event.phase in OVER:
                 wanted = None
-            elif event.deleting:
+            elif event.deleting > 0:
                 wanted = Charge(node, known.shape, devices, True)
             else:
                 wanted = Charge(node, known.shape, devices, False, state.queue_of(known) if known.annotations else shape.queue)

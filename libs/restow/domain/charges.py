@@ -15,6 +15,8 @@ from restow.domain.maps import OVER
 from restow.domain.records import Charge
 from restow.domain.table import Kind
 
+FEW = 12
+"""From so many charges on, arrays are faster than one by one."""
 _ACCOUNT = attrgetter("queue", "shape")
 
 
@@ -127,12 +129,15 @@ class Charges(Draws):
 
     def charge_many(self, charges: Sequence[Charge], sign: int) -> None:
         """Add (`sign` 1) or take back (-1) what these say, in the table and the accounts alone. Not in a draft."""
-        rows, vectors = self.table.rows, self.vectors
+        table, vectors = self.table, self.vectors
         releasing = [c for c in charges if c.releasing]
         used = [c for c in charges if not c.releasing] if releasing else charges
         for kind, some in ((Kind.USED, used), (Kind.RELEASING, releasing)):
-            if some:
-                self.table.charge_many([rows[c.node] for c in some], [vectors[c.shape] for c in some], [c.devices for c in some], sign, kind)
+            if len(some) < FEW:
+                for c in some:
+                    table.charge(table.rows[c.node], vectors[c.shape], c.devices, sign, kind)
+            else:
+                table.charge_many([table.rows[c.node] for c in some], [vectors[c.shape] for c in some], [c.devices for c in some], sign, kind)
         for (queue, shape), times in Counter(map(_ACCOUNT, charges)).items():
             if queue:
                 self.accounts.add(queue, self.vectors[shape], times * sign)

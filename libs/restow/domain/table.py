@@ -301,15 +301,17 @@ class NodeTable:
         for name in (taken, "releasing") if kind is Kind.RELEASING else (taken,):
             np.add.at(self._buffers[name].reshape(-1, order="F"), at, amounts)
         np.subtract.at(self._buffers["free"].reshape(-1, order="F"), at, amounts)
-        shares = [(row, d.index, d.milli) for row, some in zip(rows, devices, strict=True) if some for d in some]
-        if shares:
-            self._charge_devices(np.array(shares, np.int64), sign)
+        self._charge_devices([(row, d) for row, some in zip(rows, devices, strict=True) for d in some if 0 <= d.index < MAX_DEVICES], sign)
 
-    def _charge_devices(self, shares: np.ndarray, sign: int) -> None:
-        """`shares` is `(shares, 3) int64`: row, index, thousandths."""
-        rows, index, milli = shares[(shares[:, 1] >= 0) & (shares[:, 1] < MAX_DEVICES)].T
-        self._widen(int(index.max(initial=-1)) + 1)
-        np.subtract.at(self._devices.reshape(-1, order="F"), rows + index * len(self._alive), np.clip(milli, -MOST, MOST) * sign)
+    def _charge_devices(self, shares: Sequence[tuple[int, DeviceShare]], sign: int) -> None:
+        """Of rows, and of indices that a device may have."""
+        if not shares:
+            return
+        self._widen(max([d.index for _, d in shares]) + 1)
+        size = len(self._alive)
+        at = np.array([row + d.index * size for row, d in shares])
+        milli = np.array([d.milli for _, d in shares], np.int64)
+        np.subtract.at(self._devices.reshape(-1, order="F"), at, np.minimum(np.maximum(milli, -MOST), MOST) * sign)
 
     def _charge_device(self, row: int, share: DeviceShare, sign: int) -> None:
         if not 0 <= share.index < MAX_DEVICES:
