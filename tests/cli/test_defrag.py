@@ -193,7 +193,7 @@ def test_pods_that_nobody_made_again_are_a_broken_promise(restow, descheduler):
     descheduler.lines = [line("done", at(1, "not_recreated"), until="2026-01-01T00:00:02.500Z")]
     result = restow("defrag", "--now", "--descheduler", descheduler.url)
     assert result.exit_code == 1
-    assert "1 evicted pods were not created again" in result.said
+    assert "1 evicted pods were not recreated" in result.said
 
 
 def test_now_without_following(restow, descheduler):

@@ -139,7 +139,7 @@ def test_the_policy_that_ships_with_restow_is_followed_and_what_is_the_services_
     shipped = (Path(__file__).parents[2] / "deploy" / "base" / "config" / "descheduler-policy.yaml").read_text()
     result = run(shipped, "--dry-run")
     assert result.exit_code == 0, result.output
-    assert "restow: is for the descheduler service, and says nothing here" in result.said
+    assert "restow: is for the descheduler service, and has no effect here" in result.said
     assert "Defragmentation" in result.said
 
 

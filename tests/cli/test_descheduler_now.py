@@ -119,7 +119,7 @@ def test_pods_that_nobody_made_again_are_a_broken_promise(restow, two):
     two.lines_of["/plans/c1-p2"] = lines("c1-p2", "not_recreated")
     result = restow("descheduler", "run", "--now", "--descheduler", two.url)
     assert result.exit_code == 1
-    assert "1 evicted pods were not created again" in result.said
+    assert "1 evicted pods were not recreated" in result.said
 
 
 @pytest.mark.parametrize("columns", [80, 160])
@@ -136,13 +136,13 @@ def test_nothing_is_wider_than_the_terminal(restow, descheduler, monkeypatch, co
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "say one of --now"),
-        (("--now", "--once"), "say one of --now"),
-        (("--now", "--policy", "p.yaml"), "--policy goes with --once alone; the descheduler that runs carries out the policy that it was given"),
-        (("--now", "--kube", "http://x"), "--kube goes with --once alone"),
-        (("--once",), "say --policy FILE with --once"),
-        (("--once", "--policy", "p.yaml", "--descheduler", "http://x"), "--descheduler goes with --now alone"),
-        (("--once", "--policy", "p.yaml", "--no-follow"), "--no-follow goes with --now alone"),
+        ((), "choose --now"),
+        (("--now", "--once"), "choose --now"),
+        (("--now", "--policy", "p.yaml"), "--policy works only with --once; the running descheduler has its own policy"),
+        (("--now", "--kube", "http://x"), "--kube works only with --once"),
+        (("--once",), "--once needs --policy FILE"),
+        (("--once", "--policy", "p.yaml", "--descheduler", "http://x"), "--descheduler works only with --now"),
+        (("--once", "--policy", "p.yaml", "--no-follow"), "--no-follow works only with --now"),
     ],
 )
 def test_options_of_the_other_way_are_refused(restow, arguments, said):
@@ -161,7 +161,7 @@ def test_without_a_stack_it_says_what_else_can_be_done(restow):
     result = restow("descheduler", "run", "--now")
     assert result.exit_code == 3
     assert "Start one with `restow up`" in result.said
-    assert "`restow descheduler run --once --policy FILE` carries a policy out by itself" in result.said
+    assert "`restow descheduler run --once --policy FILE` needs none" in result.said
 
 
 def test_ctrl_c_leaves_the_plans_running_and_says_how_to_stop_them(two):

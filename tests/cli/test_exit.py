@@ -191,5 +191,5 @@ def test_a_difference_is_a_difference_whoever_reads_it(tmp_path):
 def test_an_export_makes_no_folders(restow, moved, tmp_path):
     result = restow("log", "export", "--log", str(tmp_path / "moved.jsonl.zst"), str(tmp_path / "some" / "where" / "a.jsonl"))
     assert result.exit_code == 2
-    assert "is no folder" in result.said
+    assert "is not a folder" in result.said
     assert not (tmp_path / "some").exists()

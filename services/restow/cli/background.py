@@ -69,7 +69,7 @@ def detach(data: Path, console: Console) -> None:
             sys.exit(process.returncode or 1)
         time.sleep(0.05)
     process.terminate()
-    raise click.ClickException(f"the stack was not up within {READY_TIMEOUT:g} s; it said: {said}")
+    raise click.ClickException(f"the stack did not start within {READY_TIMEOUT:g} s; it said: {said}")
 
 
 def refuse_second(data: Path) -> None:
@@ -102,16 +102,16 @@ def _nearest() -> Path:
 
 
 @click.command()
-@click.option("--data", type=click.Path(path_type=Path), help="Folder of the stack; by default the .restow here or in a folder above.")
-@click.option("--delete-log", is_flag=True, help="Delete the log, too, which is kept otherwise.")
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of the stack; by default .restow here or in a folder above.")
+@click.option("--delete-log", is_flag=True, help="Also delete the log, which is kept by default.")
 def down(data: Path | None, delete_log: bool) -> None:
     """Stop the embedded stack that runs in this folder or one above. Its log stays there as one sealed file, log-<time>.jsonl.zst."""
     data = data or _nearest()
     pid = running(data)
     if pid is None:
         said = data / UP_LOG
-        ended = f" (the last one ended by itself: {said} says why)" if said.exists() else ""
-        raise click.UsageError(f"no stack runs in {data}{ended}; allowed: the --data folder of a running `restow up`")
+        ended = f" (the last one ended by itself; see {said})" if said.exists() else ""
+        raise click.UsageError(f"no stack is running in {data}{ended}; allowed: the --data folder of a running `restow up`")
     before = {*data.glob(SAVED)}
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_TIMEOUT

@@ -19,13 +19,13 @@ ALL = "-all-"
 
 
 @click.command()
-@click.option("--dry-run", "mode", flag_value="dry", help="Show the plan and what it would gain; nothing is moved.")
-@click.option("--now", "mode", flag_value="now", help="Make the plan and carry it out, reserve first, then move; follow it to its end.")
-@click.option("--for", "demand", metavar="pod/NS/NAME|podgroup/NS/NAME", help="Make room for this job that waits, and for nothing else.")
-@click.option("--group-by", metavar="LABEL", default="", help="Label of nodes for the table; by default nodes of a size are a group.")
-@click.option("--no-follow", is_flag=True, help="With --now: return when the plan is made.")
-@click.option("--follow", metavar="PLAN", help="Look at a plan until its end.")
-@click.option("--cancel", is_flag=False, flag_value=ALL, metavar="[PLAN]", help="Nothing more of this plan, or of all: what is not evicted yet is rolled back.")
+@click.option("--dry-run", "mode", flag_value="dry", help="Show the plan and its gain; move nothing.")
+@click.option("--now", "mode", flag_value="now", help="Make a plan and carry it out: hold first, then move. Follow it to its end.")
+@click.option("--for", "demand", metavar="pod/NS/NAME|podgroup/NS/NAME", help="Make room for this waiting job only.")
+@click.option("--group-by", metavar="LABEL", default="", help="Group nodes by this label; by default, by size.")
+@click.option("--no-follow", is_flag=True, help="With --now: return once the plan is made.")
+@click.option("--follow", metavar="PLAN", help="Follow a plan to its end.")
+@click.option("--cancel", is_flag=False, flag_value=ALL, metavar="[PLAN]", help="Cancel this plan, or all plans: moves whose pod is not evicted yet are rolled back.")
 @log_options
 @descheduler_options
 @output_option
@@ -34,8 +34,8 @@ def defrag(
 ) -> None:
     """Plan a defragmentation, carry one out and follow it, or cancel it.
 
-    Asks the descheduler. With --log FILE a dry run needs no stack: the plan is decided on the state at the end of that log,
-    with the policy that was in use there. Ctrl-C ends the following, not the plan.
+    Asks the descheduler. With --log FILE, a dry run needs no stack: it plans on the state at the end of that log, with the
+    policy that was in force there. Ctrl-C stops following, not the plan.
 
     \b
     Examples:
@@ -48,9 +48,9 @@ def defrag(
     """
     chosen = [mode is not None, follow is not None, cancel is not None]
     if sum(chosen) != 1:
-        raise click.UsageError("say one of --dry-run (show the plan), --now (carry it out), --follow PLAN and --cancel [PLAN]")
+        raise click.UsageError("choose one of --dry-run (show the plan), --now (carry it out), --follow PLAN and --cancel [PLAN]")
     if where.log and mode != "dry":
-        raise Failure(f"{where.log} is a file; nothing can be moved in it. Use --dry-run, or name a stack", UNUSABLE)
+        raise Failure(f"{where.log} is a file, so nothing can be moved. Use --dry-run, or name a stack", UNUSABLE)
     if cancel is not None:
         _cancel(client, "" if cancel == ALL else cancel, output)
     elif follow is not None:

@@ -40,7 +40,7 @@ class DeschedulerClient:
         address = self._given or self._stacks()
         if not address:
             raise Failure(
-                "no descheduler: no stack runs in this folder or one above. Start one with `restow up`, name one with "
+                "no descheduler: no stack is running in this folder or one above. Start one with `restow up`, name one with "
                 "--descheduler http://HOST:8080, or plan offline with `restow defrag --dry-run --log FILE`",
                 UNREACHABLE,
             )
@@ -83,9 +83,9 @@ class DeschedulerClient:
             reason = getattr(error, "reason", error)
             raise Failure(f"the descheduler at {address} does not answer: {reason}. Is the stack running?", UNREACHABLE) from None
         except ValueError:
-            raise Failure(f"what answers at {address} is not a descheduler of Restow", UNUSABLE) from None
+            raise Failure(f"{address} is not a Restow descheduler", UNUSABLE) from None
         if not isinstance(found, dict):
-            raise Failure(f"what answers at {address} is not a descheduler of Restow", UNUSABLE)
+            raise Failure(f"{address} is not a Restow descheduler", UNUSABLE)
         return found
 
     def _open(self, address: str, method: str, path: str, body: dict[str, Any] | None, timeout: float) -> Any:
@@ -122,7 +122,7 @@ class DeschedulerClient:
                 pass
             gone_since = gone_since or time.monotonic()
             if time.monotonic() - gone_since > _AWAY:
-                raise Failure(f"the descheduler at {address} does not answer any more; the plan goes on when one leads again", UNREACHABLE)
+                raise Failure(f"the descheduler at {address} has stopped answering; the plan continues when a descheduler leads again", UNREACHABLE)
             time.sleep(0.2)
 
 
@@ -160,8 +160,8 @@ def descheduler_options(command: Callable) -> Callable:
         return command(client=DeschedulerClient(where, descheduler, token_file), where=where, **rest)
 
     for option in (
-        click.option("--token-file", metavar="FILE", help="With the API's token; also RESTOW_API_TOKEN, or RESTOW_API_TOKEN_FILE."),
-        click.option("--descheduler", metavar="URL", help="Its HTTP address; default: RESTOW_DESCHEDULER, else the stack's."),
+        click.option("--token-file", metavar="FILE", help="File with the API's token; also RESTOW_API_TOKEN or RESTOW_API_TOKEN_FILE."),
+        click.option("--descheduler", metavar="URL", help="HTTP address of the descheduler; default: RESTOW_DESCHEDULER, else the stack's."),
     ):
         wrapped = option(wrapped)
     return wrapped

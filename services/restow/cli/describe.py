@@ -29,15 +29,14 @@ _APIS = {"volcano": "batch.volcano.sh", "koordinator": "scheduling.koordinator.s
 @log_options
 @output_option
 def describe(what: tuple[str, ...], where: Where, output: str) -> None:
-    """A Reservation in full: where it is held, who may use it, who does, what is left, when it ends and why then, and for one
-    that waits the rules that remove nodes and the single changes that would be enough. Decided again from the log, not
-    remembered.
+    """A Reservation in full: where it is held, who may use it, who does, what is left, and when and why it ends. For a waiting
+    Reservation: how many nodes each rule removes, and which single change would be enough. Everything is computed from the log.
 
     \b
     Examples:
       restow describe reservation/shop/like-web-mta5v
-      restow describe like-web-mta5v          where no other namespace has one of that name
-      restow describe reservation/gpu-hold    one of Koordinator's has no namespace
+      restow describe like-web-mta5v          if no other namespace has one of that name
+      restow describe reservation/gpu-hold    Koordinator's have no namespace
     """
     import msgspec
 

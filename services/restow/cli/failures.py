@@ -57,12 +57,12 @@ def failure_of(error: Exception) -> Failure:
         return Failure(text, UNREACHABLE)
     if isinstance(error, Ambiguous):
         rows = [f"  {s.path}   {s.id}" for s in error.candidates]
-        return Failure(f"{error}; say which:\n" + "\n".join(rows[:20]), UNUSABLE)
+        return Failure(f"{error}; choose one:\n" + "\n".join(rows[:20]), UNUSABLE)
     if isinstance(error, LogError | ReplayError | NotFound | PointError):
         return Failure(str(error), UNUSABLE)
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return Failure(f"{where}{error.strerror or error}", UNUSABLE)
     return Failure(
-        f"{type(error).__name__}: {error}\nThis is a fault of Restow itself. RESTOW_DEBUG=1 shows where; please report it", BUG
+        f"{type(error).__name__}: {error}\nThis is a bug in Restow. RESTOW_DEBUG=1 shows where; please report it", BUG
     )

@@ -212,7 +212,7 @@ def summary(outcome: Outcome) -> str:
 def check_recreated(outcome: Outcome) -> None:
     """Raises Failure where pods were evicted that nobody made again: that is not what was promised."""
     if lost := outcome.steps["not_recreated"]:
-        raise Failure(f"{lost} evicted pods were not created again by their controllers: `restow why migration/ID` tells the story", BROKEN)
+        raise Failure(f"{lost} evicted pods were not recreated by their controllers; `restow why migration/ID` tells the story", BROKEN)
 
 
 def _seconds(start: str, end: str) -> float | None:

@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 @click.group()
 def log() -> None:
-    """Look at the log, write it to a file, restore it from one."""
+    """Show the log, write it to a file, or restore it from one."""
 
 
 @log.command()
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is appended, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Keep showing new commits until Ctrl-C.")
 @click.option("--family", type=click.Choice(FAMILIES), help="Only this family's commits.")
-@click.option("--from", "start", type=click.IntRange(1), metavar="SEQ", help="Begin here instead of near the end.")
+@click.option("--from", "start", type=click.IntRange(1), metavar="SEQ", help="Start here instead of near the end.")
 @click.option("-n", "count", type=click.IntRange(0), help="Commits to show.  [default: 20; with --from: all]")
 @log_options
 @output_option
 def tail(follow: bool, family: str | None, start: int | None, count: int | None, where: Where, output: str) -> None:
-    """Show the latest commits: one row a decision; with -o json one line a commit, everything in it.
+    """Show the latest commits, one row per decision; with -o json, one line per commit with everything in it.
 
     \b
     Examples:
@@ -172,7 +172,7 @@ def _lines(log_id: str) -> Callable[[Record], None]:
 @log_options
 @output_option
 def stats(where: Where, output: str) -> None:
-    """Commits, decisions, events and bytes per family, and the events that there are most of."""
+    """Commits, decisions, events and bytes per family, and the most frequent events."""
     from restow.contracts.times import rfc3339
     from restow.replay.stats import collect
 
@@ -210,15 +210,15 @@ def stats(where: Where, output: str) -> None:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--from", "start", type=click.IntRange(1), metavar="SEQ", help="First sequence.  [default: the log's first]")
 @click.option("--to", "stop", type=click.IntRange(1), metavar="SEQ", help="Last sequence.  [default: the log's last]")
-@click.option("--format", "form", type=click.Choice(["jsonl", "parquet"]), help="Default: as FILE is named.")
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option("--format", "form", type=click.Choice(["jsonl", "parquet"]), help="Default: by the name of FILE.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 @log_options
 @output_option
 def export(file: Path, start: int | None, stop: int | None, form: str | None, force: bool, where: Where, output: str) -> None:
-    """Write the log, or a part of it, to one file.
+    """Write the log, or part of it, to one file.
 
-    FILE ends in .jsonl.zst (an archive segment, packed), .jsonl (the same, to be read with jq) or .parquet (one row an
-    event, for SQL). The first two are sealed: a changed bit is noticed when they are read.
+    FILE ends in .jsonl.zst (a packed archive segment), .jsonl (the same, readable with jq) or .parquet (one row per event, for
+    SQL). The first two are sealed: reading them detects a changed bit.
 
     \b
     Examples:
@@ -228,11 +228,11 @@ def export(file: Path, start: int | None, stop: int | None, form: str | None, fo
     """
     form = form or _form(file)
     if form == "jsonl" and not file.name.endswith((".jsonl", ".jsonl.zst")):
-        raise Failure(f"{file}: a JSON export is called *.jsonl or *.jsonl.zst, so that it is known when it is read", UNUSABLE)
+        raise Failure(f"{file}: a JSON export must be called *.jsonl or *.jsonl.zst, so that it can be recognised later", UNUSABLE)
     if file.exists() and not force:
         raise Failure(f"{file} exists; --force replaces it", UNUSABLE)
     if not file.parent.is_dir():
-        raise Failure(f"{file.parent} is no folder; allowed: a file in a folder that is there", UNUSABLE)
+        raise Failure(f"{file.parent} is not a folder; allowed: a file in an existing folder", UNUSABLE)
     with where.source() as source:
         first, last = _range(source, start, stop)
         with Progress("exporting") as progress:
@@ -257,7 +257,7 @@ def _form(file: Path) -> str:
         return "jsonl"
     if file.suffix == ".parquet":
         return "parquet"
-    raise Failure(f"{file}: what should it be? Call it *.jsonl.zst, *.jsonl or *.parquet", UNUSABLE)
+    raise Failure(f"{file}: unknown format; allowed: *.jsonl.zst, *.jsonl, *.parquet", UNUSABLE)
 
 
 def _range(source: Source, start: int | None, stop: int | None) -> tuple[int, int]:
@@ -265,19 +265,19 @@ def _range(source: Source, start: int | None, stop: int | None) -> tuple[int, in
     if source.last < source.first:
         raise Failure(f"{source.name} is empty: there is nothing to export", UNUSABLE)
     if not source.first <= first <= last <= source.last:
-        raise Failure(f"{source.name} holds {source.first} to {source.last}; {first} to {last} is not a part of it", UNUSABLE)
+        raise Failure(f"{source.name} holds {source.first} to {source.last}; {first} to {last} is outside of it", UNUSABLE)
     return first, last
 
 
 @log.command(name="import")
 @click.argument("file", type=click.Path(path_type=Path, exists=True))
-@click.option("--server", "--nats", "server", metavar="URL", help="Broker; default: the stack that runs here.")
-@click.option("--cluster", metavar="NAME", help="Name of the cluster.  [default: the one that FILE is from]")
+@click.option("--server", "--nats", "server", metavar="URL", help="Broker; default: the stack running here.")
+@click.option("--cluster", metavar="NAME", help="Name of the cluster.  [default: the one in FILE]")
 @output_option
 def import_(file: Path, server: str | None, cluster: str | None, output: str) -> None:
     """Restore an export or an archive into an empty log, with its id, its sequences and every byte.
 
-    The log must not exist yet at the broker, or be empty and made for this import: nothing is ever overwritten.
+    The log must not exist at the broker yet, or must be empty and made for this import. Nothing is ever overwritten.
 
     \b
     Example:

@@ -22,24 +22,24 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Look": {
         "get": ("restow.cli.state:get", "List nodes, pods, groups, queues, reservations, plans or migrations."),
         "state": ("restow.cli.state:state", "The same, and a summary, at any sequence or time."),
-        "describe": ("restow.cli.describe:describe", "A reservation in full: where, who may, who does, what is left, until when."),
+        "describe": ("restow.cli.describe:describe", "A Reservation in full: where it is held, who may use it, who does, when it ends."),
         "why": ("restow.cli.why:why", "The story of a pod, group, reservation, migration, node or queue, and why."),
     },
     "The log": {
-        "log tail": ("", "Show the latest commits, and follow."),
+        "log tail": ("", "Show the latest commits, and follow the log."),
         "log stats": ("", "Commits, decisions, events and bytes per family."),
-        "log export": ("", "Write the log, or a part, to one sealed file, or to Parquet."),
+        "log export": ("", "Write the log, or part of it, to one sealed file or to Parquet."),
         "log import": ("", "Restore an exported file or an archive into an empty log."),
-        "verify": ("restow.cli.verify:verify", "Decide every decision again and compare, byte for byte."),
+        "verify": ("restow.cli.verify:verify", "Make every decision again and compare, byte for byte."),
     },
     "Act": {
-        "reserve": ("restow.cli.reserve:reserve", "Hold room for the next pods of a workload, before they come."),
+        "reserve": ("restow.cli.reserve:reserve", "Hold capacity for the next pods of a workload, before they exist."),
         "defrag": ("restow.cli.defrag:defrag", "Plan a defragmentation (--dry-run), carry one out (--now), cancel it."),
-        "migrate": ("restow.cli.migrate:migrate", "Move one pod: hold a place, evict, and see it land there."),
+        "migrate": ("restow.cli.migrate:migrate", "Move one pod: hold a slot, evict the pod, and see its successor land there."),
         "descheduler run": ("", "Carry out a whole policy: the stack's (--now), or on any cluster (--once)."),
     },
     "Other": {
-        "simulate": ("restow.cli.simulate:simulate", "All of it on virtual time, with faults by seed, judged (in a checkout)."),
+        "simulate": ("restow.cli.simulate:simulate", "Run everything on virtual time with faults, and judge it (in a checkout)."),
         "version": ("restow.cli.version:version", "Versions of Restow, its fold and its deciders."),
     },
 }
@@ -50,28 +50,28 @@ _TARGETS["log"] = "restow.cli.log:log"
 _TARGETS["descheduler"] = "restow.cli.descheduler.command:descheduler"
 
 EXAMPLES = """\
-  restow up                                 a cluster on this machine, for kubectl and for you
+  restow up                                 a cluster on this machine, for kubectl
   restow why pod/shop/web-1                 why it is where it is, or why it waits
   restow state pods --at 2026-01-31T12:00Z  the pods as they were then
-  restow state --at -5m                     the cluster five minutes ago, summed up
-  restow log export incident.jsonl.zst      all of the log in one file, to be sent
-  restow verify incident.jsonl.zst          ... and re-decided anywhere else
-  restow reserve --like deploy/web --ttl 1h room for its next pod, before a scale-up
+  restow state --at -5m                     a summary of the cluster five minutes ago
+  restow log export incident.jsonl.zst      the whole log in one file, to send
+  restow verify incident.jsonl.zst          ... and to check on any machine
+  restow reserve --like deploy/web --ttl 1h capacity for its next pod, before a scale-up
   restow defrag --dry-run                   what a defragmentation would move and gain
-  restow migrate pod/shop/web-1             one pod, its next place held before it goes
+  restow migrate pod/shop/web-1             move one pod; a slot is held before it is evicted
 """
 
 PLACES = """\
-  The log is taken from, in this order:
+  restow reads the log from the first of these:
     --log FILE|DIR               an export (.jsonl, .jsonl.zst) or an archive folder
     --server URL --cluster NAME  a broker; also RESTOW_NATS_URL and RESTOW_CLUSTER
     .restow/stack.json           the stack that `restow up` runs in this folder or one above
 """
 
 CODES = """\
-  0 done   1 a promise is broken, or a difference was found   2 usage, or input that cannot be used
-  3 cannot connect   70 a fault of Restow itself
-  141 who read the output has gone (as in `restow get pods | head`)
+  0 done   1 a promise is broken, or a difference was found   2 wrong usage, or unusable input
+  3 cannot connect   70 a bug in Restow
+  141 the reader of the output has gone (as in `restow get pods | head`)
 """
 
 
@@ -91,8 +91,8 @@ class Restow(click.Group):
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         write = formatter.write
         write("Restow packs a Kubernetes cluster tighter without dropping a pod. Every step is in an event log,\n")
-        write("so that any decision can be replayed, explained and re-decided.\n\n")
-        write("Usage: restow COMMAND [OPTIONS]      restow COMMAND --help tells more\n")
+        write("so every decision can be replayed, explained and made again.\n\n")
+        write("Usage: restow COMMAND [OPTIONS]      for more: restow COMMAND --help\n")
         for section, commands in SECTIONS.items():
             there = {name: text for name, (target, text) in commands.items() if not target or _there(target)}
             if there:
@@ -101,7 +101,7 @@ class Restow(click.Group):
                     write(f"  {name:<16} {text}\n")
         for title, text in (("Examples", EXAMPLES), ("Where the log is", PLACES), ("Exit codes", CODES)):
             write(f"\n{_bold(title)}\n{text}")
-        write("\n  -o json on every command that shows something; plain text wherever output is not a terminal.\n")
+        write("\n  Every command that shows something takes -o json. Output is plain text if it is not a terminal.\n")
 
     def invoke(self, ctx: click.Context):
         with harmless():

@@ -12,18 +12,18 @@ from restow.cli.where import Where, log_options
 
 @click.command()
 @click.argument("what", metavar="[pod/][NAMESPACE/]NAME")
-@click.option("--to", "target", metavar="NODE", default="", help="Where to; by default the best node there is.")
-@click.option("-n", "--namespace", metavar="NS", help="Its namespace; by default `default`.")
-@click.option("--dry-run", is_flag=True, help="Say where it would go; nothing is moved.")
-@click.option("--no-follow", is_flag=True, help="Return when the move is planned.")
+@click.option("--to", "target", metavar="NODE", default="", help="Target node; by default the best one.")
+@click.option("-n", "--namespace", metavar="NS", help="Namespace of the pod; by default `default`.")
+@click.option("--dry-run", is_flag=True, help="Say where the pod would go; move nothing.")
+@click.option("--no-follow", is_flag=True, help="Return once the move is planned.")
 @log_options
 @descheduler_options
 @output_option
 def migrate(what: str, target: str, namespace: str | None, dry_run: bool, no_follow: bool, client: DeschedulerClient, where: Where, output: str) -> None:
-    """Move one pod: hold a place, evict it, and see its successor land there.
+    """Move one pod: hold a slot, evict the pod, and see its successor land there.
 
-    Its controller makes the successor; where no place can be held or the eviction is refused, the pod stays. Exit code 1: it
-    stayed, and the reason is told. Ctrl-C ends the looking, not the move.
+    Its controller creates the successor. If no slot can be held, or the eviction is refused, the pod stays. Exit code 1: the pod
+    stayed, and the reason is printed. Ctrl-C stops following, not the move.
 
     \b
     Examples:
@@ -35,7 +35,7 @@ def migrate(what: str, target: str, namespace: str | None, dry_run: bool, no_fol
     from restow.cli.following import follow, reason, summary
 
     if where.log:
-        raise Failure(f"{where.log} is a file; nothing can be moved in it", UNUSABLE)
+        raise Failure(f"{where.log} is a file, so nothing can be moved", UNUSABLE)
     answer = client.post("/migrations" + query(dry_run), {"pod": _name(what, namespace)} | ({"target": target} if target else {}), conflict=BROKEN)
     planned = view.read(answer)
     if planned is None or not planned.moves:
@@ -66,7 +66,7 @@ def _name(what: str, namespace: str | None) -> str:
         raise click.BadParameter(f"{what!r}; allowed: pod/NAMESPACE/NAME, NAMESPACE/NAME or NAME", param_hint="what")
     if len(parts) == 2:
         if namespace is not None and namespace != parts[0]:
-            raise click.UsageError(f"{what} names namespace {parts[0]}, -n {namespace}; say one of them")
+            raise click.UsageError(f"{what} names namespace {parts[0]}, -n {namespace}; use one of them")
         return "/".join(parts)
     is_uid = len(parts[0]) == 36 and parts[0].count("-") == 4
     return parts[0] if is_uid and namespace is None else f"{namespace or 'default'}/{parts[0]}"

@@ -23,7 +23,7 @@ _QUIET = 2.0
 """Seconds of work that need no progress."""
 
 output_option = click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Form of the output."
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Output format."
 )
 
 

@@ -30,27 +30,27 @@ _OVER = ("Succeeded", "Failed")
 @click.command()
 @click.option("--like", "like", required=True, metavar="KIND/NAME", help="A deployment, statefulset, replicaset, job or pod.")
 @click.option("-n", "--namespace", default="default", show_default=True, metavar="NS", help="The workload's namespace.")
-@click.option("--replicas", default=1, show_default=True, type=click.IntRange(1, PLACES), help="Pods to hold room for.")
-@click.option("--ttl", default=None, metavar="DURATION", help="When it ends, from now: 90s, 30m, 1h30m; 0 for never.  [default: 24h]")
-@click.option("--expires", default=None, metavar="TIME", help="When it ends, in RFC 3339, instead of --ttl.")
-@click.option("--name", default="", help="Its name.  [default: like-NAME-xxxxx, the same for the same words]")
+@click.option("--replicas", default=1, show_default=True, type=click.IntRange(1, PLACES), help="Number of pods to hold capacity for.")
+@click.option("--ttl", default=None, metavar="DURATION", help="How long it holds capacity: 90s, 30m, 1h30m; 0 for ever.  [default: 24h]")
+@click.option("--expires", default=None, metavar="TIME", help="When it ends, in RFC 3339; instead of --ttl.")
+@click.option("--name", default="", help="Its name.  [default: like-NAME-xxxxx, always the same for the same options]")
 @click.option("--node", default="", metavar="NODE", help="Hold it on this node and nowhere else.")
-@click.option("--api", type=click.Choice(["volcano", "koordinator"]), default="volcano", show_default=True, help="Whose CRD; koordinator: one object a replica.")
+@click.option("--api", type=click.Choice(["volcano", "koordinator"]), default="volcano", show_default=True, help="Which Reservation API; koordinator: one object per replica.")
 @click.option("--queue", default="", help="Queue whose quota it counts against (volcano).")
-@click.option("--policy", type=click.Choice(["Aligned", "Restricted"]), default=None, help="May its pods take more than is held from the node?  [default: Aligned, they may]")
-@click.option("--pre-allocation", "pre_allocation", is_flag=True, help="Choose a node whose room is in use, too, and hold it as it frees.")
-@click.option("--owners", type=click.Choice(["controller", "labels"]), default="controller", show_default=True, help="Who may take it: pods of the workload, or with its labels.")
-@click.option("--scheduler", default="", metavar="NAME", help="Instead of the schedulerName of the workload's pods.")
-@click.option("--wait", "wait", is_flag=True, help="Return when it is held, or tell why it is not (exit code 1).")
+@click.option("--policy", type=click.Choice(["Aligned", "Restricted"]), default=None, help="May pods take more than is held, from the node?  [default: Aligned, they may]")
+@click.option("--pre-allocation", "pre_allocation", is_flag=True, help="Also choose a node whose capacity is in use, and hold it as it becomes free.")
+@click.option("--owners", type=click.Choice(["controller", "labels"]), default="controller", show_default=True, help="Who may take it: pods of the workload, or pods with its labels.")
+@click.option("--scheduler", default="", metavar="NAME", help="Scheduler, instead of the schedulerName of the workload's pods.")
+@click.option("--wait", "wait", is_flag=True, help="Return once it is held, or say why it is not (exit code 1).")
 @click.option("--timeout", default="30s", show_default=True, metavar="DURATION", help="How long --wait waits.")
-@click.option("--dry-run", is_flag=True, help="Print what would be created, for kubectl; create nothing.")
-@click.option("-o", "--output", type=click.Choice(["text", "yaml", "json", "name"]), default="text", show_default=True, help="Form of the output.")
+@click.option("--dry-run", is_flag=True, help="Print what would be created, for kubectl, and create nothing.")
+@click.option("-o", "--output", type=click.Choice(["text", "yaml", "json", "name"]), default="text", show_default=True, help="Output format.")
 @kube_options
 def reserve(like: str, kube: Kube, dry_run: bool, wait: bool, timeout: str, scheduler: str, output: str, **options: Any) -> None:
-    """Hold room for the next pods of a workload, whatever their names and images: before a scale-up, or after a scale-down.
+    """Hold capacity for the next pods of a workload, whatever their names and images: before a scale-up, or after a scale-down.
 
-    Creates Reservations as `kubectl apply` could. Each place is taken by one pod of the workload; what nobody takes is free
-    again at the end. The same command twice makes one Reservation, as long as that is not used up.
+    Creates Reservations, as you could with `kubectl apply`. Each slot is taken by one pod of the workload; slots that nobody took
+    are free again at the end. Running the same command twice creates one Reservation, as long as that one is not used up.
 
     \b
     Examples:
@@ -100,16 +100,16 @@ def _asked(options: dict[str, Any]) -> Asked:
 
     ttl, expires, api = options["ttl"], options["expires"], options["api"]
     if ttl is not None and expires is not None:
-        raise click.UsageError("--ttl and --expires both say when it ends; say one of them")
+        raise click.UsageError("--ttl and --expires both set the end; use one of them")
     if ttl is not None:
         ttl = ttl.strip().removeprefix("+")
         ttl = ttl if _milliseconds("--ttl", ttl) else "0"
     if expires is not None:
         expires = _moment(expires)
     if api == "koordinator" and options["queue"]:
-        raise click.UsageError("--queue goes with --api volcano: Koordinator's Reservations have no queue")
+        raise click.UsageError("--queue works only with --api volcano: Koordinator's Reservations have no queue")
     if api == "koordinator" and options["replicas"] > OBJECTS:
-        raise click.UsageError(f"--replicas {options['replicas']} with --api koordinator; allowed: up to {OBJECTS}, for each is an object")
+        raise click.UsageError(f"--replicas {options['replicas']} with --api koordinator; allowed: up to {OBJECTS}, because each is an object")
     return Asked(
         options["namespace"], options["replicas"], api, options["name"], "24h" if ttl is None else ttl, expires or "",
         options["node"], options["queue"], options["policy"] or "", options["owners"] == "labels", options["pre_allocation"],
@@ -139,7 +139,7 @@ def _moment(text: str) -> str:
     except ValueError:
         raise Failure(f"--expires is {text!r}; allowed: a time in RFC 3339, such as 2026-01-31T18:00:00Z", UNUSABLE) from None
     if at <= time.time() * 1000:
-        raise Failure(f"--expires is {text!r}, which is over; allowed: a time to come", UNUSABLE)
+        raise Failure(f"--expires is {text!r}, which is in the past; allowed: a future time", UNUSABLE)
     return seconds(Millis(at))
 
 
@@ -206,7 +206,7 @@ def _schedule_with(workload: Workload, template: Template, scheduler: str) -> No
     elif spec.get("schedulerName", "default-scheduler") == "default-scheduler":
         raise Failure(
             f"the pods of {workload.text} are scheduled by default-scheduler, which does not know Reservations: set schedulerName: restow in "
-            "its pod template first. Where that is set on its pods later, or Restow serves that name, say so with --scheduler NAME",
+            "its pod template first. If something sets it on the pods later, or if Restow serves default-scheduler, say so with --scheduler NAME",
             UNUSABLE,
         )
 
@@ -245,8 +245,8 @@ async def _create(client: Client, asked: Asked, manifest: Obj) -> tuple[Obj, str
             return there, "unchanged"
         if asked.name:
             state = "used up or ended" if same(body, there) else "another one"
-            raise Failure(f"{_full(there)} is there already, and is {state}: choose another --name, or remove it: {_delete(asked, name)}", UNUSABLE)
-    raise Failure(f"{TRIES} Reservations of these words are there and used up; choose a name with --name", UNUSABLE)
+            raise Failure(f"{_full(there)} already exists, and is {state}: choose another --name, or delete it: {_delete(asked, name)}", UNUSABLE)
+    raise Failure(f"{TRIES} Reservations with these options exist and are used up; choose a name with --name", UNUSABLE)
 
 
 def _refused(error: Any, url: str, asked: Asked, name: str) -> Failure:
@@ -261,7 +261,7 @@ def _refused(error: Any, url: str, asked: Asked, name: str) -> Failure:
         )
     if error.code == 403:
         where = f" -n {asked.namespace}" if asked.api == "volcano" else ""
-        return Failure(f"you are not allowed to create {resource}: {error.message}. `kubectl auth can-i create {resource}{where}` tells", UNUSABLE)
+        return Failure(f"you are not allowed to create {resource}: {error.message}. `kubectl auth can-i create {resource}{where}` says more", UNUSABLE)
     return refusal(error, url, f"create {name}")
 
 
@@ -337,7 +337,7 @@ def _failure(asked: Asked, found: list[Obj], took: float) -> Failure | None:
             return Failure(f"nobody has looked at {name} in {took:.0f} s: is Restow running on this cluster, and does it serve this API?", BROKEN)
         return Failure(
             f"after {took:.0f} s {name} is {phase}: {message or reason or 'no session has looked at it yet'}\n"
-            f"It goes on waiting. What would help: restow describe {name}\nTo give it up: {_delete(asked, obj['metadata']['name'])}",
+            f"It keeps waiting. To see what would help: restow describe {name}\nTo delete it: {_delete(asked, obj['metadata']['name'])}",
             BROKEN,
         )
     return None

@@ -24,19 +24,19 @@ from restow.kubesim.nodes import NodeShape, build_node
 @click.option("--nodes", default=6, show_default=True, type=click.IntRange(0, 5000), help="Simulated GPU nodes to register.")
 @click.option("--nodes-from", "node_files", multiple=True, type=click.Path(path_type=Path, exists=True, dir_okay=False), help="YAML with Node objects, instead of simulated ones.")
 @click.option("--apply", "files", multiple=True, type=click.Path(path_type=Path, exists=True, dir_okay=False), help="YAML with objects to create at start.")
-@click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port of the Kubernetes API; 0 takes a free one.")
-@click.option("--policy", "policy_file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="DeschedulerPolicy (YAML); by default GPU defragmentation on demand.")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port of the Kubernetes API; 0 for any free one.")
+@click.option("--policy", "policy_file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="DeschedulerPolicy (YAML).  [default: GPU defragmentation on demand]")
 @click.option("--scheduler-config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Scheduler configuration (YAML).")
-@click.option("--score", type=click.Choice(["leastAllocated", "binpack"]), default="leastAllocated", show_default=True, help="Node score, where no --scheduler-config is given.")
-@click.option("--kube", default="", metavar="URL|KUBECONFIG|FOLDER", help="Work on this Kubernetes API instead of a simulated one; it gets the CRDs that it lacks. FOLDER: a kubeconfig per service, <service>.yaml, and admin.yaml.")
+@click.option("--score", type=click.Choice(["leastAllocated", "binpack"]), default="leastAllocated", show_default=True, help="Node score, if there is no --scheduler-config.")
+@click.option("--kube", default="", metavar="URL|KUBECONFIG|FOLDER", help="Use this Kubernetes API instead of a simulated one; missing CRDs are created. FOLDER: a kubeconfig per service, <service>.yaml, and admin.yaml.")
 @click.option("--data", default=".restow", show_default=True, type=click.Path(path_type=Path), help="Folder for everything that the stack writes.")
-@click.option("--keep", is_flag=True, help="Leave everything in the folder afterwards: the broker's store, the archive and the services' logs, too.")
-@click.option("--delete-log", is_flag=True, help="Leave nothing afterwards, not even the log.")
-@click.option("-d", "--detach", is_flag=True, help="Return when everything is up; `restow down` stops it.")
+@click.option("--keep", is_flag=True, help="Keep everything in the folder afterwards, including the broker's store, the archive and the services' logs.")
+@click.option("--delete-log", is_flag=True, help="Keep nothing afterwards, not even the log.")
+@click.option("-d", "--detach", is_flag=True, help="Return once everything is up; `restow down` stops it.")
 def up(nodes, node_files, files, port, policy_file, scheduler_config, score, kube, data, keep, delete_log, detach) -> None:
     """Run the embedded stack until Ctrl-C: broker, Kubernetes API with simulated kubelets, and the five services.
 
-    Plain kubectl works against it; other restow commands in this folder find it by themselves. When it stops, its log stays in
+    Plain kubectl works with it, and other restow commands in this folder find it. When it stops, its log stays in
     the --data folder as one sealed file, log-<time>.jsonl.zst.
     """
     console = Console(highlight=False)
@@ -68,11 +68,11 @@ def _check_outside(kube: str, creates: bool) -> None:
     if not kube:
         return
     if creates:
-        raise click.UsageError("--kube takes no --nodes-from and no --apply: create objects there with kubectl")
+        raise click.UsageError("--kube does not work with --nodes-from or --apply: create objects with kubectl")
     if Path(kube).is_dir():
         missing = [name for name in ("admin.yaml", *(f"{service}.yaml" for service in SERVICES)) if not (Path(kube) / name).is_file()]
         if missing:
-            raise click.UsageError(f"--kube is the folder {kube!r}, which lacks the kubeconfig(s) {', '.join(missing)}")
+            raise click.UsageError(f"--kube is the folder {kube!r}, which lacks {', '.join(missing)}")
     elif not kube.startswith(("http://", "https://")) and not Path(kube).is_file():
         allowed = "http://host:port, https://host:port, the path of a kubeconfig, or of a folder with one for each service"
         raise click.UsageError(f"--kube is {kube!r}; allowed: {allowed}")

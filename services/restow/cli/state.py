@@ -24,11 +24,11 @@ def view_options(command: Callable) -> Callable:
     @functools.wraps(command)
     def wrapped(namespace: str | None, everywhere: bool, **rest: Any) -> Any:
         if namespace is not None and everywhere:
-            raise click.UsageError("-n names one namespace, -A means all; say one of them")
+            raise click.UsageError("-n names one namespace and -A means all; use one of them")
         return command(namespace=namespace, **rest)
 
     for option in (
-        click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All namespaces, as without -n."),
+        click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All namespaces; the default."),
         click.option("-n", "--namespace", metavar="NS", help="Only this namespace."),
     ):
         wrapped = option(wrapped)
@@ -36,7 +36,7 @@ def view_options(command: Callable) -> Callable:
 
 
 view_output_option = click.option(
-    "-o", "--output", type=click.Choice(["table", "wide", "json"]), default="table", show_default=True, help="Form of the output."
+    "-o", "--output", type=click.Choice(["table", "wide", "json"]), default="table", show_default=True, help="Output format."
 )
 
 
@@ -57,7 +57,7 @@ class Kind(click.Choice):
 @log_options
 @view_output_option
 def get(what: str, namespace: str | None, where: Where, output: str) -> None:
-    """List what there is now, as the log has it.
+    """List what exists now, according to the log.
 
     \b
     Examples:
@@ -78,11 +78,11 @@ def state(what: str, at: str, namespace: str | None, where: Where, output: str) 
     """The cluster at any point of its log.
 
     POINT is a sequence (4711), a time in RFC 3339 (2026-01-31T12:00:00Z; without a zone it is UTC), `now` for the end of
-    the log, or a time ago (-5m, -1h30m): ago from this moment, for a file from its last commit.
+    the log, or a time ago (-5m, -1h30m), counted from now, or for a file from its last commit.
 
     \b
     Examples:
-      restow state                                  the present, summed up
+      restow state                                  a summary of the present
       restow state --at 4711 pods                   the pods after sequence 4711
       restow state --at -10m nodes -o json
     """

@@ -31,18 +31,20 @@ if TYPE_CHECKING:
 @log_options
 @output_option
 def verify(file: str | None, show: int, where: Where, output: str) -> None:
-    """Decide every decision of a log again and compare, byte for byte.
+    """Make every decision in a log again and compare, byte for byte.
 
-    FILE is an export or an archive folder; without it the running log is checked, up to its present end. Each command is
-    decided again on the state at the sequence that its commit names. Commits of another version of a decider cannot be
-    compared: they are skipped and reported, never called identical; which release (wheel or image) decided them is said. The rules of the log itself are checked, too: what a commit had read, epochs, and that nothing says to be an hour later than it was stored.
+    FILE is an export or an archive folder. Without it, the running log is checked up to its present end. Each command is
+    decided again on the state at the sequence that its commit names. Commits by another version of a decider cannot be compared:
+    they are skipped and reported, never called identical, and the report names the release (wheel or image) that decided them. The
+    rules of the log are checked, too: what each commit had read, epochs, and that no commit claims a time more than an hour after
+    it was stored.
 
     \b
     Exit codes: 0 nothing differs, 1 something differs, 2 the input cannot be used, 3 cannot connect.
 
     \b
     Examples:
-      restow verify                          the stack that runs here
+      restow verify                          the stack running here
       restow verify incident.jsonl.zst       an exported file
       restow verify ./archive -o json        an archive folder, for scripts
     """

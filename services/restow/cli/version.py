@@ -14,7 +14,7 @@ from restow.cli.output import emit, output_option
 def version(output: str) -> None:
     """Versions of Restow, of its fold, and of the logic of its deciders.
 
-    A log's decisions are re-decided only by the same logic; a snapshot is used only by the same fold.
+    `restow verify` checks only decisions by the same logic, and only the same fold uses a snapshot.
     """
     from restow.domain.deciders import DECIDERS
     from restow.domain.fold import FOLD_VERSION

@@ -55,7 +55,7 @@ class Where:
         except FileNotFoundError:
             return stack.get("nats")
         except OSError as error:
-            raise Failure(f"{file} cannot be read ({error.strerror}): the stack of {stack['file']} is somebody else's", UNUSABLE) from None
+            raise Failure(f"{file} cannot be read ({error.strerror}): the stack of {stack['file']} belongs to another user", UNUSABLE) from None
 
     @property
     def cluster(self) -> str:
@@ -88,10 +88,10 @@ class Where:
         ended = Path(".restow") / UP_LOG
         kept = max(Path(".restow").glob("log-*.jsonl.zst"), default=None)
         raise Failure(
-            "no log: no stack runs in this folder or one above. Start one with `restow up`, name a broker with "
+            "no log: no stack is running in this folder or one above. Start one with `restow up`, name a broker with "
             "--server nats://HOST:4222 --cluster NAME, or read a file with --log FILE"
-            + (f"; the last one that was kept here is {kept}" if kept else "")
-            + (f". The last stack ended by itself: {ended} says why" if ended.exists() else ""),
+            + (f"; the last log kept here is {kept}" if kept else "")
+            + (f". The last stack ended by itself; see {ended}" if ended.exists() else ""),
             UNREACHABLE,
         )
 
@@ -177,9 +177,9 @@ def log_options(command: Callable) -> Callable:
         return command(where=Where(log, server, cluster, archive), **rest)
 
     for option in (
-        click.option("--archive", metavar="DIR", help="Archive of what was truncated away."),
-        click.option("--cluster", metavar="NAME", help="Name of the cluster at the broker."),
-        click.option("--server", "--nats", "server", metavar="URL", help="Broker; default: the stack that runs here."),
+        click.option("--archive", metavar="DIR", help="Archive with what was truncated from the stream."),
+        click.option("--cluster", metavar="NAME", help="Name of the cluster in the log."),
+        click.option("--server", "--nats", "server", metavar="URL", help="Broker; default: the stack running here."),
         click.option("--log", metavar="FILE|DIR", help="Read an export or an archive instead of a broker."),
     ):
         wrapped = option(wrapped)

@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("what", nargs=-1, required=True, metavar="[KIND/][NAMESPACE/]NAME")
-@click.option("--own", is_flag=True, help="Only events about the thing itself, not about what it is tied to.")
+@click.option("--own", is_flag=True, help="Only events about the object itself, not about related objects.")
 @log_options
 @output_option
 def why(what: tuple[str, ...], own: bool, where: Where, output: str) -> None:
     """Why a pod, PodGroup, reservation, migration, node or queue is as it is.
 
-    Three parts: the verdict now; the chain of causes, from the latest step back to what started it; the story, every event
-    that concerns it. For a pod that waits, the rules that removed nodes, its gang, its queue, and which single change would
-    let it fit; for one that was placed, how the node compared with the next best; for one that stayed where it was, what the
-    last plan thought of it. Verdicts are decided again from the log, not remembered.
+    Prints three parts: the verdict now; the chain of causes, from the latest step back to what started it; and the story, every
+    event that concerns the object. For a waiting pod, the verdict names the rules that removed nodes, its gang, its queue, and
+    any single change that would let it fit. For a placed pod, it compares the node with the next best. For a pod that was not
+    moved, it says what the last plan found. Verdicts are computed from the log.
 
     \b
     Examples:
-      restow why web-1                    whatever has that name
-      restow why pod/shop/web-1           a pod in a namespace; a uid, or its first 8 letters, will do
-      restow why podgroup/shop/train      how far a gang gets, and what it lacks
+      restow why web-1                    any object of that name
+      restow why pod/shop/web-1           a pod in a namespace; or a uid, or its first 8 letters
+      restow why podgroup/shop/train      how much of a gang fits, and what it lacks
       restow why migration/p7k2m9-3
-      restow why node/n-3                 what it has left, and who came and went; also queue/NAME
-      restow why deploy/shop/web          its pod; of several it names all
-      restow why pod                      every pod that waits, and why; also podgroup, and so on
+      restow why node/n-3                 what is free, and which pods came and went; also queue/NAME
+      restow why deploy/shop/web          its pod; if there are several, all are listed
+      restow why pod                      every waiting pod, and why; also podgroup, and so on
       restow why web-1 --log incident.jsonl.zst
     """
     import msgspec

@@ -47,31 +47,31 @@ CHAOS_FILL = 8
 
 
 @click.command()
-@click.option("--trace", "trace_folder", type=click.Path(path_type=Path), help="Folder with the openb csv files; without it a smaller cluster of the same kind is generated.")
+@click.option("--trace", "trace_folder", type=click.Path(path_type=Path), help="Folder with the openb csv files; without it, a smaller cluster of the same kind is generated.")
 @click.option("--pods", default=trace.PODS, show_default=True, help="Pod list inside the trace's folder.")
 @click.option("--nodes", default=120, show_default=True, type=click.IntRange(4, 5000), help="Nodes of the generated cluster.")
 @click.option("--seed", default=42, show_default=True, help="Seed of the generated cluster.")
-@click.option("--fill", default=85, show_default=True, type=click.IntRange(1, 130), help="Percent of all GPUs that may be asked for before pods finish.")
-@click.option("--drain", default=50, show_default=True, type=click.IntRange(0, 130), help="Percent of all GPUs still asked for when defragmentation begins.")
+@click.option("--fill", default=85, show_default=True, type=click.IntRange(1, 130), help="Percent of all GPUs that pods request before some of them finish.")
+@click.option("--drain", default=50, show_default=True, type=click.IntRange(0, 130), help="Percent of all GPUs still requested when defragmentation begins.")
 @click.option("--low", default=45, show_default=True, help="lowThresholds: nodes below this GPU utilisation are emptied.")
 @click.option("--defragment", default=45, show_default=True, help="defragmentThresholds: nodes above it receive pods.")
 @click.option("--protection", default=99, show_default=True, help="protectionThresholds: nodes stay below it.")
-@click.option("--rounds", default=4, show_default=True, type=click.IntRange(1, 20), help="Plans at most.")
-@click.option("--chaos", is_flag=False, flag_value=ANY_SEED, default=None, type=click.IntRange(ANY_SEED), metavar="[SEED]", help="Kill a random service with SIGKILL again and again while the demo runs; everything must hold nevertheless.")
+@click.option("--rounds", default=4, show_default=True, type=click.IntRange(1, 20), help="Maximum number of plans.")
+@click.option("--chaos", is_flag=False, flag_value=ANY_SEED, default=None, type=click.IntRange(ANY_SEED), metavar="[SEED]", help="Keep killing random services with SIGKILL while the demo runs; every promise must still hold.")
 @click.option("--chaos-every", default=0.7, show_default=True, type=click.FloatRange(0.05, 60), help="Seconds between kills, on average.")
-@click.option("--chaos-service", "chaos_services", multiple=True, type=click.Choice(SERVICES), metavar="SERVICE", help=f"Kill only this one (may be repeated): {', '.join(SERVICES)}.")
-@click.option("--chaos-kills", default=0, show_default=True, type=click.IntRange(0, 1000), help="Kills while pods arrive, and as many while they are moved; 0 for no limit.")
-@click.option("--chaos-broker", is_flag=True, help="Kill the broker, too, once while pods are moved.")
+@click.option("--chaos-service", "chaos_services", multiple=True, type=click.Choice(SERVICES), metavar="SERVICE", help=f"Kill only this service (may be repeated): {', '.join(SERVICES)}.")
+@click.option("--chaos-kills", default=0, show_default=True, type=click.IntRange(0, 1000), help="Number of kills while pods arrive, and again while they move; 0 for no limit.")
+@click.option("--chaos-broker", is_flag=True, help="Also kill the broker, once while pods move.")
 @click.option("--data", default=".restow", show_default=True, type=click.Path(path_type=Path), help="Folder for everything that the demo writes.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Form of the report.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Format of the report.")
 def demo(**options) -> None:
     """Fill a GPU cluster until it is fragmented, defragment it, and prove that nothing was lost.
 
-    The embedded stack comes up as real processes: a NATS server, an in-memory Kubernetes API with kubelets, and the five
-    services. Workloads arrive and finish; the descheduler finds sources and targets, reserves, evicts; the pods land on
-    their holds. At the end every decision in the log is decided again and compared.
+    The embedded stack runs as real processes: a NATS server, an in-memory Kubernetes API with kubelets, and the five
+    services. Workloads arrive and finish. The descheduler finds sources and targets, holds slots and evicts; the pods land on
+    their holds. At the end, every decision in the log is made again and compared.
 
-    Exits with 1 if a promise is broken: a pod lost, a hold leaked, a node over-committed, a decision that differs.
+    Exit code 1 if a promise is broken: a pod lost, a hold leaked, a node over-committed, a decision that differs.
     """
     console = console_for(stderr=options["output"] == "json")
     chaos = _chaos(options)

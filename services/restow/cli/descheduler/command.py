@@ -30,7 +30,7 @@ OWN = "restow"
 
 @click.group()
 def descheduler() -> None:
-    """Evict pods that would be better off elsewhere, by a policy of kubernetes-sigs/descheduler.
+    """Evict pods that belong elsewhere, by a policy of kubernetes-sigs/descheduler.
 
     \b
     Examples:
@@ -40,28 +40,29 @@ def descheduler() -> None:
 
 
 @descheduler.command()
-@click.option("--now", is_flag=True, help="Ask the descheduler that runs: its own policy, reserve first, then move; follow it to its end.")
-@click.option("--once", is_flag=True, help="One pass of the policy in FILE by this command alone, on any cluster.")
+@click.option("--now", is_flag=True, help="Run the policy of the running descheduler: hold first, then move. Follow it to its end.")
+@click.option("--once", is_flag=True, help="Run the policy in FILE once, from this command alone, on any cluster.")
 @click.option("--policy", "file", type=click.Path(), metavar="FILE", help="With --once: a descheduler/v1alpha2 DeschedulerPolicy.")
-@click.option("--dry-run", is_flag=True, help="Show what would be moved or evicted; nothing is.")
-@click.option("--group-by", metavar="LABEL", help="With --now: label of nodes for the table; by default nodes of a size are a group.")
-@click.option("--no-follow", is_flag=True, help="With --now: return when the plans are made.")
+@click.option("--dry-run", is_flag=True, help="Show what would be moved or evicted, and do nothing.")
+@click.option("--group-by", metavar="LABEL", help="With --now: group nodes by this label; by default, by size.")
+@click.option("--no-follow", is_flag=True, help="With --now: return once the plans are made.")
 @kube_options
-@click.option("--descheduler", "address", metavar="URL", help="With --now: its HTTP address; default: RESTOW_DESCHEDULER, else the stack's.")
-@click.option("--token-file", metavar="FILE", help="With --now: with the API's token; also RESTOW_API_TOKEN, or RESTOW_API_TOKEN_FILE.")
+@click.option("--descheduler", "address", metavar="URL", help="With --now: HTTP address of the descheduler; default: RESTOW_DESCHEDULER, else the stack's.")
+@click.option("--token-file", metavar="FILE", help="With --now: file with the API's token; also RESTOW_API_TOKEN or RESTOW_API_TOKEN_FILE.")
 @output_option
 def run(
     now: bool, once: bool, file: str | None, dry_run: bool, group_by: str | None, no_follow: bool, kube: Kube, address: str | None,
     token_file: str | None, output: str,
 ) -> None:  # fmt: skip
-    """Carry out a DeschedulerPolicy, and say what was evicted, why, and why the others stay.
+    """Carry out a DeschedulerPolicy, and say what was evicted, why, and why the other pods stay.
 
-    With --now the descheduler service carries out the policy that it has, all plugins in upstream's order, each one's plan hold
-    first; Ctrl-C ends the following, not the plans. Exit code 1: an evicted pod was not made again.
+    With --now, the descheduler service carries out its own policy: all plugins in upstream's order, and hold first for every
+    plan. Ctrl-C stops following, not the plans. Exit code 1: an evicted pod was not recreated.
 
-    With --once this command does it: it lists nodes and pods with your own rights, decides, and evicts through the Eviction API, so
-    that disruption budgets hold. Needs nothing of Restow in the cluster. Defragmentation plans as ever, but nothing holds the places that it finds: of its
-    plan only those are evicted who wait for nobody. Exit code 1: an eviction failed for another reason than a budget.
+    With --once, this command does it alone. It lists nodes and pods with your own permissions, decides, and evicts through the
+    Eviction API, so disruption budgets hold. It needs nothing of Restow in the cluster. Defragmentation plans as usual, but nothing
+    holds the slots it finds, so only moves that wait for no other move are carried out. Exit code 1: an eviction failed for a
+    reason other than a budget.
 
     \b
     Examples:
@@ -73,8 +74,8 @@ def run(
     """
     if now == once:
         raise click.UsageError(
-            "say one of --now (the descheduler that runs, by its policy) and --once (this command alone, by --policy FILE); "
-            "passes at intervals are the work of the descheduler service (restow.interval in its policy)"
+            "choose --now (the running descheduler and its policy) or --once (this command alone, with --policy FILE); "
+            "for runs at intervals, set restow.interval in the policy of the descheduler service"
         )
     if now:
         from restow.cli.descheduler.service import run as ask
@@ -83,7 +84,7 @@ def run(
         return ask(address, token_file, group_by or "", dry_run, output, follows=not no_follow)
     _only("--now", {"--descheduler": address, "--token-file": token_file, "--group-by": group_by, "--no-follow": no_follow})
     if file is None:
-        raise click.UsageError("say --policy FILE with --once: a descheduler/v1alpha2 DeschedulerPolicy")
+        raise click.UsageError("--once needs --policy FILE, a descheduler/v1alpha2 DeschedulerPolicy")
     return _once(file, dry_run, kube, output)
 
 
@@ -91,8 +92,8 @@ def _only(way: str, given: dict[str, Any]) -> None:
     """Raises UsageError for an option that only the other way has."""
     for name, value in given.items():
         if value:
-            more = "; the descheduler that runs carries out the policy that it was given (RESTOW_CONFIG)" if name == "--policy" else ""
-            raise click.UsageError(f"{name} goes with {way} alone{more}")
+            more = "; the running descheduler has its own policy (RESTOW_CONFIG)" if name == "--policy" else ""
+            raise click.UsageError(f"{name} works only with {way}{more}")
 
 
 def _once(file: str, dry_run: bool, kube: Kube, output: str) -> None:
@@ -141,7 +142,7 @@ def read(file: str) -> tuple[Policy, tuple[str, ...]]:
     try:
         document: Any = parse(text)
         if isinstance(document, dict) and OWN in document:
-            return load({key: value for key, value in document.items() if key != OWN}), (f"{OWN}: is for the descheduler service, and says nothing here",)
+            return load({key: value for key, value in document.items() if key != OWN}), (f"{OWN}: is for the descheduler service, and has no effect here",)
         return load(document), ()
     except (BadConfig, PolicyError, RecursionError) as error:
         raise Failure("\n".join(f"{file}: {line}" for line in (str(error) or "too deeply nested").splitlines()), UNUSABLE) from None

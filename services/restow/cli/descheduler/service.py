@@ -30,7 +30,7 @@ def run(address: str | None, token_file: str | None, group_by: str, dry: bool, o
         answer = client.post("/deschedule" + query(dry, group_by), {"trigger": "cli"})
     except Failure as error:
         if error.exit_code == UNREACHABLE and not address:
-            raise Failure(f"{error}. Without one, `restow descheduler run --once --policy FILE` carries a policy out by itself", UNREACHABLE) from None
+            raise Failure(f"{error}. `restow descheduler run --once --policy FILE` needs none", UNREACHABLE) from None
         raise
     plans = view.read_all(answer)
     if output != "json":
