@@ -62,8 +62,7 @@ tiers:
 
 def starves_next(state: ClusterState):
     """When the action wants a session although nothing happens."""
-    asked = state.memo.get("session-asked", (0, 0))[1]
-    return min((when for when in due_times(state, max(state.time, asked)) if when is not None), default=None)
+    return min((when for when in due_times(state, state.memo.get("session-looked", state.time)) if when is not None), default=None)
 
 
 def conf(threshold: int = 3600, percent: int = 100, **more) -> e.Event:

@@ -28,6 +28,10 @@ PUT_BACK = 2_000
 deadline, that is not there yet: who was refused for it would wait for its end."""
 
 
+SAID = (e.Unfit, e.Withheld, e.HoldUnfit)
+"""Why somebody waits. After a session that decides anything else another one follows, until one decides nothing: only then it rests."""
+
+
 class SessionDecider:
     family: Family = "session"
     logic = "session@5"
@@ -52,9 +56,8 @@ class SessionDecider:
         waiting = (
             state.slot_queue or state.parked or state.unqueued or state.resizes or state.waiting_on or state.nominations
         )
-        moved = state.memo.get("session-epoch") != state.capacity_epoch or _asked(state) > now + PUT_BACK
+        moved = state.memo.get("session-epoch") != state.capacity_epoch or _looked(state) > now + PUT_BACK
         if (waiting and moved) or self._passed(state, now):
-            state.memo["session-asked"] = state.capacity_epoch, now
             return c.Schedule(now, LIMIT, _round(state).turn)
         return None
 
@@ -63,11 +66,12 @@ class SessionDecider:
         return when is not None and when <= now
 
     def deadline(self, state: ClusterState) -> Millis | None:
-        asked = _asked(state)
-        when = opening.deadline(state, Millis(max(state.time, asked)))
+        # Not after the log's time: what has passed before a fact was written is still to be looked at.
+        looked = _looked(state)
+        when = opening.deadline(state, looked)
         if not _round(state).left:
             return when
-        following = Millis(asked + GAP)
+        following = Millis(looked + GAP)
         return following if when is None else min(when, following)
 
     def pending(self, state: ClusterState, touched: Touched | None) -> list[Effect]:
@@ -104,10 +108,10 @@ class SessionDecider:
         return statuses.owed(state, effect)
 
 
-def _asked(state: ClusterState) -> Millis:
-    """When a session was last asked for without a reason in the log but that something has moved, or time has."""
-    known: tuple[int, Millis] = state.memo.get("session-asked", (0, Millis(0)))
-    return known[1]
+def _looked(state: ClusterState) -> Millis:
+    """The time of the last session; the log's where there was none in this process: then one is due as long as anybody waits."""
+    known: Millis | None = state.memo.get("session-looked")
+    return Millis(state.time) if known is None else known
 
 
 class _Round:
@@ -138,6 +142,7 @@ def _round(state: ClusterState) -> _Round:
 def schedule(state: ClusterState, now: Millis, limit: int, turn: int = 0) -> list[e.Event]:
     """What is asked back comes first, alone: it makes room. Then the actions, in the order of the configuration."""
     if released := releases(state, limit):
+        state.memo.pop("session-epoch", None)
         return released
     epoch = state.capacity_epoch
     session = open_session(state, now, limit, turn)
@@ -149,14 +154,14 @@ def schedule(state: ClusterState, now: Millis, limit: int, turn: int = 0) -> lis
         closing.say(session)
     finally:
         session.close()
-    if session.placements and any(rule.loosens for rule in session.extensions.filters):
-        # Who waits for that is looked at once more, although no room has come.
-        state.memo.pop("session-epoch", None)
+    state.memo["session-looked"] = now
     _round(state).after(session.parts, epoch, bool(session.events))
-    if not session.events and state.memo.get("session-asked", (None, 0))[0] == epoch:
-        state.memo["session-epoch"] = epoch
     if not session.events:
+        state.memo["session-epoch"] = epoch
         state.memo["session-settled"] = _settled(state)
+    elif not all(isinstance(event, SAID) for event in session.events):
+        # Who was refused before may fit beside what was decided after him, or his queue may borrow more: all are looked at once more.
+        state.memo.pop("session-epoch", None)
     return session.events
 
 

@@ -144,11 +144,6 @@ class Filter:
     def close(self) -> None:
         """The session ends: whatever it has put anywhere is taken back."""
 
-    @property
-    def loosens(self) -> bool:
-        """Whether a placement may loosen it for others: the last reserve task of a window, a pod that takes an idle GPU."""
-        return not self.shrinks and not self.of_pods
-
 
 class DynamicScorer(Protocol):
     """A preference that depends on what runs now; registered at `nodeOrder`. `active` as of a Filter."""
