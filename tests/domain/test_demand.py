@@ -13,10 +13,12 @@ from domain.build import (
     pod,
     pod_group,
     replica_of,
+    reservation,
     run,
     shape,
     then,
 )
+from msgspec.structs import replace
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
@@ -88,6 +90,25 @@ def test_who_waits_for_something_else_is_not_helped():
     told(state)
     assert state.parked
     assert next_demand(state) is None
+
+
+def test_who_is_told_later_that_he_waits_for_room_is_helped_however_often_it_was_asked_before():
+    cordoned = (node("a", unschedulable=True), node("b", unschedulable=True))
+    state = pieces(*cordoned, pod("w", "big"))
+    told(state)
+    then(state, node("a"), node("b"), time=NOW + 60_000)
+    assert next_demand(state) is None, "as the descheduler asks after each fold"
+    told(state, NOW + 60_000)
+    assert next_demand(state) == (NOW + PATIENCE, "w")
+
+
+def test_a_job_whose_room_was_deleted_is_helped_again():
+    state = waiting()
+    tried(state, "w", NOW, RoomFor("room", "w", "default", "a"), plan="x")
+    then(state, replace(reservation("room", ("t", 1, "big")), labels={"restow.dev/plan": "x"}))
+    assert next_demand(state) is None, "room is being made"
+    then(state, e.ReservationGone("room"))
+    assert next_demand(state) == (NOW + PAUSE, "w")
 
 
 def test_of_several_jobs_the_first_in_turn_is_helped():

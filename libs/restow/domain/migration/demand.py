@@ -64,21 +64,22 @@ def paused_until(tried: Demand | None) -> int:
 
 
 class _Candidates(NamedTuple):
-    key: tuple[int, ...]
+    key: tuple[int, int, int, frozenset[PodUid]]
     found: tuple[Candidate, ...]
 
 
 def _candidates(state: ClusterState) -> Sequence[Candidate]:
-    """Computed anew when pods begin or end to wait, or what they wait for may have changed."""
-    key = (state.parkings.position, state.capacity_epoch, len(state.plan_rooms), len(state.cancelled))
+    """Computed anew when pods begin or end to wait, or what they wait for, or are told that they wait for, may have changed."""
+    helped = frozenset(room.room.pod for room in state.plan_rooms.values() if not room.gone and room.plan not in state.cancelled)
+    key = (state.parkings.position, state.capacity_epoch, state.last["session"], helped)
     known = state.memo.find(_Candidates)
     if known is None or known.key != key:
-        known = state.memo.keep(_Candidates(key, tuple(_found(state))))
+        known = state.memo.keep(_Candidates(key, tuple(_found(state, helped))))
     return known.found
 
 
-def _found(state: ClusterState) -> Iterator[Candidate]:
-    helped = {room.room.pod for room in state.plan_rooms.values() if not room.gone and room.plan not in state.cancelled}
+def _found(state: ClusterState, helped: frozenset[PodUid]) -> Iterator[Candidate]:
+    """`helped`: those for whom a plan makes room already."""
     seen: set[str] = set()
     for pods in islice(state.parked_under.values(), LOOKED_AT):
         first = next((pod for pod in islice(pods, OF_A_KIND) if pod not in helped and _waits_for_room(state, pod)), None)
