@@ -37,6 +37,10 @@ class BulkLog(Protocol):
         """Append all in order; each must get its own sequence. `last_of`: the families' last sequences before, where the log has some."""
         ...
 
+    def check_bulk(self, record: Record) -> None:
+        """Raises TooLarge or LogMismatch where `bulk_append` cannot store this record, so that nothing is stored before one that cannot be."""
+        ...
+
 
 class Archive:
     """A checked chain of segments of one log, in order and without holes. Made by `open_archive`."""

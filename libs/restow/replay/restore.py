@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
 from restow.eventlog.archive import BulkLog
-from restow.eventlog.port import EventLog, LogMismatch, Record
+from restow.eventlog.port import BrokerRefused, EventLog, LogMismatch, Record, TooLarge
 from restow.replay.at import Progress, no_progress
 from restow.replay.source import Source
 
@@ -29,8 +29,9 @@ def restore(source: Source, servers: Sequence[str], cluster: str, progress: Prog
 
 async def fill(source: Source, log: EventLog, progress: Progress = no_progress) -> int:
     """Append everything to an empty log that was made with this id and first sequence, or what an import that was interrupted has left to do; returns how
-    many records that were. Nothing is written before all of the source was read once: a file that breaks off in its middle leaves no half a log."""
-    await asyncio.to_thread(_check, source)
+    many records that were. Nothing is written before all of the source was read once: a file that breaks off in its middle, or has a record that this
+    broker does not take, leaves no half a log."""
+    await asyncio.to_thread(_check, source, log)
     first, tail = await log.first(), await log.tail()
     if log.log_id != source.log_id:
         raise LogMismatch(
@@ -58,9 +59,19 @@ async def fill(source: Source, log: EventLog, progress: Progress = no_progress) 
     return count
 
 
-def _check(source: Source) -> None:
-    for _ in source.batches():
-        pass
+def _check(source: Source, log: EventLog) -> None:
+    """Raises LogMismatch, and BrokerRefused where the broker's limit is too low for a record, with what to do."""
+    for batch in source.batches():
+        if not isinstance(log, BulkLog):
+            continue
+        for record in batch:
+            try:
+                log.check_bulk(record)
+            except TooLarge as error:
+                raise BrokerRefused(
+                    f"record {record.seq} of {source.name} is too large for this broker: {error}. Give the broker a larger max_payload (deploy/nats/nats.conf: 8MB), "
+                    "and run the same command again"
+                ) from error
 
 
 async def _begun(source: Source, log: EventLog, tail: int) -> dict[str, int]:

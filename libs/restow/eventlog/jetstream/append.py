@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import AsyncIterable, Mapping
 
@@ -19,12 +20,23 @@ from restow.eventlog.port import (
     Family,
     LogMismatch,
     Record,
+    TooLarge,
     Unknown,
     check_append,
 )
 
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+EXPECTED_LAST = "Nats-Expected-Last-Sequence"
 EXPECTED_STREAM = "Nats-Expected-Stream"
+EXPECTATIONS = (EXPECTED, EXPECTED_LAST, EXPECTED_STREAM)
+"""Headers that the broker keeps with a record and that say nothing but where it was to stand."""
+
+_HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+"""Names that a header may have (a token of RFC 9110); the client sends no other, the broker keeps any."""
+MOST_HEADERS = 60_000
+"""Bytes of a stranger's headers that are sent again; the broker's own limit, with what is expected of it, is 64 KiB."""
+_TOKEN = re.compile(r"[^\s.*>]+")
+"""A family that a record of a stranger may have: what stood in the place of one in a subject."""
 
 WRONG_LAST = (10071, 10164)
 WRONG_STREAM = 10060
@@ -91,11 +103,10 @@ class Appender:
             raise BrokerRefused(f"the broker is overloaded and refused {len(BACKOFF) + 1} times: {error}") from error
 
     async def _once(
-        self, family: Family, body: bytes, envelope: Envelope, expected_last: int, timeout: float
+        self, family: Family, body: bytes, envelope: Envelope, expected_last: int, timeout: float, seq: int = 0
     ) -> int:
-        headers = envelope.headers()
-        headers[EXPECTED] = str(expected_last)
-        headers[EXPECTED_STREAM] = self._stream.name
+        """`seq`: where it is to stand in the stream; 0 for wherever the family's next commit stands."""
+        headers = envelope.headers() | self._expectations(expected_last, seq)
         try:
             message = await self._broker.request(
                 subject(self._stream.cluster, family), body, headers, timeout=timeout
@@ -106,13 +117,27 @@ class Appender:
             raise BrokerRefused(str(error)) from error
         return _sequence(message.data, family, envelope, expected_last)
 
+    def _expectations(self, last_of_family: int, seq: int = 0) -> dict[str, str]:
+        expected = {EXPECTED: str(last_of_family), EXPECTED_STREAM: self._stream.name}
+        return expected | ({EXPECTED_LAST: str(seq - 1)} if seq else {})
+
+    def check(self, record: Record) -> None:
+        """Whether `bulk` can store this record. Raises TooLarge, and LogMismatch where it cannot have been in a log."""
+        if not _TOKEN.fullmatch(record.family):
+            raise LogMismatch(f"record {record.seq} has the family {record.family!r}, which no subject of a log ends with")
+        headers = _restored(record.envelope).headers() | self._expectations(record.seq, record.seq)
+        room = self._broker.max_payload - _header_bytes(headers) - len(b"NATS/1.0\r\n\r\n")
+        limit = room if record.envelope.given is not None else min(room, self.max_body)
+        if len(record.body) > limit:
+            raise TooLarge(record.family, len(record.body), max(limit, 0))
+
     async def bulk(self, records: AsyncIterable[Record], *, window: int = BULK_WINDOW, last_of: Mapping[Family, int] | None = None) -> int:
         """Append records in order with up to `window` under way; returns how many. For imports into an empty log, or into one that an
         interrupted import has left, whose families end at `last_of`.
 
-        Each carries its own expectation, foreseen from the records' own sequences, so a foreign append in between
-        fails the import instead of mixing two histories; the stored sequence must equal the record's. Raises
-        Conflict, Unknown, BrokerRefused, LogMismatch; what was stored before that stays.
+        Each names the place where it is to stand, which is its own sequence: what another one should have taken, it never takes, whether that
+        was refused or somebody else has appended. So what is stored is always what the records begin with. Raises
+        Conflict, Unknown, TooLarge, BrokerRefused, LogMismatch; what was stored before that stays.
         """
         last_of = dict(last_of or {})
         under_way: deque[tuple[int, asyncio.Task[None]]] = deque()
@@ -134,18 +159,31 @@ class Appender:
         return count
 
     async def _store(self, record: Record, expected: int) -> None:
-        envelope = record.envelope
-        if envelope.given is None:
-            check_append(record.family, record.body, expected, self.max_body)
-        else:
-            # It is kept for the record, but tells the broker nothing now (a message id, a rollup, a time to live).
-            envelope = replace(envelope, given={k: v for k, v in envelope.given.items() if not k.lower().startswith("nats-")})
+        self.check(record)
         try:
-            seq = await self._once(record.family, record.body, envelope, expected, BULK_TIMEOUT)
+            seq = await self._once(record.family, record.body, _restored(record.envelope), expected, BULK_TIMEOUT, record.seq)
         except _Overloaded as error:
             raise BrokerRefused(f"the broker is overloaded and refused record {record.seq}: {error}") from error
         if seq != record.seq:
             raise LogMismatch(f"record {record.seq} was stored as {seq}: somebody else appends to this log")
+
+
+def _restored(envelope: Envelope) -> Envelope:
+    """As it can be sent again. A stranger's headers are kept for the record, but tell the broker nothing now (a message id, a rollup, a time to
+    live), and what no client can send, or is too long, is left out: the record is as void as it was."""
+    if envelope.given is None:
+        return envelope
+    given: dict[str, str] = {}
+    left = MOST_HEADERS
+    for name, value in envelope.given.items():
+        if _HEADER.fullmatch(name) and not name.lower().startswith("nats-") and (size := _header_bytes({name: value})) <= left:
+            given[name] = value
+            left -= size
+    return replace(envelope, given=given)
+
+
+def _header_bytes(headers: Mapping[str, str]) -> int:
+    return sum(len(f"{name}: {value}\r\n".encode()) for name, value in headers.items())
 
 
 async def _oldest(under_way: deque[tuple[int, asyncio.Task[None]]]) -> int:

@@ -6,8 +6,10 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from restow.contracts.envelope import Envelope
-from restow.eventlog.jetstream.append import APPEND_TIMEOUT, HEADER_ROOM, Appender
+from restow.eventlog.jetstream.append import APPEND_TIMEOUT, EXPECTATIONS, HEADER_ROOM, Appender
 from restow.eventlog.jetstream.connect import Broker
 from restow.eventlog.jetstream.reader import Delivery, Feed
 from restow.eventlog.jetstream.stream import Stream
@@ -74,6 +76,10 @@ class JetStreamLog:
             except Unavailable as error:
                 raise Unknown(family, envelope.id, str(error)) from error
         return await self._appender.append(family, body, envelope, expected_last)
+
+    def check_bulk(self, record: Record) -> None:
+        """Whether `bulk_append` can store this record: see Appender.check."""
+        self._appender.check(record)
 
     async def bulk_append(self, records: AsyncIterable[Record], last_of: Mapping[Family, int] | None = None) -> int:
         """For imports and benchmarks: see Appender.bulk."""
@@ -158,8 +164,11 @@ class JetStreamLog:
 
 
 def _record(delivery: Delivery, prefix: int) -> Record:
-    """As it is stored, whoever wrote it: whether it is ours is for the fold to say (`restow.domain.trust`)."""
+    """As it was sent, whoever wrote it: whether it is ours is for the fold to say (`restow.domain.trust`)."""
     envelope = Envelope.of(delivery.headers)
+    if envelope.given is not None:
+        # Else what an import has restored would say more than what it was restored from.
+        envelope = replace(envelope, given={k: v for k, v in envelope.given.items() if k not in EXPECTATIONS})
     return Record(delivery.seq, delivery.subject[prefix:], envelope, delivery.data, delivery.time)
 
 

@@ -1,0 +1,142 @@
+"""Putting a log back into a broker: what cannot be stored is said before anything is, and what is stored is always what the source begins with."""
+
+import asyncio
+import socket
+from urllib.parse import urlsplit
+
+import pytest
+
+from restow.contracts.envelope import Envelope
+from restow.eventlog.jetstream import connect
+from restow.eventlog.port import BrokerRefused, LogError, Record, TooLarge
+from restow.eventlog.server import NatsServer
+from restow.eventlog.testing import envelope, unique_cluster
+from restow.replay.exported import open_packed, write
+from restow.replay.restore import fill
+from restow.replay.source import open_path
+
+from .helpers import BODY, take
+
+LOG_ID = "a" * 32
+LARGE = b'{"decisions":[],"x":"' + b"x" * 1_400_000 + b'"}'
+
+
+def logged(*commits):
+    """Records of (family, body)."""
+    return [Record(seq, family, envelope(f"id{seq}", family=family), body, 0) for seq, (family, body) in enumerate(commits, 1)]
+
+
+def exported(path, records):
+    write(path, records, first=records[0].seq, last=records[-1].seq, log_id=LOG_ID, cluster="c")
+    return open_path(path)
+
+
+def said(records):
+    return [(record.seq, record.family, record.envelope, record.body) for record in records]
+
+
+async def imported(url, cluster, source):
+    log = await connect(url, cluster, log_id=LOG_ID)
+    try:
+        return await fill(source, log)
+    finally:
+        await log.close()
+
+
+async def test_an_import_that_the_brokers_limit_forbids_stores_nothing_and_the_same_command_does_it_later(tmp_path):
+    records = logged(("cluster", BODY), ("session", BODY), ("cluster", LARGE), ("session", BODY), ("reservation", BODY), ("session", BODY))
+    source, cluster = exported(tmp_path / "a.jsonl.zst", records), unique_cluster()
+    small = NatsServer(tmp_path / "js", max_payload="1MB", sync=False).start()
+    try:
+        with pytest.raises(BrokerRefused, match=r"record 3 of .*a.jsonl.zst is too large for this broker: .*Give the broker a larger max_payload \(deploy/nats/nats.conf: 8MB\), and run the same command again"):
+            await imported(small.url, cluster, source)
+        log = await connect(small.url, cluster)
+        assert await log.tail() == 0
+        await log.close()
+    finally:
+        small.stop()
+    large = NatsServer(tmp_path / "js", sync=False).start()
+    try:
+        assert await imported(large.url, cluster, source) == 6
+        log = await connect(large.url, cluster)
+        assert said(await take(log, 1, 6)) == said(records)
+        await log.close()
+    finally:
+        large.stop()
+
+
+async def test_what_comes_behind_a_record_that_was_not_stored_is_never_stored_in_its_place(nats_server, opened, cluster):
+    """Others are under way when the broker refuses one; of whichever family, they wait for their own place."""
+    log = await opened(nats_server.url, cluster)
+    records = logged(("cluster", BODY), ("session", BODY), ("cluster", BODY), ("session", BODY), ("reservation", BODY), ("migration", BODY))
+    once = log._appender._once
+
+    async def refusing(family, body, envelope, *rest):
+        if envelope.id == "id3":
+            raise TooLarge(family, len(body), 10)
+        return await once(family, body, envelope, *rest)
+
+    log._appender._once = refusing
+    with pytest.raises(TooLarge):
+        await log.bulk_append(each(records))
+    log._appender._once = once
+    await asyncio.sleep(0.2)
+    assert said(await take(log, 1, await log.tail())) == said(records[:2])
+    assert await log.bulk_append(each(records[2:]), {"cluster": 1, "session": 2}) == 4
+    assert said(await take(log, 1, 6)) == said(records)
+
+
+async def each(records):
+    for record in records:
+        yield record
+
+
+def publish(url, subject, headers, body):
+    """As any client may that has the password: the broker keeps whatever stands in the headers."""
+    address = urlsplit(url)
+    block = b"NATS/1.0\r\n" + headers + b"\r\n"
+    with socket.create_connection((address.hostname, address.port)) as wire:
+        wire.recv(4096)
+        wire.sendall(b'CONNECT {"verbose":false,"headers":true}\r\nHPUB %s %d %d\r\n' % (subject.encode(), len(block), len(block) + len(body)))
+        wire.sendall(block + body + b"\r\nPING\r\n")
+        assert b"PONG" in wire.recv(4096)
+
+
+OURS = "".join(f"{name}: {value}\r\n" for name, value in envelope("stranger").headers().items()).encode()
+
+
+@pytest.mark.parametrize(("family", "headers"), [
+    ("session", b"a\x01b: x\r\n"), ("session", b"a b: x\r\n"), ("session", b": x\r\n"), ("session", b"k\xc3\xa9: x\r\n"), ("session", b"X: a\x00b\r\n"),
+    ("session", b"X: a\xffb\r\n"), ("session", b"Nats-Marker: x\r\n"), ("session", b"X: " + b"y" * 65_000 + b"\r\n"), ("Session", OURS), ("x" * 80, OURS), ("session", OURS),
+])
+async def test_a_strangers_record_hinders_no_import(nats_server, opened, cluster, tmp_path, family, headers):
+    log, last = await opened(nats_server.url, cluster, log_id=LOG_ID), 0
+    for seq in range(1, 4):
+        last = await log.append("cluster", BODY, envelope(f"id{seq}"), expected_last=last)
+    publish(nats_server.url, f"restow.{cluster}.{family}", headers, b"x")
+    assert await log.append("cluster", BODY, envelope("id5"), expected_last=last) == 5
+    records = await take(log, 1, 5)
+    source, copy = exported(tmp_path / "a.jsonl.zst", records), unique_cluster()
+    assert await imported(nats_server.url, copy, source) == 5
+    again = await take(await opened(nats_server.url, copy), 1, 5)
+    assert [(r.seq, r.family, r.body) for r in again] == [(r.seq, r.family, r.body) for r in records]
+    assert [r.envelope for r in again if r.seq != 4] == [r.envelope for r in records if r.seq != 4]
+    assert (again[3].envelope.given is None) == (records[3].envelope.given is None)
+
+
+async def test_what_an_import_has_restored_can_be_exported_as_it_was(nats_server, opened, cluster, tmp_path):
+    """A stranger's headers, too, without those in which the import told the broker where each record stands."""
+    records = [*logged(("cluster", BODY)), Record(2, "session", Envelope.of({"note": "not ours", "X": "y"}), b"x", 0)]
+    source = exported(tmp_path / "a.jsonl.zst", records)
+    await imported(nats_server.url, cluster, source)
+    again = await take(await opened(nats_server.url, cluster), 1, 2)
+    assert said(again) == said(records)
+    assert said(r for batch in open_packed(tmp_path / "a.jsonl.zst").batches(1) for r in batch) == said(again)
+
+
+@pytest.mark.parametrize("family", ["a.b", "a b", "*", ">", ""])
+async def test_a_family_that_no_log_can_have_is_refused_before_anything_is_stored(nats_server, opened, cluster, tmp_path, family):
+    source = exported(tmp_path / "a.jsonl.zst", logged(("cluster", BODY), (family, BODY)))
+    with pytest.raises(LogError, match=r"record 2 has the family .* which no subject of a log ends with"):
+        await imported(nats_server.url, cluster, source)
+    assert await (await opened(nats_server.url, cluster)).tail() == 0
