@@ -39,8 +39,8 @@ class Row(msgspec.Struct, omit_defaults=True):
 
     @property
     def ratio(self) -> float | None:
-        """How many times better ours is: above 1 is better, whatever the unit."""
-        other = self.baseline if self.baseline is not None else self.known
+        """How many times better ours is: above 1 is better, whatever the unit. None beside a figure of another run or machine."""
+        other = self.baseline
         if not other or not self.ours:
             return None
         return other / self.ours if self.unit in LESS_IS_BETTER else self.ours / other

@@ -34,6 +34,7 @@ def test_ratio_and_goal():
     assert Row("", 10, "ms", baseline=40, goal=15).ratio == 4
     assert Row("", 10, "ms", baseline=40, goal=15).met
     assert Row("", 800, "pods/s", baseline=400, known=1).ratio == 2
+    assert Row("", 10, "ms", known=40).ratio is None, "no ratio beside what was not measured here"
     assert Row("", 300, "pods/s", goal=400).met is False
     assert Row("", 300, "pods/s").met is None
 
