@@ -11,6 +11,7 @@ from restow.domain import reservation as reservations
 from restow.domain.records import Step
 from restow.domain.state import ClusterState
 from restow.kube import wire
+from restow.kube.reservation_manifest import hold_manifest
 from restow.kube.reservations import reservation_fact
 
 decider = migration.decider
@@ -72,7 +73,7 @@ def create(state: ClusterState, *ids: str) -> None:
     """The effect makes the hold's object, and the watcher sees it: what the manifest says, read back."""
     for id in ids:
         record = state.migrations[id]
-        manifest = migration.hold_manifest(state, record)
+        manifest = hold_manifest(state, record)
         observe(state, manifest, f"hold-{id}-back" if record.back else f"hold-{id}")
 
 

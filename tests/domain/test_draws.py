@@ -22,9 +22,9 @@ from restow.contracts import events as e
 from restow.contracts.values import DeviceShare, HostPort, LabelSelector, PodTerm
 from restow.domain import reservation as reservations
 from restow.domain import session
-from restow.domain.reservation.status import status
 from restow.domain.session.preemption.crowd import may_go
 from restow.domain.snapshot import dump, load
+from restow.domain.statuses.reservation_status import status
 
 MINE = {"app": "owner"}
 IGNORES = {"scheduling.koordinator.sh/reservation-ignored": "true"}

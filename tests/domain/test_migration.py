@@ -45,6 +45,7 @@ from restow.domain.migration.decider import plan_id
 from restow.domain.records import FINAL, SlotPhase, Step
 from restow.domain.state import ClusterState
 from restow.kube import wire
+from restow.kube.reservation_manifest import hold_manifest
 from restow.kube.reservations import reservation_fact
 
 decider = migration.decider
@@ -687,7 +688,7 @@ def test_the_hold_asks_for_exactly_what_the_pod_does(of):
         e.WorkloadObserved("uid-rs", "ReplicaSet", "default", "rs", deployment),
         node("a"), node("b"), of, pod("p", node="a", owner=OWNER), plan(move()),
     )  # fmt: skip
-    manifest = migration.hold_manifest(state, state.migrations[M])
+    manifest = hold_manifest(state, state.migrations[M])
     decoded = msgspec.json.decode(msgspec.json.encode(manifest), type=wire.Reservation)
     shapes, fact = reservation_fact(decoded, "volcano")
     assert fact.invalid == ""
@@ -717,7 +718,7 @@ def test_rules_about_others_see_the_hold_as_the_pod():
     )  # fmt: skip
     labels = {"app": "web", "rev": "7", "koordinator.sh/qosClass": "LSR"}
     state = given(node("a"), node("b"), of, pod("p", node="a", owner=OWNER, labels=labels, claims=("data", "p-scratch")), plan(move()))
-    manifest = migration.hold_manifest(state, state.migrations[M])
+    manifest = hold_manifest(state, state.migrations[M])
     decoded = msgspec.json.decode(msgspec.json.encode(manifest), type=wire.Reservation)
     shapes, fact = reservation_fact(decoded, "volcano")
     assert (fact.invalid, fact.unknown) == ("", ())
@@ -733,7 +734,7 @@ def test_rules_about_others_see_the_hold_as_the_pod():
 def test_there_is_no_hold_for_a_victim_that_is_gone():
     state = planned()
     then(state, e.PodGone("p"))
-    assert migration.hold_manifest(state, state.migrations[M]) is None
+    assert hold_manifest(state, state.migrations[M]) is None
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------

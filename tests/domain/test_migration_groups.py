@@ -24,8 +24,8 @@ from restow.contracts import events as e
 from restow.domain import snapshot
 from restow.domain.effects import TellCameBack, TellGroupMoves
 from restow.domain.evolve.comebacks import LEFT_ALONE
-from restow.domain.migration import podgroup
 from restow.domain.records import Step
+from restow.domain.statuses import podgroup_migration
 
 G = ("default", "g")
 
@@ -56,7 +56,7 @@ def test_a_group_is_told_when_the_place_is_held_when_it_moves_and_how_it_ended()
     assert (type(held), type(evicting)) == (e.Held, e.Evicting)
     assert phase(state) == "Running"
     assert told(state) == [TellGroupMoves("default", "g", 2)]
-    (info,) = podgroup.infos(state.group_moves[G], "default")
+    (info,) = podgroup_migration.infos(state.group_moves[G], "default")
     assert info == {
         "pod": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "m1", "namespace": "default", "uid": "m1"}},
         "sourceNode": "a",
@@ -80,9 +80,9 @@ def test_it_is_pending_between_hold_and_eviction_and_said_to_have_been():
     assert phase(state) == "Pending"
     then(state, e.Evicting("x-1", NOW + 60_000))
     moves = state.group_moves[G]
-    assert [s["phase"] for s in podgroup.states(moves, "")] == ["Pending", "Running"]
-    assert [s["phase"] for s in podgroup.states(moves, "Pending")] == ["Running"]
-    assert podgroup.states(moves, "Pending")[0]["lastTransitionTime"] == "2023-11-14T22:13:20.000Z"
+    assert [s["phase"] for s in podgroup_migration.states(moves, "")] == ["Pending", "Running"]
+    assert [s["phase"] for s in podgroup_migration.states(moves, "Pending")] == ["Running"]
+    assert podgroup_migration.states(moves, "Pending")[0]["lastTransitionTime"] == "2023-11-14T22:13:20.000Z"
 
 
 def test_one_that_has_ended_was_running_before_also_where_nobody_had_the_time_to_write_it():
@@ -91,10 +91,10 @@ def test_one_that_has_ended_was_running_before_also_where_nobody_had_the_time_to
     hold(state, "x-1")
     land(state, "x-1", "n1")
     moves = state.group_moves[G]
-    assert [s["phase"] for s in podgroup.states(moves, "")] == ["Pending", "Running", "Succeeded"]
-    assert [s["phase"] for s in podgroup.states(moves, "Pending")] == ["Running", "Succeeded"]
-    assert [s["phase"] for s in podgroup.states(moves, "Running")] == ["Succeeded"]
-    assert [s["phase"] for s in podgroup.states(moves, "Succeeded")] == ["Succeeded"]
+    assert [s["phase"] for s in podgroup_migration.states(moves, "")] == ["Pending", "Running", "Succeeded"]
+    assert [s["phase"] for s in podgroup_migration.states(moves, "Pending")] == ["Running", "Succeeded"]
+    assert [s["phase"] for s in podgroup_migration.states(moves, "Running")] == ["Succeeded"]
+    assert [s["phase"] for s in podgroup_migration.states(moves, "Succeeded")] == ["Succeeded"]
 
 
 def test_moves_that_overlap_are_told_of_together_and_those_after_them_anew():
@@ -107,7 +107,7 @@ def test_moves_that_overlap_are_told_of_together_and_those_after_them_anew():
     assert (phase(state), len(state.group_moves[G].moves)) == ("Succeeded", 2)
     hold(state, "x-3")
     assert (phase(state), [m.migration for m in state.group_moves[G].moves]) == ("Running", ["x-3"])
-    assert [s["phase"] for s in podgroup.states(state.group_moves[G], "Succeeded")] == ["Pending", "Running"]
+    assert [s["phase"] for s in podgroup_migration.states(state.group_moves[G], "Succeeded")] == ["Pending", "Running"]
 
 
 def test_one_that_fails_fails_them():

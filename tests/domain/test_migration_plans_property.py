@@ -21,6 +21,7 @@ from restow.domain.decider import Rejected, decide
 from restow.domain.effects import AbortEviction, CreateHold, CreateRoom, DeleteReservation, Evict
 from restow.domain.migration import deadlines
 from restow.domain.records import FINAL, SlotPhase, Step
+from restow.kube.reservation_manifest import hold_manifest, room_manifest
 
 decider = migration.decider
 NODES = "abcd"
@@ -278,14 +279,14 @@ class Plans(RuleBasedStateMachine):
             if isinstance(effect, CreateHold):
                 if answer == "failed":
                     self.command(c.ReportHold(self.now, effect.migration, "forbidden"))
-                elif migration.hold_manifest(self.state, self.state.migrations[effect.migration]) is not None:
+                elif hold_manifest(self.state, self.state.migrations[effect.migration]) is not None:
                     create(self.state, effect.migration)
             elif isinstance(effect, CreateRoom):
                 room = self.state.plan_rooms[effect.name]
                 if answer == "failed":
                     self.command(c.ReportRoom(self.now, room.plan, effect.name, "forbidden"))
                 else:
-                    observe(self.state, migration.room_manifest(self.state, room), f"room-{room.plan}")
+                    observe(self.state, room_manifest(self.state, room), f"room-{room.plan}")
 
     @rule(reason=st.sampled_from(["evicted", "evicted", "evicted", "Budget", "Gone", "Refused"]), most=st.integers(1, 4))
     def evictions_are_answered(self, reason: str, most: int) -> None:

@@ -23,12 +23,13 @@ from msgspec.structs import replace
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import RoomFor
-from restow.domain import config, gc, migration, snapshot
+from restow.domain import config, gc, snapshot
 from restow.domain import reservation as reservations
 from restow.domain.effects import CreateRoom, DeleteReservation
 from restow.domain.evolve.plan_rooms import PLAN
 from restow.domain.foreign import LOG
 from restow.domain.records import SlotPhase, Step
+from restow.kube.reservation_manifest import hold_manifest, room_manifest
 
 ROOM = RoomFor("restow-room-x", "big", "default", "b")
 KEY = "default/restow-room-x"
@@ -47,7 +48,7 @@ def waiting():
 def made():
     """The room waits for what q leaves."""
     state = waiting()
-    observe(state, migration.room_manifest(state, state.plan_rooms[KEY]), "room")
+    observe(state, room_manifest(state, state.plan_rooms[KEY]), "room")
     session_answers(state)
     return state
 
@@ -61,7 +62,7 @@ def test_the_room_is_asked_for_before_anything_moves():
 
 def test_it_is_a_reservation_for_this_pod_alone_on_this_node_of_its_shape():
     state = waiting()
-    observe(state, migration.room_manifest(state, state.plan_rooms[KEY]), "room")
+    observe(state, room_manifest(state, state.plan_rooms[KEY]), "room")
     record = state.reservations["room"]
     spec, (task,) = record.fact.spec, record.fact.spec.tasks
     assert (spec.allocate_once, spec.pre_allocation, spec.ttl, spec.match_policy) == (True, True, 600_000, "Owner")
@@ -224,7 +225,7 @@ def test_a_room_that_the_api_refuses_cancels_the_plan():
 
 def test_a_room_that_comes_late_is_deleted():
     state = waiting()
-    manifest = migration.room_manifest(state, state.plan_rooms[KEY])
+    manifest = room_manifest(state, state.plan_rooms[KEY])
     advance(state, HOLD)
     observe(state, manifest, "room")
     assert owed(state) == [DeleteReservation("room")]
@@ -242,8 +243,8 @@ def test_what_is_made_says_which_log_knows_why():
     """Two installations on one API server leave each other's objects alone."""
     state = waiting()
     state.log = "ab12"
-    assert migration.room_manifest(state, state.plan_rooms[KEY]).metadata.labels[LOG] == "ab12"
-    assert migration.hold_manifest(state, state.migrations["x-1"]).metadata.labels[LOG] == "ab12"
+    assert room_manifest(state, state.plan_rooms[KEY]).metadata.labels[LOG] == "ab12"
+    assert hold_manifest(state, state.migrations["x-1"]).metadata.labels[LOG] == "ab12"
 
 
 def test_a_restart_knows_the_rooms():
@@ -259,10 +260,10 @@ def test_several_rooms_are_all_placed_before_anything_moves():
     then(state, e.PlanCancelled("x", "over"), pod("big2", "big"))
     advance(state)
     then(state, plan("y", move("y-1", "q", "b", "c"), rooms=(RoomFor("restow-room-z", "big", "default", "b"), second)))
-    observe(state, migration.room_manifest(state, state.plan_rooms["default/restow-room-z"]), "z")
+    observe(state, room_manifest(state, state.plan_rooms["default/restow-room-z"]), "z")
     session_answers(state)
     assert begun(advance(state)) == []
-    observe(state, migration.room_manifest(state, state.plan_rooms["default/restow-room-y"]), "y")
+    observe(state, room_manifest(state, state.plan_rooms["default/restow-room-y"]), "y")
     session_answers(state)
     assert begun(advance(state)) == ["y-1"]
 

@@ -28,8 +28,8 @@ from restow.domain import reservation as reservations
 from restow.domain.decider import decide_all
 from restow.domain.foreign import other_scheduler
 from restow.domain.records import ON_NODE, ReservationPhase
-from restow.domain.reservation.status import status
 from restow.domain.snapshot import dump, load
+from restow.domain.statuses.reservation_status import status
 from restow.kube import decode as d
 from restow.kube import reflector
 from restow.kube.facts import Batch

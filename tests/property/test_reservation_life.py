@@ -15,9 +15,9 @@ from restow.contracts import events as e
 from restow.domain.evolve.phases import TRANSITIONS
 from restow.domain.records import ON_NODE, SlotPhase
 from restow.domain.records import ReservationPhase as P
-from restow.domain.reservation.status import status
 from restow.domain.snapshot import dump, load
 from restow.domain.state import ClusterState
+from restow.domain.statuses.reservation_status import status
 
 LENGTH = 80
 seeds = st.integers(0, 1 << 32)

@@ -23,8 +23,8 @@ from property.slow_status import Reader
 
 from restow.contracts.times import seconds
 from restow.domain import resources as r
-from restow.domain.reservation.status import status
 from restow.domain.state import ClusterState
+from restow.domain.statuses.reservation_status import status
 from restow.reservation_cache.gauges import Gauges
 
 COUNTS = {"pending": "Pending", "available": "Available", "waiting": "Waiting", "succeeded": "Succeeded", "failed": "Failed"}

@@ -8,9 +8,9 @@ from restow.contracts import events as e
 from restow.contracts.ids import Millis, ReservationUid
 from restow.domain.foreign import other_scheduler
 from restow.domain.records import SlotPhase
-from restow.domain.reservation.status import overdrawn
 from restow.domain.session.verdict import PlacesFit, explain_places
 from restow.domain.state import ClusterState
+from restow.domain.statuses.reservation_status import overdrawn
 from restow.replay import holds
 from restow.replay.at import Progress, check_whole, no_progress, state_at
 from restow.replay.find import NotFound, Subject, find, parse

@@ -10,9 +10,9 @@ from restow.contracts.ids import Millis, ReservationUid, SlotName
 from restow.contracts.times import millis, rfc3339
 from restow.domain.foreign import other_scheduler
 from restow.domain.records import SlotPhase
-from restow.domain.reservation.status import overdrawn
 from restow.domain.resources import GPU_MILLI
 from restow.domain.state import ClusterState
+from restow.domain.statuses.reservation_status import overdrawn
 from restow.replay import holds
 
 

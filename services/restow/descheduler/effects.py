@@ -16,16 +16,16 @@ from restow.domain.effects import (
     TellCameBack,
     TellGroupMoves,
 )
-from restow.domain.migration import hold_manifest, podgroup, room_manifest
 from restow.domain.migration.deadlines import aborts_until
 from restow.domain.migration.facts import NOT_MARKED
-from restow.domain.migration.manifest import Manifest
 from restow.domain.records import Migration
 from restow.domain.state import ClusterState
+from restow.domain.statuses import podgroup_migration
 from restow.kube import crs
 from restow.kube import effects as k
 from restow.kube.group_moves import GroupMoveEffects
 from restow.kube.record import Notice, Regarding
+from restow.kube.reservation_manifest import Manifest, hold_manifest, room_manifest
 from restow.kube.retry import Backoff
 from restow.runtime.effector import Answer, Done, Executor, Report, Retry, later
 from restow.runtime.service import Context
@@ -144,8 +144,8 @@ class _MigrationEffects:
         fact, moves = state.pod_groups[group], state.group_moves[group]
         if self._told.get(group) == (fact.uid, moves.version):
             return Done()
-        infos = podgroup.infos(moves, effect.namespace)
-        outcome = await self._groups.write(*group, fact.uid, infos, lambda before: podgroup.states(moves, before))
+        infos = podgroup_migration.infos(moves, effect.namespace)
+        outcome = await self._groups.write(*group, fact.uid, infos, lambda before: podgroup_migration.states(moves, before))
         if isinstance(outcome, k.Failed | k.Refused):
             return later(outcome)
         self._told[group] = fact.uid, moves.version

@@ -13,8 +13,8 @@ from restow.contracts.ids import ReservationUid
 from restow.domain.effects import WriteReservationStatus
 from restow.domain.reservation import decider
 from restow.domain.reservation.decider import told_by_us
-from restow.domain.reservation.status import status
 from restow.domain.state import ClusterState
+from restow.domain.statuses.reservation_status import status
 from restow.kube.crs import STATUSES, Written, merge_difference
 from restow.kube.decode import Collection, decoded
 from restow.kube.reflector import Config, Reflector, Restart, Upsert

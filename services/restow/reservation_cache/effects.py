@@ -12,8 +12,8 @@ from restow.domain.effects import Effect, WriteReservationStatus
 from restow.domain.evolve.phases import HELD
 from restow.domain.records import PhaseSince, ReservationPhase
 from restow.domain.reservation.decider import told_by_us
-from restow.domain.reservation.status import status
 from restow.domain.state import ClusterState
+from restow.domain.statuses.reservation_status import status
 from restow.kube import crs
 from restow.kube import effects as k
 from restow.kube.record import Notice, Regarding

@@ -12,8 +12,8 @@ from restow.domain import resources as r
 from restow.domain.foreign import other_scheduler
 from restow.domain.quantity import CPU
 from restow.domain.records import ReservationPhase
-from restow.domain.reservation.status import in_use, left
 from restow.domain.state import ClusterState
+from restow.domain.statuses.reservation_status import in_use, left
 from restow.runtime.telemetry import Labelled
 
 APIS = ("volcano", "koordinator")

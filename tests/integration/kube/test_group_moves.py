@@ -6,8 +6,8 @@ import json
 import pytest
 import yaml
 
-from restow.domain.migration import podgroup
 from restow.domain.records import GroupMove, GroupMoves, Step
+from restow.domain.statuses import podgroup_migration
 from restow.kube.client import ApiStatus
 from restow.kube.effects import Done, Gone
 from restow.kube.group_moves import GroupMoveEffects
@@ -38,8 +38,8 @@ def moves(phase: str, step: Step, id: str = "x-1") -> GroupMoves:
 
 
 async def write(api, uid: str, of: GroupMoves):
-    infos = podgroup.infos(of, "default")
-    return await GroupMoveEffects(api.client, FAST).write("default", "g", uid, infos, lambda before: podgroup.states(of, before))
+    infos = podgroup_migration.infos(of, "default")
+    return await GroupMoveEffects(api.client, FAST).write("default", "g", uid, infos, lambda before: podgroup_migration.states(of, before))
 
 
 async def there(api):

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from restow.cluster_watcher.service import service as cluster_watcher
-from restow.domain.reservation.status import status
+from restow.domain.statuses.reservation_status import status
 from restow.eventlog.testing import running_server, unique_cluster
 from restow.kube.client import ApiStatus, Client
 from restow.kubesim.testing import kubesim

@@ -1,11 +1,9 @@
 """The descheduler: plans, and the saga that carries each move out, hold first."""
 
-from restow.domain.migration import podgroup
 from restow.domain.migration.advance import overdue
 from restow.domain.migration.deadlines import until
 from restow.domain.migration.decider import MigrationDecider, check, next_trigger, plan_id
 from restow.domain.migration.deschedule import policy_of, turns_of, wants_samples
-from restow.domain.migration.manifest import hold_manifest, room_manifest
 
 decider = MigrationDecider()
 
@@ -13,13 +11,10 @@ __all__ = [
     "MigrationDecider",
     "check",
     "decider",
-    "hold_manifest",
     "next_trigger",
     "overdue",
     "plan_id",
-    "podgroup",
     "policy_of",
-    "room_manifest",
     "turns_of",
     "until",
     "wants_samples",

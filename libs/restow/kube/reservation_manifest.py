@@ -5,9 +5,9 @@ from restow.contracts.events import PodObserved
 from restow.domain.evolve.plan_rooms import PLAN
 from restow.domain.foreign import LOG
 from restow.domain.migration import successor
-from restow.domain.migration.template import Json, Template, template
 from restow.domain.records import Migration, PlanRoom, hold_name
 from restow.domain.state import ClusterState
+from restow.kube.pod_template import Json, Template, template
 
 API_VERSION = "batch.volcano.sh/v1alpha1"
 KIND = "Reservation"
