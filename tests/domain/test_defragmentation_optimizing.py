@@ -346,11 +346,11 @@ ROOMS = {f"room with {what}": msgspec.structs.replace(FOUR, room=ROOM | {"koordi
 def test_one_row_is_ranked_as_many_are(objective):
     for seed in range(10):
         state, args = cluster(seed, "devices" if objective in ROOMS else objective), (ARGS | ROOMS)[objective]
-        with opened(task := Task(state, args, NOW, "p", 2_000), args.objective, Rows(task)) as (_, landing):
+        with opened(task := Task(state, args, NOW, "p", 2_000), args.objective, Rows(task)) as world:
             for uid in state.pods:
-                kind = landing._kind(uid)
-                rows = np.arange(len(state.table.names))
-                assert landing.rank(kind, rows).tolist() == [landing.rank_one(kind, row) for row in rows.tolist()]
+                placement = world.placement
+                one, rows = placement._class(uid), np.arange(len(state.table.names))
+                assert placement.rank(one, rows).tolist() == [placement.rank_one(one, row) for row in rows.tolist()]
 
 
 # -- arguments -------------------------------------------------------------------------------------------------------

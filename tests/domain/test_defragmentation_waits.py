@@ -26,8 +26,8 @@ ARGS = DefragmentationArgs(planner="optimizing", objective="nodes", resourceType
 def ordered(state, wanted: dict[str, str]) -> list[Move]:
     """Moves that bring these pods to these nodes, of as many as can be."""
     rows = {uid: state.table.rows[name] for uid, name in wanted.items()}
-    with opened(task := Task(state, ARGS, NOW, "p", 2_000), "nodes", Rows(task)) as (world, landing):
-        return Sequence(world, landing, "p", 2_000).order(rows, list(rows)).moves
+    with opened(task := Task(state, ARGS, NOW, "p", 2_000), "nodes", Rows(task)) as world:
+        return Sequence(world, "p", 2_000).order(rows, list(rows)).moves
 
 
 class Cluster:

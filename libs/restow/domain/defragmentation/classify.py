@@ -4,6 +4,8 @@ Utilisation is what pods request and holds reserve, over allocatable, of the one
 are ready and schedulable take part: capacity that is freed elsewhere is of no use to anybody.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from restow.contracts.ids import Millis, NodeName
@@ -12,8 +14,8 @@ from restow.domain.defragmentation.args import THRESHOLDS, threshold
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
 from restow.domain.defragmentation.verdicts import COOLDOWN, CRITICAL_NODE
 from restow.domain.descheduling.selection import rests
-from restow.domain.fragmentation import Room
 from restow.domain.resources import canonical_resource
+from restow.domain.session.plugins.reserve.closed import closed
 from restow.domain.state import ClusterState
 from restow.domain.table import NO_DEVICE, WHOLE
 
@@ -24,33 +26,18 @@ _FITS = (1 << 63) // (2 * SCALE)
 """Amounts from here on would overflow when scaled; they are computed with Python's integers."""
 
 
-class Nodes:
+class Nodes(NamedTuple):
     """`sources` and `targets` are rows: sources by ascending utilisation, ties by name. `column` is the classifying
-    resource's; `usage` and `cap` are `(nodes,)`, in its unit: what is requested, and the most that stays below the
-    protection threshold; `total`, what `usage` is measured against.
+    resource's; `floor` `(nodes,)`, in its unit: what must stay free, so that a node stays below the protection threshold.
 
-    With `share` (per device; -1 where that is not asked for) `usage` and `total` are of the devices in use only, and protected is not
+    With `share` (per device; -1 where that is not asked for) utilisation is of the devices in use only, and protected is not
     the node but each device that pods share: at most `share` thousandths of it are used."""
 
-    __slots__ = ("cap", "column", "share", "sources", "targets", "total", "usage")
-
-    def __init__(
-        self,
-        column: int,
-        sources: np.ndarray,
-        targets: np.ndarray,
-        usage: np.ndarray,
-        cap: np.ndarray,
-        total: np.ndarray,
-        share: int = -1,
-    ) -> None:
-        self.column = column
-        self.sources = sources
-        self.targets = targets
-        self.usage = usage
-        self.cap = cap
-        self.total = total
-        self.share = share
+    column: int
+    sources: np.ndarray
+    targets: np.ndarray
+    floor: np.ndarray
+    share: int = -1
 
 
 def in_use(device_free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -73,19 +60,19 @@ def exact(amounts: np.ndarray) -> np.ndarray:
     return amounts
 
 
-def classify(state: ClusterState, args: DefragmentationArgs, time: Millis, room: Room, scope: Scope = EVERYTHING) -> Nodes:
-    """`room` has what planned moves have been promised taken out already."""
+def classify(state: ClusterState, args: DefragmentationArgs, time: Millis, scope: Scope = EVERYTHING) -> Nodes:
+    """What planned moves have been promised is charged already."""
     table = state.table
     none = np.zeros(0, np.int64)
     column = table.columns.get(canonical_resource(args.resourceType))
     if column is None:
-        return Nodes(-1, none, none, none, none, none)
+        return Nodes(-1, none, none, np.zeros(len(table.names), np.int64))
     low, defragment, protection = (threshold(args, name) for name in THRESHOLDS)
     allocatable = exact(table.allocatable[:, column])
-    usage = allocatable - exact(room.free[:, column])
+    usage = allocatable - exact(table.free[:, column])
     open_rows = table.alive & (table.allocatable[:, column] > 0) & usable(state)
     if args.perDevice:
-        usage, allocatable = in_use(room.device_free)
+        usage, allocatable = in_use(table.device_free)
         open_rows &= allocatable > 0
     below = open_rows & scope.leavable(state) & (usage * 100 < allocatable * low).astype(bool)
     between = (usage * 100 > allocatable * defragment) & (usage * 100 < allocatable * protection)
@@ -94,12 +81,16 @@ def classify(state: ClusterState, args: DefragmentationArgs, time: Millis, room:
     cap = (allocatable * protection - 1) // 100
     targets = np.flatnonzero(open_rows & scope.open(state) & between.astype(bool))
     share = (WHOLE * protection - 1) // 100 if args.perDevice else -1
-    amounts = (usage.astype(np.int64), cap.astype(np.int64), allocatable.astype(np.int64))
-    return Nodes(column, sources[order], targets, *amounts, share)
+    return Nodes(column, sources[order], targets, (allocatable - cap).astype(np.int64), share)
 
 
 def usable(state: ClusterState) -> np.ndarray:
     return state.table.mask(name for name, node in state.nodes.items() if node.ready and not node.unschedulable)
+
+
+def promised_to_others(state: ClusterState, time: Millis) -> np.ndarray:
+    """`(nodes,) bool`: rows that tasks of starving jobs wait for, or that a window keeps: no hold would be placed there (RULES G-8)."""
+    return state.table.mask(state.reserved_on) | closed(state, time)
 
 
 def spared(state: ClusterState, args: DefragmentationArgs, time: Millis, row: int) -> str:

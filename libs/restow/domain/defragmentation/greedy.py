@@ -5,50 +5,61 @@ on by the scheduler's rules, where everything promised so far counts. A pod with
 nothing: who moves counts at both ends.
 """
 
-from collections import Counter
-from typing import NamedTuple
+from collections.abc import Hashable, Iterator
+
+import numpy as np
 
 from restow.contracts.ids import MigrationId, NodeName, PodUid
-from restow.contracts.values import DeviceShare, Move
-from restow.domain.defragmentation.classify import classify
+from restow.contracts.values import DeviceRequest, DeviceShare, Move
+from restow.domain.defragmentation.classify import (
+    SCALE,
+    Nodes,
+    classify,
+    exact,
+    in_use,
+    promised_to_others,
+    scaled,
+)
 from restow.domain.defragmentation.evictable import Evictable
+from restow.domain.defragmentation.placement import Placement
 from restow.domain.defragmentation.plan import Found, Stays, Task
-from restow.domain.defragmentation.simulation import Simulation, simulated
-from restow.domain.defragmentation.targets import NO_TARGETS, NODE_RULES, Targets
+from restow.domain.defragmentation.simulation import Simulation, Spot, simulated
 from restow.domain.defragmentation.verdicts import LIMIT, NO_TARGET, TOO_FEW_SOURCES, Stay, stay
-from restow.domain.fragmentation import Room, alike
-from restow.domain.predicates import static_reasons
-from restow.domain.resources import canonical_resource
+from restow.domain.fragmentation import alike
+from restow.domain.predicates import static_mask, static_reasons
+from restow.domain.resources import GPU_MILLI, canonical_resource
+from restow.domain.session.plugins.predicates.filters import InterPodAffinity
+from restow.domain.state import ClusterState
+from restow.domain.table import WHOLE, Vector
 
-
-class _End(NamedTuple):
-    row: int
-    devices: tuple[DeviceShare, ...]
+NODE_RULES = "node selector, affinity or taints"
+PROTECTION = "protectionThresholds"
+DEVICES = "Insufficient gpu"
+NO_TARGETS = "no target nodes"
 
 
 def plan(task: Task, stays: Stays) -> Found:
     """The state stays as it is. Raises ArgsError."""
     with simulated(task.state, task.time) as simulation:
-        moves = _moves(simulation, task, stays)
-    return Found(moves, {move.pod: _End(task.state.table.rows[move.target], move.devices) for move in moves})
+        return _found(simulation, task, stays)
 
 
-def _moves(simulation: Simulation, task: Task, stays: Stays) -> list[Move]:
+def _found(simulation: Simulation, task: Task, stays: Stays) -> Found:
     """What is promised already is charged."""
     state, args = task.state, task.args
-    room = Room(state.table)
-    nodes = classify(state, args, task.time, room, task.scope)
+    nodes = classify(state, args, task.time, task.scope)
     names = [NodeName(state.table.names[row]) for row in nodes.sources]
     if len(names) <= args.numberOfNodes:
         why = Stay(TOO_FEW_SOURCES, f"no more than numberOfNodes ({args.numberOfNodes}) nodes are below lowThresholds")
         for node in names:
             for uid in state.on_node.get(node, ()):
                 stays(uid, node, why)
-        return []
-    targets = Targets(simulation, nodes, room, task.time)
+        return Found((), {})
+    targets = Targets(simulation, nodes, task)
     evictable = Evictable(state, args, canonical_resource(args.resourceType), scope=task.scope)
     quota = task.scope.quota.copy()
     moves: list[Move] = []
+    ends: dict[PodUid, Spot] = {}
     for source in names:
         movable: list[PodUid] = []
         for uid in state.on_node.get(source, ()):
@@ -61,25 +72,129 @@ def _moves(simulation: Simulation, task: Task, stays: Stays) -> list[Move]:
             if said := LIMIT if len(moves) >= task.max_moves else quota.reached(source, pod.namespace):
                 stays(uid, source, stay(said))
                 continue
-            at = targets.best(uid)
-            if isinstance(at, str):
-                stays(uid, source, _nowhere(targets, uid, at, task.explains))
+            spot = targets.take(uid)
+            if isinstance(spot, Stay):
+                stays(uid, source, spot)
                 continue
-            id = MigrationId(f"{task.plan}-{len(moves) + 1}")
-            moves.append(Move(id, uid, pod.namespace, pod.name, source, targets.name(at), targets.take(at, uid)))
+            id, target = MigrationId(f"{task.plan}-{len(moves) + 1}"), NodeName(state.table.names[spot.row])
+            moves.append(Move(id, uid, pod.namespace, pod.name, source, target, spot.devices))
+            ends[uid] = spot
             quota.take(source, pod.namespace)
-    return moves
+    return Found(moves, ends)
 
 
-def _nowhere(targets: Targets, uid: PodUid, rule: str, explains: bool) -> Stay:
-    """With how many targets each rule removes, those about nodes by their own names, where somebody asks for it."""
-    removed: dict[str, int] = {}
-    if explains:
-        state, shape = targets.state, targets.state.pods[uid].shape
-        counts = Counter(targets.removed(uid))
-        if counts.pop(NODE_RULES, 0):
-            reasons = static_reasons(state, alike(state, shape))
-            counts.update(reasons[row] for row in targets.rows_removed_by_node_rules(shape))
-        removed = dict(sorted(counts.items()))
-    said = "no target fits: " + ", ".join(f"{count} {rule}" for rule, count in removed.items()) if removed else NO_TARGETS
-    return Stay(f"{NO_TARGET}: {rule}", said, len(targets), removed)
+class Fullest:
+    """The objective (`placement.Objective`): the highest utilisation first, then the first name. A device that pods share keeps free what protects it."""
+
+    def __init__(self, state: ClusterState, nodes: Nodes) -> None:
+        table = state.table
+        self._table, self._state, self._column, self._share = table, state, nodes.column, nodes.share
+        self._gpu = table.columns.get(GPU_MILLI, -1)
+        self._count = len(table.names) + 1
+        self._names = len(table.names) - table.rank
+
+    def asks(self, v: Vector) -> tuple[tuple[tuple[int, int], ...], int]:
+        """Of devices themselves nothing is asked as a sum, but where it is protected."""
+        protected = self._column if self._share < 0 else -1
+        items = tuple((c, a) for c, a in v.items if v.devices is None or c != self._gpu or c == protected)
+        return items, self.kept(v.devices)
+
+    def kept(self, request: DeviceRequest | None) -> int:
+        return WHOLE - self._share if self._share >= 0 and request is not None and request.milli < WHOLE else 0
+
+    def rank(self, v: Vector, free: np.ndarray, shares: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        total = self._table.allocatable[rows, self._column]
+        usage = total - free[:, self._column]
+        if self._share >= 0:
+            usage, total = in_use(shares)
+        return scaled(exact(usage), exact(total)) * self._count + self._names[rows]
+
+    def rank_one(self, v: Vector, free: list[int], shares: list[int], row: int) -> int:
+        total = int(self._table.allocatable[row, self._column])
+        usage = total - free[self._column]
+        if self._share >= 0:
+            usage, total = (int(one[0]) for one in in_use(np.array([shares])))
+        return (usage * SCALE // total if total > 0 else 0) * self._count + int(self._names[row])
+
+    def spot(self, uid: PodUid, row: int) -> Spot:
+        """With devices as `NodeTable.choose_devices`: the least free share that suffices beside what is kept of it, ties by index."""
+        request = self._state.vectors[self._state.pods[uid].shape].devices
+        if request is None:
+            return Spot(row)
+        kept = self.kept(request)
+        able = sorted((share, i) for i, share in enumerate(self._table.device_free[row].tolist()) if share - kept >= request.milli)
+        return Spot(row, tuple(DeviceShare(i, request.milli) for i in sorted(i for _, i in able[: request.count])))
+
+
+class Targets:
+    """The target nodes of one plan, to which every planned move is charged at once (seed 000, 2.3.3). Capacity only shrinks here, so an equivalence class that
+    once fitted nowhere never fits again, unless one of its rules may be loosened by what is promised to others."""
+
+    def __init__(self, simulation: Simulation, nodes: Nodes, task: Task) -> None:
+        self._simulation, self._state, self._nodes, self._explains = simulation, simulation.state, nodes, task.explains
+        state, table = simulation.state, simulation.state.table
+        self._rows = nodes.targets[~promised_to_others(state, task.time)[nodes.targets]]
+        open = np.zeros(len(table.names), bool)
+        open[self._rows] = True
+        self._fullest = Fullest(state, nodes)
+        self._placement = Placement(simulation, open, nodes.column if nodes.share < 0 else -1, nodes.floor, self._fullest)
+        self._closed: dict[Hashable, str] = {}
+        """Classes of pods that fit nowhere, and the rule that leaves the fewest targets."""
+
+    def take(self, uid: PodUid) -> Spot | Stay:
+        """Promises the best target that the pod fits on; or why there is none."""
+        rules = self._simulation.rules(uid)
+        shape = self._state.pods[uid].shape
+        kind: Hashable = self._simulation.session.kind(self._simulation.twin(uid), list(rules)) if rules else shape
+        if kind not in self._closed:
+            spot = self._placement.find(uid)
+            if spot is not None:
+                self._simulation.session.board.take(spot.row, self._state.vectors[shape], spot.devices)
+                self._simulation.enter(uid, spot)
+                return spot
+        removed = self._removed(uid) if self._explains or kind not in self._closed else {}
+        why = self._closed.get(kind) or max(sorted(removed), key=lambda rule: removed[rule], default=NO_TARGETS)
+        # Whose anti-affinity is about others does not move (`is_foreseen`): what it closes stays closed.
+        if all(rule.shrinks or isinstance(rule, InterPodAffinity) for rule in rules):
+            self._closed[kind] = why
+        return self._nowhere(uid, why, removed)
+
+    def _nowhere(self, uid: PodUid, why: str, removed: dict[str, int]) -> Stay:
+        """With how many targets each rule removes, those about nodes by their own names, where somebody asks for it."""
+        if not self._explains:
+            return Stay(f"{NO_TARGET}: {why}", "")
+        if removed.pop(NODE_RULES, 0):
+            shape = self._state.pods[uid].shape
+            reasons = static_reasons(self._state, alike(self._state, shape))
+            for row in self._rows[~static_mask(self._state, shape)[self._rows]].tolist():
+                removed[reasons[row]] = removed.get(reasons[row], 0) + 1
+        removed = dict(sorted(removed.items()))
+        said = "no target fits: " + ", ".join(f"{count} {rule}" for rule, count in removed.items()) if removed else NO_TARGETS
+        return Stay(f"{NO_TARGET}: {why}", said, len(self._rows), removed)
+
+    def _removed(self, uid: PodUid) -> dict[str, int]:
+        """How many targets each rule removes; the first that applies counts."""
+        left, counts = np.ones(len(self._rows), bool), dict[str, int]()
+        for rule, fits in self._rules(uid):
+            if gone := int((left & ~fits).sum()):
+                counts[rule] = counts.get(rule, 0) + gone
+            left &= fits
+        return counts
+
+    def _rules(self, uid: PodUid) -> Iterator[tuple[str, np.ndarray]]:
+        """Of each rule its name and where it is kept, `(targets,) bool`."""
+        table, rows, shape = self._state.table, self._rows, self._state.pods[uid].shape
+        yield NODE_RULES, static_mask(self._state, shape)[rows]
+        v, free, shares = self._state.vectors[shape], table.free[rows], table.device_free[rows]
+        names = {column: resource for resource, column in table.columns.items()}
+        for column, amount in v.items:
+            if column == self._placement.column:
+                yield PROTECTION, free[:, column] - self._placement.floor[rows] >= amount
+            if v.devices is None or names[column] != GPU_MILLI:
+                yield f"Insufficient {names[column]}", free[:, column] >= amount
+        if v.devices is not None:
+            yield DEVICES, (shares >= v.devices.milli).sum(axis=1) >= v.devices.count
+            if kept := self._fullest.kept(v.devices):
+                yield PROTECTION, (shares >= v.devices.milli + kept).sum(axis=1) >= v.devices.count
+        for rule, failing in self._simulation.failing(uid):
+            yield rule, ~failing[rows]

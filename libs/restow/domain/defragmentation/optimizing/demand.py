@@ -16,7 +16,6 @@ from restow.contracts.ids import NodeName, PodUid
 from restow.contracts.values import RoomFor
 from restow.domain.defragmentation.optimizing.choices import Pods, easiest, lightest, size_of
 from restow.domain.defragmentation.optimizing.improve import prune
-from restow.domain.defragmentation.optimizing.landing import Landing
 from restow.domain.defragmentation.optimizing.opened import Rows, opened
 from restow.domain.defragmentation.optimizing.order import Ordered, Sequence
 from restow.domain.defragmentation.optimizing.plan import beyond, first
@@ -88,7 +87,7 @@ class _Attempt:
     def _one(self, *, whole: bool) -> tuple[list[Granted], Ordered]:
         task, state, args = self._task, self._task.state, self._task.args
         self.kept = Counter()
-        with opened(task, "none", self._rows) as (world, landing):
+        with opened(task, "none", self._rows) as world:
             try:
                 job, pods = _asked(world.session, self._demand)
                 self._pods, self._need = len(pods), needed(job)
@@ -96,17 +95,17 @@ class _Attempt:
                 if whole and self._need < self._pods:
                     # The other half is for those that it needs.
                     steps //= 2
-                search = Search(world, landing, Limits(task.max_moves, 1, steps, False, task.scope.quota))
+                search = Search(world, Limits(task.max_moves, 1, steps, False, task.scope.quota))
                 search_for = _Demand(search, self.kept, self._rows.closed, args.searchSteps)
                 granted = search_for.all(job, pods) if whole else search_for.some(job, pods)
             finally:
                 self.steps += world.steps
             wanted = {uid: spot.row for uid, spot in world.away.items()}
-        with opened(task, "none", self._rows) as (world, landing):
+        with opened(task, "none", self._rows) as world:
             for one in granted:
                 # Its Reservation is there first and takes what becomes free.
                 world.session.board.take(one.row, state.vectors[one.pod.shape], one.spot.devices)
-            ordered = Sequence(world, landing, task.plan, task.max_moves).order(wanted, first(world, wanted))
+            ordered = Sequence(world, task.plan, task.max_moves).order(wanted, first(world, wanted))
         if ordered.stayed:
             raise NoRoom(f"{len(ordered.stayed)} of {len(wanted)} moves would wait for each other")
         if dropped := beyond(search.limits, ordered):
@@ -156,7 +155,6 @@ class _Demand:
     def __init__(self, search: Search, kept: Counter[str], closed: Mapping[NodeName, str], steps: int) -> None:
         self.search, self.kept, self.closed, self._steps = search, kept, closed, steps
         self.world: World = search.world
-        self.landing: Landing = search.landing
         self._known: dict[tuple, list[Pods]] = {}
 
     def all(self, job: Job, pods: list[PodObserved]) -> list[Granted]:
@@ -287,7 +285,7 @@ class _Demand:
     def _offers(self, pod: PodObserved) -> list[tuple[tuple, int, Pods]]:
         """(cost, row, who would leave it), a heap."""
         world, wanted = self.world, self.world.state.vectors[pod.shape]
-        lack = self.landing.short(pod.pod)
+        lack = world.placement.short(pod.pod)
         held = world.session.concerned(pod)
         rows = np.flatnonzero(lack >= 0)
         rows = rows[np.lexsort((world.state.table.rank[rows], lack[rows]))]

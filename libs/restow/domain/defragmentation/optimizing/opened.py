@@ -8,19 +8,17 @@ import numpy as np
 from restow.contracts.ids import NodeName, PodUid
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import optional_threshold, room_of
-from restow.domain.defragmentation.classify import exact, spared, usable
+from restow.domain.defragmentation.classify import exact, promised_to_others, spared, usable
 from restow.domain.defragmentation.evictable import Evictable
 from restow.domain.defragmentation.optimizing.costs import Costs
-from restow.domain.defragmentation.optimizing.landing import PARTS, Landing
 from restow.domain.defragmentation.optimizing.value import Objective, Value
 from restow.domain.defragmentation.optimizing.world import World
+from restow.domain.defragmentation.placement import PARTS
 from restow.domain.defragmentation.plan import Task
 from restow.domain.defragmentation.simulation import Spot, simulated
-from restow.domain.defragmentation.targets import reserved
 from restow.domain.defragmentation.verdicts import NOT_OPEN, NOT_SELECTED, OWED
 from restow.domain.fragmentation import is_load
 from restow.domain.resources import GPU_MILLI, canonical_resource
-from restow.domain.session.plugins.reserve.closed import closed
 from restow.domain.state import ClusterState
 
 
@@ -42,7 +40,7 @@ class Rows:
             else:
                 rows[row] = True
         self.sources = rows
-        self.open = self.counted & ~(reserved(state) | closed(state, time)) & scope.open(state)
+        self.open = self.counted & ~promised_to_others(state, time) & scope.open(state)
         # Where somebody is leaving nobody arrives: that is why he leaves.
         left = {state.charges[uid].node for uid in state.victims if uid in state.charges}
         self.open &= ~table.mask(owed | left)
@@ -60,7 +58,7 @@ def _floor(state: ClusterState, args: DefragmentationArgs) -> tuple[int, np.ndar
 
 
 @contextmanager
-def opened(task: Task, objective: Objective, rows: Rows, moved: Mapping[PodUid, Spot] | None = None) -> Iterator[tuple[World, Landing]]:
+def opened(task: Task, objective: Objective, rows: Rows, moved: Mapping[PodUid, Spot] | None = None) -> Iterator[World]:
     """As the state is, or as it will be once these have `moved`. The state is as before at the end."""
     state, args, time = task.state, task.args, task.time
     with simulated(state, time) as simulation:
@@ -70,8 +68,9 @@ def opened(task: Task, objective: Objective, rows: Rows, moved: Mapping[PodUid, 
         evictable = Evictable(state, args, canonical_resource(args.resourceType), by_rules=True, scope=task.scope)
         costs = Costs(state, args.costs, time)
         world = World(simulation, value, evictable, costs, (rows.open, rows.sources, rows.counted), column, floor, moved)
-        stay = _stay(world) if objective == "nodes" else np.zeros(len(state.table.names), np.int64)
-        yield world, Landing(world, stay)
+        if objective == "nodes":
+            world.objective.stay = _stay(world)
+        yield world
 
 
 def _stay(world: World) -> np.ndarray:

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from restow.contracts.ids import MigrationId, PodUid
 from restow.contracts.values import Move
-from restow.domain.defragmentation.optimizing.landing import Landing
 from restow.domain.defragmentation.optimizing.waits import Step, Waits
 from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.defragmentation.simulation import Spot
@@ -80,8 +79,8 @@ class Sequence:
     """Begins with everybody at home (the world has nobody away), and charges the world as holds will: a target when a move begins, a
     source only where somebody needs what was left there."""
 
-    def __init__(self, world: World, landing: Landing, plan: str, most: int) -> None:
-        self.world, self.landing, self.plan = world, landing, plan
+    def __init__(self, world: World, plan: str, most: int) -> None:
+        self.world, self.plan = world, plan
         self.most = most
         self.moves: list[Move] = []
         self.ends: dict[PodUid, Spot] = {}
@@ -155,9 +154,9 @@ class Sequence:
     def _at(self, leg: Leg, row: int, ruled: bool) -> Spot | None:
         """As the successor would be judged: without the pod that it follows."""
         if not ruled:
-            return self.landing.fits_at(leg.uid, row)
+            return self.world.placement.fits_at(leg.uid, row)
         self._say_gone(leg)
-        found = self.landing.fits_at(leg.uid, row)
+        found = self.world.placement.fits_at(leg.uid, row)
         self._say_back(leg)
         return found
 
@@ -228,7 +227,7 @@ class Sequence:
                 continue
             spot = None
             if not self._is_ruled(leg.uid):
-                spot = self.landing.find(leg.uid, wanted)
+                spot = self.world.placement.find(leg.uid, wanted)
             if spot is None:
                 continue
             id = self._take(leg, spot, tuple(self._freed.get(spot.row, ())), False)

@@ -9,7 +9,6 @@ from restow.contracts.ids import MigrationId, PodUid
 from restow.contracts.values import Move
 from restow.domain.defragmentation.optimizing.choices import loads_on
 from restow.domain.defragmentation.optimizing.improve import improve, prune
-from restow.domain.defragmentation.optimizing.landing import Landing
 from restow.domain.defragmentation.optimizing.opened import Rows, opened
 from restow.domain.defragmentation.optimizing.order import Ordered, Sequence, following
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Limits, Search
@@ -45,14 +44,14 @@ class _Maker:
         self.task, self.rows = task, Rows(task)
         self.limits = Limits(task.max_moves, args.minimumGain, args.searchSteps, args.wholeNodes, task.scope.quota)
 
-    def _opened(self, ends: Ends) -> AbstractContextManager[tuple[World, Landing]]:
+    def _opened(self, ends: Ends) -> AbstractContextManager[World]:
         return opened(self.task, self.task.args.objective, self.rows, ends)
 
     def searched(self, steps: int, ends: Ends) -> Search:
         """From where these end."""
         limits, sources = self.limits.within(steps), np.flatnonzero(self.rows.sources)
-        with self._opened(ends) as (world, landing):
-            search = Search(world, landing, limits)
+        with self._opened(ends) as world:
+            search = Search(world, limits)
             search.run(sources[np.argsort(self.task.state.table.rank[sources])])
             improve(search, [row for row in sources.tolist() if world.pods(row)])
         return search
@@ -66,13 +65,13 @@ class _Maker:
         """All moves that can be carried out, as long as they gain what they cost."""
         often = OFTEN
         while often:
-            with self._opened(ends) as (world, landing):
+            with self._opened(ends) as world:
                 wanted = {uid: row for uid, row in wanted.items() if row != world.home(uid).row}
                 if not wanted:
                     break
                 leaving = {world.home(uid).row for uid in wanted} if self.limits.whole else ()
                 loads = [loads_on(world, row) for row in leaving]
-                ordered = Sequence(world, landing, self.task.plan, self.limits.moves).order(wanted, first(world, wanted))
+                ordered = Sequence(world, self.task.plan, self.limits.moves).order(wanted, first(world, wanted))
             if halves := {uid for some in loads if any(uid not in ordered.ends for uid in some) for uid in some}:
                 # Each time fewer: this ends by itself.
                 wanted = {uid: spot.row for uid, spot in ordered.ends.items() if uid not in halves}
@@ -101,11 +100,11 @@ class _Maker:
     def _judged(self, ordered: Ordered, ends: Ends, pruned: bool) -> tuple[int, set[PodUid]]:
         """What the moves gain beyond their cost, and whose moves are worth it: where some have found no place in the order, others may
         be for nothing."""
-        with self._opened(ends) as (world, landing):
+        with self._opened(ends) as world:
             worth = world.total
             arrive(world, ordered.ends)
             if pruned:
-                prune(Search(world, landing, self.limits))
+                prune(Search(world, self.limits))
             legs = sum(move.cost for move in ordered.moves if move.follows)
             net = (world.total - worth) * THOUSANDTHS - self.limits.least * (world.spent + legs)
             return net, set(world.away)

@@ -15,7 +15,7 @@ from restow.contracts.ids import PodUid
 from restow.domain.defragmentation.optimizing.chance import Chance
 from restow.domain.defragmentation.optimizing.choices import Pods, choices, easiest, lightest, size
 from restow.domain.defragmentation.optimizing.costs import MOVE
-from restow.domain.defragmentation.optimizing.landing import MOST_LOSS, Landing
+from restow.domain.defragmentation.optimizing.ranking import LOSSLESS
 from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.defragmentation.scope import Quota
 
@@ -60,8 +60,8 @@ class Search:
     """`stuck` says of pods of sets that did not move what was in the way, as a sentence; `full` that more would have
     moved but for the limit, `cut` that the steps were used up before all had had their turn."""
 
-    def __init__(self, world: World, landing: Landing, limits: Limits) -> None:
-        self.world, self.landing, self.limits = world, landing, limits
+    def __init__(self, world: World, limits: Limits) -> None:
+        self.world, self.limits = world, limits
         self.stuck: dict[PodUid, str] = {}
         self.bounded: dict[PodUid, str] = {}
         """Of pods that a limit of the policy has kept: which one."""
@@ -170,7 +170,7 @@ class Search:
     def place(self, uid: PodUid, banned: frozenset[int], depth: int, least: int) -> bool:
         """A place for a pod in the air: where nothing is lost by it, else by pushing others, else where less is lost than all of
         this can still gain."""
-        world, landing = self.world, self.landing
+        world, placement = self.world, self.world.placement
         home = world.home(uid)
         # With whole nodes nobody goes home alone: the others of that node are gone.
         if home.row not in banned and not self.limits.whole and world.home_fits(uid):
@@ -180,9 +180,9 @@ class Search:
                 return True
             world.lift(uid)
         avoided = banned | {home.row}
-        spot = landing.find(uid, avoided, 0)
+        spot = placement.find(uid, avoided, LOSSLESS)
         if spot is not None and self.chance is not None and not self.chance.below(ODD):
-            spot = landing.find(uid, avoided | {spot.row}, 0) or spot
+            spot = placement.find(uid, avoided | {spot.row}, LOSSLESS) or spot
         if spot is not None:
             world.land(uid, spot)
             return True
@@ -196,7 +196,7 @@ class Search:
         for _ in range(LOSING if depth else 1):
             if self.spent:
                 return False
-            spot = self.landing.find(uid, avoided, MOST_LOSS)
+            spot = world.placement.find(uid, avoided)
             if spot is None:
                 return False
             mark = world.mark()
@@ -214,15 +214,15 @@ class Search:
         """Land where others make room and find places of their own. Never with whole nodes: who is pushed leaves some behind."""
         if self.limits.whole:
             return False
-        world, landing = self.world, self.landing
-        lack = landing.short(uid)
+        world, placement = self.world, self.world.placement
+        lack = placement.short(uid)
         lack[list(banned)] = -1
         rows = np.flatnonzero(lack > 0)
         if not len(rows):
             return False
         near = rows[np.lexsort((world.state.table.rank[rows], lack[rows]))][:PUSHED].tolist()
         wanted, mine = world.vector(uid), size(world, uid)
-        third = landing.find(uid, banned, MOST_LOSS) is not None
+        third = placement.find(uid, banned) is not None
         for row in near:
             for pods in lightest(world, row, wanted, 2, protected=True, pods=2):
                 if self.spent:
@@ -232,7 +232,7 @@ class Search:
                 mark = world.mark()
                 for other in pods:
                     world.lift(other)
-                spot = landing.fits_at(uid, row)
+                spot = placement.fits_at(uid, row)
                 if spot is not None:
                     world.land(uid, spot)
                     # Who takes the room of the one that pushes it waits for that, and that for it: one of them goes by a third place.

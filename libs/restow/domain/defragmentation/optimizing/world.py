@@ -13,7 +13,9 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid
 from restow.domain.defragmentation.evictable import Evictable
 from restow.domain.defragmentation.optimizing.costs import Costs
+from restow.domain.defragmentation.optimizing.ranking import LeastLoss
 from restow.domain.defragmentation.optimizing.value import Value
+from restow.domain.defragmentation.placement import Placement
 from restow.domain.defragmentation.simulation import Simulation, Spot
 from restow.domain.fragmentation import is_load
 from restow.domain.session.framework import Filter
@@ -46,7 +48,6 @@ class World:
         self.open, self.sources, self.counted = rows
         self.changes = self.session.board.changes
         self.away: dict[PodUid, Spot] = {}
-        self.steps = 0
         self._evictable, self._costs = evictable, costs
         self._verdicts: dict[PodUid, str] = {}
         self._cost: dict[PodUid, int] = {}
@@ -62,6 +63,8 @@ class World:
         for row in simulation.arriving:
             self.loads[row] += 1
         self._begin_at(moved or {})
+        self.objective = LeastLoss(simulation, value, self.counted, self.loads)
+        self.placement = Placement(simulation, self.open, column, floor, self.objective)
         self.worth = self._worths()
         self.total = sum(self.worth)
         self.spent = 0
@@ -99,6 +102,15 @@ class World:
         table, loads = self.state.table, self.loads.tolist()
         free, shares = table.free.tolist(), table.device_free.tolist()
         return [of(free[row], shares[row], loads[row]) if counted[row] else 0 for row in range(len(free))]
+
+    @property
+    def steps(self) -> int:
+        """Of search."""
+        return self.placement.steps
+
+    @steps.setter
+    def steps(self, steps: int) -> None:
+        self.placement.steps = steps
 
     # -- questions ---------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,174 @@
+"""Where a pod would land: of the rows that may take it, have capacity for it and that every rule lets it onto, the best by an objective.
+
+One query for both planners. For each equivalence class of pods (equal requests, equal rules about nodes) the rank of every row is kept, and made anew only for
+rows that have changed: a question costs one pass over integers. Rules that depend on what runs are asked of the simulation besides.
+"""
+
+from collections.abc import Hashable, Iterable
+from typing import Protocol
+
+import numpy as np
+
+from restow.contracts.ids import PodUid
+from restow.domain.defragmentation.simulation import Simulation, Spot
+from restow.domain.fragmentation import alike
+from restow.domain.predicates import static_mask
+from restow.domain.table import Vector
+
+PARTS = 1024
+MANY_ROWS = 32
+"""Rows from which on the vectorised form is the faster one."""
+RANKED = 1_000
+"""Rows that are ranked for a new class of pods in one step of search."""
+
+
+class Objective(Protocol):
+    """Ranks are positive, and of two rows the one with the higher rank is the better one."""
+
+    def asks(self, v: Vector) -> tuple[tuple[tuple[int, int], ...], int]:
+        """What a row must have free, by column, and thousandths that must stay free of each device beside a share."""
+        ...
+
+    def rank(self, v: Vector, free: np.ndarray, shares: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """`(rows,) int64`: of rows with this free, `(rows, resources)` and `(rows, devices)`."""
+        ...
+
+    def rank_one(self, v: Vector, free: list[int], shares: list[int], row: int) -> int:
+        """The same of one row that the pod fits on, in plain integers; a test holds both equal."""
+        ...
+
+    def spot(self, uid: PodUid, row: int) -> Spot | None:
+        """What the pod gets there; None where its devices or CPUs cannot be had as they are chosen."""
+        ...
+
+
+class _Class:
+    """Pods of equal requests and equal rules about nodes."""
+
+    __slots__ = ("items", "kept", "keys", "mask", "seen", "v")
+
+    def __init__(self, v: Vector, items: tuple[tuple[int, int], ...], kept: int, mask: np.ndarray, seen: int) -> None:
+        self.v, self.items, self.kept, self.mask, self.seen = v, items, kept, mask, seen
+        self.keys = np.zeros(0, np.int64)
+
+
+class Placement:
+    """`open` `(nodes,) bool`: rows where something may land. `floor` `(nodes,) int64`: what must stay free of `column` (the resource that
+    is protected; -1 for none). `steps` counts what was asked."""
+
+    def __init__(self, simulation: Simulation, open: np.ndarray, column: int, floor: np.ndarray, objective: Objective) -> None:
+        self.simulation, self.open, self.column, self.floor, self.objective = simulation, open, column, floor, objective
+        self.steps = 0
+        self._state, self._table, self._board = simulation.state, simulation.state.table, simulation.session.board
+        self._classes: dict[Hashable, _Class] = {}
+        self._of_shape: dict[str, _Class] = {}
+
+    def find(self, uid: PodUid, banned: Iterable[int] = (), least: int = 0) -> Spot | None:
+        """The best row for a pod that is in the air; None where it fits on none of this rank at `least`."""
+        self.steps += 1
+        keys = self.keys(uid)
+        rules = bool(self.simulation.rules(uid))
+        if rules:
+            keys = keys.copy()
+            for _, failing in self.simulation.failing(uid):
+                keys[failing] = -1
+        rows = list(banned)
+        saved = keys[rows]
+        keys[rows] = -1
+        found: Spot | None = None
+        while found is None:
+            row = int(keys.argmax()) if len(keys) else -1
+            if row < 0 or keys[row] < least:
+                break
+            found = self.objective.spot(uid, row)
+            if found is None:
+                rows.append(row)
+                saved = np.append(saved, keys[row])
+                keys[row] = -1
+        if not rules:
+            # Backwards, so that a row that was banned twice gets its own.
+            for row, key in zip(reversed(rows), reversed(saved.tolist()), strict=True):
+                keys[row] = key
+        return found
+
+    def fits_at(self, uid: PodUid, row: int) -> Spot | None:
+        """What the pod gets on this row; None where it does not fit, or a rule does not let it."""
+        self.steps += 1
+        if self.keys(uid)[row] < 0 or self.simulation.forbidden(uid, row):
+            return None
+        return self.objective.spot(uid, row)
+
+    def short(self, uid: PodUid) -> np.ndarray:
+        """`(nodes,) int64`: how much a pod lacks on each row, in parts of its request; -1 where nobody's leaving would help."""
+        self.steps += 1
+        one, table = self._class(uid), self._table
+        lack = np.zeros(len(table.names), np.int64)
+        for c, a in one.items:
+            lack += np.clip(a - self._free(table.free, c), 0, a) * PARTS // a
+        if (devices := one.v.devices) is not None:
+            width = table.device_free.shape[1]
+            if devices.count > width:
+                return np.full(len(lack), -1)
+            widest = np.partition(table.device_free, width - devices.count, axis=1)[:, width - devices.count]
+            lack += np.clip(devices.milli - widest, 0, devices.milli) * PARTS // devices.milli
+        return np.where(one.mask, lack, -1)
+
+    # -- ranks -------------------------------------------------------------------------------------------------------
+
+    def keys(self, uid: PodUid) -> np.ndarray:
+        """`(nodes,) int64`: the rank of each row as it is now, -1 where the pod does not fit (rules about what runs aside)."""
+        one, changes = self._class(uid), self._board.changes
+        if one.seen < len(changes):
+            rows = set(changes[one.seen :])
+            one.seen = len(changes)
+            if len(rows) < MANY_ROWS:
+                for row in rows:
+                    one.keys[row] = self.rank_one(one, row)
+            else:
+                several = np.array(sorted(rows), np.int64)
+                self.steps += 1
+                one.keys[several] = self.rank(one, several)
+        return one.keys
+
+    def _class(self, uid: PodUid) -> _Class:
+        shape = self._state.pods[uid].shape
+        one = self._of_shape.get(shape)
+        if one is None:
+            v = self._state.vectors[shape]
+            key = (v.items, v.devices, alike(self._state, shape))
+            one = self._classes.get(key)
+            if one is None:
+                mask = static_mask(self._state, shape) & self.open
+                self.steps += 1 + len(mask) // RANKED
+                one = self._classes[key] = _Class(v, *self.objective.asks(v), mask, len(self._board.changes))
+                one.keys = self.rank(one, np.arange(len(self._table.names)))
+            self._of_shape[shape] = one
+        return one
+
+    def rank_one(self, one: _Class, row: int) -> int:
+        """`rank` of one row."""
+        if not one.mask[row]:
+            return -1
+        free, shares = self._board.row(row)
+        floor = int(self.floor[row])
+        for c, a in one.items:
+            if free[c] - (floor if c == self.column else 0) < a:
+                return -1
+        if one.v.devices is not None:
+            milli = one.v.devices.milli + one.kept
+            if sum(share >= milli for share in shares) < one.v.devices.count:
+                return -1
+        return self.objective.rank_one(one.v, free, shares, row)
+
+    def rank(self, one: _Class, rows: np.ndarray) -> np.ndarray:
+        free, shares = self._table.free[rows], self._table.device_free[rows]
+        fits = one.mask[rows].copy()
+        for c, a in one.items:
+            fits &= self._free(free, c, rows) >= a
+        if one.v.devices is not None:
+            fits &= (shares >= one.v.devices.milli + one.kept).sum(axis=1) >= one.v.devices.count
+        return np.where(fits, self.objective.rank(one.v, free, shares, rows), -1)
+
+    def _free(self, free: np.ndarray, column: int, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Without what must stay free."""
+        return free[:, column] - self.floor[rows] if column == self.column else free[:, column]
