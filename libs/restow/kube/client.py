@@ -1,14 +1,14 @@
 """The Kubernetes API over HTTP: bytes in, bytes out, a deadline on everything, errors as `ApiStatus`.
 
-`kubernetes_asyncio` supplies what is hard about reaching a cluster (kubeconfig, in-cluster tokens and their refresh, exec
-plugins, TLS, proxies); its models are never used. It is imported only when one of those is asked for: the import costs
+`kubernetes_asyncio` supplies what is hard about reaching a cluster (kubeconfig, in-cluster tokens, exec plugins, TLS, proxies;
+`credentials` asks it again when a token ends); its models are never used. It is imported only when one of those is asked for: the import costs
 0.3 s, and a plain URL needs none of it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 from urllib.parse import quote
@@ -18,6 +18,7 @@ import msgspec
 
 from restow.contracts.redact import redacted
 from restow.kube import decode
+from restow.kube.credentials import DEADLINE, HEADER, Credentials, CredentialsError
 from restow.kube.decode import Collection
 
 Query = Iterable[tuple[str, str]]
@@ -76,9 +77,6 @@ class ClientConfigError(ValueError):
     """The configuration does not lead to a cluster. Says which file or variable, and what is allowed."""
 
 
-Authorize = Callable[[dict[str, str]], Any]
-
-
 class Client:
     """One pool of keep-alive connections to one API server. Make it with `connect`, close it with `close`."""
 
@@ -87,13 +85,13 @@ class Client:
         base: str,
         session: aiohttp.ClientSession,
         config: ClientConfig,
-        authorize: Authorize | None = None,
+        credentials: Credentials | None = None,
         options: Mapping[str, Any] | None = None,
     ):
         self._base = base.rstrip("/")
         self._session = session
         self._config = config
-        self._authorize = authorize
+        self._credentials = credentials
         self._options = dict(options or {})
         self._brief = aiohttp.ClientTimeout(total=config.timeout)
         self._long = aiohttp.ClientTimeout(total=config.list_timeout)
@@ -181,18 +179,10 @@ class Client:
         if body is not None:
             data = body if isinstance(body, bytes) else msgspec.json.encode(body)
             headers["Content-Type"] = content
-        if self._authorize is not None:
-            await self._authorize(headers)
         try:
-            response = await self._session.request(
-                method,
-                self._base + path,
-                params=list(query) or None,
-                data=data,
-                headers=headers,
-                timeout=timeout,
-                **self._options,
-            )
+            response = await self._request(method, path, query, data, headers, timeout)
+        except CredentialsError as error:
+            raise ApiStatus(0, "Credentials", str(error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _no_answer(error) from error
         try:
@@ -202,6 +192,36 @@ class Client:
         finally:
             # Not `await release()`: what is left of a body must not be waited for.
             response.close() if not response.content.at_eof() else response.release()
+
+    async def _request(
+        self, method: str, path: str, query: Query, data: bytes | None, headers: dict[str, str], timeout: aiohttp.ClientTimeout | None
+    ) -> aiohttp.ClientResponse:
+        """Once; and once more where the API does not take our token, and there is another one."""
+
+        async def send() -> aiohttp.ClientResponse:
+            if self._credentials is not None:
+                await self._credentials.authorize(headers)
+            return await self._session.request(
+                method,
+                self._base + path,
+                params=list(query) or None,
+                data=data,
+                headers=headers,
+                timeout=timeout,
+                **self._options,
+            )
+
+        response = await send()
+        if response.status != 401 or self._credentials is None:
+            return response
+        try:
+            if not await self._credentials.replaced(headers.get(HEADER, "")):
+                return response
+        except BaseException:
+            response.close()
+            raise
+        response.close()
+        return await send()
 
 
 async def connect(config: ClientConfig) -> Client:
@@ -219,29 +239,26 @@ async def _from_kubernetes_config(config: ClientConfig) -> Client:
     from kubernetes_asyncio import config as kubernetes_config
     from kubernetes_asyncio.client import ApiClient, Configuration
 
-    configuration = Configuration()
+    configuration, loader = Configuration(), None
     try:
         if config.in_cluster:
             kubernetes_config.load_incluster_config(client_configuration=configuration)
         else:
-            await kubernetes_config.load_kube_config(
-                config_file=config.kubeconfig or None,
-                context=config.context or None,
-                client_configuration=configuration,
-                persist_config=False,
-            )
+            async with asyncio.timeout(DEADLINE):
+                loader = await kubernetes_config.load_kube_config(
+                    config_file=config.kubeconfig or None,
+                    context=config.context or None,
+                    client_configuration=configuration,
+                    persist_config=False,
+                )
     except Exception as error:
         # The library raises its own ConfigException, yaml's, KeyError and OSError; all mean the same here.
         where = "in-cluster configuration" if config.in_cluster else f"kubeconfig {config.kubeconfig or '(default)'!r}"
         # One line of it: what follows may quote the file, which holds credentials.
-        said = redacted(str(error).partition("\n")[0])
+        said = redacted(str(error).partition("\n")[0]) or f"no answer within {DEADLINE:g} s"
         raise ClientConfigError(f"{where}: {said}; allowed: a readable configuration with a current context") from error
     configuration.connection_pool_maxsize = config.pool
     api = ApiClient(configuration)
-
-    async def authorize(headers: dict[str, str]) -> None:
-        await api.update_params_for_auth(headers, [], ["BearerToken"])
-
     options = {
         name: value
         for name, value in (
@@ -251,7 +268,7 @@ async def _from_kubernetes_config(config: ClientConfig) -> Client:
         )
         if value
     }
-    return Client(configuration.host or "", api.rest_client.pool_manager, config, authorize, options)
+    return Client(configuration.host or "", api.rest_client.pool_manager, config, Credentials(api, loader), options)
 
 
 def path_of(collection: Collection[Any], namespace: str = "", name: str = "", subresource: str = "") -> str:
