@@ -15,7 +15,7 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_fie
 
 
 class Lead(Command, tag="lead"):
-    """Take the family over; the decider answers with the next epoch."""
+    """Take over the family; the decider answers with the next epoch."""
 
     holder: str
 
@@ -27,16 +27,16 @@ class Configure(Command, tag="configure"):
 
 
 class Observe(Command, tag="observe"):
-    """Facts from a list or a watch. There is nothing to decide: the events are the observation. `how` is `list`, `watch`, or `reset`: a list
-    of an API whose history is behind what the log knows (it was restored from a backup, or built anew)."""
+    """Facts from a list or a watch. There is nothing to decide: the events are the observation. `how` is `list`, `watch` or
+    `reset`: a list from an API whose history is behind what the log knows (it was restored from a backup, or rebuilt)."""
 
     kind: str
     how: str
 
 
 class Schedule(Command, tag="schedule"):
-    """Run a scheduling session: releases, hand-overs, holds, pods, in that order. `limit` bounds the placements. Where a session looks at
-    a part of what waits only, `turn` says at which: one session after the other has the next one."""
+    """Run a scheduling session: releases, hand-overs, holds, pods, in that order. `limit` bounds the placements. If a
+    session looks only at a part of what waits, `turn` says which part; the next session takes the next one."""
 
     time: Millis
     limit: Int = 5_000
@@ -61,14 +61,14 @@ class RefusePreemption(Command, tag="refuse_preemption"):
 
 
 class Review(Command, tag="review"):
-    """Validate the Reservations that have not been reviewed in their present generation."""
+    """Validate the Reservations whose current generation has not been reviewed."""
 
     time: Millis
 
 
 class Defragment(Command, tag="defragment"):
-    """Make a plan and carry it out. `trigger`: interval, cron, api, demand. `plan` is a fresh id. `demand`: make room for this
-    pod (its uid), or for this PodGroup (`namespace/name`), that waits. `steps`: at most so many steps of search, 0 for as configured."""
+    """Make a plan and carry it out. `trigger`: interval, cron, api, demand. `plan` is a fresh id. `demand`: make room for
+    this waiting pod (its uid) or PodGroup (`namespace/name`). `steps`: bound of the search, 0 for as configured."""
 
     time: Millis
     trigger: str
@@ -78,8 +78,9 @@ class Defragment(Command, tag="defragment"):
 
 
 class Deschedule(Command, tag="deschedule"):
-    """Run the whole policy: every profile's deschedule plugins, then every profile's balance plugins. Each makes a plan, called
-    `<plan>-p<n>`. `samples`: metrics as they were read just before, None where the policy asks for none. `steps`: as of `Defragment`."""
+    """Run the whole policy: every profile's deschedule plugins, then every profile's balance plugins. Each makes a plan,
+    called `<plan>-p<n>`. `samples` are the metrics read just before, None if the policy needs none. `steps`: as in
+    `Defragment`."""
 
     time: Millis
     trigger: str
@@ -89,7 +90,7 @@ class Deschedule(Command, tag="deschedule"):
 
 
 class BeginSearch(Command, tag="begin_search"):
-    """This decision, which may take long, is about to be made on a copy of the process."""
+    """A decision that may take long is about to be made in a copy of the process."""
 
     time: Millis
     plan: PlanId
@@ -98,7 +99,7 @@ class BeginSearch(Command, tag="begin_search"):
 
 
 class EndSearch(Command, tag="end_search"):
-    """It has come to no plan. See `events.SearchEnded`."""
+    """A search led to no plan. See `events.SearchEnded`."""
 
     time: Millis
     plan: PlanId
@@ -108,7 +109,7 @@ class EndSearch(Command, tag="end_search"):
 
 
 class MovePod(Command, tag="move_pod"):
-    """Move one pod, to `target` or wherever it is best. Rejected with the reason where that cannot be promised."""
+    """Move one pod, to `target` or to the best node. Rejected with the reason if no node can be promised."""
 
     time: Millis
     plan: PlanId
@@ -117,7 +118,7 @@ class MovePod(Command, tag="move_pod"):
 
 
 class CancelPlan(Command, tag="cancel_plan"):
-    """Nothing more of this plan, or of all plans where it is empty."""
+    """Cancel this plan, or all plans if it is empty."""
 
     time: Millis
     plan: PlanId = PlanId("")
@@ -125,7 +126,7 @@ class CancelPlan(Command, tag="cancel_plan"):
 
 
 class Advance(Command, tag="advance"):
-    """Move every migration on as far as the facts and the deadlines allow."""
+    """Advance every migration as far as facts and deadlines allow."""
 
     time: Millis
 
@@ -139,7 +140,7 @@ class ReportHold(Command, tag="report_hold"):
 
 
 class ReportRoom(Command, tag="report_room"):
-    """The Reservation of a plan's room (`name`) could not be created."""
+    """The Reservation `name` of a plan's capacity could not be created."""
 
     time: Millis
     plan: PlanId
@@ -149,7 +150,7 @@ class ReportRoom(Command, tag="report_room"):
 
 class ReportEviction(Command, tag="report_eviction"):
     """The API refused the eviction. `reason`: Budget (a PDB), Changed (a precondition), Gone, Refused, Aborted (the
-    annotation that makes a late eviction fail is in place), NotMarked (it could not be put there)."""
+    annotation that makes a late eviction fail is set), NotMarked (it could not be set)."""
 
     time: Millis
     migration: MigrationId
@@ -182,7 +183,7 @@ class ReportArchive(Command, tag="report_archive"):
 
 
 class Truncate(Command, tag="truncate"):
-    """Ask for truncation up to `upto`; refused by the decider beyond what snapshot and archive cover."""
+    """Truncate up to `upto`. The decider refuses to go beyond what snapshot and archive cover."""
 
     time: Millis
     upto: Int

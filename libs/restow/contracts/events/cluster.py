@@ -39,7 +39,8 @@ class Synced(Event, tag="cluster.synced"):
 
 
 class NodeObserved(Event, tag="cluster.node_observed"):
-    """A node as scheduling reads it. `devices` is the number of its GPUs, `cpus` its logical CPUs where an annotation tells."""
+    """A node, as scheduling reads it. `devices` is the number of its GPUs; `cpus` are its logical CPUs, if an annotation
+    lists them."""
 
     name: NodeName
     uid: str
@@ -64,9 +65,9 @@ class ShapeDeclared(Event, tag="cluster.shape_declared"):
 
 
 class PodObserved(Event, tag="cluster.pod_observed"):
-    """A pod that the log has not seen, or one whose described part changed. `labels` and the annotations that some rule
-    reads are here, as is whatever differs between siblings: `claims` (PVC names) and `pinned_node` (a DaemonSet's).
-    `owner` is its controller, `owners` are all other owner references. What `PodChanged` has, too, is its moving part."""
+    """A pod that the log has not seen, or whose description has changed. It has `labels`, the annotations that some rule
+    reads, and what differs between siblings: `claims` (PVC names) and `pinned_node` (of a DaemonSet's pod). `owner` is its
+    controller; `owners` are all other owner references. Fields that `PodChanged` also has are its moving part."""
 
     pod: PodUid
     namespace: str
@@ -109,17 +110,15 @@ WELL = ("PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersR
 
 
 class PodChanged(Event, tag="cluster.pod_changed"):
-    """The moving part of a pod, in full. `deleting` is its deletionTimestamp, as it was first; `reason` is status.reason (`OutOfcpu`);
-    `started` is status.startTime, 0 before the kubelet has it.
-
-    `well` says since when the conditions `WELL` are True without a reason, in this order, in seconds after the pod's creation; -1 of one
-    that is not; empty of a pod without a node, of one that is being deleted, and in logs from before this was said.
-
-    The others at the end say what every pod says while it starts, is not ready, or has succeeded, so that this needs no `PodTroubled`; of a
-    pod that says anything else, or is being deleted, they mean nothing. Times are a lastTransitionTime, 0 where nothing is to be said:
-    `unready` of Ready and ContainersReady, both False, the reason ContainersNotReady (PodCompleted in phase Succeeded; then all
-    containers have ended with 0, Completed); `initialized` of Initialized, False with ContainersNotInitialized (in phase Succeeded
-    True with PodCompleted); `sandboxless` of PodReadyToStartContainers, False. `waiting`: the one reason for which containers wait,
+    """The moving part of a pod, in full. `deleting` is its first deletionTimestamp; `reason` is status.reason (`OutOfcpu`);
+    `started` is status.startTime, 0 until the kubelet sets it. `well` says since when the conditions `WELL` have been True
+    without a reason, in this order, in seconds after the pod's creation: -1 for a condition that is not; empty for a pod
+    without a node, for one that is being deleted, and in older logs. The last fields hold what every pod reports while it
+    starts, is not ready, or has succeeded, so that this needs no `PodTroubled`; they mean nothing for a pod that reports
+    anything else or is being deleted. Their times are a lastTransitionTime, or 0. `unready`: Ready and ContainersReady are
+    False, with reason ContainersNotReady (in phase Succeeded: PodCompleted; then all containers have ended with 0,
+    Completed). `initialized`: Initialized is False with ContainersNotInitialized (in phase Succeeded: True with
+    PodCompleted). `sandboxless`: PodReadyToStartContainers is False. `waiting`: the one reason why containers wait,
     ContainerCreating or PodInitializing."""
 
     pod: PodUid
@@ -139,9 +138,9 @@ class PodChanged(Event, tag="cluster.pod_changed"):
 
 
 class PodTroubled(Event, tag="cluster.pod_troubled"):
-    """What a pod on a node says of itself that is not as it is with a pod that starts, runs or succeeds well: containers that were
-    restarted, wait or have ended, and conditions; in full, for descheduling. Both empty: `PodChanged` says it all (again). A pod
-    that fares well has none; of one that is being deleted no more is told."""
+    """What a pod on a node reports that a pod which starts, runs or succeeds normally does not: containers that were
+    restarted, wait or have ended, and conditions; in full, for descheduling. If both are empty, `PodChanged` says
+    everything (again). A pod without trouble has none of these. Nothing more is reported once a pod is being deleted."""
 
     pod: PodUid
     containers: tuple[ContainerTrouble, ...] = ()
@@ -153,11 +152,10 @@ class PodGone(Event, tag="cluster.pod_gone"):
 
 
 class WorkloadObserved(Event, tag="cluster.workload_observed"):
-    """A controller that is itself controlled (the ReplicaSet of a Deployment: a pod's real owner is known by it), whose pods somebody has said to
-    be movable or not, or a Job.
-
-    `movable` is its annotation `restow.dev/movable`. `evicted`: what a Job makes of a pod that is evicted: `counted` as one that has
-    failed, and `retries` more may fail before the Job does; `ignored`; `fatal` for the Job; or it is `unknown`. Empty where it is no Job."""
+    """A controller that is itself controlled (such as a Deployment's ReplicaSet, which leads to a pod's real owner), a
+    controller whose pods were declared movable or not, or a Job. `movable` is its annotation `restow.dev/movable`.
+    `evicted` is what a Job makes of an evicted pod: `counted` as failed (`retries` more may fail before the Job does),
+    `ignored`, `fatal` for the Job, or `unknown`. Empty if it is not a Job."""
 
     uid: str
     kind: str
@@ -174,10 +172,11 @@ class WorkloadGone(Event, tag="cluster.workload_gone"):
 
 
 class ReservationObserved(Event, tag="cluster.reservation_observed"):
-    """A Reservation object of either API (`volcano`, `koordinator`). `invalid` says, with path, value and what is
-    allowed, why it could not be read; then `spec` is None. `migration` is our own label, to be checked against the log.
-    `labels` are all of its labels: affinity to Reservations reads them. `unknown` are paths of fields that mean nothing.
-    `schedulers`: what the templates of one that could not be read name; those of any other are in their shapes."""
+    """A Reservation object of either API (`volcano`, `koordinator`). If it could not be read, `invalid` says why, with
+    path, value and what is allowed, and `spec` is None. `migration` is our own label, to be checked against the log.
+    `labels` are all of its labels, which affinity to Reservations reads. `unknown` lists the paths of fields without
+    meaning. `schedulers` are named by the templates of a Reservation that could not be read; those of any other are in
+    their shapes."""
 
     reservation: ReservationUid
     api: str
@@ -200,9 +199,9 @@ class ReservationGone(Event, tag="cluster.reservation_gone"):
 
 class PodGroupObserved(Event, tag="cluster.pod_group_observed"):
     """A scheduling.volcano.sh PodGroup: a gang. `min_member` and `min_task_member` (by `volcano.sh/task-spec`) must run
-    together; amounts in canonical units. `phase` is its status.phase as it is. `invalid` says, with path, value and what
-    is allowed, what cannot be read or cannot be kept; then the group's pods wait with that reason. `unheeded` names preferences
-    that are accepted and not honoured."""
+    together. Amounts are in canonical units. `phase` is its current status.phase. `invalid` says what cannot be read or
+    honoured, with path, value and what is allowed; the group's pods then wait with that reason. `unheeded` names
+    preferences that are accepted but not honoured."""
 
     namespace: str
     name: str
@@ -226,8 +225,8 @@ class PodGroupGone(Event, tag="cluster.pod_group_gone"):
 
 
 class QueueObserved(Event, tag="cluster.queue_observed"):
-    """A scheduling.volcano.sh Queue; amounts in canonical units. `state` is spec.state or status.state, `Open` where
-    neither says. `unheeded` names preferences that are accepted and not honoured."""
+    """A scheduling.volcano.sh Queue. Amounts are in canonical units. `state` is spec.state or status.state, or `Open` if
+    neither is set. `unheeded` names preferences that are accepted but not honoured."""
 
     name: str
     uid: str
@@ -271,8 +270,9 @@ class NamespaceGone(Event, tag="cluster.namespace_gone"):
 
 
 class BudgetObserved(Event, tag="cluster.budget_observed"):
-    """A PodDisruptionBudget: the pods that it is about (`selector` None: no pod), and how many of them may be evicted now. `unready`: those that
-    are not ready may be, besides (`unhealthyPodEvictionPolicy: AlwaysAllow`, or as many are healthy as are to be)."""
+    """A PodDisruptionBudget: the pods it covers (`selector` None: no pod), and how many of them may be evicted now.
+    `unready`: pods that are not ready may be evicted besides (`unhealthyPodEvictionPolicy: AlwaysAllow`, or as many pods
+    are healthy as it wants)."""
 
     namespace: str
     name: str
@@ -288,8 +288,9 @@ class BudgetGone(Event, tag="cluster.budget_gone"):
 
 
 class QuotaObserved(Event, tag="cluster.quota_observed"):
-    """A ResourceQuota: of which resources of pods (`pods`, `requests.cpu`, `limits.memory`, …) more is in use than it allows, so that no other pod
-    which asks for them is let in. `scopes` say which pods it is about, all of them at once; none where nothing is exceeded."""
+    """A ResourceQuota: the pod resources (`pods`, `requests.cpu`, `limits.memory`, …) of which more is in use than it
+    allows, so that no other pod requesting them is admitted. `scopes` limit it to pods that match all of them. Empty if
+    nothing is exceeded."""
 
     namespace: str
     name: str
@@ -377,9 +378,9 @@ class CsiNodeGone(Event, tag="cluster.csi_node_gone"):
 
 
 class NumaObserved(Event, tag="cluster.numa_observed"):
-    """A NodeResourceTopology (topology.node.k8s.io): the NUMA zones of the node of the same name, and its kubelet's
-    topology manager `policy` (such as `single-numa-node`) and `scope` (`container` or `pod`). `cpus`: the node's logical
-    CPUs, where an annotation tells."""
+    """A NodeResourceTopology (topology.node.k8s.io): the NUMA zones of the node of that name, and its kubelet's topology
+    manager `policy` (such as `single-numa-node`) and `scope` (`container` or `pod`). `cpus` are the node's logical CPUs, if
+    an annotation lists them."""
 
     node: NodeName
     policy: str = ""
@@ -393,7 +394,7 @@ class NumaGone(Event, tag="cluster.numa_gone"):
 
 
 class DeviceObserved(Event, tag="cluster.device_observed"):
-    """A Device (scheduling.koordinator.sh): the GPUs of the node of the same name."""
+    """A Device (scheduling.koordinator.sh): the GPUs of the node of that name."""
 
     node: NodeName
     gpus: tuple[Gpu, ...] = ()

@@ -9,7 +9,7 @@ from restow.contracts.ids import (
 
 
 class Expired(Event, tag="gc.expired"):
-    """A Reservation's time is over. The session answers with `hold_released` for what no pod uses."""
+    """A Reservation has expired. The session answers with `hold_released` for what no pod uses."""
 
     reservation: ReservationUid
 
@@ -23,7 +23,7 @@ class Collected(Event, tag="gc.collected"):
 
 
 class SnapshotTaken(Event, tag="gc.snapshot_taken"):
-    """State as of sequence `seq` is stored."""
+    """The state as of sequence `seq` is stored."""
 
     seq: Int
     fold: Int
@@ -31,7 +31,7 @@ class SnapshotTaken(Event, tag="gc.snapshot_taken"):
 
 
 class Archived(Event, tag="gc.archived"):
-    """Sequences first..last are in an archive segment with this digest."""
+    """Sequences first to last are in an archive segment with this digest."""
 
     first: Int
     last: Int

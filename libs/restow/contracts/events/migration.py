@@ -19,12 +19,11 @@ from restow.contracts.values import (
 
 
 class Planned(Event, tag="migration.planned"):
-    """A plan: moves in order, what it does to packing, and why candidates stayed (counts per verdict). `trigger`: interval,
-    cron, api, demand, move. `planner` made it in so many `steps` of search; `rooms` are for pods that wait, `reason` says for
-    what, and `demand` is the job (a pod's uid, or `namespace/name` of a PodGroup), also where no plan was found.
-
-    Of a policy that is carried out as a whole there is one a plugin's run: `plugin` of `profile`; `planner` is `policy` then, and
-    `reason` says what the plugin warns of, such as why it did nothing. `whole`: each of the sources is emptied, or left."""
+    """A plan: moves in order, their effect on packing, and why candidates stayed (counts per verdict). `trigger`: interval,
+    cron, api, demand, move. `planner` made it in `steps` steps of search. `rooms` are for waiting pods, `reason` says for
+    what, and `demand` is the job (a pod's uid, or `namespace/name` of a PodGroup), even if no plan was found. When a whole
+    policy runs, there is one plan per plugin's run: `plugin` of `profile`; then `planner` is `policy`, and `reason` has the
+    plugin's warnings, such as why it did nothing. `whole`: each source is emptied completely or left alone."""
 
     plan: PlanId
     plugin: str
@@ -44,15 +43,15 @@ class Planned(Event, tag="migration.planned"):
 
 
 class PlanCancelled(Event, tag="migration.plan_cancelled"):
-    """What has not begun of a plan does not begin any more; what was not evicted yet is rolled back."""
+    """Moves of a plan that have not begun do not begin any more; those not evicted yet are rolled back."""
 
     plan: PlanId
     reason: str
 
 
 class SearchBegun(Event, tag="migration.search_begun"):
-    """From here on a decision about plan `plan` is made on a copy of the process, which takes long, with at most so many `steps` of
-    search (0: as configured). Its plan ends it, or `search_ended`. Where neither follows, the process ended with it."""
+    """From here on, a long decision about plan `plan` is made in a copy of the process, with at most `steps` steps of
+    search (0: as configured). Its plan or `search_ended` ends it. If neither follows, the process died with it."""
 
     plan: PlanId
     trigger: str
@@ -60,8 +59,9 @@ class SearchBegun(Event, tag="migration.search_begun"):
 
 
 class SearchEnded(Event, tag="migration.search_ended"):
-    """It led to no plan. `reason`: CopyFailed (over its time, or killed for its memory), Died (the service ended before it did), TooLarge (more than one commit
-    can carry), NotStored, Rejected, Stopped. `failed`: what is asked for by nobody is put off, and searched with fewer steps, because of it."""
+    """A search led to no plan. `reason`: CopyFailed (out of time, or killed for its memory), Died (the service ended
+    first), TooLarge (more than one commit can carry), NotStored, Rejected, Stopped. `failed`: plans that nobody asked for
+    are put off, and searched with fewer steps, because of it."""
 
     plan: PlanId
     reason: str
@@ -70,8 +70,8 @@ class SearchEnded(Event, tag="migration.search_ended"):
 
 
 class CameBack(Event, tag="migration.came_back"):
-    """A finding: pods of this lineage (`lineage`: their controller's uid, or with `/name`) were moved off this node and came
-    back, `times` in a row. They are left alone there."""
+    """A finding: pods of this lineage (`lineage`: their controller's uid, or with `/name`) bounced off this node, `times`
+    in a row. They are left alone there."""
 
     lineage: str
     node: NodeName
@@ -79,7 +79,7 @@ class CameBack(Event, tag="migration.came_back"):
 
 
 class Holding(Event, tag="migration.holding"):
-    """Intent: create the Reservation `restow-<migration>` that holds the landing place."""
+    """Intent: create the Reservation `restow-<migration>` that holds the slot on the target."""
 
     migration: MigrationId
     deadline: Millis
@@ -112,8 +112,8 @@ class Aborting(Event, tag="migration.aborting"):
 
 
 class TurningBack(Event, tag="migration.turning_back"):
-    """The pod has left, and its landing place is lost. Intent: create the Reservation `restow-<migration>-back`, that holds its room at
-    the source again; what was held at the target is released."""
+    """The pod has left, and its slot on the target is lost. Intent: create the Reservation `restow-<migration>-back`, which
+    holds its capacity on the source again. What was held on the target is released."""
 
     migration: MigrationId
     deadline: Millis
@@ -138,12 +138,12 @@ class MigrationFailed(Event, tag="migration.failed"):
 
 
 class NotRecreated(Event, tag="migration.not_recreated"):
-    """The pod was evicted and its controller made no successor in time; the hold is released."""
+    """The pod was evicted, and its controller created no successor in time. The hold is released."""
 
     migration: MigrationId
 
 
 class Removed(Event, tag="migration.removed"):
-    """A pod that nothing was held for was evicted: it had ended, or nobody makes it again."""
+    """A pod without a hold was evicted: it had ended, or nobody recreates it."""
 
     migration: MigrationId

@@ -10,8 +10,8 @@ from restow.contracts.ids import (
 
 
 class ReservationAccepted(Event, tag="reservation.accepted"):
-    """This generation is valid and may be held. `expires` is absolute, 0 for never. `revision`: how often what the
-    object asks for had changed within its generation, as labels and annotations do."""
+    """This generation is valid and may be held. `expires` is absolute, 0 for never. `revision` counts the changes of what
+    the object requests within its generation, for example by labels and annotations."""
 
     reservation: ReservationUid
     generation: Int

@@ -19,8 +19,8 @@ from restow.contracts.values import (
 
 
 class PodPlaced(Event, tag="session.pod_placed"):
-    """A node is chosen for a pod. `volumes`: what its unbound claims get there; the pod is bound when they are bound.
-    `cores`: CPUs of its own."""
+    """A node is chosen for a pod. `volumes` is what its unbound claims get there; the pod is bound once they are. `cores`
+    are its exclusive CPUs."""
 
     pod: PodUid
     node: NodeName
@@ -30,15 +30,15 @@ class PodPlaced(Event, tag="session.pod_placed"):
 
 
 class PodReleased(Event, tag="session.pod_released"):
-    """A placement is withdrawn before it became a fact: the bind was refused for good."""
+    """A placement is withdrawn before it became a fact, because the bind was refused for good."""
 
     pod: PodUid
     reason: str
 
 
 class HoldPlaced(Event, tag="session.hold_placed"):
-    """Capacity is held for a place of a Reservation, as much as pods of `shape` ask for. This *is* availability,
-    but where it is `waiting`: then the room is still in use (preAllocation), and is held as it becomes free."""
+    """Capacity is held for a slot of a Reservation, as much as pods of `shape` request. This *is* availability, unless it
+    is `waiting`: then the capacity is still in use (preAllocation), and is held as it becomes free."""
 
     reservation: ReservationUid
     slot: SlotName
@@ -50,14 +50,14 @@ class HoldPlaced(Event, tag="session.hold_placed"):
 
 
 class HoldReady(Event, tag="session.hold_ready"):
-    """All the room of a hold that was waiting for it is held: it is available (again)."""
+    """A hold that was waiting has all its capacity: it is available (again)."""
 
     reservation: ReservationUid
     slot: SlotName
 
 
 class HoldLent(Event, tag="session.hold_lent"):
-    """A pod that ignores Reservations gets room of this hold, which waits until it has it back."""
+    """A pod that ignores Reservations borrows capacity of this hold, which waits until it has it back."""
 
     reservation: ReservationUid
     slot: SlotName
@@ -65,7 +65,7 @@ class HoldLent(Event, tag="session.hold_lent"):
 
 
 class HoldResized(Event, tag="session.hold_resized"):
-    """A hold is as large as pods of `shape` now, on the node that it is on: a later generation asks for that."""
+    """A hold now has the size of pods of `shape`, on the same node, as a later generation requests."""
 
     reservation: ReservationUid
     slot: SlotName
@@ -75,8 +75,8 @@ class HoldResized(Event, tag="session.hold_resized"):
 
 
 class HandedOver(Event, tag="session.handed_over"):
-    """A hold's capacity is given to a pod, in one step: all of it is released where the Reservation is allocated
-    once, what the pod asks for where it is not. `volumes` and `cores` as in `PodPlaced`."""
+    """A hold's capacity is given to a pod in one step. If the slot is used once, all of it is released; otherwise, what the
+    pod requests. `volumes` and `cores` as in `PodPlaced`."""
 
     reservation: ReservationUid
     slot: SlotName
@@ -88,8 +88,8 @@ class HandedOver(Event, tag="session.handed_over"):
 
 
 class HoldReleased(Event, tag="session.hold_released"):
-    """A hold ends without an owner. Reasons: Expired, NodeLost, Deleted, Superseded, Preempted, Unavailable (its node cannot
-    have so much any more)."""
+    """A hold ends without an owner. Reasons: Expired, NodeLost, Deleted, Superseded, Preempted, Unavailable (its node can
+    no longer have that much)."""
 
     reservation: ReservationUid
     slot: SlotName
@@ -97,8 +97,9 @@ class HoldReleased(Event, tag="session.hold_released"):
 
 
 class Unfit(Event, tag="session.unfit"):
-    """Nothing fits pods of this shape now. `reasons` counts nodes per rule, of `nodes` in all; `pods` are those that
-    began to wait. `key` is set where more than the shape counts (labels, namespace, claims): equal for pods alike. Logged when pods begin to wait, and anew at most every ten seconds a shape when capacity has moved."""
+    """No node fits pods of this shape now. `reasons` counts nodes per rule, out of `nodes`; `pods` are those that began to
+    wait. `key` is set if more than the shape matters (labels, namespace, claims): equal for equal pods. Logged when pods
+    begin to wait, and again at most every ten seconds per shape when capacity has changed."""
 
     shape: ShapeId
     nodes: Int
@@ -108,8 +109,8 @@ class Unfit(Event, tag="session.unfit"):
 
 
 class Withheld(Event, tag="session.withheld"):
-    """These pods wait for something that is not a node: their group, their queue, a named Reservation. `reason` is one
-    CamelCase word, `message` a sentence; `group` (`namespace/name`) where a whole gang waits."""
+    """These pods wait for something other than a node: their group, their queue, a named Reservation. `reason` is one
+    CamelCase word, `message` a sentence; `group` (`namespace/name`) is set if a whole gang waits."""
 
     reason: str
     message: str
@@ -127,7 +128,7 @@ class Enqueued(Event, tag="session.enqueued"):
 
 
 class Preempted(Event, tag="session.preempted"):
-    """Intent: evict a pod in favour of another. `action`: preempt or reclaim. Its capacity goes to `by`."""
+    """Intent: evict a pod in favour of another pod. `action`: preempt or reclaim. Its capacity goes to `by`."""
 
     pod: PodUid
     by: PodUid
@@ -136,15 +137,15 @@ class Preempted(Event, tag="session.preempted"):
 
 
 class PreemptionEnded(Event, tag="session.preemption_ended"):
-    """The pod is no longer to be evicted: its eviction was refused for good, or nobody needs its room any more."""
+    """The pod is no longer to be evicted: its eviction was refused for good, or nobody needs its capacity any longer."""
 
     pod: PodUid
     reason: str
 
 
 class Nominated(Event, tag="session.nominated"):
-    """Capacity on this node is held for a pod: what is free now at once, the rest as the victims leave.
-    After `deadline` it is given up."""
+    """Capacity on this node is held for a pod: what is free now at once, the rest as the victims leave. It is released at
+    `deadline`."""
 
     pod: PodUid
     node: NodeName
@@ -155,31 +156,31 @@ class Nominated(Event, tag="session.nominated"):
 
 
 class NominationEnded(Event, tag="session.nomination_ended"):
-    """Nothing is held for the pod any more."""
+    """Nothing is held for the pod any longer."""
 
     pod: PodUid
     reason: str
 
 
 class TaskReserved(Event, tag="session.task_reserved"):
-    """A task of a starving job waits for this node: it uses nothing, and no other task that
-    is not BestEffort comes to the node meanwhile."""
+    """A task of a starving job waits for this node. The task uses nothing, and meanwhile no other task except BestEffort
+    ones goes to the node."""
 
     pod: PodUid
     node: NodeName
 
 
 class TaskUnreserved(Event, tag="session.task_unreserved"):
-    """Reasons: Ready, Deleted (too few pods are left), NodeLost, Preempted (by a starving job of higher priority), Discarded
-    (its job cannot become ready with what is reserved, or such jobs are not served any more)."""
+    """Reasons: Ready, Deleted (too few pods are left), NodeLost, Preempted (by a starving job of higher priority),
+    Discarded (its job cannot become ready with what is reserved, or such jobs are no longer served)."""
 
     pod: PodUid
     reason: str
 
 
 class HoldUnfit(Event, tag="session.hold_unfit"):
-    """Nothing fits this place of a Reservation now; or, with `reason` (one CamelCase word) and `message`, it waits for
-    something that is not a node, such as a queue."""
+    """No node fits this slot of a Reservation now; or, with `reason` (one CamelCase word) and `message`, it waits for
+    something other than a node, such as a queue."""
 
     reservation: ReservationUid
     slot: SlotName

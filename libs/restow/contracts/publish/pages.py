@@ -11,30 +11,30 @@ README = (
     + """
 # The published contract
 
-What Restow writes into its log, for every reader that is not Restow. Generated from the msgspec Structs in
-`libs/restow/contracts` by `make proto`; a test compares this folder with them.
+What Restow writes into its log, for every other reader. `make proto` generates this folder from the msgspec Structs in
+`libs/restow/contracts`; a test compares the two.
 
-| file | holds |
+| file | contents |
 |---|---|
-| `asyncapi.yaml` | the log in AsyncAPI 3.0: a channel a subject, who sends and who receives, headers, messages |
-| `schemas/events/`, `schemas/commands/` | a JSON Schema (draft 7) an event and a command, each complete in itself |
+| `asyncapi.yaml` | the log in AsyncAPI 3.0: one channel per subject, senders and receivers, headers, messages |
+| `schemas/events/`, `schemas/commands/` | one self-contained JSON Schema (draft 7) per event and command |
 | `schemas/decision.json`, `schemas/commit.json`, `schemas/headers.json` | the same for a message's body and headers |
 | `events.md` | every event and command: family, fields, meaning |
-| `subjects.md` | every subject: who writes it, what is on it |
-| `golden/` | a sample of every event and command that was ever published, byte for byte |
+| `subjects.md` | every subject: its writer and its events |
+| `golden/` | a sample of every event and command ever published, byte for byte |
 
 The CRDs are in `deploy/crds`.
 
 ## How it may change
 
-1. A field is added with a default, and its meaning never changes. Readers ignore fields that they do not know; a field at
+1. A new field has a default, and its meaning never changes. Readers ignore unknown fields. A field at
    its default is not written.
-2. Anything else is a new name with a suffix (`session.pod_placed.v2`) and an upcaster from the old one. The old name is
+2. Any other change needs a new name with a suffix (`session.pod_placed.v2`) and an upcaster from the old one. The old name is
    never used again.
-3. A reader keeps an event whose type it does not know, counts it and skips it. It never fails on it.
-4. Golden samples are only ever added. Every one of them must decode for ever; a new event needs one, and `make proto`
-   makes it but never touches a sample that exists.
-5. Header names and meanings follow the same rules; the form of the body is named by `ce-type`.
+3. A reader keeps, counts and skips an event of an unknown type. It never fails on it.
+4. Golden samples are only ever added, and every one of them must decode for ever. A new event needs a sample; `make proto`
+   creates it, but never touches an existing one.
+5. Header names and meanings follow the same rules. `ce-type` names the form of the body.
 
 To read a message by hand: `nats stream get restow-<cluster> <sequence>`; the body is JSON.
 """
@@ -43,12 +43,12 @@ To read a message by hand: `nats stream get restow-<cluster> <sequence>`; the bo
 
 def events_page() -> str:
     parts = [_GENERATED, "\n# Events and commands\n\n"]
-    parts.append("A field with a default is absent while it has it. Times are milliseconds since 1970, UTC, 0 for none.\n")
+    parts.append("A field at its default is absent. Times are milliseconds since 1970, UTC; 0 means none.\n")
     for family, found in by_family().items():
         parts.append(f"\n## {family}, written by {WRITERS[family]}\n\n")
         parts.append("| event | family | fields | meaning |\n|---|---|---|---|\n")
         parts += [f"| `{tag(e)}` | {family} | {_fields(e)} | {_cell(meaning(e))} |\n" for e in found]
-    parts.append("\n## Commands\n\nLogged in front of the events that they led to.\n\n")
+    parts.append("\n## Commands\n\nEach is logged before the events that it led to.\n\n")
     parts.append("| command | fields | meaning |\n|---|---|---|\n")
     parts += [f"| `{tag(c)}` | {_fields(c)} | {_cell(meaning(c))} |\n" for c in commands.COMMANDS]
     return "".join(parts)
@@ -56,8 +56,8 @@ def events_page() -> str:
 
 def subjects_page() -> str:
     parts = [_GENERATED, "\n# Subjects\n\n"]
-    parts.append("One stream a cluster, `restow-<cluster>`; nothing follows the family in a subject. Every service reads all.\n\n")
-    parts.append("| subject | the only writer | events |\n|---|---|---|\n")
+    parts.append("One stream per cluster, `restow-<cluster>`. A subject ends with the family. Every service reads all subjects.\n\n")
+    parts.append("| subject | only writer | events |\n|---|---|---|\n")
     for family, found in by_family().items():
         names = ", ".join(f"`{tag(e).split('.', 1)[1]}`" for e in found)
         subject = f"{SUBJECT}.{family}".replace("{cluster}", "<cluster>")
