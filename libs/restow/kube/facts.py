@@ -78,7 +78,8 @@ class Batch:
                     self._gone(collection, key)
                 if len(gone) > max(1, most):
                     return False
-                self._versions[collection.name] = version
+                if version:
+                    self._versions[collection.name] = version
             case r.Bookmark(version):
                 self._versions[collection.name] = version
             case r.Restart():

@@ -73,7 +73,7 @@ class Delete(msgspec.Struct, Generic[W], frozen=True):
 
 
 class Replace(msgspec.Struct, frozen=True):
-    """A list is complete: what has none of these keys is gone, as of this version."""
+    """A list is complete: what has none of these keys is gone, as of this version (empty where nothing is served that could have one)."""
 
     keys: frozenset[str]
     version: str

@@ -9,7 +9,10 @@ from typing import Any
 
 from restow.cluster_watcher.observer import Observer
 from restow.kube import decode as d
-from restow.kube.reflector import HISTORY_RESET, Config, Reflector, Restart
+from restow.kube.client import ApiStatus
+from restow.kube.discovery import serving
+from restow.kube.known import StateKnown
+from restow.kube.reflector import HISTORY_RESET, Config, Reflector, Replace, Restart
 from restow.kube.watch import half_jitter, watch
 from restow.runtime import logs
 from restow.runtime.service import Context, Parts, Service, Shaping
@@ -118,7 +121,7 @@ class Watches:
             restarts = [change for change in changes if isinstance(change, Restart)]
             for restart in restarts:
                 self._restarted(collection, restart)
-                if collection.optional and restart.reason == NOT_SERVED:
+                if collection.optional and restart.reason == NOT_SERVED and await self._not_served(collection, anew):
                     gate.passed(collection.name)
             if restarts:
                 changes = [change for change in changes if not isinstance(change, Restart)]
@@ -131,6 +134,25 @@ class Watches:
                 if reflector.synced:
                     gate.passed(collection.name)
                 await observer.room()
+
+    async def _not_served(self, collection: d.Collection[Any], anew: bool) -> bool:
+        """Whether nothing more is to be waited for: with a CRD go its objects, and nobody says so to who did not watch just then. What the log
+        knows of them is gone when the API says that it serves no version of them; until it does say something, it may still be there."""
+        context = self._context
+        if not list(StateKnown(context.state).keys(collection.name)):
+            return True
+        try:
+            versions = await serving(context.client, collection)
+        except ApiStatus as error:
+            self._why[collection.name] = f"not served, and discovery says {error}"
+            return False
+        if versions:
+            self._log.warning("objects that the log knows are served in other versions only", kind=collection.name, versions=versions)
+        elif not self._reset:
+            self._log.warning("not served any more: all of its objects are gone", kind=collection.name)
+            self._observer.add(collection, [Replace(frozenset(), "")], "", reset=anew)
+            context.commander.wake()
+        return True
 
     def _restarted(self, collection: d.Collection[Any], restart: Restart) -> None:
         self._context.metrics.restarts.labels("cluster", collection.name, restart.reason).inc()

@@ -3,15 +3,18 @@
 import asyncio
 from pathlib import Path
 
+import aiohttp
 import pytest
 import yaml
 
+from restow.cluster_watcher import service as watcher_service
 from restow.cluster_watcher.service import service as cluster_watcher
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.codec import decode
 from restow.eventlog.testing import running_server, unique_cluster
 from restow.kube import decode as d
+from restow.kube.client import ApiStatus
 from restow.kubesim.cluster import Options
 from restow.kubesim.server import Server
 from restow.kubesim.testing import kubesim
@@ -91,6 +94,96 @@ async def test_a_crd_that_appears_later_is_watched(broker, cluster):
         await _post(kube, PODGROUPS, a_group())
         await watcher.until(lambda state: ("default", "gang") in state.pod_groups)
         assert d.QUEUES.name not in watcher.process.context.state.synced
+
+
+KOORDINATOR = "/apis/scheduling.koordinator.sh/v1alpha1/reservations"
+
+
+async def taken_away(kube, *names):
+    async with aiohttp.ClientSession() as session:
+        for name in names:
+            async with session.delete(f"{kube.url}{DEFINITIONS}/{name}") as response:
+                assert response.status < 300, await response.text()
+
+
+async def known_of_every_crd(kube):
+    await define_all(kube)
+    await _create(kube, _node("n0"))
+    await _post(kube, PODGROUPS, a_group())
+    await _post(kube, QUEUES, {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "q"}})
+    await _post(kube, KOORDINATOR, a_hold())
+
+
+def a_hold():
+    template = {"spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}}
+    owners = [{"labelSelector": {"matchLabels": {"a": "b"}}}]
+    meta = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Reservation", "metadata": {"name": "hold"}}
+    return {**meta, "spec": {"ttl": "0", "owners": owners, "template": template}}
+
+
+def holds(state):
+    return [one for one in state.reservations.values() if not one.gone]
+
+
+async def test_with_a_crd_that_is_taken_away_go_its_objects_although_nobody_watched(broker, cluster):
+    """And those of no other one; and no pod is told before."""
+    async with kubesim() as kube:
+        async with service(cluster_watcher(), broker, cluster, kube) as watcher:
+            await known_of_every_crd(kube)
+            await watcher.until(lambda state: state.pod_groups and "q" in state.queues and holds(state))
+        await taken_away(kube, d.KOORDINATOR_RESERVATIONS.name, d.POD_GROUPS.name)
+        await _create(kube, _pod("p0"))
+        async with service(cluster_watcher(), broker, cluster, kube) as watcher:
+            await watcher.until(lambda state: state.pods)
+            state = watcher.process.context.state
+            assert not holds(state)
+            assert not state.pod_groups
+            assert "q" in state.queues
+            assert (await watcher.get("/readyz"))[0] == 200
+            written = await told(watcher, e.ReservationGone, e.PodGroupGone)
+            await asyncio.sleep(1)
+            assert await told(watcher, e.ReservationGone, e.PodGroupGone) == written
+            await define(kube, d.KOORDINATOR_RESERVATIONS.name)
+            await _post(kube, KOORDINATOR, a_hold())
+            await watcher.until(holds)
+
+
+async def test_with_a_crd_that_is_taken_away_from_a_running_watcher_go_its_objects(broker, cluster):
+    async with kubesim() as kube, service(cluster_watcher(), broker, cluster, kube) as watcher:
+        await known_of_every_crd(kube)
+        await watcher.until(lambda state: "q" in state.queues and holds(state))
+        await taken_away(kube, d.KOORDINATOR_RESERVATIONS.name)
+        await watcher.until(lambda state: not holds(state))
+        assert "q" in watcher.process.context.state.queues
+
+
+async def test_where_discovery_does_not_confirm_that_a_crd_is_gone_nothing_is_forgotten(broker, cluster, monkeypatch):
+    """A 404 alone says too little: the objects may be served in another version, or in a moment. While nobody says, the service says that."""
+    answers = [ApiStatus(503, "ServiceUnavailable", "starting"), ["scheduling.koordinator.sh/v1beta1"]]
+
+    async def answered(client, collection):
+        answer = answers[0]
+        if isinstance(answer, ApiStatus):
+            raise answer
+        return answer
+
+    async with kubesim() as kube:
+        async with service(cluster_watcher(), broker, cluster, kube) as watcher:
+            await known_of_every_crd(kube)
+            await watcher.until(holds)
+        await taken_away(kube, d.KOORDINATOR_RESERVATIONS.name)
+        await _create(kube, _pod("p0"))
+        monkeypatch.setattr(watcher_service, "serving", answered)
+        async with service(cluster_watcher(), broker, cluster, kube) as watcher:
+            await watcher.until(lambda state: watcher.process.context.leadership.leading)
+            async with asyncio.timeout(SOON):
+                while "discovery says 503 ServiceUnavailable: starting" not in " ".join((await watcher.get("/readyz"))[1]["reasons"]):
+                    await asyncio.sleep(0.01)
+            assert not watcher.process.context.state.pods
+            del answers[0]
+            await watcher.until(lambda state: state.pods)
+            assert holds(watcher.process.context.state)
+            assert (await watcher.get("/readyz"))[0] == 200
 
 
 async def test_everything_else_is_in_the_log_before_the_first_pod(broker, cluster):
