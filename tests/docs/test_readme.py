@@ -76,3 +76,18 @@ def test_every_example_is_in_the_index():
     index = (ROOT / "docs" / "examples" / "README.md").read_text()
     pages = {path.name for path in (ROOT / "docs" / "examples").glob("*.md")} - {"README.md"}
     assert {page for page in pages if f"]({page})" not in index} == set()
+
+
+def test_the_glossary_is_short_and_in_order():
+    terms = re.findall(r"^\| (\w[\w -]*) \| ", (ROOT / "docs" / "glossary.md").read_text(), re.M)[1:]
+    assert 30 < len(terms) <= 40
+    assert terms == sorted(terms, key=str.lower)
+
+
+RETIRED = re.compile(r"\bfront doors?\b|\bboards?\b|\b(?:draws?|drew|drawn) (?:from|of) (?:it|them|a hold|a place|the hold)\b|\bcame backs\b|\btells of no\b|\bplaces of\b")
+"""API, node snapshot, allocated, bounced, not found, slots of: the glossary's terms, and the field's."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_one_term_a_thing(page):
+    assert RETIRED.findall(outside_fences((ROOT / page).read_text())) == []
