@@ -26,12 +26,12 @@ class Stage(StrEnum):
     """A step of the saga, as far as other facts count there."""
 
     PLANNED = "planned"
-    PLANNED_WHOLE = "planned, of a node that is emptied as a whole, where it waits for no other move"
-    PLANNED_ALONE = "planned, of a pod that is only evicted"
+    PLANNED_WHOLE = "planned, with `wholeNodes`, and waiting for no other move"
+    PLANNED_ALONE = "planned, to be evicted without a hold"
     HOLDING = "holding"
     HELD = "held"
     EVICTING = "evicting"
-    EVICTING_ALONE = "evicting, of a pod that is only evicted"
+    EVICTING_ALONE = "evicting, without a hold"
     ABORTING = "aborting"
     EVICTED = "evicted"
     TURNED_BACK = "evicted, and turned back to the old node"
@@ -158,55 +158,55 @@ class Fact(NamedTuple):
 
 POD_TAKEN = Fact("an earlier plan moves its pod", lambda case: case.said() if case.migration.reason else None)
 PLAN_CANCELLED = Fact("its plan is cancelled", lambda case: cancelled(case.state, case.migration))
-FIRST_FAILED = Fact("a move that was to land before it has ended otherwise", lambda case: plan_order.broken(case.state, case.migration))
-ANOTHER_STAYS = Fact("another pod of its node stays, which the plan empties wholly or not at all", lambda case: case.limits.whole.broken(case.migration))
-NO_TURN = Fact("as many as may be are under way, or a node of many pods waits for its turn", lambda case: case.limits.free <= 0 or case.is_full)
-NODE_HAS_NO_TURN = Fact("all of its node begin together, and they are more than may begin now",
+FIRST_FAILED = Fact("a move that had to land before it has ended otherwise", lambda case: plan_order.broken(case.state, case.migration))
+ANOTHER_STAYS = Fact("with `wholeNodes`, another pod of its node stays", lambda case: case.limits.whole.broken(case.migration))
+NO_TURN = Fact("the limit of migrations under way is reached, or a node with many pods waits for its turn", lambda case: case.limits.free <= 0 or case.is_full)
+NODE_HAS_NO_TURN = Fact("all moves of its node begin together, and there are more of them than may begin now",
                         lambda case: not case.limits.may_begin_node(case.migration, case.is_full))
-POD_UNFIT = Fact("its pod has ended, is elsewhere, or may not be moved any more",
+POD_UNFIT = Fact("its pod has ended, is elsewhere, or may no longer be moved",
                  lambda case: victim.unfit(case.state, case.migration) if case.move.pod else None)
 POD_UNFIT_TO_EVICT = Fact("its pod is gone, is elsewhere, or has a controller now", lambda case: victim.unfit_to_evict(case.state, case.migration))
-TARGET_LOST = Fact("its target takes no such pod any more", lambda case: holds.lost(case.state, case.migration))
-ROOMS_NOT_HELD = Fact("the capacity that its plan makes for a waiting pod is not held yet", lambda case: not rooms.ready(case.state, case.migration))
-OTHERS_FIRST = Fact("others must land before it, hold their slots, or leave what it takes", lambda case: not may_come(case))
-LIMITS_REACHED = Fact("what is under way has reached a limit", lambda case: case.limits.must_wait(case.migration, case.now))
+TARGET_LOST = Fact("its target no longer accepts such a pod", lambda case: holds.lost(case.state, case.migration))
+ROOMS_NOT_HELD = Fact("the capacity that its plan frees for a waiting pod is not held yet", lambda case: not rooms.ready(case.state, case.migration))
+OTHERS_FIRST = Fact("other moves must land first, hold their slots first, or leave what it takes", lambda case: not may_come(case))
+LIMITS_REACHED = Fact("the moves under way have reached a limit", lambda case: case.limits.must_wait(case.migration, case.now))
 LIMITS_REFUSE = Fact("its workload, its gang or a disruption budget cannot spare its pod", lambda case: case.limits.refuses(case.migration))
 LIMITS_REFUSE_FOR_GOOD = Fact("its workload, its gang or a disruption budget cannot spare its pod, whatever else is under way",
                               lambda case: case.limits.refuses_for_good(case.migration))
-TARGET_FULL = Fact("its target has no capacity for it beside those that were planned before it", lambda case: case.target_full)
+TARGET_FULL = Fact("its target has no capacity for it next to the moves planned before it", lambda case: case.target_full)
 OTHERWISE = Fact("(otherwise)", lambda case: True)
 
 # -- facts: before the eviction, and during it ---------------------------------------------------------------------------
 
-SUCCESSOR_CAME = Fact("a successor has taken the slot: its pod has gone without us", lambda case: victim.is_followed(case.migration))
+SUCCESSOR_CAME = Fact("a successor has taken the slot: the pod left by itself", lambda case: victim.is_followed(case.migration))
 POD_LEFT = Fact("its pod terminates, is gone or has failed, or a successor has taken the slot", lambda case: victim.has_ended(case.state, case.migration) or victim.is_followed(case.migration))
-HOLD_FAILS = Fact("its slot cannot be held, is not what was promised, or its target takes no such pod any more",
+HOLD_FAILS = Fact("its slot cannot be held, is not what was promised, or its target no longer accepts such a pod",
                   lambda case: holds.failure(case.state, case.migration))
 SLOT_WAITS_FOR_NODE = Fact("its slot is held, and the pods of its node wait for each other", lambda case: case.may_go and case.is_parked)
-NODE_WAITS = Fact("not all pods of its node have their slots, or another one of them goes first",
+NODE_WAITS = Fact("some pods of its node have no slot yet, or another one of them goes first",
                   lambda case: case.is_parked and case.limits.waits_for_node(case.migration, case.now))
-MAY_GO = Fact("its slot is held, and limits, disruption budgets and rules about other pods let it go", lambda case: case.may_go and case.blocked is None)
-HOLD_LATE = Fact("its time to be held, or to be let go, is up",
+MAY_GO = Fact("its slot is held, and limits, disruption budgets and rules about other pods allow the eviction", lambda case: case.may_go and case.blocked is None)
+HOLD_LATE = Fact("its time to get a slot, or to be allowed to go, is up",
                  lambda case: case.late and ((case.may_go and case.blocked) or ("HoldTimeout", f"node {case.move.target} was not held in time")))
 SLOT_HELD = Fact("its slot is held", lambda case: case.may_go)
-SLOT_USELESS = Fact("its slot is no longer held, or its target takes no such pod any more", lambda case: not case.may_go and case.hold_lost)
+SLOT_USELESS = Fact("its slot is no longer held, or its target no longer accepts such a pod", lambda case: not case.may_go and case.hold_lost)
 SLOT_LOST = Fact("its slot is no longer held", lambda case: not holds.held(case.state, case.migration) and case.hold_lost)
-TURN_LATE = Fact("its time to be let go is up", lambda case: case.late and case.blocked)
+TURN_LATE = Fact("its time to be allowed to go is up", lambda case: case.late and case.blocked)
 POD_FINISHED = Fact("its pod has finished",
                     lambda case: case.phase(case.move.pod) == "Succeeded" and ("PodFinished", "the pod finished before it was evicted"))
-POD_CHANGED = Fact("its pod may not be moved any more, or its controller is another one", lambda case: victim.changed(case.state, case.migration))
+POD_CHANGED = Fact("its pod may no longer be moved, or has another controller", lambda case: victim.changed(case.state, case.migration))
 EVICTION_LATE = Fact("its time to be evicted is up", lambda case: case.late and ("EvictTimeout", "the API did not accept the eviction in time"))
-MARK_LATE = Fact("its time to be marked is up, and nobody has answered", lambda case: case.late and not_marked(case.migration, "nobody has answered"))
+MARK_LATE = Fact("its time to be marked is up, and the API has not answered", lambda case: case.late and not_marked(case.migration, "nobody has answered"))
 
 # -- facts: after the eviction -------------------------------------------------------------------------------------------
 
 SLOT_VOID = Fact("its slot is lost, and a successor has a node, comes too late, or could not run on the old node",
                  lambda case: case.slot_void and not case.may_return and case.slot_void)
-SLOT_REGAINED = Fact("its slot is lost, and it is known what to hold on the old node",
+SLOT_REGAINED = Fact("its slot is lost, and Restow knows what to hold on the old node",
                      lambda case: case.slot_void if successor.pattern(case.state, case.migration) is not None else None)
 SUCCESSOR_TO_COME = Fact("its slot is lost, and its controller has created no successor yet", lambda case: case.slot_void)
 NOBODY_CAME = Fact("its time to land is up", lambda case: case.late)
-OLD_NODE_LOST = Fact("its old node takes no such pod any more",
+OLD_NODE_LOST = Fact("its old node no longer accepts such a pod",
                      lambda case: (why := case.old_node_lost) and case.said(f", and {why[1]}"))
 OLD_SLOT_LOST = Fact("the Reservation on its old node has failed, or is gone", lambda case: (
     (case.migration.reservation and not holds.is_open(case.state, case.migration) and not holds.is_new(case.state, case.migration)
@@ -223,7 +223,7 @@ SUCCESSOR_GONE = Fact("its successor was deleted before it was ready",
 SUCCESSOR_ELSEWHERE = Fact("its successor runs on another node", lambda case: (
     (node := case.state.live[case.migration.successor].node) is not None and node != case.move.target
     and ("Elsewhere", f"the successor runs on {node}, not on {case.move.target}")))
-SUCCESSOR_FINISHED = Fact("its successor has finished before it was seen ready", lambda case: (
+SUCCESSOR_FINISHED = Fact("its successor finished before it was seen ready", lambda case: (
     case.phase(case.migration.successor) == "Succeeded" and ("SuccessorFinished", "the successor ran and finished before it was seen ready")))
 SUCCESSOR_LATE = Fact("its successor was not ready in time",
                       lambda case: case.late and ("NotReady", f"the successor is on {case.move.target}, but was not ready in time"))
@@ -233,12 +233,12 @@ SUCCESSOR_LATE = Fact("its successor was not ready in time",
 HOLD_REFUSED = Fact("the API refuses its Reservation", lambda case: case.hold_refused and ("HoldFailed", case.message))
 RETURN_REFUSED = Fact("the API refuses its Reservation on the old node",
                       lambda case: case.hold_refused and case.said(f", and its room could not be held again: {case.message}"))
-EVICTED_BEFORE = Fact("its pod is gone, or terminates (watches are ordered: what takes its place is seen after this)",
+EVICTED_BEFORE = Fact("its pod is gone or terminates (watches are ordered, so its successor is seen after this)",
                       lambda case: case.answered("Gone") or victim.has_ended(case.state, case.migration))
-NOT_MARKED_BEFORE = Fact("its pod could not be marked, on an earlier way back", lambda case: case.answered(NOT_MARKED))
+NOT_MARKED_BEFORE = Fact("on an earlier way back, its pod could not be marked", lambda case: case.answered(NOT_MARKED))
 BUDGET_WAITS = Fact("a disruption budget does not allow it yet, within `budgetPatience`", lambda case: (
     case.answered("Budget") and case.now < case.migration.evicting + case.state.migration_config.budget_patience))
-MARKED_BEFORE = Fact("its pod bears the mark of an earlier way back, so that no eviction can succeed",
+MARKED_BEFORE = Fact("its pod has the mark of an earlier way back, so no eviction can succeed",
                      lambda case: case.answered("Aborted") and ("Refused", case.message or "the pod is marked as aborted"))
 EVICTION_REFUSED = Fact("the API refuses the eviction",
                         lambda case: (case.answer.reason, case.message) if isinstance(case.answer, c.ReportEviction) else None)
