@@ -15,7 +15,7 @@ from restow.contracts.values import ContainerTrouble, DeviceShare, HostPort, Lab
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation import ArgsError, check, explain
-from restow.domain.defragmentation.optimizing.opened import Rows, opened
+from restow.domain.defragmentation.optimizing.world import Rows, opened
 from restow.domain.defragmentation.plan import Task
 from restow.domain.snapshot import dump, load
 

@@ -2,7 +2,7 @@
 
 from restow.contracts.values import Move
 from restow.domain.defragmentation.optimizing.order import Ordered
-from restow.domain.defragmentation.optimizing.settle import Ends, Found, settle
+from restow.domain.defragmentation.optimizing.plan import Ends, Wanted, settle
 from restow.domain.defragmentation.simulation import Spot
 
 STEPS = 10
@@ -25,10 +25,10 @@ class Searches:
         self.found, self.lost, self.worthless, self.full = list(found), lost, worthless, full
         self.asked: list[int] = []
 
-    def search(self, steps: int, ends: Ends) -> Found:
+    def search(self, steps: int, ends: Ends) -> Wanted:
         self.asked.append(steps)
         found = self.found.pop(0) if self.found else ""
-        return Found(dict.fromkeys(found, 1), STEPS, self.full)
+        return Wanted(dict.fromkeys(found, 1), STEPS, self.full)
 
     def order(self, wanted, ends: Ends) -> Ordered:
         return plan(*(pod for pod in wanted if ends or pod not in self.lost))

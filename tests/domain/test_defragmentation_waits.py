@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from restow.contracts import events as e
 from restow.contracts.values import HostPort, LabelSelector, Move, PodTerm, Spread
 from restow.domain.config import DefragmentationArgs
-from restow.domain.defragmentation.optimizing.opened import Rows, opened
 from restow.domain.defragmentation.optimizing.order import Sequence
+from restow.domain.defragmentation.optimizing.world import Rows, opened
 from restow.domain.defragmentation.plan import Task
 
 ARGS = DefragmentationArgs(planner="optimizing", objective="nodes", resourceType="cpu", protectionThresholds={})

@@ -54,9 +54,9 @@ def _configured(config: MigrationConfig, policy: Policy) -> MigrationConfig:
     config = replace(config, grace=policy.grace_period_seconds)
     if ours is not None:
         config = replace(
-            config, defragmentation=ours.args, profile=policy.profiles[ours.at].name, defragment_at=ours.before if policy.others else 0
+            config, defragmentation=ours.args, profile=policy.profiles[ours.at].name, defragment_at=ours.before if policy.runs_others else 0
         )
-    if ours is not None or policy.others:
+    if ours is not None or policy.runs_others:
         config = replace(config, policy=written(policy.upstream))
     if (total := policy.max_no_of_pods_to_evict_total) is not None:
         # The limit of a cycle is ours of a plan; that of 0 the policy sees to itself.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Self
 
 from msgspec import field
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from restow.contracts.events import BudgetObserved, PodObserved
 from restow.contracts.ids import Millis, NodeName, PodUid
@@ -110,13 +110,13 @@ class Args(Base, frozen=True):
         return replace(self, priority_threshold=PriorityThreshold(value=SYSTEM_CRITICAL))
 
     def check(self) -> str:
-        deprecated = [name for name in DEPRECATED if getattr(self, name)]
+        deprecated = [f.encode_name for f in fields(self) if f.name in DEPRECATED and getattr(self, f.name)]
         new = self.pod_protections.extra_enabled or self.pod_protections.default_disabled
         return first(
             (
                 _one_of("noEvictionPolicy", self.no_eviction_policy, (PREFERRED, MANDATORY)),
                 selector_wrong("nodeSelector", self.node_selector),
-                f"podProtections: is given beside the deprecated {', '.join(map(_camel, deprecated))}; allowed: one of the two"
+                f"podProtections: is given beside the deprecated {', '.join(deprecated)}; allowed: one of the two"
                 if new and deprecated
                 else "",
                 super().check(),
@@ -156,13 +156,6 @@ def _names(path: str, names: tuple[str, ...], allowed: tuple[str, ...]) -> str:
 
 def _one_of(path: str, value: str, allowed: tuple[str, ...]) -> str:
     return f"{path}: {value!r}; allowed: {', '.join(allowed)}" if value and value not in allowed else ""
-
-
-def _camel(name: str) -> str:
-    if name == "ignore_pods_without_pdb":
-        return "ignorePodsWithoutPDB"
-    head, *rest = name.split("_")
-    return head + "".join(part.capitalize() for part in rest)
 
 
 Rule = Callable[[PodObserved], str]

@@ -13,18 +13,27 @@ run and returns the plugin's word on each pod, "" or `Word: why it stays`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
 from restow.contracts.ids import Millis, NodeName, PodUid
-from restow.contracts.samples import Samples
 from restow.domain.config import DefragmentationArgs
 from restow.domain.descheduling import args as a
+from restow.domain.descheduling.selection import cooling
+from restow.domain.maps import OVER
 from restow.domain.state import ClusterState
+
+if TYPE_CHECKING:
+    from restow.domain.descheduling.interpreter import Run
+    from restow.domain.descheduling.model import Turn
 
 Point = Literal["presort", "sort", "deschedule", "balance", "filter", "preEvictionFilter"]
 POINTS: tuple[Point, ...] = ("presort", "sort", "deschedule", "balance", "filter", "preEvictionFilter")
+
+
+ALREADY = "Evicted: by this run already"
+REFUSED = "Refused: this run has asked for its eviction already"
 
 
 class Eviction(msgspec.Struct, frozen=True, gc=False):
@@ -49,66 +58,84 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     why: str
 
 
-class Handle(Protocol):
-    """One plugin's view of one run. The state is read only and stays as it is: what is evicted occupies its node until it is gone."""
+class Handle:
+    """One plugin's view of one run. The state is read only and stays as it is: what is evicted occupies its node until it is gone.
 
-    state: ClusterState
-    now: Millis
-    nodes: list[NodeName]
-    """Ready nodes that the policy's nodeSelector selects, by name."""
-    samples: Samples | None
-    """Metrics, None where the policy names no source. They may say why there are none: ask `samples.missing` first."""
-    holds: bool
-    """Whether pods are moved hold first: then nobody goes who was not promised a place."""
-    cooling: frozenset[NodeName]
-    """Nodes that a plan has touched lately: plugins that move load take nothing from them, and send nothing to them."""
+    `nodes` are the ready ones that the policy's nodeSelector selects, by name. `samples` are metrics, None where the policy names no source; they may say why
+    there are none: ask `samples.missing` first. `holds`: pods are moved hold first, and nobody goes who was not promised a slot. `cooling` are nodes that a plan has
+    touched lately: plugins that move load take nothing from them, and send nothing to them."""
+
+    def __init__(self, run: "Run", port: "Port", turn: "Turn") -> None:
+        self._run, self._port, self._turn = run, port, turn
+        self.state, self.now, self.nodes, self.samples = run.state, run.now, run.nodes, run.samples
+        self.holds = port.holds
+        self.cooling = cooling(run.state, run.now)
+        self._filters = run.filters[turn.at]
 
     def pods(self, node: NodeName, finished: bool = False) -> list[PodUid]:
         """Pods whose spec names the node, by namespace and name; without those that this run evicts already, and without
         Succeeded and Failed ones unless `finished`. Terminating ones are among them."""
-        ...
+        evicted, live = self._run.evictions, self.state.live
+        return [uid for uid in self._run.on(node) if uid not in evicted and (finished or live[uid].phase not in OVER)]
 
     def evictable(self, pod: PodUid) -> str:
         """The profile's filter plugins: "" or the first reason why not, which is kept as the verdict."""
-        ...
+        if pod in self._run.evictions:
+            return ALREADY
+        return self._kept(pod, REFUSED if pod in self._run.refused else self._filters.evictable(pod) or self._port.unmovable(pod))
 
     def fits(self, pod: PodUid) -> str:
         """The profile's preEvictionFilter plugins: "" or why not, which is kept as the verdict."""
-        ...
+        return self._kept(pod, self._filters.fits(pod))
 
     def fits_on(self, pod: PodUid, node: NodeName) -> str:
         """Whether a pod like this one would be let onto the node (upstream: NodeFit), whatever the policy says; "" or why not."""
-        ...
+        return self._run.fit.why_not(pod, node)
 
     def fits_any(self, pod: PodUid, nodes: Sequence[NodeName]) -> bool:
         """Whether `fits_on` lets it onto one of them."""
-        ...
+        return self._run.fit.any_of(pod, nodes)
 
     def evict(self, pod: PodUid, reason: str, skewed: bool = False, to: Sequence[NodeName] | None = None) -> bool:
         """Asks filter and preEvictionFilter, then the limits, then counts. False: refused, and why is the verdict. `skewed`: the
         plugin has asked itself whether topology spread lets it in elsewhere; nodeFit does not. Where pods are moved hold first, the pod
-        stays unless it is promised a place, on one of the nodes `to` if they are said. (Who only evicts has no say in that.)"""
-        ...
+        stays unless it is promised a slot, on one of the nodes `to` if they are said. (Who only evicts has no say in that.)"""
+        run, turn, live = self._run, self._turn, self.state.live[pod]
+        node = live.node
+        if node is None or self.evictable(pod) or self._kept(pod, self._filters.fits(pod, skewed)):
+            return False
+        # With the annotation `evict` it passes the filter; but it cannot be evicted a second time.
+        why = "Terminating: it is going away already" if live.deleting else run.limit(node, self.state.pods[pod].namespace)
+        if self._kept(pod, why) or self._kept(pod, self._port.promise(pod, to)):
+            return False
+        gone = run.evict(Eviction(pod, node, turn.plugin, turn.profile, turn.point, reason, run.policy.grace_period_seconds), self._port)
+        run.verdicts.pop((turn.profile, turn.plugin, pod), None)
+        return gone
 
     def lands_on(self, pod: PodUid) -> NodeName | None:
-        """Where a pod that was evicted is promised a place; None where nobody promises."""
-        ...
+        """Where a pod that was evicted is promised a slot; None where nobody promises."""
+        return self._port.lands_on(pod)
 
     def full(self, node: NodeName) -> bool:
         """Whether a limit (of the node, or in total) is reached: nothing more is evicted there, further pods need not be asked."""
-        ...
+        return self._run.full(node)
 
     def keep(self, pod: PodUid, why: str) -> None:
         """The verdict of a pod that the plugin looked at and leaves. The last one said counts; an eviction beats it."""
-        ...
+        self._run.keep(self._turn, pod, why)
 
     def defragment(self, args: DefragmentationArgs) -> None:
         """Defragmentation's own: plans, and lets the port carry the plan out."""
-        ...
+        self._port.defragment(self._run, self._turn, args)
 
     def warn(self, text: str) -> None:
         """What the user should know of this plugin: why it did nothing, which argument selects nothing."""
-        ...
+        self._run.warn(self._turn.profile, self._turn.plugin, text)
+
+    def _kept(self, pod: PodUid, why: str) -> str:
+        if why:
+            self.keep(pod, why)
+        return why
 
 
 class Port(Protocol):
@@ -134,8 +161,8 @@ class Port(Protocol):
         """Where a slot was promised."""
         ...
 
-    def defragment(self, run: Any, turn: Any, args: DefragmentationArgs) -> None:
-        """Makes a plan of Defragmentation, and carries it out: `interpreter.Run`, `model.Turn`."""
+    def defragment(self, run: "Run", turn: "Turn", args: DefragmentationArgs) -> None:
+        """Makes a plan of Defragmentation, and carries it out."""
         ...
 
 

@@ -3,30 +3,26 @@ whoever is to go is the port's business (`framework.Port`): moved hold first, or
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
 from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.contracts.samples import Samples
 from restow.contracts.values import Move
-from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.scope import Quota, Scope
 from restow.domain.descheduling.default_evictor import Evictor
-from restow.domain.descheduling.framework import Eviction, Handle, Point, Port, Says, Verdict
+from restow.domain.descheduling.framework import ALREADY, Eviction, Handle, Point, Port, Says, Verdict
 from restow.domain.descheduling.model import EVICTOR, Policy, Profile, Turn
 from restow.domain.descheduling.node_fit import NodeFit
 from restow.domain.descheduling.plugins import PLUGINS
-from restow.domain.descheduling.selection import cooling, selected_nodes, selecting_nothing
-from restow.domain.maps import OVER
+from restow.domain.descheduling.selection import selected_nodes, selecting_nothing
 from restow.domain.state import ClusterState
 
 LEAST_NODES = 2
 """With fewer there is nowhere to go; upstream skips the cycle."""
 
 IN_THE_CLEAR = "prometheus.url is http: whoever is on the way can read the token; https keeps it"
-ALREADY = "Evicted: by this run already"
-REFUSED = "Refused: this run has asked for its eviction already"
 TOTAL = "Limit: maxNoOfPodsToEvictTotal is reached"
 PER_NODE = "Limit: maxNoOfPodsToEvictPerNode is reached"
 PER_NAMESPACE = "Limit: maxNoOfPodsToEvictPerNamespace is reached"
@@ -72,13 +68,12 @@ class Run:
         self._on: dict[NodeName, list[PodUid]] | None = None
         for provider in policy.metrics_providers:
             if provider.prometheus is not None and provider.prometheus.in_the_clear:
-                self.warnings[Warned("", "metricsProviders", IN_THE_CLEAR)] = None
+                self.warn("", "metricsProviders", IN_THE_CLEAR)
         self.filters = [Filters(self, profile) for profile in policy.profiles]
 
     def carry(self, turn: Turn, port: Port) -> None:
         """Let the plugin look, and evict."""
-        handle: Any = _Handle(self, port, turn)
-        PLUGINS[turn.plugin].run(cast(Handle, handle), self.policy.profiles[turn.at].args(turn.plugin))
+        PLUGINS[turn.plugin].run(Handle(self, port, turn), self.policy.profiles[turn.at].args(turn.plugin))
 
     def evict(self, eviction: Eviction, port: Port) -> bool:
         """Whether it was evicted, and counted."""
@@ -112,6 +107,9 @@ class Run:
         """The verdict of a pod that stays; an eviction beats it."""
         if pod not in self.evictions:
             self.verdicts[turn.profile, turn.plugin, pod] = Verdict(pod, turn.plugin, turn.profile, turn.point, why)
+
+    def warn(self, profile: str, plugin: str, text: str) -> None:
+        self.warnings[Warned(profile, plugin, text)] = None
 
     def on(self, node: NodeName) -> list[PodUid]:
         """Facts only: a pod that is placed and not bound has no node that an eviction could take it from."""
@@ -180,10 +178,10 @@ class Filters:
         self._filter = [self._says("filter", name, profile, run) for name in profile.plugins.enabled("filter")]
         self._before = [self._says("preEvictionFilter", name, profile, run) for name in profile.plugins.enabled("preEvictionFilter")]
         for text in self.evictor.warnings():
-            run.warnings[Warned(profile.name, EVICTOR, text)] = None
+            run.warn(profile.name, EVICTOR, text)
         for name in dict.fromkeys((*profile.plugins.deschedule.enabled, *profile.plugins.balance.enabled)):
             for text in selecting_nothing(run.state, profile.args(name)):
-                run.warnings[Warned(profile.name, name, text)] = None
+                run.warn(profile.name, name, text)
 
     def _says(self, point: Point, name: str, profile: Profile, run: Run) -> Says | None:
         """None for DefaultEvictor, which has more to say."""
@@ -202,66 +200,3 @@ class Filters:
             if why := self.evictor.fits(uid, skewed, elsewhere) if says is None else says(uid):
                 return why
         return ""
-
-
-class _Handle:
-    """`framework.Handle`."""
-
-    def __init__(self, run: Run, port: Port, turn: Turn):
-        self.run, self.port, self.turn = run, port, turn
-        self.state, self.now, self.nodes, self.samples = run.state, run.now, run.nodes, run.samples
-        self.holds = port.holds
-        self.cooling = cooling(run.state, run.now)
-        self._filters = run.filters[turn.at]
-
-    def pods(self, node: NodeName, finished: bool = False) -> list[PodUid]:
-        evicted, live = self.run.evictions, self.state.live
-        return [uid for uid in self.run.on(node) if uid not in evicted and (finished or live[uid].phase not in OVER)]
-
-    def evictable(self, pod: PodUid) -> str:
-        if pod in self.run.evictions:
-            return ALREADY
-        why = REFUSED if pod in self.run.refused else self._filters.evictable(pod) or self.port.unmovable(pod)
-        return self._kept(pod, why)
-
-    def fits(self, pod: PodUid) -> str:
-        return self._kept(pod, self._filters.fits(pod))
-
-    def fits_on(self, pod: PodUid, node: NodeName) -> str:
-        return self.run.fit.why_not(pod, node)
-
-    def fits_any(self, pod: PodUid, nodes: Sequence[NodeName]) -> bool:
-        return self.run.fit.any_of(pod, nodes)
-
-    def evict(self, pod: PodUid, reason: str, skewed: bool = False, to: Sequence[NodeName] | None = None) -> bool:
-        run, turn, live = self.run, self.turn, self.state.live[pod]
-        node = live.node
-        if node is None or self.evictable(pod) or self._kept(pod, self._filters.fits(pod, skewed)):
-            return False
-        # With the annotation `evict` it passes the filter; but it cannot be evicted a second time.
-        why = "Terminating: it is going away already" if live.deleting else run.limit(node, self.state.pods[pod].namespace)
-        if self._kept(pod, why) or self._kept(pod, self.port.promise(pod, to)):
-            return False
-        gone = run.evict(Eviction(pod, node, turn.plugin, turn.profile, turn.point, reason, run.policy.grace_period_seconds), self.port)
-        run.verdicts.pop((turn.profile, turn.plugin, pod), None)
-        return gone
-
-    def lands_on(self, pod: PodUid) -> NodeName | None:
-        return self.port.lands_on(pod)
-
-    def full(self, node: NodeName) -> bool:
-        return self.run.full(node)
-
-    def keep(self, pod: PodUid, why: str) -> None:
-        self.run.keep(self.turn, pod, why)
-
-    def defragment(self, args: DefragmentationArgs) -> None:
-        self.port.defragment(self.run, self.turn, args)
-
-    def warn(self, text: str) -> None:
-        self.run.warnings[Warned(self.turn.profile, self.turn.plugin, text)] = None
-
-    def _kept(self, pod: PodUid, why: str) -> str:
-        if why:
-            self.keep(pod, why)
-        return why

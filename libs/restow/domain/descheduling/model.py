@@ -73,7 +73,7 @@ class Profile(msgspec.Struct, frozen=True):
         return args
 
 
-    def without(self, plugin: str) -> "Profile":
+    def removing(self, plugin: str) -> "Profile":
         """Of a plugin of `balance`."""
         said = self.plugins.balance
         enabled, disabled = (tuple(name for name in names if name != plugin) for names in (said.enabled, said.disabled))
@@ -138,7 +138,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def upstream(self) -> "Policy":
         """Without Defragmentation."""
-        return replace(self, profiles=tuple(profile.without(DEFRAGMENTATION) for profile in self.profiles))
+        return replace(self, profiles=tuple(profile.removing(DEFRAGMENTATION) for profile in self.profiles))
 
     def defragmenting(self, home: str, args: DefragmentationArgs, before: int) -> "Policy":
         """With Defragmentation in the profile of this name, after so many of its balance plugins; in one of its own, which keeps nobody, where there is none."""
@@ -148,7 +148,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, profiles=(*profiles[:at], profiles[at].balancing(config, before), *profiles[at + 1 :]))
 
     @property
-    def others(self) -> bool:
+    def runs_others(self) -> bool:
         """Whether any plugin is enabled beside Defragmentation."""
         return any(turn.plugin != DEFRAGMENTATION for turn in self.turns())
 

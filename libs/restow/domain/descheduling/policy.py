@@ -68,6 +68,13 @@ class _Policy(Args, frozen=True):
     grace_period_seconds: int | None = None
 
 
+_SAME = (
+    "max_no_of_pods_to_evict_per_node", "max_no_of_pods_to_evict_per_namespace", "max_no_of_pods_to_evict_total",
+    "eviction_failure_event_notification", "metrics_collector", "grace_period_seconds",
+)  # fmt: skip
+"""Fields that are read as they are written."""
+
+
 def load(document: Any) -> Policy:
     """A policy that can be run. Raises PolicyError."""
     policy = read(document)
@@ -103,18 +110,11 @@ def read(document: Any) -> Policy:
     reasons += refusals(written.metrics_providers or (), written.metrics_collector)
     if reasons:
         raise PolicyError(reasons)
+    same = {name: getattr(written, name) for name in _SAME}
     return Policy(
-        profiles=profiles,
-        node_selector=selector,
-        node_selector_text=written.node_selector or "",
-        max_no_of_pods_to_evict_per_node=written.max_no_of_pods_to_evict_per_node,
-        max_no_of_pods_to_evict_per_namespace=written.max_no_of_pods_to_evict_per_namespace,
-        max_no_of_pods_to_evict_total=written.max_no_of_pods_to_evict_total,
-        eviction_failure_event_notification=written.eviction_failure_event_notification,
-        metrics_collector=written.metrics_collector,
-        metrics_providers=written.metrics_providers or (),
-        grace_period_seconds=written.grace_period_seconds,
-    )
+        profiles=profiles, node_selector=selector, node_selector_text=written.node_selector or "",
+        metrics_providers=written.metrics_providers or (), **same,
+    )  # fmt: skip
 
 
 def written(policy: Policy) -> dict[str, Any]:
@@ -130,17 +130,9 @@ def written(policy: Policy) -> dict[str, Any]:
             for profile in policy.profiles
         ]
     rest = _Policy(
-        api_version=API_VERSION,
-        kind=KIND,
-        node_selector=policy.node_selector_text or None,
-        max_no_of_pods_to_evict_per_node=policy.max_no_of_pods_to_evict_per_node,
-        max_no_of_pods_to_evict_per_namespace=policy.max_no_of_pods_to_evict_per_namespace,
-        max_no_of_pods_to_evict_total=policy.max_no_of_pods_to_evict_total,
-        eviction_failure_event_notification=policy.eviction_failure_event_notification,
-        metrics_collector=policy.metrics_collector,
-        metrics_providers=policy.metrics_providers or None,
-        grace_period_seconds=policy.grace_period_seconds,
-    )
+        api_version=API_VERSION, kind=KIND, node_selector=policy.node_selector_text or None, metrics_providers=policy.metrics_providers or None,
+        **{name: getattr(policy, name) for name in _SAME},
+    )  # fmt: skip
     return _plain(rest) | out
 
 

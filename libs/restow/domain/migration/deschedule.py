@@ -40,7 +40,7 @@ def policy_of(state: ClusterState) -> Policy | None:
 def whole_policy(state: ClusterState) -> bool:
     """Whether a trigger carries out more than Defragmentation."""
     policy = policy_of(state)
-    return policy is not None and policy.others
+    return policy is not None and policy.runs_others
 
 
 def defragment(state: ClusterState, now: Millis, plan: PlanId, demand: str = "", steps: int = 0) -> Planned:

@@ -14,7 +14,7 @@ from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs, MigrationConfig
 from restow.domain.defragmentation import MAX_MOVES, PLANNED, Candidate
 from restow.domain.descheduling.framework import Eviction
-from restow.domain.descheduling.interpreter import TOTAL, Outcome, Run, Warned
+from restow.domain.descheduling.interpreter import TOTAL, Outcome, Run
 from restow.domain.descheduling.model import Policy, Turn
 from restow.domain.fold import apply
 from restow.domain.migration.landing import Landings, needs_hold
@@ -112,7 +112,7 @@ def _planned(run: Run, turn: Turn, args: DefragmentationArgs, bound: int) -> tup
         planned, thought = defragmentation.explained(state, args, now, PLAN, bound, scope)
         told = warnings(state)
     for text in told:
-        run.warnings[Warned(turn.profile, turn.plugin, text)] = None
+        run.warn(turn.profile, turn.plugin, text)
     return planned, thought
 
 

@@ -16,11 +16,10 @@ from restow.contracts.ids import NodeName, PodUid
 from restow.contracts.values import RoomFor
 from restow.domain.defragmentation.optimizing.choices import Pods, easiest, lightest, size_of
 from restow.domain.defragmentation.optimizing.improve import prune
-from restow.domain.defragmentation.optimizing.opened import Rows, opened
 from restow.domain.defragmentation.optimizing.order import Ordered, Sequence
 from restow.domain.defragmentation.optimizing.plan import beyond, first
 from restow.domain.defragmentation.optimizing.search import DEPTH, Limits, Search
-from restow.domain.defragmentation.optimizing.world import World
+from restow.domain.defragmentation.optimizing.world import Rows, World, opened
 from restow.domain.defragmentation.plan import Found, Task, summed_up
 from restow.domain.defragmentation.verdicts import NO_TARGET, sentence, stay
 from restow.domain.groups import named, task_of

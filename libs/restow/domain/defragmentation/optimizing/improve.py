@@ -5,9 +5,8 @@ part of the steps of search, or when many tries in a row were of no use.
 """
 
 from restow.contracts.ids import PodUid
-from restow.domain.defragmentation.optimizing.chance import Chance
 from restow.domain.defragmentation.optimizing.choices import choices, easiest
-from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Search
+from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Chance, Search
 from restow.domain.defragmentation.simulation import Spot
 
 FUTILE, FEW = 40, 2_000
@@ -52,14 +51,14 @@ def _again(search: Search, rows: list[int], chance: Chance, tries: int) -> bool:
     mark, before = world.mark(), search.net()
     away = sorted(world.away)
     if away:
-        left = {world.home(uid).row for uid in chance_of(chance, away, 1 + tries % MOST_BACK)}
+        left = {world.home(uid).row for uid in _sampled(chance, away, 1 + tries % MOST_BACK)}
         if not world.send_home([uid for uid in away if world.home(uid).row in left]):
             world.back(mark)
             return False
-        pool = [*left, *chance.some(rows, POOL)]
+        pool = [*left, *chance.sample(rows, POOL)]
     else:
-        pool = chance.some(rows, POOL)
-    for row in chance.some(list(dict.fromkeys(pool)), len(pool)):
+        pool = chance.sample(rows, POOL)
+    for row in chance.sample(list(dict.fromkeys(pool)), len(pool)):
         _fill(search, row, chance)
         if search.spent:
             break
@@ -70,8 +69,8 @@ def _again(search: Search, rows: list[int], chance: Chance, tries: int) -> bool:
     return after > before
 
 
-def chance_of(chance: Chance, uids: list[PodUid], count: int) -> list[PodUid]:
-    return [uids[i] for i in chance.some(list(range(len(uids))), count)]
+def _sampled(chance: Chance, uids: list[PodUid], count: int) -> list[PodUid]:
+    return [uids[i] for i in chance.sample(list(range(len(uids))), count)]
 
 
 def _fill(search: Search, row: int, chance: Chance) -> None:
@@ -109,5 +108,3 @@ def prune(search: Search) -> None:
         if not world.send_home(group) or search.net() <= before:
             world.back(mark)
     world.settle()
-
-

@@ -1,7 +1,7 @@
 """The moves of a plan in an order in which each can be carried out: what must have left before what can arrive.
 
 First all that find room as things are; then those that need what others leave, of a target as little as possible: `after` names
-these, and those whose being under way a rule about what runs would notice (`waits`). What is left waits in circles: somebody goes
+these, and those whose being under way a rule about what runs would notice (`rule_order`). What is left waits in circles: somebody goes
 to a third place first where there is one, and whoever still cannot arrive stays.
 """
 
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from restow.contracts.ids import MigrationId, PodUid
 from restow.contracts.values import Move
-from restow.domain.defragmentation.optimizing.waits import Step, Waits
+from restow.domain.defragmentation.optimizing.rule_order import RuleOrder, Step
 from restow.domain.defragmentation.optimizing.world import World
 from restow.domain.defragmentation.simulation import Spot
 
@@ -100,14 +100,14 @@ class Sequence:
             if not self._by_a_third(legs):
                 stayed.append(legs.pop(self._least(legs)).uid)
             legs = self._all(legs, True)
-        return Ordered(self._with_waits(), dict(self.ends), stayed)
+        return Ordered(self._with_rules(), dict(self.ends), stayed)
 
-    def _with_waits(self) -> list[Move]:
+    def _with_rules(self) -> list[Move]:
         """With what they wait for by rules, besides room."""
         if not any(step.ruled for step in self._steps):
             return list(self.moves)
         ids = [move.migration for move in self.moves]
-        found = Waits(self.world.simulation).of(self._steps)
+        found = RuleOrder(self.world.simulation).found(self._steps)
         return [
             replace(move, after=tuple(ids[i] for i in after if ids[i] != move.follows or move.follows in move.after))
             for move, after in zip(self.moves, found, strict=True)

@@ -1,7 +1,15 @@
 """The optimizing plan: searched for in one world, put in order in another, judged by what it gains as ordered, and carried on until
-nothing more is found."""
+nothing more is found.
 
+The search is no proof: from where a plan ends it may find a little more. So it is made again there, in a world that begins at the end of
+the plan, exactly as it will be made when the plan has been carried out; what it finds becomes a part of the plan. The moves of both
+together are put in order anew, so that nobody goes twice; where they find no order, the second part goes after the first. It
+ends when nothing more is found (then the next plan is empty as well), with the steps of search, or with the limit of moves.
+"""
+
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -9,12 +17,9 @@ from restow.contracts.ids import MigrationId, PodUid
 from restow.contracts.values import Move
 from restow.domain.defragmentation.optimizing.choices import loads_on
 from restow.domain.defragmentation.optimizing.improve import improve, prune
-from restow.domain.defragmentation.optimizing.opened import Rows, opened
 from restow.domain.defragmentation.optimizing.order import Ordered, Sequence, following
 from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Limits, Search
-from restow.domain.defragmentation.optimizing.settle import NOWHERE, Ends, settle
-from restow.domain.defragmentation.optimizing.settle import Found as Wanted
-from restow.domain.defragmentation.optimizing.world import World
+from restow.domain.defragmentation.optimizing.world import Rows, World, opened
 from restow.domain.defragmentation.plan import Found, Stays, Task
 from restow.domain.defragmentation.simulation import Spot
 from restow.domain.defragmentation.verdicts import LIMIT, NO_GAIN, NO_TARGET, STEPS, Stay, stay
@@ -36,8 +41,69 @@ def plan(task: Task, stays: Stays) -> Found:
     return Found(ordered.moves, ordered.ends, steps)
 
 
+Ends = Mapping[PodUid, Spot]
+NOWHERE: Ends = {}
+"""Nobody has moved yet."""
+
+
+class Wanted(NamedTuple):
+    """Rows of those who are to move. `full`: a limit kept more from moving."""
+
+    wanted: dict[PodUid, int]
+    steps: int
+    full: bool
+
+
+class Maker(Protocol):
+    """How one plan is made (`settle`). `ends` is where an earlier part of it ends."""
+
+    def search(self, steps: int, ends: Ends) -> Wanted: ...
+
+    def order(self, wanted: dict[PodUid, int], ends: Ends) -> Ordered:
+        """All moves that can be carried out and are worth it."""
+        ...
+
+    def after(self, first: Ordered, then: Ordered) -> Ordered | None:
+        """The same moves and then these, which begin where those end; None where that cannot be."""
+        ...
+
+    def net(self, ordered: Ordered) -> int:
+        """What it gains beyond what it costs, from where the pods are now."""
+        ...
+
+
+def settle(maker: Maker, made: Ordered, steps: int) -> tuple[Ordered, int]:
+    """The plan carried on, and the steps that this took."""
+    taken, net = 0, maker.net(made)
+    while made.moves and taken < steps:
+        found = maker.search(steps - taken, made.ends)
+        taken += found.steps
+        if not found.wanted:
+            break
+        better = _joined(maker, made, found.wanted, net)
+        if better is None:
+            break
+        made, net = better, maker.net(better)
+        if found.full:
+            break
+    return made, taken
+
+
+def _joined(maker: Maker, made: Ordered, wanted: dict[PodUid, int], net: int) -> Ordered | None:
+    """Both parts as one plan that gains more; None where there is none."""
+    together = {uid: spot.row for uid, spot in made.ends.items()} | wanted
+    whole = maker.order(together, NOWHERE)
+    if whole.moves and maker.net(whole) > net:
+        return whole
+    rest = maker.order(wanted, made.ends)
+    if not rest.moves:
+        return None
+    both = maker.after(made, rest)
+    return both if both is not None and maker.net(both) > net else None
+
+
 class _Maker:
-    """How the parts of one plan are made (`settle`)."""
+    """`Maker`."""
 
     def __init__(self, task: Task) -> None:
         args = task.args

@@ -128,7 +128,7 @@ class Check:
         return self.spread is not None and source != target and bool(self._counts[target]) and int(self.low[target]) <= self.least
 
 
-class Waits:
+class RuleOrder:
     """For the moves of one plan, when all have been carried out in the simulation."""
 
     def __init__(self, simulation: Simulation) -> None:
@@ -138,7 +138,7 @@ class Waits:
         self._topology: Topology | None = company.topology if company is not None and not company.topology.idle else None
         self._counters: dict[tuple[Count, Domains, Eligible | None], Counter] = {}
 
-    def of(self, steps: Sequence[Step]) -> list[list[int]]:
+    def found(self, steps: Sequence[Step]) -> list[list[int]]:
         """For each move the numbers of those that must have landed before it."""
         checks = [list(self._checks(step)) if step.ruled else [] for step in steps]
         local = [step.ruled and self._is_local(step.uid) for step in steps]
@@ -146,41 +146,41 @@ class Waits:
         before: list[int] = []
         waits: list[list[int]] = []
         for number, step in enumerate(steps):
-            line = _Line(list(step.after), before)
-            self._mine(number, checks[number], line)
-            self._others(number, checks, line)
+            earlier = _Predecessors(list(step.after), before)
+            self._mine(number, checks[number], earlier)
+            self._others(number, checks, earlier)
             for other in range(number - 1, -1, -1):
-                if (local[number] or local[other]) and not line.has(other) and self._meet(step, steps[other]):
-                    line.add(other)
+                if (local[number] or local[other]) and not earlier.has(other) and self._meet(step, steps[other]):
+                    earlier.add(other)
             for check in checks[number]:
-                check.begin(number, line.mask)
-            before.append(line.mask)
-            waits.append(line.after)
+                check.begin(number, earlier.mask)
+            before.append(earlier.mask)
+            waits.append(earlier.after)
         return waits
 
-    def _mine(self, number: int, checks: list[Check], line: "_Line") -> None:
+    def _mine(self, number: int, checks: list[Check], earlier: "_Predecessors") -> None:
         """Whom this move waits for, so that its own rules hold."""
         for check in checks:
             ends = check.counter.ends
             if len(ends) > MANY:
-                line.add_all(other for other in reversed(ends) if other < number)
-            check.begin(number, line.mask)
+                earlier.add_all(other for other in reversed(ends) if other < number)
+            check.begin(number, earlier.mask)
             while not check.holds():
-                might = (other for other in reversed(ends) if other < number and not line.has(other))
+                might = (other for other in reversed(ends) if other < number and not earlier.has(other))
                 helping = next((other for other in might if check.helps(other)), None)
                 if helping is None:
                     break
-                line.add(helping)
-                check.begin(number, line.mask)
+                earlier.add(helping)
+                check.begin(number, earlier.mask)
 
-    def _others(self, number: int, checks: list[list[Check]], line: "_Line") -> None:
+    def _others(self, number: int, checks: list[list[Check]], earlier: "_Predecessors") -> None:
         """Whom it waits for so that their rules hold."""
         for other in range(number - 1, -1, -1):
-            if line.has(other):
+            if earlier.has(other):
                 continue
             about = [check for check in checks[other] if number in check.counter.ends]
             if any(len(check.counter.ends) > MANY or not check.holds_with(number) for check in about):
-                line.add(other)
+                earlier.add(other)
             else:
                 for check in about:
                     check.add(number)
@@ -259,7 +259,7 @@ class Waits:
                     yield used
 
 
-class _Line:
+class _Predecessors:
     """Whom one move waits for: `after` by name, `mask` (bits) with all whom these wait for."""
 
     def __init__(self, after: list[int], before: list[int]) -> None:
