@@ -66,6 +66,13 @@ async def test_bad_files_are_named(tmp_path: Path) -> None:
         list(documents(path))
 
 
+@pytest.mark.parametrize("text", ["kind: ConfigMap\ndata: {a: 2026-02-30}", "a: 0x_", "a: !!bool x", "[" * 5000, "kind: 3", "a: !!timestamp x"])
+def test_a_file_with_what_is_no_value_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "objects.yaml").write_text(text)
+    with pytest.raises(ValueError, match=r"objects\.yaml: (not YAML|every document must be an object with a kind)"):
+        list(documents(tmp_path / "objects.yaml"))
+
+
 async def test_kubernetes_asyncio() -> None:
     async with kubesim() as server, k8s.ApiClient(k8s.Configuration(host=server.url)) as client:
         core = k8s.CoreV1Api(client)

@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from restow.kubesim.errors import ApiError
+from restow.kubesim.negotiate import BAD_YAML
 from restow.kubesim.objects import Obj
 from restow.kubesim.resources import NODES
 from restow.kubesim.server import Server
@@ -51,12 +52,12 @@ def documents(path: Path) -> Iterator[Obj]:
         raise ValueError(f"{path}: not YAML: {error}") from None
     try:
         loaded = list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-    except yaml.YAMLError as error:
+    except BAD_YAML as error:
         raise ValueError(f"{path}: not YAML: {error}") from None
     for document in loaded:
         if document is None:
             continue
-        if not isinstance(document, dict) or "kind" not in document:
+        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
             raise ValueError(f"{path}: every document must be an object with a kind")
         if document["kind"].endswith("List") and isinstance(document.get("items"), list):
             yield from document["items"]

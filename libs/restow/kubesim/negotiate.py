@@ -61,6 +61,10 @@ def accepted(header: str | None, transforms: tuple[str, ...] = ()) -> Form:
     raise not_acceptable(_KNOWN)
 
 
+BAD_YAML = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError)
+"""What the loader raises: its own, and whatever the conversion of `2026-02-30`, `!!bool x` or 5 000 brackets has raised."""
+
+
 def body_of(raw: bytes, content_type: str) -> Any:
     """The decoded JSON or YAML body; 400 if malformed, 415 for anything else."""
     media = content_type.partition(";")[0].strip().lower()
@@ -72,7 +76,7 @@ def body_of(raw: bytes, content_type: str) -> Any:
     if media == "application/yaml":
         try:
             return yaml.safe_load(raw)
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except BAD_YAML as error:
             raise _undecodable(raw, str(error)) from None
     if media == "application/vnd.kubernetes.protobuf":
         return protobuf.decode(raw)

@@ -74,12 +74,30 @@ def _shown(said: Any, where: str) -> str:
             said = said[name]
         if index.rstrip("]").isdecimal() and isinstance(said, list):
             said = said[int(index.rstrip("]"))]
-    shown = repr(said)
+    return _cut(repr(said))
+
+
+def _cut(shown: str) -> str:
     return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
+DEEPEST, MOST_VALUES = 100, 100_000
+"""What one document may hold, with everything that its aliases repeat: `&a [*a]` is endless, and ten lines of aliases of aliases are 10¹⁰ values."""
+
+
 class _Strict(yaml.SafeLoader):
-    """A key that is there twice is a mistake that YAML would pass over, and half of the file with it."""
+    """A key that is there twice is a mistake that YAML would pass over, and half of the file with it. What looks like a date, a number or a
+    truth value and is none is refused here, with its line; the loader raises whatever the conversion has raised."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        if isinstance(node, yaml.ScalarNode) and any("\ud800" <= char <= "\udfff" for char in node.value):
+            raise _refused(node, "allowed: text that is Unicode, without halves of surrogate pairs")
+        try:
+            return super().construct_object(node, deep)
+        except BadConfig:
+            raise
+        except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError):
+            raise _refused(node, "it looks like another type and is none; allowed: a correct one, or text in quotes") from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -93,12 +111,41 @@ class _Strict(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _refused(node: yaml.Node, why: str) -> BadConfig:
+    return BadConfig(f"line {node.start_mark.line + 1}: {_cut(ascii(node.value))}: {why}")
+
+
 def parse(text: str | bytes) -> Any:
     """One YAML document. Raises BadConfig, also for keys that are there twice."""
     try:
-        return yaml.load(text, _Strict)
+        said = yaml.load(text, _Strict)
     except yaml.YAMLError as error:
         raise BadConfig(f"not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise BadConfig(f"it is nested too deeply; allowed: {DEEPEST} levels") from None
+    _bound(said)
+    return said
+
+
+def _bound(said: Any) -> None:
+    """Raises BadConfig where it is too deep or too large to be looked at."""
+    count, levels = 0, [iter((said,))]
+    while levels:
+        for value in levels[-1]:
+            count += 1
+            if count > MOST_VALUES:
+                raise BadConfig(f"it has more than {MOST_VALUES} values, with those that aliases repeat; allowed: up to {MOST_VALUES}")
+            if isinstance(value, Mapping):
+                levels.append(iter(value.values()))
+            elif isinstance(value, list):
+                levels.append(iter(value))
+            else:
+                continue
+            break
+        else:
+            levels.pop()
+        if len(levels) > DEEPEST + 1:
+            raise BadConfig(f"it is nested too deeply; allowed: {DEEPEST} levels")
 
 
 class ConfigSource:

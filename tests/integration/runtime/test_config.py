@@ -331,3 +331,49 @@ def test_a_bad_setting_is_refused_with_name_value_and_what_is_allowed(name, valu
         settings.read("cluster_watcher", [], {name: value})
     for part in (name, value, allowed):
         assert part in str(refusal.value)
+
+
+WRONG = {
+    "a day that there is not": "retention: 2026-02-30",
+    "an hour that there is not": "a: 2026-01-01T25:00:00Z",
+    "a zone that there is not": "a: 2026-01-01T00:00:00+99:99",
+    "a hexadecimal number without digits": "a: 0x_",
+    "a binary number without digits": "a: 0b_",
+    "a number that is said to be one": "a: !!int abc",
+    "a fraction that is said to be one": "a: !!float abc",
+    "a truth value that is said to be one": "a: !!bool x",
+    "a time that is said to be one": "a: !!timestamp x",
+    "a number of 5 000 digits": "a: " + "9" * 5_000,
+    "5 000 brackets": "[" * 5_000,
+    "200 brackets": "[" * 200 + "]" * 200,
+    "half of a surrogate pair": 'a: "\\uD800"',
+    "half of a surrogate pair as a key": '"\\uD800": a',
+    "a list within itself": "a: &a [*a]",
+    "a mapping within itself": "&a {b: *a}",
+    "aliases of aliases": "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 10)),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+async def test_whatever_stands_in_a_file_the_last_good_configuration_stays(case, tmp_path):
+    """And at the start it is refused, so that the service ends with 2."""
+    file = tmp_path / "policy.yaml"
+    file.write_text("actions: allocate\n")
+    async with running(memory()) as rig:
+        source = ConfigSource(str(file), SESSION, rig.commander)
+        source.load()
+        await rig.lead()
+        file.write_text(WRONG[case])
+        source.reload()
+        assert source.problem.startswith(f"{file}: ")
+        assert "allowed: " in source.problem
+        assert len(source.problem) < 400
+        source.problem.encode()
+        await idle()
+        assert names(rig) == ["allocate"]
+        with pytest.raises(BadConfig, match="allowed: "):
+            ConfigSource(str(file), SESSION, rig.commander).load()
+
+
+async def test_an_alias_means_what_it_repeats(tmp_path):
+    assert parse("a: &a {x: 1}\nb: *a\nc: {<<: *a, y: 2026-02-28}")["c"]["x"] == 1
