@@ -14,12 +14,12 @@ from restow.descheduler.metrics import DeschedulerMetrics
 from restow.descheduler.policy import NOT_HERE
 from restow.domain import owners
 from restow.domain.config import SWITCHES, GcConfig, MigrationConfig
-from restow.domain.defragmentation.verdicts import SENTENCES
 from restow.domain.descheduling.plugins import PLUGINS as DESCHEDULING
 from restow.domain.session.actions.args import ARGS as ACTIONS
 from restow.domain.session.plugins import PLUGINS
 from restow.domain.session_config import read_conf
 from restow.domain.state import ClusterState
+from restow.domain.verdicts import CANCELLED, ENDED, SENTENCES
 from restow.garbage_collector.conf import read as read_collector
 from restow.reservation_cache.gauges import Gauges
 from restow.runtime.telemetry import Metrics
@@ -90,6 +90,14 @@ def test_every_verdict_of_a_plan_is_in_the_table():
     assert {"Settling", "MinReplicas", "Exit code"} < said
     explained = section("Why pods stay")
     assert {verdict for verdict in said | set(KNOWN) if f"`{verdict}`" not in explained} == set()
+
+
+def test_every_reason_for_which_a_migration_ends_or_a_plan_is_cancelled_is_in_the_table_and_in_the_registry():
+    said = {text for text in strings("migration") if REASON.fullmatch(text)} - {"NotLookedAt", "MovePod", "DaemonSet", "MigrationDecider"}
+    assert {"HoldTaken", "PodMoved", "RoomTimeout"} < said
+    assert said <= set(ENDED) | set(CANCELLED) | set(SENTENCES)
+    explained = section("Why moves end")
+    assert {reason for reason in (*ENDED, *CANCELLED) if f"`{reason}`" not in explained} == set()
 
 
 def test_every_reason_of_a_reservation_is_in_the_table():

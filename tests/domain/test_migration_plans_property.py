@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import LabelSelector, Move, RoomFor
-from restow.domain import config, migration, session, snapshot
+from restow.domain import config, migration, session, snapshot, verdicts
 from restow.domain import reservation as reservations
 from restow.domain.config import DefragmentationArgs
 from restow.domain.decider import Rejected, decide
@@ -89,6 +89,9 @@ class Plans(RuleBasedStateMachine):
             if isinstance(event, e.Aborting | e.MigrationFailed):
                 REACHED[f"{type(event).__name__} of {migration.step}"] += 1
                 REACHED[event.reason] += 1
+                assert event.reason in verdicts.ENDED, event
+            if isinstance(event, e.PlanCancelled) and ": " in event.reason:
+                assert event.reason.partition(": ")[0] in verdicts.CANCELLED, event
 
     def check(self, events: list[e.Event]) -> None:
         state, conf = self.state, self.conf

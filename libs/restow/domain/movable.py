@@ -10,20 +10,15 @@ from restow.domain.maps import OVER
 from restow.domain.owners import MOVABLE, RAY_TYPE, Owner, asks_same, group_of_version, known_owner
 from restow.domain.protection import asked_to_stay
 from restow.domain.state import ClusterState
+from restow.domain.verdicts import (
+    DO_NOT_DISRUPT,
+    NOT_MOVABLE,
+    OTHER_TEMPLATE,
+    RETRIES,
+    SENTENCES,
+    UNKNOWN_OWNER,
+)
 
-DO_NOT_DISRUPT = "DoNotDisrupt"
-NOT_MOVABLE = "NotMovable"
-UNKNOWN_OWNER = "UnknownOwner"
-RETRIES = "Retries"
-OTHER_TEMPLATE = "OtherTemplate"
-
-MEANING = {
-    DO_NOT_DISRUPT: "an annotation asks not to disrupt it",
-    NOT_MOVABLE: f"{MOVABLE}: false is said of it",
-    UNKNOWN_OWNER: f"nobody knows what its controller does when it is evicted; {MOVABLE}: \"true\" on it would say that it may be",
-    OTHER_TEMPLATE: "who follows it asks for something else than it does, so that nothing can be held: it was resized in place, or is of an earlier revision of its StatefulSet",
-    RETRIES: "its Job would fail by it, or have no retry left for itself",
-}
 OWN_RETRIES = 1
 """What evictions leave of a Job's retries."""
 
@@ -35,7 +30,7 @@ def unmovable(state: ClusterState, uid: PodUid) -> str:
         return stay
     said = movable(state, pod)
     if said == "false":
-        return f"{NOT_MOVABLE}: {MEANING[NOT_MOVABLE]}"
+        return f"{NOT_MOVABLE}: {SENTENCES[NOT_MOVABLE]}"
     if pod.owner is None or said == "true":
         return ""
     known = known_owner(pod)

@@ -14,17 +14,7 @@ from restow.domain.protection import Budgets
 from restow.domain.resource_quotas import over_quota
 from restow.domain.session.successors import turned_away
 from restow.domain.state import ClusterState
-
-MAX_UNAVAILABLE, GANG_MINIMUM, BUDGET, REFUSED = "MaxUnavailable", "GangMinimum", "Budget", "Refused"
-NOT_ADMITTED = "NotAdmitted"
-
-MEANING = {
-    MAX_UNAVAILABLE: "too many other pods of its workload are not ready (maxUnavailable)",
-    GANG_MINIMUM: "too few other members of its PodGroup are ready",
-    BUDGET: "no disruption budget allows its eviction now",
-    REFUSED: "its last moves were refused; it is tried again later",
-    NOT_ADMITTED: "its successor would not be let in: its queue, its PodGroup, a ResourceQuota or the scheduler's configuration stands in the way",
-}
+from restow.domain.verdicts import BUDGET, GANG_MINIMUM, MAX_UNAVAILABLE, NOT_ADMITTED, REFUSED
 
 
 def not_admitted(state: ClusterState, uid: PodUid) -> str:

@@ -27,6 +27,7 @@ from restow.domain.session.verdict import (
 )
 from restow.domain.state import ClusterState
 from restow.domain.statuses import podgroup_status, queue_status
+from restow.domain.verdicts import ENDED
 from restow.replay.holds import Amounts, Place, by_name, places, reservation_name
 from restow.replay.moves import demand_line, move_lines, purpose
 from restow.replay.sentences import cores_text, devices_text
@@ -271,7 +272,8 @@ def _migration_verdict(state: ClusterState, story: Story, answer: Any) -> None:
     say(f"{record.step} since {rfc3339(record.since)}: {move.namespace}/{move.name} {where}")
     say(f"it was planned {purpose(state, record)}")
     if record.reason:
-        say(f"{record.reason}{': ' if record.message else ''}{record.message}")
+        said = record.message or ENDED.get(record.reason, "")
+        say(f"{record.reason}{': ' if said else ''}{said}")
     if record.step not in FINAL and record.deadline:
         say(f"has until {rfc3339(migration.until(state, record))}")
     if record.successor:

@@ -61,7 +61,7 @@ def show(answer: Mapping[str, Any], planned: Planned, dry: bool) -> None:
         click.echo()
         groups(answer.get("groups") or (), planned)
     if planned.kept:
-        from restow.domain.defragmentation.verdicts import sentence
+        from restow.domain.verdicts import sentence
 
         click.echo(f"\n{heading('STAY')} where they are")
         rows_ = [(count, verdict, sentence(verdict)) for verdict, count in sorted(planned.kept.items(), key=lambda k: (-k[1], k[0]))]

@@ -10,8 +10,8 @@ from restow.domain.defragmentation import greedy, optimizing
 from restow.domain.defragmentation.args import ArgsError, check
 from restow.domain.defragmentation.plan import PLANNED, PLUGIN, Candidate, Task, candidates, summed_up
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
-from restow.domain.defragmentation.verdicts import Stay
 from restow.domain.state import ClusterState
+from restow.domain.verdicts import Stay
 
 __all__ = ["MAX_MOVES", "PLANNED", "PLUGIN", "ArgsError", "Candidate", "check", "explain", "explained", "make_room", "plan"]
 

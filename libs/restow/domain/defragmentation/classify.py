@@ -12,12 +12,12 @@ from restow.contracts.ids import Millis, NodeName
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import THRESHOLDS, threshold
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
-from restow.domain.defragmentation.verdicts import COOLDOWN, CRITICAL_NODE
 from restow.domain.descheduling.selection import rests
 from restow.domain.resources import canonical_resource
 from restow.domain.session.plugins.reserve.closed import closed
 from restow.domain.state import ClusterState
 from restow.domain.table import NO_DEVICE, WHOLE
+from restow.domain.verdicts import COOLDOWN, CRITICAL_NODE
 
 SCALE = 10_000
 """Utilisation is ordered in these parts of one (bounds are compared exactly)."""

@@ -9,7 +9,14 @@ from restow.contracts.values import PodShape
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import selector
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
-from restow.domain.defragmentation.verdicts import (
+from restow.domain.descheduling.args import SYSTEM_CRITICAL
+from restow.domain.descheduling.pods import PREFER_NO_EVICTION
+from restow.domain.movable import unmovable
+from restow.domain.selectors import selects
+from restow.domain.spare import Spare
+from restow.domain.state import ClusterState
+from restow.domain.topology.terms import wants
+from restow.domain.verdicts import (
     BARE,
     BINDING,
     CAME_BACK,
@@ -26,13 +33,6 @@ from restow.domain.defragmentation.verdicts import (
     TERMINATING,
     UNSUPPORTED,
 )
-from restow.domain.descheduling.args import SYSTEM_CRITICAL
-from restow.domain.descheduling.pods import PREFER_NO_EVICTION
-from restow.domain.movable import unmovable
-from restow.domain.selectors import selects
-from restow.domain.spare import Spare
-from restow.domain.state import ClusterState
-from restow.domain.topology.terms import wants
 
 RENAMED = {LABELS: "EvictorLabels", NAMESPACE: "EvictorNamespace"}
 """Verdicts of filter plugins that have the name of one of ours and are about something else."""

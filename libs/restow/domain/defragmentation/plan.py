@@ -12,9 +12,9 @@ from restow.contracts.ids import Millis, NodeName, PlanId, PodUid
 from restow.contracts.values import DeviceShare, Move, RoomFor
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
-from restow.domain.defragmentation.verdicts import Stay
 from restow.domain.fragmentation import Room, packing, typical_shapes
 from restow.domain.state import ClusterState
+from restow.domain.verdicts import Stay
 
 PLUGIN = "Defragmentation"
 PLANNED = "Planned"

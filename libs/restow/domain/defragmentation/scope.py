@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from restow.contracts.ids import NodeName, PodUid
-from restow.domain.defragmentation.verdicts import PER_NAMESPACE, PER_NODE
 from restow.domain.state import ClusterState
+from restow.domain.verdicts import PER_NAMESPACE, PER_NODE
 
 
 class Quota:

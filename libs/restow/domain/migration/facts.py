@@ -14,6 +14,7 @@ from restow.domain.migration.limits import Limits
 from restow.domain.promises import fits
 from restow.domain.records import Migration, Step
 from restow.domain.state import ClusterState
+from restow.domain.verdicts import ended
 
 Answer = c.ReportHold | c.ReportEviction
 """What the API has said to what was asked of it."""
@@ -193,9 +194,9 @@ SLOT_USELESS = Fact("its slot is no longer held, or its target no longer accepts
 SLOT_LOST = Fact("its slot is no longer held", lambda case: not holds.held(case.state, case.migration) and case.hold_lost)
 TURN_LATE = Fact("its time to be allowed to go is up", lambda case: case.late and case.blocked)
 POD_FINISHED = Fact("its pod has finished",
-                    lambda case: case.phase(case.move.pod) == "Succeeded" and ("PodFinished", "the pod finished before it was evicted"))
+                    lambda case: case.phase(case.move.pod) == "Succeeded" and ended("PodFinished"))
 POD_CHANGED = Fact("its pod may no longer be moved, or has another controller", lambda case: victim.changed(case.state, case.migration))
-EVICTION_LATE = Fact("its time to be evicted is up", lambda case: case.late and ("EvictTimeout", "the API did not accept the eviction in time"))
+EVICTION_LATE = Fact("its time to be evicted is up", lambda case: case.late and ended("EvictTimeout"))
 MARK_LATE = Fact("its time to be marked is up, and the API has not answered", lambda case: case.late and not_marked(case.migration, "nobody has answered"))
 
 # -- facts: after the eviction -------------------------------------------------------------------------------------------
@@ -219,12 +220,12 @@ SUCCESSOR_BACK = Fact("its successor is ready on the old node", lambda case: (
     (case.migration.arrived and case.migration.back and case.said(f"; its successor is back on {case.move.source}")) or None))
 SUCCESSOR_READY = Fact("its successor has been ready on the target", lambda case: case.migration.arrived)
 SUCCESSOR_GONE = Fact("its successor was deleted before it was ready",
-                      lambda case: case.successor_gone and ("SuccessorGone", "the successor was deleted before it was ready"))
+                      lambda case: case.successor_gone and ended("SuccessorGone"))
 SUCCESSOR_ELSEWHERE = Fact("its successor runs on another node", lambda case: (
     (node := case.state.live[case.migration.successor].node) is not None and node != case.move.target
     and ("Elsewhere", f"the successor runs on {node}, not on {case.move.target}")))
 SUCCESSOR_FINISHED = Fact("its successor finished before it was seen ready", lambda case: (
-    case.phase(case.migration.successor) == "Succeeded" and ("SuccessorFinished", "the successor ran and finished before it was seen ready")))
+    case.phase(case.migration.successor) == "Succeeded" and ended("SuccessorFinished")))
 SUCCESSOR_LATE = Fact("its successor was not ready in time",
                       lambda case: case.late and ("NotReady", f"the successor is on {case.move.target}, but was not ready in time"))
 

@@ -8,7 +8,7 @@ import numpy as np
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.contracts.values import DeviceShare
-from restow.domain.defragmentation import verdicts as rule
+from restow.domain import verdicts as rule
 from restow.domain.migration import holds
 from restow.domain.movable import protected, unmovable
 from restow.domain.predicates import AND

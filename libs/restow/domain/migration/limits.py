@@ -15,8 +15,9 @@ from restow.domain.groups import Group, group_of, named
 from restow.domain.migration.holds import Reason
 from restow.domain.migration.whole_nodes import Whole
 from restow.domain.records import Migration, Step
-from restow.domain.spare import BUDGET, GANG_MINIMUM, MAX_UNAVAILABLE, Spare
+from restow.domain.spare import Spare
 from restow.domain.state import OVER, ClusterState
+from restow.domain.verdicts import BUDGET, GANG_MINIMUM, MAX_UNAVAILABLE
 
 BEFORE_EVICTION = (Step.HOLDING, Step.HELD)
 ANY = 1 << 30

@@ -9,7 +9,6 @@ from restow.domain import predicates
 from restow.domain.config import DefragmentationArgs
 from restow.domain.decider import Rejected
 from restow.domain.defragmentation.evictable import Evictable
-from restow.domain.defragmentation.verdicts import UNSUPPORTED, stay
 from restow.domain.fragmentation import Room, packing, typical_shapes
 from restow.domain.migration import holds
 from restow.domain.migration.landing import session_with_promises, twin
@@ -17,9 +16,9 @@ from restow.domain.resources import canonical_resource
 from restow.domain.session.holds import without
 from restow.domain.session.run import Session
 from restow.domain.session.view import Fit
-from restow.domain.spare import REFUSED
 from restow.domain.state import ClusterState
 from restow.domain.table import vector_of
+from restow.domain.verdicts import REFUSED, UNSUPPORTED, stay
 
 PLUGIN = "MovePod"
 TRIGGER = PLANNER = "move"

@@ -9,6 +9,7 @@ from restow.domain.movable import protected, unmovable
 from restow.domain.records import Migration
 from restow.domain.spare import not_admitted
 from restow.domain.state import OVER, ClusterState
+from restow.domain.verdicts import ended
 
 
 def is_only_evicted(migration: Migration) -> bool:
@@ -54,9 +55,9 @@ def changed(state: ClusterState, migration: Migration) -> Reason | None:
         what = "a static pod" if pod.static else "a bare pod" if pod.owner is None else "a DaemonSet's pod"
         return "NotMovable", f"it is {what}: nobody would make it again on {NodeName(migration.move.target)}"
     if pod.shape != migration.shape:
-        return "PodChanged", "the pod's requests or constraints changed after the plan"
+        return ended("PodChanged")
     if state.lineage(pod) != migration.lineage:
-        return "OwnerChanged", "the pod's controller is another one than when the move was planned"
+        return ended("OwnerChanged")
     word, _, why = (unmovable(state, migration.move.pod) or not_admitted(state, migration.move.pod)).partition(": ")
     return (word, why) if word else None
 
@@ -65,7 +66,7 @@ def unfit_to_evict(state: ClusterState, migration: Migration) -> Reason | None:
     """Why a pod must not be only evicted any more: it is gone, or it is not what was planned for."""
     move = migration.move
     if is_gone(state, migration):
-        return "PodGone", "the pod ended before it was evicted"
+        return ended("PodGone")
     pod, live = state.pods[move.pod], state.live[move.pod]
     if live.node != move.source:
         return "PodMoved", f"the pod is on {live.node or 'no node'}, not on {move.source}"

@@ -96,7 +96,7 @@ def _plugin(plan: Planned, dry: bool) -> None:
     if plan.moves:
         _moves(plan.moves)
     if plan.kept:
-        from restow.domain.defragmentation.verdicts import sentence
+        from restow.domain.verdicts import sentence
 
         counts = sorted(plan.kept.items(), key=lambda one: (-one[1], one[0]))
         rows = [(f"{count:>6}", verdict, sentence(verdict)) for verdict, count in counts]

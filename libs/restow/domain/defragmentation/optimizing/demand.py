@@ -21,13 +21,13 @@ from restow.domain.defragmentation.optimizing.plan import beyond, first
 from restow.domain.defragmentation.optimizing.search import DEPTH, Limits, Search
 from restow.domain.defragmentation.optimizing.world import Rows, World, opened
 from restow.domain.defragmentation.plan import Found, Task, summed_up
-from restow.domain.defragmentation.verdicts import NO_TARGET, sentence, stay
 from restow.domain.groups import named, task_of
 from restow.domain.predicates import static_mask
 from restow.domain.resources import shown
 from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.run import Session
 from restow.domain.session.view import Fit
+from restow.domain.verdicts import NO_TARGET, sentence, stay
 
 PLANNER = "optimizing"
 TRIED = 24

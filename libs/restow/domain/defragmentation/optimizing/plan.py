@@ -22,7 +22,7 @@ from restow.domain.defragmentation.optimizing.search import THOUSANDTHS, Limits,
 from restow.domain.defragmentation.optimizing.world import Rows, World, opened
 from restow.domain.defragmentation.plan import Found, Stays, Task
 from restow.domain.defragmentation.simulation import Spot
-from restow.domain.defragmentation.verdicts import LIMIT, NO_GAIN, NO_TARGET, STEPS, Stay, stay
+from restow.domain.verdicts import LIMIT, NO_GAIN, NO_TARGET, STEPS, Stay, stay
 
 OFTEN = 4
 """Times that moves are put in order, while some find none."""

@@ -24,12 +24,12 @@ from restow.domain.defragmentation.optimizing.value import Objective, Value
 from restow.domain.defragmentation.placement import PARTS, Placement
 from restow.domain.defragmentation.plan import Task
 from restow.domain.defragmentation.simulation import Simulation, Spot, simulated
-from restow.domain.defragmentation.verdicts import NOT_OPEN, NOT_SELECTED, OWED
 from restow.domain.fragmentation import is_load
 from restow.domain.resources import GPU_MILLI, canonical_resource
 from restow.domain.session.framework import Filter
 from restow.domain.state import ClusterState
 from restow.domain.table import Vector
+from restow.domain.verdicts import NOT_OPEN, NOT_SELECTED, OWED
 
 
 class World:

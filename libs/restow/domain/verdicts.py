@@ -1,12 +1,11 @@
-"""The registry of verdicts: why a pod stays, each an id with its sentence.
+"""The registry of verdicts: why a pod stays, why a migration ended and why a plan was cancelled, each an id with its sentence.
 
-A rule says its id alone, or `Id: sentence` where it has more to say of one pod than the sentence in general.
+A rule says its id alone, or `Id: sentence` where it has more to say of one pod or migration than the sentence in general.
 """
 
 import msgspec
 
-from restow.domain.movable import MEANING as OF_OWNERS
-from restow.domain.spare import MEANING as OF_SPARE
+from restow.domain.owners import MOVABLE
 
 STATIC = "Static"
 BARE = "Bare"
@@ -27,6 +26,9 @@ PER_NODE, PER_NAMESPACE, NOT_SELECTED = "LimitPerNode", "LimitPerNamespace", "No
 CRITICAL_NODE, COOLDOWN, NOT_OPEN, OWED = "CriticalNode", "Cooldown", "NodeNotOpen", "NodeOwesRoom"
 NO_TARGET, TOO_FEW_SOURCES, LIMIT, NO_GAIN, STEPS = "NoTarget", "TooFewSources", "Limit", "NoGain", "SearchSteps"
 
+MAX_UNAVAILABLE, GANG_MINIMUM, BUDGET, REFUSED, NOT_ADMITTED = "MaxUnavailable", "GangMinimum", "Budget", "Refused", "NotAdmitted"
+DO_NOT_DISRUPT, NOT_MOVABLE, UNKNOWN_OWNER, RETRIES, OTHER_TEMPLATE = "DoNotDisrupt", "NotMovable", "UnknownOwner", "Retries", "OtherTemplate"
+
 _OF_FILTERS = {
     "NoEviction": "its annotation asks for it, and noEvictionPolicy is Mandatory",
     "SystemCritical": "its priority is system-critical",
@@ -43,7 +45,21 @@ _OF_FILTERS = {
 }
 """Of DefaultEvictor, in general; what exactly it has against one pod it says itself."""
 
-SENTENCES = _OF_FILTERS | OF_OWNERS | OF_SPARE | {
+_OF_MOVES = {
+    DO_NOT_DISRUPT: "an annotation asks not to disrupt it",
+    NOT_MOVABLE: f"{MOVABLE}: false is said of it",
+    UNKNOWN_OWNER: f"nobody knows what its controller does when it is evicted; {MOVABLE}: \"true\" on it would say that it may be",
+    OTHER_TEMPLATE: "who follows it asks for something else than it does, so that nothing can be held: it was resized in place, or is of an earlier revision of its StatefulSet",
+    RETRIES: "its Job would fail by it, or have no retry left for itself",
+    MAX_UNAVAILABLE: "too many other pods of its workload are not ready (maxUnavailable)",
+    GANG_MINIMUM: "too few other members of its PodGroup are ready",
+    NOT_ADMITTED: "its successor would not be let in: its queue, its PodGroup, a ResourceQuota or the scheduler's configuration stands in the way",
+}
+"""Asked before a move is planned, before it begins and before its pod is evicted."""
+
+SENTENCES = _OF_FILTERS | _OF_MOVES | {
+    BUDGET: "no disruption budget allows its eviction now",
+    REFUSED: "its last moves were refused; it is tried again later",
     STATIC: "a static pod: only its kubelet can end it",
     BARE: "no controller would create it again",
     DAEMON_SET: "a DaemonSet's pod belongs to its node",
@@ -72,7 +88,50 @@ SENTENCES = _OF_FILTERS | OF_OWNERS | OF_SPARE | {
     NO_GAIN: "moving it would gain nothing that is worth it",
     STEPS: "searchSteps were used up before it was its turn",
 }
-"""By id."""
+"""Why a pod stays, by id."""
+
+ENDED = _OF_MOVES | {
+    "Cancelled": "its plan was cancelled",
+    "Taken": "an earlier plan moves its pod",
+    "After": "a move that had to land first ended otherwise, or the moves of its plan wait for each other",
+    "Whole": "another pod of its node stays, and its plan empties nodes wholly",
+    "NoRoom": "others have taken the target's capacity since the plan",
+    "TargetLost": "its target is gone, not ready, unschedulable, or does not take the pod any more",
+    "HoldTimeout": "its target was not held in time",
+    "HoldFailed": "its Reservation failed, was deleted, or is not what was planned",
+    "HoldLost": "its slot was lost",
+    "HoldTaken": "a pod took its slot before the eviction",
+    "Company": "rules about other pods would keep a successor from its slot",
+    "RateLimit": "as many pods as may be were evicted within a minute",
+    BUDGET: "a disruption budget did not allow the eviction",
+    REFUSED: "the API refused the eviction",
+    "EvictTimeout": "the API did not accept the eviction in time",
+    "NotMarked": "the pod could not be marked, so that a late eviction is not ruled out",
+    "PodGone": "the pod ended before it was evicted",
+    "PodFinished": "the pod finished before it was evicted",
+    "PodMoved": "the pod is on another node",
+    "PodChanged": "the pod's requests or constraints changed after the plan",
+    "OwnerChanged": "the pod's controller is another one than when the move was planned",
+    "Elsewhere": "the successor runs on another node",
+    NOT_READY: "the successor was not ready in time",
+    "SuccessorGone": "the successor was deleted before it was ready",
+    "SuccessorFinished": "the successor ran and finished before it was seen ready",
+}
+"""Why a migration ended otherwise than planned, by id."""
+
+CANCELLED = {
+    "PodGone": "the pod that waits for capacity is gone",
+    "PodPlaced": "the pod that waits for capacity has found a node",
+    "MoveFailed": "a move that makes its capacity ended otherwise",
+    "RoomFailed": "the Reservation of its capacity failed or was deleted",
+    "RoomTimeout": "the Reservation of its capacity got no slot in time",
+}
+"""Why a plan for a job that waits was cancelled, by id."""
+
+
+def ended(id: str) -> tuple[str, str]:
+    """A reason about which there is no more to say."""
+    return id, ENDED[id]
 
 
 class Stay(msgspec.Struct, frozen=True):
