@@ -1,6 +1,6 @@
 """What the session benchmark has to place: clusters of one node template, pods of about 100m and 500Mi."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from restow.contracts import events as e
@@ -64,8 +64,9 @@ def trace_mix(nodes: int, pods: int) -> ClusterState:
 
 
 def all_distinct(nodes: int, pods: int) -> ClusterState:
-    shapes = [plain_shape(i, kinds=pods) for i in range(pods)]
-    return _waiting(Scribe(), nodes, shapes, [app_pod(i, i, f"job-{i // 10}") for i in range(pods)]).state
+    # Each pod right behind its shape: what no pod names is forgotten after a while.
+    facts = [(plain_shape(i, kinds=pods), app_pod(i, i, f"job-{i // 10}")) for i in range(pods)]
+    return _waiting(Scribe(), nodes, [], [fact for both in facts for fact in both]).state
 
 
 def gangs(nodes: int, pods: int) -> ClusterState:
@@ -121,7 +122,7 @@ def _held(nodes: int, pods: int, reservations: int, places: int, owner: Callable
     return state
 
 
-def _waiting(scribe: Scribe, nodes: int, shapes: list[e.ShapeDeclared], pods: list[e.PodObserved]) -> Scribe:
+def _waiting(scribe: Scribe, nodes: int, shapes: Sequence[e.Event], pods: Sequence[e.Event]) -> Scribe:
     scribe.facts([*plain_nodes(nodes), *shapes])
     scribe.facts(pods)
     return scribe

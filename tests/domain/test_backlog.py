@@ -23,13 +23,13 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import LabelSelector, PodTerm, Toleration
 from restow.domain import session
-from restow.domain.session import fits, opening
+from restow.domain.session import opening, room_counts
 from restow.domain.session.actions import enqueue
 from restow.domain.session.actions.enqueue import _Lines
 from restow.domain.session.backlog import Backlog
-from restow.domain.session.board import Board
-from restow.domain.session.run import Session
-from restow.domain.session.standing import Standing
+from restow.domain.session.job_turns import Standing
+from restow.domain.session.node_snapshot import NodeSnapshot
+from restow.domain.session.session import Session
 from restow.domain.session.verdict.explain import opened
 from restow.domain.snapshot import dump, load
 
@@ -173,12 +173,12 @@ def test_what_is_kept_is_what_is_made_anew_and_sessions_decide_the_same(seed):
             events = list(decider.decide(state, command))
             assert events == list(decider.decide(fresh, command))
             then(state, events, time=NOW + at)
-        kept, fresh = Backlog.of(state, Board(state.table)), Backlog(state)
+        kept, fresh = Backlog.of(state, NodeSnapshot(state.table)), Backlog(state)
         fresh._refresh(None)
         assert asked(kept) == asked(fresh)
         assert kept.hopeful() == fresh.hopeful()
         for name in kept.fits._slots:
-            assert kept.fits.of(name) == fits.plain(state, name)
+            assert kept.fits.of(name) == room_counts.plain(state, name)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -290,7 +290,7 @@ def test_what_a_gang_lacks_is_known_anew_when_one_of_it_goes_that_ran_before_the
     then(state, member("a", "g", node="n"), member("b", "g"))
     assert rest(state) == []
     then(state, e.PodGone("a"))
-    assert Backlog.of(state, Board(state.table)).hopeful() == Backlog.of(load(dump(state))).hopeful()
+    assert Backlog.of(state, NodeSnapshot(state.table)).hopeful() == Backlog.of(load(dump(state))).hopeful()
     assert list(decider.decide(state, c.Schedule(NOW, LIMIT))) == list(decider.decide(load(dump(state)), c.Schedule(NOW, LIMIT)))
 
 
@@ -299,7 +299,7 @@ def test_what_a_gang_lacks_is_known_anew_when_one_that_ran_joins_another_one():
     then(state, member("a", "g", node="n"), member("b", "g"))
     assert rest(state) == []
     then(state, member("a", "h", node="n"))
-    kept, fresh = Backlog.of(state, Board(state.table)), Backlog.of(load(dump(state)))
+    kept, fresh = Backlog.of(state, NodeSnapshot(state.table)), Backlog.of(load(dump(state)))
     assert (kept._gangs.need[0], kept.hopeful()) == (fresh._gangs.need[0], fresh.hopeful())
 
 

@@ -22,7 +22,7 @@ from restow.contracts import events as e
 from restow.contracts.values import DeviceShare, HostPort, LabelSelector, PodTerm
 from restow.domain import reservation as reservations
 from restow.domain import session
-from restow.domain.session.preemption.crowd import may_go
+from restow.domain.session.preemption.evictable import may_go
 from restow.domain.snapshot import dump, load
 from restow.domain.statuses.reservation_status import status
 

@@ -18,7 +18,7 @@ from restow.domain.fragmentation.model import Model
 from restow.domain.fragmentation.typical import PARTS, Census, typical
 from restow.domain.predicates import static_mask
 from restow.domain.session import decider
-from restow.domain.session.board import Board
+from restow.domain.session.node_snapshot import NodeSnapshot
 from restow.domain.session.placer import Placer
 from restow.domain.session.plugins.fragmentation import (
     CURVE,
@@ -301,7 +301,7 @@ def test_kept_rankings_know_the_kinds_of_nodes(nodes, mix, charges):
     state = cluster(nodes * 2, mix)
     then(state, *[node(f"n{i:02}", cpu=nodes[0][0], gpus=nodes[0][1], labels={"model": MODELS[i % 2]}) for i in range(len(nodes))])
     scorers = ((Gradient(1, typical(state), packed(state)),), ())
-    board = Board(state.table)
+    board = NodeSnapshot(state.table)
     placer = Placer(state, board, scorers)
     for at, name in charges:
         row, v = at % len(state.table.names), state.vectors[name]
@@ -309,7 +309,7 @@ def test_kept_rankings_know_the_kinds_of_nodes(nodes, mix, charges):
             board.take(row, v, devices)
         kept = placer.keys(name).copy()
         memo = state.memo.pop("rankings")
-        np.testing.assert_array_equal(kept, Placer(state, Board(state.table), scorers).keys(name))
+        np.testing.assert_array_equal(kept, Placer(state, NodeSnapshot(state.table), scorers).keys(name))
         state.memo["rankings"] = memo
     board.close()
 

@@ -8,7 +8,7 @@ from restow.contracts import events as e
 from restow.domain import config, session
 from restow.domain.records import SlotPhase, Step
 from restow.domain.session.actions.allocate import FOLLOWS
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 
 NOW = 1_700_000_000_000
 G = {"annotations": {"scheduling.k8s.io/group-name": "g"}}

@@ -38,7 +38,8 @@ from restow.domain import migration, session
 from restow.domain import reservation as reservations
 from restow.domain.binding import drawn_from
 from restow.domain.effects import Bind
-from restow.domain.session.handover import Offers
+from restow.domain.session.hold_offers import Offers
+from restow.domain.session.journal import Journal
 
 MINE = {"app": "owner"}
 WEB = e.WorkloadObserved("uid-web-1", "ReplicaSet", "default", "web-1", replica_of("web", "Deployment"))
@@ -168,15 +169,17 @@ def test_a_place_that_is_given_back_is_offered_again_in_its_turn():
     state = held(*[reservation(f"r{i}", ("t", 1, "s"), created=NOW + i) for i in range(3)])
     pods = [pod(f"p{i}", labels=MINE) for i in range(4)]
     then(state, *pods)
-    offers = Offers(state, Admitting())
-    taken, was = [], []
+    journal = Journal()
+    offers = Offers(state, Admitting(), journal)
+    taken, marks = [], []
     for one in pods[:3]:
+        marks.append(journal.mark())
         taken.append(offers.hand_over(one))
-        was.append(offers.take(taken[-1])[0])
+        offers.take(taken[-1])
     assert [handed.reservation for handed in taken] == ["r0", "r1", "r2"]
     assert offers.hand_over(pods[3]) is None
     for n in (2, 0):
-        offers.give_back(taken[n], was[n])
+        journal.rollback(marks[n])
         assert offers.hand_over(pods[3]).reservation == f"r{n}"
 
 

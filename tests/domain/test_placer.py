@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from restow.contracts.values import Expression, NodeTerm, PreferredNodeTerm, Taint
-from restow.domain.session.board import Board
+from restow.domain.session.node_snapshot import NodeSnapshot
 from restow.domain.session.placer import MANY, Placer
 from restow.domain.session.plugins.binpack import Binpack
 from restow.domain.session.plugins.nodeorder.score import NodeAffinity, Resources, TaintToleration
@@ -51,7 +51,7 @@ def cluster(nodes, copies=1):
 def anew(state, scorers, shape):
     """Made by NumPy from the table as it is, without anything kept."""
     kept = state.memo.pop("rankings", None)
-    board = Board(state.table)
+    board = NodeSnapshot(state.table)
     keys = Placer(state, board, scorers).keys(shape).copy()
     state.memo.pop("rankings")
     if kept is not None:
@@ -71,7 +71,7 @@ def charge(board, state, row, name, taken):
 @any_of(NODES, CHARGES, SCORERS)
 def test_row_by_row_is_all_at_once(nodes, charges, scorers):
     state = cluster(nodes)
-    board, taken = Board(state.table), []
+    board, taken = NodeSnapshot(state.table), []
     placer = Placer(state, board, scorers)
     for at, name, back in charges:
         if back and taken:
@@ -95,7 +95,7 @@ def test_what_is_kept_across_sessions_is_what_would_be_made_anew(nodes, sessions
             there = f"n{at:03}"
             then(state, node(there, cpu=what * 9, unschedulable=bool(what % 3 == 0), labels={"zone": "a"}), pod(f"q{i}", "small", there))
             continue
-        board = Board(state.table)
+        board = NodeSnapshot(state.table)
         placer, taken = Placer(state, board, scorers), []
         for at, name, _ in what:
             charge(board, state, at % len(nodes), name, taken)
@@ -106,7 +106,7 @@ def test_what_is_kept_across_sessions_is_what_would_be_made_anew(nodes, sessions
             before[row, v.columns] += v.amounts
             assert len(devices) == (v.devices.count if v.devices else 0)
         np.testing.assert_array_equal(state.table.free, before)
-    board = Board(state.table)
+    board = NodeSnapshot(state.table)
     placer = Placer(state, board, scorers)
     for name in SHAPES:
         np.testing.assert_array_equal(placer.keys(name), anew(state, scorers, name))
@@ -115,7 +115,7 @@ def test_what_is_kept_across_sessions_is_what_would_be_made_anew(nodes, sessions
 def test_many_changed_rows_are_ranked_together_and_still_right():
     state = cluster([(8_000, 2, False, False), (4_000, 0, False, True)], copies=MANY)
     scorers = ((Resources(1, 0, 1),), ())
-    board = Board(state.table)
+    board = NodeSnapshot(state.table)
     placer = Placer(state, board, scorers)
     placer.keys("small")
     for row in range(2 * MANY):
@@ -126,7 +126,7 @@ def test_many_changed_rows_are_ranked_together_and_still_right():
 
 def test_the_best_node_has_the_highest_score_and_among_equals_the_first_name():
     state = given(node("c"), node("a"), node("b"), shape("s"), pod("p", node="c"))
-    placer = Placer(state, Board(state.table), ((Resources(1, 0, 0),), ()))
+    placer = Placer(state, NodeSnapshot(state.table), ((Resources(1, 0, 0),), ()))
     assert state.table.names[placer.best("s")] == "a"
 
 
@@ -135,7 +135,7 @@ def test_the_best_node_has_the_highest_score_and_among_equals_the_first_name():
 def test_the_best_is_the_best_of_all_also_where_only_the_top_is_kept_in_order(nodes, charges, scorers):
     with mock.patch.multiple("restow.domain.session.placer", TOP=3, FEW=0):
         state = cluster(nodes, copies=2)
-        board, taken = Board(state.table), []
+        board, taken = NodeSnapshot(state.table), []
         placer = Placer(state, board, scorers)
         for at, name, back in charges:
             if back and taken:

@@ -27,7 +27,7 @@ from restow.domain import config, session
 from restow.domain import reservation as reservations
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
 from restow.domain.effects import EvictVictim, TellNominated
-from restow.domain.session.preemption.claim import PATIENCE
+from restow.domain.session.preemption.claims import PATIENCE
 from restow.domain.snapshot import dump, load
 from restow.domain.state import Touched
 

@@ -26,9 +26,9 @@ from restow.contracts import events as e
 from restow.domain import session
 from restow.domain.config import PluginConfig, SessionConfig
 from restow.domain.groups import group_of
-from restow.domain.session import quotas, sums
+from restow.domain.session import queues, sums
+from restow.domain.session.job_turns import Turns
 from restow.domain.session.registry import open_session
-from restow.domain.session.turns import Turns
 
 decider = session.decider
 
@@ -86,20 +86,20 @@ class TestWhicheverPluginsAreActive:
 
 
 def test_the_dominant_share_is_the_greatest_and_of_nothing_a_whole():
-    assert quotas.share({0: 1, 1: 3}, {0: 4, 1: 4}) == 750_000_000
-    assert quotas.share({0: 1}, {0: 0}) == quotas.SCALE
-    assert quotas.share({}, {0: 0}) == 0
+    assert queues.share({0: 1, 1: 3}, {0: 4, 1: 4}) == 750_000_000
+    assert queues.share({0: 1}, {0: 0}) == queues.SCALE
+    assert queues.share({}, {0: 0}) == 0
 
 
 def test_a_queue_loses_only_what_it_is_above_in_and_what_helps():
-    assert quotas.may_lose({0: 5}, ((0, 1),), {0: 4}, [0], {})
-    assert not quotas.may_lose({0: 4}, ((0, 1),), {0: 4}, [0], {})
-    assert not quotas.may_lose({0: 5}, ((0, 2),), {0: 4}, [0], {})
-    assert not quotas.may_lose({0: 5, 1: 1}, ((0, 1),), {0: 4, 1: 4}, [1], {})
-    assert quotas.may_lose({0: 5, 1: 1}, ((0, 1), (1, 1)), {0: 4, 1: 4}, [0, 1], {})
-    assert quotas.may_lose({0: 5, 1: 8}, ((0, 2), (1, 2)), {0: 4, 1: 4}, [0, 1], {}), "of one it is above by less than that"
-    assert not quotas.may_lose({0: 5, 1: 8}, ((0, 2), (1, 2)), {0: 4, 1: 4}, [0], {}), "and nobody asks for the other one"
-    assert not quotas.may_lose({0: 5, 1: 8}, ((0, 2), (1, 2)), {0: 4, 1: 4}, [0, 1], {0: 4}), "what is guaranteed stays"
+    assert queues.may_lose({0: 5}, ((0, 1),), {0: 4}, [0], {})
+    assert not queues.may_lose({0: 4}, ((0, 1),), {0: 4}, [0], {})
+    assert not queues.may_lose({0: 5}, ((0, 2),), {0: 4}, [0], {})
+    assert not queues.may_lose({0: 5, 1: 1}, ((0, 1),), {0: 4, 1: 4}, [1], {})
+    assert queues.may_lose({0: 5, 1: 1}, ((0, 1), (1, 1)), {0: 4, 1: 4}, [0, 1], {})
+    assert queues.may_lose({0: 5, 1: 8}, ((0, 2), (1, 2)), {0: 4, 1: 4}, [0, 1], {}), "of one it is above by less than that"
+    assert not queues.may_lose({0: 5, 1: 8}, ((0, 2), (1, 2)), {0: 4, 1: 4}, [0], {}), "and nobody asks for the other one"
+    assert not queues.may_lose({0: 5, 1: 8}, ((0, 2), (1, 2)), {0: 4, 1: 4}, [0, 1], {0: 4}), "what is guaranteed stays"
 
 
 # -- turns -----------------------------------------------------------------------------------------------------------

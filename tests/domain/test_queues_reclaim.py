@@ -14,7 +14,7 @@ from restow.domain import session
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
 from restow.domain.resources import GPU_MILLI as GPU
 from restow.domain.session.plugins.proportion import plugin as proportion
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 
 decider = session.decider
 

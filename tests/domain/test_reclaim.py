@@ -11,7 +11,7 @@ from restow.domain import session
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
 from restow.domain.session import plugins
 from restow.domain.session.args import NoArgs
-from restow.domain.session.preemption.claim import PATIENCE
+from restow.domain.session.preemption.claims import PATIENCE
 
 decider = session.decider
 S = shape("s")

@@ -22,7 +22,7 @@ from restow.domain import session
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
 from restow.domain.session import opening
 from restow.domain.session.actions import starving
-from restow.domain.session.preemption import claimers, victims
+from restow.domain.session.preemption import claims, victims
 from restow.domain.snapshot import dump, load
 
 decider = session.decider
@@ -57,7 +57,7 @@ def nominated(state) -> list[str]:
 
 
 def test_a_pod_that_could_preempt_has_its_turn_after_more_that_could_not_than_a_session_looks_at(monkeypatch):
-    monkeypatch.setattr(claimers, "JOBS", 4)
+    monkeypatch.setattr(claims, "JOBS", 4)
     state = given(PREEMPT, node("n"), shape("low", cpu=8_000), shape("can", cpu=2_000, priority=5), pod("victim", "low", node="n"))
     then(state, [shape(f"huge{i}", cpu=9_000 + i, priority=9) for i in range(12)] + [pod(f"p{i:02}", f"huge{i}") for i in range(12)])
     then(state, pod("can", "can"))
@@ -87,7 +87,7 @@ def test_pods_that_cannot_be_helped_use_up_no_others_search(monkeypatch):
 
 
 def test_a_pod_of_another_queue_is_looked_at_although_many_of_its_shape_wait_before_it(monkeypatch):
-    monkeypatch.setattr(claimers, "ALIKE", 4)
+    monkeypatch.setattr(claims, "ALIKE", 4)
     tiers = ((PluginConfig("priority"), PluginConfig("gang"), PluginConfig("predicates"), PluginConfig("nodeorder")),)
     alike = configured("session", SessionConfig(actions=(ActionConfig("allocate"), ActionConfig("preempt")), tiers=tiers))
     state = given(alike, node("n"), shape("low", cpu=8_000), shape("s", priority=5), queue("a"), queue("b"))
@@ -96,14 +96,14 @@ def test_a_pod_of_another_queue_is_looked_at_although_many_of_its_shape_wait_bef
 
 
 def test_where_nobody_can_be_helped_sessions_come_to_rest_after_everybody_has_had_a_turn(monkeypatch):
-    monkeypatch.setattr(claimers, "JOBS", 4)
+    monkeypatch.setattr(claims, "JOBS", 4)
     state = given(PREEMPT, node("n"), *[shape(f"huge{i}", cpu=9_000 + i) for i in range(12)], [pod(f"p{i:02}", f"huge{i}") for i in range(12)])
     _, sessions = at_rest(state)
     assert 5 <= sessions <= 8
 
 
 def test_a_session_that_looked_at_a_part_is_followed_by_one_after_a_moment_and_not_at_once(monkeypatch):
-    monkeypatch.setattr(claimers, "JOBS", 4)
+    monkeypatch.setattr(claims, "JOBS", 4)
     state = given(PREEMPT, node("n"), *[shape(f"huge{i}", cpu=9_000 + i) for i in range(12)], [pod(f"p{i:02}", f"huge{i}") for i in range(12)])
     run(state, decider, decider.due(state, NOW))
     command = decider.due(state, NOW)
@@ -116,7 +116,7 @@ def test_a_session_that_looked_at_a_part_is_followed_by_one_after_a_moment_and_n
 
 @pytest.mark.parametrize("turn", range(6))
 def test_what_a_session_decides_follows_from_the_state_and_its_turn(turn, monkeypatch):
-    monkeypatch.setattr(claimers, "JOBS", 4)
+    monkeypatch.setattr(claims, "JOBS", 4)
     state = given(PREEMPT, node("n"), shape("low", cpu=8_000), shape("can", cpu=2_000, priority=5), pod("victim", "low", node="n"))
     then(state, [shape(f"huge{i}", cpu=9_000 + i, priority=9) for i in range(12)] + [pod(f"p{i:02}", f"huge{i}") for i in range(12)])
     then(state, pod("can", "can"))

@@ -86,7 +86,7 @@ def test_capacity_is_kept_for_a_gang_that_has_waited_too_long_if_the_plugin_is_a
     for after, kept in ((0, False), (5 * MINUTE, True)):
         opened = open_session(state, NOW + after, 10)
         opened.close()
-        assert (not opened.extensions.refusal("jobPipelined", opened.job_for("m"), 1, None)) is kept
+        assert (not opened.extensions.refusal("jobPipelined", opened.job_for("m"))) is kept
 
 
 def test_waiting_time_of_a_job_counts_from_its_creation():

@@ -32,7 +32,7 @@ from restow.domain import session
 from restow.domain.session.plugins.nodeorder.resource import resource_scores
 from restow.domain.session.registry import due_times
 from restow.domain.session.starving import RESERVED, sentence
-from restow.domain.session.starving.reserved import Reserved
+from restow.domain.session.starving.reserved_nodes import Reserved
 from restow.domain.session_config import read_conf
 from restow.domain.snapshot import dump, load
 from restow.domain.state import ClusterState

@@ -16,7 +16,7 @@ from restow.domain.fold import apply
 from restow.domain.reservation.index import HoldIndex
 from restow.domain.reservation.match import owned
 from restow.domain.reservation.wishes import IGNORED
-from restow.domain.session.owners import parked_owners
+from restow.domain.session.opening import parked_owners
 
 NAMESPACES = ("default", "else")
 KEYS, VALUES = ("app", "tier", "team"), ("x", "y")

@@ -13,7 +13,7 @@ from restow.contracts import events as e
 from restow.contracts.values import DeviceShare
 from restow.domain import session
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
-from restow.domain.session.preemption.claim import PATIENCE
+from restow.domain.session.preemption.claims import PATIENCE
 
 decider = session.decider
 TIERS = (tuple(PluginConfig(name) for name in ("priority", "conformance", "gang")), (PluginConfig("predicates"), PluginConfig("nodeorder")))

@@ -79,7 +79,7 @@ PLANTED = (
     ),
     Planted(
         "gang-one-short", "session", "gangs", "session/plugins/gang.py",
-        "    return not job.short(placed, by_task)\n", "    return not job.short(placed + 1, by_task)\n",
+        "    return INCOMPLETE if job.short() else \"\"\n", "    return INCOMPLETE if job.short(1) else \"\"\n",
         "A gang starts with one member too few.",
     ),
     Planted(

@@ -1,7 +1,7 @@
 """A log of what changed, for those who keep something derived and want to refresh just that."""
 
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -47,3 +47,35 @@ class Changes(Generic[T]):
         """Everything may have changed: whoever has looked starts anew."""
         self._base += len(self._items) + 1
         self._items.clear()
+
+
+class Seen:
+    """How far somebody who keeps something derived has looked through several such logs."""
+
+    __slots__ = ("_changes", "_positions")
+
+    def __init__(self, *changes: Changes) -> None:
+        self._changes = changes
+        self._positions = [-1] * len(changes)
+
+    def news(self) -> list[Any]:
+        """Of each log what has been added since this was last asked; None where that is forgotten, and the first time."""
+        found = [changes.since(position) for changes, position in zip(self._changes, self._positions, strict=True)]
+        self._positions = [changes.position for changes in self._changes]
+        return found
+
+
+class _Kept(Protocol):
+    def refresh(self, state: Any) -> object: ...
+
+
+K = TypeVar("K", bound=_Kept)
+
+
+def kept(state: Any, make: Callable[[Any], K]) -> K:
+    """What is kept beside a state (`Maps.memo`), one of each kind, as it is now: made where there is none, then refreshed."""
+    known: K | None = state.memo.get(make)
+    if known is None:
+        known = state.memo[make] = make(state)
+    known.refresh(state)
+    return known

@@ -160,14 +160,6 @@ def after(room: Room, items: Items, devices: Iterable[DeviceShare], cores: Itera
     )
 
 
-def joined(devices: Iterable[DeviceShare], more: Iterable[DeviceShare]) -> tuple[DeviceShare, ...]:
-    """The shares of both, one a device."""
-    shares = {d.index: d.milli for d in devices}
-    for d in more:
-        shares[d.index] = shares.get(d.index, 0) + d.milli
-    return tuple(DeviceShare(i, milli) for i, milli in sorted(shares.items()))
-
-
 def regrouped(room: Room) -> Room:
     """Of a device that more is wanted of now, what was held is taken anew as a whole."""
     held = tuple(d for d in room.held_devices if d in room.devices)

@@ -84,7 +84,7 @@ def total(parts: Iterable[Mapping[str, int]]) -> Amounts:
 
 def places(state: ClusterState, uid: ReservationUid) -> list[Place]:
     """In the order of their names, with numbers as numbers."""
-    from restow.domain.session.handover import slot_order
+    from restow.domain.session.hold_offers import slot_order
 
     slots = state.slots.get(uid, {})
     return [_place(state, uid, name, slots[name]) for name in sorted(slots, key=slot_order)]
@@ -149,7 +149,7 @@ def _users(state: ClusterState, node: NodeName, missing: Amounts, own: tuple[Res
 
 def drawn_of(state: ClusterState, uid: ReservationUid) -> list[Drawn]:
     """The pods that use it now, place by place, in the order in which they came."""
-    from restow.domain.session.handover import slot_order
+    from restow.domain.session.hold_offers import slot_order
 
     found = []
     for name in sorted(state.slots.get(uid, {}), key=slot_order):

@@ -18,7 +18,7 @@ from restow.domain import migration
 from restow.domain.foreign import other_scheduler
 from restow.domain.planview import plan_view
 from restow.domain.resources import GPU_MILLI
-from restow.domain.session.waits import told
+from restow.domain.session.reasons import pod_sentence
 from restow.domain.state import ClusterState
 from restow.domain.statuses import podgroup_status
 from restow.domain.table import NO_DEVICE
@@ -198,7 +198,7 @@ def _waits(state: ClusterState, uid: Any) -> str:
     if nomination is not None:
         return f"runs on {nomination.node} next, until {rfc3339(nomination.deadline)}"
     parked = state.parked.get(uid)
-    return told(state.waiting[parked[0]]) if parked is not None else "no session has looked at it yet"
+    return pod_sentence(state.waiting[parked[0]]) if parked is not None else "no session has looked at it yet"
 
 
 def summary(state: ClusterState, namespace: str | None = None) -> dict[str, Any]:

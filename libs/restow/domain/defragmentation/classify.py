@@ -14,7 +14,7 @@ from restow.domain.defragmentation.args import THRESHOLDS, threshold
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
 from restow.domain.descheduling.selection import rests
 from restow.domain.resources import canonical_resource
-from restow.domain.session.plugins.reserve.closed import closed
+from restow.domain.session.closed_nodes import closed
 from restow.domain.state import ClusterState
 from restow.domain.table import NO_DEVICE, WHOLE
 from restow.domain.verdicts import COOLDOWN, CRITICAL_NODE

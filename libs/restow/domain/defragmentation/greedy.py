@@ -149,7 +149,7 @@ class Targets:
         if kind not in self._closed:
             spot = self._placement.find(uid)
             if spot is not None:
-                self._simulation.session.board.take(spot.row, self._state.vectors[shape], spot.devices)
+                self._simulation.session.nodes.take(spot.row, self._state.vectors[shape], spot.devices)
                 self._simulation.enter(uid, spot)
                 return spot
         removed = self._removed(uid) if self._explains or kind not in self._closed else {}

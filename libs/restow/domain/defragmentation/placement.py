@@ -59,7 +59,7 @@ class Placement:
     def __init__(self, simulation: Simulation, open: np.ndarray, column: int, floor: np.ndarray, objective: Objective) -> None:
         self.simulation, self.open, self.column, self.floor, self.objective = simulation, open, column, floor, objective
         self.steps = 0
-        self._state, self._table, self._board = simulation.state, simulation.state.table, simulation.session.board
+        self._state, self._table, self._board = simulation.state, simulation.state.table, simulation.session.nodes
         self._classes: dict[Hashable, _Class] = {}
         self._of_shape: dict[str, _Class] = {}
 

@@ -15,10 +15,10 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis, PodUid
 from restow.contracts.values import DeviceShare
 from restow.domain.promises import promised
+from restow.domain.session.fitting import Fit
 from restow.domain.session.framework import Filter
 from restow.domain.session.registry import open_session
-from restow.domain.session.run import Session
-from restow.domain.session.view import Fit
+from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
 
 
@@ -32,7 +32,7 @@ class Spot(NamedTuple):
 
 
 class Simulation:
-    """`arriving` are the rows that earlier plans move somebody to. Room is charged on `session.board`, by whoever asks."""
+    """`arriving` are the rows that earlier plans move somebody to. Room is charged on `session.nodes`, by whoever asks."""
 
     def __init__(self, session: Session) -> None:
         self.session, self.state = session, session.state
@@ -40,7 +40,7 @@ class Simulation:
         self.arriving: list[int] = []
         self._twins: dict[PodUid, PodObserved] = {}
         for promise in promised(self.state):
-            session.board.take(promise.row, promise.vector, promise.devices)
+            session.nodes.take(promise.row, promise.vector, promise.devices)
             self.arriving.append(promise.row)
             if promise.pod in self.state.pods:
                 self.enter(promise.pod, Spot(promise.row, promise.devices, promise.cores))

@@ -13,11 +13,11 @@ from restow.domain.migration import holds
 from restow.domain.movable import protected, unmovable
 from restow.domain.predicates import AND
 from restow.domain.promises import promised
+from restow.domain.session.fitting import Fit
 from restow.domain.session.framework import Filter
-from restow.domain.session.holds import without
+from restow.domain.session.holds import overlooking
 from restow.domain.session.registry import open_session
-from restow.domain.session.run import Session
-from restow.domain.session.view import Fit
+from restow.domain.session.session import Session
 from restow.domain.spare import Spare
 from restow.domain.state import OVER, ClusterState
 
@@ -69,7 +69,7 @@ class Landings:
         session = self._open()
         place = twin(state, pod, self._now)
         among = self._among(pod, to)
-        with without(session, pod):
+        with overlooking(session, pod):
             row = session.best_row(place, [*session.concerned(place), among])
             if row is None:
                 return self._nowhere(session, place, among)
@@ -162,13 +162,13 @@ def session_with_promises(state: ClusterState, now: Millis) -> Session:
         if one.pod in state.pods:
             _enter(session, twin(state, one.pod, now), Fit(one.row, one.devices, (), one.cores))
         else:
-            session.board.take(one.row, one.vector, one.devices)
+            session.nodes.take(one.row, one.vector, one.devices)
     return session
 
 
 def _enter(session: Session, place: PodObserved, fit: Fit) -> None:
     """It is there from now on. Queues do not count it: a migration's hold is neutral to them (DESIGN 5)."""
-    session.board.take(fit.row, session.state.vectors[place.shape], fit.devices)
+    session.nodes.take(fit.row, session.state.vectors[place.shape], fit.devices)
     session.placements[place.pod] = fit
     for one in session.extensions.filters:
         one.placed(place, fit.row, fit.volumes)

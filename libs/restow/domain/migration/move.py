@@ -13,9 +13,9 @@ from restow.domain.fragmentation import Room, packing, typical_shapes
 from restow.domain.migration import holds
 from restow.domain.migration.landing import session_with_promises, twin
 from restow.domain.resources import canonical_resource
-from restow.domain.session.holds import without
-from restow.domain.session.run import Session
-from restow.domain.session.view import Fit
+from restow.domain.session.fitting import Fit
+from restow.domain.session.holds import overlooking
+from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
 from restow.domain.table import vector_of
 from restow.domain.verdicts import REFUSED, UNSUPPORTED, stay
@@ -87,7 +87,7 @@ def _landing(
     try:
         place = replace(twin(state, pod.pod, now), pinned_node=target)
         _close(session, source)
-        with without(session, pod.pod):
+        with overlooking(session, pod.pod):
             row = session.best_row(place, session.concerned(place))
             if row is None:
                 return None, -1, _why(session, place)
@@ -99,7 +99,7 @@ def _landing(
 
 def _close(session: Session, source: NodeName) -> None:
     """On the session's board, which is thrown away: nothing more fits where the pod is."""
-    board, row = session.board, session.state.table.rows[source]
+    board, row = session.nodes, session.state.table.rows[source]
     free, _ = board.row(row)
     board.take(row, vector_of((c, amount) for c, amount in enumerate(free) if amount > 0), ())
 

@@ -15,9 +15,9 @@ from restow.domain.migration import holds
 from restow.domain.migration.holds import Reason
 from restow.domain.occupants import as_pod
 from restow.domain.records import Migration, Step
-from restow.domain.session.holds import without
+from restow.domain.session.holds import overlooking
 from restow.domain.session.registry import open_session
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 from restow.domain.state import ClusterState, is_sociable
 
 COMPANY = "Company"
@@ -86,5 +86,5 @@ def _admits(session: Session, migration: Migration, gone: list[Migration]) -> bo
     places = [(name, slot, as_pod(record, name, slot, slot.shape)) for name, slot in holds.places(state, migration)]
     with ExitStack() as stack:
         for pod in dict.fromkeys(one.move.pod for one in gone):
-            stack.enter_context(without(session, pod))
+            stack.enter_context(overlooking(session, pod))
         return any(session.admits(who, row, (uid, name), slot, False) is not None for name, slot, who in places)

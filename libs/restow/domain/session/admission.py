@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from restow.domain.accounts import DEFAULT_QUEUE, by_column
 from restow.domain.session.jobs import Job
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 from restow.domain.session.sums import inqueue, ledger, still_to_come
 
 Promised = dict[str, int]
@@ -57,7 +57,7 @@ class Admission:
 
     def _charge(self, queue: str, amounts: Promised, sign: int) -> None:
         columns = self._session.state.table.columns
-        self._session.promise(queue, tuple(by_column(amounts, columns).items()), sign)
+        self._session.charge(queue, tuple(by_column(amounts, columns).items()), sign)
 
     def lacking(self, job: Job, leaves: Iterable[str], limit: Mapping[int, int]) -> str:
         """The first resource of which these queues together would be promised and use more than the limit (by column) with

@@ -16,10 +16,10 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid, ShapeId
 from restow.domain.groups import group_of, named
 from restow.domain.places import Place
-from restow.domain.session.board import Board
-from restow.domain.session.fits import Fits
+from restow.domain.session.job_turns import Name, Standing
 from restow.domain.session.jobs import POD_GROUPS, UNSCHEDULABLE, gang
-from restow.domain.session.standing import Name, Standing
+from restow.domain.session.node_snapshot import NodeSnapshot
+from restow.domain.session.room_counts import Fits
 from restow.domain.state import ClusterState, Under
 
 Class = tuple[Under, Hashable]
@@ -110,12 +110,12 @@ class Backlog:
         self._parked = self._moved = -1
 
     @staticmethod
-    def of(state: ClusterState, board: Board | None = None) -> "Backlog":
+    def of(state: ClusterState, snapshot: NodeSnapshot | None = None) -> "Backlog":
         """As it is now, with what a session has charged."""
         kept: Backlog | None = state.memo.get("backlog")
         if kept is None or kept._state is not state or kept._lost():
             kept = state.memo["backlog"] = Backlog(state)
-        kept._refresh(board)
+        kept._refresh(snapshot)
         return kept
 
     # -- questions ---------------------------------------------------------------------------------------------------
@@ -130,19 +130,19 @@ class Backlog:
             found += [under for under in self._unders.get(shape, ()) if self._has_room(self._state, under)]
         return found
 
-    def still(self, pod: PodUid, board: Board) -> bool:
+    def still(self, pod: PodUid, snapshot: NodeSnapshot) -> bool:
         """Whether there is room yet for what this pod waits with; True for one that does not wait. Cheap: it is asked for each
         that is hopeful."""
         filed = self._of.get(pod)
         if filed is None:
             return True
-        self.fits.look(board)
+        self.fits.look(snapshot)
         return self.is_hopeful(filed[0])
 
-    def may_fit(self, name: Name, board: Board) -> bool:
+    def may_fit(self, name: Name, snapshot: NodeSnapshot) -> bool:
         """The same of a job that waits in one class. What all of them have room for is worked out at once, and again after every count."""
         fits = self.fits
-        fits.look(board)
+        fits.look(snapshot)
         if fits.counted != self._named:
             self._named = fits.counted
             self._able = {self._names[under, kind] for under in self._roomy() for kind in self.classes[under]}
@@ -202,7 +202,7 @@ class Backlog:
         forgotten = state.parkings.since(self._parked) is None or state.moved.since(self._moved) is None
         return forgotten or self.fits.stale()
 
-    def _refresh(self, board: Board | None) -> None:
+    def _refresh(self, snapshot: NodeSnapshot | None) -> None:
         state = self._state
         if self._parked < 0:
             parked, moved = list(state.parked), list[PodUid | Place]()
@@ -223,7 +223,7 @@ class Backlog:
             self._weigh(under)
             self.stirred[under] = None
         self._touched.clear()
-        self.fits.refresh(board)
+        self.fits.refresh(snapshot)
 
     def _gangs_of(self, uid: PodUid) -> Iterator[Under]:
         """The gangs that wait of which the pod is a member, or was."""

@@ -7,12 +7,14 @@ from restow.contracts import events as e
 from restow.contracts.ids import Family, Millis, PodUid
 from restow.domain import statuses, volumes
 from restow.domain.binding import bind
+from restow.domain.changes import kept
 from restow.domain.effects import Bind, BindClaim, Effect, EvictVictim, TellNominated, TellUnschedulable
-from restow.domain.session import closing, opening
+from restow.domain.session import opening
 from restow.domain.session.nominations import elsewhere, refuse, settle_nominations
+from restow.domain.session.reasons import condition_message, say_who_waits, still_says
 from restow.domain.session.registry import open_session, run_actions
 from restow.domain.session.releases import rejections, releases
-from restow.domain.session.waits import said, still_so
+from restow.domain.session.session import Session
 from restow.domain.state import ClusterState, Touched
 
 LIMIT = 2_000
@@ -50,28 +52,22 @@ class SessionDecider:
         raise TypeError(f"{self.family} does not decide {type(command).__name__}")
 
     def due(self, state: ClusterState, now: Millis) -> c.Command | None:
+        pace = kept(state, _Pace)
         if state.to_release or state.queue or state.whole or state.stranded() or rejections(state) or _to_settle(state, now):
-            return c.Schedule(now, LIMIT, _round(state).turn)
-        # Only a hint when to run: what a session decides never depends on it.
-        waiting = (
-            state.slot_queue or state.parked or state.unqueued or state.resizes or state.waiting_on or state.nominations
-        )
-        moved = state.memo.get("session-epoch") != state.capacity_epoch or _looked(state) > now + PUT_BACK
-        if (waiting and moved) or self._passed(state, now):
-            return c.Schedule(now, LIMIT, _round(state).turn)
+            return c.Schedule(now, LIMIT, pace.turn)
+        waiting = state.slot_queue or state.parked or state.unqueued or state.resizes or state.waiting_on or state.nominations
+        moved = pace.rested != state.capacity_epoch or pace.last(state) > now + PUT_BACK
+        if (waiting and moved) or ((when := self.deadline(state)) is not None and when <= now):
+            return c.Schedule(now, LIMIT, pace.turn)
         return None
-
-    def _passed(self, state: ClusterState, now: Millis) -> bool:
-        when = self.deadline(state)
-        return when is not None and when <= now
 
     def deadline(self, state: ClusterState) -> Millis | None:
         # Not after the log's time: what has passed before a fact was written is still to be looked at.
-        looked = _looked(state)
-        when = opening.deadline(state, looked)
-        if not _round(state).left:
+        pace = kept(state, _Pace)
+        when = opening.deadline(state, pace.last(state))
+        if not pace.left:
             return when
-        following = Millis(looked + GAP)
+        following = Millis(pace.last(state) + GAP)
         return following if when is None else min(when, following)
 
     def pending(self, state: ClusterState, touched: Touched | None) -> list[Effect]:
@@ -84,7 +80,7 @@ class SessionDecider:
             if placement is not None and live is not None and live.node is None:
                 effects += volumes.owed(state, pod) if placement.volumes else (bind(state, pod),)
             elif pod in state.parked:
-                effects.append(TellUnschedulable(pod, said(state, pod)))
+                effects.append(TellUnschedulable(pod, condition_message(state, pod)))
             elif pod in state.nominations:
                 effects.append(TellNominated(pod, state.nominations[pod].node))
             if pod in state.victims_of:
@@ -99,7 +95,7 @@ class SessionDecider:
             case BindClaim():
                 return volumes.asks(state, effect)
             case TellUnschedulable(pod=pod, message=message):
-                return still_so(state, pod, message)
+                return still_says(state, pod, message)
             case TellNominated(pod=pod, node=node):
                 nomination = state.nominations.get(pod)
                 return nomination is not None and nomination.node == node
@@ -108,41 +104,45 @@ class SessionDecider:
         return statuses.owed(state, effect)
 
 
-def _looked(state: ClusterState) -> Millis:
-    """The time of the last session; the log's where there was none in this process: then one is due as long as anybody waits."""
-    known: Millis | None = state.memo.get("session-looked")
-    return Millis(state.time) if known is None else known
+class _Pace:
+    """Hints when to run. What a session decides never depends on them but for `turn`, which is a part of the command.
 
+    `looked`: the time of the last session. `rested`: the epoch in which one found nothing to decide. `settled`: by what nominations were settled then. Of
+    sessions that look at a part each `turn` is whose turn it is, and `left` how many are still to come without whom somebody was not looked at."""
 
-class _Round:
-    """Sessions that look at a part each: `turn` is whose turn it is, `left` how many are still to come without whom somebody was not
-    looked at. A hint when to run, and part of the command: what a session decides follows from the state and the command."""
-
-    def __init__(self) -> None:
+    def __init__(self, state: ClusterState) -> None:
+        self.looked: Millis | None = None
+        self.rested = self._epoch = -1
+        self.settled: tuple | None = None
         self.turn = self.left = 0
-        self._epoch = -1
 
-    def after(self, parts: int, epoch: int, events: bool) -> None:
-        """A session that looked at one of so many parts is over. After whatever has moved, all are looked at."""
-        if parts == 1:
+    def refresh(self, state: ClusterState) -> None: ...
+
+    def last(self, state: ClusterState) -> Millis:
+        """The time of the last session; the log's where there was none in this process: then one is due as long as anybody waits."""
+        return Millis(state.time) if self.looked is None else self.looked
+
+    def after(self, state: ClusterState, session: Session, epoch: int) -> None:
+        """A session that began in this epoch is over."""
+        self.looked = session.now
+        if session.parts == 1:
             self.left = 0
-            return
-        self.turn += 1
-        self.left = parts - 1 if events or not self.left or epoch != self._epoch else self.left - 1
-        self._epoch = epoch
-
-
-def _round(state: ClusterState) -> _Round:
-    known: _Round | None = state.memo.get("session-round")
-    if known is None:
-        known = state.memo["session-round"] = _Round()
-    return known
+        else:
+            # After whatever has moved, all are looked at.
+            self.turn += 1
+            self.left = session.parts - 1 if session.events or not self.left or epoch != self._epoch else self.left - 1
+            self._epoch = epoch
+        if not session.events:
+            self.rested, self.settled = epoch, _settled(state)
+        elif not all(isinstance(event, SAID) for event in session.events):
+            # Who was refused before may fit beside what was decided after him, or his queue may borrow more: all are looked at once more.
+            self.rested = -1
 
 
 def schedule(state: ClusterState, now: Millis, limit: int, turn: int = 0) -> list[e.Event]:
     """What is asked back comes first, alone: it makes room. Then the actions, in the order of the configuration."""
     if released := releases(state, limit):
-        state.memo.pop("session-epoch", None)
+        kept(state, _Pace).rested = -1
         return released
     epoch = state.capacity_epoch
     session = open_session(state, now, limit, turn)
@@ -151,17 +151,10 @@ def schedule(state: ClusterState, now: Millis, limit: int, turn: int = 0) -> lis
         session.jobs = opening.jobs(session)
         run_actions(session)
         elsewhere(session)
-        closing.say(session)
+        say_who_waits(session)
     finally:
         session.close()
-    state.memo["session-looked"] = now
-    _round(state).after(session.parts, epoch, bool(session.events))
-    if not session.events:
-        state.memo["session-epoch"] = epoch
-        state.memo["session-settled"] = _settled(state)
-    elif not all(isinstance(event, SAID) for event in session.events):
-        # Who was refused before may fit beside what was decided after him, or his queue may borrow more: all are looked at once more.
-        state.memo.pop("session-epoch", None)
+    kept(state, _Pace).after(state, session, epoch)
     return session.events
 
 
@@ -173,7 +166,7 @@ def _to_settle(state: ClusterState, now: Millis) -> bool:
     if state.late_nominations(now):
         return True
     settled = _settled(state)
-    return bool(settled[2]) and state.memo.get("session-settled") != settled
+    return bool(settled[2]) and kept(state, _Pace).settled != settled
 
 
 def _settled(state: ClusterState) -> tuple[int, int, tuple[tuple[PodUid, int], ...]]:

@@ -1,15 +1,121 @@
-"""The job of a PodGroup as a session looks at it: all its pods that wait, in task order, but for those that room is being freed for."""
+"""The job of a PodGroup as a session looks at it: all its pods that wait, in task order, but for those that room is being freed for; and how
+pods that belong together are tried."""
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
+from typing import TypeVar
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
-from restow.domain.groups import Group
+from restow.domain.groups import Group, task_of
 from restow.domain.predicates import only, static_mask
+from restow.domain.session.fitting import Fit
 from restow.domain.session.jobs import UNSCHEDULABLE, Job, gang, missing
-from restow.domain.session.quotas import share
-from restow.domain.session.run import Session
+from restow.domain.session.queues import share
+from restow.domain.session.session import Session
 from restow.domain.session.sums import totals
+from restow.domain.state import is_sociable
+
+T = TypeVar("T")
+Counts = tuple[int, dict[str, int]]
+"""How many nodes there are, and how many of them each rule removes."""
+
+
+class Outcome(Enum):
+    """What came of trying a pod: it has what it needs; it was passed over; it does not fit; it may fit once others have come (affinity, spread)."""
+
+    FOUND = "found"
+    PASSED = "passed"
+    UNFIT = "unfit"
+    AGAIN = "again"
+
+
+def in_passes(
+    pods: Iterable[T], attempt: Callable[[T], Outcome], done: Callable[[], bool] = lambda: False, suffice: Callable[[int], bool] = lambda left: True
+) -> list[T]:
+    """One after the other, until it is `done`, or those that are left would not `suffice` (so many are). Who may fit because others have come is tried
+    again after a pass in which anybody has. Returns who is left to be tried, or to be tried again."""
+    left, again, progress = deque(pods), list[T](), False
+    while left and not done():
+        pod = left.popleft()
+        outcome = attempt(pod)
+        if outcome is Outcome.FOUND:
+            progress = True
+        elif outcome is Outcome.AGAIN:
+            again.append(pod)
+        if (outcome is Outcome.UNFIT or outcome is Outcome.AGAIN) and not suffice(len(left) + len(again)):
+            break
+        if not left and progress:
+            left, again, progress = deque(again), [], False
+    return [*again, *left]
+
+
+class Tried:
+    """What came of pods that were tried together: who was placed; of those that fit nowhere the counts, but for who may come after others and did;
+    those of the first one; by its word the first thing that is no node; whether a place that a pod has left is on its way to somebody."""
+
+    def __init__(self) -> None:
+        self.placed: list[PodObserved] = []
+        self.unfit: dict[PodUid, Counts] = {}
+        self.first: PodObserved | None = None
+        self.first_counts: Counts = 0, {}
+        self.kept_back: dict[str, str] = {}
+        self.follows = False
+
+
+def place_together(
+    session: Session,
+    job: Job,
+    pods: Iterable[PodObserved],
+    find: Callable[[PodObserved], Fit | None],
+    done: Callable[[], bool] = lambda: False,
+    suffice: Callable[[int], bool] = lambda left: True,
+    settle: Callable[[Job, PodObserved, Fit], None] | None = None,
+) -> Tried:
+    """Where they are found to fit beside each other, each counted for the job. Pods take the holds that they own (if the session hands any over);
+    places of Reservations are `settle`d otherwise. Whether that is kept is for the caller to say."""
+    state, offers, tried = session.state, session.offers, Tried()
+    hand_over = settle is None and session.handing_over and bool(offers)
+    settle = settle or session.allocate
+
+    def place(pod: PodObserved) -> Outcome:
+        if not job.helps(task_of(pod)):
+            return Outcome.PASSED
+        if not (hand_over and session.hand_over(job, pod)):
+            if offers.awaited(pod):
+                # Its place is kept for it; wherever else it went, the place would wait for nobody.
+                tried.follows = True
+                return Outcome.UNFIT
+            if (why := session.kept_back(job, pod)) is not None:
+                tried.kept_back.setdefault(*why)
+                return Outcome.UNFIT
+            fit = find(pod)
+            if fit is None:
+                return unfit(pod)
+            settle(job, pod, fit)
+        session.count(job, pod)
+        tried.placed.append(pod)
+        return Outcome.FOUND
+
+    def unfit(pod: PodObserved) -> Outcome:
+        sociable = is_sociable(state.shapes[pod.shape])
+        if sociable or tried.first is None:
+            # Counted with the rest of the gang in place: that is what it does not fit beside.
+            tried.unfit[pod.pod] = session.reasons(pod)
+        if tried.first is None:
+            tried.first, tried.first_counts = pod, tried.unfit[pod.pod]
+        return Outcome.AGAIN if sociable else Outcome.UNFIT
+
+    in_passes(pods, place, done, suffice)
+    for pod in tried.placed:
+        tried.unfit.pop(pod.pod, None)
+    return tried
+
+
+def is_complete(session: Session, job: Job) -> bool:
+    """Whether the job may start with those that have their places; pods on their own always may."""
+    return job.group is None or not session.extensions.refusal("jobReady", job)
 
 
 def whole(session: Session, group: Group) -> Job:
@@ -35,21 +141,13 @@ def is_promised(session: Session, job: Job) -> bool:
     return True
 
 
-def orders(session: Session, job: Job, tasks: Sequence[PodUid], besides: int = 0) -> Iterator[Sequence[PodUid]]:
-    """`in_orders` of a gang's pods; of others there is one order. `besides`: so many have a place in prospect."""
-    if job.group is None:
-        yield tasks
-        return
-    pods = [session.state.pods[uid] for uid in tasks]
-    for order in in_orders(session, pods, job.ready + besides + len(tasks) > job.need):
-        yield [pod.pod for pod in order]
-
-
-def in_orders(session: Session, pods: Sequence[PodObserved], fewer: bool) -> Iterator[Sequence[PodObserved]]:
-    """In which orders they are tried until one of them makes a gang complete: as they are; then those first that the fewest nodes take, so that
-    none of the others is on the only one of theirs; and where `fewer` than all would do, those that ask for least first, so that a large one
-    keeps no others from their room which would be enough (RULES G-17)."""
+def orders(session: Session, job: Job, pods: Sequence[PodObserved], besides: int = 0) -> Iterator[Sequence[PodObserved]]:
+    """In which orders a gang's pods, or a Reservation's places, are tried until one of them makes it complete: as they are; then those first that the
+    fewest nodes take, so that none of the others is on the only one of theirs; and where fewer than all would do, those that ask for least first, so that
+    a large one keeps no others from their room which would be enough (RULES G-17). `besides`: so many have a place in prospect."""
     yield pods
+    if job.group is None and job.hold is None:
+        return
     state = session.state
     kinds = {pod.pod: session.kind(pod, session.concerned(pod)) for pod in pods}
     if len(set(kinds.values())) < 2:
@@ -60,7 +158,7 @@ def in_orders(session: Session, pods: Sequence[PodObserved], fewer: bool) -> Ite
     scarcest = sorted(pods, key=lambda pod: (*nodes[kinds[pod.pod]], -size[pod.pod]))
     if scarcest != [*pods]:
         yield scarcest
-    if fewer:
+    if job.ready + besides + len(pods) > job.need:
         yield sorted(pods, key=lambda pod: size[pod.pod])
 
 

@@ -3,7 +3,7 @@ PodDisruptionBudget keeps. Plugins protect others (`gang`, `conformance`)."""
 
 from restow.contracts.ids import PodUid
 from restow.domain.protection import Allowance, Budgets, asked_to_stay, is_critical
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 
 
 class Guard:

@@ -1,29 +1,32 @@
-"""Placing the places of a Reservation: as a gang, like a job of pods that skip the bind (seed 000, RULES 000-1, 000-3)."""
+"""Places of Reservations: held as a gang, like a job of pods that skip the bind (seed 000, RULES 000-1, 000-3). A later generation may ask for another
+size: on their node if that has it, else elsewhere in the same commit, else they stay as they are until one of both can be."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid, ReservationUid, SlotName
 from restow.contracts.values import DeviceRequest, DeviceShare
 from restow.domain.accounts import DEFAULT_QUEUE
+from restow.domain.evolve.reservations import SUPERSEDED
 from restow.domain.occupants import as_pod, task_of
+from restow.domain.places import Place
 from restow.domain.predicates import only, static_mask
 from restow.domain.records import FINAL, Reservation, Room, Slot, SlotPhase
 from restow.domain.reservation.index import is_migration_hold
+from restow.domain.session import holds
+from restow.domain.session.fitting import Fit
 from restow.domain.session.framework import Filter
-from restow.domain.session.gangs import in_orders
-from restow.domain.session.handover import slot_order
+from restow.domain.session.gangs import Tried, orders, place_together
+from restow.domain.session.hold_offers import slot_order
 from restow.domain.session.jobs import HOLD, MIGRATION, QUOTA, UNSCHEDULABLE, Job
-from restow.domain.session.run import Session
-from restow.domain.session.statement import Statement
-from restow.domain.session.view import Fit
-from restow.domain.state import ClusterState, is_sociable
-from restow.domain.table import NO_DEVICE, WHOLE
+from restow.domain.session.session import Session
+from restow.domain.state import ClusterState
+from restow.domain.table import NO_DEVICE, WHOLE, fewer, less, vector_of
 
 
 def jobs(session: Session) -> Iterator[Job]:
@@ -44,7 +47,7 @@ def jobs(session: Session) -> Iterator[Job]:
         queue = (record.spec.queue if record.spec is not None else "") or DEFAULT_QUEUE
         job = Job(uid, "" if migration else queue, priority, record.order, record.fact.created)
         job.kind = MIGRATION if migration else HOLD
-        job.hold = uid
+        job.hold, job.need = uid, record.min_available
         yield job
 
 
@@ -60,105 +63,84 @@ def withhold(session: Session, job: Job, reason: str, message: str, held: Collec
 
 
 def place_gang(session: Session, job: Job) -> None:
-    """Of a migration as if its victim were not there: the pod itself is not in the way of where it goes (DESIGN 5)."""
-    record = session.state.reservations[job.hold] if job.hold is not None else None
-    with without(session, _victim_of(session.state, record)):
-        _place_gang(session, job)
+    """Hold at least `min_available` places of this Reservation in all, or none of those that wait. A migration's as if its victim were not there: the
+    pod itself is not in the way of where it goes (DESIGN 5)."""
+    assert job.hold is not None, "a Reservation's job"
+    state, uid = session.state, job.hold
+    record = state.reservations[uid]
+    with overlooking(session, state.migrations[record.fact.migration].move.pod if is_migration_hold(state, record) else PodUid("")):
+        if (why := session.refusal(job)) is not None:
+            withhold(session, job, why.reason, why.message)
+            return
+        slots = sorted(state.slots[uid].items(), key=lambda item: slot_order(item[0]))
+        have = sum(slot.phase in _COUNT for _, slot in slots)
+        waiting = {name: as_pod(record, name, slot, slot.shape) for name, slot in slots if slot.phase is SlotPhase.PENDING}
+        _hold(session, job, {pod.pod: name for name, pod in waiting.items()}, list(waiting.values()), have)
 
 
-def _victim_of(state: ClusterState, record: Reservation | None) -> PodUid:
-    if record is None or not is_migration_hold(state, record):
-        return PodUid("")
-    return state.migrations[record.fact.migration].move.pod
+def _hold(session: Session, job: Job, names: dict[PodUid, SlotName], pending: list[e.PodObserved], have: int) -> None:
+    assert job.hold is not None, "a Reservation's job"
+    uid, record = job.hold, session.state.reservations[job.hold]
+    slots, need = session.state.slots[uid], job.need
+
+    def find(pod: e.PodObserved) -> Fit | None:
+        return _fit(session, record, slots[names[pod.pod]], pod)
+
+    def hold(job: Job, pod: e.PodObserved, fit: Fit) -> None:
+        session.place(job, pod, fit)
+        name = names[pod.pod]
+        session.events.append(e.HoldPlaced(uid, name, session.name(fit.row), fit.devices, slots[name].shape, fit.waiting, fit.cores))
+
+    failed: Tried | None = None
+    job.ready = have
+    for order in orders(session, job, pending):
+        if job.ready + len(order) < need:
+            break
+        with session.attempt() as attempt:
+            tried = place_together(session, job, order, find, suffice=lambda left: job.ready + left >= need, settle=hold)
+            if tried.placed and job.ready >= need:
+                attempt.keep()
+        if attempt.kept:
+            _are_held(session, job, [(names[pod.pod], session.placements[pod.pod]) for pod in tried.placed])
+            _say(session, job, tried, names, {names[pod.pod] for pod in tried.placed})
+            return
+        failed = failed or tried
+    if failed is not None:
+        _say(session, job, failed, names, ())
+
+
+def _are_held(session: Session, job: Job, held: list[tuple[SlotName, Fit]]) -> None:
+    """From now on they may be handed over."""
+    assert job.hold is not None, "a Reservation's job"
+    for name, fit in held:
+        slot = session.state.slots[job.hold][name]
+        room = Room.full(session.state.vectors[slot.shape].items, fit.devices, fit.cores)
+        phase = SlotPhase.WAITING if fit.waiting else SlotPhase.HELD
+        now = Slot(slot.shape, slot.task, phase, session.name(fit.row), fit.devices, queue=job.queue, cores=fit.cores, room=room)
+        session.offers.change((job.hold, name), now)
+    session.offers.add(job.hold)
+
+
+def _say(session: Session, job: Job, tried: Tried, names: dict[PodUid, SlotName], held: Collection[SlotName]) -> None:
+    """Why those are not that are not held; of a queue's refusal before all others."""
+    assert job.hold is not None, "a Reservation's job"
+    for reason in (QUOTA, UNSCHEDULABLE):
+        if reason in tried.kept_back:
+            return withhold(session, job, reason, tried.kept_back[reason], held)
+    for place, counts in tried.unfit.items():
+        return say_unfit(session, e.HoldUnfit(job.hold, names[place], *counts))
+    return None
 
 
 @contextmanager
-def without(session: Session, pod: PodUid) -> Iterator[None]:
+def overlooking(session: Session, pod: PodUid) -> Iterator[None]:
     """Rules about what runs do not see this pod. Room on its node counts as ever."""
     rules = [rule for rule in session.extensions.filters if not rule.of_capacity] if pod in session.state.charges else []
-    for rule in rules:
-        rule.vacated(pod)
+    session.overlook(pod, rules)
     try:
         yield
     finally:
-        for rule in rules:
-            rule.restored(pod)
-
-
-def _place_gang(session: Session, job: Job) -> None:
-    """Hold at least `min_available` places of this Reservation in all, or none of those that wait."""
-    assert job.hold is not None, "a Reservation's job"
-    state, uid = session.state, job.hold
-    if (why := session.refusal(job)) is not None:
-        withhold(session, job, why.reason, why.message)
-        return
-    record = state.reservations[uid]
-    slots = sorted(state.slots[uid].items(), key=lambda item: slot_order(item[0]))
-    have = sum(slot.phase in _COUNT for _, slot in slots)
-    waiting = {name: as_pod(record, name, slot, slot.shape) for name, slot in slots if slot.phase is SlotPhase.PENDING}
-    names, pending = {place.pod: name for name, place in waiting.items()}, list(waiting.values())
-    first: _Trial | None = None
-    for order in in_orders(session, pending, have + len(pending) > record.min_available):
-        trial = _try(session, job, order, names, have)
-        if trial.held and have + len(trial.held) >= record.min_available:
-            _commit(session, job, trial.statement, trial.held)
-            _say(session, job, trial, trial.held.values())
-            return
-        trial.statement.discard()
-        first = first or trial
-    if first is not None:
-        _say(session, job, first, ())
-
-
-class _Trial(NamedTuple):
-    """What came of one order: who would be held, and what the others lack."""
-
-    statement: Statement
-    held: dict[PodUid, SlotName]
-    quota: str
-    reason: str
-    unfit: dict[SlotName, e.HoldUnfit]
-
-
-def _try(session: Session, job: Job, order: Sequence[e.PodObserved], names: dict[PodUid, SlotName], have: int) -> _Trial:
-    """As many as fit; who may fit because others of them have come (affinity, spread) is tried again then."""
-    assert job.hold is not None, "a Reservation's job"
-    state, uid = session.state, job.hold
-    record = state.reservations[uid]
-    statement = Statement(session, job)
-    held: dict[PodUid, SlotName] = {}
-    unfit: dict[SlotName, e.HoldUnfit] = {}
-    quota = reason = ""
-    left, again, before = list(order), list[e.PodObserved](), 0
-    while left and have + len(held) + len(left) + len(again) >= record.min_available:
-        place = left.pop(0)
-        name = names[place.pod]
-        over = session.quota(job, place)
-        waits = "" if over else session.extensions.refusal("podWaits", place)
-        fit = None if over or waits else _fit(session, record, state.slots[uid][name], place)
-        if fit is not None:
-            statement.place(place, fit)
-            held[place.pod] = name
-        else:
-            quota, reason = quota or over or "", reason or waits or ""
-            if not over and not waits:
-                sociable = is_sociable(state.shapes[place.shape])
-                if sociable:
-                    again.append(place)
-                if sociable or not unfit:
-                    # Counted with the rest of the gang in place: that is what it does not fit beside.
-                    unfit[name] = e.HoldUnfit(uid, name, *session.reasons(place))
-        if not left and len(held) > before:
-            left, again, before = again, [], len(held)
-    came = {*held.values()}
-    return _Trial(statement, held, quota, reason, {name: said for name, said in unfit.items() if name not in came})
-
-
-def _say(session: Session, job: Job, trial: _Trial, held: Collection[SlotName]) -> None:
-    if trial.quota or trial.reason:
-        withhold(session, job, QUOTA if trial.quota else UNSCHEDULABLE, trial.quota or trial.reason, held)
-    elif trial.unfit:
-        say_unfit(session, next(iter(trial.unfit.values())))
+        session.see(pod, rules)
 
 
 _COUNT = (SlotPhase.HELD, SlotPhase.WAITING, SlotPhase.USED)
@@ -169,27 +151,6 @@ def say_unfit(session: Session, unfit: e.HoldUnfit) -> None:
     said = session.state.slots[unfit.reservation][unfit.slot]
     if (unfit.nodes, unfit.reasons, unfit.message) != (said.nodes, said.reasons, said.message):
         session.events.append(unfit)
-
-
-def _commit(session: Session, job: Job, statement: Statement, held: dict[PodUid, SlotName]) -> None:
-    assert job.hold is not None, "a Reservation's job"
-    uid, slots = job.hold, session.state.slots[job.hold]
-    for place, name in held.items():
-        fit, slot = session.placements[place], slots[name]
-        room = Room.full(session.state.vectors[slot.shape].items, fit.devices, fit.cores)
-        phase = SlotPhase.WAITING if fit.waiting else SlotPhase.HELD
-        now = Slot(
-            slot.shape, slot.task, phase, session.name(fit.row), fit.devices, queue=job.queue, cores=fit.cores, room=room
-        )
-        session.offers.placed((uid, name), now)
-    statement.commit(
-        lambda place, fit: [
-            e.HoldPlaced(
-                uid, held[place.pod], session.name(fit.row), fit.devices, slots[held[place.pod]].shape, fit.waiting, fit.cores
-            )
-        ]
-    )
-    session.offers.add(uid)
 
 
 def _fit(session: Session, record: Reservation, slot: Slot, place: e.PodObserved) -> Fit | None:
@@ -310,3 +271,94 @@ def _promised(state: ClusterState, record: Reservation, row: int) -> tuple[Devic
     devices = state.migrations[record.fact.migration].move.devices
     free = state.table.device_free[row]
     return devices if all(d.index < len(free) and free[d.index] >= d.milli for d in devices) else ()
+
+
+def resize(session: Session) -> None:
+    """All that are asked for in another size, in the order of their Reservations."""
+    state = session.state
+    # What this session has already given something of is looked at in the next one.
+    due = [p for p in state.resizes if p not in state.to_release and session.offers.slot(p) is state.slots[p[0]][p[1]]]
+    for place in sorted(due, key=lambda place: (state.reservations[place[0]].order, place[1])):
+        if state.reservations[place[0]].alive and place not in session.left:
+            _resize(session, place)
+
+
+def _resize(session: Session, place: Place) -> None:
+    state = session.state
+    uid, name = place
+    record, slot = state.reservations[uid], session.offers.slot(place)
+    pod = as_pod(record, name, slot, slot.asked)
+    row = state.table.rows[slot.node]
+    job = Job(uid, slot.queue, 0, record.order, record.fact.created)
+    more = tuple(less(state.vectors[slot.asked].items, state.vectors[slot.shape].items))
+    if more and (over := session.quota(job, pod, more)):
+        holds.say_unfit(session, e.HoldUnfit(uid, name, 0, {}, QUOTA, over))
+        return
+    with session.attempt() as attempt:
+        reasons = _hold_anew(session, job, pod, row, place)
+        if reasons is None:
+            attempt.keep()
+    if reasons is not None:
+        holds.say_unfit(session, e.HoldUnfit(uid, name, *reasons))
+
+
+def _hold_anew(session: Session, job: Job, pod: e.PodObserved, row: int, place: Place) -> tuple[int, dict[str, int]] | None:
+    """Its room is given back and held anew. Returns why it cannot be, None where it is."""
+    state = session.state
+    uid, name = place
+    was = session.vacate(row, place)
+    fit = _here(session, pod, row, place)
+    if fit is not None:
+        session.events.append(e.HoldResized(uid, name, was.asked, fit.devices, fit.cores))
+        _settle(session, job, pod, place, was, fit)
+        return None
+    # Who draws from it keeps it where it is; and the last one that is left of several is not let go: with it all would be lost.
+    tally = state.tally_of(uid)
+    stays = bool(state.drawers.get(place)) or (tally.failed > 0 and tally.held + tally.waiting == 1)
+    fit = None if stays else session.find(pod)
+    if fit is None:
+        return session.reasons(pod)
+    session.events += [
+        e.HoldReleased(uid, name, SUPERSEDED),
+        e.HoldPlaced(uid, name, session.name(fit.row), fit.devices, was.asked, cores=fit.cores),
+    ]
+    _settle(session, job, pod, place, replace(was, phase=SlotPhase.HELD), fit)
+    return None
+
+
+def _here(session: Session, pod: e.PodObserved, row: int, place: Place) -> Fit | None:
+    """In the new size on its node, what is drawn of it aside, which is there already."""
+    state = session.state
+    if pod.pinned_node and pod.pinned_node != session.name(row):
+        return None
+    drawn = [state.draws[uid] for uid in state.drawers.get(place, ())]
+    with session.attempt():
+        for draw in drawn:
+            session.nodes.give(row, vector_of(draw.items), draw.devices)
+        fit = session.fit_at(pod, row) if session.fits_at(pod, row, session.concerned(pod)) else None
+    if fit is None:
+        return None
+    mine = {d.index for draw in drawn for d in draw.devices}
+    # Shares in use stay where they are.
+    return fit if mine <= {d.index for d in fit.devices} else None
+
+
+def _settle(session: Session, job: Job, pod: e.PodObserved, place: Place, was: Slot, fit: Fit) -> None:
+    """Every rule sees it as it will be: another shape may have other ports, terms and CPUs."""
+    state = session.state
+    row = state.table.rows[was.node]
+    session.place(job, pod, fit)
+    full = state.vectors[was.asked].items
+    wanted, devices, cores = state.undrawn(place, full, fit.devices, fit.cores)
+    # What owners have drawn of it is theirs, and counts already.
+    session.relieve(row, was.queue, tuple(less(full, wanted)), fewer(fit.devices, devices))
+    if session.awaited(row):
+        # What it gives up goes to those who wait there, not to this session.
+        stays = fit.row == row
+        rest = less(was.room.held, wanted if stays else ())
+        session.nodes.take(row, vector_of(rest), fewer(was.room.held_devices, devices if stays else ()))
+    now = Slot(
+        was.asked, was.task, was.phase, session.name(fit.row), fit.devices, queue=was.queue, cores=fit.cores,
+        room=Room.full(wanted, devices, cores),
+    )
+    session.offers.change(place, now)

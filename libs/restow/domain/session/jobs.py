@@ -1,19 +1,19 @@
 """Jobs of a session: what waits, grouped as it is to be placed. Made at open, in the order of what waits: a session costs
 nothing for what runs.
 
-A job is a PodGroup's pods, a single pod, or the places of a Reservation (seed 000: holds are scheduled like jobs).
-"""
+A job is a PodGroup's pods, a single pod, or the places of a Reservation (seed 000: holds are scheduled like jobs)."""
 
-from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Container
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PodUid, ReservationUid
+from restow.contracts.values import PodShape
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.groups import Group, group_of, task_of
+from restow.domain.resources import PODS
 from restow.domain.state import OVER, ClusterState
 
-PODS, HOLD, MIGRATION = 1, 1, 0
+PODS_JOB, HOLD, MIGRATION = 1, 1, 0
 """The first part of a job's turn: migration holds come before everything (RULES G-7)."""
 
 
@@ -35,7 +35,7 @@ class Job:
         self.priority = priority
         self.order = order
         self.created = created
-        self.kind = PODS
+        self.kind = PODS_JOB
         self.account = ""
         self.alike: dict[PodUid, int] = {}
         self.refused: set[int] = set()
@@ -48,29 +48,26 @@ class Job:
         self.need = 1
         self.need_by_task: dict[str, int] = {}
 
-    def short(self, placed: int = 0, by_task: Counter[str] | None = None) -> bool:
-        """Whether, with so many more members placed, the gang is still not complete."""
-        if self.ready + placed < self.need:
-            return True
-        if not self.need_by_task:
-            return False
-        have = self.ready_by_task
-        more: Mapping[str, int] = by_task or {}
-        return any(have.get(t, 0) + more.get(t, 0) < n for t, n in self.need_by_task.items())
+    def short(self, more: int = 0) -> bool:
+        """Whether the gang, with so many more members, is still not complete."""
+        return self.ready + more < self.need or any(n > 0 for n in self._lacking().values())
 
-    def helps(self, task: str, placed: int = 0, by_task: Mapping[str, int] | None = None) -> bool:
-        """Whether one more pod of this task, beside so many placed, brings a gang nearer to being complete: while as many places as
-        it still needs are for tasks of which it needs more (`minTaskMember`), those of another task take nothing."""
-        if not self.need_by_task or not self.short(placed, Counter(by_task or {})):
+    def _lacking(self) -> dict[str, int]:
+        """Of how many members of each task it needs more (`minTaskMember`), or has too many."""
+        have = self.ready_by_task
+        return {task: n - have.get(task, 0) for task, n in self.need_by_task.items()}
+
+    def helps(self, task: str) -> bool:
+        """Whether one more pod of this task brings a gang nearer to being complete: while as many places as it still needs are for tasks of
+        which it needs more, those of another task take nothing."""
+        if not self.need_by_task or not self.short():
             return True
-        have, more = self.ready_by_task, by_task or {}
-        lacking = {t: n - have.get(t, 0) - more.get(t, 0) for t, n in self.need_by_task.items()}
-        if lacking.get(task, 0) > 0:
-            return True
-        return self.need - self.ready - placed > sum(n for n in lacking.values() if n > 0)
+        lacking = self._lacking()
+        return lacking.get(task, 0) > 0 or self.need - self.ready > sum(n for n in lacking.values() if n > 0)
 
     def tell(self, task: str, more: int = 1) -> None:
         """So many more members of this task are ready."""
+        self.ready += more
         self.ready_by_task[task] = self.ready_by_task.get(task, 0) + more
 
     def next(self, state: ClusterState) -> PodUid | None:
@@ -90,7 +87,6 @@ class Job:
         left: list[PodUid] = []
         for uid in self.tasks:
             if uid in placed:
-                self.ready += 1
                 self.tell(task_of(state.pods[uid]))
             else:
                 left.append(uid)
@@ -121,7 +117,6 @@ def gang(state: ClusterState, group: Group) -> Job:
         if state.awaits_placement(uid):
             job.tasks.append(uid)
         elif is_ready(state, uid, live):
-            job.ready += 1
             job.tell(task_of(pod))
     named = state.priority_classes.get(spec.priority_class)
     job.priority = named.value if named is not None else max(priorities, default=0)
@@ -159,3 +154,9 @@ NOT_ENQUEUED = "NotEnqueued"
 """Why pods of a PodGroup wait that is not let in yet."""
 OVERUSED, QUOTA = "QueueOverused", "QueueQuota"
 """Why pods wait for their queue: it has had its share, or these would be more than it may have."""
+
+
+def is_best_effort(shape: PodShape) -> bool:
+    """Asks for nothing but a place: what `backfill` serves, and what reserved nodes still admit (RULES 002-2)."""
+    requests = shape.requests
+    return shape.devices is None and sum(requests.values()) == requests.get(PODS, 0)

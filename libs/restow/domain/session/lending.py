@@ -10,9 +10,9 @@ from restow.domain.predicates import static_mask
 from restow.domain.records import ON_NODE
 from restow.domain.reservation.index import is_migration_hold
 from restow.domain.reservation.wishes import ignores
+from restow.domain.session.fitting import Fit
 from restow.domain.session.framework import Filter
-from restow.domain.session.run import Session
-from restow.domain.session.view import Fit
+from restow.domain.session.session import Session
 
 
 def lending(session: Session, pod: PodObserved, concerned: list[Filter]) -> Fit | None:
@@ -39,7 +39,7 @@ def _on(session: Session, pod: PodObserved, node: NodeName, concerned: list[Filt
     if row is None or not places or not static_mask(state, pod.shape)[row]:
         return None
     lent: list[Place] = []
-    free, shares = ([*amounts] for amounts in session.board.row(row))
+    free, shares = ([*amounts] for amounts in session.nodes.row(row))
     v = state.vectors[pod.shape]
     for place in reversed(places):
         room = session.offers.slot(place).room
@@ -53,7 +53,7 @@ def _on(session: Session, pod: PodObserved, node: NodeName, concerned: list[Filt
                 shares[d.index] += d.milli
         if any(free[column] < amount for column, amount in v.items):
             continue
-        restored = {i: share - was for i, (share, was) in enumerate(zip(shares, session.board.row(row)[1], strict=True))}
+        restored = {i: share - was for i, (share, was) in enumerate(zip(shares, session.nodes.row(row)[1], strict=True))}
         devices = state.table.choose_devices(row, v.devices, restored)
         # CPUs are not lent: a hold keeps its own while it waits for the rest.
         cores = session.choose_cores(pod, row)
@@ -79,12 +79,7 @@ def _refused(session: Session, pod: PodObserved, row: int, lent: list[Place], co
     if not asked:
         return False
     session.look_as(pod)
-    told = [rule for rule in session.extensions.filters if not rule.of_capacity]
-    for rule in told:
+    with session.attempt():
         for place in lent:
-            rule.vacated(place)
-    failing = any(bool(rows[row]) for rule in asked for _, rows in rule.failing(pod))
-    for rule in told:
-        for place in lent:
-            rule.restored(place)
-    return failing
+            session.overlook(place, [rule for rule in session.extensions.filters if not rule.of_capacity])
+        return any(bool(rows[row]) for rule in asked for _, rows in rule.failing(pod))

@@ -3,7 +3,6 @@
 What is held for the members of a gang that is not complete is used together or not at all.
 """
 
-from collections import Counter
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
@@ -12,9 +11,10 @@ from restow.domain.groups import Group, task_of
 from restow.domain.predicates import static_mask
 from restow.domain.records import Nomination
 from restow.domain.session import queues
+from restow.domain.session.fitting import Fit
+from restow.domain.session.gangs import Outcome, in_passes, is_complete
 from restow.domain.session.jobs import Job, gang, job_of
-from restow.domain.session.run import Session
-from restow.domain.session.view import Fit
+from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
 from restow.domain.table import vector_of
 
@@ -53,25 +53,26 @@ def settle_nominations(session: Session) -> None:
 
 def _take(session: Session, uid: PodUid, nomination: Nomination) -> str:
     """Its room is there; every rule about the node, and its queue, are asked once more. Returns why not, or nothing."""
-    state = session.state
-    pod = state.pods[uid]
-    row = state.table.rows[nomination.node]
-    session.board.give(row, vector_of(nomination.room.held), nomination.room.held_devices)
-    fits = session.fits_at(pod, row, session.concerned(pod))
-    # Victims elsewhere, too, make room in a queue: that is waited for.
-    why = "" if fits else NO_LONGER_FITS
-    if not why and queues.refused(state, session.job_for(uid).queue) is not None:
-        why = NO_QUEUE
-    if not why and session.quota(session.job_for(uid), pod):
-        why = NOT_THERE
-    if why:
-        _hold_again(session, nomination)
-        return why
+    with session.attempt() as attempt:
+        why = _tried(session, uid, nomination)
+        if not why:
+            attempt.keep()
+    return why
+
+
+def _tried(session: Session, uid: PodUid, nomination: Nomination) -> str:
+    pod, job, row = session.state.pods[uid], session.job_for(uid), session.state.table.rows[nomination.node]
+    session.nodes.give(row, vector_of(nomination.room.held), nomination.room.held_devices)
+    if not session.fits_at(pod, row, session.concerned(pod)):
+        return NO_LONGER_FITS
+    if queues.refused(session.state, job.queue) is not None:
+        return NO_QUEUE
+    if session.quota(job, pod):
+        # Victims elsewhere, too, make room in a queue: that is waited for.
+        return NOT_THERE
     found = session.fit_at(pod, row)
     # Those CPUs that are kept for it come first, if they are still nobody else's.
-    fit = Fit(row, nomination.room.devices, found.volumes, found.cores)
-    session.place(session.job_for(uid), pod, fit)
-    session.events += session.placed_events(pod, fit)
+    session.allocate(job, pod, Fit(row, nomination.room.devices, found.volumes, found.cores))
     return ""
 
 
@@ -93,13 +94,12 @@ def _may_wait(session: Session, uid: PodUid, nomination: Nomination, why: str) -
 def _go_elsewhere(session: Session, uid: PodUid) -> bool:
     """Who has waited for so long goes where it fits, if there is such a node by now (RULES G-17)."""
     pod, job = session.state.pods[uid], session.job_for(uid)
-    if queues.refused(session.state, job.queue) is not None or session.quota(job, pod) or session.extensions.refusal("podWaits", pod):
+    if queues.refused(session.state, job.queue) is not None or session.kept_back(job, pod) is not None:
         return False
     fit = session.find(pod)
     if fit is None:
         return False
-    session.place(job, pod, fit)
-    session.events += session.placed_events(pod, fit)
+    session.allocate(job, pod, fit)
     return True
 
 
@@ -126,15 +126,18 @@ def elsewhere(session: Session) -> None:
     for group, pods in together.items():
         if not _may_go_elsewhere(session, pods):
             continue
-        for uid in pods:
-            _count(session, uid, state.nominations[uid], -1)
-        if group in state.pod_groups:
-            _gang_elsewhere(session, gang(state, group), pods)
-        else:
-            _go_elsewhere(session, pods[0])
-        for uid in pods:
-            if uid not in session.placements:
-                _count(session, uid, state.nominations[uid], 1)
+        with session.attempt() as attempt:
+            for uid in pods:
+                _promise(session, uid, -1)
+            if group in state.pod_groups:
+                gone = _gang_elsewhere(session, gang(state, group), pods)
+            else:
+                gone = _go_elsewhere(session, pods[0])
+            if gone:
+                attempt.keep()
+                for uid in pods:
+                    if uid not in session.placements:
+                        _promise(session, uid, 1)
 
 
 def _may_go_elsewhere(session: Session, pods: list[PodUid]) -> bool:
@@ -144,46 +147,30 @@ def _may_go_elsewhere(session: Session, pods: list[PodUid]) -> bool:
     return any(session.placer.best(shape) is not None for shape in shapes)
 
 
-def _gang_elsewhere(session: Session, job: Job, pods: list[PodUid]) -> None:
-    state, events = session.state, len(session.events)
-    own: set[PodUid] = set()
-    placed: list[PodUid] = []
-    left, before = pods, -1
-    while left and len(placed) > before:
-        before = len(placed)
-        for uid in left:
-            nomination = state.nominations[uid]
-            if nomination.complete and not _take(session, uid, nomination):
-                own.add(uid)
-                placed.append(uid)
-            elif _go_elsewhere(session, uid):
-                placed.append(uid)
-        left = [uid for uid in left if uid not in session.placements]
-    by_task = Counter(task_of(state.pods[uid]) for uid in placed)
-    if not session.extensions.refusal("jobReady", job, len(placed), by_task):
-        return
-    for uid in reversed(placed):
-        session.unplace(session.job_for(uid), state.pods[uid])
-        if uid in own:
-            _hold_again(session, state.nominations[uid])
-    del session.events[events:]
+def _gang_elsewhere(session: Session, job: Job, pods: list[PodUid]) -> bool:
+    """Whether it is complete by that."""
+    state = session.state
+
+    def go(uid: PodUid) -> Outcome:
+        nomination = state.nominations[uid]
+        found = (nomination.complete and not _take(session, uid, nomination)) or _go_elsewhere(session, uid)
+        if found:
+            session.count(job, state.pods[uid])
+        return Outcome.FOUND if found else Outcome.AGAIN
+
+    in_passes(pods, go)
+    return is_complete(session, job)
 
 
-def _hold_again(session: Session, nomination: Nomination) -> None:
-    """What `_take` has given for a pod that is not placed after all."""
-    row = session.state.table.rows[nomination.node]
-    session.board.take(row, vector_of(nomination.room.held), nomination.room.held_devices)
-
-
-def _count(session: Session, uid: PodUid, nomination: Nomination, sign: int) -> None:
-    """Its promise (`promise`) is kept, or does not count any more."""
-    state, pod = session.state, session.state.pods[uid]
+def _promise(session: Session, uid: PodUid, sign: int) -> None:
+    """What is held for a pod counts for its queue, and to rules the pod is there; those that were chosen to go for it do not count. Or not any more."""
+    state, pod, nomination = session.state, session.state.pods[uid], session.state.nominations[uid]
     row = state.table.rows[nomination.node]
     session.charge_queue(session.job_for(uid).queue, pod.shape, sign)
     if sign > 0:
-        session.expect(pod, row)
+        session.enter(pod, row)
     else:
-        session.expect_no_more(pod, row)
+        session.leave(pod, row)
     for victim in nomination.victims:
         if victim in state.victims_of and state.victims_of[victim].by == uid:
             _charge_leaving(session, victim, -sign)
@@ -201,46 +188,34 @@ def _settle_gang(session: Session, job: Job, pods: list[PodUid]) -> None:
         if uid not in session.ended and not nomination.complete and _in_vain(state, uid, nomination):
             give_up(session, uid, NO_LONGER_FITS)
     pods = [uid for uid in pods if uid not in session.ended]
-    events = len(session.events)
     why = dict.fromkeys(pods, NOT_THERE)
-    taken = _take_all(session, [uid for uid in pods if state.nominations[uid].complete], why)
-    by_task = Counter(task_of(state.pods[uid]) for uid in taken)
-    if session.extensions.refusal("jobReady", job, len(taken), by_task):
-        taken += _fit_together(session, pods, why)
-        for uid in reversed(taken):
-            session.unplace(session.job_for(uid), state.pods[uid])
-            _hold_again(session, state.nominations[uid])
-        del session.events[events:]
-        why.update(dict.fromkeys(taken, NOT_THERE))  # these wait for the others
+    with session.attempt() as attempt:
+        _take_all(session, job, [uid for uid in pods if state.nominations[uid].complete], why)
+        if is_complete(session, job):
+            attempt.keep()
+        else:
+            # Whether a rule is against one of them is asked as if all of it were where it is to go: it was chosen beside the others.
+            for uid in pods:
+                if not state.nominations[uid].complete:
+                    session.enter(state.pods[uid], state.table.rows[state.nominations[uid].node])
+            _take_all(session, job, [uid for uid in pods if why[uid] == NO_LONGER_FITS], why)
+            why.update({uid: NOT_THERE for uid in pods if not why[uid]})  # these wait for the others
     for uid in pods:
         if why[uid] and uid not in session.ended:
             _may_wait(session, uid, state.nominations[uid], why[uid])
 
 
-def _take_all(session: Session, pods: list[PodUid], why: dict[PodUid, str]) -> list[PodUid]:
+def _take_all(session: Session, job: Job, pods: list[PodUid], why: dict[PodUid, str]) -> None:
     """Those that can be used, in whichever order: one may fit only beside another that comes later. Says of the others why not."""
-    taken: list[PodUid] = []
-    left, before = pods, -1
-    while left and len(taken) > before:
-        before, again = len(taken), list[PodUid]()
-        for uid in left:
-            why[uid] = _take(session, uid, session.state.nominations[uid])
-            (again if why[uid] == NO_LONGER_FITS else taken if not why[uid] else []).append(uid)
-        left = again
-    return taken
 
+    def take(uid: PodUid) -> Outcome:
+        why[uid] = _take(session, uid, session.state.nominations[uid])
+        if not why[uid]:
+            session.count(job, session.state.pods[uid])
+            return Outcome.FOUND
+        return Outcome.AGAIN if why[uid] == NO_LONGER_FITS else Outcome.PASSED
 
-def _fit_together(session: Session, pods: list[PodUid], why: dict[PodUid, str]) -> list[PodUid]:
-    """Whether a rule is against one of a gang is asked as if all of it were where it is to go: it was chosen beside the others. Returns
-    who fits there by that, and is taken."""
-    state = session.state
-    to_come = [uid for uid in pods if not state.nominations[uid].complete]
-    for uid in to_come:
-        session.expect(state.pods[uid], state.table.rows[state.nominations[uid].node])
-    taken = _take_all(session, [uid for uid in pods if why[uid] == NO_LONGER_FITS], why)
-    for uid in to_come:
-        session.expect_no_more(state.pods[uid], state.table.rows[state.nominations[uid].node])
-    return taken
+    in_passes(pods, take)
 
 
 def promise(session: Session) -> None:
@@ -251,7 +226,7 @@ def promise(session: Session) -> None:
         if uid not in session.placements and uid not in session.ended:
             pod = state.pods[uid]
             session.charge_queue(session.job_for(uid).queue, pod.shape, 1)
-            session.expect(pod, state.table.rows[nomination.node])
+            session.enter(pod, state.table.rows[nomination.node])
     for uid, victim in state.victims_of.items():
         if victim.by not in session.ended and victim.by not in session.placements:
             _charge_leaving(session, uid, -1)
@@ -279,10 +254,11 @@ def ending(state: ClusterState, uid: PodUid, reason: str, ended: set[PodUid] | f
         return events
     job = gang(state, group)
     others = [u for u in job.tasks if u in state.nominations and u != uid and u not in ended]
-    if job.short() and job.short(len(others), Counter(task_of(state.pods[u]) for u in others)):
-        for other in others:
-            events += _one_ends(state, other, GANG_BROKEN)
-    return events
+    if not job.short():
+        return events
+    for other in others:
+        job.tell(task_of(state.pods[other]))
+    return [*events, *(event for other in others for event in _one_ends(state, other, GANG_BROKEN))] if job.short() else events
 
 
 def _one_ends(state: ClusterState, uid: PodUid, reason: str) -> list[e.Event]:

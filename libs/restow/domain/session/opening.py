@@ -1,8 +1,7 @@
 """What a session considers: new pods, those that wait and may fit now, gangs as a whole.
 
 Of new pods as many as the limit, and of as many kinds as `KINDS`. Of those that wait nothing is cut off: pods that are alike are one job, which is passed over
-as a whole where its first pod is refused, so that whoever fits runs, however many wait before it (RULES G-17).
-"""
+as a whole where its first pod is refused, so that whoever fits runs, however many wait before it (RULES G-17)."""
 
 from collections.abc import Container, Hashable, Iterable, Iterator
 from heapq import heapify, heappop, nsmallest
@@ -11,19 +10,49 @@ from operator import itemgetter
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis, PodUid
+from restow.domain.changes import Seen, kept
 from restow.domain.groups import Group, named
+from restow.domain.reservation.index import HoldIndex
 from restow.domain.reservation.wishes import ignores
-from restow.domain.session import closing
+from restow.domain.session import reasons
 from restow.domain.session.backlog import Backlog
 from restow.domain.session.gangs import is_promised, whole
+from restow.domain.session.job_turns import Feed, Name
 from restow.domain.session.jobs import Job, job_of, single
-from restow.domain.session.owners import parked_owners
 from restow.domain.session.registry import due_times
-from restow.domain.session.run import Session
-from restow.domain.session.standing import Feed, Name
+from restow.domain.session.session import ENQUEUE, Session
 from restow.domain.state import ClusterState
 
-ENQUEUE = "enqueue"
+
+class ParkedOwners:
+    """Parked pods that may own a Reservation, or that ignore all of them. Whoever is not parked any more is forgotten when it is
+    met. All are looked at anew where there are owners of a new kind, or a workload was seen that may own pods' owners."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.pods: dict[PodUid, None] = {}
+        self._index: HoldIndex | None = None
+        self._kinds, self._seen = 0, Seen(state.parkings)
+
+    def refresh(self, state: ClusterState) -> None:
+        index = HoldIndex.of(state)
+        [new] = self._seen.news()
+        if new is None or index is not self._index or index.kinds_made != self._kinds:
+            self._index, self._kinds = index, index.kinds_made
+            self.pods.clear()
+            new = state.parked
+        else:
+            for uid in [uid for uid in self.pods if uid not in state.parked]:
+                del self.pods[uid]
+        for uid in new:
+            if uid in state.parked and (index.may_own(state.pods[uid]) or ignores(state.pods[uid])):
+                self.pods[uid] = None
+
+
+def parked_owners(state: ClusterState) -> list[PodUid]:
+    """As they are now. (Successors of pods that are being moved own nothing.)"""
+    return list(kept(state, ParkedOwners).pods)
+
+
 KINDS = 500
 """Of new pods so many shapes and gangs in one session: each of them costs about as much as a hundred pods that are alike. The rest
 follows in the next session, and between the two whatever else the process has to do: leases, health, what the API reads."""
@@ -35,7 +64,7 @@ def jobs(session: Session) -> list[Job]:
     """Of pods; Reservations' places are jobs, too, but made where they are placed (`holds.jobs`)."""
     state = session.state
     groups: dict[Group, None] = {}
-    backlog = session.backlog = Backlog.of(state, session.board)
+    backlog = session.backlog = Backlog.of(state, session.nodes)
     alone = _alone(session)
     new, waiting = _Shared(state), _Shared(state)
     for uid in (*_new(session), *alone):
@@ -95,7 +124,7 @@ def _feeds(session: Session, left_out: set[Name]) -> dict[str, Feed]:
         return next(shared.made())
 
     lines = backlog.standing.lines
-    return {queue: Feed(line, backlog, session.board, left_out, make) for queue, line in lines.items()}
+    return {queue: Feed(line, backlog, session.nodes, left_out, make) for queue, line in lines.items()}
 
 
 class _Shared:
@@ -173,7 +202,7 @@ def _look_again(session: Session, backlog: Backlog) -> None:
     old = [
         (said.at, key)
         for key, said in state.waiting.items()
-        if not said.reason and session.now - said.at >= closing.REFRESH and said.epoch != state.capacity_epoch
+        if not said.reason and session.now - said.at >= reasons.REFRESH and said.epoch != state.capacity_epoch
     ]
     heapify(old)
     said = 0
@@ -182,7 +211,7 @@ def _look_again(session: Session, backlog: Backlog) -> None:
         if pod is not None and not pod.pinned_node and not backlog.is_hopeful(state.parked[pod.pod][1]):
             session.say_unfit(pod, session.concerned(pod))
             said += 1
-            if said >= closing.REFRESHES:
+            if said >= reasons.REFRESHES:
                 return
 
 
@@ -201,7 +230,7 @@ def deadline(state: ClusterState, after: Millis) -> Millis | None:
     said too lately before capacity moved to be said anew then (of the first few that wait)."""
     times = [n.deadline for pod, n in state.nominations.items() if n.deadline > after or not state.awaits_an_end(pod)]
     epoch = state.capacity_epoch
-    old = (s.at + closing.REFRESH for s in islice(state.waiting.values(), LOOKED_AT) if s.epoch != epoch)
+    old = (s.at + reasons.REFRESH for s in islice(state.waiting.values(), LOOKED_AT) if s.epoch != epoch)
     times += [Millis(when) for when in old if when > after]
     times += [when for when in due_times(state, after) if when is not None]
     return min(times, default=None)

@@ -13,7 +13,7 @@ import numpy as np
 
 from restow.contracts.ids import ShapeId
 from restow.domain.predicates import node_rules, static_mask
-from restow.domain.session.board import Board
+from restow.domain.session.node_snapshot import NodeSnapshot
 from restow.domain.session.scoring import ContentScorer, One, StaticScorer
 from restow.domain.state import ClusterState
 
@@ -48,7 +48,7 @@ class _Base:
 
 class _Ranking:
     """`keys` `(nodes,) int64`: the rank of each row, -1 where the shape does not fit. `known`: score by content. `seen` and
-    `nodes_seen` are positions in the table's and the nodes' changes, `told` in the board's.
+    `nodes_seen` are positions in the table's and the nodes' changes, `told` in the snapshot's.
 
     Every row whose key is above `floor` is in `top`, with the best one last, or, if it got its key later, in the heap `late` of
     (-key, row); in both are rows that have another key by now. `floor` is None while there are none. `picks`: how often the
@@ -132,11 +132,11 @@ class _Contents:
             self._nodes_seen = nodes_seen
             self._machines.clear()
 
-    def number(self, row: int, board: Board, kinds: Collection[np.ndarray]) -> int:
-        free, devices = board.row(row)
+    def number(self, row: int, snapshot: NodeSnapshot, kinds: Collection[np.ndarray]) -> int:
+        free, devices = snapshot.row(row)
         machine = self._machines.get(row)
         if machine is None:
-            machine = self._machines[row] = board.table.allocatable[row].tobytes()
+            machine = self._machines[row] = snapshot.table.allocatable[row].tobytes()
         content: Hashable = (*free, *devices, machine)
         if kinds:
             content = content, *[int(kind[row]) for kind in kinds]
@@ -170,9 +170,9 @@ class Rankings:
 class Placer:
     """For one session. `version` names what else the static scores depend on; a change makes all rankings anew."""
 
-    def __init__(self, state: ClusterState, board: Board, scorers: Scorers, version: Hashable = ()) -> None:
+    def __init__(self, state: ClusterState, snapshot: NodeSnapshot, scorers: Scorers, version: Hashable = ()) -> None:
         self._state = state
-        self._board = board
+        self._snapshot = snapshot
         self._kept = Rankings.of(state, scorers, version)
         self._kept.contents.open(state.changed_rows.position)
         self.unit = len(state.table.names) + 1
@@ -190,7 +190,7 @@ class Placer:
     def keys(self, shape: ShapeId) -> np.ndarray:
         """`(nodes,) int64`: the rank of each row as it is now, -1 where the shape does not fit. Must not be written to."""
         ranking = self._ranking(shape)
-        changes = self._board.changes
+        changes = self._snapshot.changes
         if ranking.told < len(changes):
             rows = set(changes[ranking.told :])
             ranking.told = len(changes)
@@ -209,8 +209,8 @@ class Placer:
             return known
         known = self._new(shape) if known is None else self._refresh(shape, known)
         self._fresh.add(shape)
-        # The board may have charged rows already: those are in the table's arrays, too.
-        known.told = len(self._board.changes)
+        # The node snapshot may have charged rows already: those are in the table's arrays, too.
+        known.told = len(self._snapshot.changes)
         return known
 
     def _new(self, shape: ShapeId) -> _Ranking:
@@ -230,7 +230,7 @@ class Placer:
         if nodes is None or dirty is None:
             return self._new(shape)
         kept.by_shape[shape] = ranking  # used last
-        rows = {*nodes, *dirty, *self._board.changes}
+        rows = {*nodes, *dirty, *self._snapshot.changes}
         ranking.base = self._base_of(shape)
         ranking.seen, ranking.nodes_seen = state.table.dirty.position, state.changed_rows.position
         if rows:
@@ -265,8 +265,8 @@ class Placer:
         if ranking.base.plain is None:
             ranking.base.plain = ranking.base.keys.tolist()
         bases, known, unit = ranking.base.plain, ranking.known, self.unit
-        contents, board = self._kept.contents, self._board
-        numbers = board.contents
+        contents, snapshot = self._kept.contents, self._snapshot
+        numbers = snapshot.contents
         plain, late = ranking.plain, ranking.late
         floor = NEVER if ranking.floor is None else ranking.floor
         for row in rows:
@@ -276,7 +276,7 @@ class Placer:
                 continue
             number = numbers.get(row)
             if number is None:
-                number = numbers[row] = contents.number(row, board, self._kinds.values())
+                number = numbers[row] = contents.number(row, snapshot, self._kinds.values())
             score = known.get(number)
             if score is None:
                 score = self._score(ranking, row)
@@ -286,7 +286,7 @@ class Placer:
                 heappush(late, (-key, row))
 
     def _score(self, ranking: _Ranking, row: int) -> int:
-        free, shares = self._board.row(row)
+        free, shares = self._snapshot.row(row)
         for column, amount in ranking.wanted:
             if free[column] < amount:
                 return -1

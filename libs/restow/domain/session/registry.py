@@ -10,7 +10,7 @@ from restow.domain.session import actions
 from restow.domain.session.actions import starving
 from restow.domain.session.guard import Guard
 from restow.domain.session.plugins import PLUGINS
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 from restow.domain.session.starving import Reserved
 from restow.domain.state import ClusterState
 

@@ -3,13 +3,15 @@
 `Totals` are the nodes': O(rows changed since the last session). The `Ledger` has what waits and what groups use: O(pods moved
 since); after a restart once O(what waits and what is in groups)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from restow.contracts.events import PodGroupObserved, PodObserved
 from restow.contracts.ids import PodUid, ShapeId
 from restow.domain.accounts import Amounts
+from restow.domain.changes import Seen, kept
 from restow.domain.groups import Group, group_of
 from restow.domain.session.jobs import POD_GROUPS, is_ready, job_of
 from restow.domain.state import ClusterState
@@ -22,19 +24,18 @@ class Totals:
     sums of absurd quantities do not fit into int64. A node counts as long as it exists: one that is not ready for a moment
     must not make a queue look overused, for evictions may follow from that."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: ClusterState) -> None:
         self.allocatable: list[int] = []
         self.charged: list[int] = []
         self.largest: list[int] = []
         self._offered = np.zeros((0, 0), np.int64)
         self._taken = np.zeros((0, 0), np.int64)
-        self._at = (-1, -1)
+        self._seen = Seen(state.changed_rows, state.table.dirty)
 
     def refresh(self, state: ClusterState) -> None:
         table = state.table
         self._widen(*table.allocatable.shape)
-        changed, dirty = state.changed_rows.since(self._at[0]), table.dirty.since(self._at[1])
-        self._at = state.changed_rows.position, table.dirty.position
+        changed, dirty = self._seen.news()
         if changed is None or dirty is None:
             changed = range(len(self._offered))
         if changed:
@@ -70,16 +71,12 @@ def _add(sums: list[int], now: np.ndarray, before: np.ndarray) -> None:
 
 def totals(state: ClusterState) -> Totals:
     """Of the nodes as they are in the state."""
-    known: Totals | None = state.memo.get("sums-totals")
-    if known is None:
-        known = state.memo["sums-totals"] = Totals()
-    known.refresh(state)
-    return known
+    return kept(state, Totals)
 
 
-class GroupUse:
-    """What a group's pods are charged, by column (terminating ones are not counted), and how many of them are ready in the
-    sense of a gang: they have their place, or have succeeded."""
+class Use:
+    """What pods are charged, by column (terminating ones are not counted), and how many of them are ready in the sense of a gang: they have
+    their place, or have succeeded."""
 
     __slots__ = ("ready", "used")
 
@@ -90,22 +87,50 @@ class GroupUse:
 
 _Wish = tuple[str, ShapeId, Group | None]
 """The queue that a pod waits in, its shape and its group."""
-_Part = tuple[Group, bool, ShapeId | None]
-"""A pod's group, whether it is ready there, and the shape that it is charged with."""
+_Part = tuple[Hashable, bool, ShapeId | None]
+"""What a pod's use counts for, whether it is ready there, and the shape that it is charged with."""
+
+
+class _Uses:
+    """Of what pods count for: a group, or a controller."""
+
+    def __init__(self) -> None:
+        self.of: dict[Any, Use] = {}
+        self.parts: dict[PodUid, _Part] = {}
+
+    def put(self, state: ClusterState, uid: PodUid, name: Hashable | None) -> tuple[_Part | None, _Part | None]:
+        """A pod counts for this from now on, or for nothing. Returns what it was before and what it is; nothing where that is the same."""
+        part: _Part | None = None
+        if name is not None:
+            charge = state.charges.get(uid)
+            charged = charge.shape if charge is not None and not charge.releasing else None
+            part = name, is_ready(state, uid, state.live[uid]), charged
+        before = self.parts.pop(uid, None)
+        if part is not None:
+            self.parts[uid] = part
+        if part == before:
+            return None, None
+        for entry, sign in ((before, -1), (part, 1)):
+            if entry is not None:
+                use = self.of.setdefault(entry[0], Use())
+                use.ready += sign * entry[1]
+                if entry[2] is not None:
+                    _charge(use.used, state.vectors[entry[2]].items, sign)
+        return before, part
 
 
 class Ledger:
     """`waiting[queue][column]`: what pods ask for that wait for a place. `kinds[queue][shape]`: how many such pods;
     `incoming[queue][group][shape]` how many of each group. `groups`: of each group with pods that are ready or charged."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: ClusterState) -> None:
         self.waiting: dict[str, Amounts] = {}
         self.kinds: dict[str, dict[ShapeId, int]] = {}
         self.incoming: dict[str, dict[Group, dict[ShapeId, int]]] = {}
-        self.groups: dict[Group, GroupUse] = {}
+        self._uses = _Uses()
+        self.groups: dict[Group, Use] = self._uses.of
         self._wishes: dict[PodUid, _Wish] = {}
-        self._parts: dict[PodUid, _Part] = {}
-        self._at = -1
+        self._seen = Seen(state.moved)
         self._hopeless: dict[Group, tuple[PodGroupObserved | None, bool]] = {}
         self._offered: list[int] = []
 
@@ -121,9 +146,8 @@ class Ledger:
         return known[1]
 
     def refresh(self, state: ClusterState) -> None:
-        moved = state.moved.since(self._at)
-        self._at = state.moved.position
-        pods, wishes, parts = state.pods, self._wishes, self._parts
+        [moved] = self._seen.news()
+        pods, wishes, parts = state.pods, self._wishes, self._uses.parts
         changed: dict[_Wish, int] = {}
         for uid in dict.fromkeys([*wishes, *parts, *_anyone(state)] if moved is None else moved):
             if isinstance(uid, tuple):
@@ -162,23 +186,17 @@ class Ledger:
                 del self.incoming[queue]
 
     def _regroup(self, state: ClusterState, uid: PodUid, pod: PodObserved | None) -> None:
-        part = _part(state, uid, pod) if pod is not None else None
-        before = self._parts.pop(uid, None)
-        if part is not None:
-            self._parts[uid] = part
-        if part == before:
-            return
-        for entry, sign in ((before, -1), (part, 1)):
-            if entry is None:
-                continue
-            group, ready, charged = entry
-            self._hopeless.pop(group, None)
-            use = self.groups.setdefault(group, GroupUse())
-            use.ready += sign * ready
-            if charged is not None:
-                _charge(use.used, state.vectors[charged].items, sign)
-            if not use.ready and not use.used:
-                del self.groups[group]
+        """Who is neither ready nor charged counts for no group."""
+        group = group_of(pod) if pod is not None else None
+        charge = state.charges.get(uid)
+        if group is not None and (charge is None or charge.releasing) and not is_ready(state, uid, state.live[uid]):
+            group = None
+        for entry in self._uses.put(state, uid, group):
+            if entry is not None:
+                self._hopeless.pop(entry[0], None)  # type: ignore[call-overload]
+                use = self.groups.get(entry[0])  # type: ignore[call-overload]
+                if use is not None and not use.ready and not use.used:
+                    del self.groups[entry[0]]  # type: ignore[arg-type]
 
 
 def _tally(counts: dict[ShapeId, int], shape: ShapeId, times: int) -> None:
@@ -203,82 +221,50 @@ def _anyone(state: ClusterState) -> Iterator[PodUid]:
         yield from members
 
 
-def _part(state: ClusterState, uid: PodUid, pod: PodObserved) -> _Part | None:
-    group = group_of(pod)
-    if group is None:
-        return None
-    live, charge = state.live[uid], state.charges.get(uid)
-    charged = charge.shape if charge is not None and not charge.releasing else None
-    ready = is_ready(state, uid, live)
-    return (group, ready, charged) if ready or charged is not None else None
-
-
 def ledger(state: ClusterState) -> Ledger:
     """Of what waits and what groups use, as it is in the state."""
-    known: Ledger | None = state.memo.get("sums-ledger")
-    if known is None:
-        known = state.memo["sums-ledger"] = Ledger()
-    known.refresh(state)
-    return known
+    return kept(state, Ledger)
 
 
 class Owners:
-    """`of(owner)`: what the pods of a controller use that are in no group, as `GroupUse`. Of controllers that were asked for;
-    O(their pods) the first time, then O(pods moved)."""
+    """`of(owner)`: what the pods of a controller use that are in no group. Of controllers that were asked for; O(their pods) the first time,
+    then O(pods moved)."""
 
-    def __init__(self) -> None:
-        self._use: dict[str, GroupUse] = {}
-        self._parts: dict[PodUid, tuple[str, bool, ShapeId | None]] = {}
-        self._at = -1
+    def __init__(self, state: ClusterState) -> None:
+        self._uses = _Uses()
+        self._seen = Seen(state.moved)
         self._groups = False
 
     def refresh(self, state: ClusterState) -> None:
-        moved = state.moved.since(self._at)
-        self._at = state.moved.position
+        [moved] = self._seen.news()
         groups = POD_GROUPS in state.synced
         if moved is None or groups != self._groups:
-            self._use, self._parts, self._groups = {}, {}, groups
+            self._uses, self._groups = _Uses(), groups
             return
         for uid in dict.fromkeys(moved):
             if isinstance(uid, tuple):
                 continue
             pod = state.pods.get(uid)
-            if uid in self._parts or (pod is not None and pod.owner is not None and pod.owner.uid in self._use):
+            if uid in self._uses.parts or (pod is not None and pod.owner is not None and pod.owner.uid in self._uses.of):
                 self._put(state, uid)
 
-    def of(self, state: ClusterState, owner: str) -> GroupUse:
-        known = self._use.get(owner)
+    def of(self, state: ClusterState, owner: str) -> Use:
+        known = self._uses.of.get(owner)
         if known is None:
-            known = self._use[owner] = GroupUse()
+            known = self._uses.of[owner] = Use()
             for uid in state.owned.get(owner, ()):
                 self._put(state, uid)
         return known
 
     def _put(self, state: ClusterState, uid: PodUid) -> None:
         pod = state.pods.get(uid)
-        now = None
-        if pod is not None and pod.owner is not None and pod.owner.uid in self._use and job_of(state, pod) is None:
-            live, charge = state.live[uid], state.charges.get(uid)
-            charged = charge.shape if charge is not None and not charge.releasing else None
-            now = pod.owner.uid, is_ready(state, uid, live), charged
-        before = self._parts.pop(uid, None)
-        if now is not None:
-            self._parts[uid] = now
-        for entry, sign in ((before, -1), (now, 1)):
-            if entry is not None:
-                use = self._use[entry[0]]
-                use.ready += sign * entry[1]
-                if entry[2] is not None:
-                    _charge(use.used, state.vectors[entry[2]].items, sign)
+        known = pod is not None and pod.owner is not None and pod.owner.uid in self._uses.of and job_of(state, pod) is None
+        self._uses.put(state, uid, pod.owner.uid if known and pod is not None and pod.owner is not None else None)
 
 
 def owners(state: ClusterState) -> Owners:
     """Of what controllers' pods use, as it is in the state."""
-    known: Owners | None = state.memo.get("sums-owners")
-    if known is None:
-        known = state.memo["sums-owners"] = Owners()
-    known.refresh(state)
-    return known
+    return kept(state, Owners)
 
 
 COMPLETED = "Completed"
@@ -299,7 +285,7 @@ def inqueue(state: ClusterState) -> dict[Group, dict[str, int]]:
     return promised
 
 
-def still_to_come(state: ClusterState, spec: PodGroupObserved, use: GroupUse | None) -> dict[str, int]:
+def still_to_come(state: ClusterState, spec: PodGroupObserved, use: Use | None) -> dict[str, int]:
     """`minResources` less what the group uses."""
     if use is None:
         return spec.min_resources

@@ -16,7 +16,7 @@ from restow.contracts.times import seconds
 from restow.domain.groups import Group
 from restow.domain.session.jobs import UNSCHEDULABLE as NO_ROOM
 from restow.domain.session.jobs import gang
-from restow.domain.session.waits import why
+from restow.domain.session.reasons import short_sentence
 from restow.domain.state import OVER, ClusterState
 
 VOLCANO = "volcano"
@@ -122,7 +122,7 @@ def _unschedulable(state: ClusterState, group: Group, tasks: Counter[str]) -> Co
     told = state.waiting[state.parked[next(iter(parked))][0]] if parked else None
     if told is not None:
         return Condition(
-            UNSCHEDULABLE, "True", reason=_REASONS.get(told.reason, told.reason), message=_message(tasks, spec.min_member, why(told))
+            UNSCHEDULABLE, "True", reason=_REASONS.get(told.reason, told.reason), message=_message(tasks, spec.min_member, short_sentence(told))
         )
     waiting = tasks["Pending"] + tasks["Pipelined"] + tasks["Binding"]
     if waiting or not tasks:

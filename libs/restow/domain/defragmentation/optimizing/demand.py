@@ -24,9 +24,9 @@ from restow.domain.defragmentation.plan import Found, Task, summed_up
 from restow.domain.groups import named, task_of
 from restow.domain.predicates import static_mask
 from restow.domain.resources import shown
+from restow.domain.session.fitting import Fit
 from restow.domain.session.jobs import Job, gang, job_of, single
-from restow.domain.session.run import Session
-from restow.domain.session.view import Fit
+from restow.domain.session.session import Session
 from restow.domain.verdicts import NO_TARGET, sentence, stay
 
 PLANNER = "optimizing"
@@ -103,7 +103,7 @@ class _Attempt:
         with opened(task, "none", self._rows) as world:
             for one in granted:
                 # Its Reservation is there first and takes what becomes free.
-                world.session.board.take(one.row, state.vectors[one.pod.shape], one.spot.devices)
+                world.session.nodes.take(one.row, state.vectors[one.pod.shape], one.spot.devices)
             ordered = Sequence(world, task.plan, task.max_moves).order(wanted, first(world, wanted))
         if ordered.stayed:
             raise NoRoom(f"{len(ordered.stayed)} of {len(wanted)} moves would wait for each other")
@@ -225,7 +225,7 @@ class _Demand:
         shape = world.state.shapes[pod.shape]
         if shape.devices is not None and not spot.devices:
             return None
-        session.board.take(row, world.state.vectors[pod.shape], spot.devices)
+        session.nodes.take(row, world.state.vectors[pod.shape], spot.devices)
         if spot.cores:
             session.placements[pod.pod] = spot
         for rule in session.extensions.filters:
@@ -237,7 +237,7 @@ class _Demand:
         for rule in session.extensions.filters:
             rule.removed(one.pod, one.row)
         session.placements.pop(one.pod.pod, None)
-        session.board.give(one.row, self.world.state.vectors[one.pod.shape], one.spot.devices)
+        session.nodes.give(one.row, self.world.state.vectors[one.pod.shape], one.spot.devices)
 
     def _freed(self, pod: PodObserved) -> Granted | None:
         """The cheapest node to be freed for it; those on it have found other places."""

@@ -177,7 +177,7 @@ class Sequence:
         world, uid = self.world, leg.uid
         pod = world.state.pods[uid]
         id = MigrationId(f"{self.plan}-{len(self.moves) + 1}")
-        world.session.board.take(spot.row, world.vector(uid), spot.devices)
+        world.session.nodes.take(spot.row, world.vector(uid), spot.devices)
         self._say_gone(leg)
         world.simulation.enter(uid, spot)
         self.moves.append(
@@ -201,12 +201,12 @@ class Sequence:
 
     def _free(self, row: int, left: Left) -> None:
         self._left[row].pop(0)
-        self.world.session.board.give(row, self.world.vector(left.uid), left.spot.devices)
+        self.world.session.nodes.give(row, self.world.vector(left.uid), left.spot.devices)
         self._freed.setdefault(row, []).append(left.id)
 
     def _unfree(self, row: int, left: Left) -> None:
         self._freed[row].pop()
-        self.world.session.board.take(row, self.world.vector(left.uid), left.spot.devices)
+        self.world.session.nodes.take(row, self.world.vector(left.uid), left.spot.devices)
         self._left[row].insert(0, left)
 
     def _is_ruled(self, uid: PodUid) -> bool:

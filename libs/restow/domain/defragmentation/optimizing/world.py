@@ -1,4 +1,4 @@
-"""The cluster as pods are thought to be moved: a session's board and rules, and where each pod is by now.
+"""The cluster as pods are thought to be moved: a session's node snapshot and rules, and where each pod is by now.
 
 A pod is lifted from its place and lands on another one. Every change is on a trail, so that a thought that leads nowhere is taken
 back exactly. Whoever is elsewhere than the state says is `away`: that, at the end, is the plan.
@@ -55,7 +55,7 @@ class World:
         self.state: ClusterState = simulation.state
         self.moved: dict[PodUid, Spot] = {}
         self.open, self.sources, self.counted = rows
-        self.changes = self.session.board.changes
+        self.changes = self.session.nodes.changes
         self.away: dict[PodUid, Spot] = {}
         self._evictable, self._costs = evictable, costs
         self._verdicts: dict[PodUid, str] = {}
@@ -80,11 +80,11 @@ class World:
 
     def _begin_at(self, moved: Mapping[PodUid, Spot]) -> None:
         """As the state will be when these have landed, in every respect that a plan made then would see."""
-        board, table = self.session.board, self.state.table
+        snapshot, table = self.session.nodes, self.state.table
         for uid, spot in moved.items():
             home = self.home(uid)
-            board.give(home.row, self.vector(uid), home.devices)
-            board.take(spot.row, self.vector(uid), spot.devices)
+            snapshot.give(home.row, self.vector(uid), home.devices)
+            snapshot.take(spot.row, self.vector(uid), spot.devices)
             self.simulation.vacate(uid)
             self.simulation.enter(uid, spot)
             self.loads[home.row] -= 1
@@ -212,7 +212,7 @@ class World:
 
     def _lift(self, uid: PodUid, spot: Spot) -> None:
         row = spot.row
-        self.session.board.give(row, self.vector(uid), spot.devices)
+        self.session.nodes.give(row, self.vector(uid), spot.devices)
         if uid in self.away:
             del self.away[uid]
             del self._come[row][uid]
@@ -226,7 +226,7 @@ class World:
 
     def _land(self, uid: PodUid, spot: Spot) -> None:
         row = spot.row
-        self.session.board.take(row, self.vector(uid), spot.devices)
+        self.session.nodes.take(row, self.vector(uid), spot.devices)
         if spot == self.home(uid):
             del self._gone[row][uid]
             self.gone_of[self.state.pods[uid].namespace] -= 1
@@ -256,7 +256,7 @@ class World:
         self.loads[row] += loads
         if not self.counted[row]:
             return
-        free, shares = self.session.board.row(row)
+        free, shares = self.session.nodes.row(row)
         worth = self.value.of(free, shares, int(self.loads[row]))
         self.total += worth - self.worth[row]
         self.worth[row] = worth
@@ -267,7 +267,7 @@ class World:
 
     def free(self, row: int) -> tuple[list[int], list[int]]:
         """What a row has free, by column and device. Must not be changed."""
-        return self.session.board.row(row)
+        return self.session.nodes.row(row)
 
     def send_home(self, uids: Iterable[PodUid]) -> bool:
         """Put those who are away back; False (and some may be back) where the room of one is taken."""

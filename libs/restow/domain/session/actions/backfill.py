@@ -4,7 +4,7 @@ with the gang."""
 from typing import Any
 
 from restow.domain.session.actions.allocate import place_one
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 
 
 def run(session: Session, args: Any) -> None:

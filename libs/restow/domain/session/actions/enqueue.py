@@ -6,22 +6,103 @@ Queues take turns, a job at a time: whoever uses, and is promised, least of its 
 QueueOrder, where promises do not count). So no backlog takes all the room that there is for others.
 
 Who asks for as much of something as one of the same queue that was refused for it is refused, too, and not asked about while
-that is what its pods are told: of ten thousand that wait a few are looked at closely.
-"""
+that is what its pods are told: of ten thousand that wait a few are looked at closely. Those that are not let in yet are kept across sessions, by queue
+in their turns (`Unadmitted`)."""
 
-from collections.abc import Iterator, Mapping
+from bisect import insort
+from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from restow.contracts import events as e
-from restow.domain.groups import Group
+from restow.contracts.events import PodGroupObserved
+from restow.contracts.ids import PodUid
+from restow.domain.changes import Seen
+from restow.domain.groups import Group, group_of
 from restow.domain.session import queues
 from restow.domain.session.admission import admission
 from restow.domain.session.framework import PERMITTED, Refusal
 from restow.domain.session.gangs import whole
-from restow.domain.session.jobs import NOT_ENQUEUED, Job
-from restow.domain.session.run import Session
-from restow.domain.session.unadmitted import Turn, Unadmitted
+from restow.domain.session.job_turns import QueueLines
+from restow.domain.session.jobs import NOT_ENQUEUED, Job, gang
+from restow.domain.session.session import Session
+from restow.domain.session.sums import ledger, still_to_come
+from restow.domain.state import ClusterState
+
+
+class Turn(NamedTuple):
+    """When it is asked for, the group's job, and what it asks for (`Admission.asks`). Must not be changed."""
+
+    when: tuple
+    job: Job
+    asks: Mapping[str, int]
+
+
+_when = attrgetter("when")
+
+
+class Unadmitted:
+    """Of a group of which nothing runs the turn is kept (`framework.POINTS`, jobOrder), of the others it is asked in every session."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._config = state.session_config
+        self._specs: dict[Group, PodGroupObserved] = {}
+        self._members: dict[PodUid, Group] = {}
+        self._lines = QueueLines[Turn](_when)
+        self._others: dict[Group, None] = {}
+        self._seen = Seen(state.moved, state.objects)
+
+    @staticmethod
+    def of(state: ClusterState, turn: Callable[[Job], tuple]) -> dict[str, list[Turn]]:
+        """All of them as they are now, the first one first. The lists are the caller's."""
+        kept: Unadmitted | None = state.memo.get("unadmitted")
+        if kept is None or kept._config is not state.session_config:
+            kept = state.memo["unadmitted"] = Unadmitted(state)
+        kept._refresh(state, turn)
+        lines = {queue: list(line) for queue, line in kept._lines.by_queue.items()}
+        for group in kept._others:
+            job = gang(state, group)
+            insort(lines.setdefault(job.queue, []), _entry(state, group, job, turn), key=_when)
+        return lines
+
+    def _refresh(self, state: ClusterState, turn: Callable[[Job], tuple]) -> None:
+        for group in self._stirred(state):
+            self._others.pop(group, None)
+            self._lines.drop(group)
+            if group not in state.unqueued:
+                self._specs.pop(group, None)
+                continue
+            self._specs[group] = state.pod_groups[group]
+            if group in ledger(state).groups:
+                self._others[group] = None
+                continue
+            job = gang(state, group)
+            self._members.update(dict.fromkeys(job.tasks, group))
+            self._lines.put(group, job.queue, _entry(state, group, job, turn))
+
+    def _stirred(self, state: ClusterState) -> dict[Group, None]:
+        """Those that came, went, or have other pods than before."""
+        moved, objects = self._seen.news()
+        groups, specs = state.pod_groups, self._specs
+        if moved is None or objects is None or any(kind == "priority_classes" for kind, _ in objects):
+            self._members.clear()
+            return dict.fromkeys([*specs, *state.unqueued])
+        found = dict.fromkeys(group for group in specs if group not in state.unqueued)
+        found.update(dict.fromkeys(group for group in state.unqueued if specs.get(group) is not groups[group]))
+        for who in moved:
+            if isinstance(who, tuple):
+                continue
+            pod = state.pods.get(who)
+            group = group_of(pod) if pod is not None and pod.annotations else None
+            for about in (group, self._members.pop(who, None)):
+                if about is not None and (about in state.unqueued or about in specs):
+                    found[about] = None
+        return found
+
+
+def _entry(state: ClusterState, group: Group, job: Job, turn: Callable[[Job], tuple]) -> Turn:
+    return Turn(turn(job), job, still_to_come(state, state.pod_groups[group], ledger(state).groups.get(group)))
 
 
 def run(session: Session, args: Any) -> None:

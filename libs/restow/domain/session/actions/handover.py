@@ -4,10 +4,10 @@ score as RULES G-5 says; all others go the normal way. A gang takes holds only i
 
 from typing import Any
 
-from restow.domain.session.actions.allocate import admitted, incomplete, valid
+from restow.domain.session.actions.allocate import admitted, valid
 from restow.domain.session.extensions import jobs_in_order
-from restow.domain.session.run import Session
-from restow.domain.session.statement import Statement
+from restow.domain.session.gangs import is_complete
+from restow.domain.session.session import Session
 
 
 def run(session: Session, args: Any) -> None:
@@ -22,11 +22,11 @@ def run(session: Session, args: Any) -> None:
             continue
         if job.alike:
             continue  # those that can take a hold are in jobs of those that are like nobody else
-        statement = Statement(session, job)
-        for uid in list(job.tasks):
-            if len(session.events) + len(statement) < session.limit or job.group is not None:
-                statement.hand_over(session.state.pods[uid])
-        if incomplete(session, job, len(statement), statement.by_task):
-            statement.discard()
-        else:
-            statement.commit()
+        with session.attempt() as attempt:
+            for uid in job.tasks:
+                pod = session.state.pods[uid]
+                if (len(session.events) < session.limit or job.group is not None) and session.hand_over(job, pod):
+                    session.count(job, pod)
+            if is_complete(session, job):
+                attempt.keep()
+        job.tasks = [uid for uid in job.tasks if uid not in session.placements]

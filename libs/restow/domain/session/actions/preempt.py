@@ -9,15 +9,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from restow.contracts import events as e
-from restow.contracts.ids import Millis, PodUid, ShapeId
+from restow.contracts.ids import Millis, ShapeId
 from restow.domain.groups import task_of
-from restow.domain.session.gangs import orders
+from restow.domain.session.gangs import Outcome, in_passes, orders
 from restow.domain.session.jobs import Job
-from restow.domain.session.preemption.claim import Claim
-from restow.domain.session.preemption.claimers import claimers, is_meek, next_try, starves, wants_node
-from restow.domain.session.preemption.units import Choice
+from restow.domain.session.preemption.claims import (
+    claim,
+    claimers,
+    is_meek,
+    next_try,
+    nominated,
+    starves,
+    wants_node,
+)
+from restow.domain.session.preemption.future_room import Choice
 from restow.domain.session.preemption.victims import Hunt, Scope
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
 
 NAME = "preempt"
@@ -41,45 +48,44 @@ def run(session: Session, args: Any) -> None:
             _within(session, hunt, job)
 
 
-def take_for(session: Session, hunt: Hunt, job: Job, scope: Scope, action: str) -> bool:
+def take_for(session: Session, hunt: Hunt, job: Job, scope: Scope, action: str) -> None:
     """Everything that the job needs, or nothing."""
-    claim = Claim(session, job, action)
-    for tasks in orders(session, job, job.tasks):
-        _take_all(session, hunt, claim, job, tasks, scope)
-        # What fits without anybody's leaving is for `allocate`.
-        if len(claim) and claim.waits and not session.extensions.refusal("jobPipelined", job, 0, None):
-            claim.commit()
-            return True
-        claim.discard()
-    return False
-
-
-def _take_all(session: Session, hunt: Hunt, claim: Claim, job: Job, tasks: Iterable[PodUid], scope: Scope) -> None:
-    """As much as the job needs, in this order, but first those that take from nobody, for they need what is free: who finds nothing is passed over while enough others are left, and tried again where that
-    may change because others of its gang have come (affinity, spread)."""
-    state = session.state
-    hopeless: set[tuple[ShapeId, str]] = set()
-    left, again, before = sorted(tasks, key=lambda uid: not is_meek(session, state.pods[uid])), list[PodUid](), 0
-    while starves(session, job):
-        if not left:
-            if not again or len(claim) == before:
-                return
-            left, again, before = again, [], len(claim)
-        pod = state.pods[left.pop(0)]
-        if not job.helps(task_of(pod)):
-            continue
-        kind = (pod.shape, pod.pinned_node)
-        if kind not in hopeless and wants_node(session, pod):
-            choice = _free(session, job, pod) or _found(session, hunt, job, pod, scope)
-            if choice is not None:
-                claim.take(pod, choice)
-                continue
-            if not session.concerned(pod):
-                hopeless.add(kind)
-            elif job.group is not None:
-                again.append(pod.pod)
-        if job.ready + len(left) + len(again) < job.need:
+    for pods in orders(session, job, [session.state.pods[uid] for uid in job.tasks]):
+        with session.attempt() as attempt:
+            waits = _take_all(session, hunt, job, pods, scope, action)
+            # What fits without anybody's leaving is for `allocate`.
+            if waits and not session.extensions.refusal("jobPipelined", job):
+                attempt.keep()
+        if attempt.kept:
+            nominated(session, job)
             return
+
+
+def _take_all(session: Session, hunt: Hunt, job: Job, pods: Iterable[e.PodObserved], scope: Scope, action: str) -> bool:
+    """As much as the job needs, in this order, but first those that take from nobody, for they need what is free: who finds nothing is passed over while
+    enough others are left. Returns whether anybody has something to wait for."""
+    hopeless: set[tuple[ShapeId, str]] = set()
+    waits = False
+
+    def take(pod: e.PodObserved) -> Outcome:
+        nonlocal waits
+        kind = (pod.shape, pod.pinned_node)
+        if not job.helps(task_of(pod)):
+            return Outcome.PASSED
+        if kind in hopeless or not wants_node(session, pod):
+            return Outcome.UNFIT
+        choice = _free(session, job, pod) or _found(session, hunt, job, pod, scope)
+        if choice is not None:
+            waits |= claim(session, job, pod, choice, action)
+            return Outcome.FOUND
+        if session.concerned(pod):
+            return Outcome.AGAIN if job.group is not None else Outcome.UNFIT
+        hopeless.add(kind)
+        return Outcome.UNFIT
+
+    first = sorted(pods, key=lambda pod: not is_meek(session, pod))
+    in_passes(first, take, lambda: not starves(session, job), lambda left: job.ready + left >= job.need)
+    return waits
 
 
 def _free(session: Session, job: Job, pod: e.PodObserved) -> Choice | None:
@@ -108,6 +114,5 @@ def _within(session: Session, hunt: Hunt, job: Job) -> None:
             hopeless.add(kind)
             continue
         if choice.victims:
-            claim = Claim(session, job, NAME)
-            claim.take(pod, choice)
-            claim.commit()
+            claim(session, job, pod, choice, NAME)
+            nominated(session, job)

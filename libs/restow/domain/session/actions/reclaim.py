@@ -8,9 +8,9 @@ from typing import Any
 from restow.contracts.ids import Millis
 from restow.domain.session.actions.preempt import take_for
 from restow.domain.session.jobs import Job
-from restow.domain.session.preemption.claimers import claimers, next_try
+from restow.domain.session.preemption.claims import claimers, next_try
 from restow.domain.session.preemption.victims import Hunt, Scope
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
 
 NAME = "reclaim"

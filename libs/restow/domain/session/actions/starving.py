@@ -12,15 +12,13 @@ from restow.contracts.ids import Millis, PodUid
 from restow.domain.predicates import static_mask
 from restow.domain.session.actions.args import ReserveArgs
 from restow.domain.session.extensions import jobs_in_order
-from restow.domain.session.jobs import job_of
-from restow.domain.session.requests import is_best_effort
-from restow.domain.session.run import Session
-from restow.domain.session.starving.ahead import Ahead
-from restow.domain.session.starving.attempt import Attempt, possible
-from restow.domain.session.starving.members import Members
-from restow.domain.session.starving.reserved import Reserved, fits_empty, of
-from restow.domain.session.starving.waits import Waits
-from restow.domain.session.view import Kind
+from restow.domain.session.fitting import Kind
+from restow.domain.session.jobs import is_best_effort, job_of
+from restow.domain.session.session import Session
+from restow.domain.session.starving.jobs import Ahead, Members
+from restow.domain.session.starving.reserved_nodes import Reserved, fits_empty, reserved_nodes
+from restow.domain.session.starving.search import Search, possible
+from restow.domain.session.starving.waiting_times import Waits
 from restow.domain.state import NODE_LOST, ClusterState
 
 READY, DELETED, DISCARDED = "Ready", "Deleted", "Discarded"
@@ -32,7 +30,7 @@ are more, sessions follow in which others are looked at (RULES G-17)."""
 
 
 def run(session: Session, args: ReserveArgs) -> None:
-    rule = of(session)
+    rule = reserved_nodes(session)
     _settle(session, rule)
     waits = Waits.of(session.state, args.starving_job_time_threshold * 1000)
     starving = _jobs(session, rule, _first(session, rule, waits))
@@ -111,7 +109,7 @@ def _walk(session: Session, rule: Reserved, starving: dict[str, Members], percen
         if kind is not None and hopeless.get(kind, job.priority - 1) >= job.priority:
             continue
         tried += 1
-        if not Attempt(session, rule, members, percent).run() and kind is not None:
+        if not Search(session, rule, members, percent).run() and kind is not None:
             hopeless[kind] = job.priority
     return untried
 
@@ -149,7 +147,7 @@ def _sweep(session: Session, rule: Reserved, untried: set[str]) -> None:
 
 def end_all(session: Session) -> None:
     """The action is not configured any more."""
-    rule = of(session)
+    rule = reserved_nodes(session)
     _release(session, rule, rule.tasks(), DISCARDED)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from restow.contracts.ids import ShapeId
 from restow.domain.resources import canonical_resource
 from restow.domain.session.args import ArgsError, Arguments, below, listed, weights_wrong, without
-from restow.domain.session.run import Session
 from restow.domain.session.scoring import SCALE, Many, One, share, shares
+from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
 
 RESOURCES = "binpack.resources"

@@ -4,7 +4,7 @@ victims with the plugin or without, `session/guard.py`.)"""
 from restow.contracts.ids import PodUid
 from restow.domain.protection import Allowance
 from restow.domain.session.args import NoArgs as Args
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 
 NAMESPACE = "kube-system"
 

@@ -12,8 +12,8 @@ from restow.contracts.ids import PodUid
 from restow.domain.accounts import Amounts, charge
 from restow.domain.session.args import Arguments
 from restow.domain.session.jobs import Job
-from restow.domain.session.quotas import share
-from restow.domain.session.run import Session
+from restow.domain.session.queues import share
+from restow.domain.session.session import Session
 from restow.domain.session.sums import ledger, owners, totals
 
 

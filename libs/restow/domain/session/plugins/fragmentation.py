@@ -22,8 +22,8 @@ from restow.domain.fragmentation.model import MOST_SHARE, Model
 from restow.domain.fragmentation.typical import Typical, typical
 from restow.domain.quantity import CPU
 from restow.domain.session.args import Arguments, weights_wrong
-from restow.domain.session.run import Session
 from restow.domain.session.scoring import SCALE, share, shares
+from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
 from restow.domain.table import WHOLE
 

@@ -13,7 +13,7 @@ from restow.domain.protection import Allowance, is_evicted
 from restow.domain.session.args import NoArgs as Args
 from restow.domain.session.framework import PERMITTED, Refusal
 from restow.domain.session.jobs import Job, job_of
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 from restow.domain.session.sums import owners
 from restow.domain.state import ClusterState
 
@@ -31,7 +31,7 @@ def open(session: Session, args: Args) -> None:
     extensions.hear("deallocated", begun.deallocated)
     extensions.veto("jobValid", lambda job: valid(session, job))
     extensions.veto("jobReady", lacks)
-    extensions.veto("jobPipelined", lambda job, placed, by_task: lacks(job, placed, by_task) or PERMITTED)
+    extensions.veto("jobPipelined", lambda job: lacks(job) or PERMITTED)
     extensions.veto("jobStarving", lambda job: PERMITTED if job.short() else COMPLETE)
     extensions.veto("protects", _Kept(session).allowances)
 
@@ -67,8 +67,8 @@ def turns_away(state: ClusterState, args: Args, pod: PodObserved) -> Refusal | N
     return None if group is None else _wrong(state, group)
 
 
-def lacks(job: Job, placed: int, by_task: Counter[str] | None) -> str:
-    return INCOMPLETE if job.short(placed, by_task) else ""
+def lacks(job: Job) -> str:
+    return INCOMPLETE if job.short() else ""
 
 
 class _Kept:

@@ -11,7 +11,7 @@ from restow.domain.session.admission import admission
 from restow.domain.session.args import Arguments, below, decimal, mapped, thousandths, without
 from restow.domain.session.framework import PERMITTED, Answer, Refusal
 from restow.domain.session.jobs import NOT_ENQUEUED, Job
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 from restow.domain.session.sums import totals
 
 FACTOR, FACTORS = "overcommit-factor", "overcommit-factors"

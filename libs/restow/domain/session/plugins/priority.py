@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from restow.contracts.ids import PodUid
 from restow.domain.session.args import NoArgs as Args
 from restow.domain.session.framework import PERMITTED
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 
 
 def open(session: Session, args: Args) -> None:

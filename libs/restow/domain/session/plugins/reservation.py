@@ -23,8 +23,7 @@ from restow.domain.session.admission import admission
 from restow.domain.session.args import NoArgs as Args
 from restow.domain.session.framework import Answer, Refusal
 from restow.domain.session.jobs import Job
-from restow.domain.session.run import Session
-from restow.domain.session.statement import Statement
+from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
 
 INVALID = "InvalidReservation"
@@ -127,14 +126,13 @@ class Targets:
 
     def _own_enough(self, job: Job) -> bool:
         """Whether the pods that there are make the gang complete with holds that they own; tried, and taken back."""
-        statement, queues = Statement(self._session, job), set()
-        for uid in job.tasks:
-            handed = statement.hand_over(self._state.pods[uid])
-            if handed:
-                queues.add(self._state.slots[handed.reservation][handed.slot].queue)
-        enough = len(statement) > 0 and not job.short(len(statement), statement.by_task)
-        statement.discard()
-        return enough and queues == {job.queue}
+        session, queues = self._session, set()
+        with session.attempt():
+            for pod in map(self._state.pods.__getitem__, job.tasks):
+                if handed := session.hand_over(job, pod):
+                    session.count(job, pod)
+                    queues.add(self._state.slots[handed.reservation][handed.slot].queue)
+            return queues == {job.queue} and not job.short()
 
     def _available(self, namespace: str, job: str, target: str) -> Reservation | Refusal:
         uid = self._names.find(namespace, target)

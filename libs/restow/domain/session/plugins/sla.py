@@ -12,7 +12,7 @@ from restow.domain.duration import DurationError, format_milliseconds, milliseco
 from restow.domain.session.args import ArgsError, Arguments
 from restow.domain.session.framework import PERMITTED, Answer, Refusal
 from restow.domain.session.jobs import Job, job_of
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
 
 INVALID = "InvalidWaitingTime"
@@ -65,7 +65,7 @@ def open(session: Session, args: Args) -> None:
         when = until(state, job, default)
         return NEVER if when is None else when
 
-    def late(job: Job, *_: object) -> Answer:
+    def late(job: Job) -> Answer:
         """Permitted when it has waited too long, no opinion before."""
         when = until(state, job, default)
         return PERMITTED if when is not None and when <= session.now else None

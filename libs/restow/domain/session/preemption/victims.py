@@ -1,6 +1,6 @@
 """Who has to go so that a pod fits, and from which node (kube-scheduler, `preemption`; Volcano, `preempt` and `reclaim`).
 
-Nodes are asked in the order of what freeing them costs at least (`ranking.Key`), until no other can be cheaper. On a node all
+Nodes are asked in the order of what freeing them costs at least (`evictable.Key`), until no other can be cheaper. On a node all
 who may go are thought away, the pod is tried with every rule, and then as many as possible are spared, the most important
 first: the higher priority, then the one that has run for longer. So what is found is what kube-scheduler finds where it looks
 at every node, but for what is protected: kube-scheduler prefers victims that violate no disruption budget, here nobody goes whom
@@ -8,7 +8,6 @@ the Eviction API would refuse, or another protection keeps (RULES G-11), and sev
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from enum import Enum
 from heapq import heapify, heappop, heappush
 
@@ -18,17 +17,25 @@ from restow.contracts import events as e
 from restow.contracts.ids import NodeName, PodUid
 from restow.contracts.values import DeviceShare
 from restow.domain import accounts
+from restow.domain.changes import kept
 from restow.domain.occupants import Who
 from restow.domain.predicates import only, static_mask
 from restow.domain.session.framework import Filter
-from restow.domain.session.jobs import Job
-from restow.domain.session.preemption import coming
-from restow.domain.session.preemption.claimers import favoured
-from restow.domain.session.preemption.crowd import Crowd, may_be_given_up, may_go, since
-from restow.domain.session.preemption.ranking import FREE, LEAST_PRIORITY, Key, Line, ranked
-from restow.domain.session.preemption.units import Choice, Room, Unit
-from restow.domain.session.requests import is_best_effort
-from restow.domain.session.run import Session
+from restow.domain.session.jobs import Job, is_best_effort
+from restow.domain.session.preemption.claims import favoured
+from restow.domain.session.preemption.evictable import (
+    FREE,
+    LEAST_PRIORITY,
+    Candidates,
+    Evictable,
+    Key,
+    may_be_given_up,
+    may_go,
+    ranked,
+    since,
+)
+from restow.domain.session.preemption.future_room import Choice, RowRoom, Unit, future_room
+from restow.domain.session.session import Session
 from restow.domain.table import vector_of
 
 NODES = 500
@@ -65,12 +72,12 @@ class Hunt:
         self.session = session
         self._windows, self._jobs = session.parts, len(jobs)
         self._favoured = favoured(session, jobs).key
-        self.coming = coming.of(session)
+        self.coming = future_room(session)
         self.left = NODES
-        self._crowd = Crowd.of(session.state)
-        self._steps = np.unique(self._crowd.least)
+        self._evictable = kept(session.state, Evictable)
+        self._steps = np.unique(self._evictable.least)
         self._by_priority = session.extensions.in_every_tier("preemptable", "priority")
-        self._lines: dict[tuple, Line] = {}
+        self._lines: dict[tuple, Candidates] = {}
         self._ranked: dict[tuple, list[tuple[Key, int]]] = {}
         self._nodes: dict[tuple, _Nodes] = {}
 
@@ -148,7 +155,7 @@ class Hunt:
         line = self._lines.get(about)
         if line is None:
             below = None if others else job.priority + (not self._by_priority)
-            line = self._lines[about] = Line.of(self._crowd, job.queue, others, below, job.priority, self._out_of_question())
+            line = self._lines[about] = Candidates.of(self._evictable, job.queue, others, below, job.priority, self._out_of_question())
         concerned = session.concerned(pod)
         kind = (*about, pod.shape, pod.pinned_node, *[rule.key(pod) for rule in concerned if rule.for_others])
         known = self._ranked.get(kind)
@@ -207,7 +214,7 @@ class Hunt:
 
     def _each_enough(self, pod: e.PodObserved, row: int, units: list[Unit]) -> list[Unit]:
         """Those whose leaving alone makes room enough, the least important first."""
-        room, found = Room(self.session, self.coming, pod, row), []
+        room, found = RowRoom(self.session, self.coming, pod, row), []
         for unit in reversed(units):
             room.give(unit, 1)
             if room.suffices():
@@ -232,7 +239,8 @@ class Hunt:
                 fewer = [other for other in victims if other is not unit]
                 if self._fits(pod, row, fewer) and self._agreed(job, pod, row, fewer, concerned):
                     victims = fewer
-        with self._gone(row, victims):
+        with self.session.attempt():
+            self._empty(row, victims)
             fit = self.session.fit_at(pod, row)
         return Choice(fit, tuple(victims))
 
@@ -309,7 +317,7 @@ class Hunt:
         if all(many >= 0 for many in left.values()):
             return units
         for order in (units, units[::-1]):
-            room, over, going = Room(self.session, self.coming, pod, row), dict(left), list(units)
+            room, over, going = RowRoom(self.session, self.coming, pod, row), dict(left), list(units)
             for unit in units:
                 room.give(unit, 1)
             for unit in order:
@@ -331,7 +339,7 @@ class Hunt:
 
     def _spare(self, pod: e.PodObserved, row: int, units: Sequence[Unit]) -> list[Unit] | None:
         """Who has to go at least, by amounts and devices; None where all of them are not enough."""
-        room = Room(self.session, self.coming, pod, row)
+        room = RowRoom(self.session, self.coming, pod, row)
         for unit in units:
             room.give(unit, 1)
         if not room.suffices():
@@ -345,7 +353,7 @@ class Hunt:
         return victims
 
     def _fits(self, pod: e.PodObserved, row: int, victims: Sequence[Unit]) -> bool:
-        room = Room(self.session, self.coming, pod, row)
+        room = RowRoom(self.session, self.coming, pod, row)
         for unit in victims:
             room.give(unit, 1)
         return room.suffices()
@@ -355,14 +363,14 @@ class Hunt:
         session = self.session
         if not concerned and not session.extensions.at("allocatable"):
             return True
-        with self._gone(row, victims):
+        with session.attempt():
+            self._empty(row, victims)
             if session.quota(job, pod):
                 return False
             return not concerned or session.fits_at(pod, row, concerned)
 
-    @contextmanager
-    def _gone(self, row: int, victims: Sequence[Unit]) -> Iterator[None]:
-        """The row as it will be: who is on the way out and the victims have left, and promises are kept."""
+    def _empty(self, row: int, victims: Sequence[Unit]) -> None:
+        """The row is as it will be: who is on the way out and the victims have left, and promises are kept."""
         session, state = self.session, self.session.state
         amounts, devices = self.coming.at(row)
         for unit in victims:
@@ -370,18 +378,7 @@ class Hunt:
             for d in unit.devices:
                 devices[d.index] = devices.get(d.index, 0) + d.milli
             session.charge_queue(unit.queue, unit.shape, -1)
-        change, shares = vector_of(amounts.items()), [DeviceShare(index, milli) for index, milli in devices.items()]
         leaving: list[Who] = [*self.coming.going(row), *(unit.who for unit in victims)]
-        session.board.give(row, change, shares)
-        for rule in session.extensions.filters:
-            for who in leaving:
-                rule.vacated(who)
-        try:
-            yield
-        finally:
-            for rule in session.extensions.filters:
-                for who in leaving:
-                    rule.restored(who)
-            session.board.take(row, change, shares)
-            for unit in victims:
-                session.charge_queue(unit.queue, unit.shape, 1)
+        session.nodes.give(row, vector_of(amounts.items()), [DeviceShare(index, milli) for index, milli in devices.items()])
+        for who in leaving:
+            session.overlook(who, session.extensions.filters)

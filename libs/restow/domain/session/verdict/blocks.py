@@ -6,7 +6,7 @@ from restow.contracts.events import PodObserved
 from restow.domain.session import queues
 from restow.domain.session.framework import Refusal
 from restow.domain.session.jobs import NOT_ENQUEUED, OVERUSED, QUOTA, UNSCHEDULABLE, Job
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 from restow.domain.session.verdict.values import Block
 
 AWAITED = "AwaitsHold"

@@ -5,7 +5,7 @@ import numpy as np
 from restow.contracts.ids import NodeName, PodUid
 from restow.domain.predicates import only
 from restow.domain.session.registry import open_session
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 from restow.domain.session.verdict.values import Choice
 from restow.domain.state import ClusterState
 

@@ -13,7 +13,7 @@ from restow.domain.session.jobs import Job, job_of, single
 from restow.domain.session.nominations import promise
 from restow.domain.session.opening import whole
 from restow.domain.session.registry import acting, open_session
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 from restow.domain.session.verdict import gangs, nodes
 from restow.domain.session.verdict.blocks import blocks
 from restow.domain.session.verdict.quota import for_gang

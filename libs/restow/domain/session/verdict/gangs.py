@@ -1,6 +1,5 @@
 """How many members of a gang fit at the same time, and what would let it be complete."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -9,17 +8,16 @@ from msgspec.structs import replace
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid, ShapeId
-from restow.domain.groups import task_of
 from restow.domain.predicates import static_mask
 from restow.domain.quantity import format_resource
 from restow.domain.resources import PODS
-from restow.domain.session.actions.allocate import FOLLOWS, incomplete
+from restow.domain.session.actions.allocate import FOLLOWS
+from restow.domain.session.gangs import is_complete, place_together
 from restow.domain.session.jobs import Job
-from restow.domain.session.run import Session
-from restow.domain.session.statement import Statement
+from restow.domain.session.session import Session
 from restow.domain.session.verdict.suppose import supposed
 from restow.domain.session.verdict.values import GangFit, Relief
-from restow.domain.state import ClusterState, is_sociable
+from restow.domain.state import ClusterState
 from restow.domain.table import WHOLE, Vector, fullest
 
 MOST = 1_000
@@ -30,42 +28,18 @@ MOST = 1_000
 def placed(session: Session, job: Job, unfit: list[PodUid]) -> Iterator[GangFit]:
     """All of its pods that fit beside each other are placed, in task order, and taken back at the end. `unfit` gets the
     others."""
-    state, extensions = session.state, session.extensions
-    statement = Statement(session, job)
-    first, nodes, quota = "", 0, ""
-    reasons: dict[str, int] = {}
-    left, before = list(job.tasks), 0
-    while True:
-        if not left:
-            # Whoever may fit because others have come is tried again.
-            left = [uid for uid in unfit if is_sociable(state.shapes[state.pods[uid].shape])] if len(statement) > before else []
-            if not left:
-                break
-            before = len(statement)
-            unfit[:] = [uid for uid in unfit if uid not in left]
-        uid = left.pop(0)
-        pod = state.pods[uid]
-        if session.handing_over and session.offers and statement.hand_over(pod):
-            continue
-        said = FOLLOWS if session.offers.awaited(pod) else session.quota(job, pod) or extensions.refusal("podWaits", pod)
-        fit = None if said else session.find(pod)
-        if fit is not None:
-            statement.place(pod, fit)
-            continue
-        unfit.append(uid)
-        quota = quota or said or ""
-        if not first and not said:
-            first, (nodes, reasons) = f"{pod.namespace}/{pod.name}", session.reasons(pod)
-    complete = not incomplete(session, job, len(statement), statement.by_task)
-    try:
-        yield GangFit(job.key, job.need, job.ready, len(job.tasks), len(statement), complete, first, nodes, reasons, quota)
-    finally:
-        statement.discard()
+    state, ready = session.state, job.ready
+    with session.attempt():
+        tried = place_together(session, job, [state.pods[uid] for uid in job.tasks], session.find)
+        unfit += [uid for uid in job.tasks if uid not in session.placements]
+        complete, first = is_complete(session, job), "" if tried.first is None else f"{tried.first.namespace}/{tried.first.name}"
+        quota = next(iter(tried.kept_back.values()), FOLLOWS if tried.follows else "")
+        yield GangFit(job.key, job.need, ready, len(job.tasks), len(tried.placed), complete, first, *tried.first_counts, quota)
 
 
 def more_nodes(session: Session, job: Job, fit: GangFit, unfit: Sequence[PodUid]) -> Iterator[Relief]:
     """How many empty nodes, like one that is there, would take what is missing; with the others in place."""
-    missing = _missing(session, job, fit, unfit)
+    missing = _missing(session, job, unfit)
     if missing and len(missing) <= MOST and not fit.quota and _free_to_go(session, job, missing):
         yield from more_empty(session, [session.state.pods[uid] for uid in missing])
 
@@ -101,28 +75,25 @@ def _free_to_go(session: Session, job: Job, missing: Sequence[PodUid]) -> bool:
     pods = [session.state.pods[uid] for uid in missing]
     if any(not rule.for_others for pod in pods for rule in session.concerned(pod)):
         return False
-    charged = 0
-    for pod in pods:
-        if session.quota(job, pod):
-            break
-        session.charge_queue(job.queue, pod.shape, 1)
-        charged += 1
-    for pod in pods[:charged]:
-        session.charge_queue(job.queue, pod.shape, -1)
-    return charged == len(pods)
+    with session.attempt():
+        for pod in pods:
+            if session.quota(job, pod):
+                return False
+            session.charge_queue(job.queue, pod.shape, 1)
+    return True
 
 
-def _missing(session: Session, job: Job, fit: GangFit, unfit: Sequence[PodUid]) -> list[PodUid]:
+def _missing(session: Session, job: Job, unfit: Sequence[PodUid]) -> list[PodUid]:
     """Which of those that do not fit would make it complete, first ones first; empty where not even all of them would."""
     state = session.state
     chosen: list[PodUid] = []
-    by_task = Counter(task_of(state.pods[uid]) for uid in job.tasks) - Counter(task_of(state.pods[uid]) for uid in unfit)
-    for uid in unfit:
-        if not job.short(fit.fit + len(chosen), by_task):
-            break
-        chosen.append(uid)
-        by_task[task_of(state.pods[uid])] += 1
-    return [] if job.short(fit.fit + len(chosen), by_task) else chosen
+    with session.attempt():
+        for uid in unfit:
+            if not job.short():
+                break
+            chosen.append(uid)
+            session.count(job, state.pods[uid])
+        return [] if job.short() else chosen
 
 
 def _bins(room: list[int], devices: int, asked: Sequence[Vector]) -> int | None:

@@ -8,7 +8,7 @@ from restow.contracts.events import NodeObserved, PodObserved
 from restow.contracts.values import DeviceRequest, PodShape
 from restow.domain import predicates as p
 from restow.domain.quantity import format_resource
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 from restow.domain.session.verdict.values import Relief
 
 _LIFECYCLE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")

@@ -11,17 +11,16 @@ from restow.domain.accounts import Amounts, charge
 from restow.domain.occupants import as_pod
 from restow.domain.records import ON_NODE, Reservation, SlotPhase
 from restow.domain.session import holds
-from restow.domain.session.handover import slot_order
+from restow.domain.session.fitting import Fit
+from restow.domain.session.hold_offers import slot_order
 from restow.domain.session.jobs import OVERUSED, UNSCHEDULABLE, Job
 from restow.domain.session.reusable import OneOfAKind
-from restow.domain.session.run import Session
-from restow.domain.session.statement import Statement
+from restow.domain.session.session import Session
 from restow.domain.session.verdict import nodes
 from restow.domain.session.verdict.explain import opened
 from restow.domain.session.verdict.gangs import more_empty, smaller_each
 from restow.domain.session.verdict.quota import capability
 from restow.domain.session.verdict.values import Block, PlacesFit, Relief
-from restow.domain.session.view import Fit
 from restow.domain.state import ClusterState
 
 Places = Sequence[tuple[SlotName, PodObserved]]
@@ -80,23 +79,21 @@ def _placed(
     """All that fit beside each other are placed, and taken back at the end. `unfit` gets the others."""
     slots = session.state.slots[record.fact.reservation]
     have = sum(slot.phase in (*ON_NODE, SlotPhase.USED) for slot in slots.values())
-    statement = Statement(session, job)
     first, count, quota = "", 0, ""
     reasons: dict[str, int] = {}
-    for name, place in waiting:
-        said = session.quota(job, place)
-        fit = None if said else _find(session, record, place)
-        if fit is not None:
-            statement.place(place, fit)
-            continue
-        unfit.append((name, place))
-        quota = quota or said or ""
-        if not first and not said:
-            first, (count, reasons) = name, session.reasons(place)
-    try:
-        yield PlacesFit(record.min_available, have, len(waiting), len(statement), not unfit, first, count, reasons, quota)
-    finally:
-        statement.discard()
+    with session.attempt():
+        for name, place in waiting:
+            said = session.quota(job, place)
+            fit = None if said else _find(session, record, place)
+            if fit is not None:
+                session.place(job, place, fit)
+                continue
+            unfit.append((name, place))
+            quota = quota or said or ""
+            if not first and not said:
+                first, (count, reasons) = name, session.reasons(place)
+        fits = len(waiting) - len(unfit)
+        yield PlacesFit(record.min_available, have, len(waiting), fits, not unfit, first, count, reasons, quota)
 
 
 def _find(session: Session, record: Reservation, place: PodObserved) -> Fit | None:

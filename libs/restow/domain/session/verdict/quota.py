@@ -10,7 +10,7 @@ from restow.domain.resources import shown, total_columns
 from restow.domain.session import queues
 from restow.domain.session.jobs import NOT_ENQUEUED, Job
 from restow.domain.session.plugins.gang import MISSING, NOT_ENOUGH
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 from restow.domain.session.verdict import gangs
 from restow.domain.session.verdict.blocks import OVERUSED, QUOTA, blocks
 from restow.domain.session.verdict.suppose import supposed

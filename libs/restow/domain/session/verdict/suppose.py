@@ -6,7 +6,7 @@ from typing import Any
 
 from restow.domain.memo import Memo
 from restow.domain.session.registry import open_session
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
 
 

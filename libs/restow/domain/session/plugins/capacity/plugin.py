@@ -19,9 +19,8 @@ from restow.domain.session.framework import PERMITTED, Answer, Refusal
 from restow.domain.session.jobs import NOT_ENQUEUED, Job
 from restow.domain.session.plugins.capacity.claims import Claims, Items
 from restow.domain.session.plugins.capacity.hierarchy import ROOT, Place, plant
-from restow.domain.session.queues import CLOSED, INVALID
-from restow.domain.session.quotas import SCALE, beyond, may_lose, share
-from restow.domain.session.run import Session
+from restow.domain.session.queues import CLOSED, INVALID, SCALE, beyond, may_lose, share
+from restow.domain.session.session import Session
 from restow.domain.session.sums import totals
 from restow.domain.state import ClusterState
 

@@ -11,7 +11,7 @@ from restow.domain.session.args import Arguments, weights_wrong
 from restow.domain.session.plugins.nodeorder.resource import resource_scores
 from restow.domain.session.plugins.nodeorder.score import NodeAffinity, Resources, TaintToleration
 from restow.domain.session.plugins.predicates.filters import Company
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 
 
 def _weight(name: str, default: int) -> int:

@@ -8,7 +8,7 @@ from restow.contracts.events import PodObserved
 from restow.domain.cores import Cores, EmptyCores
 from restow.domain.occupants import Who
 from restow.domain.session.framework import Filter
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 
 
 class OwnCores(Filter):

@@ -19,7 +19,7 @@ from restow.domain.session.plugins.predicates.filters import (
     VolumeRules,
 )
 from restow.domain.session.plugins.predicates.proportional import Proportional
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
 
 

@@ -18,8 +18,8 @@ from restow.domain.session.args import NoArgs as Args
 from restow.domain.session.framework import PERMITTED, Answer, Refusal
 from restow.domain.session.jobs import NOT_ENQUEUED, Job
 from restow.domain.session.plugins.proportion.shares import Claim, fill
-from restow.domain.session.quotas import Items, beyond, may_lose, share
-from restow.domain.session.run import Session
+from restow.domain.session.queues import Items, beyond, may_lose, share
+from restow.domain.session.session import Session
 from restow.domain.session.sums import Ledger, ledger, too_large, totals
 from restow.domain.state import ClusterState
 

@@ -17,7 +17,7 @@ from restow.domain.session.plugins.reserve.index import (
     uses_room,
 )
 from restow.domain.session.plugins.reserve.windows import Window
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
 from restow.domain.table import MOST
 
@@ -81,7 +81,7 @@ class Kept:
         self._most = MOST // max(len(self._at), 1)
         self._idle = self._future(self._at, self._extra)
         self._total: list[int] = self._idle.sum(axis=0).tolist()
-        self._seen = len(session.board.changes)
+        self._seen = len(session.nodes.changes)
         self.configured = _offered(state, label, self._at)
         self._forbidden: np.ndarray | None = None
         self.scheduled = 0
@@ -172,7 +172,7 @@ class Kept:
 
     def _refresh(self) -> None:
         """Take what the session has charged since into account."""
-        changes = self._session.board.changes
+        changes = self._session.nodes.changes
         for row in dict.fromkeys(changes[self._seen :]):
             i = self._place.get(row)
             if i is None:

@@ -14,7 +14,7 @@ from restow.domain.session.plugins.reserve.args import Args, ReserveLabel
 from restow.domain.session.plugins.reserve.index import Index, is_reserve_task
 from restow.domain.session.plugins.reserve.kept import Kept, Selected
 from restow.domain.session.plugins.reserve.windows import Window
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
 
 KEPT_FREE = "node(s) were kept free for a reservation window"

@@ -1,17 +1,17 @@
 """Who may be evicted at all, and which holds may be given up, as columns that follow the state: O(pods and holds moved) a
-session, and vectorised from there.
+session, and vectorised from there. And by amounts alone, which nodes could be freed for a request, and at what cost: what plugins and rules add can only make
+a node's highest victim more important, so this is where a search begins.
 
-Whether one of them is a victim for somebody is for plugins to say (`preemptable`, `reclaimable`); here is what no plugin is
-asked about.
-"""
+Whether one of them is a victim for somebody is for plugins to say (`preemptable`, `reclaimable`); here is what no plugin is asked about."""
 
 from collections.abc import Iterable
 
 import numpy as np
 
-from restow.contracts.events import BudgetObserved
+from restow.contracts.events import BudgetObserved, PodObserved
 from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
 from restow.contracts.values import LabelSelector
+from restow.domain.changes import Seen
 from restow.domain.fragmentation import is_load
 from restow.domain.groups import group_of
 from restow.domain.occupants import Who
@@ -19,6 +19,8 @@ from restow.domain.places import Place
 from restow.domain.protection import Budgets, asked_to_stay, is_critical
 from restow.domain.records import SlotPhase
 from restow.domain.reservation.index import is_migration_hold
+from restow.domain.session.preemption.future_room import FutureRoom
+from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
 
 PREEMPTABLE = "volcano.sh/preemptable"
@@ -55,15 +57,15 @@ def since(state: ClusterState, uid: PodUid) -> Millis:
     return state.live[uid].started or state.pods[uid].created
 
 
-class Crowd:
+class Evictable:
     """Entries of pods and of holds (`hold`), `(entries,) int64` each: `row` (VACANT where there is none), `queue` (a number), `priority`, `least` (its job's
     priority is at least that), `since`, `order`, `kept` (by a budget that lets nobody go); `amounts` is `(entries, resources) int64`."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: ClusterState) -> None:
         self._slots: dict[Who, int] = {}
         self._free: list[int] = []
         self._queues: dict[str, int] = {}
-        self._moved = self._objects = self._reviewed = -1
+        self._seen = Seen(state.moved, state.objects, state.reviewed)
         self._budgets: dict[str, BudgetObserved] = {}
         self._columns(64, 0)
 
@@ -73,15 +75,6 @@ class Crowd:
         self.queue, self.priority, self.least, self.since, self.order = (np.zeros(entries, np.int64) for _ in range(5))
         self.amounts = np.zeros((entries, resources), np.int64)
 
-    @staticmethod
-    def of(state: ClusterState) -> "Crowd":
-        """As it is now."""
-        kept: Crowd | None = state.memo.get("crowd")
-        if kept is None:
-            kept = state.memo["crowd"] = Crowd()
-        kept._refresh(state)
-        return kept
-
     def slot(self, who: Who) -> int | None:
         """Of its entry; None where it has none."""
         return self._slots.get(who)
@@ -90,10 +83,8 @@ class Crowd:
         """Of a queue; of one that nobody is in, too."""
         return self._queues.setdefault(queue, len(self._queues))
 
-    def _refresh(self, state: ClusterState) -> None:
-        moved, objects = state.moved.since(self._moved), state.objects.since(self._objects)
-        reviewed = state.reviewed.since(self._reviewed)
-        self._moved, self._objects, self._reviewed = state.moved.position, state.objects.position, state.reviewed.position
+    def refresh(self, state: ClusterState) -> None:
+        moved, objects, reviewed = self._seen.news()
         changed = self._changed(state)
         if moved is None or objects is None or reviewed is None or any(kind == "priority_classes" for kind, _ in objects):
             self._build(state)
@@ -103,7 +94,7 @@ class Crowd:
             self.amounts = np.pad(self.amounts, ((0, 0), (0, more)))
         for uid in dict.fromkeys(moved):
             if isinstance(uid, str):
-                self._set(state, uid)
+                self._set(state, PodUid(uid))
             else:
                 self._set_hold(state, uid)
         for reservation in dict.fromkeys(reviewed):
@@ -216,3 +207,70 @@ def _least(state: ClusterState, uid: PodUid) -> int:
     spec = state.pod_groups.get(group) if group is not None else None
     named = state.priority_classes.get(spec.priority_class) if spec is not None else None
     return named.value if named is not None else state.shapes[pod.shape].priority
+
+
+Key = tuple[int, int, int, int, int]
+"""What it costs to free a node, the cheapest first, as kube-scheduler orders them: the highest priority among the victims,
+the sum of their priorities (each from the least that there is, so that more victims cost more), how many they are, when the
+first of the highest ones started (the latest is the cheapest), and the node's name."""
+
+FREE = -(1 << 62)
+"""In place of a priority, where there is no victim."""
+LEAST_PRIORITY = -(1 << 31)
+
+
+class Candidates:
+    """Those who come into question for a claimer, row by row, in each the most important first."""
+
+    def __init__(self, evictable: Evictable, chosen: np.ndarray) -> None:
+        at = np.flatnonzero(chosen)
+        # A priority has 32 bits: row and priority are one key.
+        place = (evictable.row[at] << 33) + (1 << 32) - evictable.priority[at]
+        at = at[np.lexsort((evictable.order[at], evictable.since[at], place))]
+        self.priority, self.since, self.amounts = evictable.priority[at], evictable.since[at], evictable.amounts[at]
+        self.rows, self.first, self.count = np.unique(evictable.row[at], return_index=True, return_counts=True)
+
+    @staticmethod
+    def of(evictable: Evictable, queue: str, other_queues: bool, below: int | None, holds_below: int, spared: Iterable[Who]) -> "Candidates":
+        """Of the same queue or of all others; `below`: only whose job may have a lower priority. Holds of the same queue that are
+        below `holds_below` come into question, too. Who is `spared` does not, whatever it is."""
+        number = evictable.number(queue)
+        chosen = (evictable.row != VACANT) & ~evictable.kept
+        chosen &= (evictable.queue != number) if other_queues else (evictable.queue == number)
+        pods = ~evictable.hold if below is None else ~evictable.hold & (evictable.least < below)
+        chosen &= pods if other_queues else pods | (evictable.hold & (evictable.priority < holds_below))
+        slots = [slot for who in spared if (slot := evictable.slot(who)) is not None]
+        chosen[slots] = False
+        return Candidates(evictable, chosen)
+
+
+def ranked(session: Session, coming: FutureRoom, pod: PodObserved, line: Candidates, open_rows: np.ndarray) -> list[tuple[Key, int]]:
+    """(key, row), the cheapest first, of the rows in `open_rows` `(nodes,) bool` where there is room enough once all of the
+    line have gone. Of devices only those that are asked for together are counted, as amounts."""
+    table, v = session.state.table, session.state.vectors[pod.shape]
+    columns = v.columns
+    room = table.free[:, columns] + table.releasing[:, columns] + coming.amounts[:, columns]
+    amounts = line.amounts[:, columns]
+    if len(line.rows):
+        room[line.rows] += np.add.reduceat(amounts, line.first, axis=0)
+    able = open_rows & (room >= v.amounts).all(axis=1)
+    nodes = len(able)
+    worst = np.full(nodes, FREE, np.int64)
+    total, count, since = (np.zeros(nodes, np.int64) for _ in range(3))
+    here = able[line.rows] if len(line.rows) else np.zeros(0, bool)
+    rows, first, many = line.rows[here], line.first[here], line.count[here]
+    for nth in range(int(many.max()) if len(many) else 0):
+        still = many > nth
+        row, at = rows[still], first[still] + nth
+        stays = (room[row] - amounts[at] >= v.amounts).all(axis=1)
+        room[row[stays]] -= amounts[at[stays]]
+        row, at = row[~stays], at[~stays]
+        highest = count[row] == 0
+        worst[row[highest]], since[row[highest]] = line.priority[at[highest]], line.since[at[highest]]
+        total[row] += line.priority[at] - LEAST_PRIORITY
+        count[row] += 1
+    found = np.flatnonzero(able)
+    keys = (worst[found], total[found], count[found], -since[found], table.rank[found])
+    order = np.lexsort(keys[::-1])
+    columns_of = [key[order].tolist() for key in keys]
+    return list(zip(zip(*columns_of, strict=True), found[order].tolist(), strict=True))  # type: ignore[arg-type]

@@ -1,25 +1,34 @@
 """One session: what it works with, and the only ways in which it changes that."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PodUid, ShapeId
-from restow.contracts.values import DeviceShare
-from restow.domain.accounts import charge
-from restow.domain.groups import Group
+from restow.contracts.values import ClaimChoice, DeviceShare
+from restow.domain import accounts
+from restow.domain.groups import Group, task_of
+from restow.domain.occupants import Who
 from restow.domain.places import Place
 from restow.domain.records import Items, Room, Slot
 from restow.domain.session import queues
+from restow.domain.session.fitting import NOBODYS, Fit, Kind, View
 from restow.domain.session.framework import Filter, Refusal
-from restow.domain.session.jobs import Job, gang, job_of, single
-from restow.domain.session.quotas import Refused
-from restow.domain.session.standing import Feed
-from restow.domain.session.view import NOBODYS, Fit, Kind, Rest, View
+from restow.domain.session.job_turns import Feed
+from restow.domain.session.jobs import QUOTA, UNSCHEDULABLE, Job, gang, job_of, single
+from restow.domain.session.journal import Attempt
+from restow.domain.session.queues import Refused
 from restow.domain.state import ClusterState
-from restow.domain.table import less, vector_of
+from restow.domain.table import Vector, less, vector_of
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+ENQUEUE = "enqueue"
+_OPPOSITE = {"allocated": "deallocated", "deallocated": "allocated"}
 
 
 class Unfit:
@@ -43,7 +52,7 @@ class Withheld:
 
 
 class Session(View):
-    """Works on the board; nothing in the state changes. `events` are what was decided, in order. `unfit` are the kinds of
+    """Works on the node snapshot; nothing in the state changes. `events` are what was decided, in order. `unfit` are the kinds of
     pods that were found to fit nowhere. `used` is what each queue uses, by column, as far
     as this session has looked at it."""
 
@@ -78,7 +87,7 @@ class Session(View):
         self.ended: set[PodUid] = set()
         """Pods whose nomination this session has ended."""
         self.coming: Any = None
-        """What rows will have free besides, once somebody has asked (`coming.of`)."""
+        """What rows will have free besides, once somebody has asked (`preemption.future_room`)."""
         self.lowered = 0
         """How often something was taken back from what a queue uses."""
         self.shared: dict[str, Any] = {}
@@ -91,126 +100,137 @@ class Session(View):
         self.valid_queues: dict[str, Refusal | None] = {}
         """What was said of lone pods without annotations, by queue."""
         self._awaited: set[int] = set()
-        """Rows where a place waits for room since this session."""
-        self._taken_from: dict[PodUid, tuple[Slot, Rest | None]] = {}
-        """What the place was that a pod of this session has been handed, and what of it was left to others."""
+        """Rows where a place waits for room since this session, if only to try."""
+
+    def awaits_enqueue(self, job: Job) -> bool:
+        """Whether it is a group's that is not let in yet, and there is an action for that."""
+        return job.group in self.state.unqueued and any(action.name == ENQUEUE for action in self.config.actions)
 
     def refusal(self, job: Job) -> Refusal | None:
         """Why its queue or a plugin does not let the job be looked at."""
         why = queues.refused(self.state, job.queue) or self.extensions.refusal("jobValid", job)
         return why if isinstance(why, Refusal) else None
 
-    # -- changes, and back -------------------------------------------------------------------------------------------
+    # -- what a session changes; each notes how it is taken back --------------------------------------------------------
+
+    @contextmanager
+    def attempt(self) -> Iterator[Attempt]:
+        """What is changed and decided within is taken back at the end, unless it is kept. They nest."""
+        journal, events, attempt = self.journal, len(self.events), Attempt()
+        outermost = journal.undo is None
+        mark = journal.mark()
+        try:
+            yield attempt
+        finally:
+            if not attempt.kept:
+                journal.rollback(mark)
+                del self.events[events:]
+            if outermost:
+                journal.undo = None
+
+    def put(self, mapping: dict[K, V], key: K, value: V) -> None:
+        """For what is not there yet."""
+        mapping[key] = value
+        self.journal.note(mapping.pop, key)
+
+    def allocate(self, job: Job, pod: e.PodObserved, fit: Fit) -> None:
+        """`place`, as a decision."""
+        self.place(job, pod, fit)
+        if fit.lent:
+            self.events += [e.HoldLent(*place, pod.pod) for place in fit.lent]
+        self.events.append(e.PodPlaced(pod.pod, self.state.table.names[fit.row], fit.devices, fit.volumes, fit.cores))
 
     def place(self, job: Job, pod: e.PodObserved, fit: Fit) -> None:
-        """Charge a pod to its node and its queue."""
+        """The pod is there from now on: it is charged to its node and its queue, and rules see it."""
+        v, row = self.state.vectors[pod.shape], fit.row
         lent = self._lend(fit) if fit.lent else ()
-        v, row, extensions = self.state.vectors[pod.shape], fit.row, self.extensions
         if fit.waiting:
             self._awaited.add(row)
-            fit.taken = self._free_of(row, v.items, fit.devices)
-            self.board.take(row, *fit.taken)
+            self.nodes.take(row, *self.free_of(row, v.items, fit.devices))
         else:
-            self.board.take(row, v, fit.devices)
+            self.nodes.take(row, v, fit.devices)
         for room in lent:
             # What the pod leaves of it is the hold's again (`Rooms.lend`).
-            rest = self._free_of(row, room.wanted, room.devices)
-            fit.left = (*fit.left, rest)
-            self.board.take(row, *rest)
-        self._account(job.queue, v.items, 1)
+            self.nodes.take(row, *self.free_of(row, room.wanted, room.devices))
+        self.charge(job.queue, v.items, 1)
         self.placements[pod.pod] = fit
-        for rule in extensions.filters:
-            rule.placed(pod, row, fit.volumes)
-        self._tell_company(pod, row, fit.waiting)
-        for heard in extensions.allocated:
-            heard(job, pod, row)
+        if (undo := self.journal.undo) is not None:
+            undo.append((self.placements.pop, (pod.pod,)))
+        self.enter(pod, row, fit.volumes, fit.waiting)
+        self.hear("allocated", job, pod, row)
 
-    def expect(self, pod: e.PodObserved, row: int) -> None:
-        """Rules see it there already, where victims make room for it, so that nobody comes who could not stay beside it."""
+    def count(self, job: Job, pod: e.PodObserved, more: int = 1) -> None:
+        """One more member of a job has what it needs."""
+        job.tell(task_of(pod), more)
+        self.journal.note(self.count, job, pod, -more)
+
+    def enter(self, pod: e.PodObserved, row: int, volumes: tuple[ClaimChoice, ...] = (), nominee: bool = True) -> None:
+        """Rules see it there; of a nominee already, where victims make room for it, so that nobody comes who could not stay beside it."""
         for rule in self.extensions.filters:
-            rule.placed(pod, row, ())
-        self._tell_company(pod, row, True)
+            rule.placed(pod, row, volumes)
+        self._meet(pod, row, nominee)
+        if (undo := self.journal.undo) is not None:
+            undo.append((self.leave, (pod, row)))
 
-    def expect_no_more(self, pod: e.PodObserved, row: int) -> None:
+    def leave(self, pod: e.PodObserved, row: int) -> None:
+        """Rules do not see it there any more."""
         for rule in self.extensions.filters:
             rule.removed(pod, row)
-        self._tell_company(pod, row, False)
+        self._meet(pod, row, False)
+        self.journal.note(self.enter, pod, row)
 
-    def _tell_company(self, pod: e.PodObserved, row: int, nominee: bool) -> None:
+    def _meet(self, pod: e.PodObserved, row: int, nominee: bool) -> None:
         if self.company is None:
             return
         self.company.nominees.pop(pod.pod, None)
         if nominee and pod.pod in self.state.pods:
             self.company.nominees[pod.pod] = pod, row
 
+    def hear(self, point: str, job: Job, pod: e.PodObserved, row: int) -> None:
+        """`allocated` or `deallocated`: plugins are told."""
+        heard = self.extensions.at(point)
+        for function in heard:
+            function(job, pod, row)
+        if (undo := self.journal.undo) is not None:
+            undo.append((self.hear, (_OPPOSITE[point], job, pod, row)))
+
     def _lend(self, fit: Fit) -> list[Room]:
         """The holds give up their room for what is placed next. They stay where they are, with their ports, labels and CPUs, and
         rules see them again. Returns what they had."""
-        fit.left, rooms = (), []
         self._awaited.add(fit.row)
+        rooms = []
         for place in fit.lent:
-            slot = self.offers.lost(place)
-            rooms.append(slot.room)
-            self.vacate(fit.row, place, slot)
-            for rule in self.extensions.filters:
-                if not rule.lends:
-                    rule.restored(place)
+            rooms.append(self.vacate(fit.row, place).room)
+            self.see(place, [rule for rule in self.extensions.filters if not rule.lends])
         return rooms
 
-    def _free_of(self, row: int, wanted: Items, devices: tuple[DeviceShare, ...]) -> Rest:
+    def free_of(self, row: int, wanted: Items, devices: tuple[DeviceShare, ...]) -> tuple[Vector, tuple[DeviceShare, ...]]:
         """What is held at once of a place whose room is still in use, as the fold does it (`Rooms.top_up`)."""
-        free, shares = self.board.row(row)
+        free, shares = self.nodes.row(row)
         items = [(c, least) for c, amount in wanted if (least := min(amount, max(free[c], 0)))]
         return vector_of(items), tuple(d for d in devices if d.index < len(shares) and shares[d.index] >= d.milli)
-
-    def unplace(self, job: Job, pod: e.PodObserved) -> None:
-        """Take `place` back."""
-        fit = self.placements[pod.pod]
-        self.expect_no_more(pod, fit.row)
-        del self.placements[pod.pod]
-        v = self.state.vectors[pod.shape]
-        for left in fit.left:
-            self.board.give(fit.row, *left)
-        self.board.give(fit.row, *(fit.taken or (v, fit.devices)))
-        self._account(job.queue, v.items, -1)
-        for heard in self.extensions.at("deallocated"):
-            heard(job, pod, fit.row)
-        for place in reversed(fit.lent):
-            for rule in self.extensions.filters:
-                if not rule.lends:
-                    rule.vacated(place)
-            was = self.state.slots[place[0]][place[1]]
-            self.offers.held_again(place, was)
-            self.reoccupy(fit.row, place, was)
-
-    def placed_events(self, pod: e.PodObserved, fit: Fit) -> list[e.Event]:
-        """What is logged of a placement."""
-        return [*[e.HoldLent(*place, pod.pod) for place in fit.lent], self.placed_event(pod, fit)]
-
-    def placed_event(self, pod: e.PodObserved, fit: Fit) -> e.PodPlaced:
-        """The last of them."""
-        return e.PodPlaced(pod.pod, self.state.table.names[fit.row], fit.devices, fit.volumes, fit.cores)
 
     def hand_over(self, job: Job, pod: e.PodObserved) -> e.HandedOver | None:
         """Give the pod the hold that it owns, if there is one: released and allocated in one step (RULES G-5)."""
         handed = self.offers.hand_over(pod)
         if handed is None or self._over_quota(job, pod, handed):
             return None
+        place, row = (handed.reservation, handed.slot), self.state.table.rows[handed.node]
         slot, drawn = self.offers.take(handed)
-        place, row = (handed.reservation, handed.slot), self.state.table.rows[slot.node]
         if drawn is None:
-            self.vacate(row, place, slot)
+            self._vacate(row, place, slot)
         else:
-            self.board.give(row, vector_of(drawn[0]), drawn[1])
-            self._account(slot.queue, drawn[0], -1)
+            self.relieve(row, slot.queue, drawn[0], drawn[1])
         chooser = self.extensions.volumes
         volumes = chooser.choose(pod, row) if pod.claims and chooser is not None else ()
         if volumes:
             handed = replace(handed, volumes=volumes)
         self.place(job, pod, Fit(row, handed.devices, volumes, handed.cores))
-        self._taken_from[pod.pod] = slot, None
         if not self.offers.is_held(place) and self.awaited(row):
-            self._taken_from[pod.pod] = slot, self._leave_the_rest(row, pod, slot)
+            # What a smaller pod leaves of a hold goes to those who are nominated or wait on its node, not to this session.
+            rest = vector_of(less(slot.room.held, self.state.vectors[pod.shape].items))
+            self.nodes.take(row, rest, tuple(d for d in slot.room.held_devices if d not in handed.devices))
+        self.events.append(handed)
         return handed
 
     def _over_quota(self, job: Job, pod: e.PodObserved, handed: e.HandedOver) -> bool:
@@ -222,9 +242,9 @@ class Session(View):
         if slot.queue in ("", job.queue):
             more = tuple(less(wanted, back))
             return bool(more) and bool(self.quota(job, pod, more))
-        self._account(slot.queue, back, -1)
+        self.charge(slot.queue, back, -1)
         over = self.quota(job, pod, wanted)
-        self._account(slot.queue, back, 1)
+        self.charge(slot.queue, back, 1)
         return bool(over)
 
     def quota(self, job: Job, pod: e.PodObserved, more: Items | None = None) -> str:
@@ -232,61 +252,58 @@ class Session(View):
         items = self.state.vectors[pod.shape].items if more is None else more
         return self.extensions.refusal("allocatable", job, pod, items)
 
-    def take_back(self, job: Job, pod: e.PodObserved, handed: e.HandedOver) -> None:
-        """Undo `hand_over`."""
-        self.unplace(job, pod)
-        place, (slot, rest) = (handed.reservation, handed.slot), self._taken_from.pop(pod.pod)
-        row = self.state.table.rows[slot.node]
-        if rest is not None:
-            self.board.give(row, *rest)
-        if self.offers.is_held(place):
-            items, devices, _ = self.offers.drawn(slot, pod, handed)
-            self.board.take(row, vector_of(items), devices)
-            self._account(slot.queue, items, 1)
-        else:
-            self.reoccupy(row, place, slot)
-        self.offers.give_back(handed, slot)
+    def kept_back(self, job: Job, pod: e.PodObserved) -> tuple[str, str] | None:
+        """Why no node will do: a word and a sentence. None where it waits for a node alone."""
+        if over := self.quota(job, pod):
+            return QUOTA, over
+        if why := self.extensions.refusal("podWaits", pod):
+            return UNSCHEDULABLE, why
+        return None
 
-    def vacate(self, row: int, place: Place, slot: Slot) -> None:
-        """A hold that the state has charged does not count any more."""
+    def vacate(self, row: int, place: Place) -> Slot:
+        """A hold of the state is given up, and does not count any more. Returns what it was."""
+        was = self.offers.give_up(place)
+        self._vacate(row, place, was)
+        return was
+
+    def _vacate(self, row: int, place: Place, slot: Slot) -> None:
         room = slot.room
-        self.board.give(row, vector_of(room.held), room.held_devices)
-        self._account(slot.queue, room.held, -1)
+        self.relieve(row, slot.queue, room.held, room.held_devices)
         self.left.add(place)
         for rule in self.extensions.filters:
             if place not in self._aside or rule.of_capacity:
                 rule.vacated(place)
         self._aside.pop(place, None)
+        self.journal.note(self._occupy, place)
 
-    def reoccupy(self, row: int, place: Place, slot: Slot) -> None:
-        """Undo `vacate`."""
-        room = slot.room
-        self.board.take(row, vector_of(room.held), room.held_devices)
-        self._account(slot.queue, room.held, 1)
+    def _occupy(self, place: Place) -> None:
+        """The inverse of that, whoever has been looked at meanwhile."""
         self.left.discard(place)
         self._owned = NOBODYS
         for rule in self.extensions.filters:
             rule.restored(place)
+
+    def see(self, who: Who, rules: list[Filter]) -> None:
+        """These rules see a pod or a hold of the state again."""
+        for rule in rules:
+            rule.restored(who)
+        self.journal.note(self.overlook, who, rules)
+
+    def overlook(self, who: Who, rules: list[Filter]) -> None:
+        """These rules do not see a pod or a hold of the state any more."""
+        for rule in rules:
+            rule.vacated(who)
+        self.journal.note(self.see, who, rules)
 
     def awaited(self, row: int) -> bool:
         """Whether somebody waits for room there, and gets what comes free before this session can give it away."""
         node = self.name(row)
         return row in self._awaited or node in self.state.nominated_on or node in self.state.waiting_on
 
-    def relieve(self, row: int, queue: str, items: Iterable[tuple[int, int]], devices: tuple[DeviceShare, ...]) -> None:
-        """What owners have drawn of a place that was just placed is theirs, and counts already."""
-        drawn = tuple(items)
-        self.board.give(row, vector_of(drawn), devices)
-        self._account(queue, drawn, -1)
-
-    def _leave_the_rest(self, row: int, pod: e.PodObserved, slot: Slot) -> Rest:
-        """What a smaller pod leaves of a hold goes to those who are nominated or wait on its node, not to this session."""
-        state = self.state
-        rest = less(slot.room.held, state.vectors[pod.shape].items)
-        taken = set(self.placements[pod.pod].devices)
-        left = vector_of(rest), tuple(d for d in slot.room.held_devices if d not in taken)
-        self.board.take(row, *left)
-        return left
+    def relieve(self, row: int, queue: str, items: Items, devices: tuple[DeviceShare, ...]) -> None:
+        """A node and a queue have this back of what is held."""
+        self.nodes.give(row, vector_of(items), devices)
+        self.charge(queue, items, -1)
 
     def usage(self, queue: str) -> dict[int, int]:
         """What a queue uses now, by column. Must not be changed."""
@@ -295,22 +312,21 @@ class Session(View):
             known = self.used[queue] = dict(self.state.accounts.of(queue))
         return known
 
-    def _account(self, queue: str, items: tuple[tuple[int, int], ...], sign: int) -> None:
+    def charge(self, queue: str, items: Items, sign: int) -> None:
+        """A queue uses so much more, or less. The empty name is no queue's."""
         if not queue:
             return
-        charge(self.usage(queue), items, sign)
+        accounts.charge(self.usage(queue), items, sign)
         if sign < 0:
             self.lowered += 1
         for heard in self.extensions.charged:
             heard(queue, items, sign)
+        if (undo := self.journal.undo) is not None:
+            undo.append((self.charge, (queue, items, -sign)))
 
     def charge_queue(self, queue: str, shape: ShapeId, sign: int) -> None:
-        """For what is charged otherwise than by `place`: holds, victims."""
-        self._account(queue, self.state.vectors[shape].items, sign)
-
-    def promise(self, queue: str, items: Items, sign: int) -> None:
-        """For what a queue is promised and does not use yet."""
-        self._account(queue, items, sign)
+        """For what is charged otherwise than by `place`: promises, victims."""
+        self.charge(queue, self.state.vectors[shape].items, sign)
 
     # -- whose pod it is ---------------------------------------------------------------------------------------------
 
@@ -347,6 +363,10 @@ class Session(View):
         ]
 
     # -- what is said of those that wait -----------------------------------------------------------------------------
+
+    @property
+    def said(self) -> list[Unfit | Withheld]:
+        return [*self.unfit.values(), *self.withheld.values()]
 
     def say_unfit(self, pod: e.PodObserved, concerned: list[Filter]) -> None:
         """The pod fits nowhere now. The counts are those of the moment when the first of its kind was found unfit."""

@@ -1,21 +1,24 @@
-"""Which jobs may take from others in a session: those that wait, starve and are allowed to, in their order.
+"""Which jobs may take from others in a session, in their order: those that wait, starve and are allowed to; and what is taken, which is held for them
+(RULES 004-6).
 
 A decision must depend on the state and the command alone, so nothing is remembered of what could not be helped: of many jobs that wait,
-half of those that are looked at are the first ones, the others go round with the sessions' turns, so that everybody has one (RULES G-17).
-"""
+half of those that are looked at are the first ones, the others go round with the sessions' turns, so that everybody has one (RULES G-17)."""
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from heapq import nsmallest
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PodUid
-from restow.domain.evolve.session import NEVER
+from restow.domain.evolve.session import NEVER, PREEMPTED
+from restow.domain.records import PATIENCE as PATIENCE
 from restow.domain.session.backlog import Backlog, alike
 from restow.domain.session.extensions import jobs_in_order
 from restow.domain.session.framework import PERMITTED
 from restow.domain.session.jobs import Job, gang, job_of, single
-from restow.domain.session.run import Session
+from restow.domain.session.preemption.future_room import Choice, Unit, future_room
+from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
+from restow.domain.table import less
 
 JOBS = 64
 """Jobs looked at in one run of an action."""
@@ -71,15 +74,13 @@ def _open(session: Session, uid: PodUid) -> bool:
 
 def _waiting(session: Session) -> Iterator[PodUid]:
     """Of each class a few, of a gang one; of those that wait already, and those that begin to."""
-    state, backlog = session.state, Backlog.of(session.state, session.board)
+    state, backlog = session.state, Backlog.of(session.state, session.nodes)
     for under in sorted(backlog.classes):
         for line in sorted(backlog.lines(under)):
             yield from (uid for _, uid in line[: 1 if under[0] == "group" else ALIKE])
-    said: list[Iterable[PodUid]] = [u.pods for u in session.unfit.values()]
-    said += [w.pods for w in session.withheld.values()]
     began: dict[Hashable, list[PodUid]] = {}
-    for pods in said:
-        for uid in pods:
+    for said in session.said:
+        for uid in said.pods:
             if uid not in state.parked:
                 began.setdefault(alike(state.pods[uid]), []).append(uid)
     for pods in began.values():
@@ -87,9 +88,7 @@ def _waiting(session: Session) -> Iterator[PodUid]:
 
 
 def _valid(session: Session, job: Job) -> bool:
-    if job.group in session.state.unqueued and any(a.name == "enqueue" for a in session.config.actions):
-        return False
-    return session.refusal(job) is None
+    return not session.awaits_enqueue(job) and session.refusal(job) is None
 
 
 def _turns(session: Session, jobs: list[Job]) -> list[Job]:
@@ -112,3 +111,44 @@ def favoured(session: Session, jobs: list[Job]) -> Job:
 def next_try(state: ClusterState, after: Millis) -> Millis | None:
     """When the next pod may be chosen again whose eviction did not come about."""
     return min((until for until in state.stuck.values() if after < until < NEVER), default=None)
+
+
+def claim(session: Session, job: Job, pod: e.PodObserved, choice: Choice, action: str) -> bool:
+    """It is nominated. Returns whether it needs more than what is free now."""
+    state, fit, ahead = session.state, choice.fit, future_room(session)
+    row, wanted = fit.row, state.vectors[pod.shape].items
+    for unit in choice.victims:
+        _evict(session, pod, row, unit)
+    now, devices = session.free_of(row, wanted, fit.devices)
+    session.nodes.take(row, now, devices)
+    ahead.add(row, less(wanted, now.items), [d for d in fit.devices if d not in devices], -1)
+    session.charge(job.queue, wanted, 1)
+    session.put(session.nominated, pod.pod, fit)
+    session.enter(pod, row, fit.volumes, nominee=False)
+    session.hear("allocated", job, pod, row)
+    session.count(job, pod)
+    why = f"for pod {pod.namespace}/{pod.name} of queue {job.queue}"
+    session.events += [e.HoldReleased(uid, slot, PREEMPTED) for uid, slot in choice.holds]
+    session.events += [e.Preempted(uid, pod.pod, action, why) for uid in choice.pods]
+    session.events.append(e.Nominated(pod.pod, session.name(row), Millis(session.now + PATIENCE), fit.devices, choice.pods, fit.cores))
+    return bool(choice.victims) or (now.items, devices) != (wanted, fit.devices)
+
+
+def _evict(session: Session, pod: e.PodObserved, row: int, unit: Unit) -> None:
+    """A pod's room is coming; a hold's is there at once."""
+    if not isinstance(unit.who, str):
+        session.vacate(row, unit.who)
+        return
+    uid, state = PodUid(unit.who), session.state
+    session.put(session.victims, uid, pod.pod)
+    session.charge_queue(unit.queue, unit.shape, -1)
+    session.hear("deallocated", session.job_for(uid), state.pods[uid], row)
+    future_room(session).add(row, state.vectors[unit.shape].items, unit.devices, 1)
+
+
+def nominated(session: Session, job: Job) -> None:
+    """Those of it that were wait for somebody's end now, and nothing is wrong with them."""
+    pods: Collection[PodUid] = session.nominated
+    job.tasks = [uid for uid in job.tasks if uid not in pods]
+    for said in session.said:
+        said.pods = [uid for uid in said.pods if uid not in pods]

@@ -5,35 +5,34 @@ instead of what is idle. They are taken by the score of `resourceNodeOrder`, tie
 take part (rounded up), those with reserved tasks before others, so that no more nodes than that are kept from other jobs.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
+from functools import partial
 
 import numpy as np
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
 from restow.domain.predicates import only, static_mask
-from restow.domain.session.gangs import orders
-from restow.domain.session.requests import is_best_effort
-from restow.domain.session.run import Session
-from restow.domain.session.starving.members import Members
-from restow.domain.session.starving.reserved import Reserved, fits_empty
-from restow.domain.session.statement import Statement
-from restow.domain.session.view import Kind
+from restow.domain.session.fitting import Fit, Kind
+from restow.domain.session.gangs import Outcome, in_passes, orders
+from restow.domain.session.jobs import is_best_effort
+from restow.domain.session.session import Session
+from restow.domain.session.starving.jobs import Members
+from restow.domain.session.starving.reserved_nodes import Reserved, fits_empty
 from restow.domain.table import WHOLE, Vector
 
 PREEMPTED = "Preempted"
 """Why a reservation ends that a starving job of a higher priority needs the node of."""
 
 
-class Attempt:
+class Search:
     """For one job. `run` leaves everything as it was where it returns False."""
 
     def __init__(self, session: Session, rule: Reserved, members: Members, percent: int) -> None:
         self._session, self._rule, self._members, self._percent = session, rule, members, percent
-        self._statement = Statement(session, members.job)
-        self._allocated: dict[PodUid, int] = {}
+        self._allocated: dict[PodUid, Fit] = {}
         self._reserved: dict[PodUid, int] = {}
-        self._dropped: dict[PodUid, int] = {}
+        self._dropped: dict[PodUid, None] = {}
 
     def run(self) -> bool:
         """Whether the job is ready, or condition-ready, now; the session has the events then."""
@@ -43,31 +42,25 @@ class Attempt:
         left = [uid for uid in members.waiting if uid not in promised]
         if job.group is not None and not self._may_suffice(left, missing):
             return False
-        for tasks in orders(self._session, job, left, len(members.placed) + len(promised)):
-            if self._try_all(tasks, missing, promised):
+        pods = [self._session.state.pods[uid] for uid in left]
+        for order in orders(self._session, job, pods, len(members.placed) + len(promised)):
+            self._allocated, self._reserved, self._dropped = {}, {}, {}
+            with self._session.attempt():
+                in_passes(order, partial(self._try, promised), partial(self._done, missing), lambda left: self._got() + left >= missing)
+                suffices = members.condition_ready(self._allocated)
+            if self._allocated and members.ready(self._allocated):
+                self._start()
+                return True
+            if suffices:
+                self._reserve_all()
                 return True
         return False
 
-    def _try_all(self, tasks: Sequence[PodUid], missing: int, promised: Collection[PodUid]) -> bool:
-        """The same in this order."""
-        members = self._members
-        for at, uid in enumerate(tasks):
-            got = len(self._allocated) + len(self._reserved)
-            if got + len(tasks) - at < missing or (got >= missing and members.condition_ready(self._allocated)):
-                break
-            if members.helps(uid, [*promised, *self._allocated, *self._reserved]):
-                self._try(uid)
-        if self._allocated and members.ready(self._allocated):
-            self._take_back_reservations()
-            self._statement.commit()
-            return True
-        if not members.condition_ready(self._allocated):
-            self._take_back_reservations()
-            self._statement.discard()
-            self._allocated, self._reserved, self._dropped = {}, {}, {}
-            return False
-        self._commit()
-        return True
+    def _got(self) -> int:
+        return len(self._allocated) + len(self._reserved)
+
+    def _done(self, missing: int) -> bool:
+        return self._got() >= missing and self._members.condition_ready(self._allocated)
 
     def _may_suffice(self, left: list[PodUid], missing: int) -> bool:
         """A cheap necessary condition for a gang: as many places on nodes as it lacks tasks, kind by kind. A gang that cannot
@@ -88,43 +81,48 @@ class Attempt:
         session, mine = self._session, self._members.job.priority
         return any(session.job_priority(uid) < mine for uid in self._rule.tasks())
 
-    def _commit(self) -> None:
+    def _start(self) -> None:
+        """Nothing needs to be reserved for it."""
+        session, job = self._session, self._members.job
+        for uid, fit in self._allocated.items():
+            session.allocate(job, session.state.pods[uid], fit)
+            session.count(job, session.state.pods[uid])
+        job.tasks = [uid for uid in job.tasks if uid not in self._allocated]
+
+    def _reserve_all(self) -> None:
         """A gang starts as a whole: what would fit now is reserved with the rest of it."""
         session, rule = self._session, self._rule
-        self._statement.discard()
-        for uid, row in self._allocated.items():
+        rows = {uid: fit.row for uid, fit in self._allocated.items()} | self._reserved
+        for uid in self._dropped:
+            rule.release(uid)
+        for uid, row in rows.items():
             rule.reserve(uid, row)
         session.events += [e.TaskUnreserved(uid, PREEMPTED) for uid in self._dropped]
-        rows = self._allocated | self._reserved
         session.events += [e.TaskReserved(uid, session.name(rows[uid])) for uid in self._members.waiting if uid in rows]
-
-    def _take_back_reservations(self) -> None:
-        for uid in self._reserved:
-            self._rule.release(uid)
-        for uid, row in self._dropped.items():
-            self._rule.reserve(uid, row)
 
     # -- one task ----------------------------------------------------------------------------------------------------
 
-    def _try(self, uid: PodUid) -> None:
+    def _try(self, promised: Collection[PodUid], pod: e.PodObserved) -> Outcome:
         session = self._session
-        pod = session.state.pods[uid]
+        if not self._members.helps(pod.pod, [*promised, *self._allocated, *self._reserved]):
+            return Outcome.PASSED
         if is_best_effort(session.state.shapes[pod.shape]) or not self._members.may_place(pod):
-            return
+            return Outcome.UNFIT
         rows, keys = taking_part(session, self._rule, pod, self._percent)
         room = self._rule.leaves_room(session.state.vectors[pod.shape], rows)
         for row in in_order(rows[room], keys):
             if self._goes(pod, row, self._promised_on(row)):
-                return
+                return Outcome.FOUND
         if self._others_are_lower():
             for row in in_order(rows[self._rule.mask[rows]], keys):
                 lower = self._lower(row)
                 if lower and self._goes_instead(pod, row, lower):
-                    return
+                    return Outcome.FOUND
+        return Outcome.UNFIT
 
     def _promised_on(self, row: int) -> list[Vector]:
         state = self._session.state
-        there = [*self._rule.on(row), *(uid for uid, at in self._allocated.items() if at == row)]
+        there = [*self._rule.on(row), *(uid for uid, fit in self._allocated.items() if fit.row == row)]
         return [state.vectors[state.pods[uid].shape] for uid in there]
 
     def _goes(self, pod: e.PodObserved, row: int, promised: list[Vector]) -> bool:
@@ -133,14 +131,15 @@ class Attempt:
         if not fits_empty(session.state, row, [*promised, session.state.vectors[pod.shape]]):
             return False
         if not self._rule.mask[row] and session.fits_at(pod, row, session.concerned(pod)):
-            self._statement.place(pod, session.fit_at(pod, row))
-            self._allocated[pod.pod] = row
+            fit = self._allocated[pod.pod] = session.fit_at(pod, row)
+            session.place(self._members.job, pod, fit)
         else:
             self._reserve(pod.pod, row)
         return True
 
     def _reserve(self, uid: PodUid, row: int) -> None:
         self._rule.reserve(uid, row)
+        self._session.journal.note(self._rule.release, uid)
         self._reserved[uid] = row
 
     # -- instead of others -------------------------------------------------------------------------------------------
@@ -160,12 +159,13 @@ class Attempt:
         for uid in lower:
             staying.pop(uid, None)
             gone[session.job_key(uid)] = None
-            others = [state.vectors[state.pods[u].shape] for u in (*staying, *(p for p, at in self._allocated.items() if at == row))]
+            others = [state.vectors[state.pods[u].shape] for u in (*staying, *(p for p, fit in self._allocated.items() if fit.row == row))]
             if fits_empty(state, row, [*others, state.vectors[pod.shape]]):
                 for task in self._rule.tasks():
                     if session.job_key(task) in gone:
-                        self._dropped[task] = self._rule.row(task)
+                        session.journal.note(self._rule.reserve, task, self._rule.row(task))
                         self._rule.release(task)
+                        self._dropped[task] = None
                 self._reserve(pod.pod, row)
                 return True
         return False

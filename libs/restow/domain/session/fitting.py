@@ -10,30 +10,28 @@ from restow.contracts.values import ClaimChoice, DeviceShare
 from restow.domain import predicates
 from restow.domain.places import Place
 from restow.domain.records import Slot
-from restow.domain.session.board import Board
 from restow.domain.session.extensions import Extensions
 from restow.domain.session.framework import ROOM, STAGES, Filter
-from restow.domain.session.handover import Offers
+from restow.domain.session.hold_offers import Offers
+from restow.domain.session.journal import Journal
+from restow.domain.session.node_snapshot import NodeSnapshot
 from restow.domain.session.placer import Placer
 from restow.domain.session.reusable import OneOfAKind
 from restow.domain.state import ClusterState
-from restow.domain.table import Vector
 
 Kind = Hashable
 """What pods have in common that every rule treats alike: they fit on the same nodes."""
 
 
-Rest = tuple[Vector, tuple[DeviceShare, ...]]
-"""What is left of something: amounts and shares of devices."""
 NOBODYS = (-1,)
 """In place of the kinds of holds that a pod owns: looked at anew for the next one."""
 
 
 class Fit:
     """Where a pod goes: `row`, with these devices, volumes and CPUs. `lent` are holds that give their room up for it; a place
-    that is `waiting` takes only what is free (`taken`, once it is placed); `left` is what the pod leaves of the lent ones."""
+    that is `waiting` takes only what is free."""
 
-    __slots__ = ("cores", "devices", "left", "lent", "row", "taken", "volumes", "waiting")
+    __slots__ = ("cores", "devices", "lent", "row", "volumes", "waiting")
 
     def __init__(
         self,
@@ -46,20 +44,19 @@ class Fit:
     ) -> None:
         self.row, self.devices, self.volumes, self.cores = row, devices, volumes, cores
         self.lent, self.waiting = lent, waiting
-        self.taken: tuple[Vector, tuple[DeviceShare, ...]] | None = None
-        self.left: tuple[Rest, ...] = ()
 
 
 class View:
-    """The board, what plugins have registered, and the holds that may be handed over. Asking changes nothing."""
+    """The node snapshot, what plugins have registered, and the holds that may be handed over. Asking changes nothing."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self.board = Board(state.table)
+        self.journal = Journal()
+        self.nodes = NodeSnapshot(state.table, self.journal)
         self.extensions = Extensions()
         self.placements: dict[PodUid, Fit] = {}
         """Where this session has put pods, and places of Reservations as pods."""
-        self.offers = Offers(state, self)
+        self.offers = Offers(state, self, self.journal)
         self.left: set[Place] = set()
         """Holds that this session has taken from their nodes."""
         self._reasons: dict[Kind, tuple[int, tuple[int, dict[str, int]]]] = {}
@@ -75,13 +72,13 @@ class View:
             self.extensions.filters.sort(key=lambda rule: STAGES.index(rule.stage))
         self.extensions.dynamic = [scorer for scorer in self.extensions.dynamic if scorer.active]
         scorers = tuple(self.extensions.content), tuple(self.extensions.static)
-        self.placer = Placer(self.state, self.board, scorers, version)
+        self.placer = Placer(self.state, self.nodes, scorers, version)
 
     def close(self) -> None:
         """Nothing of the session is left on what outlives it."""
         for rule in self.extensions.filters:
             rule.close()
-        self.board.close()
+        self.nodes.close()
 
     def concerned(self, pod: e.PodObserved) -> list[Filter]:
         """The rules that can remove nodes for this pod now, in their order."""
@@ -188,7 +185,7 @@ class View:
     def reasons(self, pod: e.PodObserved) -> tuple[int, dict[str, int]]:
         """How many nodes there are, and how many each rule removes; counted once for a kind while no row changes."""
         concerned = self.concerned(pod)
-        kind, changes = self.kind(pod, concerned), len(self.board.changes)
+        kind, changes = self.kind(pod, concerned), len(self.nodes.changes)
         known = self._reasons.get(kind)
         if known is None or known[0] != changes:
             found = [(STAGES.index(rule.stage) < ROOM, rule.failing(pod)) for rule in concerned]

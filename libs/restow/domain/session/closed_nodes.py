@@ -6,7 +6,7 @@ from restow.contracts.ids import Millis
 from restow.domain.session.plugins.reserve.kept import Kept
 from restow.domain.session.plugins.reserve.plugin import active
 from restow.domain.session.registry import opened
-from restow.domain.session.run import Session
+from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
 
 

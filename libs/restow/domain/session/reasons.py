@@ -1,14 +1,47 @@
-"""What a session says of pods that it could not place: one event where pods begin to wait, a few refreshed where what was
-said is old. A pod has one answer a session: the first of what several actions say."""
+"""Why pods wait. What a session says of those that it could not place: one event where pods begin to wait, a few refreshed where what was said is
+old; a pod has one answer a session, the first of what several actions say. And as a sentence: what a pod's condition, its PodGroup and Events say."""
 
 from collections.abc import Iterable
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
+from restow.domain.evolve.reservations import fit_message
 from restow.domain.evolve.session import withheld_key
 from restow.domain.records import Waiting
-from restow.domain.session.run import Session, Unfit, Withheld
+from restow.domain.session.jobs import UNSCHEDULABLE
+from restow.domain.session.session import Session, Unfit, Withheld
+from restow.domain.session.starving import sentence
 from restow.domain.state import ClusterState
+
+
+def short_sentence(waiting: Waiting) -> str:
+    """The sentence alone: for a gang that does not fit, what its first pod lacks beside the others."""
+    if waiting.reasons or not waiting.message:
+        return fit_message(waiting.nodes, waiting.reasons)
+    return waiting.message
+
+
+def pod_sentence(waiting: Waiting) -> str:
+    """For one pod: with what it waits for together with others."""
+    if waiting.reasons and waiting.message and waiting.reason == UNSCHEDULABLE:
+        return f"{waiting.message}; {fit_message(waiting.nodes, waiting.reasons)}"
+    return waiting.message or fit_message(waiting.nodes, waiting.reasons)
+
+
+def condition_message(state: ClusterState, pod: PodUid) -> str:
+    """What a parked pod's condition says: why it waits, and for which node, if one is reserved for it."""
+    waiting = state.waiting.get(state.parked[pod][0])
+    parts = ("" if waiting is None else pod_sentence(waiting), sentence(state, pod) if pod in state.reserved_tasks else "")
+    return "; ".join(part for part in parts if part)
+
+
+def still_says(state: ClusterState, pod: PodUid, message: str) -> bool:
+    """Whether the pod waits for what the message says. What is free on a reserved node may have changed meanwhile: that is
+    said with the next news."""
+    parked = state.parked.get(pod)
+    waiting = state.waiting.get(parked[0]) if parked is not None else None
+    return waiting is not None and message.startswith(pod_sentence(waiting))
+
 
 REFRESH = 10_000
 """Milliseconds after which the counts of what still does not fit are logged anew, if capacity has moved."""
@@ -20,11 +53,11 @@ NO_ACTION = "NoAction"
 """Why a pod waits that the configuration has no action for."""
 
 
-def say(session: Session) -> None:
+def say_who_waits(session: Session) -> None:
     _unheard(session)
     refreshed = 0
     told: set[PodUid] = set()
-    everything: list[Unfit | Withheld] = [*session.unfit.values(), *session.withheld.values()]
+    everything = session.said
     for said in everything:
         # Two answers would take turns for ever, each news to a pod that waits for the other; and pods of a gang that
         # something is held for wait already.

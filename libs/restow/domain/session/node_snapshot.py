@@ -7,17 +7,19 @@ is first touched. Beside the arrays each touched row is kept as plain integers, 
 from collections.abc import Iterable
 
 from restow.contracts.values import DeviceShare
+from restow.domain.session.journal import Journal
 from restow.domain.table import NodeTable, Vector
 
 
-class Board:
+class NodeSnapshot:
     """`changes` lists the rows that were charged, again for every charge. `contents` is for the placer: a number by row for
     what it has left, forgotten when it is charged."""
 
-    __slots__ = ("_lists", "_saved", "changes", "contents", "table")
+    __slots__ = ("_journal", "_lists", "_saved", "changes", "contents", "table")
 
-    def __init__(self, table: NodeTable) -> None:
+    def __init__(self, table: NodeTable, journal: Journal | None = None) -> None:
         self.table = table
+        self._journal = journal or Journal()
         self.changes: list[int] = []
         self.contents: dict[int, int] = {}
         self._saved: dict[int, tuple[list[int], list[int]]] = {}
@@ -52,6 +54,8 @@ class Board:
                 table.device_free[row, d.index] = shares[d.index]
         self.changes.append(row)
         self.contents.pop(row, None)
+        if (undo := self._journal.undo) is not None:
+            undo.append((self._charge, (row, v, devices, -sign)))
 
     def close(self) -> None:
         """Everything as it was; who keeps something derived is told which rows to look at again."""

@@ -16,7 +16,7 @@ from restow.contracts.values import DeviceRequest
 from restow.domain import resources
 from restow.domain.quantity import CPU, format_resource
 from restow.domain.session.framework import Filter
-from restow.domain.session.requests import is_best_effort
+from restow.domain.session.jobs import is_best_effort
 from restow.domain.state import ClusterState
 from restow.domain.table import NO_DEVICE, WHOLE, Vector, fullest
 
@@ -127,8 +127,7 @@ class Reserved(Filter):
             self._ask(pod.pod, 1)
 
 
-
-def of(session: Any) -> Reserved:
+def reserved_nodes(session: Any) -> Reserved:
     """The session's; it has one where tasks are reserved, or may be in this session (`registry.open_session`)."""
     return next(rule for rule in session.extensions.filters if isinstance(rule, Reserved))
 

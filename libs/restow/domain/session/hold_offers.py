@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from restow.contracts.events import HandedOver, PodObserved
 from restow.contracts.ids import PodUid, ReservationUid
-from restow.domain.draws import Drawn, after, drawn_of, joined
+from restow.domain.draws import Drawn, after, drawn_of
 from restow.domain.groups import Group, group_of
 from restow.domain.places import Place
 from restow.domain.records import ON_NODE, Migration, Reservation, Slot, SlotPhase
@@ -18,8 +18,8 @@ from restow.domain.reservation.match import counts_match
 from restow.domain.reservation.wishes import Wish, closed, ignores, wish_of
 from restow.domain.resources import GPU_MILLI
 from restow.domain.session.admit import may_run, share_of
+from restow.domain.session.journal import Journal
 from restow.domain.state import ClusterState
-from restow.domain.table import plus
 
 Tried = tuple
 """What pods have in common that no place refuses one of and admits the other: shape, pinned node, what they say of Reservations."""
@@ -79,9 +79,10 @@ class Offers:
     admit a shape once is not asked again. `target`, where a plugin sets it, says which Reservation alone a pod may take (an
     empty uid: none that there is), or None where any that it owns will do."""
 
-    def __init__(self, state: ClusterState, host: Host) -> None:
+    def __init__(self, state: ClusterState, host: Host, journal: Journal | None = None) -> None:
         self._state = state
         self._host = host
+        self._journal = journal or Journal()
         self._index = HoldIndex.of(state)
         self.owned = self._index.any
         """Whether any pod may own anything that is held."""
@@ -108,15 +109,14 @@ class Offers:
 
     # -- what the session has changed --------------------------------------------------------------------------------
 
-    def placed(self, place: Place, slot: Slot) -> None:
-        """The session holds this place now; `add` says that the Reservation has become available."""
-        self._now[place] = slot
+    def change(self, place: Place, now: Slot, was: Slot | None = None) -> None:
+        """The place is this from now on, and may be had again, or by other pods. (`was`: what it is where that is taken back.)"""
+        self._journal.note(self.change, place, was or self.slot(place))
+        self._now[place] = now
+        self._reopen(place)
 
     def add(self, uid: ReservationUid) -> None:
-        """It became available, or has more places now. Nobody may have been asked about Reservations of its kind before."""
-        kind = self._index.kind_of(uid)
-        if kind is not None and kind.number not in self._reopened and not kind.all:
-            self._kinds.clear()
+        """It became available, or has more places now."""
         self._added[uid] = None
         for name in self._state.slots[uid]:
             self._reopen((uid, name))
@@ -126,31 +126,18 @@ class Offers:
         place, pod = (handed.reservation, handed.slot), self._state.pods[handed.pod]
         slot = self.slot(place)
         if self.is_once(place):
-            self._now[place] = replace(slot, phase=SlotPhase.USED, pod=handed.pod)
+            self.change(place, replace(slot, phase=SlotPhase.USED, pod=handed.pod))
             return slot, None
         drawn = self.drawn(slot, pod, handed)
-        self._now[place] = replace(slot, room=after(slot.room, *drawn))
-        self._reopen(place)
+        # What was drawn from, if only to try, is looked at again in the next session (`is_untouched`).
+        self.change(place, replace(slot, room=after(slot.room, *drawn)), replace(slot))
         return slot, drawn
 
-    def give_back(self, handed: HandedOver, was: Slot) -> None:
-        """Undo `take`, which returned `was`."""
-        place, pod = (handed.reservation, handed.slot), self._state.pods[handed.pod]
-        if self.is_once(place):
-            self._now[place] = was
-        else:
-            now = self.slot(place)
-            items, devices, cores = self.drawn(was, pod, handed)
-            room = replace(
-                now.room,
-                wanted=plus(now.room.wanted, items),
-                held=plus(now.room.held, items),
-                devices=joined(now.room.devices, devices),
-                held_devices=joined(now.room.held_devices, devices),
-                cores=tuple(sorted({*now.room.cores, *cores})),
-            )
-            self._now[place] = replace(now, room=room)
-        self._reopen(place)
+    def give_up(self, place: Place) -> Slot:
+        """The session gives this hold up. Returns it as it was."""
+        slot = self.slot(place)
+        self.change(place, replace(slot, phase=SlotPhase.PENDING))
+        return slot
 
     def drawn(self, slot: Slot, pod: PodObserved, handed: HandedOver) -> Drawn:
         """What the pod takes of a hold that is this."""
@@ -175,21 +162,14 @@ class Offers:
         """Those of which that is not so."""
         return [place for place in self._now if not self.is_untouched(place)]
 
-    def lost(self, place: Place) -> Slot:
-        """The session gives this hold up; `held_again` takes it back. Returns it as it was."""
-        slot = self.slot(place)
-        self._now[place] = replace(slot, phase=SlotPhase.PENDING)
-        return slot
-
-    def held_again(self, place: Place, slot: Slot) -> None:
-        self._now[place] = slot
-        self._reopen(place)
-
     def _reopen(self, place: Place) -> None:
-        """It may be had again, or by other pods."""
+        """It may be had again, or by other pods. Nobody may have been asked about Reservations of its kind before."""
         kind = self._index.kind_of(place[0])
-        if kind is not None:
-            self._reopened.setdefault(kind.number, []).append(place)
+        if kind is None:
+            return
+        if kind.number not in self._reopened and not kind.all:
+            self._kinds.clear()
+        self._reopened.setdefault(kind.number, []).append(place)
 
     def slot(self, place: Place) -> Slot:
         """A place as it is now."""

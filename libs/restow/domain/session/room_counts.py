@@ -11,7 +11,7 @@ import numpy as np
 
 from restow.contracts.ids import ShapeId
 from restow.domain.predicates import node_rules, static_mask
-from restow.domain.session.board import Board
+from restow.domain.session.node_snapshot import NodeSnapshot
 from restow.domain.state import ClusterState
 from restow.domain.table import Vector
 
@@ -72,7 +72,7 @@ class Fits:
         self._devices = table.device_free.copy()
         self._masks = np.zeros((4, len(table.names)), bool)
         self._seen, self._nodes_seen = table.dirty.position, state.changed_rows.position
-        self._board: Board | None = None
+        self._snapshot: NodeSnapshot | None = None
         self._told = self._looked = self._looks = 0
         self.counted = 0
         """How often rows were counted for all shapes."""
@@ -86,11 +86,11 @@ class Fits:
         if slot is None:
             return 0
         total = int(self.total[slot])
-        if self._ahead and self._board is not None:
+        if self._ahead and self._snapshot is not None:
             v, mask = self._state.vectors[wanted], self._masks[self._group[slot]]
             for row, was in self._ahead.items():
                 if mask[row]:
-                    total += _times_of(v, *self._board.row(row)) - _times_of(v, *was)
+                    total += _times_of(v, *self._snapshot.row(row)) - _times_of(v, *was)
         return total
 
     @property
@@ -98,11 +98,11 @@ class Fits:
         """Whether rows were charged that are not in `total` yet."""
         return bool(self._ahead)
 
-    def look(self, board: Board) -> None:
+    def look(self, snapshot: NodeSnapshot) -> None:
         """Up to what a session has charged, for a question about single shapes (`of`). Cheap: it is asked between placements."""
-        if board is not self._board:
-            return self.refresh(board)
-        changes = board.changes
+        if snapshot is not self._snapshot:
+            return self.refresh(snapshot)
+        changes = snapshot.changes
         if self._looked < len(changes):
             for row in changes[self._looked :]:
                 if row not in self._ahead:
@@ -111,7 +111,7 @@ class Fits:
         elif self._ahead:
             self._looks += 1
             if self._looks >= LOOKS:
-                self.refresh(board)
+                self.refresh(snapshot)
         return None
 
     def roomy(self) -> list[ShapeId]:
@@ -157,16 +157,16 @@ class Fits:
         forgotten = state.changed_rows.since(self._nodes_seen) is None or state.table.dirty.since(self._seen) is None
         return forgotten or state.session_config is not self._config or len(self._groups) > 2 * len(self._slots) + 256
 
-    def refresh(self, board: Board | None = None) -> None:
+    def refresh(self, snapshot: NodeSnapshot | None = None) -> None:
         """Up to the rows that have changed, those that a session has charged included."""
         state, table = self._state, self._state.table
         nodes, dirty = state.changed_rows.since(self._nodes_seen) or (), table.dirty.since(self._seen) or ()
         charged: Sequence[int] = ()
-        if board is not None:
-            if board is not self._board:
-                self._board, self._told = board, 0
-            charged = board.changes[self._told :]
-            self._told = self._looked = len(board.changes)
+        if snapshot is not None:
+            if snapshot is not self._snapshot:
+                self._snapshot, self._told = snapshot, 0
+            charged = snapshot.changes[self._told :]
+            self._told = self._looked = len(snapshot.changes)
         self._ahead.clear()
         self._looks = 0
         self.counted += 1
@@ -202,13 +202,26 @@ class Fits:
         same = (free == self._free[rows]).all(axis=1) & (devices == self._devices[rows]).all(axis=1)
         if before_masks is not None:
             same &= (before_masks == self._masks[:, rows]).all(axis=0)
-        for at in np.flatnonzero(~same).tolist():
-            row = int(rows[at])
-            mask = self._masks[:, row]
-            old_mask = before_masks[:, at] if before_masks is not None else mask
-            self._part(self._free[row], self._devices[row], old_mask, -1)
-            self._part(free[at], devices[at], mask, 1)
+        changed = np.flatnonzero(~same)
+        at, masks = rows[changed], self._masks[:, rows[changed]]
+        before = masks if before_masks is None else before_masks[:, changed]
+        if len(changed) > len(self._slots):
+            self._recount(at, before, -1)
+            self._free[rows], self._devices[rows] = free, devices
+            self._recount(at, masks, 1)
+            return
+        for i, row in enumerate(at.tolist()):
+            self._part(self._free[row], self._devices[row], before[:, i], -1)
+            self._part(free[changed[i]], devices[changed[i]], masks[:, i], 1)
         self._free[rows], self._devices[rows] = free, devices
+
+    def _recount(self, rows: np.ndarray, masks: np.ndarray, sign: int) -> None:
+        """These rows' part of every count, shape by shape: where they are more than there are shapes."""
+        free, devices = self._free[rows], self._devices[rows]
+        for shape, slot in self._slots.items():
+            if shape not in self._new:
+                counts = times(self._state.vectors[shape], free, devices)
+                self.total[slot] += int(counts[masks[self._group[slot]]].sum()) * sign
 
     def _part(self, free: np.ndarray, devices: np.ndarray, mask: np.ndarray, sign: int) -> None:
         """A row's part of every count."""
