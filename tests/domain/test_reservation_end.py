@@ -12,9 +12,11 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import gc, session
 from restow.domain import reservation as reservations
+from restow.domain.declared import Role, attributes
 from restow.domain.effects import DeleteReservation
 from restow.domain.records import SlotPhase
 from restow.domain.snapshot import dump, load
+from restow.domain.state import ClusterState
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -72,7 +74,7 @@ def cpu(state, what, at="a"):
 
 def mentions(state, *uids):
     """Where the state says anything of these uids: names of its maps (not of what is derived, or only says what to look at)."""
-    skipped = {"memo", "touched", "moved", "reviewed", "parkings", "changed_rows", "objects", "table"}
+    names = [a.name for a in attributes(ClusterState) if a.role is not Role.PASSING and a.name != "table"]
 
     def found(value):
         if isinstance(value, str):
@@ -84,7 +86,7 @@ def mentions(state, *uids):
         fields = getattr(value, "__struct_fields__", ())
         return any(found(getattr(value, field)) for field in fields)
 
-    return sorted(name for name, value in vars(state).items() if name not in skipped and not name.startswith("_") and found(value))
+    return sorted(name for name in names if found(getattr(state, name)))
 
 
 # -- when ------------------------------------------------------------------------------------------------------------

@@ -11,9 +11,12 @@ from restow.contracts.values import (
     ClaimChoice,
     ContainerTrouble,
     DeviceShare,
+    Gpu,
     LabelSelector,
+    NumaZone,
     OwnerRef,
     PodTerm,
+    RoomFor,
 )
 from restow.domain import config
 from restow.domain.config import ActionConfig
@@ -79,7 +82,8 @@ class Story:
     def other(self) -> list[e.Event]:
         if self.likely(10):
             return self.saga()
-        return [self.pick((self.about_pods, self.about_pods, self.about_holds, self.about_holds, self.about_moves, self.about_objects))()]
+        makes = (self.about_pods, self.about_pods, self.about_holds, self.about_holds, self.about_moves, self.about_objects, self.about_the_rest, self.about_the_rest)
+        return [self.pick(makes)()]
 
     def likely(self, percent: int) -> bool:
         return self.chance.random() * 100 < percent
@@ -155,6 +159,11 @@ class Story:
             return e.HandedOver(uid, name, self.waiting(), where, self.pick(SHARES))
         if asked and self.likely(60):
             return e.HoldPlaced(*self.pick(asked), self.pick(KEPT), self.pick(SHARES), waiting=self.likely(20))
+        if asked and self.likely(20):
+            return e.HoldUnfit(*self.pick(asked), 3, {"Insufficient cpu": 3})
+        newer = [uid for uid, record in state.reservations.items() if record.fact.generation > record.accepted > 0]
+        if newer and self.likely(60):
+            return e.ReservationAccepted(self.pick(newer), 2, 1, NOW + 5)
         unaccepted = [uid for uid, record in state.reservations.items() if not record.accepted]
         return self.pick((
             reservation(hold, ("t", 2, self.pick(("small", "half"))), allocate_once=self.likely(50), deleting=self.pick((0, 0, 0, NOW))),
@@ -170,9 +179,9 @@ class Story:
         state, number = self.state, len(self.state.plans)
         known = {uid: one for uid, one in state.pods.items() if uid in state.charges and one.owner is not None}
         new = [uid for uid in PODS if uid not in state.pods]
-        if not known or not new:
+        if not known or len(new) < 2:
             return [self.observed()]
-        uid, follower, target = self.pick(list(known)), self.pick(new), self.pick(KEPT)
+        uid, (follower, next_one), target = self.pick([uid for uid in known if uid in state.returned] or list(known)), self.chance.sample(new, 2), self.pick(KEPT)
         source, of, id, hold, slot = state.charges[uid].node, known[uid], f"plan-{number}-1", f"hold-{number}", "t-0"
         told = [
             plan(f"plan-{number}", move(id, uid, source, target)),
@@ -189,8 +198,10 @@ class Story:
             e.PodGone(uid),
             e.PodChanged(follower, target, "Running", ready=True),
             e.Landed(id, follower, target),
+            e.PodGone(follower),
+            pod(next_one, of.shape, source, owner=of.owner, labels=of.labels),
         ]
-        return told[: self.chance.randint(1, len(told))]
+        return told[: self.chance.randint(1, len(told))] if self.likely(70) else told
 
     def about_moves(self) -> e.Event:
         """What brings one on, or ends it."""
@@ -213,6 +224,45 @@ class Story:
             e.PodGroupObserved("default", self.pick("gh"), "u", NOW, self.pick(("", "a")), 2, phase=self.pick(("Pending", "Inqueue"))),
             configured("session", self.pick((BOTH, OURS, OURS, NOBODY)) if self.likely(30) else OURS),
             e.ShapeDeclared("undeclared", shape("undeclared", cpu=300).spec),
+        ))  # fmt: skip
+
+    def about_the_rest(self) -> e.Event:
+        """What no run is about: it is in the state all the same."""
+        state, name, where, uid, number = self.state, self.pick("ab"), self.where(), self.waiting(), len(self.state.plans)
+        amounts = self.pick(({}, {"cpu": 2_000}))
+        room = RoomFor(f"room-{number}", uid, "default", self.pick(KEPT))
+        return self.pick((
+            e.Synced("pods", str(number)),
+            e.SessionLed(self.pick((1, 2, 9)), "x"),
+            e.PriorityClassObserved(name, 1),
+            e.NamespaceObserved(name, {"team": "x"}),
+            e.QuotaObserved("default", name, "u", self.pick(((), ("pods",)))),
+            e.ClaimObserved("default", "c", "u", selected_node=where),
+            e.ClaimObserved("default", "c", "u"),
+            e.ClaimObserved("default", name, "u", volume="v"),
+            e.VolumeObserved(name, "u", capacity=GIB, claim="default/a"),
+            e.StorageClassObserved(name, "p", "Immediate"),
+            e.CsiNodeObserved(where, {"driver": 1}),
+            e.NumaObserved(where, "single-numa-node", "pod", (NumaZone("node-0", amounts),)),
+            e.DeviceObserved(where, (Gpu(0, self.likely(80)), Gpu(1, True))),
+            e.DeviceGone(where),
+            e.PodGroupObserved("default", "p", "u", NOW, phase="Pending"),
+            e.Enqueued("default", self.pick(("p", "g"))),
+            configured("reservation", config.ReservationConfig(default_ttl=7_000)),
+            configured("migration", config.MigrationConfig(interval=7_000)),
+            configured("gc", config.GcConfig(period=7_000)),
+            e.Collected(self.pick(HOLDS), "Retention"),
+            e.SnapshotTaken(self.pick((5, 50)), 1, 1),
+            e.Archived(self.pick((1, 7)), 60, "file", "digest"),
+            e.Truncated(4),
+            e.SearchBegun(f"plan-{number}", "demand"),
+            e.SearchEnded(state.search.plan, "Died"),
+            plan(f"plan-{number}", rooms=(room,), demand=uid, trigger="demand"),
+            plan(f"plan-{number}", *(move(f"next-{id}", "", "", self.pick(NODES), follows=id) for id in list(state.active)[:1])),
+            e.PlanCancelled(f"plan-{number - 1}", "x"),
+            e.CameBack("uid-rs", self.pick(NODES), 2),
+            e.Unknown("cluster.moon", b""),
+            reservation(self.pick([uid for uid in HOLDS if uid in state.reservations] or HOLDS), ("t", 2, "large"), generation=2),
         ))  # fmt: skip
 
     def node(self, name: str) -> e.NodeObserved:

@@ -23,6 +23,8 @@ _ACCOUNT = attrgetter("queue", "shape")
 class Charges(Draws):
     """Keeps the node table, the accounts and their indexes what facts and intents say of pods."""
 
+    __slots__ = ()
+
     # -- charges -----------------------------------------------------------------------------------------------------
 
     def node_of(self, pod: PodUid) -> NodeName | None:

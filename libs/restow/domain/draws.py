@@ -15,6 +15,8 @@ from restow.domain.table import fewer, less
 class Draws(Rooms):
     """Who has drawn what of which place."""
 
+    __slots__ = ()
+
     def draw(self, pod: PodUid, drawn: Draw) -> None:
         """A pod has taken this of a hold."""
         self.put(self.draws, pod, drawn)

@@ -1,8 +1,10 @@
 """The maps of the fold, and the only ways in which they change: so that whatever is changed in a draft can be taken back."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any, Self
 
 from restow.contracts import events as e
@@ -24,10 +26,12 @@ from restow.contracts.ids import (
     SlotName,
 )
 from restow.contracts.values import DeviceShare, PodShape
-from restow.domain import groups
+from restow.domain import config
 from restow.domain.accounts import Accounts
 from restow.domain.changes import Changes
-from restow.domain.config import GcConfig, MigrationConfig, ReservationConfig, SessionConfig
+from restow.domain.config import Config, GcConfig, MigrationConfig, ReservationConfig, SessionConfig
+from restow.domain.declared import Drafted, Image, derived, passing, stored, values
+from restow.domain.groups import Group
 from restow.domain.memo import Memo
 from restow.domain.records import (
     Charge,
@@ -50,7 +54,7 @@ from restow.domain.records import (
     Victim,
     Waiting,
 )
-from restow.domain.table import Kind, NodeTable, Vector
+from restow.domain.table import Kind, NodeTable, Seats, Vector
 
 _ABSENT: Any = object()
 
@@ -74,13 +78,32 @@ class Touched:
         self.reservations: dict[ReservationUid, None] = {}
         self.migrations: dict[MigrationId, None] = {}
         self.shapes: dict[ShapeId, None] = {}
-        self.groups: dict[groups.Group, None] = {}
+        self.groups: dict[Group, None] = {}
         self.queues: dict[str, None] = {}
         self.findings: dict[tuple[str, NodeName], None] = {}
 
 
+def _path(event: Any) -> str:
+    return f"{event.namespace}/{event.name}"
+
+
+_NAME, _NODE, _POD, _UID, _GROUP = (attrgetter(*names.split()) for names in ("name", "node", "pod", "uid", "namespace name"))
+_IN_ORDER_OF_PODS = Image(
+    list[int], lambda state, known: [known[pod] for pod in state.pods], lambda state, said: dict(zip(state.pods, said, strict=True))
+)
+_WHO_WAITS = Image(list[PodUid], lambda state, queue: list(queue), lambda state, said: {pod: state.turn(pod) for pod in said})
+
+
+def _config(kind: type[Config]) -> Image:
+    """As its text, which later releases read, too."""
+    return Image(str, lambda state, known: config.text_of(known), lambda state, said: config.read(kind, said))
+
+
+@dataclasses.dataclass(eq=False, repr=False, slots=True)
 class Maps:
-    """Changed only through `put` and `drop`, and what is charged only through `_charge` and `_account`: a draft (DESIGN 4:
+    """The one place that names every attribute of the state (`restow.domain.declared`).
+
+    Changed only through `put` and `drop`, and what is charged only through `_charge` and `_account`: a draft (DESIGN 4:
     decide on the state that includes the earlier decisions, then take it back) is a journal of inverses.
 
     `timed_from` is the last plan's or configuration's time, from which timed triggers count. `capacity_epoch` grows when
@@ -88,162 +111,161 @@ class Maps:
     changed: rows whose node did, pods and holds, objects that pods refer to. `memo` holds what deciders have computed and
     would compute again: never a part of the state."""
 
-    def __init__(self) -> None:
-        self.seq = 0
-        self.time = Millis(0)
-        self.last: dict[str, int] = dict.fromkeys(FAMILIES, 0)
-        self.leaders: dict[str, Leader] = {family: Leader() for family in FAMILIES}
-        self.configured: dict[str, str] = {}
-        self.session_config = SessionConfig()
-        self.reservation_config = ReservationConfig()
-        self.migration_config = MigrationConfig()
-        self.gc_config = GcConfig()
-        self.synced: dict[str, str] = {}
+    seq: int = stored(int)
+    time: Millis = stored(lambda: Millis(0))
+    last: dict[str, int] = stored(lambda: dict.fromkeys(FAMILIES, 0))
+    leaders: dict[str, Leader] = stored(lambda: {family: Leader() for family in FAMILIES})
+    configured: dict[str, str] = stored(dict)
+    session_config: SessionConfig = stored(SessionConfig, _config(SessionConfig))
+    reservation_config: ReservationConfig = stored(ReservationConfig, _config(ReservationConfig))
+    migration_config: MigrationConfig = stored(MigrationConfig, _config(MigrationConfig))
+    gc_config: GcConfig = stored(GcConfig, _config(GcConfig))
+    synced: dict[str, str] = stored(dict)
 
-        self.table = NodeTable()
-        self.nodes: dict[NodeName, NodeObserved] = {}
-        self.shapes: dict[ShapeId, PodShape] = {}
-        self.vectors: dict[ShapeId, Vector] = {}
-        self.pods: dict[PodUid, PodObserved] = {}
-        self.live: dict[PodUid, PodChanged] = {}
-        self.order: dict[PodUid, int] = {}
-        self.clock = 0
-        self.workloads: dict[str, WorkloadObserved] = {}
-        self.pod_groups: dict[groups.Group, e.PodGroupObserved] = {}
-        self.group_order: dict[groups.Group, int] = {}
-        self.enqueued: dict[groups.Group, None] = {}
-        self.unqueued: dict[groups.Group, None] = {}
-        self.queues: dict[str, e.QueueObserved] = {}
-        self.priority_classes: dict[str, e.PriorityClassObserved] = {}
-        self.namespaces: dict[str, e.NamespaceObserved] = {}
-        self.budgets: dict[str, e.BudgetObserved] = {}
-        self.quotas: dict[str, e.QuotaObserved] = {}
-        self.exceeded: dict[str, e.QuotaObserved] = {}
-        """Those of them that keep pods out: mostly none."""
-        self.troubles: dict[PodUid, e.PodTroubled] = {}
-        self.claims: dict[str, e.ClaimObserved] = {}
-        self.volumes: dict[str, e.VolumeObserved] = {}
-        self.storage_classes: dict[str, e.StorageClassObserved] = {}
-        self.csi_nodes: dict[NodeName, e.CsiNodeObserved] = {}
-        self.numa: dict[NodeName, e.NumaObserved] = {}
-        self.unselected: dict[str, NodeName] = {}
-        """Claim (`namespace/name`) → the node that its provisioner gave back since it was last chosen."""
-        self.unserved: dict[str, dict[NodeName, Millis]] = {}
-        """Claim → nodes that its provisioner gave back, and until when none is asked for there again."""
-        self.binding: dict[PodUid, None] = {}
-        """Pods that are placed, not bound, and have chosen volumes: facts about claims and volumes concern them."""
+    table: NodeTable = stored(NodeTable, Image(Seats, lambda state, table: table.seats, lambda state, said: NodeTable.of(said)))
+    nodes: dict[NodeName, NodeObserved] = stored(dict, values(NodeObserved, _NAME))
+    shapes: dict[ShapeId, PodShape] = stored(dict)
+    vectors: dict[ShapeId, Vector] = derived(dict)
+    pods: dict[PodUid, PodObserved] = stored(dict, values(PodObserved, _POD))
+    live: dict[PodUid, PodChanged] = stored(dict, values(PodChanged, _POD))
+    order: dict[PodUid, int] = stored(dict, _IN_ORDER_OF_PODS)
+    clock: int = stored(int)
+    workloads: dict[str, WorkloadObserved] = stored(dict, values(WorkloadObserved, _UID))
+    pod_groups: dict[Group, e.PodGroupObserved] = stored(dict, values(e.PodGroupObserved, _GROUP))
+    group_order: dict[Group, int] = stored(dict)
+    enqueued: dict[Group, None] = stored(dict)
+    unqueued: dict[Group, None] = derived(dict)
+    queues: dict[str, e.QueueObserved] = stored(dict, values(e.QueueObserved, _NAME))
+    priority_classes: dict[str, e.PriorityClassObserved] = stored(dict, values(e.PriorityClassObserved, _NAME))
+    namespaces: dict[str, e.NamespaceObserved] = stored(dict, values(e.NamespaceObserved, _NAME))
+    budgets: dict[str, e.BudgetObserved] = stored(dict, values(e.BudgetObserved, _path))
+    quotas: dict[str, e.QuotaObserved] = stored(dict, values(e.QuotaObserved, _path))
+    exceeded: dict[str, e.QuotaObserved] = derived(dict)
+    """Those of them that keep pods out: mostly none."""
+    troubles: dict[PodUid, e.PodTroubled] = stored(dict, values(e.PodTroubled, _POD))
+    claims: dict[str, e.ClaimObserved] = stored(dict, values(e.ClaimObserved, _path))
+    volumes: dict[str, e.VolumeObserved] = stored(dict, values(e.VolumeObserved, _NAME))
+    storage_classes: dict[str, e.StorageClassObserved] = stored(dict, values(e.StorageClassObserved, _NAME))
+    csi_nodes: dict[NodeName, e.CsiNodeObserved] = stored(dict, values(e.CsiNodeObserved, _NODE))
+    numa: dict[NodeName, e.NumaObserved] = stored(dict, values(e.NumaObserved, _NODE))
+    unselected: dict[str, NodeName] = stored(dict)
+    """Claim (`namespace/name`) → the node that its provisioner gave back since it was last chosen."""
+    unserved: dict[str, dict[NodeName, Millis]] = stored(dict)
+    """Claim → nodes that its provisioner gave back, and until when none is asked for there again."""
+    binding: dict[PodUid, None] = derived(dict)
+    """Pods that are placed, not bound, and have chosen volumes: facts about claims and volumes concern them."""
 
-        self.placed: dict[PodUid, Placement] = {}
-        self.charges: dict[PodUid, Charge] = {}
-        self.on_node: dict[NodeName, dict[PodUid, None]] = {}
-        self.homeless: dict[PodUid, NodeName] = {}
-        self.queue: dict[PodUid, int] = {}
-        self.groups: dict[groups.Group, dict[PodUid, None]] = {}
-        self.waiting: dict[str, Waiting] = {}
-        self.parked: dict[PodUid, Parked] = {}
-        self.parked_under: dict[Under, dict[PodUid, None]] = {}
-        self.waiters: dict[str, int] = {}
-        self.sociable: dict[PodUid, None] = {}
-        self.accounts = Accounts()
-        self.nominations: dict[PodUid, Nomination] = {}
-        self.nominated_on: dict[NodeName, dict[PodUid, None]] = {}
-        self.victims_of: dict[PodUid, Victim] = {}
-        self.stuck: dict[PodUid, Millis] = {}
-        """Pods whose eviction was refused or did not come about: until when they are not chosen as victims again."""
-        self.reserved_tasks: dict[PodUid, NodeName] = {}
-        self.reserved_on: dict[NodeName, dict[PodUid, None]] = {}
+    placed: dict[PodUid, Placement] = stored(dict)
+    charges: dict[PodUid, Charge] = stored(dict)
+    on_node: dict[NodeName, dict[PodUid, None]] = derived(dict)
+    homeless: dict[PodUid, NodeName] = derived(dict)
+    queue: dict[PodUid, int] = stored(dict, _WHO_WAITS)
+    groups: dict[Group, dict[PodUid, None]] = derived(dict)
+    waiting: dict[str, Waiting] = stored(dict)
+    parked: dict[PodUid, Parked] = stored(dict)
+    parked_under: dict[Under, dict[PodUid, None]] = derived(dict)
+    waiters: dict[str, int] = derived(dict)
+    sociable: dict[PodUid, None] = derived(dict)
+    accounts: Accounts = derived(Accounts)
+    nominations: dict[PodUid, Nomination] = stored(dict)
+    nominated_on: dict[NodeName, dict[PodUid, None]] = derived(dict)
+    victims_of: dict[PodUid, Victim] = stored(dict)
+    stuck: dict[PodUid, Millis] = stored(dict)
+    """Pods whose eviction was refused or did not come about: until when they are not chosen as victims again."""
+    reserved_tasks: dict[PodUid, NodeName] = stored(dict)
+    reserved_on: dict[NodeName, dict[PodUid, None]] = derived(dict)
 
-        self.reservations: dict[ReservationUid, Reservation] = {}
-        self.slots: dict[ReservationUid, dict[SlotName, Slot]] = {}
-        self.phases: dict[ReservationUid, PhaseSince] = {}
-        self.available: dict[ReservationUid, None] = {}
-        self.held_on: dict[NodeName, dict[tuple[ReservationUid, SlotName], None]] = {}
-        self.slot_queue: dict[tuple[ReservationUid, SlotName], None] = {}
-        self.tallies: dict[ReservationUid, Tally] = {}
-        self.unfit_slots: dict[ReservationUid, dict[SlotName, None]] = {}
-        self.unreviewed: dict[ReservationUid, None] = {}
-        self.to_release: dict[tuple[ReservationUid, SlotName], str] = {}
-        self.waiting_on: dict[NodeName, dict[tuple[ReservationUid, SlotName], None]] = {}
-        """Places that wait for room on their node, in the order in which they get it."""
-        self.whole: dict[tuple[ReservationUid, SlotName], None] = {}
-        """Places that wait and hold all of their room now: the session is to say that they are ready."""
-        self.draws: dict[PodUid, Draw] = {}
-        self.drawers: dict[tuple[ReservationUid, SlotName], dict[PodUid, None]] = {}
-        """The pods that have drawn from a place and are there, in order."""
-        self.unsettled: dict[ReservationUid, None] = {}
-        """Reservations whose phase may be another one now; worked out at the end of each event."""
-        self.resizes: dict[tuple[ReservationUid, SlotName], None] = {}
-        """Places that are held in another size than the accepted generation asks for."""
-        self.device_objects: dict[NodeName, e.DeviceObserved] = {}
+    reservations: dict[ReservationUid, Reservation] = stored(dict)
+    slots: dict[ReservationUid, dict[SlotName, Slot]] = stored(dict)
+    phases: dict[ReservationUid, PhaseSince] = stored(dict)
+    available: dict[ReservationUid, None] = derived(dict)
+    held_on: dict[NodeName, dict[tuple[ReservationUid, SlotName], None]] = stored(dict)
+    slot_queue: dict[tuple[ReservationUid, SlotName], None] = derived(dict)
+    tallies: dict[ReservationUid, Tally] = derived(dict)
+    unfit_slots: dict[ReservationUid, dict[SlotName, None]] = derived(dict)
+    unreviewed: dict[ReservationUid, None] = derived(dict)
+    to_release: dict[tuple[ReservationUid, SlotName], str] = stored(dict)
+    waiting_on: dict[NodeName, dict[tuple[ReservationUid, SlotName], None]] = stored(dict)
+    """Places that wait for room on their node, in the order in which they get it."""
+    whole: dict[tuple[ReservationUid, SlotName], None] = derived(dict)
+    """Places that wait and hold all of their room now: the session is to say that they are ready."""
+    draws: dict[PodUid, Draw] = stored(dict)
+    drawers: dict[tuple[ReservationUid, SlotName], dict[PodUid, None]] = stored(dict)
+    """The pods that have drawn from a place and are there, in order."""
+    unsettled: dict[ReservationUid, None] = derived(dict)
+    """Reservations whose phase may be another one now; worked out at the end of each event."""
+    resizes: dict[tuple[ReservationUid, SlotName], None] = derived(dict)
+    """Places that are held in another size than the accepted generation asks for."""
+    device_objects: dict[NodeName, e.DeviceObserved] = stored(dict, values(e.DeviceObserved, _NODE))
 
-        self.plans: dict[PlanId, Plan] = {}
-        self.migrations: dict[MigrationId, Migration] = {}
-        self.backlog: dict[MigrationId, None] = {}
-        self.active: dict[MigrationId, None] = {}
-        self.victims: dict[PodUid, MigrationId] = {}
-        self.successors: dict[PodUid, MigrationId] = {}
-        self.armed: dict[str, dict[MigrationId, None]] = {}
-        self.cooling: dict[NodeName, int] = {}
-        self.timed_from = Millis(0)
-        self.cancelled: dict[PlanId, str] = {}
-        """Plans of which nothing more is begun, and why."""
-        self.left_alone: dict[tuple[str, NodeName], int] = {}
-        """Lineages whose pods came back to a node, and how often."""
-        self.alone_since: dict[tuple[str, NodeName], Millis] = {}
-        """Since when each of them is left alone."""
-        self.evictions: dict[MigrationId, Millis] = {}
-        """When evictions were decided: those of the minute before the last one."""
-        self.followers: dict[MigrationId, MigrationId] = {}
-        """Migration → the one that moves its successor on."""
-        self.promised: dict[NodeName, dict[MigrationId, None]] = {}
-        """By target, moves whose slot is promised and not held yet (`domain.promises`)."""
-        self.plan_rooms: dict[str, PlanRoom] = {}
-        """By the Reservation's `namespace/name`: room that plans make for pods that wait."""
-        self.demands: dict[str, Demand] = {}
-        """By job: what was tried for pods that wait."""
-        self.group_moves: dict[groups.Group, GroupMoves] = {}
-        self.refused: dict[PodUid, Refusal] = {}
-        """Pods that were to be moved, and whose eviction or hold the API refused."""
-        self.resized: dict[PodUid, ShapeId] = {}
-        """Pods that ask for something else than when they were first seen, and what that was: whoever makes them again goes by a template."""
-        self.owned: dict[str, dict[PodUid, None]] = {}
-        """Controller's uid → its pods."""
-        self.left: dict[str, tuple[Left, ...]] = {}
-        """By lineage: moved pods that run elsewhere, until their own successor has come somewhere."""
-        self.returned: dict[PodUid, int] = {}
-        """Pods that came back to where their lineage was moved off, and how often in a row that has happened."""
-        self.found: dict[tuple[str, NodeName], int] = {}
-        """Lineages that came back to a node too often, to be reported (`migration.came_back`)."""
+    plans: dict[PlanId, Plan] = stored(dict)
+    migrations: dict[MigrationId, Migration] = stored(dict)
+    backlog: dict[MigrationId, None] = stored(dict)
+    active: dict[MigrationId, None] = stored(dict)
+    victims: dict[PodUid, MigrationId] = stored(dict)
+    successors: dict[PodUid, MigrationId] = stored(dict)
+    armed: dict[str, dict[MigrationId, None]] = stored(dict)
+    cooling: dict[NodeName, int] = stored(dict)
+    timed_from: Millis = stored(lambda: Millis(0))
+    cancelled: dict[PlanId, str] = stored(dict)
+    """Plans of which nothing more is begun, and why."""
+    left_alone: dict[tuple[str, NodeName], int] = stored(dict)
+    """Lineages whose pods came back to a node, and how often."""
+    alone_since: dict[tuple[str, NodeName], Millis] = stored(dict)
+    """Since when each of them is left alone."""
+    evictions: dict[MigrationId, Millis] = stored(dict)
+    """When evictions were decided: those of the minute before the last one."""
+    followers: dict[MigrationId, MigrationId] = stored(dict)
+    """Migration → the one that moves its successor on."""
+    promised: dict[NodeName, dict[MigrationId, None]] = derived(dict)
+    """By target, moves whose slot is promised and not held yet (`domain.promises`)."""
+    plan_rooms: dict[str, PlanRoom] = stored(dict)
+    """By the Reservation's `namespace/name`: room that plans make for pods that wait."""
+    demands: dict[str, Demand] = stored(dict)
+    """By job: what was tried for pods that wait."""
+    group_moves: dict[Group, GroupMoves] = stored(dict)
+    refused: dict[PodUid, Refusal] = stored(dict)
+    """Pods that were to be moved, and whose eviction or hold the API refused."""
+    resized: dict[PodUid, ShapeId] = stored(dict)
+    """Pods that ask for something else than when they were first seen, and what that was: whoever makes them again goes by a template."""
+    owned: dict[str, dict[PodUid, None]] = derived(dict)
+    """Controller's uid → its pods."""
+    left: dict[str, tuple[Left, ...]] = stored(dict)
+    """By lineage: moved pods that run elsewhere, until their own successor has come somewhere."""
+    returned: dict[PodUid, int] = stored(dict)
+    """Pods that came back to where their lineage was moved off, and how often in a row that has happened."""
+    found: dict[tuple[str, NodeName], int] = stored(dict)
+    """Lineages that came back to a node too often, to be reported (`migration.came_back`)."""
 
-        self.search = Search()
+    search: Search = stored(Search)
 
-        self.snapshot_seq = 0
-        self.archived = 0
-        self.archive_first = 0
-        self.shapes_kept = 0
-        """Shapes that were needed when somebody looked last (`evolve.shapes`)."""
-        """First sequence of the archive, 0 where there is none. Above 1: an archive was lost, and what was before is in none."""
-        self.truncated = 0
+    snapshot_seq: int = stored(int)
+    archived: int = stored(int)
+    archive_first: int = stored(int)
+    """First sequence of the archive, 0 where there is none. Above 1: an archive was lost, and what was before is in none."""
+    truncated: int = stored(int)
+    shapes_kept: int = stored(int)
+    """Shapes that were needed when somebody looked last (`evolve.shapes`)."""
 
-        self.log = ""
-        """The id of the log that this is the fold of; empty where nobody has said it."""
-        self.capacity_epoch = 0
-        self.changed_rows: Changes[int] = Changes()
-        self.moved: Changes[PodUid | tuple[ReservationUid, SlotName]] = Changes()
-        self.objects: Changes[tuple[str, str]] = Changes()
-        """Of the objects that pods refer to: the name of their map here, and the key."""
-        self.reviewed: Changes[ReservationUid] = Changes()
-        """Reservations whose record, places or phase changed, or whose migration did: also those that are gone now."""
-        self.parkings: Changes[PodUid] = Changes()
-        """Pods that were parked, or are not any more; forgotten where those that are parked may turn out to be owners."""
-        self.memo = Memo()
-        self.void: Counter[str] = Counter()
-        self.unknown: Counter[str] = Counter()
-        self.events = 0
-        self.touched = Touched()
-        self._journal: list[tuple] | None = None
-        self._orders: dict[int, tuple[dict, list]] = {}
-        """In a draft, by its id: a map that has lost an entry, and its keys before."""
+    log: str = stored(str)
+    """The id of the log that this is the fold of; empty where nobody has said it."""
+    capacity_epoch: int = stored(int)
+    changed_rows: Changes[int] = passing(Changes)
+    moved: Changes[PodUid | tuple[ReservationUid, SlotName]] = passing(Changes)
+    objects: Changes[tuple[str, str]] = passing(Changes)
+    """Of the objects that pods refer to: the name of their map here, and the key."""
+    reviewed: Changes[ReservationUid] = passing(Changes)
+    """Reservations whose record, places or phase changed, or whose migration did: also those that are gone now."""
+    parkings: Changes[PodUid] = passing(Changes)
+    """Pods that were parked, or are not any more; forgotten where those that are parked may turn out to be owners."""
+    memo: Memo = passing(Memo)
+    void: Counter[str] = stored(Counter)
+    unknown: Counter[str] = stored(Counter)
+    events: int = stored(int)
+    touched: Touched = passing(Touched)
+    _journal: list[tuple] | None = dataclasses.field(default=None)
+    _orders: dict[int, tuple[dict, list]] = dataclasses.field(default_factory=dict)
+    """In a draft, by its id: a map that has lost an entry, and its keys before."""
 
     # -- maps --------------------------------------------------------------------------------------------------------
 
@@ -284,12 +306,10 @@ class Maps:
     @contextmanager
     def draft(self) -> Iterator[Self]:
         """Changes made inside are taken back at the end, with the order of maps. Drafts nest. Facts (`cluster` events) cannot be drafted."""
+        before = Drafted(self)
         outer, self._journal = self._journal, []
         orders, self._orders = self._orders, {}
-        scalars = (self.seq, self.time, self.clock, self.capacity_epoch, self.snapshot_seq, self.archived, self.truncated, self.timed_from, self.archive_first)
-        followed = tuple((changes, changes.position) for changes in (self.moved, self.reviewed, self.parkings))
-        events, touched, self.touched = self.events, self.touched, Touched()
-        void, unknown, configs, search = self.void.copy(), self.unknown.copy(), self._configs(), self.search
+        touched, self.touched = self.touched, Touched()
         try:
             yield self
         finally:
@@ -302,18 +322,8 @@ class Maps:
                     mapping[key] = old
             for mapping, order in self._orders.values():
                 _reorder(mapping, order)
-            self._orders = orders
-            # What was changed has changed back: whoever has looked meanwhile looks again.
-            for changes, position in followed:
-                changes.repeat(position)
-            self._journal, self.touched, self.events = outer, touched, events
-            self.void, self.unknown, self.search = void, unknown, search
-            (self.seq, self.time, self.clock, self.capacity_epoch) = scalars[:4]
-            (self.snapshot_seq, self.archived, self.truncated, self.timed_from, self.archive_first) = scalars[4:]
-            self.session_config, self.reservation_config, self.migration_config, self.gc_config = configs
-
-    def _configs(self) -> tuple:
-        return self.session_config, self.reservation_config, self.migration_config, self.gc_config
+            before.put_back()
+            self._journal, self._orders, self.touched = outer, orders, touched
 
     @property
     def drafting(self) -> bool:

@@ -16,6 +16,8 @@ Place = tuple[ReservationUid, SlotName]
 class Places(Maps):
     """Of all Reservations."""
 
+    __slots__ = ()
+
     def tally_of(self, uid: ReservationUid) -> Tally:
         return self.tallies.get(uid, NO_PLACES)
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from restow.contracts.ids import Millis, NodeName, PodUid
-from restow.contracts.values import DeviceShare
 from restow.domain.maps import NODE_LOST
 from restow.domain.places import Place, Places
 from restow.domain.records import PATIENCE, Items, Nomination, Room, Slot, SlotPhase
@@ -34,6 +33,8 @@ SHORT = tuple[dict[int, int], dict[int, int]]
 class Rooms(Places):
     """Keeps the table, the accounts and their indexes what places and nominations hold."""
 
+    __slots__ = ()
+
     # -- places ------------------------------------------------------------------------------------------------------
 
     def occupy(self, key: Place, slot: Slot) -> None:
@@ -44,7 +45,7 @@ class Rooms(Places):
             self.put(self.to_release, key, NODE_LOST)
             return
         self.put_in(self.held_on, slot.node, key)
-        self._charge_place(slot, slot.room.held, slot.room.held_devices, 1)
+        self.charge_place(slot, 1)
         self._note_waiting(key, slot)
 
     def vacate(self, key: Place, slot: Slot) -> None:
@@ -55,7 +56,7 @@ class Rooms(Places):
         self.drop_in(self.waiting_on, slot.node, key)
         self.moved.extend(self.drawers.get(key, ()))  # what they use is the node's from now on
         if key in self.held_on.get(slot.node, ()):
-            self._charge_place(slot, slot.room.held, slot.room.held_devices, -1)
+            self.charge_place(slot, -1)
             self.drop_in(self.held_on, slot.node, key)
             self.capacity_epoch += 1
 
@@ -76,7 +77,7 @@ class Rooms(Places):
 
     def lend(self, key: Place, slot: Slot, pod: PodUid) -> None:
         """All that the place holds is free for a pod that comes next. What that leaves is the place's again (`top_up`)."""
-        self._charge_place(slot, slot.room.held, slot.room.held_devices, -1)
+        self.charge_place(slot, -1)
         now = replace(slot, phase=SlotPhase.WAITING, reason=LENT, room=replace(slot.room, held=(), held_devices=()))
         self.put_place(key, now)
         self.moved.append(key)
@@ -95,11 +96,13 @@ class Rooms(Places):
             self.drop_in(self.waiting_on, slot.node, key)
             self.drop(self.whole, key)
 
-    def _charge_place(self, slot: Slot, items: Items, devices: tuple[DeviceShare, ...], sign: int) -> None:
-        if not items and not devices:
+    def charge_place(self, slot: Slot, sign: int) -> None:
+        """What it holds, in the table and the accounts."""
+        held = slot.room
+        if not held.held and not held.held_devices:
             return
-        v = self._vector(items, self.vectors[slot.shape])
-        self._charge(self.table.rows[slot.node], v, devices, sign, Kind.HELD)
+        v = self._vector(held.held, self.vectors[slot.shape])
+        self._charge(self.table.rows[slot.node], v, held.held_devices, sign, Kind.HELD)
         self._account(slot.queue, v, sign)
 
     def _hold_instead(self, slot: Slot, room: Room) -> None:

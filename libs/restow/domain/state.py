@@ -8,7 +8,7 @@ holds the rules of the fold.
 from collections.abc import Iterator
 
 from restow.contracts.events import PodObserved
-from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.contracts.ids import Millis, NodeName, PodUid, ShapeId
 from restow.contracts.values import OwnerRef, PodShape
 from restow.domain import groups
 from restow.domain.charges import Charges
@@ -36,6 +36,8 @@ def is_sociable(shape: PodShape) -> bool:
 
 class ClusterState(Charges):
     """The fold of the log. Read it freely; change it only by folding (`restow.domain.fold`)."""
+
+    __slots__ = ()
 
     # -- questions that several deciders ask -------------------------------------------------------------------------
 
@@ -65,6 +67,27 @@ class ClusterState(Charges):
                 self.denominate(pod)
             if pod in self.reserved_tasks:
                 self.unreserve(pod)
+
+    def declare(self, id: ShapeId, spec: PodShape) -> None:
+        """What pods of this shape ask for. Where that is another thing than before (only a shape that nobody had declared was taken for one that
+        asks for nothing), they are charged anew and wait in another turn."""
+        known = self.shapes.get(id)
+        other = known is not None and known != spec
+        charged = {pod: charge for pod, charge in self.charges.items() if charge.shape == id} if other else {}
+        for pod, charge in charged.items():
+            self._uncharge(pod, charge)
+        self.put(self.shapes, id, spec)
+        self.put(self.vectors, id, self.table.vector(spec.requests, spec.devices))
+        for pod, charge in charged.items():
+            self._recharge(pod, charge)
+        for pod in [pod for pod, observed in self.pods.items() if observed.shape == id] if other else ():
+            self.drop(self.queue, pod)
+            self.unpark(pod)
+            self.settle(pod)
+            self.requeue(pod)
+        for node in dict.fromkeys(charge.node for charge in charged.values()):
+            self.squeeze(node)
+            self.top_up(node)
 
     def forget_node(self, name: NodeName) -> None:
         """The node is gone, and with it what was charged to it: pods wait for their own end, holds are lost."""

@@ -6,7 +6,9 @@ compared (int64 overflows silently); ratios are `value * 10_000 // allocatable` 
 
 from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
+from typing import Self
 
+import msgspec
 import numpy as np
 
 from restow.contracts.ids import NodeName
@@ -111,6 +113,15 @@ def fullest(free: Sequence[int], request: DeviceRequest) -> list[int] | None:
     return [i for _, i in able[: request.count]] if len(able) >= request.count else None
 
 
+class Seats(msgspec.Struct, frozen=True):
+    """Which node and which resource is where: what a table is made of anew, but for amounts. `nodes` by row, "" for one that is vacant; of
+    `vacant` rows the last one is the next to be given away."""
+
+    columns: list[str]
+    nodes: list[NodeName]
+    vacant: list[int]
+
+
 class NodeTable:
     """Arrays `(nodes, resources) int64`: `allocatable`, `used` (pods), `reserved` (held, not yet consumed), `releasing`
     (the part of `used` whose pods are terminating), and `free = allocatable - used - reserved`. `device_free` is
@@ -183,21 +194,25 @@ class NodeTable:
         self._rank = None
 
     @property
-    def vacant(self) -> Sequence[int]:
-        """Rows of nodes that went; the last one is the next to be given away."""
-        return self._vacant
+    def seats(self) -> Seats:
+        return Seats(list(self.columns), self.names, self._vacant)
 
-    def seat(self, names: Sequence[NodeName], vacant: Sequence[int]) -> None:
-        """Give each node the row that it had: `names` by row, "" for a vacant one. What is chosen by going over rows, and what counts them,
-        must not depend on whether a state comes from a snapshot. Only while there are no nodes. Raises ValueError."""
+    @classmethod
+    def of(cls, seats: Seats) -> Self:
+        """A table without amounts: what is chosen by going over rows, and what counts them, must not depend on whether a state comes from a
+        snapshot. Raises ValueError."""
+        names, vacant, table = seats.nodes, seats.vacant, cls()
         seated = [name for name in names if name]
         if len({*seated}) < len(seated) or sorted(vacant) != [row for row, name in enumerate(names) if not name]:
             raise ValueError(f"{len(names)} rows with {len(vacant)} vacant ones do not go together")
+        for resource in seats.columns:
+            table.column(resource)
         left = {row: NodeName(f" {row}") for row in vacant}
         for row, name in enumerate(names):
-            self._new_row(name or left[row])
+            table._new_row(name or left[row])
         for name in left.values():
-            self.remove_node(name)
+            table.remove_node(name)
+        return table
 
     def _new_row(self, name: NodeName) -> int:
         self.structure += 1

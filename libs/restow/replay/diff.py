@@ -7,22 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from restow.domain.declared import Role, attributes
 from restow.domain.state import ClusterState
 from restow.domain.table import NO_DEVICE, NodeTable, Vector
-
-_SKIPPED = frozenset({"touched", "changed_rows", "moved", "objects", "reviewed", "parkings", "memo", "table", "vectors"})
-"""What somebody has not looked at yet, and what can be computed again; table and vectors are compared by name."""
 
 
 def diff(a: ClusterState, b: ClusterState, limit: int = 100) -> list[str]:
     """One line a difference, at most `limit`; empty when the states are equal. Order in maps, rows and columns of the table,
-    and what is kept only for a while (touched, journal) do not count."""
+    and what is passing (`restow.domain.declared`) do not count."""
     found: list[str] = []
-    names = sorted({name for state in (a, b) for name in vars(state) if not name.startswith("_")} - _SKIPPED)
-    for name in names:
-        _compare(name, getattr(a, name), getattr(b, name), found)
-    _compare("table", _rows(a.table), _rows(b.table), found)
-    _compare("vectors", _vectors(a), _vectors(b), found)
+    for name in sorted(attribute.name for attribute in attributes(ClusterState) if attribute.role is not Role.PASSING):
+        _compare(name, _said(a, name), _said(b, name), found)
     if len(found) > limit:
         found = [*found[:limit], f"… and {len(found) - limit} more"]
     return found
@@ -47,6 +42,11 @@ def _compare(path: str, a: Any, b: Any, found: list[str]) -> None:
             _compare(f"{path}.{field}", getattr(a, field), getattr(b, field), found)
         return
     found.append(f"{path}: {_short(a)} != {_short(b)}")
+
+
+def _said(state: ClusterState, name: str) -> Any:
+    """The attribute; the table and what refers to its columns by name."""
+    return _rows(state.table) if name == "table" else _vectors(state) if name == "vectors" else getattr(state, name)
 
 
 def _rows(table: NodeTable) -> dict[str, dict[str, dict[str, int]]]:

@@ -43,8 +43,7 @@ def node_gone(state: ClusterState, event: e.NodeGone) -> None:
 
 
 def shape_declared(state: ClusterState, event: e.ShapeDeclared) -> None:
-    state.put(state.shapes, event.shape, event.spec)
-    state.put(state.vectors, event.shape, state.table.vector(event.spec.requests, event.spec.devices))
+    state.declare(event.shape, event.spec)
 
 
 def pod_observed(state: ClusterState, event: e.PodObserved) -> None:

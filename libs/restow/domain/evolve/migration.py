@@ -8,7 +8,7 @@ from restow.contracts.times import bounded
 from restow.contracts.values import Move
 from restow.domain import promises
 from restow.domain.evolve import comebacks, common, demands, group_moves, plan_rooms, searches
-from restow.domain.evolve.reservations import cancel
+from restow.domain.evolve.reservations import cancel, note_review
 from restow.domain.evolve.rules import Rules
 from restow.domain.groups import group_of
 from restow.domain.records import FINAL, Migration, Plan, Refusal, Step
@@ -166,6 +166,8 @@ def _look_again(state: ClusterState, record: Migration) -> None:
     for hold in (record.reservation, record.spent):
         if hold:
             state.reviewed.append(hold)
+            if hold in state.reservations:
+                note_review(state, hold)
 
 
 def _arm(state: ClusterState, record: Migration) -> Migration:
@@ -277,6 +279,7 @@ def turning_back(state: ClusterState, event: e.TurningBack) -> None:
     state.touched.migrations[record.id] = None
     if spent in state.reservations:
         cancel(state, spent, event.reason)
+        note_review(state, spent)  # it is not the migration's any more
     state.reviewed.append(spent)
     state.capacity_epoch += 1  # its successor waits for another place now
 
