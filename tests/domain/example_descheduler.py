@@ -16,9 +16,9 @@ class Args(PodArgs, frozen=True):
 
 
 def run(handle, args):
-    about, nodes = Subjects.of(handle, args), handle.state.nodes
+    about, nodes = Subjects.from_args(handle, args), handle.state.nodes
     marked = [node for node in handle.nodes if args.node_label in nodes[node].labels]
     others = [node for node in handle.nodes if node not in marked]
     for node in marked:
-        evict_until_full(handle, node, ((pod, "its node is marked") for pod in about.on(node)), lambda pod: others)
-    about.tell()
+        evict_until_full(handle, node, ((pod, "its node is marked") for pod in about.pods_on(node)), lambda pod: others)
+    about.warn()

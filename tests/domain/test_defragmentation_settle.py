@@ -33,7 +33,7 @@ class Searches:
     def order(self, wanted, ends: Ends) -> Ordered:
         return plan(*(pod for pod in wanted if ends or pod not in self.lost))
 
-    def after(self, first: Ordered, then: Ordered) -> Ordered | None:
+    def joined(self, first: Ordered, then: Ordered) -> Ordered | None:
         return plan(*pods(first), *pods(then))
 
     def net(self, ordered: Ordered) -> int:

@@ -25,10 +25,10 @@ def test_the_answer_is_the_schedulers_whoever_was_asked_about_before():
         among = fit.rows(names)
         for uid in chance.sample(sorted(state.pods), len(state.pods)):
             home = state.live[uid].node
-            said = fit.elsewhere(uid, among)
+            said = fit.why_none_elsewhere(uid, among)
             takes = {name for name in names if name != home and would(state, uid, name)}
             assert (said == "") == bool(takes), (seed, uid, said)
-            assert said == NodeFit(state, NOW).elsewhere(uid, NodeFit(state, NOW).rows(names)), "what others have asked changes nothing"
+            assert said == NodeFit(state, NOW).why_none_elsewhere(uid, NodeFit(state, NOW).rows(names)), "what others have asked changes nothing"
             if said:
                 assert sum(int(part.split()[0]) for part in said.split(": ", 2)[2].split(", ") if part[0].isdigit()) == len(names) - 1
             assert fit.any_of(uid, few) == any(not fit.why_not(uid, name) for name in few)

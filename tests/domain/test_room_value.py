@@ -27,20 +27,20 @@ def room(vector: Vector) -> Value:
 @pytest.mark.parametrize(("free", "times"), [(0, 0), (7, 0), (8, 1), (15, 1), (16, 2)])
 def test_eight_free_gpus_are_room_for_one_job_of_eight(free, times):
     shares = [1_000] * free + [500] * (16 - free)
-    assert room(EIGHT).of([64_000, 64_000], shares, 0) == times
+    assert room(EIGHT).worth([64_000, 64_000], shares, 0) == times
     assert copies(shares, DeviceRequest(8, 1_000)) == times
 
 
 def test_the_scarcest_of_what_is_asked_for_counts():
-    assert room(EIGHT).of([15_999, 64_000], [1_000] * 16, 0) == 1
-    assert room(EIGHT).of([7_999, 64_000], [1_000] * 16, 0) == 0
-    assert room(EIGHT).of([-1, 64_000], [1_000] * 16, 0) == 0, "a node that has given more than it has"
+    assert room(EIGHT).worth([15_999, 64_000], [1_000] * 16, 0) == 1
+    assert room(EIGHT).worth([7_999, 64_000], [1_000] * 16, 0) == 0
+    assert room(EIGHT).worth([-1, 64_000], [1_000] * 16, 0) == 0, "a node that has given more than it has"
 
 
 def test_whole_devices_and_free_nodes_are_counted_as_what_they_are():
-    assert Value("devices", None, GPU).of([0, 0], [1_000, 999, 1_000], 3) == 2
-    assert [Value("nodes", None, GPU).of([0, 0], [], loads) for loads in (0, 1, 2)] == [1, 0, 0]
-    assert Value("none", None, GPU).of([9, 9], [1_000], 0) == 0
+    assert Value("devices", None, GPU).worth([0, 0], [1_000, 999, 1_000], 3) == 2
+    assert [Value("nodes", None, GPU).worth([0, 0], [], loads) for loads in (0, 1, 2)] == [1, 0, 0]
+    assert Value("none", None, GPU).worth([9, 9], [1_000], 0) == 0
 
 
 def best(shares: tuple[int, ...], request: DeviceRequest) -> int:
@@ -83,7 +83,7 @@ def test_what_a_pod_would_cost_a_node_is_the_same_for_one_and_for_many(have, ask
         after, left = list(have), [free[0] - 1_000, free[1] - comes.count * comes.milli]
         for i in fullest(have, comes) or ():
             after[i] -= comes.milli
-        assert one == of.of(free, have, loads) - of.of(left, after, loads + 1)
+        assert one == of.worth(free, have, loads) - of.worth(left, after, loads + 1)
 
 
 def test_a_request_fits_where_all_of_it_does():

@@ -4,7 +4,14 @@ from fractions import Fraction
 
 import pytest
 
-from restow.domain.descheduling.utilization.thresholds import SCALE, around_mean, fixed, levels, over, under
+from restow.domain.descheduling.utilization.thresholds import (
+    SCALE,
+    around_mean,
+    first_over,
+    fixed,
+    is_under,
+    levels,
+)
 
 
 def percent(**parts):
@@ -27,14 +34,14 @@ def percent(**parts):
 )
 def test_above_a_threshold_is_what_really_is(used, capacity, threshold, above):
     found = levels({"cpu": used}, {"cpu": capacity})
-    assert (over(found, fixed(percent(cpu=threshold))) == "cpu") is above
-    assert under(found, fixed(percent(cpu=threshold))) is not above
+    assert (first_over(found, fixed(percent(cpu=threshold))) == "cpu") is above
+    assert is_under(found, fixed(percent(cpu=threshold))) is not above
 
 
 def test_a_resource_that_the_node_does_not_have_is_none():
     assert levels({"gpu": 1}, {}) == {}
-    assert under({}, fixed(percent(gpu=0)))
-    assert over({}, fixed(percent(gpu=0))) == ""
+    assert is_under({}, fixed(percent(gpu=0)))
+    assert first_over({}, fixed(percent(gpu=0))) == ""
 
 
 def test_what_a_bound_leaves_of_a_node_is_rounded_down():

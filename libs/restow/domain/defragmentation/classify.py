@@ -74,12 +74,12 @@ def classify(state: ClusterState, args: DefragmentationArgs, time: Millis, scope
     if args.perDevice:
         usage, allocatable = in_use(table.device_free)
         open_rows &= allocatable > 0
-    below = open_rows & scope.leavable(state) & (usage * 100 < allocatable * low).astype(bool)
+    below = open_rows & scope.leavable_rows(state) & (usage * 100 < allocatable * low).astype(bool)
     between = (usage * 100 > allocatable * defragment) & (usage * 100 < allocatable * protection)
     sources = np.array([row for row in np.flatnonzero(below) if not spared(state, args, time, int(row))], np.int64)
     order = np.lexsort((table.rank[sources], scaled(usage, allocatable)[sources]))
     cap = (allocatable * protection - 1) // 100
-    targets = np.flatnonzero(open_rows & scope.open(state) & between.astype(bool))
+    targets = np.flatnonzero(open_rows & scope.open_rows(state) & between.astype(bool))
     share = (WHOLE * protection - 1) // 100 if args.perDevice else -1
     return Nodes(column, sources[order], targets, (allocatable - cap).astype(np.int64), share)
 

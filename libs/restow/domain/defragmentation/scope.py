@@ -47,7 +47,7 @@ class Quota:
         self._on_node[node] += 1
         self._in_namespace[namespace] += 1
 
-    def over(self, node: NodeName, leaving: int, namespace: str, going: int) -> str:
+    def exceeded(self, node: NodeName, leaving: int, namespace: str, going: int) -> str:
         """The limit that is broken where so many leave the node, and go of the namespace; "" where none."""
         if self.per_node is not None and self._on_node[node] + leaving > self.per_node:
             return PER_NODE
@@ -70,11 +70,11 @@ class Scope:
         self.why_not, self.sources, self.targets = why_not, sources, targets
         self.quota = quota or Quota(None, None)
 
-    def open(self, state: ClusterState) -> np.ndarray:
+    def open_rows(self, state: ClusterState) -> np.ndarray:
         """`(nodes,) bool`: rows that pods may land on."""
         return _mask(state, self.targets)
 
-    def leavable(self, state: ClusterState) -> np.ndarray:
+    def leavable_rows(self, state: ClusterState) -> np.ndarray:
         """`(nodes,) bool`: rows that pods may leave."""
         return _mask(state, self.sources)
 

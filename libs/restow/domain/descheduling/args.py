@@ -29,7 +29,7 @@ class Args(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def check(self) -> str:
         """Why these make no sense: path, value, and what is allowed. Empty where they do. Here what is nested is asked."""
         said = ((field.encode_name, getattr(self, field.name)) for field in msgspec.structs.fields(self))
-        return first(below(name, value.check()) for name, value in said if isinstance(value, Args))
+        return first_refusal(nested(name, value.check()) for name, value in said if isinstance(value, Args))
 
 
 class Duration(int):
@@ -128,7 +128,7 @@ class PriorityThreshold(Args, frozen=True):
         return ""
 
 
-def below(path: str, refusal: str) -> str:
+def nested(path: str, refusal: str) -> str:
     """A refusal of what is at `path`; paths are joined by a dot, or directly where an index follows."""
     if not refusal:
         return ""
@@ -137,7 +137,7 @@ def below(path: str, refusal: str) -> str:
     return f"{path}{'' if head.startswith('[') else '.'}{refusal}" if nested else f"{path}: {refusal}"
 
 
-def first(refusals: Iterable[str]) -> str:
+def first_refusal(refusals: Iterable[str]) -> str:
     return next((one for one in refusals if one), "")
 
 

@@ -19,7 +19,7 @@ from restow.domain.descheduling.args import (
     LabelSelector,
     PriorityThreshold,
     Uint,
-    first,
+    first_refusal,
 )
 from restow.domain.descheduling.args import Args as Base
 from restow.domain.descheduling.node_fit import NodeFit
@@ -68,7 +68,7 @@ class PodProtections(Base, frozen=True):
     config: ProtectionsConfig | None = None
 
     def check(self) -> str:
-        return first(
+        return first_refusal(
             (
                 _names("defaultDisabled", self.default_disabled, DEFAULT_PROTECTIONS),
                 _names("extraEnabled", self.extra_enabled, EXTRA_PROTECTIONS),
@@ -112,7 +112,7 @@ class Args(Base, frozen=True):
     def check(self) -> str:
         deprecated = [f.encode_name for f in fields(self) if f.name in DEPRECATED and getattr(self, f.name)]
         new = self.pod_protections.extra_enabled or self.pod_protections.default_disabled
-        return first(
+        return first_refusal(
             (
                 _one_of("noEvictionPolicy", self.no_eviction_policy, (PREFERRED, MANDATORY)),
                 selector_wrong("nodeSelector", self.node_selector),
@@ -191,7 +191,7 @@ class Evictor:
         known = self._fitted.get((uid, skewed))
         if known is None:
             known = self._fitted[uid, skewed] = self._namespace(self._state.pods[uid]) or (
-                self._fit.elsewhere(uid, self._among, spread=not skewed) if self._args.node_fit else ""
+                self._fit.why_none_elsewhere(uid, self._among, spread=not skewed) if self._args.node_fit else ""
             )
         return known
 

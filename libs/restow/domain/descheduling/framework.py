@@ -76,7 +76,7 @@ class Handle:
         """Pods whose spec names the node, by namespace and name; without those that this run evicts already, and without
         Succeeded and Failed ones unless `finished`. Terminating ones are among them."""
         evicted, live = self._run.evictions, self.state.live
-        return [uid for uid in self._run.on(node) if uid not in evicted and (finished or live[uid].phase not in OVER)]
+        return [uid for uid in self._run.pods_on(node) if uid not in evicted and (finished or live[uid].phase not in OVER)]
 
     def evictable(self, pod: PodUid) -> str:
         """The profile's filter plugins: "" or the first reason why not, which is kept as the verdict."""

@@ -111,7 +111,7 @@ class Run:
     def warn(self, profile: str, plugin: str, text: str) -> None:
         self.warnings[Warned(profile, plugin, text)] = None
 
-    def on(self, node: NodeName) -> list[PodUid]:
+    def pods_on(self, node: NodeName) -> list[PodUid]:
         """Facts only: a pod that is placed and not bound has no node that an eviction could take it from."""
         if self._on is None:
             pods = self.state.pods

@@ -40,12 +40,12 @@ class Plugins(Args, frozen=True):
     filter: PluginSet = PluginSet()
     pre_eviction_filter: PluginSet = PluginSet()
 
-    def at(self, point: Point) -> PluginSet:
+    def plugin_set(self, point: Point) -> PluginSet:
         found: PluginSet = getattr(self, "pre_eviction_filter" if point == "preEvictionFilter" else point)
         return found
 
     def enabled(self, point: Point) -> tuple[str, ...]:
-        return self.at(point).enabled
+        return self.plugin_set(point).enabled
 
 
 class PluginConfig(msgspec.Struct, frozen=True):

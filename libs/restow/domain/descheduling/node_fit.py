@@ -70,7 +70,7 @@ class NodeFit:
         self._asked[id(names)] = names, mask
         return mask
 
-    def elsewhere(self, uid: PodUid, among: np.ndarray, spread: bool = True) -> str:
+    def why_none_elsewhere(self, uid: PodUid, among: np.ndarray, spread: bool = True) -> str:
         """Why none of these nodes other than its own would take it; "" where one would. Without `spread` its topology spread
         constraints do not count."""
         pod, home = self._state.pods[uid], self._home(uid)

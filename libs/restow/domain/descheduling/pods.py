@@ -53,7 +53,7 @@ class PodArgs(Args, frozen=True):
 
 
 class Subjects:
-    """The pods of a run that the arguments are about, node by node; `tell` warns of arguments that have selected nothing."""
+    """The pods of a run that the arguments are about, node by node; `warn` warns of arguments that have selected nothing."""
 
     def __init__(self, handle: Handle, namespaces: Namespaces | None = None, labels: LabelSelector | None = None):
         self._handle = handle
@@ -63,7 +63,7 @@ class Subjects:
         self._found = False
 
     @classmethod
-    def of(cls, handle: Handle, args: PodArgs) -> "Subjects":
+    def from_args(cls, handle: Handle, args: PodArgs) -> "Subjects":
         return cls(handle, args.namespaces, args.label_selector)
 
     def has(self, uid: PodUid) -> bool:
@@ -75,11 +75,11 @@ class Subjects:
         self._found = self._found or found
         return found
 
-    def on(self, node: NodeName, finished: bool = False) -> Iterator[PodUid]:
+    def pods_on(self, node: NodeName, finished: bool = False) -> Iterator[PodUid]:
         """In the handle's order."""
         return (uid for uid in self._handle.pods(node, finished) if self.has(uid))
 
-    def tell(self) -> None:
+    def warn(self) -> None:
         """To be called when all nodes were looked at."""
         known = self._handle.state.namespaces
         if self._namespaces is not None and known:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from restow.domain.descheduling.args import Args, Duration, Percent, Uint, below, decoded, encoded
+from restow.domain.descheduling.args import Args, Duration, Percent, Uint, decoded, encoded, nested
 from restow.domain.descheduling.framework import POINTS, Point
 from restow.domain.descheduling.model import (
     DEFRAGMENTATION,
@@ -151,7 +151,7 @@ def _profile(said: _Profile, path: str, reasons: list[str]) -> Profile:
             reasons += error.reasons
             continue
         if refusal := args.check():
-            reasons.append(f"{below(f'{at}.args', refusal)} (profile {said.name!r}, {name})")
+            reasons.append(f"{nested(f'{at}.args', refusal)} (profile {said.name!r}, {name})")
         configs.append(PluginConfig(name, args))
     if EVICTOR not in names:
         configs.insert(0, PluginConfig(EVICTOR, PLUGINS[EVICTOR].Args().defaulted()))
@@ -303,7 +303,7 @@ def _unusable(profile: Profile, path: str) -> list[str]:
     for point in POINTS:
         allowed = _at(point)
         for word in ("enabled", "disabled"):
-            said = getattr(profile.plugins.at(point), word)
+            said = getattr(profile.plugins.plugin_set(point), word)
             for i, name in enumerate(said):
                 where = f"{path}.plugins.{point}.{word}[{i}]"
                 if name not in allowed and not (word == "disabled" and name == "*"):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from restow.contracts.redact import redacted
-from restow.domain.descheduling.args import Args, below
+from restow.domain.descheduling.args import Args, nested
 
 KUBERNETES, PROMETHEUS = "KubernetesMetrics", "Prometheus"
 
@@ -70,7 +70,7 @@ def refusals(providers: Sequence[MetricsProvider], collector: MetricsCollector |
     for i, provider in enumerate(providers):
         path = f"metricsProviders[{i}]"
         if refusal := provider.check():
-            reasons.append(below(path, refusal))
+            reasons.append(nested(path, refusal))
         elif provider.source in sources:
             reasons.append(f"{path}.source: {provider.source} is there twice; allowed: once")
         sources.append(provider.source)

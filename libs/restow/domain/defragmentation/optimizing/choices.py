@@ -48,7 +48,7 @@ def choices(world: World, row: int, whole: bool, most: int = 3, pods: int = 3) -
         return found[:most]
     value, worth = world.value, world.worth[row]
     return _lightest(
-        world, row, lambda free, shares: value.of(free, shares, 1) > worth, lambda uid: value.reads(world.vector(uid)), most, pods
+        world, row, lambda free, shares: value.worth(free, shares, 1) > worth, lambda uid: value.reads(world.vector(uid)), most, pods
     )
 
 
@@ -59,7 +59,7 @@ def loads_on(world: World, row: int) -> list[PodUid]:
 
 def _gains(world: World, row: int, pods: Sequence[PodUid]) -> bool:
     free, shares = _without(world, row, pods)
-    return world.value.of(free, shares, 0) > world.worth[row]
+    return world.value.worth(free, shares, 0) > world.worth[row]
 
 
 def _by_device(world: World, row: int, pods: Sequence[PodUid]) -> Iterator[Pods]:

@@ -29,7 +29,7 @@ class Costs:
             for budget in state.budgets.values():
                 self._budgets.setdefault(budget.namespace, []).append(budget)
 
-    def of(self, uid: PodUid, new: bool = False) -> int:
+    def cost(self, uid: PodUid, new: bool = False) -> int:
         """`new`: of its successor, which has not run for long and had no trouble."""
         pod, said = self._state.pods[uid], self._said
         cost = MOVE * (2 if PREFER_NO_EVICTION in pod.annotations else 1)

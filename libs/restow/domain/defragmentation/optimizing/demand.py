@@ -17,7 +17,7 @@ from restow.contracts.values import RoomFor
 from restow.domain.defragmentation.optimizing.choices import Pods, easiest, lightest, size_of
 from restow.domain.defragmentation.optimizing.improve import prune
 from restow.domain.defragmentation.optimizing.order import Ordered, Sequence
-from restow.domain.defragmentation.optimizing.plan import beyond, first
+from restow.domain.defragmentation.optimizing.plan import beyond, by_target
 from restow.domain.defragmentation.optimizing.search import DEPTH, Limits, Search
 from restow.domain.defragmentation.optimizing.world import Rows, World, opened
 from restow.domain.defragmentation.plan import Found, Task, summed_up
@@ -96,7 +96,7 @@ class _Attempt:
                     steps //= 2
                 search = Search(world, Limits(task.max_moves, 1, steps, False, task.scope.quota))
                 search_for = _Demand(search, self.kept, self._rows.closed, args.searchSteps)
-                granted = search_for.all(job, pods) if whole else search_for.some(job, pods)
+                granted = search_for.grant_all(job, pods) if whole else search_for.grant_needed(job, pods)
             finally:
                 self.steps += world.steps
             wanted = {uid: spot.row for uid, spot in world.away.items()}
@@ -104,7 +104,7 @@ class _Attempt:
             for one in granted:
                 # Its Reservation is there first and takes what becomes free.
                 world.session.nodes.take(one.row, state.vectors[one.pod.shape], one.spot.devices)
-            ordered = Sequence(world, task.plan, task.max_moves).order(wanted, first(world, wanted))
+            ordered = Sequence(world, task.plan, task.max_moves).order(wanted, by_target(world, wanted))
         if ordered.stayed:
             raise NoRoom(f"{len(ordered.stayed)} of {len(wanted)} moves would wait for each other")
         if dropped := beyond(search.limits, ordered):
@@ -156,14 +156,14 @@ class _Demand:
         self.world: World = search.world
         self._known: dict[tuple, list[Pods]] = {}
 
-    def all(self, job: Job, pods: list[PodObserved]) -> list[Granted]:
+    def grant_all(self, job: Job, pods: list[PodObserved]) -> list[Granted]:
         """A node for each. Raises NoRoom; what was moved stays moved in the world."""
         granted: list[Granted] = []
         for pod in self._largest_first(pods):
             self._next(job, pod, granted, f"{len(pods)} pods")
         return self._complete(granted, pods)
 
-    def some(self, job: Job, pods: list[PodObserved]) -> list[Granted]:
+    def grant_needed(self, job: Job, pods: list[PodObserved]) -> list[Granted]:
         """A node for as many as the job needs, the first ones if that can be: as the scheduler does it, who finds none is passed over
         while enough others are left. Raises NoRoom; what was moved stays moved in the world."""
         granted: list[Granted] = []
@@ -256,7 +256,7 @@ class _Demand:
                 continue
             cost = world.spent - before
             self._revoke(one)
-            world.back(mark)
+            world.undo(mark)
             if best is None or cost < best[0]:
                 best = cost, row, pods
         return None if best is None else self._clear(pod, best[1], best[2])
@@ -278,7 +278,7 @@ class _Demand:
             self._revoke(one)
             one = None
         if one is None:
-            world.back(mark)
+            world.undo(mark)
         return one
 
     def _offers(self, pod: PodObserved) -> list[tuple[tuple, int, Pods]]:

@@ -53,7 +53,7 @@ def _again(search: Search, rows: list[int], chance: Chance, tries: int) -> bool:
     if away:
         left = {world.home(uid).row for uid in _sampled(chance, away, 1 + tries % MOST_BACK)}
         if not world.send_home([uid for uid in away if world.home(uid).row in left]):
-            world.back(mark)
+            world.undo(mark)
             return False
         pool = [*left, *chance.sample(rows, POOL)]
     else:
@@ -64,7 +64,7 @@ def _again(search: Search, rows: list[int], chance: Chance, tries: int) -> bool:
             break
     after = search.net()
     if after < before or len(world.away) > search.limits.moves:
-        world.back(mark)
+        world.undo(mark)
     # As good, but other: from there something better may be near.
     return after > before
 
@@ -78,8 +78,8 @@ def _fill(search: Search, row: int, chance: Chance) -> None:
     world, again = search.world, True
     while again and not search.spent:
         found = choices(world, row, search.limits.whole, 4)
-        if len(found) > 1 and not chance.below(3):
-            at = chance.below(len(found))
+        if len(found) > 1 and not chance.number(3):
+            at = chance.number(len(found))
             found = [found[at], *found[:at], *found[at + 1 :]]
         again = False
         for pods in found:
@@ -106,5 +106,5 @@ def prune(search: Search) -> None:
             continue
         mark, before = world.mark(), search.net()
         if not world.send_home(group) or search.net() <= before:
-            world.back(mark)
+            world.undo(mark)
     world.settle()

@@ -107,7 +107,7 @@ class Sequence:
         if not any(step.ruled for step in self._steps):
             return list(self.moves)
         ids = [move.migration for move in self.moves]
-        found = RuleOrder(self.world.simulation).found(self._steps)
+        found = RuleOrder(self.world.simulation).predecessors(self._steps)
         return [
             replace(move, after=tuple(ids[i] for i in after if ids[i] != move.follows or move.follows in move.after))
             for move, after in zip(self.moves, found, strict=True)
@@ -165,13 +165,13 @@ class Sequence:
         if leg.follows:
             self.world.simulation.leave(leg.uid, leg.start.row)
         else:
-            self.world.go(leg.uid, leg.start)
+            self.world.leave_home(leg.uid, leg.start)
 
     def _say_back(self, leg: Leg) -> None:
         if leg.follows:
             self.world.simulation.enter(leg.uid, leg.start)
         else:
-            self.world.come_back(leg.uid, leg.start)
+            self.world.return_home(leg.uid, leg.start)
 
     def _take(self, leg: Leg, spot: Spot, after: tuple[MigrationId, ...], ruled: bool) -> MigrationId:
         world, uid = self.world, leg.uid

@@ -63,7 +63,7 @@ class Maker(Protocol):
         """All moves that can be carried out and are worth it."""
         ...
 
-    def after(self, first: Ordered, then: Ordered) -> Ordered | None:
+    def joined(self, first: Ordered, then: Ordered) -> Ordered | None:
         """The same moves and then these, which begin where those end; None where that cannot be."""
         ...
 
@@ -98,7 +98,7 @@ def _joined(maker: Maker, made: Ordered, wanted: dict[PodUid, int], net: int) ->
     rest = maker.order(wanted, made.ends)
     if not rest.moves:
         return None
-    both = maker.after(made, rest)
+    both = maker.joined(made, rest)
     return both if both is not None and maker.net(both) > net else None
 
 
@@ -137,7 +137,7 @@ class _Maker:
                     break
                 leaving = {world.home(uid).row for uid in wanted} if self.limits.whole else ()
                 loads = [loads_on(world, row) for row in leaving]
-                ordered = Sequence(world, self.task.plan, self.limits.moves).order(wanted, first(world, wanted))
+                ordered = Sequence(world, self.task.plan, self.limits.moves).order(wanted, by_target(world, wanted))
             if halves := {uid for some in loads if any(uid not in ordered.ends for uid in some) for uid in some}:
                 # Each time fewer: this ends by itself.
                 wanted = {uid: spot.row for uid, spot in ordered.ends.items() if uid not in halves}
@@ -152,7 +152,7 @@ class _Maker:
             wanted = {uid: ordered.ends[uid].row for uid in again} if net > 0 else {}
         return Ordered([], {}, [])
 
-    def after(self, first: Ordered, then: Ordered) -> Ordered | None:
+    def joined(self, first: Ordered, then: Ordered) -> Ordered | None:
         """The same moves and then these, which begin where those end; None where that cannot be."""
         if len(first.moves) + len(then.moves) > self.limits.moves:
             return None
@@ -176,7 +176,7 @@ class _Maker:
             return net, set(world.away)
 
 
-def first(world: World, wanted: dict[PodUid, int]) -> list[PodUid]:
+def by_target(world: World, wanted: dict[PodUid, int]) -> list[PodUid]:
     """In which order they are thought of: by where they go. By the node's name, for which row it has depends on what came and went before, and
     is another one in a state from a snapshot."""
     rank = world.state.table.rank

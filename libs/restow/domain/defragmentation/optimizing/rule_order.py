@@ -138,7 +138,7 @@ class RuleOrder:
         self._topology: Topology | None = company.topology if company is not None and not company.topology.idle else None
         self._counters: dict[tuple[Count, Domains, Eligible | None], Counter] = {}
 
-    def found(self, steps: Sequence[Step]) -> list[list[int]]:
+    def predecessors(self, steps: Sequence[Step]) -> list[list[int]]:
         """For each move the numbers of those that must have landed before it."""
         checks = [list(self._checks(step)) if step.ruled else [] for step in steps]
         local = [step.ruled and self._is_local(step.uid) for step in steps]

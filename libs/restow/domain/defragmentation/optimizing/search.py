@@ -46,7 +46,7 @@ class Chance:
     def __init__(self) -> None:
         self._state = 42
 
-    def below(self, n: int) -> int:
+    def number(self, n: int) -> int:
         self._state = (self._state * _MULTIPLIER + _INCREMENT) & _MASK
         return (self._state >> 33) % n
 
@@ -55,7 +55,7 @@ class Chance:
         left = items[:]
         chosen: list[int] = []
         while left and len(chosen) < count:
-            at = self.below(len(left))
+            at = self.number(len(left))
             left[at], left[-1] = left[-1], left[at]
             chosen.append(left.pop())
         return chosen
@@ -158,17 +158,17 @@ class Search:
         for uid in sorted(pods, key=lambda uid: (-size(world, uid), uid)):
             if not self.place(uid, frozenset({row}), depth, before):
                 self._blame(pods, uid)
-                world.back(mark)
+                world.undo(mark)
                 return False
         if self.net() <= before:
-            world.back(mark)
+            world.undo(mark)
             return False
         if len(world.away) > self.limits.moves:
             self.full = True
-            world.back(mark)
+            world.undo(mark)
             return False
         if self.limits.quota.bounds and self.beyond(pods, world.changed(mark)):
-            world.back(mark)
+            world.undo(mark)
             return False
         return True
 
@@ -181,7 +181,7 @@ class Search:
         for uid, row in homes.items():
             name = of[uid].namespace
             leaving, gone = len(world.gone(row)) + rows[row], world.gone_of[name] + names[name]
-            if why := self.limits.quota.over(world.name(row), leaving, name, gone):
+            if why := self.limits.quota.exceeded(world.name(row), leaving, name, gone):
                 self.bounded.update(dict.fromkeys(pods, why))
                 return why
         return ""
@@ -204,7 +204,7 @@ class Search:
             world.lift(uid)
         avoided = banned | {home.row}
         spot = placement.find(uid, avoided, LOSSLESS)
-        if spot is not None and self.chance is not None and not self.chance.below(ODD):
+        if spot is not None and self.chance is not None and not self.chance.number(ODD):
             spot = placement.find(uid, avoided | {spot.row}, LOSSLESS) or spot
         if spot is not None:
             world.land(uid, spot)
@@ -229,7 +229,7 @@ class Search:
             for pods in choices(world, spot.row, self.limits.whole, 2) if depth else ():
                 if uid not in pods and self.attempt(spot.row, pods, depth - 1) and self.net() > least:
                     return True
-            world.back(mark)
+            world.undo(mark)
             avoided = avoided | {spot.row}
         return False
 
@@ -263,5 +263,5 @@ class Search:
                     near_by = frozenset({row}) if ring else banned | {row}
                     if self.net() > least and all(self.place(other, near_by, depth - 1, least) for other in pods) and self.net() > least:
                         return True
-                world.back(mark)
+                world.undo(mark)
         return False

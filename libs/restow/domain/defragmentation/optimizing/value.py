@@ -1,7 +1,7 @@
 """What a node is worth by the objective: whole free devices, being free, or how often the named room fits.
 
 The sum over all nodes is what a plan is to raise; only nodes that are ready and schedulable count, capacity elsewhere is of no use.
-`of` is for one node in plain integers, `lost` for many: what a node would be worth less with one more pod.
+`worth` is for one node in plain integers, `lost` for many: what a node would be worth less with one more pod.
 """
 
 from typing import Literal
@@ -39,7 +39,7 @@ class Value:
         self._columns = frozenset(c for c, _ in self.needs)
         self._devices = room.devices if room is not None else None
 
-    def of(self, free: list[int], shares: list[int], loads: int) -> int:
+    def worth(self, free: list[int], shares: list[int], loads: int) -> int:
         """`loads`: pods that keep the node from being free."""
         if self.objective == "devices":
             return shares.count(WHOLE)
@@ -71,7 +71,7 @@ class Value:
             rest = shares[:]
             for i in fullest(shares, v.devices) or ():
                 rest[i] -= v.devices.milli
-        return self.of(free, shares, loads) - self.of(left, rest, loads)
+        return self.worth(free, shares, loads) - self.worth(left, rest, loads)
 
     def lost(self, free: np.ndarray, shares: np.ndarray, loads: np.ndarray, v: Vector) -> np.ndarray:
         """`(rows,) int64`: what rows would be worth less with this request, which fits there. `free` `(rows, resources)`,

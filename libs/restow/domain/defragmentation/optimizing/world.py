@@ -107,10 +107,10 @@ class World:
         return loads
 
     def _worths(self) -> list[int]:
-        of, counted = self.value.of, self.counted.tolist()
+        worth, counted = self.value.worth, self.counted.tolist()
         table, loads = self.state.table, self.loads.tolist()
         free, shares = table.free.tolist(), table.device_free.tolist()
-        return [of(free[row], shares[row], loads[row]) if counted[row] else 0 for row in range(len(free))]
+        return [worth(free[row], shares[row], loads[row]) if counted[row] else 0 for row in range(len(free))]
 
     @property
     def steps(self) -> int:
@@ -165,7 +165,7 @@ class World:
     def cost(self, uid: PodUid) -> int:
         known = self._cost.get(uid)
         if known is None:
-            known = self._cost[uid] = self._costs.of(uid, new=uid in self.moved)
+            known = self._cost[uid] = self._costs.cost(uid, new=uid in self.moved)
         return known
 
     def price(self, uid: PodUid) -> int:
@@ -191,7 +191,7 @@ class World:
     def mark(self) -> int:
         return len(self._trail)
 
-    def back(self, mark: int) -> None:
+    def undo(self, mark: int) -> None:
         """Undo everything since the mark."""
         while len(self._trail) > mark:
             uid, spot, landed = self._trail.pop()
@@ -221,7 +221,7 @@ class World:
         else:
             self._gone.setdefault(row, {})[uid] = None
             self.gone_of[self.state.pods[uid].namespace] += 1
-            self.go(uid, spot)
+            self.leave_home(uid, spot)
         self._weigh(row, -1)
 
     def _land(self, uid: PodUid, spot: Spot) -> None:
@@ -230,7 +230,7 @@ class World:
         if spot == self.home(uid):
             del self._gone[row][uid]
             self.gone_of[self.state.pods[uid].namespace] -= 1
-            self.come_back(uid, spot)
+            self.return_home(uid, spot)
         else:
             self.away[uid] = spot
             self._come.setdefault(row, {})[uid] = None
@@ -238,15 +238,15 @@ class World:
             self.simulation.enter(uid, spot)
         self._weigh(row, 1)
 
-    def go(self, uid: PodUid, home: Spot) -> None:
+    def leave_home(self, uid: PodUid, home: Spot) -> None:
         """Rules see it at home no more."""
         if uid in self.moved:
             self.simulation.leave(uid, home.row)
         else:
             self.simulation.vacate(uid)
 
-    def come_back(self, uid: PodUid, home: Spot) -> None:
-        """Undo `go`."""
+    def return_home(self, uid: PodUid, home: Spot) -> None:
+        """Undo `leave_home`."""
         if uid in self.moved:
             self.simulation.enter(uid, home)
         else:
@@ -257,7 +257,7 @@ class World:
         if not self.counted[row]:
             return
         free, shares = self.session.nodes.row(row)
-        worth = self.value.of(free, shares, int(self.loads[row]))
+        worth = self.value.worth(free, shares, int(self.loads[row]))
         self.total += worth - self.worth[row]
         self.worth[row] = worth
 
@@ -296,7 +296,7 @@ class Rows:
 
     def __init__(self, task: Task) -> None:
         state, args, time, scope = task.state, task.args, task.time, task.scope
-        table, leavable = state.table, scope.leavable(state)
+        table, leavable = state.table, scope.leavable_rows(state)
         self.counted = usable(state) & table.alive
         self.closed: dict[NodeName, str] = {}
         owed = set(state.waiting_on) | set(state.nominated_on)
@@ -309,7 +309,7 @@ class Rows:
             else:
                 rows[row] = True
         self.sources = rows
-        self.open = self.counted & ~promised_to_others(state, time) & scope.open(state)
+        self.open = self.counted & ~promised_to_others(state, time) & scope.open_rows(state)
         # Where somebody is leaving nobody arrives: that is why he leaves.
         left = {state.charges[uid].node for uid in state.victims if uid in state.charges}
         self.open &= ~table.mask(owed | left)

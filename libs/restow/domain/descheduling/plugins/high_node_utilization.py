@@ -13,9 +13,9 @@ from restow.domain.descheduling.utilization.thresholds import (
     ONLY_THRESHOLDING,
     UtilizationArgs,
     fixed,
+    is_under,
     levels,
     shown,
-    under,
 )
 from restow.domain.descheduling.utilization.usage import named, requested
 from restow.domain.resources import canonical_resource
@@ -34,7 +34,7 @@ def run(handle: Handle, args: Args) -> None:
     low: list[NodeName] = []
     others: list[NodeName] = []
     for node in handle.nodes:
-        if under(levels(usage.nodes[node], usage.capacity(handle, node)), bounds):
+        if is_under(levels(usage.nodes[node], usage.capacity(handle, node)), bounds):
             low.append(node)
         elif not handle.state.nodes[node].unschedulable:
             others.append(node)

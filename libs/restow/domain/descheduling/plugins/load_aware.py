@@ -14,12 +14,12 @@ from restow.domain.descheduling.args import (
     Namespaces,
     PriorityThreshold,
     Uint,
-    first,
+    first_refusal,
 )
 from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.selection import parsed, selected_nodes, selector_wrong
 from restow.domain.descheduling.sources import url_wrong
-from restow.domain.descheduling.utilization.moving import Flow, above, spread
+from restow.domain.descheduling.utilization.moving import Flow, overutilized, spread
 from restow.domain.descheduling.utilization.thresholds import (
     Amounts,
     Bounds,
@@ -103,7 +103,7 @@ class Args(Base, frozen=True):
         return -(-self.duration // 1000)
 
     def check(self) -> str:
-        return first(
+        return first_refusal(
             (
                 thresholds_wrong("thresholds", self.thresholds),
                 thresholds_wrong("targetThresholds", self.target_thresholds),
@@ -142,7 +142,7 @@ def run(handle: Handle, args: Args) -> None:
     percent = {node: levels(used, usage.capacity(handle, node)) for node, used in usage.nodes.items()}
     low, high = _bounds(args, list(percent.values()))
     flow = Flow(
-        sources=[], targets=[], reason=above(percent, high), percent=percent, bounds=high, namespaces=args.evictable_namespaces,
+        sources=[], targets=[], reason=overutilized(percent, high), percent=percent, bounds=high, namespaces=args.evictable_namespaces,
         order=_Order(handle, args, usage),
     )  # fmt: skip
     spread(handle, usage, flow, low, args.number_of_nodes, _unsettled(handle, args))
@@ -172,13 +172,13 @@ def _usage(handle: Handle, args: Args) -> Usage | str:
     if not nodes:
         return "no node has metrics"
 
-    def of(uid: PodUid) -> Amounts | None:
+    def of_pod(uid: PodUid) -> Amounts | None:
         used = of_pods.get(uid)
         if used is None or any(name not in used for name in MEASURED):
             return None
         return {name: 1 if name == PODS else used[name] for name in RESOURCES}
 
-    return Usage(RESOURCES, nodes, pods, of)
+    return Usage(RESOURCES, nodes, pods, of_pod)
 
 
 def _unsettled(handle: Handle, args: Args) -> frozenset[NodeName]:
@@ -241,7 +241,7 @@ class _Order:
             pods = [uid for uid, fits in fitting.items() if fits]
 
         def used(uid: PodUid) -> int:
-            amounts = self._usage.of(uid)
+            amounts = self._usage.of_pod(uid)
             return -1 if amounts is None else amounts[key]
 
         return sorted(pods, key=lambda uid: -used(uid))

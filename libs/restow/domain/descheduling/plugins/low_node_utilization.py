@@ -4,10 +4,10 @@ from msgspec import field
 
 from restow.contracts.ids import Millis, NodeName
 from restow.domain.descheduling.args import Args as Base
-from restow.domain.descheduling.args import Uint, first
+from restow.domain.descheduling.args import Uint, first_refusal
 from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.sources import KUBERNETES, PROMETHEUS
-from restow.domain.descheduling.utilization.moving import Flow, above, requests_any, spread
+from restow.domain.descheduling.utilization.moving import Flow, overutilized, requests_any, spread
 from restow.domain.descheduling.utilization.thresholds import (
     METRIC,
     ONLY_THRESHOLDING,
@@ -95,7 +95,7 @@ class Args(UtilizationArgs, frozen=True):
         return self.metrics_utilization is not None and self.metrics_utilization.measures
 
     def check(self) -> str:
-        return first(
+        return first_refusal(
             (
                 super().check(),
                 thresholds_wrong("targetThresholds", self.target_thresholds),
@@ -121,7 +121,7 @@ def run(handle: Handle, args: Args) -> None:
     percent = {node: levels(usage.nodes[node], usage.capacity(handle, node)) for node in handle.nodes}
     low, high = _bounds(args, list(percent.values()))
     flow = Flow(
-        sources=[], targets=[], reason=above(percent, high), percent=percent, bounds=high, namespaces=args.evictable_namespaces,
+        sources=[], targets=[], reason=overutilized(percent, high), percent=percent, bounds=high, namespaces=args.evictable_namespaces,
         may=requests_any(handle, tuple(args.thresholds)) if ONLY_THRESHOLDING in args.eviction_modes else None,
         most=None if args.eviction_limits is None else args.eviction_limits.node,
     )  # fmt: skip

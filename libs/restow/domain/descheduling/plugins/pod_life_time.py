@@ -75,10 +75,10 @@ class Args(PodArgs, frozen=True):
 
 def run(handle: Handle, args: Args) -> None:
     state = handle.state
-    about = Subjects.of(handle, args)
+    about = Subjects.from_args(handle, args)
     due: list[tuple[PodUid, str]] = []
     for node in handle.nodes:
-        for uid in about.on(node, finished=True):
+        for uid in about.pods_on(node, finished=True):
             why = _stays(handle, args, uid)
             if why:
                 handle.keep(uid, why)
@@ -88,7 +88,7 @@ def run(handle: Handle, args: Args) -> None:
     due.sort(key=lambda one: state.pods[one[0]].created)
     for uid, reason in due:
         evict_unless_full(handle, uid, reason)
-    about.tell()
+    about.warn()
 
 
 def _stays(handle: Handle, args: Args, uid: PodUid) -> str:

@@ -40,7 +40,7 @@ def run(handle: Handle, args: Args) -> None:
     images: dict[str, tuple[str, ...]] = {}
     for node in handle.nodes:
         seen: set[tuple[Copies, ...]] = set()
-        for uid in about.on(node):
+        for uid in about.pods_on(node):
             pod = state.pods[uid]
             of = owners_of(pod)
             if not of or any(o.kind in excluded for o in of) or handle.evictable(uid):
@@ -59,7 +59,7 @@ def run(handle: Handle, args: Args) -> None:
     targets = _Targets(handle)
     for one, by_node in duplicates.items():
         _spread(handle, targets, one, counts[one], by_node)
-    about.tell()
+    about.warn()
 
 
 def _images(shape: PodShape) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ def _spread(
     copies by node."""
     count = has.total()
     name = f"{copies.kind} {copies.namespace}/{copies.owner}"
-    nodes = targets.of({handle.state.pods[uid].shape for there in by_node.values() for uid in there})
+    nodes = targets.count({handle.state.pods[uid].shape for there in by_node.values() for uid in there})
     if nodes < 2:
         for uid in (uid for there in by_node.values() for uid in there):
             handle.keep(uid, f"Spread: copies of {name} may run on less than two of the nodes")
@@ -100,7 +100,7 @@ class _Targets:
         self._handle = handle
         self._known: dict[Hashable, frozenset[NodeName]] = {}
 
-    def of(self, shapes: Iterable[str]) -> int:
+    def count(self, shapes: Iterable[str]) -> int:
         found = {self._nodes(self._handle.state.shapes[shape]) for shape in shapes}  # type: ignore[index]
         many = [nodes for nodes in found if len(nodes) > 1]
         return len(many[0] if len(many) == 1 else frozenset().union(*many))

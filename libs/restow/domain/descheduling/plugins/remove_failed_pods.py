@@ -35,15 +35,15 @@ FAILED = "Failed"
 
 
 def run(handle: Handle, args: Args) -> None:
-    about = Subjects.of(handle, args)
+    about = Subjects.from_args(handle, args)
     for node in handle.nodes:
         evict_until_full(handle, node, _failed(handle, args, about, node))
-    about.tell()
+    about.warn()
 
 
 def _failed(handle: Handle, args: Args, about: Subjects, node: NodeName) -> Iterator[tuple[PodUid, str]]:
     live = handle.state.live
-    for uid in about.on(node, finished=True):
+    for uid in about.pods_on(node, finished=True):
         if live[uid].phase != FAILED:
             continue
         why = _stays(handle, args, uid)

@@ -32,17 +32,17 @@ class Args(PodArgs, frozen=True):
 
 
 def run(handle: Handle, args: Args) -> None:
-    about = Subjects.of(handle, args)
+    about = Subjects.from_args(handle, args)
     for node in handle.nodes:
         found = sorted(_restless(handle, args, about, node), key=lambda one: -one[1])
         evict_until_full(handle, node, ((uid, _reason(args, restarts)) for uid, restarts in found))
-    about.tell()
+    about.warn()
 
 
 def _restless(handle: Handle, args: Args, about: Subjects, node: NodeName) -> Iterator[tuple[PodUid, int]]:
     """With how many restarts each has."""
     state, least = handle.state, args.pod_restart_threshold
-    for uid in about.on(node, finished=True):
+    for uid in about.pods_on(node, finished=True):
         if not restarts(state, uid):
             continue
         seen = tuple(containers(state, uid, init=args.including_init_containers))

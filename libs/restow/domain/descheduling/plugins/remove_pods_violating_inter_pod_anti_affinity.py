@@ -17,9 +17,9 @@ class Args(PodArgs, frozen=True):
 
 
 def run(handle: Handle, args: Args) -> None:
-    about = Subjects.of(handle, args)
-    pods = {node: list(about.on(node)) for node in handle.nodes}
-    about.tell()
+    about = Subjects.from_args(handle, args)
+    pods = {node: list(about.pods_on(node)) for node in handle.nodes}
+    about.warn()
     rivals = _Rivals(handle, pods)
     for node in handle.nodes:
         for uid in by_priority(handle.state, rivals.touchy(pods[node])):

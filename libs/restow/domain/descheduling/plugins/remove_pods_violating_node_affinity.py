@@ -31,7 +31,7 @@ Violations = Callable[[Handle, Subjects, NodeName], Iterator[tuple[PodUid, str]]
 
 
 def run(handle: Handle, args: Args) -> None:
-    about = Subjects.of(handle, args)
+    about = Subjects.from_args(handle, args)
     for kind in args.node_affinity_type:
         violations: Violations
         preferences: _Preferences | None = None
@@ -45,13 +45,13 @@ def run(handle: Handle, args: Args) -> None:
         for node in handle.nodes:
             better = preferences.better if preferences is not None else (lambda uid: None)
             evict_until_full(handle, node, violations(handle, about, node), better)
-    about.tell()
+    about.warn()
 
 
 def _required(handle: Handle, about: Subjects, node: NodeName) -> Iterator[tuple[PodUid, str]]:
     state = handle.state
     observed = state.nodes[node]
-    for uid in about.on(node):
+    for uid in about.pods_on(node):
         pod = state.pods[uid]
         shape, pinned = state.shapes[pod.shape], pod.pinned_node
         # A term with no more than one node's name (`matchFields`) is a fact of the pod, not of its shape.
@@ -105,7 +105,7 @@ class _Preferences:
     def __call__(self, handle: Handle, about: Subjects, node: NodeName) -> Iterator[tuple[PodUid, str]]:
         """Upstream is content with any node that fits; here one must fit that is preferred, or nothing would be won."""
         state = handle.state
-        for uid in about.on(node):
+        for uid in about.pods_on(node):
             shape = state.shapes[state.pods[uid].shape]
             if not shape.node_preferences:
                 continue

@@ -34,11 +34,11 @@ class Args(PodArgs, frozen=True):
 
 
 def run(handle: Handle, args: Args) -> None:
-    about, welcome = Subjects.of(handle, args), _Welcome(handle, args)
+    about, welcome = Subjects.from_args(handle, args), _Welcome(handle, args)
     for node in handle.nodes:
         taints = tuple(taint for taint in handle.state.nodes[node].taints if args.counts(taint))
-        evict_until_full(handle, node, _violating(handle, about, node, taints), welcome.of)
-    about.tell()
+        evict_until_full(handle, node, _violating(handle, about, node, taints), welcome.nodes)
+    about.warn()
 
 
 class _Welcome:
@@ -49,7 +49,7 @@ class _Welcome:
         self._taints = {node: tuple(t for t in handle.state.nodes[node].taints if args.counts(t)) for node in handle.nodes}
         self._known: dict[tuple[Toleration, ...], tuple[NodeName, ...]] = {}
 
-    def of(self, uid: PodUid) -> tuple[NodeName, ...]:
+    def nodes(self, uid: PodUid) -> tuple[NodeName, ...]:
         tolerations = self._state.shapes[self._state.pods[uid].shape].tolerations
         known = self._known.get(tolerations)
         if known is None:
@@ -61,7 +61,7 @@ class _Welcome:
 
 def _violating(handle: Handle, about: Subjects, node: NodeName, taints: tuple[Taint, ...]) -> Iterator[tuple[PodUid, str]]:
     state = handle.state
-    for uid in about.on(node):
+    for uid in about.pods_on(node):
         for taint in taints:
             if not tolerates(state.shapes[state.pods[uid].shape].tolerations, taint):
                 said = f"{taint.key}={taint.value}" if taint.value else taint.key

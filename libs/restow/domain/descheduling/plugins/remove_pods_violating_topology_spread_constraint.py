@@ -102,7 +102,7 @@ class Constraints:
         self._nodes: dict[Choice, frozenset[NodeName]] = {}
         self._keys: dict[ShapeId, tuple[str, ...]] = {}
 
-    def of(self, uid: PodUid) -> tuple[Constraint, ...]:
+    def of_pod(self, uid: PodUid) -> tuple[Constraint, ...]:
         """All of a pod, soft ones too."""
         state = self._handle.state
         pod = state.pods[uid]
@@ -174,11 +174,11 @@ class Constraints:
 
 def run(handle: Handle, args: Args) -> None:
     state = handle.state
-    about = Subjects.of(handle, args)
-    pods = [uid for node in handle.nodes for uid in about.on(node) if not handle.evictable(uid)]
-    about.tell()
+    about = Subjects.from_args(handle, args)
+    pods = [uid for node in handle.nodes for uid in about.pods_on(node) if not handle.evictable(uid)]
+    about.warn()
     constraints = Constraints(handle)
-    wanted = dict.fromkeys(c for uid in pods if state.shapes[state.pods[uid].shape].spread for c in constraints.of(uid))
+    wanted = dict.fromkeys(c for uid in pods if state.shapes[state.pods[uid].shape].spread for c in constraints.of_pod(uid))
     balance = _Balance(handle, args, constraints, pods)
     for constraint in wanted:
         if constraint.when in args.constraints:
@@ -210,9 +210,9 @@ class _Trades:
 
     def none_on(self, uid: PodUid, to: Sequence[NodeName]) -> Sequence[NodeName]:
         """O(nodes) where the pod has several."""
-        asked = [one for one in self._constraints.of(uid) if one.when in self._args.constraints]
+        asked = [one for one in self._constraints.of_pod(uid) if one.when in self._args.constraints]
         for one in asked if len(asked) > 1 else ():
-            counts, counted = self._of(one)
+            counts, counted = self._counts(one)
             if uid in counted:
                 to = self._fine(one, counts, self._value(one, self._home(uid)), to)
         return to
@@ -225,13 +225,13 @@ class _Trades:
 
     def landed(self, uid: PodUid) -> None:
         target = self._handle.lands_on(uid)
-        for one in self._constraints.of(uid) if target is not None else ():
-            counts, counted = self._of(one)
+        for one in self._constraints.of_pod(uid) if target is not None else ():
+            counts, counted = self._counts(one)
             if uid in counted:
                 counts[self._value(one, self._home(uid))] -= 1
                 counts[self._value(one, target)] += 1
 
-    def _of(self, one: Constraint) -> tuple[Counter[str], frozenset[PodUid]]:
+    def _counts(self, one: Constraint) -> tuple[Counter[str], frozenset[PodUid]]:
         """How many pods it counts by domain, and which."""
         known = self._known.get(one)
         if known is None:

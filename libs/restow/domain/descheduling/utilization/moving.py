@@ -10,7 +10,14 @@ from restow.contracts.values import Taint, Toleration
 from restow.domain.descheduling.args import Namespaces
 from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.pods import NO_MORE, by_priority
-from restow.domain.descheduling.utilization.thresholds import SCALE, Amounts, Bounds, over, shown, under
+from restow.domain.descheduling.utilization.thresholds import (
+    SCALE,
+    Amounts,
+    Bounds,
+    first_over,
+    is_under,
+    shown,
+)
 from restow.domain.descheduling.utilization.usage import Usage
 from restow.domain.predicates import tolerates
 from restow.domain.resources import PODS, canonical_resource, title
@@ -41,7 +48,7 @@ class Flow(msgspec.Struct, kw_only=True):
     def ordered(self, handle: Handle, node: NodeName, pods: list[PodUid]) -> list[PodUid]:
         if self.order is None:
             return by_priority(handle.state, pods)
-        scarce = [name for name, bound in self.bounds.items() if bound.below(self.percent[node].get(name, 0))]
+        scarce = [name for name, bound in self.bounds.items() if bound.is_below(self.percent[node].get(name, 0))]
         return self.order(pods, scarce, self.targets)
 
     def stop(self, node: NodeName, used: Amounts, left: Amounts) -> str:
@@ -58,9 +65,9 @@ def spread(handle: Handle, usage: Usage, flow: Flow, low: Bounds, number_of_node
     common part of LowNodeUtilization and LoadAware. `unsettled` nodes are left out until what is measured shows what was moved there."""
     percent, bounds = flow.percent, flow.bounds
     for node in percent:
-        if not handle.state.nodes[node].unschedulable and under(percent[node], low):
+        if not handle.state.nodes[node].unschedulable and is_under(percent[node], low):
             flow.targets.append(node)
-        elif over(percent[node], bounds):
+        elif first_over(percent[node], bounds):
             flow.sources.append(node)
     why = too_few_underutilized(len(flow.targets), number_of_nodes, len(percent), "")
     why = why or ("" if flow.sources else "no node is overutilized") or rested(handle, usage, flow, unsettled)
@@ -72,11 +79,11 @@ def spread(handle: Handle, usage: Usage, flow: Flow, low: Bounds, number_of_node
     move(handle, usage, flow)
 
 
-def above(percent: Mapping[NodeName, Amounts], bounds: Bounds) -> Callable[[NodeName], str]:
+def overutilized(percent: Mapping[NodeName, Amounts], bounds: Bounds) -> Callable[[NodeName], str]:
     """Why pods leave a node that uses so much."""
 
     def reason(node: NodeName) -> str:
-        name = over(percent[node], bounds)
+        name = first_over(percent[node], bounds)
         used = percent[node][name] // (SCALE // 10)
         return f"{title(name)} of its node is used to {used // 10}.{used % 10} %, more than {shown(bounds[name].percent)} %"
 
@@ -147,7 +154,7 @@ def move(handle: Handle, usage: Usage, flow: Flow) -> None:
             stop = stop or (NO_MORE if handle.full(node) else "")
             if flow.most is not None and gone >= flow.most:
                 stop = stop or f"Limit: evictionLimits.node is {flow.most}"
-            takes, to = usage.of(uid), flow.targets
+            takes, to = usage.of_pod(uid), flow.targets
             why = stop or _stays(handle, flow, taints, uid) or ("Metrics: none of this pod" if takes is None and usage.countable else "")
             if not why and takes is not None and better is not None and not (to := better.for_one(takes, node, used)):
                 why = WORSE
@@ -213,7 +220,7 @@ def _under_way(handle: Handle, usage: Usage) -> tuple[dict[NodeName, Amounts], d
     state = handle.state
     for id in (*state.backlog, *state.active):
         move, live = state.migrations[id].move, state.live.get(state.migrations[id].move.pod)
-        takes = usage.of(move.pod) if live is not None and live.node == move.source else None
+        takes = usage.of_pod(move.pod) if live is not None and live.node == move.source else None
         if takes is None or state.migrations[id].reason:
             continue
         for node, of in ((move.source, leaving), (move.target, coming)):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec import field
 
-from restow.domain.descheduling.args import Args, Namespaces, Percent, Uint, first
+from restow.domain.descheduling.args import Args, Namespaces, Percent, Uint, first_refusal
 
 ONLY_THRESHOLDING = "OnlyThresholdingResources"
 MODES = (ONLY_THRESHOLDING,)
@@ -32,7 +32,7 @@ class UtilizationArgs(Args, frozen=True):
 
     def check(self) -> str:
         wrong = (f"evictionModes[{i}]: {mode!r}; allowed: {', '.join(MODES)}" for i, mode in enumerate(self.eviction_modes) if mode not in MODES)
-        return first((super().check(), thresholds_wrong("thresholds", self.thresholds), *wrong))
+        return first_refusal((super().check(), thresholds_wrong("thresholds", self.thresholds), *wrong))
 
 
 def thresholds_wrong(path: str, thresholds: Thresholds) -> str:
@@ -72,7 +72,7 @@ class Bound(NamedTuple):
     parts: int
     of: int = 1
 
-    def below(self, level: int) -> bool:
+    def is_below(self, level: int) -> bool:
         """Whether the threshold is below the level."""
         return self.parts < level * self.of
 
@@ -122,11 +122,11 @@ def around_mean(nodes: list[Amounts], deviations: Mapping[str, Fraction], sign: 
     return bounds
 
 
-def under(node: Mapping[str, int], bounds: Bounds) -> bool:
+def is_under(node: Mapping[str, int], bounds: Bounds) -> bool:
     """No resource is above its bound."""
-    return not any(bound.below(node.get(name, 0)) for name, bound in bounds.items())
+    return not any(bound.is_below(node.get(name, 0)) for name, bound in bounds.items())
 
 
-def over(node: Mapping[str, int], bounds: Bounds) -> str:
+def first_over(node: Mapping[str, int], bounds: Bounds) -> str:
     """The first resource that is above its bound; empty where none is."""
-    return next((name for name, bound in bounds.items() if bound.below(node.get(name, 0))), "")
+    return next((name for name, bound in bounds.items() if bound.is_below(node.get(name, 0))), "")

@@ -20,13 +20,13 @@ NO_SOURCE = "the policy names no source of metrics; allowed: metricsProviders"
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """By node and resource (`names`, as they are in facts: GPUs under one name). `of`: what one pod uses, None where nobody knows;
+    """By node and resource (`names`, as they are in facts: GPUs under one name). `of_pod`: what one pod uses, None where nobody knows;
     `countable`: whether what a pod uses can be known at all."""
 
     names: tuple[str, ...]
     nodes: dict[NodeName, Amounts]
     pods: dict[NodeName, list[PodUid]]
-    of: Callable[[PodUid], Amounts | None]
+    of_pod: Callable[[PodUid], Amounts | None]
     countable: bool = True
 
     def capacity(self, handle: Handle, node: NodeName) -> Amounts:
@@ -43,7 +43,7 @@ def requested(handle: Handle, names: tuple[str, ...]) -> Usage:
     state = handle.state
     by_shape: dict[str, Amounts] = {}
 
-    def of(uid: PodUid) -> Amounts:
+    def of_pod(uid: PodUid) -> Amounts:
         shape = state.pods[uid].shape
         amounts = by_shape.get(shape)
         if amounts is None:
@@ -57,9 +57,9 @@ def requested(handle: Handle, names: tuple[str, ...]) -> Usage:
         there = pods[node] = handle.pods(node)
         total = nodes[node] = dict.fromkeys(names, 0)
         for uid in there:
-            for name, amount in of(uid).items():
+            for name, amount in of_pod(uid).items():
                 total[name] += amount
-    return Usage(names, nodes, pods, of)
+    return Usage(names, nodes, pods, of_pod)
 
 
 def measured(handle: Handle, names: tuple[str, ...]) -> Usage | str:
@@ -81,13 +81,13 @@ def measured(handle: Handle, names: tuple[str, ...]) -> Usage | str:
             return f"the metrics of node {node} lack {missing}"
         nodes[node] = {name: len(there) if name == PODS else seen[name] for name in names}
 
-    def of(uid: PodUid) -> Amounts | None:
+    def of_pod(uid: PodUid) -> Amounts | None:
         used = samples.pods.get(uid)
         if used is None or any(name != PODS and name not in used for name in names):
             return None
         return {name: 1 if name == PODS else used[name] for name in names}
 
-    return Usage(names, nodes, pods, of)
+    return Usage(names, nodes, pods, of_pod)
 
 
 def queried(handle: Handle, query: str) -> Usage | str:
