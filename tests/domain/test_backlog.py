@@ -24,12 +24,11 @@ from restow.contracts import events as e
 from restow.contracts.values import LabelSelector, PodTerm, Toleration
 from restow.domain import session
 from restow.domain.session import opening, room_counts
-from restow.domain.session.actions import enqueue
 from restow.domain.session.actions.enqueue import _Lines
 from restow.domain.session.backlog import Backlog
+from restow.domain.session.gates import Gates
 from restow.domain.session.job_turns import Standing
 from restow.domain.session.node_snapshot import NodeSnapshot
-from restow.domain.session.session import Session
 from restow.domain.session.verdict.explain import opened
 from restow.domain.snapshot import dump, load
 
@@ -263,7 +262,7 @@ def test_ten_groups_that_are_refused_for_the_same_are_not_asked_about_again_when
     rest(state)
     then(state, e.PodGone("busy"))
     asked_about = []
-    monkeypatch.setattr(enqueue, "_why_not", lambda session, job, was=enqueue._why_not: asked_about.append(job.key) or was(session, job))
+    monkeypatch.setattr(Gates, "admitted", lambda self, job, was=Gates.admitted: asked_about.append(job.key) or was(self, job))
     run(state, decider, c.Schedule(NOW, 1_000))
     assert asked_about == ["default/g0"]
 
@@ -308,8 +307,8 @@ def test_pods_of_many_kinds_that_wait_for_their_quota_are_not_asked_about_again_
     then(state, [in_queue(f"p{i:02}", "q", f"s{i}", labels={"i": str(i)}) for i in range(40)])
     assert rest(state) == []
     asked: list[str] = []
-    plain = Session.quota
-    monkeypatch.setattr(Session, "quota", lambda self, job, pod, more=None: asked.append(pod.pod) or plain(self, job, pod, more))
+    plain = Gates.quota
+    monkeypatch.setattr(Gates, "quota", lambda self, job, pod, more=None: asked.append(pod.pod) or plain(self, job, pod, more))
     then(state, in_queue("late", "q", "small", labels={"late": ""}))
     assert rest(state) == ["late"]
     assert len([uid for uid in asked if uid != "late"]) <= 3

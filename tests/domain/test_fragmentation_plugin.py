@@ -19,7 +19,7 @@ from restow.domain.fragmentation.typical import PARTS, Census, typical
 from restow.domain.predicates import static_mask
 from restow.domain.session import decider
 from restow.domain.session.node_snapshot import NodeSnapshot
-from restow.domain.session.placer import Placer
+from restow.domain.session.placer import Placer, Rankings
 from restow.domain.session.plugins.fragmentation import (
     CURVE,
     FINE,
@@ -308,9 +308,9 @@ def test_kept_rankings_know_the_kinds_of_nodes(nodes, mix, charges):
         if (devices := state.table.choose_devices(row, v.devices)) is not None:
             board.take(row, v, devices)
         kept = placer.keys(name).copy()
-        memo = state.memo.pop("rankings")
+        memo = state.memo.pop(Rankings)
         np.testing.assert_array_equal(kept, Placer(state, NodeSnapshot(state.table), scorers).keys(name))
-        state.memo["rankings"] = memo
+        state.memo[Rankings] = memo
     board.close()
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from restow.contracts.values import Expression, NodeTerm, PreferredNodeTerm, Taint
 from restow.domain.session.node_snapshot import NodeSnapshot
-from restow.domain.session.placer import MANY, Placer
+from restow.domain.session.placer import MANY, Placer, Rankings
 from restow.domain.session.plugins.binpack import Binpack
 from restow.domain.session.plugins.nodeorder.score import NodeAffinity, Resources, TaintToleration
 
@@ -50,12 +50,12 @@ def cluster(nodes, copies=1):
 
 def anew(state, scorers, shape):
     """Made by NumPy from the table as it is, without anything kept."""
-    kept = state.memo.pop("rankings", None)
+    kept = state.memo.pop(Rankings, None)
     board = NodeSnapshot(state.table)
     keys = Placer(state, board, scorers).keys(shape).copy()
-    state.memo.pop("rankings")
+    state.memo.pop(Rankings)
     if kept is not None:
-        state.memo["rankings"] = kept
+        state.memo[Rankings] = kept
     return keys
 
 

@@ -116,7 +116,7 @@ class World:
         with opened(state) as seen:
             for uid in [uid for uid in state.pods if state.awaits_placement(uid)]:
                 pod, job, group = state.pods[uid], seen.job_for(uid), job_of(state, state.pods[uid])
-                if queues.refused(state, job.queue) or seen.quota(job, pod) or (group is not None and gang(state, group).short(1)):
+                if queues.refused(state, job.queue) or seen.gates.quota(job, pod) or (group is not None and gang(state, group).short(1)):
                     continue
                 if not seen.extensions.refusal("overused", job.queue) and seen.find(pod) is not None:
                     found.append(uid)

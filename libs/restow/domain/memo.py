@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Memo(dict[Any, Any]):
+class Memo(dict[type, Any]):
     """One value of each type. Whoever keeps one sees to it that it follows the state; with a state's shapes all of them are forgotten."""
 
     def find(self, kind: type[T]) -> T | None:

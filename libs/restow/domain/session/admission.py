@@ -89,7 +89,5 @@ class Admission:
 
 def admission(session: Session) -> Admission:
     """The session's; the first plugin that asks makes it."""
-    known: Admission | None = session.shared.get("admission")
-    if known is None:
-        known = session.shared["admission"] = Admission(session)
-    return known
+    known = session.shared.find(Admission)
+    return session.shared.keep(Admission(session)) if known is None else known

@@ -112,9 +112,9 @@ class Backlog:
     @staticmethod
     def of(state: ClusterState, snapshot: NodeSnapshot | None = None) -> "Backlog":
         """As it is now, with what a session has charged."""
-        kept: Backlog | None = state.memo.get("backlog")
+        kept = state.memo.find(Backlog)
         if kept is None or kept._state is not state or kept._lost():
-            kept = state.memo["backlog"] = Backlog(state)
+            kept = state.memo.keep(Backlog(state))
         kept._refresh(snapshot)
         return kept
 

@@ -21,12 +21,12 @@ from restow.domain.session.framework import (
     VETOES,
     Answer,
     CoreChooser,
-    DynamicScorer,
     Filter,
     VolumeChooser,
 )
 from restow.domain.session.jobs import Job
-from restow.domain.session.scoring import ContentScorer, StaticScorer
+from restow.domain.session.scoring import ContentScorer, DynamicScorer, StaticScorer
+from restow.domain.state import ClusterState
 
 Registered = tuple[str, Callable[..., Any]]
 """The plugin's name, and what it has to say."""
@@ -42,7 +42,7 @@ class Extensions:
         self._last: dict[str, int] = {}
         self._tier = -1
         self._plugin = PluginConfig("")
-        self.allocated, self.deallocated, self.charged = (self._flat[point] for point in NEWS)
+        self.allocated, self.charged = (self._flat[point] for point in NEWS)
         self.filters: list[Filter] = []
         self.content: list[ContentScorer] = []
         self.static: list[StaticScorer] = []
@@ -80,7 +80,7 @@ class Extensions:
             self.filters.sort(key=lambda f: STAGES.index(f.stage))
 
     def hear(self, point: str, function: Callable[..., None]) -> None:
-        """News: something has changed in the session."""
+        """News: something has changed in the session (`framework.NEWS`)."""
         self._add(NEWS, point, function)
 
     def _add(self, kind: dict[str, str], point: str, function: Callable[..., Any]) -> None:
@@ -108,6 +108,10 @@ class Extensions:
     def turn(self, job: Job) -> tuple:
         """When a job is considered: migration holds first, then as plugins say, then what the log saw first."""
         return (job.kind, *[f(job) for f in self._flat["jobOrder"]], job.order)
+
+    def task_turn(self, state: ClusterState, pod: PodUid) -> tuple:
+        """When a pod of a job is considered."""
+        return (*[f(state.pods[pod]) for f in self._flat["taskOrder"]], state.order[pod])
 
     def answer(self, point: str, *args: Any) -> Answer:
         """A veto: tier by tier. The first objection ends it; where somebody permits, and nobody in that tier objects, later tiers are not asked.

@@ -64,15 +64,15 @@ class View:
         """Holds that rules do not see at present: those that the pod owns which was judged last."""
         self._owned: tuple[int, ...] = ()
 
-    def ready(self, version: Hashable = ()) -> None:
-        """All plugins have registered. `version` names what their static scores depend on besides nodes and shapes."""
+    def ready(self) -> None:
+        """All plugins have registered."""
         self.extensions.filters = [rule for rule in self.extensions.filters if rule.active]
         if (alone := OneOfAKind(self.state)).active:
             self.extensions.filters.append(alone)
             self.extensions.filters.sort(key=lambda rule: STAGES.index(rule.stage))
         self.extensions.dynamic = [scorer for scorer in self.extensions.dynamic if scorer.active]
         scorers = tuple(self.extensions.content), tuple(self.extensions.static)
-        self.placer = Placer(self.state, self.nodes, scorers, version)
+        self.placer = Placer(self.state, self.nodes, scorers)
 
     def close(self) -> None:
         """Nothing of the session is left on what outlives it."""

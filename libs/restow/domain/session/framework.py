@@ -49,8 +49,9 @@ SCORES = {
 
 FILTER = {"predicate": "enablePredicate"}
 
-NEWS = {"allocated": "", "deallocated": "", "charged": ""}
-"""What plugins are told. `charged` hears (queue, amounts by column, sign) whatever changes what a queue uses."""
+NEWS = {"allocated": "", "charged": ""}
+"""What plugins are told, with a sign: 1 where it is so now, -1 where it is so no more. `allocated` hears (job, pod, sign) of a pod that is
+placed or is a victim; `charged` (queue, amounts by column, sign) whatever changes what a queue uses."""
 
 POINTS = ORDERS | VETOES | SCORES | FILTER | NEWS
 
@@ -145,18 +146,6 @@ class Filter:
         """The session ends: whatever it has put anywhere is taken back."""
 
 
-class DynamicScorer(Protocol):
-    """A preference that depends on what runs now; registered at `nodeOrder`. `active` as of a Filter."""
-
-    active: bool
-
-    def concerns(self, pod: PodObserved) -> bool: ...
-
-    def scores(self, pod: PodObserved, among: Any) -> Any:
-        """`(nodes,) int64` weighted scores, over the rows in `among` `(nodes,) bool`; None where there is no preference."""
-        ...
-
-
 class VolumeChooser(Protocol):
     """Named by the plugin that knows volumes."""
 
@@ -183,10 +172,11 @@ ROOM = STAGES.index("room")
 
 
 class Plugin(Protocol):
-    """`open` registers with `session.extensions`; the session is otherwise only read. `version`, if a plugin has it, names
-    what its static scores depend on besides nodes and shapes. `deadline`, if it has it, is when a session is due although
-    nothing happens. `turns_away(state, args, pod)`, if it has it, says of its refusals at `jobValid` those that no room helps against: nobody
-    is moved whose successor would meet one (`successors.py`)."""
+    """A module. `Args` is its arguments' type; `open` registers with `session.extensions`, and the session is otherwise only read.
+
+    It may have two more functions. `deadline(state, args, after)`: when a session is due although nothing happens. `turns_away(state, args,
+    pod)`: of its refusals at `jobValid` those that no capacity helps against; nobody is moved whose successor would meet one
+    (`successors.py`)."""
 
     def open(self, session: Any, args: Any) -> None: ...
 

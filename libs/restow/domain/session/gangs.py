@@ -87,8 +87,8 @@ def place_together(
                 # Its place is kept for it; wherever else it went, the place would wait for nobody.
                 tried.follows = True
                 return Outcome.UNFIT
-            if (why := session.kept_back(job, pod)) is not None:
-                tried.kept_back.setdefault(*why)
+            if (why := session.gates.of_pod(job, pod)) is not None:
+                tried.kept_back.setdefault(why.reason, why.message)
                 return Outcome.UNFIT
             fit = find(pod)
             if fit is None:
@@ -125,8 +125,7 @@ def whole(session: Session, group: Group) -> Job:
         return missing(state, group, session.now)
     job = gang(state, group)
     job.count(state, session.placements)
-    order = session.extensions.at("taskOrder")
-    job.tasks.sort(key=lambda uid: (*[f(state.pods[uid]) for f in order], state.order[uid]))
+    job.tasks.sort(key=lambda uid: session.extensions.task_turn(state, uid))
     return job
 
 

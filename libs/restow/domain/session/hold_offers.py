@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -82,6 +82,7 @@ class Offers:
     def __init__(self, state: ClusterState, host: Host, journal: Journal | None = None) -> None:
         self._state = state
         self._host = host
+        self.target: Callable[[PodObserved], ReservationUid | None] = lambda pod: None
         self._journal = journal or Journal()
         self._index = HoldIndex.of(state)
         self.owned = self._index.any
@@ -102,10 +103,6 @@ class Offers:
 
     def __bool__(self) -> bool:
         return bool(self._index.open or self._added) or self._armed_since is not None
-
-    def target(self, pod: PodObserved) -> ReservationUid | None:
-        """Replaced by the plugin `reservation`."""
-        return None
 
     # -- what the session has changed --------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ def place_gang(session: Session, job: Job) -> None:
     state, uid = session.state, job.hold
     record = state.reservations[uid]
     with overlooking(session, state.migrations[record.fact.migration].move.pod if is_migration_hold(state, record) else PodUid("")):
-        if (why := session.refusal(job)) is not None:
+        if (why := session.gates.valid(job)) is not None:
             withhold(session, job, why.reason, why.message)
             return
         slots = sorted(state.slots[uid].items(), key=lambda item: slot_order(item[0]))
@@ -291,8 +291,8 @@ def _resize(session: Session, place: Place) -> None:
     row = state.table.rows[slot.node]
     job = Job(uid, slot.queue, 0, record.order, record.fact.created)
     more = tuple(less(state.vectors[slot.asked].items, state.vectors[slot.shape].items))
-    if more and (over := session.quota(job, pod, more)):
-        holds.say_unfit(session, e.HoldUnfit(uid, name, 0, {}, QUOTA, over))
+    if more and (over := session.gates.quota(job, pod, more)) is not None:
+        holds.say_unfit(session, e.HoldUnfit(uid, name, 0, {}, over.reason, over.message))
         return
     with session.attempt() as attempt:
         reasons = _hold_anew(session, job, pod, row, place)

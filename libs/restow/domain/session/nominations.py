@@ -67,7 +67,7 @@ def _tried(session: Session, uid: PodUid, nomination: Nomination) -> str:
         return NO_LONGER_FITS
     if queues.refused(session.state, job.queue) is not None:
         return NO_QUEUE
-    if session.quota(job, pod):
+    if session.gates.quota(job, pod) is not None:
         # Victims elsewhere, too, make room in a queue: that is waited for.
         return NOT_THERE
     found = session.fit_at(pod, row)
@@ -94,7 +94,7 @@ def _may_wait(session: Session, uid: PodUid, nomination: Nomination, why: str) -
 def _go_elsewhere(session: Session, uid: PodUid) -> bool:
     """Who has waited for so long goes where it fits, if there is such a node by now (RULES G-17)."""
     pod, job = session.state.pods[uid], session.job_for(uid)
-    if queues.refused(session.state, job.queue) is not None or session.kept_back(job, pod) is not None:
+    if queues.refused(session.state, job.queue) is not None or session.gates.of_pod(job, pod) is not None:
         return False
     fit = session.find(pod)
     if fit is None:

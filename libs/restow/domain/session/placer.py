@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from restow.contracts.ids import ShapeId
-from restow.domain.predicates import node_rules, static_mask
+from restow.domain.predicates import node_rules, static_mask, switches
 from restow.domain.session.node_snapshot import NodeSnapshot
 from restow.domain.session.scoring import ContentScorer, One, StaticScorer
 from restow.domain.state import ClusterState
@@ -155,11 +155,11 @@ class Rankings:
         self.contents = _Contents()
 
     @staticmethod
-    def of(state: ClusterState, scorers: Scorers, version: Hashable) -> "Rankings":
-        key = (state.table.structure, scorers, version)
-        kept: Rankings | None = state.memo.get("rankings")
+    def of(state: ClusterState, scorers: Scorers) -> "Rankings":
+        key = (state.table.structure, scorers, switches(state))
+        kept = state.memo.find(Rankings)
         if kept is None or kept.key != key:
-            kept = state.memo["rankings"] = Rankings(key, scorers, len(state.table.names))
+            kept = state.memo.keep(Rankings(key, scorers, len(state.table.names)))
         if len(kept.contents.numbers) > MAX_CONTENTS:
             kept.contents = _Contents()
             for ranking in kept.by_shape.values():
@@ -168,12 +168,12 @@ class Rankings:
 
 
 class Placer:
-    """For one session. `version` names what else the static scores depend on; a change makes all rankings anew."""
+    """For one session. Where scorers, or the rules about nodes that count, are others than in the last one, all rankings are made anew."""
 
-    def __init__(self, state: ClusterState, snapshot: NodeSnapshot, scorers: Scorers, version: Hashable = ()) -> None:
+    def __init__(self, state: ClusterState, snapshot: NodeSnapshot, scorers: Scorers) -> None:
         self._state = state
         self._snapshot = snapshot
-        self._kept = Rankings.of(state, scorers, version)
+        self._kept = Rankings.of(state, scorers)
         self._kept.contents.open(state.changed_rows.position)
         self.unit = len(state.table.names) + 1
         """One point of score in a key; what is below it is the tie-break."""

@@ -1,8 +1,8 @@
 """What the configuration names, opened: plugins and actions with their typed arguments. Read once for a configuration."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from restow.contracts.ids import Millis
 from restow.domain.config import PluginConfig, SessionConfig
@@ -17,16 +17,22 @@ from restow.domain.state import ClusterState
 Opened = tuple[int, PluginConfig, ModuleType, Any]
 
 
-def _read(state: ClusterState) -> tuple[SessionConfig, list[Opened], list[tuple[ModuleType, Any]]]:
+class _Configured(NamedTuple):
+    config: SessionConfig
+    plugins: list[Opened]
+    actions: list[tuple[ModuleType, Any]]
+
+
+def _read(state: ClusterState) -> _Configured:
     config = state.session_config
-    kept = state.memo.get("session-registry")
-    if kept is None or kept[0] is not config:
+    kept = state.memo.find(_Configured)
+    if kept is None or kept.config is not config:
         opened_plugins = [
             (tier, plugin, PLUGINS[plugin.name], PLUGINS[plugin.name].Args.read(plugin.arguments))
             for tier, several in enumerate(config.tiers)
             for plugin in several
         ]
-        kept = state.memo["session-registry"] = config, opened_plugins, list(actions.of(config))
+        kept = state.memo.keep(_Configured(config, opened_plugins, list(actions.of(config))))
     return kept
 
 
@@ -39,13 +45,10 @@ def open_session(state: ClusterState, now: Millis, limit: int, turn: int = 0) ->
     # Nor are these: no configuration lets the Eviction API evict whom a budget keeps.
     session.extensions.opening(0, PluginConfig(""))
     session.extensions.veto("protects", Guard(session).allowances)
-    version: list[Hashable] = []
     for tier, plugin, module, args in opened(state):
         session.extensions.opening(tier, plugin)
         module.open(session, args)
-        if (versioned := getattr(module, "version", None)) is not None:
-            version.append(versioned(state, args))
-    session.ready(tuple(version))
+    session.ready()
     return session
 
 
@@ -63,12 +66,12 @@ def _serves_starving(state: ClusterState) -> bool:
 
 def opened(state: ClusterState) -> list[Opened]:
     """(tier, configuration, module, arguments) of each plugin, in order."""
-    return _read(state)[1]
+    return _read(state).plugins
 
 
 def acting(state: ClusterState) -> list[tuple[ModuleType, Any]]:
     """(module, arguments) of each action, in order."""
-    return _read(state)[2]
+    return _read(state).actions
 
 
 def due_times(state: ClusterState, after: Millis) -> Iterator[Millis | None]:

@@ -1,4 +1,4 @@
-"""What makes a node better than another: the two forms that every scorer has, held equal by tests.
+"""What makes a node better than another: by what it has left (in two forms, held equal by tests), by facts about it, or by what runs there.
 
 Scores are integers in `[0, SCALE]`, times the scorer's integer weight, so that every machine and NumPy build chooses the same
 node. A scorer is a value: equal scorers give equal scores, and rankings are kept as long as the scorers are the same.
@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from restow.contracts.events import PodObserved
 from restow.contracts.ids import ShapeId
 from restow.contracts.values import PodShape
 from restow.domain.state import ClusterState
@@ -40,6 +41,18 @@ class StaticScorer(Protocol):
 
     def static(self, state: ClusterState, shape: ShapeId, rows: np.ndarray) -> np.ndarray | None:
         """`(rows,) int64` weighted scores, None where this shape has no preference."""
+        ...
+
+
+class DynamicScorer(Protocol):
+    """Scores by what runs now. `active`: False where it can concern no pod as long as the session lasts."""
+
+    active: bool
+
+    def concerns(self, pod: PodObserved) -> bool: ...
+
+    def scores(self, pod: PodObserved, among: np.ndarray) -> np.ndarray | None:
+        """`(nodes,) int64` weighted scores, over the rows in `among` `(nodes,) bool`; None where there is no preference."""
         ...
 
 

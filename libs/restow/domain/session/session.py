@@ -11,15 +11,17 @@ from restow.contracts.ids import Millis, PodUid, ShapeId
 from restow.contracts.values import ClaimChoice, DeviceShare
 from restow.domain import accounts
 from restow.domain.groups import Group, task_of
+from restow.domain.memo import Memo
 from restow.domain.occupants import Who
 from restow.domain.places import Place
 from restow.domain.records import Items, Room, Slot
-from restow.domain.session import queues
 from restow.domain.session.fitting import NOBODYS, Fit, Kind, View
-from restow.domain.session.framework import Filter, Refusal
+from restow.domain.session.framework import Filter
+from restow.domain.session.gates import Gates
 from restow.domain.session.job_turns import Feed
-from restow.domain.session.jobs import QUOTA, UNSCHEDULABLE, Job, gang, job_of, single
+from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.journal import Attempt
+from restow.domain.session.other_pods import OtherPods
 from restow.domain.session.queues import Refused
 from restow.domain.state import ClusterState
 from restow.domain.table import Vector, less, vector_of
@@ -28,7 +30,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 ENQUEUE = "enqueue"
-_OPPOSITE = {"allocated": "deallocated", "deallocated": "allocated"}
 
 
 class Unfit:
@@ -65,6 +66,7 @@ class Session(View):
         self.parts = 1
         """Sessions of so many turns in a row look at everything (RULES G-17)."""
         self.config = state.session_config
+        self.gates = Gates(state, self.extensions)
         self.events: list[e.Event] = []
         self.used: dict[str, dict[int, int]] = {}
         self.unfit: dict[Kind, Unfit] = {}
@@ -78,8 +80,8 @@ class Session(View):
         """By queue, jobs that wait and are made when their turn comes (`standing`)."""
         self.best_effort: list[tuple[Job, PodUid]] = []
         """Pods that ask for nothing, put aside by `allocate` for `backfill`."""
-        self.company: Any = None
-        """The index of who is where, shared by the plugins that ask it."""
+        self.other_pods: OtherPods | None = None
+        """Shared by the plugins that ask it."""
         self.victims: dict[PodUid, PodUid] = {}
         """Pods that this session evicts, and for whom."""
         self.nominated: dict[PodUid, Fit] = {}
@@ -90,26 +92,15 @@ class Session(View):
         """What rows will have free besides, once somebody has asked (`preemption.future_room`)."""
         self.lowered = 0
         """How often something was taken back from what a queue uses."""
-        self.shared: dict[str, Any] = {}
-        """What several plugins of this session use."""
+        self.shared = Memo()
+        """What several plugins of this session use, one of each type."""
         self._jobs: dict[PodUid, Job] = {}
         self.handing_over = False
         """Whether the action `reserve` has come before `allocate`."""
         self.admitting = False
         """Whether the action `enqueue` has come."""
-        self.valid_queues: dict[str, Refusal | None] = {}
-        """What was said of lone pods without annotations, by queue."""
         self._awaited: set[int] = set()
         """Rows where a place waits for room since this session, if only to try."""
-
-    def awaits_enqueue(self, job: Job) -> bool:
-        """Whether it is a group's that is not let in yet, and there is an action for that."""
-        return job.group in self.state.unqueued and any(action.name == ENQUEUE for action in self.config.actions)
-
-    def refusal(self, job: Job) -> Refusal | None:
-        """Why its queue or a plugin does not let the job be looked at."""
-        why = queues.refused(self.state, job.queue) or self.extensions.refusal("jobValid", job)
-        return why if isinstance(why, Refusal) else None
 
     # -- what a session changes; each notes how it is taken back --------------------------------------------------------
 
@@ -157,7 +148,7 @@ class Session(View):
         if (undo := self.journal.undo) is not None:
             undo.append((self.placements.pop, (pod.pod,)))
         self.enter(pod, row, fit.volumes, fit.waiting)
-        self.hear("allocated", job, pod, row)
+        self.hear(job, pod, 1)
 
     def count(self, job: Job, pod: e.PodObserved, more: int = 1) -> None:
         """One more member of a job has what it needs."""
@@ -180,19 +171,18 @@ class Session(View):
         self.journal.note(self.enter, pod, row)
 
     def _meet(self, pod: e.PodObserved, row: int, nominee: bool) -> None:
-        if self.company is None:
+        if self.other_pods is None:
             return
-        self.company.nominees.pop(pod.pod, None)
+        self.other_pods.nominees.pop(pod.pod, None)
         if nominee and pod.pod in self.state.pods:
-            self.company.nominees[pod.pod] = pod, row
+            self.other_pods.nominees[pod.pod] = pod, row
 
-    def hear(self, point: str, job: Job, pod: e.PodObserved, row: int) -> None:
-        """`allocated` or `deallocated`: plugins are told."""
-        heard = self.extensions.at(point)
-        for function in heard:
-            function(job, pod, row)
+    def hear(self, job: Job, pod: e.PodObserved, sign: int) -> None:
+        """Plugins are told that the pod is allocated, or is not any more."""
+        for heard in self.extensions.allocated:
+            heard(job, pod, sign)
         if (undo := self.journal.undo) is not None:
-            undo.append((self.hear, (_OPPOSITE[point], job, pod, row)))
+            undo.append((self.hear, (job, pod, -sign)))
 
     def _lend(self, fit: Fit) -> list[Room]:
         """The holds give up their room for what is placed next. They stay where they are, with their ports, labels and CPUs, and
@@ -241,24 +231,11 @@ class Session(View):
         back = slot.room.held if self.offers.is_once(place) else self.offers.drawn(slot, pod, handed)[0]
         if slot.queue in ("", job.queue):
             more = tuple(less(wanted, back))
-            return bool(more) and bool(self.quota(job, pod, more))
+            return bool(more) and self.gates.quota(job, pod, more) is not None
         self.charge(slot.queue, back, -1)
-        over = self.quota(job, pod, wanted)
+        over = self.gates.quota(job, pod, wanted)
         self.charge(slot.queue, back, 1)
-        return bool(over)
-
-    def quota(self, job: Job, pod: e.PodObserved, more: Items | None = None) -> str:
-        """Why its queue has no room for the pod, or for so `more` of it as is not held for it already; empty where it has."""
-        items = self.state.vectors[pod.shape].items if more is None else more
-        return self.extensions.refusal("allocatable", job, pod, items)
-
-    def kept_back(self, job: Job, pod: e.PodObserved) -> tuple[str, str] | None:
-        """Why no node will do: a word and a sentence. None where it waits for a node alone."""
-        if over := self.quota(job, pod):
-            return QUOTA, over
-        if why := self.extensions.refusal("podWaits", pod):
-            return UNSCHEDULABLE, why
-        return None
+        return over is not None
 
     def vacate(self, row: int, place: Place) -> Slot:
         """A hold of the state is given up, and does not count any more. Returns what it was."""

@@ -40,9 +40,9 @@ class _Rules(NamedTuple):
 
 def _rules(state: ClusterState) -> _Rules:
     """What of the configuration counts here: read once for a configuration."""
-    kept: _Rules | None = state.memo.get("successors")
+    kept = state.memo.find(_Rules)
     if kept is None or kept.config is not state.session_config:
         found = [(module.turns_away, args) for _, _, module, args in opened(state) if hasattr(module, "turns_away")]
         hands_over = any(module is handover for module, _ in acting(state))
-        kept = state.memo["successors"] = _Rules(state.session_config, hands_over, found)
+        kept = state.memo.keep(_Rules(state.session_config, hands_over, found))
     return kept

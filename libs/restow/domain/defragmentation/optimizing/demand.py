@@ -127,8 +127,7 @@ def _asked(session: Session, demand: str) -> tuple[Job, list[PodObserved]]:
         raise NoRoom("there is no such pod and no such PodGroup")
     if group is not None and group in state.pod_groups:
         job = gang(state, group)
-        session_order = session.extensions.at("taskOrder")
-        job.tasks.sort(key=lambda uid: (*[f(state.pods[uid]) for f in session_order], state.order[uid]))
+        job.tasks.sort(key=lambda uid: session.extensions.task_turn(state, uid))
     elif group is not None:
         raise NoRoom(f"its PodGroup {'/'.join(group)} does not exist")
     else:
@@ -137,14 +136,14 @@ def _asked(session: Session, demand: str) -> tuple[Job, list[PodObserved]]:
         job.tasks = [uid for uid in job.tasks if state.awaits_placement(uid)]
     if not job.tasks:
         raise NoRoom("nobody of it waits for a node")
-    if (why := session.refusal(job)) is not None:
+    if (why := session.gates.valid(job)) is not None:
         raise NoRoom(f"{why.reason}: {why.message}")
-    if job.queue and (said := session.extensions.refusal("overused", job.queue)):
-        raise NoRoom(said)
+    if (why := session.gates.queue(job.queue)) is not None:
+        raise NoRoom(why.message)
     pods = [state.pods[uid] for uid in job.tasks]
     for one in pods:
-        if said := session.extensions.refusal("podWaits", one):
-            raise NoRoom(said)
+        if (why := session.gates.rules(one)) is not None:
+            raise NoRoom(why.message)
     return job, pods
 
 
@@ -188,8 +187,8 @@ class _Demand:
     def _next(self, job: Job, pod: PodObserved, granted: list[Granted], of: str) -> None:
         """A node for this one, too. Raises NoRoom, and nothing has changed."""
         session = self.world.session
-        if said := session.quota(job, pod):
-            raise NoRoom(said)
+        if (why := session.gates.quota(job, pod)) is not None:
+            raise NoRoom(why.message)
         one = self._now(pod) or self._freed(pod)
         if one is None:
             self.kept.clear()

@@ -8,7 +8,7 @@ touch the same keep their order.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -133,9 +133,9 @@ class RuleOrder:
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
-        company = simulation.session.company
-        self._company: Any = company
-        self._topology: Topology | None = company.topology if company is not None and not company.topology.idle else None
+        others = simulation.session.other_pods
+        self._index = others
+        self._topology: Topology | None = others.topology if others is not None and not others.topology.idle else None
         self._counters: dict[tuple[Count, Domains, Eligible | None], Counter] = {}
 
     def predecessors(self, steps: Sequence[Step]) -> list[list[int]]:
@@ -188,7 +188,8 @@ class RuleOrder:
     # -- what is asked -----------------------------------------------------------------------------------------------
 
     def _subject(self, uid: PodUid) -> Subject:
-        subject: Subject = self._company.subject(self._simulation.twin(uid))
+        assert self._index is not None, "asked where there is a topology"
+        subject: Subject = self._index.subject(self._simulation.twin(uid))
         return subject
 
     def _is_local(self, uid: PodUid) -> bool:

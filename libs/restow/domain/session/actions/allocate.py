@@ -13,7 +13,7 @@ from restow.domain.session.fitting import Fit
 from restow.domain.session.gangs import is_complete, orders, place_together
 from restow.domain.session.holds import resize
 from restow.domain.session.job_turns import Line, Made, Name, Turns
-from restow.domain.session.jobs import OVERUSED, QUOTA, UNSCHEDULABLE, Job, is_best_effort
+from restow.domain.session.jobs import QUOTA, UNSCHEDULABLE, Job, is_best_effort
 from restow.domain.session.lending import lending
 from restow.domain.session.queues import Refused
 from restow.domain.session.session import Session
@@ -29,12 +29,12 @@ def run(session: Session, args: Any) -> None:
     turns = Turns(session, lines)
     while lines and len(session.events) < session.limit:
         name = turns.first()
-        if reason := session.extensions.refusal("overused", name) if name else None:
-            for job in lines.pop(name).untold(OVERUSED, reason):
+        if (why := session.gates.queue(name)) is not None:
+            for job in lines.pop(name).untold(why.reason, why.message):
                 if job.hold is None:
-                    session.withhold(job, OVERUSED, reason)
+                    session.withhold(job, why.reason, why.message)
                 else:
-                    holds.withhold(session, job, OVERUSED, reason)
+                    holds.withhold(session, job, why.reason, why.message)
             continue
         line = lines[name]
         following = line.pop(lambda job: _key(session, job))
@@ -81,19 +81,12 @@ def _under(reason: str) -> Under:
 
 def admitted(session: Session, job: Job) -> bool:
     """Whether the job does not wait for an action `enqueue` that comes later: it says why the job waits, if it does."""
-    return session.admitting or not session.awaits_enqueue(job)
+    return session.admitting or not session.gates.awaits_enqueue(job)
 
 
 def valid(session: Session, job: Job) -> bool:
-    """Whether its queue and plugins let the job be looked at; otherwise its pods wait with the reason. Of lone pods without
-    annotations in one queue it is asked once."""
-    lone = job.group is None and not session.state.pods[job.tasks[0]].annotations
-    if not lone:
-        why = session.refusal(job)
-    elif job.queue in session.valid_queues:
-        why = session.valid_queues[job.queue]
-    else:
-        why = session.valid_queues[job.queue] = session.refusal(job)
+    """Whether its queue and plugins let the job be looked at; otherwise its pods wait with the reason."""
+    why = session.gates.valid(job)
     if why is not None:
         session.withhold(job, why.reason, why.message)
     return why is None
@@ -150,10 +143,10 @@ def place_one(session: Session, job: Job, pod: e.PodObserved) -> bool:
         return True
     if session.offers.awaited(pod):
         return False
-    if (why := session.kept_back(job, pod)) is not None:
-        session.withhold_pod(job, pod.pod, *why)
-        if why[0] == QUOTA and job.queue in session.beyond:
-            session.beyond[job.queue].add(_under(why[1]), session.state.vectors[pod.shape].items, session.lowered)
+    if (why := session.gates.of_pod(job, pod)) is not None:
+        session.withhold_pod(job, pod.pod, why.reason, why.message)
+        if why.reason == QUOTA and job.queue in session.beyond:
+            session.beyond[job.queue].add(_under(why.message), session.state.vectors[pod.shape].items, session.lowered)
         return False
     concerned = session.concerned(pod)
     if session.unfit and not ignores(pod) and session.known_unfit(pod, concerned):

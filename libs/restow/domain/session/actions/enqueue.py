@@ -20,9 +20,8 @@ from restow.contracts.events import PodGroupObserved
 from restow.contracts.ids import PodUid
 from restow.domain.changes import Seen
 from restow.domain.groups import Group, group_of
-from restow.domain.session import queues
 from restow.domain.session.admission import admission
-from restow.domain.session.framework import PERMITTED, Refusal
+from restow.domain.session.framework import Refusal
 from restow.domain.session.gangs import whole
 from restow.domain.session.job_turns import QueueLines
 from restow.domain.session.jobs import NOT_ENQUEUED, Job, gang
@@ -56,9 +55,9 @@ class Unadmitted:
     @staticmethod
     def of(state: ClusterState, turn: Callable[[Job], tuple]) -> dict[str, list[Turn]]:
         """All of them as they are now, the first one first. The lists are the caller's."""
-        kept: Unadmitted | None = state.memo.get("unadmitted")
+        kept = state.memo.find(Unadmitted)
         if kept is None or kept._config is not state.session_config:
-            kept = state.memo["unadmitted"] = Unadmitted(state)
+            kept = state.memo.keep(Unadmitted(state))
         kept._refresh(state, turn)
         lines = {queue: list(line) for queue, line in kept._lines.by_queue.items()}
         for group in kept._others:
@@ -115,7 +114,7 @@ def run(session: Session, args: Any) -> None:
     with admission(session).counted():
         line = _Lines(session, made)
         for job in line.in_turn():
-            why = _why_not(session, job)
+            why = session.gates.admitted(job)
             if job.group is None or job.spec is None:
                 continue
             if why is not None:
@@ -210,16 +209,3 @@ class _Lines:
         """Whatever there is room for; or it is refused for another reason."""
         extensions = self._session.extensions
         return bool(extensions.answer("jobHeld", job) or extensions.answer("jobOverdue", job))
-
-
-def _why_not(session: Session, job: Job) -> Refusal | None:
-    if job.group is None or job.spec is None:
-        return None
-    why = queues.refused(session.state, job.queue) or session.extensions.answer("jobHeld", job)
-    if isinstance(why, Refusal):
-        return why
-    asks = bool(job.spec.min_resources) and why is not PERMITTED
-    veto = job.spec.invalid or (session.extensions.refusal("jobEnqueueable", job) if asks else "")
-    if not veto:
-        return None
-    return veto if isinstance(veto, Refusal) else Refusal(NOT_ENQUEUED, veto)

@@ -32,7 +32,7 @@ def run(session: Session, args: Any) -> None:
     while queues and len(session.events) < session.limit:
         # A queue's turn depends on what it has got in this session.
         queue = min(queues, key=lambda q: (*extensions.key("queueOrder", q), q))
-        if extensions.refusal("overused", queue):
+        if session.gates.queue(queue) is not None:
             del queues[queue]
             continue
         take_for(session, hunt, queues[queue].pop(0), Scope.OTHERS, NAME)

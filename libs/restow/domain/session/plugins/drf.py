@@ -33,7 +33,6 @@ def open(session: Session, args: Args) -> None:
     session.extensions.order("jobOrder", jobs.order)
     session.extensions.veto("preemptable", jobs.preemptable)
     session.extensions.hear("allocated", jobs.allocated)
-    session.extensions.hear("deallocated", jobs.deallocated)
 
 
 class Shares:
@@ -67,13 +66,7 @@ class Shares:
             used = self._used[name] = dict(use.used) if use is not None else {}
         return used
 
-    def allocated(self, job: Job, pod: PodObserved, row: int) -> None:
-        self._charge(job, pod, 1)
-
-    def deallocated(self, job: Job, pod: PodObserved, row: int) -> None:
-        self._charge(job, pod, -1)
-
-    def _charge(self, job: Job, pod: PodObserved, sign: int) -> None:
+    def allocated(self, job: Job, pod: PodObserved, sign: int) -> None:
         if job.group is None and not job.account:
             return
         charge(self._of(job), self._state.vectors[pod.shape].items, sign)

@@ -28,7 +28,6 @@ def open(session: Session, args: Args) -> None:
     extensions, begun = session.extensions, _Begun(session)
     extensions.order("jobOrder", begun.order)
     extensions.hear("allocated", begun.allocated)
-    extensions.hear("deallocated", begun.deallocated)
     extensions.veto("jobValid", lambda job: valid(session, job))
     extensions.veto("jobReady", lacks)
     extensions.veto("jobPipelined", lambda job: lacks(job) or PERMITTED)
@@ -110,10 +109,6 @@ class _Begun:
         account = job.account
         return 1 if account and (self._placed[account] > 0 or owners(self._state).of(self._state, account).ready) else 0
 
-    def allocated(self, job: Job, pod: PodObserved, row: int) -> None:
+    def allocated(self, job: Job, pod: PodObserved, sign: int) -> None:
         if job.account:
-            self._placed[job.account] += 1
-
-    def deallocated(self, job: Job, pod: PodObserved, row: int) -> None:
-        if job.account:
-            self._placed[job.account] -= 1
+            self._placed[job.account] += sign

@@ -45,7 +45,7 @@ def refused(reason: str, namespace: str, name: str, why: str) -> Refusal:
 
 def open(session: Session, args: Args) -> None:
     targets = Targets(session)
-    session.offers.target = targets.of  # type: ignore[method-assign]
+    session.offers.target = targets.of
     session.extensions.veto("jobHeld", targets.held)
     session.extensions.veto("jobValid", targets.check)
     session.extensions.veto("podWaits", targets.waits)

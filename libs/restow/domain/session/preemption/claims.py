@@ -45,8 +45,7 @@ def claimers(session: Session) -> list[Job]:
             continue
         job = jobs[key] = single(state, pod) if group is None else gang(state, group)
         job.count(state, {u for u in job.tasks if not _open(session, u)})
-        task_order = session.extensions.at("taskOrder")
-        job.tasks.sort(key=lambda u: (*[f(state.pods[u]) for f in task_order], state.order[u]))
+        job.tasks.sort(key=lambda u: session.extensions.task_turn(state, u))
     wanting = [job for job in jobs.values() if job.tasks and _valid(session, job) and starves(session, job)]
     return _turns(session, jobs_in_order(session.extensions, wanting))
 
@@ -63,7 +62,7 @@ def is_meek(session: Session, pod: e.PodObserved) -> bool:
 
 def wants_node(session: Session, pod: e.PodObserved) -> bool:
     """Whether nothing but a node is missing."""
-    return not session.extensions.refusal("podWaits", pod) and not session.offers.awaited(pod)
+    return session.gates.rules(pod) is None and not session.offers.awaited(pod)
 
 
 def _open(session: Session, uid: PodUid) -> bool:
@@ -88,7 +87,7 @@ def _waiting(session: Session) -> Iterator[PodUid]:
 
 
 def _valid(session: Session, job: Job) -> bool:
-    return not session.awaits_enqueue(job) and session.refusal(job) is None
+    return not session.gates.awaits_enqueue(job) and session.gates.valid(job) is None
 
 
 def _turns(session: Session, jobs: list[Job]) -> list[Job]:
@@ -125,7 +124,7 @@ def claim(session: Session, job: Job, pod: e.PodObserved, choice: Choice, action
     session.charge(job.queue, wanted, 1)
     session.put(session.nominated, pod.pod, fit)
     session.enter(pod, row, fit.volumes, nominee=False)
-    session.hear("allocated", job, pod, row)
+    session.hear(job, pod, 1)
     session.count(job, pod)
     why = f"for pod {pod.namespace}/{pod.name} of queue {job.queue}"
     session.events += [e.HoldReleased(uid, slot, PREEMPTED) for uid, slot in choice.holds]
@@ -142,7 +141,7 @@ def _evict(session: Session, pod: e.PodObserved, row: int, unit: Unit) -> None:
     uid, state = PodUid(unit.who), session.state
     session.put(session.victims, uid, pod.pod)
     session.charge_queue(unit.queue, unit.shape, -1)
-    session.hear("deallocated", session.job_for(uid), state.pods[uid], row)
+    session.hear(session.job_for(uid), state.pods[uid], -1)
     future_room(session).add(row, state.vectors[unit.shape].items, unit.devices, 1)
 
 

@@ -28,8 +28,7 @@ class Members:
         self.placed = [uid for uid in job.tasks if uid in placements]
         self.waiting = [uid for uid in job.tasks if uid not in placements]
         if len(self.waiting) > 1:
-            state, order = session.state, session.extensions.at("taskOrder")
-            self.waiting.sort(key=lambda uid: (*[f(state.pods[uid]) for f in order], state.order[uid]))
+            self.waiting.sort(key=lambda uid: session.extensions.task_turn(session.state, uid))
 
     @staticmethod
     def of(session: Session, rule: Reserved, pod: PodUid) -> "Members":
@@ -92,21 +91,21 @@ class Members:
     def valid(self) -> bool:
         """Whether its queue takes it and it can be complete at all; `allocate` says what is wrong with it."""
         job = self.job
-        return (job.group is None or job.spec is not None) and self._session.refusal(job) is None
+        return (job.group is None or job.spec is not None) and self._session.gates.valid(job) is None
 
     def may_run(self) -> bool:
         """Whether it waits for nodes: it is valid, let in, and its queue has quota."""
         session = self._session
-        if session.awaits_enqueue(self.job):
+        if session.gates.awaits_enqueue(self.job):
             let_in = any(isinstance(x, e.Enqueued) and (x.namespace, x.group) == self.job.group for x in session.events)
             if not let_in:
                 return False
-        return self.valid() and not session.extensions.refusal("overused", self.job.queue)
+        return self.valid() and session.gates.queue(self.job.queue) is None
 
     def may_place(self, pod: e.PodObserved) -> bool:
         """Whether one of its tasks waits for a node and nothing else."""
         session = self._session
-        return not session.offers.awaited(pod) and session.kept_back(self.job, pod) is None
+        return not session.offers.awaited(pod) and session.gates.of_pod(self.job, pod) is None
 
 
 class Ahead:

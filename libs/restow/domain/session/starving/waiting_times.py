@@ -36,11 +36,10 @@ class Waits:
     @staticmethod
     def of(state: ClusterState, threshold: int) -> "Waits":
         """The index of this state, up to date."""
-        known: Waits | None = state.memo.get("waits")
+        known = state.memo.find(Waits)
         if known is None or known.threshold != threshold:
-            known = state.memo["waits"] = Waits(state, threshold)
-        else:
-            known._refresh()
+            return state.memo.keep(Waits(state, threshold))
+        known._refresh()
         return known
 
     def first(self, now: Millis, most: int, besides: Container[PodUid]) -> list[list[PodUid]]:

@@ -77,7 +77,7 @@ def _free_to_go(session: Session, job: Job, missing: Sequence[PodUid]) -> bool:
         return False
     with session.attempt():
         for pod in pods:
-            if session.quota(job, pod):
+            if session.gates.quota(job, pod) is not None:
                 return False
             session.charge_queue(job.queue, pod.shape, 1)
     return True

@@ -13,7 +13,7 @@ from restow.domain.records import ON_NODE, Reservation, SlotPhase
 from restow.domain.session import holds
 from restow.domain.session.fitting import Fit
 from restow.domain.session.hold_offers import slot_order
-from restow.domain.session.jobs import OVERUSED, UNSCHEDULABLE, Job
+from restow.domain.session.jobs import Job
 from restow.domain.session.reusable import OneOfAKind
 from restow.domain.session.session import Session
 from restow.domain.session.verdict import nodes
@@ -63,13 +63,10 @@ def _waiting(state: ClusterState, record: Reservation) -> Places:
 
 def _blocks(session: Session, job: Job, waiting: Places) -> Iterator[Block]:
     """What is between it and any node at all."""
-    if (why := session.refusal(job)) is not None:
-        yield Block(why.reason, why.message)
-    if job.queue and (said := session.extensions.refusal("overused", job.queue)):
-        yield Block(OVERUSED, said)
-    for said in dict.fromkeys(session.extensions.refusal("podWaits", place) for _, place in waiting):
-        if said:
-            yield Block(UNSCHEDULABLE, said)
+    gates = session.gates
+    for why in dict.fromkeys((gates.valid(job), gates.queue(job.queue), *[gates.rules(place) for _, place in waiting])):
+        if why is not None:
+            yield Block(why.reason, why.message)
 
 
 @contextmanager
@@ -83,14 +80,14 @@ def _placed(
     reasons: dict[str, int] = {}
     with session.attempt():
         for name, place in waiting:
-            said = session.quota(job, place)
-            fit = None if said else _find(session, record, place)
+            why = session.gates.quota(job, place)
+            fit = None if why is not None else _find(session, record, place)
             if fit is not None:
                 session.place(job, place, fit)
                 continue
             unfit.append((name, place))
-            quota = quota or said or ""
-            if not first and not said:
+            quota = quota or (why.message if why is not None else "")
+            if not first and why is None:
                 first, (count, reasons) = name, session.reasons(place)
         fits = len(waiting) - len(unfit)
         yield PlacesFit(record.min_available, have, len(waiting), fits, not unfit, first, count, reasons, quota)

@@ -8,11 +8,11 @@ from restow.contracts.events import PodObserved
 from restow.domain.accounts import Amounts, by_column, charge
 from restow.domain.resources import shown, total_columns
 from restow.domain.session import queues
-from restow.domain.session.jobs import NOT_ENQUEUED, Job
+from restow.domain.session.jobs import NOT_ENQUEUED, OVERUSED, QUOTA, Job
 from restow.domain.session.plugins.gang import MISSING, NOT_ENOUGH
 from restow.domain.session.session import Session
 from restow.domain.session.verdict import gangs
-from restow.domain.session.verdict.blocks import OVERUSED, QUOTA, blocks
+from restow.domain.session.verdict.blocks import blocks
 from restow.domain.session.verdict.suppose import supposed
 from restow.domain.session.verdict.values import Block, Relief
 from restow.domain.statuses.queue_status import above, used

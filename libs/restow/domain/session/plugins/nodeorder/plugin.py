@@ -8,9 +8,9 @@ import numpy as np
 
 from restow.contracts.events import PodObserved
 from restow.domain.session.args import Arguments, weights_wrong
+from restow.domain.session.other_pods import OtherPods
 from restow.domain.session.plugins.nodeorder.resource import resource_scores
 from restow.domain.session.plugins.nodeorder.score import NodeAffinity, Resources, TaintToleration
-from restow.domain.session.plugins.predicates.filters import Company
 from restow.domain.session.session import Session
 
 
@@ -44,24 +44,24 @@ def open(session: Session, args: Args) -> None:
     if args.taint_toleration:
         score("nodeOrder", TaintToleration(args.taint_toleration))
     if args.pod_affinity or args.pod_topology_spread:
-        session.company = session.company or Company(session.state)
-        score("nodeOrder", Neighbours(session.company, args.pod_affinity, args.pod_topology_spread))
+        session.other_pods = session.other_pods or OtherPods(session.state)
+        score("nodeOrder", Neighbours(session.other_pods, args.pod_affinity, args.pod_topology_spread))
 
 
 class Neighbours:
     """The preferences that depend on which pods run where: preferred inter-pod (anti-)affinity and soft topology spread, each 0 to
     SCALE, weighted and added up."""
 
-    def __init__(self, company: Company, affinity: int, spread: int) -> None:
-        self._company, self._affinity, self._spread = company, affinity, spread
-        self.active = not company.topology.idle
+    def __init__(self, others: OtherPods, affinity: int, spread: int) -> None:
+        self._others, self._affinity, self._spread = others, affinity, spread
+        self.active = not others.topology.idle
 
     def concerns(self, pod: PodObserved) -> bool:
-        topology = self._company.topology
-        return not topology.idle and topology.prefers(self._company.subject(pod))
+        topology = self._others.topology
+        return not topology.idle and topology.prefers(self._others.subject(pod))
 
     def scores(self, pod: PodObserved, among: np.ndarray) -> np.ndarray | None:
-        topology, subject = self._company.topology, self._company.subject(pod)
+        topology, subject = self._others.topology, self._others.subject(pod)
         total: np.ndarray | None = None
         for weight, score in ((self._affinity, topology.affinity_score), (self._spread, topology.spread_score)):
             scores = score(subject, among) if weight else None

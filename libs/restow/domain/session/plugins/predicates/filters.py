@@ -1,108 +1,67 @@
 """kube-scheduler's rules that depend on what runs, as filters of a session: each asks one of the indexes that follow the
 state, and tells it what the session does."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from restow.contracts.events import PodObserved
-from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.contracts.ids import Millis
 from restow.domain.groups import group_of
 from restow.domain.numa import EmptyNuma, Numa
 from restow.domain.occupants import Who
 from restow.domain.predicates import AND
 from restow.domain.session.framework import Filter
+from restow.domain.session.other_pods import OtherPods
 from restow.domain.state import ClusterState
-from restow.domain.topology import Subject, Topology
-from restow.domain.topology.topology import Failing
 from restow.domain.volumes import LIMIT, NO_VOLUME, NODE_AFFINITY, ZONE, Volumes
 
 
-class Company:
-    """The pods' index for a session, shared by the three rules that ask it; `subject` is made once a pod."""
-
-    def __init__(self, state: ClusterState) -> None:
-        self.topology = Topology.of(state)
-        self._pods = state.pods
-        self._subjects: dict[PodUid, Subject] = {}
-        self.nominees: dict[PodUid, tuple[PodObserved, int]] = {}
-        """Who waits for victims to go, and the row where rules see it. It may never come."""
-
-    def subject(self, pod: PodObserved) -> Subject:
-        known = self._subjects.get(pod.pod)
-        if known is None:
-            # A DaemonSet's node is a part of its pods' node affinity; where a place is held is not, and all domains count.
-            pinned = pod.pinned_node if pod.pod in self._pods else NodeName("")
-            known = self._subjects[pod.pod] = Subject(pod.namespace, pod.labels, pod.shape, pinned)
-        return known
-
-    def asked(self, ask: Callable[[Subject], Failing], pod: PodObserved) -> Failing:
-        """What a rule removes: as if all nominees were there, and, since nobody may rely on one, as if others were not, as kube-scheduler
-        filters. Those of its own gang come with it or not at all."""
-        subject = self.subject(pod)
-        found = ask(subject)
-        if away := self._leant_on(pod, subject):
-            for who, _ in away:
-                self.topology.remove(who.pod)
-            found = [*found, *ask(subject)]
-            for who, row in away:
-                self.topology.add(who.pod, row, self.subject(who))
-        return found
-
-    def _leant_on(self, pod: PodObserved, subject: Subject) -> list[tuple[PodObserved, int]]:
-        group = group_of(pod) if self.nominees else None
-        return [
-            (who, row)
-            for who, row in self.nominees.values()
-            if who.pod != pod.pod and (group is None or group_of(who) != group) and self.topology.leans_on(subject, self.subject(who))
-        ]
-
-
-class _OfCompany(Filter):
+class _OfOtherPods(Filter):
     """The base of rules about other pods; `shrinks` where another pod can only make it worse."""
 
     of_pods = True
 
-    def __init__(self, company: Company) -> None:
-        self._company = company
-        self._topology = company.topology
+    def __init__(self, others: OtherPods) -> None:
+        self._others = others
+        self._topology = others.topology
         self.active = not self._topology.idle
 
     def key(self, pod: PodObserved) -> Hashable:
-        key = self._topology.key(self._company.subject(pod))
-        return (key, group_of(pod)) if self._company.nominees else key
+        key = self._topology.key(self._others.subject(pod))
+        return (key, group_of(pod)) if self._others.nominees else key
 
 
-class Ports(_OfCompany):
+class Ports(_OfOtherPods):
     stage = "ports"
 
     def concerns(self, pod: PodObserved) -> bool:
         return not self._topology.idle and bool(self._topology.wants(pod.shape).ports)
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
-        return self._topology.ports(self._company.subject(pod))
+        return self._topology.ports(self._others.subject(pod))
 
 
-class TopologySpread(_OfCompany):
+class TopologySpread(_OfOtherPods):
     stage, shrinks = "spread", False
 
     def concerns(self, pod: PodObserved) -> bool:
         return not self._topology.idle and bool(self._topology.wants(pod.shape).hard)
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
-        return self._company.asked(self._topology.spread, pod)
+        return self._others.asked(self._topology.spread, pod)
 
 
-class InterPodAffinity(_OfCompany):
+class InterPodAffinity(_OfOtherPods):
     stage, shrinks = "affinity", False
 
     def concerns(self, pod: PodObserved) -> bool:
-        return not self._topology.idle and self._topology.requires(self._company.subject(pod))
+        return not self._topology.idle and self._topology.requires(self._others.subject(pod))
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
-        return self._company.asked(self._topology.affinity, pod)
+        return self._others.asked(self._topology.affinity, pod)
 
 
-class Occupants(_OfCompany):
+class Occupants(_OfOtherPods):
     """No rule: tells the index, once, who comes and goes."""
 
     stage = "affinity"
@@ -115,7 +74,7 @@ class Occupants(_OfCompany):
 
     def placed(self, pod: PodObserved, row: int, volumes: Any) -> None:
         if not self._topology.idle:
-            self._topology.add(pod.pod, row, self._company.subject(pod))
+            self._topology.add(pod.pod, row, self._others.subject(pod))
 
     def removed(self, pod: PodObserved, row: int) -> None:
         self._topology.remove(pod.pod)

@@ -2,15 +2,13 @@
 taints, selectors) are in `restow.domain.predicates`, because other services ask them, too, and follow the switches here; here
 are those that depend on what runs."""
 
-from collections.abc import Hashable
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis
-from restow.domain.predicates import switches
+from restow.domain.session.other_pods import OtherPods
 from restow.domain.session.plugins.predicates.args import Args
 from restow.domain.session.plugins.predicates.cores import OwnCores
 from restow.domain.session.plugins.predicates.filters import (
-    Company,
     InterPodAffinity,
     NumaZones,
     Occupants,
@@ -23,11 +21,6 @@ from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
 
 
-def version(state: ClusterState, args: Args) -> Hashable:
-    """Which nodes a shape may run on, kept with its ranking, depends on the switches."""
-    return switches(state)
-
-
 def deadline(state: ClusterState, args: Args, after: Millis) -> Millis | None:
     """When the next node may be asked for a volume again that it could not have."""
     return min((until for nodes in state.unserved.values() for until in nodes.values() if until > after), default=None)
@@ -38,7 +31,7 @@ CLAIMS = "resource claims (dynamic resource allocation) are not decided by this 
 
 def open(session: Session, args: Args) -> None:
     state, extensions = session.state, session.extensions
-    company = session.company = session.company or Company(state)
+    others = session.other_pods = session.other_pods or OtherPods(state)
     for on, rule in (
         (args.node_ports, Ports),
         (args.pod_topology_spread, TopologySpread),
@@ -46,7 +39,7 @@ def open(session: Session, args: Args) -> None:
         (True, Occupants),
     ):
         if on:
-            extensions.filter(rule(company))
+            extensions.filter(rule(others))
     if args.proportional and args.resources:
         extensions.filter(Proportional(state, args))
     cores = extensions.cores = OwnCores(session)

@@ -1,0 +1,92 @@
+"""The gates between a pod and a node, by name: actions ask at each as they come to it, verdicts and plans walk all of them. So the reason
+that is given is the reason that there was.
+
+Of the job: `admitted`, `valid`, `queue`. Of the pod: `quota`, `rules`. Who is through waits for a node alone.
+"""
+
+from collections.abc import Iterator
+
+from restow.contracts.events import PodObserved
+from restow.domain.records import Items
+from restow.domain.session import queues
+from restow.domain.session.extensions import Extensions
+from restow.domain.session.framework import PERMITTED, Refusal
+from restow.domain.session.jobs import NOT_ENQUEUED, OVERUSED, QUOTA, UNSCHEDULABLE, Job
+from restow.domain.state import ClusterState
+
+ENQUEUE = "enqueue"
+
+
+class Gates:
+    """Of one session."""
+
+    def __init__(self, state: ClusterState, extensions: Extensions) -> None:
+        self._state, self._extensions = state, extensions
+        self._lone: dict[str, Refusal | None] = {}
+        """What was said of lone pods without annotations, by queue."""
+
+    def awaits_enqueue(self, job: Job) -> bool:
+        """Whether it is a group's that is not let in yet, and there is an action for that."""
+        return job.group in self._state.unqueued and any(action.name == ENQUEUE for action in self._state.session_config.actions)
+
+    def admitted(self, job: Job) -> Refusal | None:
+        """Why its PodGroup is not let in. The action `enqueue` asks here, and nobody else decides it."""
+        if job.group is None or job.spec is None:
+            return None
+        why = queues.refused(self._state, job.queue) or self._extensions.answer("jobHeld", job)
+        if isinstance(why, Refusal):
+            return why
+        asks = bool(job.spec.min_resources) and why is not PERMITTED
+        said = job.spec.invalid or (self._extensions.refusal("jobEnqueueable", job) if asks else "")
+        return _refusal(NOT_ENQUEUED, said) if said else None
+
+    def valid(self, job: Job) -> Refusal | None:
+        """Why its queue or a plugin does not let the job be looked at. Of lone pods without annotations in one queue it is asked once."""
+        lone = job.group is None and job.hold is None and bool(job.tasks) and not self._state.pods[job.tasks[0]].annotations
+        if lone and job.queue in self._lone:
+            return self._lone[job.queue]
+        why = next(self._invalid(job), None)
+        if lone:
+            self._lone[job.queue] = why
+        return why
+
+    def _invalid(self, job: Job) -> Iterator[Refusal]:
+        if (shut := queues.refused(self._state, job.queue)) is not None:
+            yield shut
+        for why in self._extensions.refusals("jobValid", job):
+            assert isinstance(why, Refusal), "a veto at jobValid has a reason"
+            yield why
+
+    def queue(self, name: str) -> Refusal | None:
+        """Why a queue gets nothing more; a migration's hold is in none."""
+        said = self._extensions.refusal("overused", name) if name else ""
+        return _refusal(OVERUSED, said) if said else None
+
+    def quota(self, job: Job, pod: PodObserved, more: Items | None = None) -> Refusal | None:
+        """Why its queue has nothing left for the pod, or for so `more` of it as is not held for it already."""
+        items = self._state.vectors[pod.shape].items if more is None else more
+        said = self._extensions.refusal("allocatable", job, pod, items)
+        return _refusal(QUOTA, said) if said else None
+
+    def rules(self, pod: PodObserved) -> Refusal | None:
+        """Why no node will do before something else happens."""
+        said = self._extensions.refusal("podWaits", pod)
+        return _refusal(UNSCHEDULABLE, said) if said else None
+
+    def of_pod(self, job: Job, pod: PodObserved) -> Refusal | None:
+        """The first that is shut for a pod whose job is through."""
+        return self.quota(job, pod) or self.rules(pod)
+
+    def walk(self, job: Job, pod: PodObserved) -> Iterator[Refusal]:
+        """All that are shut, in the order in which a session comes to them."""
+        if self.awaits_enqueue(job) and (why := self.admitted(job)) is not None:
+            yield why
+        yield from self._invalid(job)
+        for why in (self.queue(job.queue), self.quota(job, pod), self.rules(pod)):
+            if why is not None:
+                yield why
+
+
+def _refusal(reason: str, said: str) -> Refusal:
+    """With the gate's reason, where it has none of its own."""
+    return said if isinstance(said, Refusal) else Refusal(reason, said)
