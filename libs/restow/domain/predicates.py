@@ -4,9 +4,9 @@ Rules that depend only on node and shape (everything but room) are evaluated onc
 `state.memo`; when a node changes, only its row is evaluated again.
 """
 
-import re
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from restow.contracts.events import NodeObserved
 from restow.contracts.ids import NodeName, ShapeId
 from restow.contracts.values import Expression, NodeTerm, PodShape, Taint, Toleration
 from restow.domain.config import SessionConfig
+from restow.domain.node_labels import NAME_FIELD, Chosen, integer
 from restow.domain.resources import GPU_MILLI
 from restow.domain.selectors import holds
 from restow.domain.state import ClusterState
@@ -62,10 +63,6 @@ def switches(state: ClusterState) -> Switches:
     return kept.on
 
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
-"""Go's ParseInt, unlike Python's int, takes no underscores."""
-
-
 def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
     """core/v1 Toleration.ToleratesTaint. `Gt` and `Lt` (KEP-5471) compare the taint's value with the toleration's as integers."""
     for t in tolerations:
@@ -82,9 +79,10 @@ def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
 
 def _compares(operator: str, left: str, right: str) -> bool:
     """Whether `left` is greater (`Gt`) or less (`Lt`) than `right`. What is no integer is neither."""
-    if not (_INTEGER.fullmatch(left) and _INTEGER.fullmatch(right)):
+    one, other = integer(left), integer(right)
+    if one is None or other is None:
         return False
-    return int(left) > int(right) if operator == "Gt" else int(left) < int(right)
+    return one > other if operator == "Gt" else one < other
 
 
 def matches(e: Expression, labels: Mapping[str, str]) -> bool:
@@ -99,7 +97,7 @@ def term_holds(term: NodeTerm, name: str, labels: Mapping[str, str]) -> bool:
     """Of whatever has a name and labels. A term without requirements matches nothing, as in Kubernetes."""
     if not term.labels and not term.fields:
         return False
-    fields = {"metadata.name": name}
+    fields = {NAME_FIELD: name}
     return all(matches(e, labels) for e in term.labels) and all(matches(e, fields) for e in term.fields)
 
 
@@ -107,21 +105,43 @@ def term_matches(term: NodeTerm, node: NodeObserved) -> bool:
     return term_holds(term, node.name, node.labels)
 
 
-def repelled(shape: PodShape, node: NodeObserved, on: Switches = ALL) -> str:
+Tolerate = Callable[[Taint], bool]
+
+
+def tolerance(tolerations: tuple[Toleration, ...]) -> Tolerate:
+    """`tolerates`, for many nodes: taints are few, and what a pod says of them may be long."""
+    known: dict[Taint, bool] = {}
+
+    def tolerate(taint: Taint) -> bool:
+        answer = known.get(taint)
+        if answer is None:
+            answer = known[taint] = tolerates(tolerations, taint)
+        return answer
+
+    return tolerate
+
+
+def repelled(shape: PodShape, node: NodeObserved, on: Switches = ALL, tolerate: Tolerate | None = None) -> str:
     """The cordon or taint that the shape does not tolerate; empty where there is none. A cordon always counts."""
-    if node.unschedulable and not tolerates(shape.tolerations, UNSCHEDULABLE):
+    tolerate = tolerate or partial(tolerates, shape.tolerations)
+    if node.unschedulable and not tolerate(UNSCHEDULABLE):
         return CORDONED
     for taint in node.taints if on.taints else ():
-        if taint.effect in ("NoSchedule", "NoExecute") and not tolerates(shape.tolerations, taint):
+        if taint.effect in ("NoSchedule", "NoExecute") and not tolerate(taint):
             if taint.key == UNSCHEDULABLE.key:
                 return CORDONED
             return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
     return ""
 
 
+def repels(node: NodeObserved, tolerate: Tolerate) -> bool:
+    """Whether one of its taints that keep pods off is not tolerated; a cordon counts by the taint that comes with it."""
+    return any(t.effect in ("NoSchedule", "NoExecute") and not tolerate(t) for t in node.taints)
+
+
 def tolerated(shape: PodShape, node: NodeObserved) -> bool:
-    """Whether the shape tolerates all taints that keep pods off; a cordon counts by the taint that comes with it."""
-    return all(t.effect not in ("NoSchedule", "NoExecute") or tolerates(shape.tolerations, t) for t in node.taints)
+    """Whether the shape tolerates all taints that keep pods off."""
+    return not repels(node, partial(tolerates, shape.tolerations))
 
 
 def selected(shape: PodShape, node: NodeObserved) -> bool:
@@ -132,13 +152,17 @@ def selected(shape: PodShape, node: NodeObserved) -> bool:
     return shape.node_affinity is None or any(term_matches(t, node) for t in shape.node_affinity)
 
 
-def why_not(shape: PodShape, node: NodeObserved, on: Switches = ALL) -> str:
-    """The first rule about the node that keeps a supported shape off it, room aside; empty where none does."""
-    if not node.ready and not tolerates(shape.tolerations, UNREADY):
+def why_not(
+    shape: PodShape, node: NodeObserved, on: Switches = ALL, tolerate: Tolerate | None = None, chosen: Callable[[], bool] | None = None
+) -> str:
+    """The first rule about the node that keeps a supported shape off it, room aside; empty where none does. `tolerate` and `chosen`: what is
+    known already of the shape's tolerations, and of its selector and affinity for this node."""
+    tolerate = tolerate or partial(tolerates, shape.tolerations)
+    if not node.ready and not tolerate(UNREADY):
         return NOT_READY
-    if reason := repelled(shape, node, on):
+    if reason := repelled(shape, node, on, tolerate):
         return reason
-    return "" if not on.affinity or selected(shape, node) else AFFINITY
+    return "" if not on.affinity or (chosen() if chosen is not None else selected(shape, node)) else AFFINITY
 
 
 class _Static:
@@ -185,9 +209,10 @@ def _static(state: ClusterState, shape_id: ShapeId) -> _Static:
     kept.mask = np.concatenate([kept.mask, np.zeros(len(grown), bool)])
     kept.reasons.extend([""] * len(grown))
     kept.seen = state.changed_rows.position
+    tolerate, chosen = tolerance(shape.tolerations), Chosen(state, shape)
     for row in rows:
         node = state.nodes.get(state.table.names[row])  # type: ignore[call-overload]
-        kept.reasons[row] = reason = "" if node is None else why_not(shape, node, on)
+        kept.reasons[row] = reason = "" if node is None else why_not(shape, node, on, tolerate, partial(chosen, row))
         kept.mask[row] = node is not None and not reason
     return kept
 

@@ -5,7 +5,8 @@ import numpy as np
 from restow.contracts.events import NodeObserved
 from restow.contracts.ids import NodeName
 from restow.contracts.values import PodShape
-from restow.domain.predicates import selected, tolerated
+from restow.domain.node_labels import Chosen
+from restow.domain.predicates import repels, tolerance
 
 FEW_ROWS = 32
 FEW_DOMAINS = 64
@@ -83,19 +84,19 @@ class Eligible(ByRow):
     """Nodes that a spread constraint counts on, 1 or 0: those with all its pod's topology keys, and, where its policies
     say so, those that the pod's node affinity and tolerations allow."""
 
-    def __init__(self, shape: PodShape, pinned: NodeName, keys: tuple[str, ...], affinity: bool, taints: bool) -> None:
+    def __init__(self, shape: PodShape, pinned: NodeName, keys: tuple[str, ...], chosen: Chosen | None, taints: bool) -> None:
         super().__init__()
         self.ids = bytearray()
         self._seen: dict[Domains, tuple[int, int, np.ndarray]] = {}
-        self._shape, self._pinned, self._keys = shape, pinned, keys
-        self._affinity, self._taints = affinity, taints
+        self._pinned, self._keys, self._chosen = pinned, keys, chosen
+        self._tolerate = tolerance(shape.tolerations) if taints else None
 
     def value(self, row: int, node: NodeObserved | None) -> int:
         if node is None or not all(key in node.labels for key in self._keys):
             return 0
-        if self._affinity and (not selected(self._shape, node) or (self._pinned and node.name != self._pinned)):
+        if self._chosen is not None and (not self._chosen(row) or (self._pinned and node.name != self._pinned)):
             return 0
-        return int(not self._taints or tolerated(self._shape, node))
+        return int(self._tolerate is None or not repels(node, self._tolerate))
 
     def domains(self, domains: Domains) -> np.ndarray:
         """The domains that have an eligible node, sorted."""

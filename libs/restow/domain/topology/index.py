@@ -13,6 +13,7 @@ import msgspec
 from restow.contracts.events import NamespaceObserved
 from restow.contracts.ids import NodeName, ShapeId
 from restow.contracts.values import HostPort, PodShape
+from restow.domain.node_labels import Chosen
 from restow.domain.occupants import Who, everybody, held_as_pod
 from restow.domain.state import ClusterState
 from restow.domain.topology import ports
@@ -151,7 +152,7 @@ class Index:
         known = (keys, said, shape.tolerations if taints else None)
         found = self._eligible.get(known)
         if found is None:
-            found = self._eligible[known] = Eligible(shape, pinned, keys, affinity, taints)
+            found = self._eligible[known] = Eligible(shape, pinned, keys, Chosen(self.state, shape) if affinity else None, taints)
             self._extend((found,))
         return found
 

@@ -176,17 +176,20 @@ class Topology(Index):
                 (weight, self.domains(t.topology_key), self.matching((rule_of(t, namespace, labels),), live=False))
                 for weight, t in says.preferred
             ),
-            hard=tuple(self._spreading(s, says.hard, subject, hard=True) for s in says.hard),
-            soft=tuple(self._spreading(s, says.soft, subject, hard=False) for s in says.soft),
+            hard=self._spreading(says.hard, subject, hard=True),
+            soft=self._spreading(says.soft, subject, hard=False),
             soft_keys=tuple(self.domains(s.topology_key) for s in says.soft),
         )
 
-    def _spreading(self, s: Spread, together: tuple[Spread, ...], subject: Subject, hard: bool) -> Spreading:
+    def _spreading(self, constraints: tuple[Spread, ...], subject: Subject, hard: bool) -> tuple[Spreading, ...]:
+        keys = tuple(sorted({s.topology_key for s in constraints}))
+        return tuple(self._spread(s, keys, subject, hard) for s in constraints)
+
+    def _spread(self, s: Spread, keys: tuple[str, ...], subject: Subject, hard: bool) -> Spreading:
         count = self.matching((spread_rule(s, subject.namespace, subject.labels),), live=True)
         domains: Domains = self.domains(s.topology_key)
         if not hard and s.topology_key == HOSTNAME:
             return Spreading(s.max_skew, s.min_domains, self.rows, None, count)
-        keys = tuple(sorted({other.topology_key for other in together}))
         shape = self.state.shapes[subject.shape]
         by_affinity, by_taints = s.node_affinity_policy == "Honor", s.node_taints_policy == "Honor"
         eligible = self.eligible(shape, subject.pinned, keys, by_affinity, by_taints)

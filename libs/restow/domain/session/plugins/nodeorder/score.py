@@ -10,9 +10,10 @@ from collections.abc import Hashable, Iterator
 import msgspec
 import numpy as np
 
-from restow.contracts.ids import NodeName, ShapeId
+from restow.contracts.ids import MOST, NodeName, ShapeId
 from restow.contracts.values import PodShape
-from restow.domain.predicates import term_matches, tolerates
+from restow.domain.node_labels import as_mask, node_labels
+from restow.domain.predicates import tolerance
 from restow.domain.quantity import CPU
 from restow.domain.resources import GPU_MILLI, MEMORY
 from restow.domain.session.scoring import SCALE, Many, One, share, shares
@@ -116,13 +117,13 @@ class NodeAffinity(msgspec.Struct, frozen=True):
         if not terms:
             return None
         whole = sum(t.weight for t in terms)
-        scores = np.zeros(len(rows), np.int64)
-        for i, row in enumerate(rows.tolist()):
-            node = state.nodes.get(NodeName(state.table.names[row]))
-            if node is not None:
-                liked = sum(t.weight for t in terms if term_matches(t.term, node))
-                scores[i] = liked * SCALE // whole * self.weight
-        return scores
+        labels, size = node_labels(state), len(state.table.names)
+        # Kubernetes allows weights of 1 to 100; a log may say anything.
+        liked = np.zeros(size, np.int64 if whole * SCALE <= MOST else object)
+        for t in terms:
+            if matching := labels.of_term(t.term):
+                liked[as_mask(matching, size)] += t.weight
+        return (liked[rows] * SCALE // whole * self.weight).astype(np.int64)
 
 
 class TaintToleration(msgspec.Struct, frozen=True):
@@ -135,11 +136,11 @@ class TaintToleration(msgspec.Struct, frozen=True):
         return shape.tolerations
 
     def static(self, state: ClusterState, shape: ShapeId, rows: np.ndarray) -> np.ndarray | None:
-        tolerations = state.shapes[shape].tolerations
+        tolerate = tolerance(state.shapes[shape].tolerations)
         scores = np.full(len(rows), SCALE * self.weight, np.int64)
         for i, row in enumerate(rows.tolist()):
             node = state.nodes.get(NodeName(state.table.names[row]))
             if node is not None and node.taints:
-                bad = sum(t.effect == "PreferNoSchedule" and not tolerates(tolerations, t) for t in node.taints)
+                bad = sum(t.effect == "PreferNoSchedule" and not tolerate(t) for t in node.taints)
                 scores[i] = SCALE // (1 + bad) * self.weight
         return scores
