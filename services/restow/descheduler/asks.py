@@ -7,6 +7,7 @@ import msgspec
 from aiohttp import ClientPayloadError, web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from restow.contracts.codec import BAD
 from restow.contracts.ids import NodeName, PodUid
 from restow.domain.evolve.comebacks import BY_HAND
 from restow.domain.evolve.demands import TRIGGER as DEMAND
@@ -56,7 +57,7 @@ async def body(request: web.Request, kind: type[B]) -> B:
     allowed = ", ".join(kind.__struct_fields__)
     try:
         return msgspec.json.decode(await request.read() or b"{}", type=kind)
-    except msgspec.DecodeError as error:
+    except BAD as error:
         raise Refused(f"body: {error}; allowed: a JSON object with {allowed}") from None
     except web.HTTPRequestEntityTooLarge:
         raise Refused("body: too large; allowed: 64 KiB", 413) from None

@@ -271,6 +271,12 @@ async def test_room_is_made_for_a_job_that_is_named(broker, tmp_path):
 
 BAD = [
     ("POST", "/defragment", b"{", 400, "body: .*allowed: a JSON object with trigger, demand"),
+    ("POST", "/defragment", b'{"trigger": "\xff"}', 400, "body: .*allowed: a JSON object with trigger, demand"),
+    ("POST", "/defragment", b'{"trigger": "a", "\xff": 1}', 400, "body: .*allowed: a JSON object with trigger, demand"),
+    ("POST", "/migrations?dryRun=true", b'{"pod": "\xff"}', 400, "body: .*allowed: a JSON object with pod, target"),
+    ("POST", "/plans/cancel", b'{"reason": "\xff"}', 400, "body: .*allowed: a JSON object with reason"),
+    ("POST", "/plans/cancel", b"[" * 30_000, 400, "body: .*allowed: a JSON object with reason"),
+    ("POST", "/plans/cancel", b'{"reason": "\\ud800"}', 400, "body: .*allowed: a JSON object with reason"),
     ("POST", "/defragment", {"triger": "x"}, 400, "body: .*unknown field.*allowed"),
     ("POST", "/defragment", {"trigger": 7}, 400, "body: "),
     ("POST", "/defragment", {"trigger": "No Good"}, 400, "trigger is 'No Good'; allowed: "),
