@@ -285,6 +285,14 @@ def path_of(collection: Collection[Any], namespace: str = "", name: str = "", su
     return "/".join(parts)
 
 
+def answered(decoder: Any, body: bytes) -> Any:
+    """What a 2xx says. Raises ApiStatus where no Kubernetes API says that: a gateway's page, a body that was cut. That is no answer."""
+    try:
+        return decode.decoded(decoder, body)
+    except decode.BAD_JSON as error:
+        raise ApiStatus(0, "Garbled", f"{error}; the answer begins with {body[:60]!r}") from error
+
+
 def _no_answer(error: BaseException) -> ApiStatus:
     reason = "Timeout" if isinstance(error, TimeoutError | asyncio.TimeoutError) else "Disconnected"
     return ApiStatus(0, reason, str(error) or type(error).__name__)

@@ -11,7 +11,7 @@ from restow.domain.foreign import LOG
 from restow.kube import decode as d
 from restow.kube import wire
 from restow.kube.annotations import MIGRATION
-from restow.kube.client import ApiStatus, Client, path_of
+from restow.kube.client import ApiStatus, Client, answered, path_of
 from restow.kube.effects import Done, Failed, Gone, Refused, bounded
 from restow.kube.retry import Backoff, Sleep
 
@@ -86,11 +86,11 @@ class Reservations:
 
         async def attempt() -> CreateOutcome:
             try:
-                made = d.decoded(_object, await self._client.create(path_of(collection, namespace), manifest))
+                made = answered(_object, await self._client.create(path_of(collection, namespace), manifest))
             except ApiStatus as status:
                 if status.code != 409:
                     raise
-                made = d.decoded(_object, await self._client.get(path_of(collection, namespace, name)))
+                made = answered(_object, await self._client.get(path_of(collection, namespace, name)))
                 ours, theirs = (_ours(m.get("labels") or {}) for m in (meta, made.metadata))
                 if not ours or theirs != ours:
                     said = ", ".join(f"{key}={value}" for key, value in theirs.items()) or "none of our labels"
@@ -139,7 +139,7 @@ async def patch_status(
     precondition. Where the CRD has no /status, the object itself is patched. Raises ApiStatus."""
     path = path_of(collection, namespace, name)
     try:
-        there = d.decoded(_object, await client.get(path))
+        there = answered(_object, await client.get(path))
         if there.metadata.get("uid") != uid:
             return Gone()
         change = difference(there.status)

@@ -4,8 +4,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from restow.kube.client import ApiStatus, Client
-from restow.kube.decode import BAD_JSON, Collection, decoded
+from restow.kube.client import ApiStatus, Client, answered
+from restow.kube.decode import Collection
 
 T = TypeVar("T")
 
@@ -45,12 +45,10 @@ async def serving(client: Client, collection: Collection[Any]) -> list[str]:
 
 
 async def _asked(client: Client, path: str, decoder: msgspec.json.Decoder[T]) -> T | None:
-    """None where there is nothing."""
+    """None where there is nothing. Raises ApiStatus."""
     try:
-        return decoded(decoder, await client.get(path))
+        return answered(decoder, await client.get(path))
     except ApiStatus as status:
         if status.code == 404:
             return None
         raise
-    except BAD_JSON as error:
-        raise ApiStatus(0, "Garbled", f"{path}: {error}") from error

@@ -297,7 +297,8 @@ async def read(client: Client, collection: d.Collection[W], path: str) -> W | No
             return None
         raise
     if isinstance(there, d.Undecodable):
-        raise ApiStatus(422, "Undecodable", there.message)
+        # What has no uid is no object at all: a gateway's page, say, which is no answer.
+        raise ApiStatus(422 if there.uid else 0, "Undecodable", there.message)
     return there
 
 

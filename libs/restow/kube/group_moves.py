@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from restow.kube import decode as d
-from restow.kube.client import ApiStatus, Client, path_of
+from restow.kube.client import ApiStatus, Client, answered, path_of
 from restow.kube.crs import StatusOutcome, merge_difference, patch_status
 from restow.kube.effects import Done, Gone, bounded
 from restow.kube.retry import Backoff, Sleep
@@ -38,7 +38,7 @@ class GroupMoveEffects:
         async def attempt() -> StatusOutcome:
             path = path_of(d.POD_GROUPS, namespace, name)
             try:
-                there = d.decoded(_group, await self._client.get(path))
+                there = answered(_group, await self._client.get(path))
                 if there.metadata.get("uid") != uid:
                     return Gone()
                 if (there.spec or {}).get("migrationInfo") != infos:

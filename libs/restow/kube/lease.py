@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from restow import machine
-from restow.kube.client import ApiStatus, Client
+from restow.kube.client import ApiStatus, Client, answered
 from restow.kube.retry import Sleep
 
 _MICROS = "%Y-%m-%dT%H:%M:%S.%fZ"
@@ -77,7 +77,7 @@ class Elector:
             if await self._write(ours, new=False):
                 return True
         try:
-            lease = _lease.decode(await self._client.get(f"{self._path}/{self._name}"))
+            lease: _Lease = answered(_lease, await self._client.get(f"{self._path}/{self._name}"))
         except ApiStatus as status:
             if status.code != 404:
                 raise
@@ -92,7 +92,7 @@ class Elector:
     async def release(self) -> None:
         """Gives the Lease up, so that the next leader need not wait. Best effort."""
         try:
-            lease = _lease.decode(await self._client.get(f"{self._path}/{self._name}"))
+            lease: _Lease = answered(_lease, await self._client.get(f"{self._path}/{self._name}"))
             if lease.spec.holderIdentity != self.identity:
                 return
             spec = self._claim(lease.spec)
@@ -124,8 +124,8 @@ class Elector:
             if status.code in (404, 409):
                 return False
             raise
+        self._written = answered(_lease, answer)
         self._seen, self._seen_at = lease.spec, self._clock()
-        self._written = _lease.decode(answer)
         return True
 
 

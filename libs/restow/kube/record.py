@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from restow import machine
-from restow.kube.client import ApiStatus, Client
+from restow.kube.client import ApiStatus, Client, answered
 
 _MICROS = "%Y-%m-%dT%H:%M:%S.%fZ"
 _MAX_NOTE = 1000
@@ -99,7 +99,7 @@ class Recorder:
                 notice, count = self._waiting.popitem(last=False)
                 try:
                     await self._send(notice, count)
-                except (ApiStatus, msgspec.DecodeError):
+                except ApiStatus:
                     self.dropped += count
             self._idle.set()
             self._wake.clear()
@@ -119,7 +119,7 @@ class Recorder:
         except ApiStatus as status:
             if status.code != 409:
                 raise
-        there = _event.decode(await self._client.get(f"{path}/{name}"))
+        there = answered(_event, await self._client.get(f"{path}/{name}"))
         total = (there.series.count if there.series else 1) + count
         await self._client.patch(f"{path}/{name}", {"series": {"count": total, "lastObservedTime": now}})
 

@@ -179,10 +179,10 @@ async def _get(client: Client, path: str, also: tuple[int, ...] = ()) -> Obj | N
     """None where there is no such object, or the answer has one of the codes `also`."""
     import msgspec
 
-    from restow.kube.client import ApiStatus
+    from restow.kube.client import ApiStatus, answered
 
     try:
-        found: Obj = msgspec.json.decode(await client.get(path))
+        found: Obj = answered(msgspec.json.Decoder(dict[str, Any]), await client.get(path))
     except ApiStatus as error:
         if error.code in (404, *also):
             return None
@@ -227,13 +227,13 @@ async def _create(client: Client, asked: Asked, manifest: Obj) -> tuple[Obj, str
     import msgspec
 
     from restow.cli.like import phase_of, renamed, same
-    from restow.kube.client import ApiStatus
+    from restow.kube.client import ApiStatus, answered
 
     for number in range(1, TRIES + 1):
         body = manifest if number == 1 else renamed(manifest, number)
         name = body["metadata"]["name"]
         try:
-            return msgspec.json.decode(await client.create(_path(asked), body)), "created"
+            return answered(msgspec.json.Decoder(dict[str, Any]), await client.create(_path(asked), body)), "created"
         except ApiStatus as error:
             if error.code != 409:
                 raise _refused(error, client.url, asked, name) from None

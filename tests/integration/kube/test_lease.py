@@ -187,3 +187,43 @@ async def test_a_short_outage_costs_no_leadership(api, elector, time):
         hits = len(api.faults.rules)
         assert hits == 1
         assert not leadership.lost.is_set()
+
+
+PAGE = b"<html>maintenance</html>"
+
+
+@pytest.mark.parametrize("verb", ["get", "create", "replace"])
+async def test_a_gateways_page_is_no_answer_about_a_lease(api, elector, time, verb, monkeypatch):
+    """A 200 of somebody in between: the Lease is asked for again, and nobody takes it for ours."""
+    one = elector("a")
+    if verb != "create":
+        await elector("a").acquire_or_renew()
+    answer, away, waits = getattr(api.client, verb), [True, True], []
+
+    async def gateway(*arguments):
+        if away:
+            away.pop()
+            return PAGE
+        return await answer(*arguments)
+
+    monkeypatch.setattr(api.client, verb, gateway)
+    with pytest.raises(ApiStatus) as garbled:
+        await one.acquire_or_renew()
+    assert (garbled.value.code, garbled.value.reason, garbled.value.transient) == (0, "Garbled", True)
+    async with leading(one, on_wait=waits.append, sleep=time.sleep) as leadership:
+        assert "maintenance" in waits[0]
+        assert not leadership.lost.is_set()
+        away.append(True)
+        await asyncio.sleep(0)
+    assert (await lease(api)).spec.leaseTransitions in (0, 1)
+
+
+async def test_a_gateways_page_ends_no_release(api, elector, monkeypatch):
+    one = elector("a")
+    await one.acquire_or_renew()
+
+    async def gateway(*_):
+        return PAGE
+
+    monkeypatch.setattr(api.client, "get", gateway)
+    await one.release()
