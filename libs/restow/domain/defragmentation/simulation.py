@@ -4,7 +4,7 @@ The one place that says whether a pod may be on a node. A pod that would move is
 pod that is equal. What earlier plans have promised, and what is not held yet, is there already.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -12,11 +12,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from restow.contracts.events import PodObserved
-from restow.contracts.ids import Millis, PodUid
+from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.contracts.values import DeviceShare
 from restow.domain.promises import promised
 from restow.domain.session.fitting import Fit
 from restow.domain.session.framework import Filter
+from restow.domain.session.holds import overlooking
 from restow.domain.session.registry import open_session
 from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
@@ -32,10 +33,10 @@ class Spot(NamedTuple):
 
 
 class Simulation:
-    """`arriving` are the rows that earlier plans move somebody to. Room is charged on `session.nodes`, by whoever asks."""
+    """`arriving` are the rows that earlier plans move somebody to. Capacity is charged on `session.nodes`, by whoever asks."""
 
-    def __init__(self, session: Session) -> None:
-        self.session, self.state = session, session.state
+    def __init__(self, session: Session, twin: Callable[[PodObserved], PodObserved]) -> None:
+        self.session, self.state, self._twin = session, session.state, twin
         self.heard = session.extensions.filters
         self.arriving: list[int] = []
         self._twins: dict[PodUid, PodObserved] = {}
@@ -49,8 +50,7 @@ class Simulation:
         """The successor, as rules see it."""
         known = self._twins.get(uid)
         if known is None:
-            pod = self.state.pods[uid]
-            known = self._twins[uid] = replace(pod, pod=PodUid(f"{uid}~"), node=None)
+            known = self._twins[uid] = self._twin(self.state.pods[uid])
         return known
 
     # -- questions ---------------------------------------------------------------------------------------------------
@@ -71,6 +71,22 @@ class Simulation:
     def forbidden(self, uid: PodUid, row: int) -> bool:
         """Whether a rule that depends on what runs keeps it off this row."""
         return any(bool(rows[row]) for _, rows in self.failing(uid))
+
+    def best(self, uid: PodUid, *rules: Filter, target: NodeName = NodeName("")) -> Spot | None:
+        """Where the scheduler would put the successor, on the target if one is named: as if the pod itself were not there; None where nothing fits by the
+        session's rules and these."""
+        twin, session = replace(self.twin(uid), pinned_node=target), self.session
+        with overlooking(session, uid):
+            row = session.best_row(twin, [*session.concerned(twin), *rules])
+            if row is None:
+                return None
+            fit = session.fit_at(twin, row)
+        return Spot(row, fit.devices, fit.cores)
+
+    def reasons(self, uid: PodUid, target: NodeName = NodeName("")) -> tuple[int, dict[str, int]]:
+        """How many nodes there are, and how many each rule of the session removes, where `best` has found nothing."""
+        with overlooking(self.session, uid):
+            return self.session.reasons(replace(self.twin(uid), pinned_node=target))
 
     # -- who comes and goes, as rules see it -------------------------------------------------------------------------
 
@@ -102,11 +118,16 @@ class Simulation:
             rule.restored(uid)
 
 
+def equal(pod: PodObserved) -> PodObserved:
+    """The twin of planners that move many pods."""
+    return replace(pod, pod=PodUid(f"{pod.pod}~"), node=None)
+
+
 @contextmanager
-def simulated(state: ClusterState, time: Millis) -> Iterator[Simulation]:
+def simulated(state: ClusterState, time: Millis, twin: Callable[[PodObserved], PodObserved] = equal) -> Iterator[Simulation]:
     """The state is as before at the end."""
     session = open_session(state, time, 1)
     try:
-        yield Simulation(session)
+        yield Simulation(session, twin)
     finally:
         session.close()

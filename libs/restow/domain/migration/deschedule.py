@@ -211,8 +211,9 @@ class HoldFirst:
 
     def _move(self, eviction: Eviction, id: MigrationId) -> Move:
         pod, spot = self._state.pods[eviction.pod], self._landings.spots[eviction.pod]
+        target = self._landings.lands_on(eviction.pod) or NodeName("")
         return Move(
-            id, eviction.pod, pod.namespace, pod.name, eviction.node, spot.node, spot.devices, spot.cores, cost=1, reason=eviction.reason
+            id, eviction.pod, pod.namespace, pod.name, eviction.node, target, spot.devices, spot.cores, cost=1, reason=eviction.reason
         )
 
     def _made(self, turn: Turn, moves: tuple[Move, ...], reason: str) -> Planned:

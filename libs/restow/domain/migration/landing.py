@@ -1,54 +1,44 @@
 """Landing places for a policy's plugins, hold first: by the scheduler's own rules, as if the pod were not there, and as if whoever was
 promised a place before had it already (`descheduling.framework.Port`)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 import numpy as np
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis, NodeName, PodUid
-from restow.contracts.values import DeviceShare
 from restow.domain import verdicts as rule
+from restow.domain.defragmentation.simulation import Simulation, Spot, simulated
 from restow.domain.migration import holds
 from restow.domain.movable import protected, unmovable
 from restow.domain.predicates import AND
-from restow.domain.promises import promised
-from restow.domain.session.fitting import Fit
 from restow.domain.session.framework import Filter
-from restow.domain.session.holds import overlooking
-from restow.domain.session.registry import open_session
-from restow.domain.session.session import Session
 from restow.domain.spare import Spare
 from restow.domain.state import OVER, ClusterState
 
-
-class Spot:
-    """A place that was promised; `node` is empty for a pod that needs none."""
-
-    __slots__ = ("cores", "devices", "node")
-
-    def __init__(self, node: NodeName, devices: tuple[DeviceShare, ...] = (), cores: tuple[int, ...] = ()) -> None:
-        self.node, self.devices, self.cores = node, devices, cores
+NO_SLOT = Spot(-1)
+"""Of a pod that needs none."""
 
 
 class Landings:
-    """Of one plugin's run. The session is opened when the first place is asked for; `close` gives everything back."""
+    """Of one plugin's run. The simulation is opened when the first slot is asked for; `close` gives everything back."""
 
     def __init__(self, state: ClusterState, now: Millis) -> None:
         self._state, self._now = state, now
-        self._session: Session | None = None
+        self._stack = ExitStack()
+        self._simulation: Simulation | None = None
         self._usable: np.ndarray | None = None
         self._spare: Spare | None = None
         self.spots: dict[PodUid, Spot] = {}
 
     def close(self) -> None:
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+        self._stack.close()
+        self._simulation = None
 
     def lands_on(self, pod: PodUid) -> NodeName | None:
-        spot = self.spots.get(pod)
-        return spot.node if spot is not None and spot.node else None
+        spot = self.spots.get(pod, NO_SLOT)
+        return None if spot is NO_SLOT else NodeName(self._state.table.names[spot.row])
 
     def unmovable(self, pod: PodUid) -> str:
         why = rule.stay(_unmovable(self._state, pod) or self._unspared(pod))
@@ -64,24 +54,19 @@ class Landings:
         if why := self.unmovable(pod):
             return why
         if not needs_hold(state, pod):
-            self.spots[pod] = Spot(NodeName(""))
+            self.spots[pod] = NO_SLOT
             return ""
-        session = self._open()
-        place = twin(state, pod, self._now)
-        among = self._among(pod, to)
-        with overlooking(session, pod):
-            row = session.best_row(place, [*session.concerned(place), among])
-            if row is None:
-                return self._nowhere(session, place, among)
-            fit = session.fit_at(place, row)
-        self.spots[pod] = Spot(NodeName(state.table.names[row]), fit.devices, fit.cores)
-        _enter(session, place, Fit(row, fit.devices, (), fit.cores))
+        if self._simulation is None:
+            self._simulation = self._stack.enter_context(simulated(state, self._now, stand_in(self._now)))
+        simulation, among = self._simulation, self._among(pod, to)
+        spot = simulation.best(pod, among)
+        if spot is None:
+            return _nowhere(simulation, pod, among)
+        self.spots[pod] = spot
+        # Queues do not count it: a migration's hold is neutral to them (DESIGN 5).
+        simulation.session.nodes.take(spot.row, state.vectors[state.pods[pod].shape], spot.devices)
+        simulation.enter(pod, spot)
         return ""
-
-    def _open(self) -> Session:
-        if self._session is None:
-            self._session = session_with_promises(self._state, self._now)
-        return self._session
 
     def _among(self, pod: PodUid, to: Sequence[NodeName] | None) -> "_Among":
         """Not its own node, and none that would be lost before it is held."""
@@ -92,11 +77,12 @@ class Landings:
         mask[table.rows[state.charges[pod].node]] = False
         return _Among(mask)
 
-    def _nowhere(self, session: Session, place: PodObserved, among: "_Among") -> str:
-        _, reasons = session.reasons(place)
-        counts = ", ".join(f"{count} {reason.replace(AND, ', ')}" for reason, count in sorted(reasons.items()))
-        said = f"{rule.NO_TARGET}: none of the {int(among.mask.sum())} nodes that it may go to takes it"
-        return said + (f" (of all nodes: {counts})" if counts else "")
+
+def _nowhere(simulation: Simulation, pod: PodUid, among: "_Among") -> str:
+    _, reasons = simulation.reasons(pod)
+    counts = ", ".join(f"{count} {reason.replace(AND, ', ')}" for reason, count in sorted(reasons.items()))
+    said = f"{rule.NO_TARGET}: none of the {int(among.mask.sum())} nodes that it may go to takes it"
+    return said + (f" (of all nodes: {counts})" if counts else "")
 
 
 class _Among(Filter):
@@ -149,26 +135,6 @@ def _unmovable(state: ClusterState, uid: PodUid) -> str:
     return unmovable(state, uid)
 
 
-def twin(state: ClusterState, uid: PodUid, now: Millis) -> PodObserved:
-    """The successor, as rules see it."""
-    pod = state.pods[uid]
-    return PodObserved(PodUid(f"move/{uid}"), pod.namespace, pod.name, pod.shape, now, pod.labels, claims=pod.claims)
-
-
-def session_with_promises(state: ClusterState, now: Millis) -> Session:
-    """Whoever was promised a place by earlier plans, and is not held there yet, is there for it: with room, devices, CPUs and rules."""
-    session = open_session(state, now, 1)
-    for one in promised(state):
-        if one.pod in state.pods:
-            _enter(session, twin(state, one.pod, now), Fit(one.row, one.devices, (), one.cores))
-        else:
-            session.nodes.take(one.row, one.vector, one.devices)
-    return session
-
-
-def _enter(session: Session, place: PodObserved, fit: Fit) -> None:
-    """It is there from now on. Queues do not count it: a migration's hold is neutral to them (DESIGN 5)."""
-    session.nodes.take(fit.row, session.state.vectors[place.shape], fit.devices)
-    session.placements[place.pod] = fit
-    for one in session.extensions.filters:
-        one.placed(place, fit.row, fit.volumes)
+def stand_in(now: Millis) -> Callable[[PodObserved], PodObserved]:
+    """The successor as the scheduler will see its slot: made now, and nobody's."""
+    return lambda pod: PodObserved(PodUid(f"move/{pod.pod}"), pod.namespace, pod.name, pod.shape, now, pod.labels, claims=pod.claims)

@@ -1,20 +1,17 @@
 """`MovePod`: one pod, to a node that is named or to the best, by the scheduler's own rules, as if the pod were not there."""
 
-from msgspec.structs import replace
-
-from restow.contracts.events import Planned, PodObserved
+from restow.contracts.events import Planned
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
 from restow.contracts.values import Move
 from restow.domain import predicates
 from restow.domain.config import DefragmentationArgs
 from restow.domain.decider import Rejected
 from restow.domain.defragmentation.evictable import Evictable
+from restow.domain.defragmentation.simulation import Simulation, Spot, simulated
 from restow.domain.fragmentation import Room, packing, typical_shapes
 from restow.domain.migration import holds
-from restow.domain.migration.landing import session_with_promises, twin
+from restow.domain.migration.landing import stand_in
 from restow.domain.resources import canonical_resource
-from restow.domain.session.fitting import Fit
-from restow.domain.session.holds import overlooking
 from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
 from restow.domain.table import vector_of
@@ -37,16 +34,16 @@ def move_pod(state: ClusterState, now: Millis, plan: PlanId, uid: PodUid, target
     source = state.live[uid].node or NodeName("")
     if target:
         _check_target(state, name, source, target)
-    fit, row, message = _landing(state, now, pod, source, target)
-    if fit is None:
+    spot, message = _landing(state, now, uid, source, target)
+    if spot is None:
         raise Rejected(f"move: {name} cannot be moved{f' to {target}' if target else ''}: {message}")
-    to = NodeName(state.table.names[row])
-    move = Move(MigrationId(f"{plan}-1"), uid, pod.namespace, pod.name, source, to, fit.devices, fit.cores, cost=1)
+    to = NodeName(state.table.names[spot.row])
+    move = Move(MigrationId(f"{plan}-1"), uid, pod.namespace, pod.name, source, to, spot.devices, spot.cores, cost=1)
     typical = typical_shapes(state)
     room = Room(state.table)
     v = state.vectors[pod.shape]
     room.take(state.table.rows[source], v, state.charges[uid].devices, -1)
-    room.take(row, v, fit.devices)
+    room.take(spot.row, v, spot.devices)
     after = packing(state, room, {source: -1, to: 1}, typical)
     return Planned(
         plan, PLUGIN, (move,), packing(state, typical=typical), after, (source,), trigger=TRIGGER, planner=PLANNER,
@@ -80,35 +77,26 @@ def _check_target(state: ClusterState, name: str, source: NodeName, target: Node
 
 
 def _landing(
-    state: ClusterState, now: Millis, pod: PodObserved, source: NodeName, target: NodeName
-) -> tuple[Fit | None, int, str]:
-    """What it gets and on which row; or why it gets nothing."""
-    session = session_with_promises(state, now)
-    try:
-        place = replace(twin(state, pod.pod, now), pinned_node=target)
-        _close(session, source)
-        with overlooking(session, pod.pod):
-            row = session.best_row(place, session.concerned(place))
-            if row is None:
-                return None, -1, _why(session, place)
-            fit = session.fit_at(place, row)
-            return fit, row, ""
-    finally:
-        session.close()
+    state: ClusterState, now: Millis, pod: PodUid, source: NodeName, target: NodeName
+) -> tuple[Spot | None, str]:
+    """What it gets, and on which row; or why it gets nothing."""
+    with simulated(state, now, stand_in(now)) as simulation:
+        _close(simulation.session, source)
+        spot = simulation.best(pod, target=target)
+        return spot, "" if spot is not None else _why(simulation, pod, target)
 
 
 def _close(session: Session, source: NodeName) -> None:
-    """On the session's board, which is thrown away: nothing more fits where the pod is."""
-    board, row = session.nodes, session.state.table.rows[source]
-    free, _ = board.row(row)
-    board.take(row, vector_of((c, amount) for c, amount in enumerate(free) if amount > 0), ())
+    """On the session's node snapshot, which is thrown away: nothing more fits where the pod is."""
+    nodes, row = session.nodes, session.state.table.rows[source]
+    free, _ = nodes.row(row)
+    nodes.take(row, vector_of((c, amount) for c, amount in enumerate(free) if amount > 0), ())
 
 
-def _why(session: Session, place: PodObserved) -> str:
-    nodes, reasons = session.reasons(place)
-    said = {reason: count for reason, count in reasons.items() if not (place.pinned_node and reason == predicates.PINNED)}
-    if place.pinned_node:
+def _why(simulation: Simulation, pod: PodUid, target: NodeName) -> str:
+    nodes, reasons = simulation.reasons(pod, target)
+    said = {reason: count for reason, count in reasons.items() if not (target and reason == predicates.PINNED)}
+    if target:
         return ", ".join(sorted(said)) or "there is no room"
     counts = ", ".join(f"{count} {reason}" for reason, count in sorted(said.items()))
     return f"0 of {nodes} nodes would take it: {counts}".rstrip(": ")
-

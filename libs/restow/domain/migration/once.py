@@ -17,7 +17,7 @@ from restow.domain.descheduling.framework import Eviction
 from restow.domain.descheduling.interpreter import TOTAL, Outcome, Run
 from restow.domain.descheduling.model import Policy, Turn
 from restow.domain.fold import apply
-from restow.domain.migration.landing import Landings, needs_hold
+from restow.domain.migration.landing import NO_SLOT, Landings, needs_hold
 from restow.domain.planview import warnings
 from restow.domain.state import ClusterState
 
@@ -135,9 +135,9 @@ def _earlier(run: Run) -> Planned:
         for i, eviction in enumerate(run.evictions.values(), 1):
             pod = state.pods[eviction.pod]
             found = needs_hold(state, eviction.pod) and not places.promise(eviction.pod, None)
-            spot = places.spots[eviction.pod] if found else None
-            move = Move(MigrationId(f"{EARLIER}-{i}"), eviction.pod, pod.namespace, pod.name, eviction.node, spot.node if spot else NodeName(""))
-            moves.append(replace(move, devices=spot.devices, cores=spot.cores) if spot else move)
+            target, spot = (places.lands_on(eviction.pod) or NodeName(""), places.spots[eviction.pod]) if found else (NodeName(""), NO_SLOT)
+            id = MigrationId(f"{EARLIER}-{i}")
+            moves.append(Move(id, eviction.pod, pod.namespace, pod.name, eviction.node, target, spot.devices, spot.cores))
     finally:
         places.close()
     return Planned(EARLIER, "", tuple(moves), NOBODY, NOBODY)
