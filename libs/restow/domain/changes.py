@@ -1,7 +1,7 @@
 """A log of what changed, for those who keep something derived and want to refresh just that."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -63,19 +63,3 @@ class Seen:
         found = [changes.since(position) for changes, position in zip(self._changes, self._positions, strict=True)]
         self._positions = [changes.position for changes in self._changes]
         return found
-
-
-class _Kept(Protocol):
-    def refresh(self, state: Any) -> object: ...
-
-
-K = TypeVar("K", bound=_Kept)
-
-
-def kept(state: Any, make: Callable[[Any], K]) -> K:
-    """What is kept beside a state (`Maps.memo`), one of each kind, as it is now: made where there is none, then refreshed."""
-    known: K | None = state.memo.get(make)
-    if known is None:
-        known = state.memo[make] = make(state)
-    known.refresh(state)
-    return known

@@ -1,6 +1,6 @@
 """What is kept beside a state: what deciders have computed of it and would compute again, never a part of it."""
 
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -20,3 +20,21 @@ class Memo(dict[type, Any]):
         """The one that there is, or a new one."""
         known = self.get(kind)
         return self.keep(kind()) if known is None else known
+
+
+class _Follows(Protocol):
+    def __init__(self, state: Any) -> None: ...
+    def refresh(self, state: Any) -> object: ...
+
+
+F = TypeVar("F", bound=_Follows)
+
+
+def kept(state: Any, kind: type[F]) -> F:
+    """The one of this type that is kept beside a state (`Maps.memo`), as the state is now: made where there is none, then refreshed."""
+    memo: Memo = state.memo
+    known = memo.find(kind)
+    if known is None:
+        known = memo.keep(kind(state))
+    known.refresh(state)
+    return known

@@ -7,8 +7,8 @@ from restow.contracts import events as e
 from restow.contracts.ids import Family, Millis, PodUid
 from restow.domain import statuses, volumes
 from restow.domain.binding import bind
-from restow.domain.changes import kept
 from restow.domain.effects import Bind, BindClaim, Effect, EvictVictim, TellNominated, TellUnschedulable
+from restow.domain.memo import kept
 from restow.domain.session import opening
 from restow.domain.session.nominations import elsewhere, refuse, settle_nominations
 from restow.domain.session.reasons import condition_message, say_who_waits, still_says

@@ -10,8 +10,9 @@ from operator import itemgetter
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis, PodUid
-from restow.domain.changes import Seen, kept
+from restow.domain.changes import Seen
 from restow.domain.groups import Group, named
+from restow.domain.memo import kept
 from restow.domain.reservation.index import HoldIndex
 from restow.domain.reservation.wishes import ignores
 from restow.domain.session import reasons

@@ -7,8 +7,9 @@ from typing import Any
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
-from restow.domain.changes import Changes, Seen, kept
+from restow.domain.changes import Changes, Seen
 from restow.domain.evolve.session import UNAVAILABLE
+from restow.domain.memo import kept
 from restow.domain.places import Place
 from restow.domain.state import NODE_LOST, ClusterState
 from restow.domain.volumes import rejected

@@ -11,8 +11,9 @@ import numpy as np
 from restow.contracts.events import PodGroupObserved, PodObserved
 from restow.contracts.ids import PodUid, ShapeId
 from restow.domain.accounts import Amounts
-from restow.domain.changes import Seen, kept
+from restow.domain.changes import Seen
 from restow.domain.groups import Group, group_of
+from restow.domain.memo import kept
 from restow.domain.session.jobs import POD_GROUPS, is_ready, job_of
 from restow.domain.state import ClusterState
 

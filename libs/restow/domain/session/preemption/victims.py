@@ -17,7 +17,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import NodeName, PodUid
 from restow.contracts.values import DeviceShare
 from restow.domain import accounts
-from restow.domain.changes import kept
+from restow.domain.memo import kept
 from restow.domain.occupants import Who
 from restow.domain.predicates import only, static_mask
 from restow.domain.session.framework import Filter
