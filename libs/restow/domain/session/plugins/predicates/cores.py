@@ -9,6 +9,7 @@ from restow.domain.cores import Cores, EmptyCores
 from restow.domain.occupants import Who
 from restow.domain.session.framework import Filter
 from restow.domain.session.session import Session
+from restow.domain.state import ClusterState
 
 
 class OwnCores(Filter):
@@ -20,8 +21,7 @@ class OwnCores(Filter):
         self._session = session
         self._state = session.state
         self._shapes = session.state.shapes
-        self.active = _asked_for(session)
-        self._cores = Cores.of(session.state) if self.active else None
+        self._cores = Cores.of(session.state)
 
     def concerns(self, pod: PodObserved) -> bool:
         return self._shapes[pod.shape].cores is not None
@@ -32,7 +32,7 @@ class OwnCores(Filter):
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
         request = self._shapes[pod.shape].cores
-        return self._cores.filter(request, pod.pod) if request is not None and self._cores is not None else ()
+        return self._cores.filter(request, pod.pod) if request is not None else ()
 
     def never(self, pod: PodObserved) -> Sequence[tuple[str, Any]]:
         request = self._shapes[pod.shape].cores
@@ -42,33 +42,27 @@ class OwnCores(Filter):
         """CPUs for a pod on a row, as the session is now: of those that a hold has (`preferred`) first. () for pods that want
         none, None where they cannot be had."""
         request = self._shapes[pod.shape].cores
-        if request is None or self._cores is None:
-            return ()
-        return self._cores.choose(request, row, preferred, pod.pod)
+        return () if request is None else self._cores.choose(request, row, preferred, pod.pod)
 
     def placed(self, pod: PodObserved, row: int, volumes: Any) -> None:
         """What is kept for a nomination of the state counts already."""
         request, session = self._shapes[pod.shape].cores, self._session
-        if request is not None and self._cores is not None:
+        if request is not None:
             fit = session.placements.get(pod.pod) or session.nominated.get(pod.pod)
             if fit is not None:
                 self._cores.add(pod.pod, row, fit.cores, request.exclusive)
 
     def removed(self, pod: PodObserved, row: int) -> None:
-        if self._cores is not None:
-            self._cores.remove(pod.pod)
+        self._cores.remove(pod.pod)
 
     def vacated(self, who: Who) -> None:
-        if self._cores is not None:
-            self._cores.vacate(who)
+        self._cores.vacate(who)
 
     def restored(self, who: Who) -> None:
-        if self._cores is not None:
-            self._cores.restore(who)
+        self._cores.restore(who)
 
     def close(self) -> None:
-        if self._cores is not None:
-            self._cores.close()
+        self._cores.close()
 
 
 class _Seen(NamedTuple):
@@ -78,9 +72,8 @@ class _Seen(NamedTuple):
     found: bool
 
 
-def _asked_for(session: Session) -> bool:
+def asked_for(state: ClusterState) -> bool:
     """Whether any pod that was ever seen wants CPUs of its own. Each shape is looked at once: where some are forgotten, so is this."""
-    state = session.state
     known = state.memo.find(_Seen) or _Seen(0, False)
     if not known.found and len(state.shapes) > known.shapes:
         found = any(shape.cores is not None for shape in islice(state.shapes.values(), known.shapes, None))

@@ -7,7 +7,7 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis
 from restow.domain.session.other_pods import OtherPods
 from restow.domain.session.plugins.predicates.args import Args
-from restow.domain.session.plugins.predicates.cores import OwnCores
+from restow.domain.session.plugins.predicates.cores import OwnCores, asked_for
 from restow.domain.session.plugins.predicates.filters import (
     InterPodAffinity,
     NumaZones,
@@ -42,8 +42,9 @@ def open(session: Session, args: Args) -> None:
             extensions.filter(rule(others))
     if args.proportional and args.resources:
         extensions.filter(Proportional(state, args))
-    cores = extensions.cores = OwnCores(session)
-    extensions.filter(cores)
+    if asked_for(state):
+        cores = extensions.cores = OwnCores(session)
+        extensions.filter(cores)
     extensions.filter(NumaZones(state))
     volumes = VolumeRules(state, session.now, args.node_volume_limits, args.volume_zone, args.volume_binding)
     extensions.filter(volumes)
