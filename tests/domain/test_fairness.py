@@ -137,7 +137,7 @@ def test_a_hopeless_session_is_not_repeated_until_something_moves():
 
 def test_many_reservations_and_owners_are_matched_without_comparing_each_with_each():
     """A pod is compared only with Reservations that ask for something that it has."""
-    from restow.domain.reservation import match
+    from restow.domain.reservation import ownership as match
 
     many = 60
     state = given(node("a", cpu=10**9, memory=1 << 50, pods=10**6), shape("s"))

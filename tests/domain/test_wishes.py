@@ -6,7 +6,7 @@ import pytest
 from domain import build as b
 
 from restow.contracts import values as v
-from restow.domain.reservation import wishes as w
+from restow.domain.reservation import reservation_affinity as w
 
 FIELD = "metadata.name"
 

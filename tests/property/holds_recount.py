@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.records import ON_NODE, SlotPhase, Tally
-from restow.domain.reservation.index import HoldIndex
+from restow.domain.reservation.hold_index import HoldIndex
 from restow.domain.state import NODE_LOST, ClusterState
 
 

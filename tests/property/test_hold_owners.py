@@ -13,9 +13,9 @@ from restow.domain import reservation as reservations
 from restow.domain import session
 from restow.domain.decider import decide, decide_all
 from restow.domain.fold import apply
-from restow.domain.reservation.index import HoldIndex
-from restow.domain.reservation.match import owned
-from restow.domain.reservation.wishes import IGNORED
+from restow.domain.reservation.hold_index import HoldIndex
+from restow.domain.reservation.ownership import owned
+from restow.domain.reservation.reservation_affinity import IGNORED
 from restow.domain.session.opening import parked_owners
 
 NAMESPACES = ("default", "else")

@@ -116,8 +116,8 @@ PLANTED = (
     ),
     Planted(
         "released-but-charged", "fold", "moves", "rooms.py",
-        "        if key in self.held_on.get(slot.node, ()):\n            self._charge_place(slot, slot.room.held, slot.room.held_devices, -1)\n",
-        "        if key in self.held_on.get(slot.node, ()):\n            self._charge_place(slot, slot.room.held, slot.room.held_devices, 0)\n",
+        "        if key in self.held_on.get(slot.node, ()):\n            self.charge_place(slot, -1)\n",
+        "        if key in self.held_on.get(slot.node, ()):\n            self.charge_place(slot, 0)\n",
         "The room of a hold that was given up is nobody's for ever.",
     ),
     Planted(
@@ -235,7 +235,7 @@ PLANTED = (
         "A Reservation that has expired is Available in the API.",
     ),
     Planted(
-        "anybody-owns", "cache", "reserves", "reservation/match.py",
+        "anybody-owns", "cache", "reserves", "reservation/ownership.py",
         "    return rule.selector is None or selects(rule.selector, pod.labels)\n", "    return True\n",
         "A pod takes a hold that it does not own.",
     ),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from restow.contracts import events as e
 from restow.contracts.ids import MigrationId, Millis
-from restow.domain.migration import deadlines, plan_order, rooms, saga
+from restow.domain.migration import deadlines, demand_slots, plan_order, saga
 from restow.domain.migration.facts import Case, may_come
 from restow.domain.migration.limits import Limits
 from restow.domain.migration.saga import Then
@@ -18,7 +18,7 @@ _OVER = (e.Landed, e.MigrationFailed, e.NotRecreated, e.Removed)
 def advance(state: ClusterState, now: Millis) -> list[e.Event]:
     """Findings, rooms that nobody needs any more, every migration as far as it gets now, then new ones."""
     events: list[e.Event] = [e.CameBack(lineage, node, times) for (lineage, node), times in sorted(state.found.items())]
-    for plan, (reason, message) in rooms.over(state, now).items():
+    for plan, (reason, message) in demand_slots.over(state, now).items():
         events.append(e.PlanCancelled(plan, f"{reason}: {message}"))
     if len(events) > len(state.found):
         # Each of their migrations answers to that: decided on the state that includes it.
@@ -56,7 +56,7 @@ def _with_others_in_mind(state: ClusterState, events: list[e.Event], limits: Lim
 def is_due(state: ClusterState, now: Millis) -> bool:
     """Whether `advance` would do anything that must not wait for the next step of any migration: of what cannot begin yet only
     that it never will is looked at, and not whether its pod is still there. Asked after every fold."""
-    if state.found or rooms.over(state, now):
+    if state.found or demand_slots.over(state, now):
         return True
     if not state.active and not state.backlog:
         return False
@@ -84,7 +84,7 @@ def overdue(state: ClusterState) -> Millis | None:
     busy = state.backlog or state.active
     if busy and state.migration_config.evictions_per_minute and (at := limits.next_eviction()) is not None:
         times.append(at)
-    if (at := rooms.deadline(state)) is not None:
+    if (at := demand_slots.deadline(state)) is not None:
         times.append(at)
     return min(times, default=None)
 
@@ -118,7 +118,7 @@ def _begin(state: ClusterState, now: Millis, limits: Limits) -> Iterator[e.Event
                 limits.evicts(migration, now)
             if then is Then.WAITS_FOR_MOVES:
                 blocked = blocked or migration
-                ends_by_itself = ends_by_itself or plan_order.turns_at(state, migration) is not None or not rooms.ready(state, migration)
+                ends_by_itself = ends_by_itself or plan_order.turns_at(state, migration) is not None or not demand_slots.ready(state, migration)
             is_full = is_full or then is Then.WAITS_FIRST
             ends_by_itself = ends_by_itself or then in (Then.WAITS, Then.WAITS_FIRST)
         before[id] = None

@@ -19,9 +19,8 @@ from restow.domain.decider import Rejected
 from restow.domain.duration import format_milliseconds
 from restow.domain.effects import Effect
 from restow.domain.evolve.demands import job_name
-from restow.domain.migration import effects, saga, search
+from restow.domain.migration import demand_slots, effects, saga, search
 from restow.domain.migration.advance import active, advance, is_due, overdue
-from restow.domain.migration.cancel import cancel
 from restow.domain.migration.demand import next_demand
 from restow.domain.migration.deschedule import check as check_policy
 from restow.domain.migration.deschedule import defragment, deschedule, wants_samples, whole_policy
@@ -30,6 +29,7 @@ from restow.domain.owners import check_owners
 from restow.domain.state import ClusterState, Touched
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+CANCELLED_BY_HAND = "cancelled by hand"
 
 
 class MigrationDecider:
@@ -45,7 +45,7 @@ class MigrationDecider:
             case c.MovePod(time=now, plan=plan, pod=pod, target=target):
                 return (move_pod(state, now, plan, pod, target),)
             case c.CancelPlan(plan=plan, reason=reason):
-                return cancel(state, plan, reason)
+                return _cancel(state, plan, reason)
             case c.Advance(time=now):
                 return advance(state, now)
             case c.ReportHold(migration=id) | c.ReportEviction(migration=id):
@@ -173,3 +173,29 @@ def _demanded(state: ClusterState) -> tuple[Millis, str] | None:
     """When the next plan on demand is due, and for which job."""
     asked = next_demand(state)
     return None if asked is None else (Millis(max(asked[0], search.not_before(state))), asked[1])
+
+
+def _cancel(state: ClusterState, plan: PlanId, reason: str) -> list[e.Event]:
+    """Of all plans where none is named. Raises Rejected where there is nothing to cancel."""
+    if plan and plan not in state.plans:
+        raise Rejected(f"cancel: there is no plan {plan!r}; allowed: {_names(under_way(state))}")
+    if plan and plan in state.cancelled:
+        raise Rejected(f"cancel: plan {plan!r} is cancelled already: {state.cancelled[plan]}")
+    open_plans = under_way(state)
+    wanted = [one for one in open_plans if not plan or one == plan]
+    if not wanted:
+        raise Rejected(f"cancel: plan {plan!r} is over; allowed: {_names(under_way(state))}" if plan else "cancel: no plan is under way")
+    return [e.PlanCancelled(one, reason or CANCELLED_BY_HAND) for one in wanted]
+
+
+def under_way(state: ClusterState) -> list[PlanId]:
+    """Plans of which something is still to be done, in their order."""
+    plans = {PlanId(state.migrations[id].plan) for id in (*state.backlog, *state.active)}
+    plans.update(room.plan for room in state.plan_rooms.values() if not demand_slots.is_used(state, room) and not room.gone)
+    known = [plan for plan in plans if plan in state.plans and plan not in state.cancelled]
+    return sorted(known, key=lambda plan: (state.plans[plan].at, plan))
+
+
+def _names(names: list[PlanId]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"one of {', '.join(names[:5])}{more}" if names else "none, for no plan is under way"

@@ -17,7 +17,7 @@ from restow.domain.effects import (
     TellGroupMoves,
 )
 from restow.domain.groups import named
-from restow.domain.migration import rooms, successor
+from restow.domain.migration import demand_slots, successor
 from restow.domain.migration.facts import may_be_tried
 from restow.domain.records import FINAL, Migration, PlanRoom, Step
 from restow.domain.state import ClusterState, Touched
@@ -42,13 +42,13 @@ def owed(state: ClusterState, effect: Effect) -> bool:
             migration = state.migrations.get(id)
         case CreateRoom(name=key):
             room = state.plan_rooms.get(key)
-            return room is not None and rooms.wanted(state, room)
+            return room is not None and demand_slots.wanted(state, room)
         case TellGroupMoves(namespace=namespace, group=group):
             return (namespace, group) in state.group_moves and (namespace, group) in state.pod_groups
         case TellCameBack(lineage=lineage, node=node):
             return (lineage, node) in state.left_alone
         case DeleteReservation(reservation=uid) if (room := _room_of(state, uid)) is not None:
-            return rooms.unwanted(state, room)
+            return demand_slots.unwanted(state, room)
         case DeleteReservation(reservation=uid):
             record = state.reservations.get(uid)
             migration = None if record is None else state.migrations.get(record.fact.migration)  # type: ignore[call-overload]
@@ -83,9 +83,9 @@ def _deletion(state: ClusterState, uid: ReservationUid) -> Iterator[Effect]:
 
 
 def _of_room(state: ClusterState, key: str, room: PlanRoom) -> Iterator[Effect]:
-    if rooms.wanted(state, room):
+    if demand_slots.wanted(state, room):
         yield CreateRoom(key)
-    elif rooms.unwanted(state, room):
+    elif demand_slots.unwanted(state, room):
         yield DeleteReservation(room.reservation)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from restow.contracts import commands as c
 from restow.contracts.ids import MigrationId, Millis, PodUid
-from restow.domain.migration import holds, other_pods, plan_order, rooms, successor, victim
+from restow.domain.migration import demand_slots, holds, other_pods, plan_order, successor, victim
 from restow.domain.migration.deadlines import aborts_until, deadline, lands_until
 from restow.domain.migration.holds import Reason
 from restow.domain.migration.limits import Limits
@@ -168,7 +168,7 @@ POD_UNFIT = Fact("its pod has ended, is elsewhere, or may no longer be moved",
                  lambda case: victim.unfit(case.state, case.migration) if case.move.pod else None)
 POD_UNFIT_TO_EVICT = Fact("its pod is gone, is elsewhere, or has a controller now", lambda case: victim.unfit_to_evict(case.state, case.migration))
 TARGET_LOST = Fact("its target no longer accepts such a pod", lambda case: holds.lost(case.state, case.migration))
-ROOMS_NOT_HELD = Fact("the capacity that its plan frees for a waiting pod is not held yet", lambda case: not rooms.ready(case.state, case.migration))
+ROOMS_NOT_HELD = Fact("the capacity that its plan frees for a waiting pod is not held yet", lambda case: not demand_slots.ready(case.state, case.migration))
 OTHERS_FIRST = Fact("other moves must land first, hold their slots first, or leave what it takes", lambda case: not may_come(case))
 LIMITS_REACHED = Fact("the moves under way have reached a limit", lambda case: case.limits.must_wait(case.migration, case.now))
 LIMITS_REFUSE = Fact("its workload, its gang or a disruption budget cannot spare its pod", lambda case: case.limits.refuses(case.migration))
@@ -278,7 +278,7 @@ def may_come(case: Case) -> bool:
     state, migration, whole = case.state, case.migration, case.limits.whole
     if whole.binds(migration) and not whole.all_hold(migration):
         return False
-    return bool(case.move.pod) and plan_order.is_turn(state, migration, case.now) and rooms.ready(state, migration)
+    return bool(case.move.pod) and plan_order.is_turn(state, migration, case.now) and demand_slots.ready(state, migration)
 
 
 def not_marked(migration: Migration, why: str) -> Reason:

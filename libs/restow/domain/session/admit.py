@@ -7,7 +7,7 @@ from restow.contracts.values import DeviceShare
 from restow.domain import resources as r
 from restow.domain.predicates import repelled, static_mask, switches
 from restow.domain.records import Reservation, Slot
-from restow.domain.reservation.index import by_spec
+from restow.domain.reservation.ownership import by_spec
 from restow.domain.state import ClusterState
 from restow.domain.table import NO_DEVICE, Vector
 

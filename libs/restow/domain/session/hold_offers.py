@@ -13,9 +13,9 @@ from restow.domain.draws import Drawn, after, drawn_of
 from restow.domain.groups import Group, group_of
 from restow.domain.places import Place
 from restow.domain.records import ON_NODE, Migration, Reservation, Slot, SlotPhase
-from restow.domain.reservation.index import HoldIndex, Kind, Rank, by_spec, is_migration_hold
-from restow.domain.reservation.match import counts_match
-from restow.domain.reservation.wishes import Wish, closed, ignores, wish_of
+from restow.domain.reservation.hold_index import HoldIndex, Kind, Rank
+from restow.domain.reservation.ownership import by_spec, counts_match, is_migration_hold
+from restow.domain.reservation.reservation_affinity import Wish, closed, ignores, wish_of
 from restow.domain.resources import GPU_MILLI
 from restow.domain.session.admit import may_run, share_of
 from restow.domain.session.journal import Journal

@@ -17,7 +17,7 @@ from restow.domain.occupants import as_pod, task_of
 from restow.domain.places import Place
 from restow.domain.predicates import only, static_mask
 from restow.domain.records import FINAL, Reservation, Room, Slot, SlotPhase
-from restow.domain.reservation.index import is_migration_hold
+from restow.domain.reservation.ownership import is_migration_hold
 from restow.domain.session import holds
 from restow.domain.session.fitting import Fit
 from restow.domain.session.framework import Filter

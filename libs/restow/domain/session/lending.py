@@ -8,8 +8,8 @@ from restow.contracts.ids import NodeName
 from restow.domain.places import Place
 from restow.domain.predicates import static_mask
 from restow.domain.records import ON_NODE
-from restow.domain.reservation.index import is_migration_hold
-from restow.domain.reservation.wishes import ignores
+from restow.domain.reservation.ownership import is_migration_hold
+from restow.domain.reservation.reservation_affinity import ignores
 from restow.domain.session.fitting import Fit
 from restow.domain.session.framework import Filter
 from restow.domain.session.session import Session

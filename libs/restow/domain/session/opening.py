@@ -13,8 +13,8 @@ from restow.contracts.ids import Millis, PodUid
 from restow.domain.changes import Seen
 from restow.domain.groups import Group, named
 from restow.domain.memo import kept
-from restow.domain.reservation.index import HoldIndex
-from restow.domain.reservation.wishes import ignores
+from restow.domain.reservation.hold_index import HoldIndex
+from restow.domain.reservation.reservation_affinity import ignores
 from restow.domain.session import reasons
 from restow.domain.session.backlog import Backlog
 from restow.domain.session.gangs import is_promised, whole

@@ -8,7 +8,7 @@ import numpy as np
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import ReservationUid, ShapeId
 from restow.domain.records import Reservation
-from restow.domain.reservation.index import HoldIndex
+from restow.domain.reservation.hold_index import HoldIndex
 from restow.domain.session.framework import Filter
 from restow.domain.state import ClusterState
 

@@ -7,7 +7,7 @@ from typing import Any
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
 from restow.domain.evolve.session import withheld_key
-from restow.domain.reservation.wishes import ignores
+from restow.domain.reservation.reservation_affinity import ignores
 from restow.domain.session import holds
 from restow.domain.session.fitting import Fit
 from restow.domain.session.gangs import is_complete, orders, place_together

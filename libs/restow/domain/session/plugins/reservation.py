@@ -15,10 +15,17 @@ from restow.contracts.ids import ReservationUid
 from restow.domain.foreign import other_scheduler
 from restow.domain.groups import group_of
 from restow.domain.records import Reservation, ReservationPhase, SlotPhase
-from restow.domain.reservation.index import by_spec, is_migration_hold
-from restow.domain.reservation.match import counts_match, owned
-from restow.domain.reservation.named import NOBODY, TARGET, Names, target_of
-from restow.domain.reservation.wishes import wish_of
+from restow.domain.reservation.ownership import (
+    NOBODY,
+    TARGET,
+    Names,
+    by_spec,
+    counts_match,
+    is_migration_hold,
+    owned,
+    target_of,
+)
+from restow.domain.reservation.reservation_affinity import wish_of
 from restow.domain.session.admission import admission
 from restow.domain.session.args import NoArgs as Args
 from restow.domain.session.framework import Answer, Refusal

@@ -18,7 +18,7 @@ from restow.domain.occupants import Who
 from restow.domain.places import Place
 from restow.domain.protection import Budgets, asked_to_stay, is_critical
 from restow.domain.records import SlotPhase
-from restow.domain.reservation.index import is_migration_hold
+from restow.domain.reservation.ownership import is_migration_hold
 from restow.domain.session.preemption.future_room import FutureRoom
 from restow.domain.session.session import Session
 from restow.domain.state import ClusterState

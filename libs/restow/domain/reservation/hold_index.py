@@ -13,9 +13,9 @@ from restow.contracts.ids import ReservationUid, ShapeId, SlotName
 from restow.domain import resources as r
 from restow.domain.places import Place
 from restow.domain.records import ON_NODE, Reservation, Slot, SlotPhase
-from restow.domain.reservation.keys import ByOwner
-from restow.domain.reservation.match import owned
-from restow.domain.reservation.wishes import order_of
+from restow.domain.reservation.owner_keys import ByOwner
+from restow.domain.reservation.ownership import is_migration_hold, owned
+from restow.domain.reservation.reservation_affinity import order_of
 from restow.domain.state import ClusterState
 
 Rank = tuple
@@ -285,14 +285,3 @@ def _said(record: Reservation) -> tuple[str, bytes]:
     """Equal for equal owners in one namespace."""
     assert record.spec is not None, "an accepted Reservation"
     return record.fact.namespace, msgspec.msgpack.encode(record.spec.owners)
-
-
-def is_migration_hold(state: ClusterState, record: Reservation) -> bool:
-    """Our label counts only where the log knows the migration: anybody can write a label."""
-    migration = state.migrations.get(record.fact.migration)  # type: ignore[call-overload]
-    return migration is not None and migration.reservation == record.fact.reservation
-
-
-def by_spec(record: Reservation) -> bool:
-    """Whether owners match by an equal pod spec (RULES G-4)."""
-    return record.spec is not None and record.spec.match_policy == "PodSpec"
