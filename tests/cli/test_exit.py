@@ -193,3 +193,33 @@ def test_an_export_makes_no_folders(restow, moved, tmp_path):
     assert result.exit_code == 2
     assert "is not a folder" in result.said
     assert not (tmp_path / "some").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--server", "nats://127.0.0.1:99999"), ("--server", "nats://x:abc"), ("--server", "nats://x:0"), ("--server", "nats://[::1"), ("--server", "127.0.0.1:99999"),
+        ("--server", "nats://127.0.0.1:4222,,"), ("--server", "nats://"), ("--server", "http://a:4222"),
+        ("--server", "nats://127.0.0.1:1", "--cluster", "../x"), ("--server", "nats://127.0.0.1:1", "--cluster", "Prod"), ("--server", "nats://127.0.0.1:1", "--cluster", "x" * 64),
+    ],
+)
+@pytest.mark.parametrize("command", [("get", "pods"), ("log", "tail"), ("log", "import", "FILE")])
+def test_a_mistyped_address_or_cluster_is_input_that_cannot_be_used(restow, moved, command, options):
+    result = restow(*(moved if word == "FILE" else word for word in command), *options)
+    assert result.exit_code == 2, result.output
+    assert "is not allowed: " in result.said
+    assert "fault of Restow" not in result.said
+
+
+def test_a_password_in_a_mistyped_address_is_not_shown(restow):
+    result = restow("get", "pods", "--server", "nats://me:hunter2@a:99999")
+    assert result.exit_code == 2
+    assert "hunter2" not in result.output
+
+
+@pytest.mark.parametrize("point", ["9" * 5_000, "-" + "9" * 5_000 + "m", "0x1", "٣"])
+def test_a_point_that_is_none_is_input_that_cannot_be_used(restow, moved, point):
+    result = restow("state", f"--at={point}", "--log", moved)
+    assert result.exit_code == 2, result.output
+    assert "is no point in a log; allowed: a sequence" in result.said
+    assert len(result.output) < 500

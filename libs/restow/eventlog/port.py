@@ -12,10 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from typing import Protocol, runtime_checkable
+from urllib.parse import urlsplit
 
 import msgspec
 
 from restow.contracts.envelope import Envelope
+from restow.contracts.redact import redacted
 
 Family = str
 """One of the services' families, one token: "cluster", "session", "reservation", "migration", "gc"."""
@@ -28,6 +30,9 @@ READ_BATCH = 1000
 
 FORMAT = 1
 """Version of the log's storage format, kept in the stream's metadata, journal and archive headers."""
+
+SCHEMES = ("nats", "tls", "ws", "wss")
+"""Of a broker's address."""
 
 _TOKEN = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
@@ -108,6 +113,10 @@ class Truncated(LogError):
         super().__init__(f"sequence {seq} was truncated away; the log begins at {first_seq}: load a snapshot")
 
 
+class NotAllowed(LogError, ValueError):
+    """A name or an address that no log can have. Says it, and what is allowed."""
+
+
 class Closed(LogError):
     """The log was closed by this process; every waiting call ends with this."""
 
@@ -186,12 +195,24 @@ class EventLog(Protocol):
 
 
 def check_token(kind: str, value: str) -> str:
-    """`value` as one subject token, else ValueError: lower-case letters, digits, `-` and `_`, at most 63."""
+    """`value` as one subject token: lower-case letters, digits, `-` and `_`, at most 63. Raises NotAllowed."""
     if not _TOKEN.fullmatch(value):
-        raise ValueError(
+        raise NotAllowed(
             f"{kind} {value!r} is not allowed: 1 to 63 lower-case letters, digits, '-' and '_', "
             "beginning with a letter or digit"
         )
+    return value
+
+
+def check_address(value: str) -> str:
+    """`value` as the address of one broker. Raises NotAllowed, without a password that is in it."""
+    try:
+        address = urlsplit(value)
+        good = address.scheme in SCHEMES and bool(address.hostname) and address.port != 0 and not re.search(r"[\s,]", value)
+    except ValueError:
+        good = False
+    if not good:
+        raise NotAllowed(f"broker address {redacted(value)!r} is not allowed: nats://HOST:PORT with a port of 1 to 65535, several separated by commas")
     return value
 
 

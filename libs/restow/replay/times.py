@@ -6,6 +6,8 @@ from restow.contracts.ids import Millis
 from restow.contracts.times import millis
 from restow.domain.duration import DurationError, milliseconds
 
+LONGEST = 80
+"""Characters of a text that are said back."""
 _ALLOWED = "allowed: a sequence (4711), a time (2026-01-31T12:00:00Z), `now`, or a time ago (-5m)"
 
 
@@ -25,11 +27,11 @@ def parse_point(text: str, now: Millis) -> Point:
     text = text.strip()
     if text == "now":
         return Point()
-    if text.isascii() and text.isdigit():
-        return Point(seq=int(text))
     try:
+        if text.isascii() and text.isdigit():
+            return Point(seq=int(text))
         if text.startswith("-"):
             return Point(time=Millis(now + milliseconds(text)))
         return Point(time=millis(text))
     except (DurationError, ValueError, OverflowError):
-        raise PointError(f"{text!r} is no point in a log; {_ALLOWED}") from None
+        raise PointError(f"{text if len(text) <= LONGEST else text[:LONGEST] + '…'!r} is no point in a log; {_ALLOWED}") from None

@@ -11,10 +11,12 @@ from pathlib import Path
 import msgspec
 
 from restow.contracts.redact import redacted
+from restow.eventlog.port import NotAllowed, check_address
 from restow.runtime import bearer
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("json", "console")
+LONGEST_DRAIN = 86_400
 
 
 class BadSetting(ValueError):
@@ -107,7 +109,11 @@ def check(given: Mapping[str, str]) -> Settings:
     """Settings from texts. Raises BadSetting."""
     values: dict[str, str | float] = {**given}
     _match(given, "cluster", r"[a-z0-9][a-z0-9_-]{0,62}", "1 to 63 lower-case letters, digits, '-' and '_'")
-    _match(given, "nats_url", r"(nats|tls|ws|wss)://[^\s,]+(,(nats|tls|ws|wss)://[^\s,]+)*", "nats://host:port")
+    try:
+        for address in given.get("nats_url", "nats://localhost").split(","):
+            check_address(address)
+    except NotAllowed:
+        raise BadSetting(_variable("nats_url"), given["nats_url"], "nats://host:port with a port of 1 to 65535, several separated by commas") from None
     _match(given, "http", r"(\[[0-9a-f:]+\]|[^\s:]*):\d{1,5}", "host:port, such as 0.0.0.0:8080")
     _match(given, "namespace", r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a namespace name")
     _match(given, "image", r"[!-~]{1,300}", "the name of an image, such as registry/restow@sha256:...")
@@ -127,9 +133,11 @@ def check(given: Mapping[str, str]) -> Settings:
         raise BadSetting(_variable("api_token_file"), given["api_token_file"], "nothing beside RESTOW_API_TOKEN")
     if "drain" in given:
         try:
-            values["drain"] = float(given["drain"])
+            values["drain"] = drain = float(given["drain"])
+            if not 0 <= drain <= LONGEST_DRAIN:
+                raise ValueError
         except ValueError:
-            raise BadSetting(_variable("drain"), given["drain"], "seconds, such as 10") from None
+            raise BadSetting(_variable("drain"), given["drain"], f"seconds, 0 to {LONGEST_DRAIN}, such as 10") from None
     if not given.get("identity"):
         values["identity"] = f"{socket.gethostname()}-{os.getpid()}"
     return Settings(**values)  # type: ignore[arg-type]

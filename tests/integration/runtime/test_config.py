@@ -324,6 +324,16 @@ def test_settings_come_from_flags_over_environment_and_never_show_the_password()
         ("RESTOW_KUBE", "/no/such/file", "kubeconfig"),
         ("RESTOW_CONFIG", "/no/such/file", "exists"),
         ("RESTOW_DRAIN", "soon", "seconds"),
+        ("RESTOW_DRAIN", "nan", "0 to 86400"),
+        ("RESTOW_DRAIN", "inf", "0 to 86400"),
+        ("RESTOW_DRAIN", "-3", "0 to 86400"),
+        ("RESTOW_NATS_URL", "nats://x:99999", "port of 1 to 65535"),
+        ("RESTOW_NATS_URL", "nats://x:abc", "port of 1 to 65535"),
+        ("RESTOW_NATS_URL", "nats://x:0", "port of 1 to 65535"),
+        ("RESTOW_NATS_URL", "nats://[::1", "nats://host:port"),
+        ("RESTOW_NATS_URL", "nats://", "nats://host:port"),
+        ("RESTOW_NATS_URL", "nats://a:4222,", "several separated by commas"),
+        ("RESTOW_NATS_URL", "http://a:4222", "nats://host:port"),
     ],
 )
 def test_a_bad_setting_is_refused_with_name_value_and_what_is_allowed(name, value, allowed):
@@ -331,6 +341,17 @@ def test_a_bad_setting_is_refused_with_name_value_and_what_is_allowed(name, valu
         settings.read("cluster_watcher", [], {name: value})
     for part in (name, value, allowed):
         assert part in str(refusal.value)
+
+
+@pytest.mark.parametrize("url", ["nats://a", "nats://u:p%40@a:4222", "tls://a:1,nats://[::1]:4222", "wss://a.b.c:443/path"])
+def test_an_address_of_a_broker_is_taken(url):
+    assert settings.read("cluster_watcher", [], {"RESTOW_NATS_URL": url}).nats_url == url
+
+
+def test_a_mistyped_address_does_not_show_its_password():
+    with pytest.raises(settings.BadSetting) as refusal:
+        settings.read("cluster_watcher", [], {"RESTOW_NATS_URL": "nats://me:hunter2@a:99999"})
+    assert "hunter2" not in str(refusal.value)
 
 
 WRONG = {

@@ -7,6 +7,7 @@ own request knows only the deadline, and would leave an append of a killed broke
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import re
@@ -22,7 +23,7 @@ from nats.aio.msg import Msg
 
 from restow.contracts.redact import addresses, redacted
 from restow.eventlog.memory import Wakeup
-from restow.eventlog.port import BrokerRefused, Closed, Unavailable
+from restow.eventlog.port import BrokerRefused, Closed, Unavailable, check_address
 
 MIN_SERVER = (2, 12, 0)
 """Oldest nats-server taken: older ones silently ignore options that the log relies on (DESIGN 2)."""
@@ -114,12 +115,12 @@ class Broker:
         tls: ssl.SSLContext | None = None,
         wait: float = 10.0,
     ) -> Broker:
-        """Connect, or raise BrokerRefused after `wait` seconds with what was wrong last.
+        """Connect, or raise BrokerRefused after `wait` seconds with what was wrong last. Raises NotAllowed where a server is no address.
 
         user, password: None where the broker knows no users, or where the address names them. inbox_prefix: the only subjects that
         this user may subscribe to (deploy/nats/permissions.conf): by default `_INBOX_<user>`.
         """
-        broker = cls([servers] if isinstance(servers, str) else servers)
+        broker = cls([check_address(_with_scheme(server)) for server in ([servers] if isinstance(servers, str) else servers)])
         broker._refused = asyncio.get_running_loop().create_future()
         options: dict[str, Any] = {"tls": tls} if tls else {}
         if user is not None:
@@ -146,7 +147,9 @@ class Broker:
             broker._inbox = broker.client.new_inbox()
             await broker.client.subscribe(f"{broker._inbox}.*", cb=broker._on_answer)
         except BaseException:
-            await broker.close()
+            # A client that has not got as far as connecting cannot be closed; what it said first is what is wrong.
+            with contextlib.suppress(Exception):
+                await broker.close()
             raise
         return broker
 
@@ -356,6 +359,10 @@ class Broker:
                 )
         for denied in list(self.on_denied):
             denied(what, subject)
+
+
+def _with_scheme(server: str) -> str:
+    return server if "://" in server or not server else f"nats://{server}"
 
 
 def _inbox_of(user: str | None, servers: str | Sequence[str]) -> str:
