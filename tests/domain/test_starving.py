@@ -29,6 +29,8 @@ from restow.contracts.codec import encode_event
 from restow.contracts.values import Container, NumaZone
 from restow.domain import reservation as reservations
 from restow.domain import session
+from restow.domain.memo import kept
+from restow.domain.session.decider import Pace
 from restow.domain.session.plugins.nodeorder.resource import resource_scores
 from restow.domain.session.registry import due_times
 from restow.domain.session.starving import RESERVED, sentence
@@ -62,7 +64,7 @@ tiers:
 
 def starves_next(state: ClusterState):
     """When the action wants a session although nothing happens."""
-    return min((when for when in due_times(state, state.memo.get("session-looked", state.time)) if when is not None), default=None)
+    return min((when for when in due_times(state, kept(state, Pace).last(state)) if when is not None), default=None)
 
 
 def conf(threshold: int = 3600, percent: int = 100, **more) -> e.Event:

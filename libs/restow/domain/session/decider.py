@@ -52,7 +52,7 @@ class SessionDecider:
         raise TypeError(f"{self.family} does not decide {type(command).__name__}")
 
     def due(self, state: ClusterState, now: Millis) -> c.Command | None:
-        pace = kept(state, _Pace)
+        pace = kept(state, Pace)
         if state.to_release or state.queue or state.whole or state.stranded() or rejections(state) or _to_settle(state, now):
             return c.Schedule(now, LIMIT, pace.turn)
         waiting = state.slot_queue or state.parked or state.unqueued or state.resizes or state.waiting_on or state.nominations
@@ -63,7 +63,7 @@ class SessionDecider:
 
     def deadline(self, state: ClusterState) -> Millis | None:
         # Not after the log's time: what has passed before a fact was written is still to be looked at.
-        pace = kept(state, _Pace)
+        pace = kept(state, Pace)
         when = opening.deadline(state, pace.last(state))
         if not pace.left:
             return when
@@ -104,7 +104,7 @@ class SessionDecider:
         return statuses.owed(state, effect)
 
 
-class _Pace:
+class Pace:
     """Hints when to run. What a session decides never depends on them but for `turn`, which is a part of the command.
 
     `looked`: the time of the last session. `rested`: the epoch in which one found nothing to decide. `settled`: by what nominations were settled then. Of
@@ -142,7 +142,7 @@ class _Pace:
 def schedule(state: ClusterState, now: Millis, limit: int, turn: int = 0) -> list[e.Event]:
     """What is asked back comes first, alone: it makes room. Then the actions, in the order of the configuration."""
     if released := releases(state, limit):
-        kept(state, _Pace).rested = -1
+        kept(state, Pace).rested = -1
         return released
     epoch = state.capacity_epoch
     session = open_session(state, now, limit, turn)
@@ -154,7 +154,7 @@ def schedule(state: ClusterState, now: Millis, limit: int, turn: int = 0) -> lis
         say_who_waits(session)
     finally:
         session.close()
-    kept(state, _Pace).after(state, session, epoch)
+    kept(state, Pace).after(state, session, epoch)
     return session.events
 
 
@@ -166,7 +166,7 @@ def _to_settle(state: ClusterState, now: Millis) -> bool:
     if state.late_nominations(now):
         return True
     settled = _settled(state)
-    return bool(settled[2]) and kept(state, _Pace).settled != settled
+    return bool(settled[2]) and kept(state, Pace).settled != settled
 
 
 def _settled(state: ClusterState) -> tuple[int, int, tuple[tuple[PodUid, int], ...]]:

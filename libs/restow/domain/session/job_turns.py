@@ -6,7 +6,7 @@ jobOrder), so it is asked once. All others are made when a session opens: jobs t
 several classes, whose turn is that of the first one with room."""
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -161,14 +161,13 @@ Made = tuple[tuple, Job]
 class Line:
     """First things first. Most jobs have one turn, and those are sorted once; who comes back is put into a heap."""
 
-    __slots__ = ("_again", "_feed", "_last", "_sorted")
+    __slots__ = ("_again", "_feed", "_granted", "_sorted")
 
-    def __init__(self, entries: Iterable[Made], feed: Feed | None = None) -> None:
-        self._feed = feed
+    def __init__(self, entries: Iterable[Made], granted: Mapping[str, int], feed: Feed | None = None) -> None:
+        """`granted`: how often the session has given something to each account (`Job.granted`)."""
+        self._feed, self._granted = feed, granted
         self._sorted = sorted(entries, key=itemgetter(0), reverse=True)
         self._again: list[Made] = []
-        self._last: Job | None = None
-        """Who was pushed last: its key is as it is."""
 
     def __bool__(self) -> bool:
         return bool(self._sorted) or bool(self._again) or (self._feed is not None and self._feed.first() is not None)
@@ -186,7 +185,7 @@ class Line:
             known, job = self._next()
             if job is None:
                 continue
-            if not job.account or job is self._last or (now := key(job)) <= known:
+            if job.granted == self._granted.get(job.account, 0) or (now := key(job)) <= known:
                 return job
             self.push(now, job)
         return None
@@ -204,7 +203,6 @@ class Line:
         return self._sorted.pop()
 
     def push(self, key: tuple, job: Job) -> None:
-        self._last = job
         heappush(self._again, (key, job))
 
 

@@ -21,11 +21,11 @@ class Job:
     """`tasks` are the pods that wait, in task order; `ready` counts members that hold or use capacity (or have succeeded),
     `ready_by_task` the same by `volcano.sh/task-spec`; `need` is minMember. `order` is its turn among equals: what the log
     saw first. `account` is whose use its own counts with: a controller's, where the pods are in no group; empty where only its own
-    counts. `hold` is set where it is a Reservation's. `alike`: by pod the class that it is of, of pods that no rule tells apart; those of
+    counts; `granted`: how often that had got something in the session when the job's turn was worked out. `hold` is set where it is a Reservation's. `alike`: by pod the class that it is of, of pods that no rule tells apart; those of
     the `refused` classes are passed over."""
 
     __slots__ = (
-        "account", "alike", "created", "group", "hold", "key", "kind", "need", "need_by_task", "order", "priority", "queue", "ready",
+        "account", "alike", "created", "granted", "group", "hold", "key", "kind", "need", "need_by_task", "order", "priority", "queue", "ready",
         "ready_by_task", "refused", "spec", "tasks",
     )  # fmt: skip
 
@@ -37,6 +37,7 @@ class Job:
         self.created = created
         self.kind = PODS_JOB
         self.account = ""
+        self.granted = 0
         self.alike: dict[PodUid, int] = {}
         self.refused: set[int] = set()
         self.group: Group | None = None

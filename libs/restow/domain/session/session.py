@@ -90,6 +90,8 @@ class Session(View):
         """Pods whose nomination this session has ended."""
         self.coming: Any = None
         """What rows will have free besides, once somebody has asked (`preemption.future_room`)."""
+        self.granted: dict[str, int] = {}
+        """How often an account of jobs has got something, if only to try."""
         self.lowered = 0
         """How often something was taken back from what a queue uses."""
         self.shared = Memo()
@@ -149,6 +151,8 @@ class Session(View):
             undo.append((self.placements.pop, (pod.pod,)))
         self.enter(pod, row, fit.volumes, fit.waiting)
         self.hear(job, pod, 1)
+        if job.account:
+            self.granted[job.account] = self.granted.get(job.account, 0) + 1
 
     def count(self, job: Job, pod: e.PodObserved, more: int = 1) -> None:
         """One more member of a job has what it needs."""

@@ -46,6 +46,7 @@ def run(session: Session, args: Any) -> None:
 
 def _key(session: Session, job: Job) -> tuple:
     """Unique: no two jobs are compared themselves."""
+    job.granted = session.granted.get(job.account, 0)
     return (*session.extensions.turn(job), job.key)
 
 
@@ -58,7 +59,7 @@ def _by_queue(session: Session) -> dict[str, Line]:
     for queue, feed in session.feeds.items():
         feed.valid = lambda job: valid(session, job)
         feed.refused = partial(_beyond, session, session.beyond.setdefault(queue, Refused()))
-    waiting = {queue: Line(entries.get(queue, ()), session.feeds.get(queue)) for queue in sorted({*entries, *session.feeds})}
+    waiting = {queue: Line(entries.get(queue, ()), session.granted, session.feeds.get(queue)) for queue in sorted({*entries, *session.feeds})}
     return {queue: line for queue, line in waiting.items() if line}
 
 
