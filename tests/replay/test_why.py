@@ -67,6 +67,12 @@ def test_a_reservation_tells_who_got_it():
     assert answer.verdict[-1] == "place task-0: used by shop/web-new on b"
 
 
+def test_of_a_place_whose_pod_has_gone_it_is_told_who_used_it():
+    log = migration()
+    log.facts(e.PodGone("uid-web-new"))
+    assert why(log.source(), "reservation/restow-p1-1").verdict[-1] == "place task-0: was used by shop/web-new on b"
+
+
 def waiting():
     """Two pods of eight cores on nodes of four."""
     log = Handmade()

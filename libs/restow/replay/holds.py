@@ -33,7 +33,7 @@ class User(msgspec.Struct, frozen=True):
 class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     """One place. `total` is what it is for, `held` what is held for owners now, `drawn` what they use, or used it up, `missing` what it waits
     for on its node and `users` the largest of those who have that. `asked` is the size that a later
-    generation wants, where it cannot have that yet. `pod` (`namespace/name`) used it up."""
+    generation wants, where it cannot have that yet. `pod` (`namespace/name`) used it up; `gone`: and is not there any more."""
 
     name: str
     phase: str
@@ -49,6 +49,7 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     message: str = ""
     users: tuple[User, ...] = ()
+    gone: bool = False
 
 
 class Drawn(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -117,6 +118,7 @@ def _place(state: ClusterState, uid: ReservationUid, name: SlotName, slot: Slot)
         slot.reason,
         slot.message,
         tuple(_users(state, slot.node, missing, (uid, name))) if missing else (),
+        bool(slot.pod) and slot.pod not in state.pods,
     )
 
 

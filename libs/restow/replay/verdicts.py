@@ -243,7 +243,7 @@ def place_line(place: Place) -> str:
             has = f", has {amounts_text(place.held)}" if place.held else ""
             return f"place {place.name}: waits {where} for {amounts_text(place.missing) or 'its room'}{why}{has}"
         case SlotPhase.USED:
-            return f"place {place.name}: used by {place.pod} {where}"
+            return f"place {place.name}: {'was used' if place.gone else 'used'} by {place.pod} {where}"
         case SlotPhase.FAILED:
             return f"place {place.name}: ended: {place.reason}"
     return f"place {place.name}: has no node yet"

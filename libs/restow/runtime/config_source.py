@@ -81,6 +81,9 @@ def _cut(shown: str) -> str:
     return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
+AROUND = 1024
+"""Bytes of a commit beside the texts of a configuration."""
+
 DEEPEST, MOST_VALUES = 100, 100_000
 """What one document may hold, with everything that its aliases repeat: `&a [*a]` is endless, and ten lines of aliases of aliases are 10¹⁰ values."""
 
@@ -166,13 +169,13 @@ class ConfigSource:
                 self._commander.configuration = config.text_of(self._default)
             return
         self._seen = self._stamp()
-        self._commander.configuration = config.text_of(self._parse())
+        self._commander.configuration = self._text()
 
     def reload(self) -> None:
         """Read the file again; where it is refused the last good configuration stays."""
         self._seen = self._stamp()
         try:
-            text = config.text_of(self._parse())
+            text = self._text()
         except BadConfig as error:
             self.problem = str(error)
             self._log.error("configuration refused; the last good one stays", reason=str(error))
@@ -206,6 +209,14 @@ class ConfigSource:
         except OSError:
             return None
         return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+    def _text(self) -> str:
+        """As the log is to have it: in the command and in its event, in one commit."""
+        text, most = config.text_of(self._parse()), self._commander.log.max_body
+        size = 2 * len(msgspec.json.encode(text)) + AROUND
+        if size > most:
+            raise BadConfig(f"{self.path}: it takes a commit of {size} bytes; allowed: up to {most}, which the log takes at once")
+        return text
 
     def _parse(self) -> config.Config:
         try:

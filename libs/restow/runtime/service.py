@@ -9,7 +9,7 @@ import gc
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -39,6 +39,8 @@ from restow.runtime.http import Route, Server
 from restow.runtime.leadership import Deposed, Leadership, Phase
 from restow.runtime.loading import Loading
 from restow.runtime.telemetry import Metrics, Tracer
+
+T = TypeVar("T")
 
 LEASE = LeaseConfig(duration=10, renew_deadline=7.0, retry=1.0)
 
@@ -207,7 +209,7 @@ class Process:
             snapshots = await opening.ask(lambda: jetstream.open_snapshots(there, create=stores))
         await self._learn_time(log)
         archive = self.settings.archive(log.cluster) if self.service.stores_snapshots else None
-        state = await self._state(Loading(log, snapshots, archive, self._say, self.logger))
+        state = await self._unless_stopping(Loading(log, snapshots, archive, self._say, self.logger).state())
         if state is None:
             return
         if client is None:
@@ -291,22 +293,23 @@ class Process:
         self._phase = "waiting for the broker"
         while not self.stopping.is_set():
             try:
-                log = await jetstream.connect(
+                log = await self._unless_stopping(jetstream.connect(
                     s.nats_url.split(","), s.cluster, name=f"restow-{self.service.name}",
                     user=s.nats_user or None, password=s.nats_password or None,
-                )
+                ))
             except (BrokerRefused, Unavailable) as error:
                 if isinstance(error, BrokerRefused) and not str(error).startswith("no broker answers"):
                     raise
                 self.logger.warning("waiting for the broker", reason=str(error))
                 continue
-            self._phase = "starting"
+            if log is not None:
+                self._phase = "starting"
             return log
         return None
 
-    async def _state(self, loading: Loading) -> ClusterState | None:
-        """See `Loading.state`; None where the service is to stop before there is one."""
-        there = asyncio.create_task(loading.state())
+    async def _unless_stopping(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """What comes of it; None where the service is to stop before."""
+        there = asyncio.create_task(work)
         stop = asyncio.create_task(self.stopping.wait())
         try:
             await asyncio.wait({there, stop}, return_when=asyncio.FIRST_COMPLETED)

@@ -396,5 +396,25 @@ async def test_whatever_stands_in_a_file_the_last_good_configuration_stays(case,
             ConfigSource(str(file), SESSION, rig.commander).load()
 
 
+async def test_a_configuration_that_the_log_cannot_hold_is_refused_and_the_last_good_one_stays(tmp_path):
+    """It stands in the command and in its event: it is never offered to the log again and again."""
+    log, file = memory(), tmp_path / "volcano-scheduler.conf"
+    file.write_text("actions: allocate\n")
+    async with running(log) as rig:
+        source = ConfigSource(str(file), SESSION, rig.commander)
+        source.load()
+        await rig.lead()
+        await until(lambda: names(rig) == ["allocate"], rig.follower)
+        log.max_body = 20_000
+        file.write_text(f"actions: allocate\nschedulerNames: [restow, {', '.join(f's{i}' for i in range(2_000))}]\n")
+        source.reload()
+        await idle()
+        assert "it takes a commit of" in source.problem
+        assert "allowed: up to 20000" in source.problem
+        assert rig.state.session_config.scheduler_names != ()
+        with pytest.raises(BadConfig, match="allowed: up to 20000"):
+            ConfigSource(str(file), SESSION, rig.commander).load()
+
+
 async def test_an_alias_means_what_it_repeats(tmp_path):
     assert parse("a: &a {x: 1}\nb: *a\nc: {<<: *a, y: 2026-02-28}")["c"]["x"] == 1

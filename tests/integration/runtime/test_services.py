@@ -1,6 +1,7 @@
 """Whole services against a real broker and the embedded Kubernetes API, in one process, each with its own connections."""
 
 import asyncio
+import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -329,3 +330,32 @@ async def test_a_snapshot_and_an_archive_let_the_prefix_go_and_a_new_process_sta
             await session.until(lambda state: len(state.nodes) == 80)
             assert session.process.context.follower.records < 80
         await log.close()
+
+
+class Deaf:
+    """Where a broker should be, somebody takes connections and says nothing."""
+
+    async def __aenter__(self):
+        self._server = await asyncio.start_server(self._hold, "127.0.0.1", 0)
+        self.url = f"nats://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def _hold(self, reader, writer):
+        self.reached = True
+        await reader.read()
+        writer.close()
+
+    reached = False
+
+    async def __aexit__(self, *_):
+        self._server.close()
+
+
+async def test_a_service_that_waits_for_the_broker_stops_at_once(cluster):
+    async with Deaf() as broker, kubesim() as kube, service(cluster_watcher(), broker, cluster, kube) as waiting:
+        async with asyncio.timeout(SOON):
+            while not broker.reached:
+                await asyncio.sleep(0.01)
+        started = time.monotonic()
+        await waiting.stop()
+        assert time.monotonic() - started < 5

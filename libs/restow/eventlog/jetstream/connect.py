@@ -147,6 +147,7 @@ class Broker:
             broker._inbox = broker.client.new_inbox()
             await broker.client.subscribe(f"{broker._inbox}.*", cb=broker._on_answer)
         except BaseException:
+            opening.cancel()
             # A client that has not got as far as connecting cannot be closed; what it said first is what is wrong.
             with contextlib.suppress(Exception):
                 await broker.close()
