@@ -101,6 +101,10 @@ class BrokerRefused(LogError):
     """The broker lacks what the log needs, or definitely refused. Says what, where, and what to do."""
 
 
+class Forbidden(BrokerRefused):
+    """The broker's permissions do not let this user do it."""
+
+
 class LogMismatch(LogError):
     """This is not the log that was expected: its configuration, id, format or content differs."""
 

@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
 from restow.eventlog.archive import BulkLog
-from restow.eventlog.port import BrokerRefused, EventLog, LogMismatch, Record, TooLarge
+from restow.eventlog.port import BrokerRefused, EventLog, Forbidden, LogMismatch, Record, TooLarge
 from restow.replay.at import Progress, no_progress
 from restow.replay.source import Source
 
 
 def restore(source: Source, servers: Sequence[str], cluster: str, progress: Progress = no_progress) -> int:
-    """Make the cluster's log and fill it; returns the number of records. Raises LogMismatch where it is not empty."""
+    """Make the cluster's log and fill it; returns the number of records. Raises LogMismatch where it is not empty, Forbidden where this user may
+    not make it."""
 
     async def run() -> int:
         from restow.eventlog.jetstream import connect
@@ -24,7 +25,13 @@ def restore(source: Source, servers: Sequence[str], cluster: str, progress: Prog
         finally:
             await log.close()
 
-    return asyncio.run(run())
+    try:
+        return asyncio.run(run())
+    except Forbidden as error:
+        raise Forbidden(
+            f"{error}. An import makes the log of cluster {cluster!r}: where a broker has users, only `operator` may do that "
+            "(--server nats://operator:PASSWORD@HOST:4222), and for the cluster of its permissions.conf only. A broker without users takes any log"
+        ) from error
 
 
 async def fill(source: Source, log: EventLog, progress: Progress = no_progress) -> int:

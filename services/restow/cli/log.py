@@ -283,9 +283,14 @@ def import_(file: Path, server: str | None, cluster: str | None, output: str) ->
     Example:
       restow log import incident.jsonl.zst --server nats://127.0.0.1:4222 --cluster incident
     """
+    import logging
+
     from restow.replay.restore import restore
     from restow.replay.source import open_path
 
+    # What goes wrong is the answer.
+    logging.getLogger("restow").setLevel(logging.CRITICAL)
+    logging.getLogger("nats").setLevel(logging.CRITICAL)
     source = open_path(file)
     where = Where(None, server, cluster, None)
     with Progress("importing") as progress:

@@ -18,8 +18,10 @@ from restow.eventlog.port import BrokerRefused
 from restow.eventlog.server import find_binary, temporary_server
 from restow.eventlog.snapshots import Snapshot
 from restow.eventlog.testing import envelope
+from restow.replay.restore import restore
 
 from .helpers import BODY, take
+from .test_import import exported, logged
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "nats"
 CLUSTER = "main"
@@ -278,3 +280,11 @@ def test_the_production_file_syncs_every_commit():
     text = (DEPLOY / "nats.conf").read_text()
     assert "sync_interval: always" in text
     assert "max_payload: 8MB" in text
+
+
+def test_who_may_not_import_is_told_who_may(guarded, tmp_path):
+    source = exported(tmp_path / "a.jsonl.zst", logged(("cluster", BODY)))
+    for user in ("cli", "operator"):
+        with pytest.raises(BrokerRefused, match=r"forbid this user to publish .* only `operator` may do that \(--server nats://operator:PASSWORD@HOST:4222\)"):
+            restore(source, [guarded.url.replace("://", f"://{user}:p{user}@")], "main" if user == "cli" else "other")
+    assert restore(source, [guarded.url.replace("://", "://operator:poperator@")], "main") == 1

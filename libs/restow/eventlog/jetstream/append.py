@@ -18,6 +18,7 @@ from restow.eventlog.port import (
     BrokerRefused,
     Conflict,
     Family,
+    Forbidden,
     LogMismatch,
     Record,
     TooLarge,
@@ -114,7 +115,7 @@ class Appender:
         except NoAnswer as error:
             raise Unknown(family, envelope.id, str(error)) from error
         except Denied as error:
-            raise BrokerRefused(str(error)) from error
+            raise Forbidden(str(error)) from error
         return _sequence(message.data, family, envelope, expected_last)
 
     def _expectations(self, last_of_family: int, seq: int = 0) -> dict[str, str]:

@@ -23,7 +23,7 @@ from nats.aio.msg import Msg
 
 from restow.contracts.redact import addresses, redacted
 from restow.eventlog.memory import Wakeup
-from restow.eventlog.port import BrokerRefused, Closed, Unavailable, check_address
+from restow.eventlog.port import BrokerRefused, Closed, Forbidden, Unavailable, check_address
 
 MIN_SERVER = (2, 12, 0)
 """Oldest nats-server taken: older ones silently ignore options that the log relies on (DESIGN 2)."""
@@ -270,7 +270,7 @@ class Broker:
                 raise self.ended() from error
             raise Unavailable(f"the broker did not answer {verb}: {error}") from error
         except Denied as error:
-            raise BrokerRefused(str(error)) from error
+            raise Forbidden(str(error)) from error
         answer: dict[str, Any] = msgspec.json.decode(message.data)
         if "error" in answer:
             failure = msgspec.convert(answer["error"], Failure)

@@ -25,7 +25,7 @@ from restow.eventlog.jetstream.connect import ApiError, Broker, Denied, NoAnswer
 from restow.eventlog.jetstream.log import JetStreamLog
 from restow.eventlog.jetstream.reader import Feed
 from restow.eventlog.jetstream.stream import NAME_IN_USE, NO_MESSAGE, NOT_FOUND
-from restow.eventlog.port import BrokerRefused, Full, Unavailable
+from restow.eventlog.port import BrokerRefused, Forbidden, Full, Unavailable
 from restow.eventlog.snapshots import (
     PROBE,
     Snapshot,
@@ -306,7 +306,7 @@ class JetStreamSnapshots:
         except NoAnswer as error:
             raise Unavailable(f"the broker did not store the snapshot: {error}") from error
         except Denied as error:
-            raise BrokerRefused(str(error)) from error
+            raise Forbidden(str(error)) from error
         ack = msgspec.json.decode(answer.data, type=Ack)
         if ack.error and ack.error.err_code in FULL:
             raise Full(f"the broker's store is full: {ack.error.description} (error {ack.error.err_code})")
