@@ -33,31 +33,20 @@ from restow.domain.verdicts import NOT_OPEN, NOT_SELECTED, OWED
 
 
 class World:
-    """`moved`: pods that an earlier part of the plan has brought elsewhere; there they are at home.
-    `open` `(nodes,) bool`: rows where something may land. `sources` `(nodes,) bool`: rows that something may leave.
-    `counted` `(nodes,) bool`: rows whose worth counts. `floor` `(nodes,) int64`: what must stay free of `column` (the resource that
-    is protected; -1 for none). `worth` is by row, `total` its sum; `spent` what those who are away cost. `changes` lists rows in the
-    order in which they changed."""
+    """`moved`: pods that an earlier part of the plan has brought elsewhere; there they are at home. `floor` `(nodes,) int64`: what must stay free of `column` (the
+    resource that is protected; -1 for none). `worth` is by row, `total` its sum; `spent` what those who are away cost."""
 
-    def __init__(
-        self,
-        simulation: Simulation,
-        value: Value,
-        evictable: Evictable,
-        costs: Costs,
-        rows: tuple[np.ndarray, np.ndarray, np.ndarray],
-        column: int,
-        floor: np.ndarray,
-        moved: Mapping[PodUid, Spot] | None = None,
-    ) -> None:
-        self.simulation, self.session = simulation, simulation.session
-        self.value, self.column, self.floor = value, column, floor
-        self.state: ClusterState = simulation.state
+    def __init__(self, simulation: Simulation, task: Task, objective: Objective, rows: "Rows", moved: Mapping[PodUid, Spot] | None = None) -> None:
+        state, args = task.state, task.args
+        self.simulation, self.session, self.state = simulation, simulation.session, state
+        self.open, self.sources, self.counted = rows.open, rows.sources, rows.counted
+        room = state.table.vector(*room_of(args.room)) if objective == "room" else None
+        self.value = Value(objective, room, state.table.columns.get(GPU_MILLI, -1))
+        self.column, self.floor = _floor(state, args)
+        self._evictable = Evictable(state, args, canonical_resource(args.resourceType), by_rules=True, scope=task.scope)
+        self._costs = Costs(state, args.costs, task.time)
         self.moved: dict[PodUid, Spot] = {}
-        self.open, self.sources, self.counted = rows
-        self.changes = self.session.nodes.changes
         self.away: dict[PodUid, Spot] = {}
-        self._evictable, self._costs = evictable, costs
         self._verdicts: dict[PodUid, str] = {}
         self._cost: dict[PodUid, int] = {}
         self._gone: dict[int, dict[PodUid, None]] = {}
@@ -72,8 +61,8 @@ class World:
         for row in simulation.arriving:
             self.loads[row] += 1
         self._begin_at(moved or {})
-        self.objective = LeastLoss(simulation, value, self.counted, self.loads)
-        self.placement = Placement(simulation, self.open, column, floor, self.objective)
+        self.objective = LeastLoss(simulation, self.value, self.counted, self.loads)
+        self.placement = Placement(simulation, self.open, self.column, self.floor, self.objective)
         self.worth = self._worths()
         self.total = sum(self.worth)
         self.spent = 0
@@ -292,7 +281,8 @@ class World:
 
 
 class Rows:
-    """`closed` says, by node, why nothing leaves it."""
+    """Which nodes take part, `(nodes,) bool` each: where something may land (`open`), that something may leave (`sources`), and whose worth counts
+    (`counted`). `closed` says, by node, why nothing leaves it."""
 
     def __init__(self, task: Task) -> None:
         state, args, time, scope = task.state, task.args, task.time, task.scope
@@ -329,14 +319,8 @@ def _floor(state: ClusterState, args: DefragmentationArgs) -> tuple[int, np.ndar
 @contextmanager
 def opened(task: Task, objective: Objective, rows: Rows, moved: Mapping[PodUid, Spot] | None = None) -> Iterator[World]:
     """As the state is, or as it will be once these have `moved`. The state is as before at the end."""
-    state, args, time = task.state, task.args, task.time
-    with simulated(state, time) as simulation:
-        room = state.table.vector(*room_of(args.room)) if objective == "room" else None
-        value = Value(objective, room, state.table.columns.get(GPU_MILLI, -1))
-        column, floor = _floor(state, args)
-        evictable = Evictable(state, args, canonical_resource(args.resourceType), by_rules=True, scope=task.scope)
-        costs = Costs(state, args.costs, time)
-        world = World(simulation, value, evictable, costs, (rows.open, rows.sources, rows.counted), column, floor, moved)
+    with simulated(task.state, task.time) as simulation:
+        world = World(simulation, task, objective, rows, moved)
         if objective == "nodes":
             world.objective.stay = _stay(world)
         yield world

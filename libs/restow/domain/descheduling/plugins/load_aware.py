@@ -4,6 +4,7 @@ out (there they count as idle), and means are of what is measured (there of what
 from fractions import Fraction
 
 from msgspec import field
+from msgspec.structs import fields
 
 from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.contracts.samples import BILLION
@@ -30,7 +31,7 @@ from restow.domain.descheduling.utilization.thresholds import (
     pairs_wrong,
     thresholds_wrong,
 )
-from restow.domain.descheduling.utilization.usage import NOTHING, WINDOW, Usage, unsettled
+from restow.domain.descheduling.utilization.usage import NOTHING, WINDOW, Usage, of_samples, unsettled
 from restow.domain.quantity import CPU
 from restow.domain.resources import MEMORY, PODS
 
@@ -40,16 +41,13 @@ POINTS = ("balance",)
 PROMETHEUS, ADAPTOR, SERVER = "prometheus", "prometheus_adaptor", "metrics_server"
 TYPES = (PROMETHEUS, ADAPTOR, SERVER)
 RESOURCES = (CPU, MEMORY, PODS)
+MEASURED = (CPU, MEMORY)
+FULL = Fraction(100)
 LONGEST = 24 * 3600_000
 """Milliseconds that may be averaged over."""
-OF_THE_EVICTOR = {
-    "evict_local_storage_pods": "evictLocalStoragePods",
-    "evict_system_critical_pods": "evictSystemCriticalPods",
-    "ignore_pvc_pods": "ignorePvcPods",
-    "evict_failed_bare_pods": "evictFailedBarePods",
-    "label_selector": "labelSelector",
-    "priority_threshold": "priorityThreshold",
-}
+OF_THE_EVICTOR = (
+    "evict_local_storage_pods", "evict_system_critical_pods", "ignore_pvc_pods", "evict_failed_bare_pods", "label_selector", "priority_threshold",
+)  # fmt: skip
 """Volcano's type has these, and nothing reads them: who may go is DefaultEvictor's business."""
 
 
@@ -126,12 +124,8 @@ class Args(Base, frozen=True):
         return f"duration: {self.duration / 1000:g} s; allowed: 1s to 24h"
 
     def _evictor(self) -> str:
-        said = next((name for name in OF_THE_EVICTOR if getattr(self, name)), "")
-        return said and f"{OF_THE_EVICTOR[said]}: set; allowed: in the arguments of DefaultEvictor, where it counts"
-
-
-MEASURED = (CPU, MEMORY)
-FULL = Fraction(100)
+        said = next((f.encode_name for f in fields(self) if f.name in OF_THE_EVICTOR and getattr(self, f.name)), "")
+        return said and f"{said}: set; allowed: in the arguments of DefaultEvictor, where it counts"
 
 
 def run(handle: Handle, args: Args) -> None:
@@ -171,14 +165,7 @@ def _usage(handle: Handle, args: Args) -> Usage | str:
         handle.warn(f"node {missing[0]}{more} left out: there are no metrics of them")
     if not nodes:
         return "no node has metrics"
-
-    def of_pod(uid: PodUid) -> Amounts | None:
-        used = of_pods.get(uid)
-        if used is None or any(name not in used for name in MEASURED):
-            return None
-        return {name: 1 if name == PODS else used[name] for name in RESOURCES}
-
-    return Usage(RESOURCES, nodes, pods, of_pod)
+    return Usage(RESOURCES, nodes, pods, of_samples(of_pods, RESOURCES))
 
 
 def _unsettled(handle: Handle, args: Args) -> frozenset[NodeName]:

@@ -1,6 +1,6 @@
 """What nodes and pods use: what pods ask for, or what was measured, and until when that is not true any more."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -81,13 +81,19 @@ def measured(handle: Handle, names: tuple[str, ...]) -> Usage | str:
             return f"the metrics of node {node} lack {missing}"
         nodes[node] = {name: len(there) if name == PODS else seen[name] for name in names}
 
+    return Usage(names, nodes, pods, of_samples(samples.pods, names))
+
+
+def of_samples(pods: Mapping[PodUid, Amounts], names: Sequence[str]) -> Callable[[PodUid], Amounts | None]:
+    """What a pod uses by what was measured of it; None where something is missing."""
+
     def of_pod(uid: PodUid) -> Amounts | None:
-        used = samples.pods.get(uid)
+        used = pods.get(uid)
         if used is None or any(name != PODS and name not in used for name in names):
             return None
         return {name: 1 if name == PODS else used[name] for name in names}
 
-    return Usage(names, nodes, pods, of_pod)
+    return of_pod
 
 
 def queried(handle: Handle, query: str) -> Usage | str:
