@@ -68,12 +68,12 @@ def mapped(name: str, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def below(said: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def with_prefix(said: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """The arguments whose names start so, under the rest of their names."""
     return {name.removeprefix(prefix): value for name, value in said.items() if name.startswith(prefix)}
 
 
-def without(said: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def without_prefix(said: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {name: value for name, value in said.items() if not name.startswith(prefix)}
 
 

@@ -8,7 +8,14 @@ import numpy as np
 
 from restow.contracts.ids import ShapeId
 from restow.domain.resources import canonical_resource
-from restow.domain.session.args import ArgsError, Arguments, below, listed, weights_wrong, without
+from restow.domain.session.args import (
+    ArgsError,
+    Arguments,
+    listed,
+    weights_wrong,
+    with_prefix,
+    without_prefix,
+)
 from restow.domain.session.scoring import SCALE, Many, One, share, shares
 from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
@@ -34,7 +41,7 @@ class Args(Arguments, frozen=True):
     @classmethod
     def read(cls, said: Mapping[str, Any]) -> Self:
         prefix = RESOURCES + "."
-        own, weights = without(said, prefix), below(said, prefix)
+        own, weights = without_prefix(said, prefix), with_prefix(said, prefix)
         if not isinstance(own.get(RESOURCES), dict):
             own[RESOURCES] = {name: weights.pop(name, 1) for name in listed(RESOURCES, own.get(RESOURCES, ""))}
         for name in weights:

@@ -8,7 +8,7 @@ from typing import Any, Self
 import msgspec
 
 from restow.domain.session.admission import admission
-from restow.domain.session.args import Arguments, below, decimal, mapped, thousandths, without
+from restow.domain.session.args import Arguments, decimal, mapped, thousandths, with_prefix, without_prefix
 from restow.domain.session.framework import PERMITTED, Answer, Refusal
 from restow.domain.session.jobs import NOT_ENQUEUED, Job
 from restow.domain.session.session import Session
@@ -33,8 +33,8 @@ class Args(Arguments, frozen=True):
     def read(cls, said: Mapping[str, Any]) -> Self:
         prefix = FACTOR + "."
         own = dict(said)
-        factors = {**mapped(FACTORS, own.pop(FACTORS, None)), **below(said, prefix)}
-        own = without(own, prefix)
+        factors = {**mapped(FACTORS, own.pop(FACTORS, None)), **with_prefix(said, prefix)}
+        own = without_prefix(own, prefix)
         if FACTOR in own:
             own[FACTOR] = decimal(thousandths(FACTOR, own[FACTOR], LEAST))
         own[FACTORS] = {

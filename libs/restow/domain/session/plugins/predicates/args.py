@@ -46,7 +46,7 @@ class Args(args.Arguments, frozen=True):
     @classmethod
     def read(cls, said: Mapping[str, Any]) -> Self:
         prefix = RESOURCES + "."
-        own, rates = args.without(said, prefix), args.below(said, prefix)
+        own, rates = args.without_prefix(said, prefix), args.with_prefix(said, prefix)
         if not isinstance(own.get(RESOURCES), dict):
             own[RESOURCES] = {name: {} for name in args.listed(RESOURCES, own.get(RESOURCES, ""))}
         read = {name: args.mapped(f"{prefix}{name}", rate) for name, rate in args.mapped(RESOURCES, own[RESOURCES]).items()}
