@@ -28,10 +28,10 @@ NOBODYS = (-1,)
 
 
 class Fit:
-    """Where a pod goes: `row`, with these devices, volumes and CPUs. `lent` are holds that give their room up for it; a place
+    """Where a pod goes: `row`, with these devices, volumes and CPUs. `borrows` are holds whose capacity it gets; a place
     that is `waiting` takes only what is free."""
 
-    __slots__ = ("cores", "devices", "lent", "row", "volumes", "waiting")
+    __slots__ = ("borrows", "cores", "devices", "row", "volumes", "waiting")
 
     def __init__(
         self,
@@ -39,11 +39,11 @@ class Fit:
         devices: tuple[DeviceShare, ...] = (),
         volumes: tuple[ClaimChoice, ...] = (),
         cores: tuple[int, ...] = (),
-        lent: tuple[Place, ...] = (),
+        borrows: tuple[Place, ...] = (),
         waiting: bool = False,
     ) -> None:
         self.row, self.devices, self.volumes, self.cores = row, devices, volumes, cores
-        self.lent, self.waiting = lent, waiting
+        self.borrows, self.waiting = borrows, waiting
 
 
 class View:

@@ -129,20 +129,20 @@ class Session(View):
     def allocate(self, job: Job, pod: e.PodObserved, fit: Fit) -> None:
         """`place`, as a decision."""
         self.place(job, pod, fit)
-        if fit.lent:
-            self.events += [e.HoldLent(*place, pod.pod) for place in fit.lent]
+        if fit.borrows:
+            self.events += [e.HoldLent(*place, pod.pod) for place in fit.borrows]
         self.events.append(e.PodPlaced(pod.pod, self.state.table.names[fit.row], fit.devices, fit.volumes, fit.cores))
 
     def place(self, job: Job, pod: e.PodObserved, fit: Fit) -> None:
         """The pod is there from now on: it is charged to its node and its queue, and rules see it."""
         v, row = self.state.vectors[pod.shape], fit.row
-        lent = self._lend(fit) if fit.lent else ()
+        lenders = self._borrow(fit) if fit.borrows else ()
         if fit.waiting:
             self._awaited.add(row)
             self.nodes.take(row, *self.free_of(row, v.items, fit.devices))
         else:
             self.nodes.take(row, v, fit.devices)
-        for room in lent:
+        for room in lenders:
             # What the pod leaves of it is the hold's again (`Rooms.lend`).
             self.nodes.take(row, *self.free_of(row, room.wanted, room.devices))
         self.charge(job.queue, v.items, 1)
@@ -188,12 +188,12 @@ class Session(View):
         if (undo := self.journal.undo) is not None:
             undo.append((self.hear, (job, pod, -sign)))
 
-    def _lend(self, fit: Fit) -> list[Room]:
+    def _borrow(self, fit: Fit) -> list[Room]:
         """The holds give up their room for what is placed next. They stay where they are, with their ports, labels and CPUs, and
         rules see them again. Returns what they had."""
         self._awaited.add(fit.row)
         rooms = []
-        for place in fit.lent:
+        for place in fit.borrows:
             rooms.append(self.vacate(fit.row, place).room)
             self.see(place, [rule for rule in self.extensions.filters if not rule.lends])
         return rooms

@@ -9,12 +9,12 @@ from restow.contracts.ids import PodUid
 from restow.domain.evolve.session import withheld_key
 from restow.domain.reservation.reservation_affinity import ignores
 from restow.domain.session import holds
+from restow.domain.session.borrowing import borrowed
 from restow.domain.session.fitting import Fit
 from restow.domain.session.gangs import is_complete, orders, place_together
 from restow.domain.session.holds import resize
 from restow.domain.session.job_turns import Line, Made, Name, Turns
 from restow.domain.session.jobs import QUOTA, UNSCHEDULABLE, Job, is_best_effort
-from restow.domain.session.lending import lending
 from restow.domain.session.queues import Refused
 from restow.domain.session.session import Session
 from restow.domain.state import Under
@@ -154,7 +154,7 @@ def place_one(session: Session, job: Job, pod: e.PodObserved) -> bool:
         session.say_unfit(pod, concerned)
         return False
     row = session.best_row(pod, concerned)
-    fit = session.fit_at(pod, row) if row is not None else lending(session, pod, concerned)
+    fit = session.fit_at(pod, row) if row is not None else borrowed(session, pod, concerned)
     if fit is None:
         session.say_unfit(pod, concerned)
         return False
@@ -168,7 +168,7 @@ def _place_gang(session: Session, job: Job) -> None:
     ready, said = job.ready, list[tuple[str, str, int, dict[str, int]]]()
 
     def find(pod: e.PodObserved) -> Fit | None:
-        return session.find(pod) or lending(session, pod, session.concerned(pod))
+        return session.find(pod) or borrowed(session, pod, session.concerned(pod))
 
     for pods in orders(session, job, [session.state.pods[uid] for uid in job.tasks]):
         with session.attempt() as attempt:

@@ -15,7 +15,7 @@ from restow.domain.session.framework import Filter
 from restow.domain.session.session import Session
 
 
-def lending(session: Session, pod: PodObserved, concerned: list[Filter]) -> Fit | None:
+def borrowed(session: Session, pod: PodObserved, concerned: list[Filter]) -> Fit | None:
     """Where the fewest holds suffice, the first name among equals; on a node the latest hold gives first. Migrations' holds give
     nothing: a pod that was moved has no other place."""
     state = session.state
@@ -25,9 +25,9 @@ def lending(session: Session, pod: PodObserved, concerned: list[Filter]) -> Fit 
     best: tuple[int, NodeName, Fit] | None = None
     for node in nodes:
         fit = _on(session, pod, node, concerned)
-        if fit is not None and (best is None or (len(fit.lent), node) < best[:2]):
-            best = len(fit.lent), node, fit
-            if len(fit.lent) == 1:
+        if fit is not None and (best is None or (len(fit.borrows), node) < best[:2]):
+            best = len(fit.borrows), node, fit
+            if len(fit.borrows) == 1:
                 break
     return None if best is None else best[2]
 
@@ -38,14 +38,14 @@ def _on(session: Session, pod: PodObserved, node: NodeName, concerned: list[Filt
     places = [place for place in state.held_on.get(node, ()) if _gives(session, place, node)]
     if row is None or not places or not static_mask(state, pod.shape)[row]:
         return None
-    lent: list[Place] = []
+    borrows: list[Place] = []
     free, shares = ([*amounts] for amounts in session.nodes.row(row))
     v = state.vectors[pod.shape]
     for place in reversed(places):
         room = session.offers.slot(place).room
         if not room.held and not room.held_devices:
             continue
-        lent.append(place)
+        borrows.append(place)
         for column, amount in room.held:
             free[column] += amount
         for d in room.held_devices:
@@ -55,12 +55,12 @@ def _on(session: Session, pod: PodObserved, node: NodeName, concerned: list[Filt
             continue
         restored = {i: share - was for i, (share, was) in enumerate(zip(shares, session.nodes.row(row)[1], strict=True))}
         devices = state.table.choose_devices(row, v.devices, restored)
-        # CPUs are not lent: a hold keeps its own while it waits for the rest.
+        # CPUs are not borrowed: a hold keeps its own while it waits for the rest.
         cores = session.choose_cores(pod, row)
         if devices is not None and cores is not None:
-            if _refused(session, pod, row, lent, concerned):
+            if _refused(session, pod, row, borrows, concerned):
                 return None
-            return Fit(row, devices, session.fit_at(pod, row).volumes, cores, tuple(lent))
+            return Fit(row, devices, session.fit_at(pod, row).volumes, cores, tuple(borrows))
     return None
 
 
@@ -73,13 +73,13 @@ def _gives(session: Session, place: Place, node: NodeName) -> bool:
     return slot.phase in ON_NODE and place not in state.to_release and not is_migration_hold(state, state.reservations[place[0]])
 
 
-def _refused(session: Session, pod: PodObserved, row: int, lent: list[Place], concerned: list[Filter]) -> bool:
+def _refused(session: Session, pod: PodObserved, row: int, borrows: list[Place], concerned: list[Filter]) -> bool:
     """Whether a rule about what runs is against it even without these holds."""
     asked = [rule for rule in concerned if not rule.for_others and not rule.of_capacity]
     if not asked:
         return False
     session.look_as(pod)
     with session.attempt():
-        for place in lent:
+        for place in borrows:
             session.overlook(place, [rule for rule in session.extensions.filters if not rule.of_capacity])
         return any(bool(rows[row]) for rule in asked for _, rows in rule.failing(pod))
