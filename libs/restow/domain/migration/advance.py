@@ -108,19 +108,19 @@ def _begin(state: ClusterState, now: Millis, limits: Limits) -> Iterator[e.Event
         if id in state.backlog:
             case = Case(state, migration, now, limits, before, is_full)
             then, events = saga.first(case, saga.SAGA[case.stage])
-            yield from events
-            idle = idle and not events
-            if then is Then.FAILED:
-                continue
             if events:
+                yield from events
+                idle = False
+                if then is Then.FAILED:
+                    continue
                 limits.begins(migration)
-            if then is Then.EVICTING:
-                limits.evicts(migration, now)
-            if then is Then.WAITS_FOR_MOVES:
+                if then is Then.EVICTING:
+                    limits.evicts(migration, now)
+            elif then is Then.WAITS_FOR_MOVES:
                 blocked = blocked or migration
                 ends_by_itself = ends_by_itself or plan_order.turns_at(state, migration) is not None or not demand_slots.ready(state, migration)
-            is_full = is_full or then is Then.WAITS_FIRST
-            ends_by_itself = ends_by_itself or then in (Then.WAITS, Then.WAITS_FIRST)
+            else:
+                ends_by_itself, is_full = True, is_full or then is Then.WAITS_FIRST
         before[id] = None
     if idle and not ends_by_itself and blocked is not None:
         yield e.MigrationFailed(blocked.id, plan_order.AFTER, "the moves of its plan wait for each other")

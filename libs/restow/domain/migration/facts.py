@@ -40,9 +40,14 @@ class Stage(StrEnum):
     OVER = "over"
 
 
+_OF_STEP = {Step(stage): stage for stage in (Stage.HOLDING, Stage.HELD, Stage.EVICTING, Stage.ABORTING, Stage.EVICTED)}
+
+
 class Case:
     """A migration as one decision looks at it. Of one that is to begin `before` are those that were planned before it, and
     `is_full` says that none of them leaves it a turn."""
+
+    answer: Answer | None = None
 
     def __init__(
         self, state: ClusterState, migration: Migration, now: Millis, limits: Limits, before: Container[MigrationId] = (), is_full: bool = False
@@ -50,27 +55,21 @@ class Case:
         self.state, self.migration, self.now, self.limits = state, migration, now, limits
         self.move, self.id = migration.move, migration.id
         self.before, self.is_full = before, is_full
-        self.answer: Answer | None = None
 
     @property
     def stage(self) -> Stage:
-        migration, alone = self.migration, victim.is_only_evicted(self.migration)
-        match migration.step:
-            case Step.PLANNED:
-                if self.limits.whole.holds_first(migration):
-                    return Stage.PLANNED_WHOLE
-                return Stage.PLANNED_ALONE if alone else Stage.PLANNED
-            case Step.HOLDING:
-                return Stage.HOLDING
-            case Step.HELD:
-                return Stage.HELD
-            case Step.EVICTING:
-                return Stage.EVICTING_ALONE if alone else Stage.EVICTING
-            case Step.ABORTING:
-                return Stage.ABORTING
-            case Step.EVICTED:
-                return Stage.LANDING if migration.successor else Stage.TURNED_BACK if migration.back else Stage.EVICTED
-        return Stage.OVER
+        migration = self.migration
+        if migration.step is Step.PLANNED:
+            if self.limits.whole.holds_first(migration):
+                return Stage.PLANNED_WHOLE
+            return Stage.PLANNED_ALONE if victim.is_only_evicted(migration) else Stage.PLANNED
+        if migration.step is Step.EVICTING and victim.is_only_evicted(migration):
+            return Stage.EVICTING_ALONE
+        if migration.step is Step.EVICTED and migration.successor:
+            return Stage.LANDING
+        if migration.step is Step.EVICTED and migration.back:
+            return Stage.TURNED_BACK
+        return _OF_STEP.get(migration.step, Stage.OVER)
 
     # -- what facts ask --------------------------------------------------------------------------------------------------
 

@@ -46,6 +46,9 @@ class Then(StrEnum):
     NOT_RECREATED = "not_recreated"
 
 
+_WAITING = (Then.WAITS, Then.WAITS_FOR_MOVES, Then.WAITS_FIRST)
+
+
 def _events(case: Case, then: Then, said: Said) -> Events:
     id, config, now = case.id, case.state.migration_config, case.now
     reason, message = said if isinstance(said, tuple) else ("", "")
@@ -83,6 +86,7 @@ NEVER: Rows = (
     (f.ANOTHER_STAYS, Then.FAILED),
 )
 """Why it never begins, whatever the cluster does."""
+_NEVER = tuple(fact.holds for fact, _ in NEVER)
 STOPPED: Rows = (
     (f.SUCCESSOR_CAME, Then.EVICTED),
     (f.PLAN_CANCELLED, Then.FAILED),
@@ -206,7 +210,7 @@ def first(case: Case, rows: Rows) -> tuple[Then, Events]:
     """What the first fact leads to that is so."""
     for fact, then in rows:
         if said := fact.holds(case):
-            return then, _events(case, then, said)
+            return then, () if then in _WAITING else _events(case, then, said)
     return Then.WAITS, ()
 
 
@@ -222,7 +226,7 @@ def answered(state: ClusterState, migration: Migration, answer: Answer) -> Event
 
 
 def never(case: Case) -> bool:
-    return any(fact.holds(case) for fact, _ in NEVER)
+    return any(holds(case) for holds in _NEVER)  # a loop: it is asked of each planned move after every fold
 
 
 def page() -> str:

@@ -168,7 +168,7 @@ def _fit(session: Session, record: Reservation, slot: Slot, place: e.PodObserved
     if row is None:
         if record.spec is None or not record.spec.pre_allocation:
             return None
-        return _in_exchange(state, record, waiting_fit(session, place, concerned))
+        return _with_its_devices(state, record, waiting_fit(session, place, concerned))
     fit = session.fit_at(place, row)
     # No volume is chosen, nor made, before there is a pod (seed 004, "Unsolved Problems").
     return Fit(row, _promised(state, record, row) or fit.devices, (), _cores(session, record, place, fit))
@@ -249,8 +249,8 @@ def _emptiest(shares: list[int], request: DeviceRequest) -> tuple[DeviceShare, .
     return tuple(DeviceShare(i, request.milli) for i in sorted(i for _, i in there[: request.count]))
 
 
-def _in_exchange(state: ClusterState, record: Reservation, fit: Fit | None) -> Fit | None:
-    """A pod that changes places with another waits for the very devices that the plan promised: the other's."""
+def _with_its_devices(state: ClusterState, record: Reservation, fit: Fit | None) -> Fit | None:
+    """A move that turns back waits for the very devices that its pod had."""
     if fit is not None and is_migration_hold(state, record):
         fit.devices = state.migrations[record.fact.migration].move.devices or fit.devices
     return fit
