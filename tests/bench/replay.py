@@ -9,7 +9,7 @@ from pathlib import Path
 from restow.contracts.codec import decode
 from restow.contracts.times import millis
 from restow.domain.fold import fold
-from restow.domain.state import ClusterState
+from restow.domain.state import ClusterState, Touched
 from restow.eventlog.archive import export, open_archive
 from restow.eventlog.jetstream import JetStreamLog, connect
 from restow.eventlog.port import Record
@@ -68,7 +68,7 @@ def _folder() -> Take:
     state = ClusterState()
 
     def take(record: Record) -> int:
-        before = state.events
+        before, state.touched = state.events, Touched()  # a service takes what was touched
         fold(state, record.seq, record.family, millis(record.envelope.time), decode(record.body))
         return state.events - before
 

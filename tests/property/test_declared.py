@@ -37,14 +37,15 @@ def test_nothing_is_an_attribute_that_is_not_declared():
     assert {name for name in slots if not name.startswith("_")} == {attribute.name for attribute in attributes(ClusterState)}
 
 
-def test_stories_leave_no_attribute_as_it_was_at_first():
-    """What the tests below say of a state they say of each of its attributes."""
+def test_the_snapshots_of_some_stories_have_every_attribute():
+    """These stories leave no attribute as it was at first, so what the snapshot forgets is missing in one of them."""
     new, changed = ClusterState(), set()
+    kept = [a.name for a in attributes(ClusterState) if a.role is not Role.PASSING]
     for seed in range(150):
         state = folded(seed)
-        changed |= {a.name for a in attributes(ClusterState) if a.role is not Role.PASSING and not _equal(getattr(state, a.name), getattr(new, a.name))}
-    declared = {a.name for a in attributes(ClusterState) if a.role is not Role.PASSING}
-    assert declared - changed - NEVER_BETWEEN_EVENTS == set()
+        changed |= {name for name in kept if not _equal(getattr(state, name), getattr(new, name))}
+        assert diff(state, load(dump(state))) == [], seed
+    assert {*kept} - changed == NEVER_BETWEEN_EVENTS
 
 
 def _equal(a, b) -> bool:

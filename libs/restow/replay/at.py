@@ -10,7 +10,7 @@ from restow.contracts.codec import Decision
 from restow.contracts.ids import Millis
 from restow.contracts.times import rfc3339, stamped
 from restow.domain import fold, trust
-from restow.domain.state import ClusterState
+from restow.domain.state import ClusterState, Touched
 from restow.domain.trust import Examined
 from restow.eventlog.port import Record
 from restow.replay.source import Source
@@ -86,5 +86,7 @@ def state_at(
                     raise ReplayError(f"{source.name} begins at {rfc3339(time_of(record))}; {rfc3339(time)} is before that")
                 return state
             fold_record(state, record, source.log_id)
+        # Nobody looks at what was touched here, and it would grow with the log.
+        state.touched = Touched()
         progress(batch[-1].seq, stop)
     return state

@@ -26,7 +26,7 @@ from restow.contracts.ids import FAMILIES, Millis
 from restow.contracts.times import rfc3339
 from restow.domain.decider import Decider, Rejected, decide
 from restow.domain.fold import apply
-from restow.domain.state import ClusterState
+from restow.domain.state import ClusterState, Touched
 from restow.domain.trust import Examined
 from restow.eventlog.port import Record
 from restow.replay.at import Progress, check_whole, examine_record, fold_examined, no_progress
@@ -268,7 +268,7 @@ class _Again:
             decided, notes = self._decide(record.family, logged)
         finally:
             # Nobody looks at what was touched here, and it would grow with the log.
-            self.state.touched = type(self.state.touched)()
+            self.state.touched = Touched()
         if not any(notes) and encode(decided) == record.body:
             self._report.same(record.family, len(logged))
             return
