@@ -46,7 +46,8 @@ class Accounts:
         return self._used.get(queue, {})
 
     def queues(self) -> Iterable[str]:
-        return self._used.keys()
+        """By name: which of them was charged first depends on what is charged at once."""
+        return sorted(self._used)
 
     def add(self, queue: str, v: Vector, times: int) -> None:
         """`times` requests more (or, below zero, fewer)."""

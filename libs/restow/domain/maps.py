@@ -91,7 +91,13 @@ _NAME, _NODE, _POD, _UID, _GROUP = (attrgetter(*names.split()) for names in ("na
 _IN_ORDER_OF_PODS = Image(
     list[int], lambda state, known: [known[pod] for pod in state.pods], lambda state, said: dict(zip(state.pods, said, strict=True))
 )
+_EXCEEDED = Image(list[str], lambda state, known: list(known), lambda state, said: {path: state.quotas[path] for path in said})
 _WHO_WAITS = Image(list[PodUid], lambda state, queue: list(queue), lambda state, said: {pod: state.turn(pod) for pod in said})
+
+
+def _keys(kind: Any) -> Image:
+    """Of an index its keys, in their order: who is under each of them follows from what is stored, in that one's order."""
+    return Image(list[kind], lambda state, index: list(index), lambda state, said: {key: {} for key in said})
 
 
 def _config(kind: type[Config]) -> Image:
@@ -134,13 +140,13 @@ class Maps:
     pod_groups: dict[Group, e.PodGroupObserved] = stored(dict, values(e.PodGroupObserved, _GROUP))
     group_order: dict[Group, int] = stored(dict)
     enqueued: dict[Group, None] = stored(dict)
-    unqueued: dict[Group, None] = derived(dict)
+    unqueued: dict[Group, None] = stored(dict)
     queues: dict[str, e.QueueObserved] = stored(dict, values(e.QueueObserved, _NAME))
     priority_classes: dict[str, e.PriorityClassObserved] = stored(dict, values(e.PriorityClassObserved, _NAME))
     namespaces: dict[str, e.NamespaceObserved] = stored(dict, values(e.NamespaceObserved, _NAME))
     budgets: dict[str, e.BudgetObserved] = stored(dict, values(e.BudgetObserved, _path))
     quotas: dict[str, e.QuotaObserved] = stored(dict, values(e.QuotaObserved, _path))
-    exceeded: dict[str, e.QuotaObserved] = derived(dict)
+    exceeded: dict[str, e.QuotaObserved] = stored(dict, _EXCEEDED)
     """Those of them that keep pods out: mostly none."""
     troubles: dict[PodUid, e.PodTroubled] = stored(dict, values(e.PodTroubled, _POD))
     claims: dict[str, e.ClaimObserved] = stored(dict, values(e.ClaimObserved, _path))
@@ -152,49 +158,49 @@ class Maps:
     """Claim (`namespace/name`) → the node that its provisioner gave back since it was last chosen."""
     unserved: dict[str, dict[NodeName, Millis]] = stored(dict)
     """Claim → nodes that its provisioner gave back, and until when none is asked for there again."""
-    binding: dict[PodUid, None] = derived(dict)
+    binding: dict[PodUid, None] = stored(dict)
     """Pods that are placed, not bound, and have chosen volumes: facts about claims and volumes concern them."""
 
     placed: dict[PodUid, Placement] = stored(dict)
     charges: dict[PodUid, Charge] = stored(dict)
-    on_node: dict[NodeName, dict[PodUid, None]] = derived(dict)
-    homeless: dict[PodUid, NodeName] = derived(dict)
+    on_node: dict[NodeName, dict[PodUid, None]] = stored(dict, _keys(NodeName))
+    homeless: dict[PodUid, NodeName] = stored(dict)
     queue: dict[PodUid, int] = stored(dict, _WHO_WAITS)
-    groups: dict[Group, dict[PodUid, None]] = derived(dict)
+    groups: dict[Group, dict[PodUid, None]] = stored(dict)
     waiting: dict[str, Waiting] = stored(dict)
     parked: dict[PodUid, Parked] = stored(dict)
-    parked_under: dict[Under, dict[PodUid, None]] = derived(dict)
-    waiters: dict[str, int] = derived(dict)
+    parked_under: dict[Under, dict[PodUid, None]] = stored(dict, _keys(Under))
+    waiters: dict[str, int] = stored(dict)
     sociable: dict[PodUid, None] = derived(dict)
     accounts: Accounts = derived(Accounts)
     nominations: dict[PodUid, Nomination] = stored(dict)
-    nominated_on: dict[NodeName, dict[PodUid, None]] = derived(dict)
+    nominated_on: dict[NodeName, dict[PodUid, None]] = stored(dict, _keys(NodeName))
     victims_of: dict[PodUid, Victim] = stored(dict)
     stuck: dict[PodUid, Millis] = stored(dict)
     """Pods whose eviction was refused or did not come about: until when they are not chosen as victims again."""
     reserved_tasks: dict[PodUid, NodeName] = stored(dict)
-    reserved_on: dict[NodeName, dict[PodUid, None]] = derived(dict)
+    reserved_on: dict[NodeName, dict[PodUid, None]] = stored(dict, _keys(NodeName))
 
     reservations: dict[ReservationUid, Reservation] = stored(dict)
     slots: dict[ReservationUid, dict[SlotName, Slot]] = stored(dict)
     phases: dict[ReservationUid, PhaseSince] = stored(dict)
-    available: dict[ReservationUid, None] = derived(dict)
+    available: dict[ReservationUid, None] = stored(dict)
     held_on: dict[NodeName, dict[tuple[ReservationUid, SlotName], None]] = stored(dict)
-    slot_queue: dict[tuple[ReservationUid, SlotName], None] = derived(dict)
-    tallies: dict[ReservationUid, Tally] = derived(dict)
-    unfit_slots: dict[ReservationUid, dict[SlotName, None]] = derived(dict)
-    unreviewed: dict[ReservationUid, None] = derived(dict)
+    slot_queue: dict[tuple[ReservationUid, SlotName], None] = stored(dict)
+    tallies: dict[ReservationUid, Tally] = stored(dict)
+    unfit_slots: dict[ReservationUid, dict[SlotName, None]] = stored(dict)
+    unreviewed: dict[ReservationUid, None] = stored(dict)
     to_release: dict[tuple[ReservationUid, SlotName], str] = stored(dict)
     waiting_on: dict[NodeName, dict[tuple[ReservationUid, SlotName], None]] = stored(dict)
     """Places that wait for room on their node, in the order in which they get it."""
-    whole: dict[tuple[ReservationUid, SlotName], None] = derived(dict)
+    whole: dict[tuple[ReservationUid, SlotName], None] = stored(dict)
     """Places that wait and hold all of their room now: the session is to say that they are ready."""
     draws: dict[PodUid, Draw] = stored(dict)
     drawers: dict[tuple[ReservationUid, SlotName], dict[PodUid, None]] = stored(dict)
     """The pods that have drawn from a place and are there, in order."""
     unsettled: dict[ReservationUid, None] = derived(dict)
     """Reservations whose phase may be another one now; worked out at the end of each event."""
-    resizes: dict[tuple[ReservationUid, SlotName], None] = derived(dict)
+    resizes: dict[tuple[ReservationUid, SlotName], None] = stored(dict)
     """Places that are held in another size than the accepted generation asks for."""
     device_objects: dict[NodeName, e.DeviceObserved] = stored(dict, values(e.DeviceObserved, _NODE))
 
@@ -217,7 +223,7 @@ class Maps:
     """When evictions were decided: those of the minute before the last one."""
     followers: dict[MigrationId, MigrationId] = stored(dict)
     """Migration → the one that moves its successor on."""
-    promised: dict[NodeName, dict[MigrationId, None]] = derived(dict)
+    promised: dict[NodeName, dict[MigrationId, None]] = stored(dict)
     """By target, moves whose slot is promised and not held yet (`domain.promises`)."""
     plan_rooms: dict[str, PlanRoom] = stored(dict)
     """By the Reservation's `namespace/name`: room that plans make for pods that wait."""
@@ -228,7 +234,7 @@ class Maps:
     """Pods that were to be moved, and whose eviction or hold the API refused."""
     resized: dict[PodUid, ShapeId] = stored(dict)
     """Pods that ask for something else than when they were first seen, and what that was: whoever makes them again goes by a template."""
-    owned: dict[str, dict[PodUid, None]] = derived(dict)
+    owned: dict[str, dict[PodUid, None]] = stored(dict)
     """Controller's uid → its pods."""
     left: dict[str, tuple[Left, ...]] = stored(dict)
     """By lineage: moved pods that run elsewhere, until their own successor has come somewhere."""

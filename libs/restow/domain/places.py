@@ -33,11 +33,6 @@ class Places(Maps):
         old = self.drop(self.slots[uid], name)
         self._index(key, old, None)
 
-    def index_places(self, uid: ReservationUid) -> None:
-        """All of a Reservation's places at once, as a snapshot has them."""
-        for name, slot in self.slots[uid].items():
-            self._index((uid, name), None, slot)
-
     def _index(self, key: Place, old: Slot | None, new: Slot | None) -> None:
         uid, name = key
         was, now = (None if slot is None else slot.phase for slot in (old, new))

@@ -3,13 +3,10 @@ amounts of the node table, the accounts."""
 
 import msgspec
 
-from restow.domain import devices, promises
+from restow.domain import devices
 from restow.domain.declared import Role, attributes
-from restow.domain.evolve.objects import is_pending
-from restow.domain.evolve.reservations import needs_review
 from restow.domain.fold import FOLD_VERSION
-from restow.domain.records import ON_NODE, ReservationPhase, SlotPhase
-from restow.domain.state import OVER, ClusterState, is_sociable
+from restow.domain.state import ClusterState, is_sociable
 from restow.domain.table import Kind, vector_of
 
 
@@ -43,8 +40,9 @@ def load(data: bytes) -> ClusterState:
         state = ClusterState()
         for name, _, image in _STORED:
             setattr(state, name, image.load(state, getattr(said, name)))
-        for derive in (_amounts, _pods, _waiting, _objects, _reservations, _nominations, _migrations):
-            derive(state)
+        _used(state)
+        _held(state)
+        _pods(state)
         return state
     except SnapshotError:
         raise
@@ -61,7 +59,7 @@ def _version(data: bytes) -> int:
     return data[at]
 
 
-def _amounts(state: ClusterState) -> None:
+def _used(state: ClusterState) -> None:
     """The node table, and what pods are charged there."""
     table = state.table
     if state.nodes.keys() != table.rows.keys():
@@ -74,70 +72,27 @@ def _amounts(state: ClusterState) -> None:
     for id, shape in state.shapes.items():
         state.vectors[id] = table.vector(shape.requests, shape.devices)
     for uid, charge in state.charges.items():
-        state.on_node.setdefault(charge.node, {})[uid] = None
+        state.on_node[charge.node][uid] = None
     state.charge_many(list(state.charges.values()), 1)
 
 
 def _pods(state: ClusterState) -> None:
-    for pod in state.pods.values():
-        state.regroup(None, pod)
-    for uid, placement in state.placed.items():
-        if placement.volumes and uid in state.live and state.live[uid].node is None:
-            state.binding[uid] = None
-    for uid, live in state.live.items():
-        if uid not in state.charges and live.phase not in OVER:
-            where = state.node_of(uid)
-            if where is not None:
-                state.homeless[uid] = where
-
-
-def _waiting(state: ClusterState) -> None:
-    for uid, (key, under) in state.parked.items():
-        state.put_in(state.parked_under, under, uid)
-        state.waiters[key] = state.waiters.get(key, 0) + 1
+    for uid, (_, under) in state.parked.items():
+        state.parked_under[under][uid] = None
         if is_sociable(state.shapes[state.pods[uid].shape]):
             state.sociable[uid] = None
+    for uid, node in state.reserved_tasks.items():
+        state.reserved_on[node][uid] = None
 
 
-def _objects(state: ClusterState) -> None:
-    for key, group in state.pod_groups.items():
-        if key not in state.enqueued and is_pending(group):
-            state.unqueued[key] = None
-    state.exceeded.update((path, quota) for path, quota in state.quotas.items() if quota.exceeded)
-
-
-def _reservations(state: ClusterState) -> None:
-    for uid, slots in state.slots.items():
-        state.index_places(uid)
-        record = state.reservations[uid]
-        for name, slot in slots.items():
-            if slot.phase in ON_NODE and slot.asked and (uid, name) not in state.to_release:
-                state.resizes[uid, name] = None
-        if uid in state.phases and state.phases[uid].phase is ReservationPhase.AVAILABLE and not record.over:
-            state.available[uid] = None
-        if needs_review(state, record):
-            state.unreviewed[uid] = None
-    state.unsettled.clear()
+def _held(state: ClusterState) -> None:
+    """Charged as it was: what is free now was free then."""
     for places in state.held_on.values():
         for uid, name in places:
-            slot = state.slots[uid][name]
-            state.charge_place(slot, 1)
-            if slot.phase is SlotPhase.WAITING and slot.room.complete:
-                state.whole[uid, name] = None
-
-
-def _nominations(state: ClusterState) -> None:
-    """Charged as they were: what is free now was free then."""
+            state.charge_place(state.slots[uid][name], 1)
     for pod, nomination in state.nominations.items():
-        state.put_in(state.nominated_on, nomination.node, pod)
+        state.nominated_on[nomination.node][pod] = None
         room = nomination.room
         if room.held or room.held_devices:
             row = state.table.rows[nomination.node]
             state.table.charge(row, vector_of(room.held), room.held_devices, 1, Kind.HELD)
-    for pod, node in state.reserved_tasks.items():
-        state.put_in(state.reserved_on, node, pod)
-
-
-def _migrations(state: ClusterState) -> None:
-    for id in state.migrations:
-        promises.settle(state, id)
