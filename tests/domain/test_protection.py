@@ -9,24 +9,28 @@ from domain.build import (
     in_queue,
     member,
     node,
+    pod,
     pod_group,
     queue,
     replica_of,
     run,
     shape,
     then,
+    when,
 )
-from domain.saga import advance, hold, move, plan, step
+from domain.saga import BOLD, advance, create, evicts, failed, hold, move, plan, session_answers, step
+from domain.saga import decider as sagas
 from msgspec.structs import replace
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import LabelSelector
 from restow.domain import session
-from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
-from restow.domain.effects import EvictVictim
+from restow.domain.config import ActionConfig, MigrationConfig, PluginConfig, SessionConfig
+from restow.domain.effects import Evict, EvictVictim
 from restow.domain.protection import Budgets
 from restow.domain.records import Step
+from restow.domain.session.registry import keeps
 
 decider = session.decider
 DEFAULT = SessionConfig().tiers
@@ -239,6 +243,65 @@ def test_a_gang_one_of_whose_pods_is_being_moved_has_one_less_to_spare(need, los
     then(state, e.NodeGone("m"), in_queue("claimer", "a", "high"))
     assert victims(state) == [], "what was held on the lost node is released first"
     assert len(victims(state)) == lost
+
+
+def gang_of_three(*more):
+    """On nodes a, b and c, and node t is full of nobody. x-1 moves g2 from b to t, and its slot there is held."""
+    owner, nodes = replica_of("rs"), [node(name, cpu=1_000) for name in "abct"]
+    members = [member(f"g{i}", "g", "low", node=on, owner=owner) for i, on in enumerate("abc", 1)]
+    state = given(conf("preempt"), configured("migration", MigrationConfig(**BOLD)), SYNCED, *nodes, LOW, HIGH, pod_group("g", need=2), members)
+    then(state, plan("x", move("x-1", "g2", "b", "t")))
+    advance(state)
+    create(state, "x-1")
+    session_answers(state)
+    return then(state, *more)
+
+
+def test_a_gang_one_of_whose_pods_is_to_go_for_another_one_has_one_less_to_move():
+    state = gang_of_three(pod("claimer", "high"))
+    assert victims(state) == ["g1"]
+    assert evicts(advance(state)) == []
+    assert failed(advance(state, 30_000)) == {"x-1": "GangMinimum"}
+    assert not keeps(state, "g1")
+
+
+def test_of_a_gang_that_can_spare_one_the_scheduler_takes_its_own_where_both_decide_at_once():
+    state = gang_of_three(pod("claimer", "high"))
+    chosen, moved = when(state, decider, c.Schedule(NOW, 1000)), when(state, sagas, c.Advance(NOW))
+    then(state, moved, chosen)
+    assert step(state, "x-1") is Step.EVICTING
+    assert set(state.victims_of) == {"g1"}
+    assert Evict("x-1") not in sagas.pending(state, None), "nothing is sent of either"
+    assert keeps(state, "g1")
+    advance(state)
+    assert step(state, "x-1") is Step.ABORTING
+    assert keeps(state, "g1"), "a late eviction may still succeed"
+    run(state, sagas, c.ReportEviction(NOW, "x-1", "Aborted", ""))
+    assert step(state, "x-1") is Step.FAILED
+    assert state.migrations["x-1"].reason == "GangMinimum"
+    assert not keeps(state, "g1")
+
+
+def test_a_gang_that_loses_another_one_keeps_the_one_that_was_chosen():
+    state = gang_of_three()
+    then(state, e.PlanCancelled("x", "by hand"))
+    advance(state)
+    session_answers(state)
+    then(state, [pod("x", "high", node="t"), pod("claimer", "high")])
+    (chosen,) = victims(state)
+    assert not keeps(state, chosen)
+    then(state, e.PodGone(next(uid for uid in ("g1", "g2", "g3") if uid != chosen)))
+    assert keeps(state, chosen)
+
+
+def test_a_workload_one_of_whose_pods_is_to_go_for_another_one_misses_it():
+    owner, nodes = replica_of("rs"), [node(name, cpu=1_000) for name in "abt"]
+    members = [pod(f"p{i}", "low", node=on, owner=owner) for i, on in enumerate("ab", 1)]
+    state = given(conf("preempt"), configured("migration", MigrationConfig(max_unavailable=1)), *nodes, LOW, HIGH, members, pod("claimer", "high", node="t"))
+    then(state, pod("other", "high"))
+    assert victims(state) == ["p1"]
+    then(state, e.PodGone("claimer"), plan("x", move("x-1", "p2", "b", "t")))
+    assert failed(advance(state)) == {"x-1": "MaxUnavailable"}
 
 
 def test_who_asks_to_stay_after_having_been_chosen_is_not_evicted_any_more():

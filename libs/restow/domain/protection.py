@@ -38,9 +38,9 @@ def asked_to_stay(pod: PodObserved) -> str:
 
 
 def is_evicted(state: ClusterState, uid: PodUid) -> bool:
-    """Whether a migration evicts the pod now; the log may not have seen its end yet."""
+    """Whether a migration evicts the pod, or may do so still while it turns back; the log may not have seen its end yet."""
     id = state.victims.get(uid)
-    return id is not None and state.migrations[id].step is Step.EVICTING
+    return id is not None and state.migrations[id].step in (Step.EVICTING, Step.ABORTING, Step.EVICTED)
 
 
 class Budgets:

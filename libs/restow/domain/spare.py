@@ -120,9 +120,11 @@ class Spare:
         return missing - (victim is not None and victim in self._state.live and self._misses(victim)), size
 
     def _misses(self, uid: PodUid) -> bool:
-        """One that terminates has its replacement counted."""
+        """One that terminates has its replacement counted; one that the session has chosen as a victim is as good as gone."""
         live = self._state.live[uid]
-        return not (live.ready or live.deleting or live.phase in OVER or uid in self.moved)
+        if live.deleting or live.phase in OVER or uid in self.moved:
+            return False
+        return not live.ready or uid in self._state.victims_of
 
     def _unready(self, who: str) -> tuple[int, int]:
         known = self._missing.get(who)
@@ -145,14 +147,14 @@ class Spare:
         return known
 
     def _ready_members(self, group: Group) -> dict[PodUid, None]:
-        """Members that stay ready while those that are away are not there."""
+        """Members that stay ready while those that are away are not there. Nor are those that the session has chosen as victims for long."""
         ready = self._ready.get(group)
         if ready is None:
-            live = self._state.live
+            live, victims_of = self._state.live, self._state.victims_of
             ready = self._ready[group] = {
                 uid: None
                 for uid in self._state.groups.get(group, ())
-                if live[uid].ready and not live[uid].deleting and live[uid].phase not in OVER and uid not in self.away
+                if live[uid].ready and not live[uid].deleting and live[uid].phase not in OVER and uid not in self.away and uid not in victims_of
             }
         return ready
 

@@ -16,19 +16,22 @@ from restow.domain.effects import (
     WritePodGroupStatus,
     WriteQueueStatus,
 )
+from restow.domain.session.registry import keeps
 from restow.domain.state import ClusterState
 from restow.domain.volumes import owed
 from restow.kube import effects as k
 from restow.kube.claims import ClaimEffects, ClaimRef
 from restow.kube.record import Notice, Regarding
 from restow.kube.retry import Backoff
-from restow.runtime.effector import Answer, Done, Executor, Report, Retry, later
+from restow.runtime.effector import Answer, Done, Executor, Report, Retry, Wait, later
 from restow.runtime.service import Context
 from restow.scheduler_session.status import StatusEffects
 
 ONCE = Backoff(attempts=1)
 """The effect loop tries again itself: it asks before every attempt whether the effect is still owed."""
 
+KEPT_PAUSE = 1.0
+"""Seconds until it is asked again whether a plugin keeps a victim."""
 BACKGROUND_PAUSE = 5.0
 """Seconds until an owner is asked again who moves a pod by itself."""
 
@@ -93,6 +96,8 @@ class _SessionEffects:
     async def evict(self, effect: EvictVictim, state: ClusterState) -> Answer:
         """Tried until it is accepted, or the nomination that it is for has ended: a budget may let it go by then. That it
         terminates, or is gone, is a fact that follows by itself."""
+        if keeps(state, effect.pod):
+            return Wait(KEPT_PAUSE)
         victim, chosen = state.pods[effect.pod], state.victims_of[effect.pod]
         nomination = state.nominations.get(chosen.by)
         by, node = state.pods.get(chosen.by), state.node_of(effect.pod) or ""

@@ -195,6 +195,8 @@ TURN_LATE = Fact("its time to be allowed to go is up", lambda case: case.late an
 POD_FINISHED = Fact("its pod has finished",
                     lambda case: case.phase(case.move.pod) == "Succeeded" and ended("PodFinished"))
 POD_CHANGED = Fact("its pod may no longer be moved, or has another controller", lambda case: victim.changed(case.state, case.migration))
+GANG_BROKEN = Fact("its gang has lost other pods, or the scheduler evicts some, so that the gang can no longer spare its pod",
+                   lambda case: case.limits.breaks_gang(case.migration))
 EVICTION_LATE = Fact("its time to be evicted is up", lambda case: case.late and ended("EvictTimeout"))
 MARK_LATE = Fact("its time to be marked is up, and the API has not answered", lambda case: case.late and not_marked(case.migration, "nobody has answered"))
 
@@ -265,7 +267,7 @@ def may_evict(state: ClusterState, migration: Migration) -> bool:
 def may_be_tried(state: ClusterState, migration: Migration) -> bool:
     """Whether an eviction that was decided may be sent, now and each time anew: nothing has come in between for which it will be given
     up as soon as that is decided."""
-    if cancelled(state, migration) is not None:
+    if cancelled(state, migration) is not None or Limits(state).breaks_gang(migration) is not None:
         return False
     if victim.is_only_evicted(migration):
         return victim.unfit_to_evict(state, migration) is None

@@ -65,6 +65,10 @@ class Limits:
             for id, migration in self._active.items():
                 if id not in self._parked:
                     self._add(migration, 1)
+            # The session's victims are asked for at the same budgets.
+            for uid in self._state.victims_of if self._state.budgets else ():
+                for path in self._spare.budgets.bind(uid):
+                    self._budgeted[path] += 1
         return self
 
     def _add(self, migration: Migration, sign: int) -> None:
@@ -215,6 +219,15 @@ class Limits:
         if most and self._recent(now) >= most:
             return "RateLimit", f"{most} pods were evicted within a minute"
         return self._too_many(migration, int(migration.id in self._parked))
+
+    def breaks_gang(self, migration: Migration) -> Reason | None:
+        """Why an eviction that was decided must not be sent, or tried again: the gang has lost others since. The session may have decided
+        about another one of it at the same moment."""
+        group = gang(self._state, migration)
+        if group not in self._state.pod_groups or _has_ended(self._state, migration):
+            return None
+        why = self._counted()._spare.too_few(group, migration.move.pod)
+        return (GANG_MINIMUM, why) if why else None
 
     def _recent(self, now: Millis) -> int:
         """Those of a time that is still to come by more than that were decided before the clock was put back: an hour back is no hour's pause."""

@@ -150,6 +150,7 @@ SAGA: dict[Stage, Rows] = {
         (f.PLAN_CANCELLED, Then.ABORTING),
         (f.POD_CHANGED, Then.ABORTING),
         (f.ANOTHER_STAYS, Then.ABORTING),
+        (f.GANG_BROKEN, Then.ABORTING),
         (f.SLOT_LOST, Then.ABORTING),
         (f.HOLD_FAILS, Then.ABORTING),
         (f.EVICTION_LATE, Then.ABORTING),
@@ -158,6 +159,7 @@ SAGA: dict[Stage, Rows] = {
         (f.POD_LEFT, Then.EVICTED),
         (f.PLAN_CANCELLED, Then.ABORTING),
         (f.POD_UNFIT_TO_EVICT, Then.ABORTING),
+        (f.GANG_BROKEN, Then.ABORTING),
         (f.EVICTION_LATE, Then.ABORTING),
     ),
     Stage.ABORTING: (

@@ -174,9 +174,10 @@ ROOM = STAGES.index("room")
 class Plugin(Protocol):
     """A module. `Args` is its arguments' type; `open` registers with `session.extensions`, and the session is otherwise only read.
 
-    It may have two more functions. `deadline(state, args, after)`: when a session is due although nothing happens. `turns_away(state, args,
+    It may have three more functions. `deadline(state, args, after)`: when a session is due although nothing happens. `turns_away(state, args,
     pod)`: of its refusals at `jobValid` those that no capacity helps against; nobody is moved whose successor would meet one
-    (`successors.py`)."""
+    (`successors.py`). `keeps(state, args, uid)`: whether a pod whose eviction was decided stays for now, for what has come since (RULES G-11); asked
+    before every attempt."""
 
     def open(self, session: Any, args: Any) -> None: ...
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from restow.contracts.ids import Millis
+from restow.contracts.ids import Millis, PodUid
 from restow.domain.config import PluginConfig, SessionConfig
 from restow.domain.session import actions
 from restow.domain.session.actions import starving
@@ -72,6 +72,11 @@ def opened(state: ClusterState) -> list[Opened]:
 def acting(state: ClusterState) -> list[tuple[ModuleType, Any]]:
     """(module, arguments) of each action, in order."""
     return _read(state).actions
+
+
+def keeps(state: ClusterState, uid: PodUid) -> bool:
+    """Whether a plugin keeps a pod whose eviction was decided, for now: asked before every attempt."""
+    return any(module.keeps(state, args, uid) for _, _, module, args in opened(state) if hasattr(module, "keeps"))
 
 
 def due_times(state: ClusterState, after: Millis) -> Iterator[Millis | None]:

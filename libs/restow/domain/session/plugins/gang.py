@@ -5,6 +5,7 @@ complete gang may lose only what it has beyond its minimum, whoever asks (RULES 
 """
 
 from collections import Counter
+from collections.abc import Iterable
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
@@ -12,7 +13,7 @@ from restow.domain.groups import Group, task_of
 from restow.domain.protection import Allowance, is_evicted
 from restow.domain.session.args import NoArgs as Args
 from restow.domain.session.framework import PERMITTED, Refusal
-from restow.domain.session.jobs import Job, job_of
+from restow.domain.session.jobs import Job, gang, is_ready, job_of
 from restow.domain.session.session import Session
 from restow.domain.session.sums import owners
 from restow.domain.state import ClusterState
@@ -70,6 +71,26 @@ def lacks(job: Job) -> str:
     return INCOMPLETE if job.short() else ""
 
 
+def keeps(state: ClusterState, args: Args, uid: PodUid) -> bool:
+    """Where the gang would be less than it needs without all that are to go. A migration may have been decided at the same moment; it turns
+    back by itself then."""
+    group = job_of(state, state.pods[uid])
+    if group is None or group not in state.pod_groups:
+        return False
+    going = _going(state, group, [pod for pod in state.groups[group] if pod in state.victims_of])
+    job = gang(state, group)
+    for pod in going:
+        job.ready -= 1
+        job.tell(task_of(state.pods[pod]), -1)
+    return job.short()
+
+
+def _going(state: ClusterState, group: Group, victims: Iterable[PodUid]) -> dict[PodUid, None]:
+    """Members that count as ready and are to go. Who is being moved is missing until its successor is there."""
+    moved = [uid for uid in state.groups[group] if is_evicted(state, uid)]
+    return {uid: None for uid in (*victims, *moved) if is_ready(state, uid, state.live[uid])}
+
+
 class _Kept:
     """How many pods of gangs may go: as many as a gang has beyond its minimum, in all and of each task."""
 
@@ -84,9 +105,7 @@ class _Kept:
         if group is None or group not in state.pod_groups:
             return []
         job = self._session.job_for(uid)
-        # Who is being moved is missing until its successor is there.
-        moved = [p for p in state.groups[group] if is_evicted(state, p) and not state.live[p].deleting]
-        going = {*self._session.going(group), *moved}
+        going = _going(state, group, self._session.going(group))
         found: list[Allowance] = [(("gang", job.key), job.ready - job.need - len(going))]
         task = task_of(pod)
         if need := job.need_by_task.get(task):
