@@ -12,16 +12,20 @@ from domain.build import (
     pod,
     pod_group,
     queue,
+    replica_of,
     run,
     shape,
     then,
     when,
 )
+from domain.saga import decider as sagas
+from domain.saga import move, plan
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import LabelSelector, PodTerm
 from restow.domain import session
+from restow.domain.config import ActionConfig, MigrationConfig, SessionConfig
 from restow.domain.session_config import read_conf
 from restow.domain.state import ClusterState
 
@@ -78,6 +82,47 @@ def test_after_a_session_that_only_says_why_somebody_waits_no_other_one_follows(
     then(state, pod("other", "big"))
     assert run(state, decider, decider.due(state, NOW))
     assert decider.due(state, NOW) is None
+
+
+@pytest.mark.parametrize("how", [
+    [e.PodGone("a1")],
+    [changed("a1", phase="Failed")],
+    [changed("a1", phase="Pending", deleting=NOW)],
+    [in_queue("a1", "a", "x", gated=True)],
+    [in_queue("a1", "b", "x")],
+], ids=["gone", "ended", "deleting", "gated", "of another queue"])  # fmt: skip
+def test_what_one_that_waits_no_more_kept_for_its_queue_others_borrow(how):
+    facts = node("n", cpu=4_000), queue("a"), queue("b"), shape("s", cpu=2_000), shape("x", cpu=2_000, node_selector={"zone": "z"})
+    state = quiet(*facts, in_queue("b1", "b", "s", "n"), in_queue("a1", "a", "x"), in_queue("b2", "b", "s"))
+    then(state, *how)
+    assert placed(sessions(state)) == ["b2"]
+    rests(state)
+
+
+def preempting(*facts) -> ClusterState:
+    return given(configured("session", SessionConfig(actions=tuple(map(ActionConfig, ("reserve", "allocate", "preempt"))))),
+                 node("a", cpu=1_000), shape("low", priority=1), shape("high", priority=10), *facts)
+
+
+def chosen(events: list[e.Event]) -> list[str]:
+    return [event.pod for event in events if isinstance(event, e.Preempted)]
+
+
+def test_who_is_bound_after_a_more_important_pod_was_refused_may_go_for_it():
+    state = preempting(pod("l", "low"))
+    sessions(state)
+    then(state, pod("h", "high"))
+    assert chosen(sessions(state)) == [], "nobody takes from one whose bind is on its way"
+    then(state, changed("l", node="a", phase="Running", ready=True))
+    assert chosen(sessions(state)) == ["l"]
+
+
+def test_who_stays_because_its_migration_has_failed_may_go_for_a_more_important_pod():
+    state = preempting(configured("migration", MigrationConfig()), node("b", cpu=1_000, unschedulable=True),
+                       pod("p", "low", "a", owner=replica_of("rs")), plan("x", move("x-1")), pod("h", "high"))
+    assert chosen(sessions(state)) == []
+    assert run(state, sagas, c.Advance(NOW))
+    assert chosen(sessions(state)) == ["p"]
 
 
 TIERS = [{"plugins": [{"name": "priority"}, {"name": "gang"}, {"name": "predicates"}]}]

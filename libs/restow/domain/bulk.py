@@ -16,6 +16,7 @@ from restow.contracts.ids import PodUid, ShapeId
 from restow.domain import groups
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.evolve import evolve_one
+from restow.domain.evolve.objects import takes_from_others
 from restow.domain.records import Charge, Placement
 from restow.domain.state import OVER, ClusterState, turn
 
@@ -190,6 +191,7 @@ def changed(state: ClusterState, events: Sequence[PodChanged]) -> None:
     pods, live, queue, placements, charges, on_node = state.pods, state.live, state.queue, state.placed, state.charges, state.on_node
     held_on, nominated_on, waiting_on = state.held_on, state.nominated_on, state.waiting_on
     left, unready = state.left, any(budget.unready for budget in state.budgets.values())
+    takes = takes_from_others(state)
     seen, added, removed = run.seen.append, run.added.append, run.removed.append
     for event in events:
         pod, node, devices = event.pod, event.node, event.devices
@@ -243,6 +245,8 @@ def changed(state: ClusterState, events: Sequence[PodChanged]) -> None:
             if pod in queue:
                 del queue[pod]
         seen(pod)
+        if takes and node is not None and before.node is None:
+            state.capacity_epoch += 1
         live[pod] = event
         if known.annotations and (group := groups.group_of(known)) is not None:
             groups_touched[group] = None

@@ -49,7 +49,7 @@ def shape_declared(state: ClusterState, event: e.ShapeDeclared) -> None:
 def pod_observed(state: ClusterState, event: e.PodObserved) -> None:
     _known(state, event.shape, "cluster.pod_observed")
     uid = event.pod
-    known = state.pods.get(uid)
+    known, waited = state.pods.get(uid), event.pod in state.parked
     if known is None:
         state.clock += 1
         state.put(state.order, uid, state.clock)
@@ -67,6 +67,8 @@ def pod_observed(state: ClusterState, event: e.PodObserved) -> None:
         # A veto counts as long as the API has not been asked (RULES G-11).
         state.drop(state.victims_of, uid)
     _move(state, event.moving())
+    if waited and uid not in state.queue:
+        _waits_no_more(state)
 
 
 def _resized(state: ClusterState, known: e.PodObserved, event: e.PodObserved) -> None:
@@ -100,8 +102,14 @@ def pod_changed(state: ClusterState, event: e.PodChanged) -> None:
     _move(state, event)
 
 
+def _waits_no_more(state: ClusterState) -> None:
+    """A pod that was looked at has ended or is gated now: what it asked for kept a share for its queue, and others may have that."""
+    state.capacity_epoch += 1
+
+
 def _move(state: ClusterState, live: e.PodChanged) -> None:
     uid, before = live.pod, state.live.get(live.pod)
+    waited = uid in state.parked
     state.put(state.live, uid, live)
     if state.left and live.node is not None and (before is None or before.node is None):
         comebacks.seen_on(state, uid, live.node)
@@ -119,8 +127,13 @@ def _move(state: ClusterState, live: e.PodChanged) -> None:
         _arrive(state, live)
     elif before is not None and before.ready and not live.ready and any(budget.unready for budget in state.budgets.values()):
         more_may_go(state)
+    if live.node is not None and before is not None and before.node is None:
+        # Before it was bound it was nobody's victim.
+        more_may_go(state)
     state.settle(uid)
     state.requeue(uid)
+    if waited and uid not in state.parked:
+        _waits_no_more(state)
     _touch(state, uid)
 
 
@@ -140,6 +153,8 @@ def pod_gone(state: ClusterState, event: e.PodGone) -> None:
         return
     _arm(state, uid)
     _vacated(state, uid)
+    if uid in state.parked:
+        _waits_no_more(state)
     if (live := state.live[uid]).node is not None and not live.deleting:
         _next_follows(state, uid)
     state.drop(state.live, uid)

@@ -8,6 +8,7 @@ from restow.contracts.times import bounded
 from restow.contracts.values import Move
 from restow.domain import promises
 from restow.domain.evolve import comebacks, common, demands, group_moves, plan_rooms, searches
+from restow.domain.evolve.objects import more_may_go
 from restow.domain.evolve.reservations import cancel, note_review
 from restow.domain.evolve.rules import Rules
 from restow.domain.groups import group_of
@@ -215,6 +216,8 @@ def _step(to: Step, after: frozenset[Step]):
         state.drop(state.active, record.id)
         if state.victims.get(record.move.pod) == record.id:
             state.drop(state.victims, record.move.pod)
+            if record.move.pod in state.live:
+                more_may_go(state)
         if state.successors.get(record.successor) == record.id:
             state.drop(state.successors, record.successor)
         state.drop_in(state.armed, record.lineage, record.id)

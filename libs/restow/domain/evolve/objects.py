@@ -203,9 +203,14 @@ def quota_gone(state: ClusterState, event: e.QuotaGone) -> None:
 
 
 def more_may_go(state: ClusterState) -> None:
-    """Where anybody is evicted for others at all."""
-    if any(action.name in ("preempt", "reclaim") for action in state.session_config.actions):
+    """Who waits may find victims now that it did not find before."""
+    if takes_from_others(state):
         state.capacity_epoch += 1
+
+
+def takes_from_others(state: ClusterState) -> bool:
+    """Whether anybody is evicted for others at all."""
+    return any(action.name in ("preempt", "reclaim") for action in state.session_config.actions)
 
 
 RULES: Rules = {
