@@ -216,6 +216,17 @@ def test_what_an_admitted_group_uses_already_is_not_counted_twice():
     assert [event.group for event in schedule(state) if isinstance(event, e.Enqueued)] == ["h"]
 
 
+@pytest.mark.parametrize("guaranteed", [1_000, 4_000])
+def test_what_a_queue_is_guaranteed_later_takes_nobody_past_the_capability_above_it(guaranteed):
+    state = cluster(queue("p", capability={"cpu": 4_000}), queue("a", parent="p"), queue("b", parent="p"), cpu=8_000)
+    then(state, *[in_queue(f"b{i}", "b", node="n") for i in range(4)])
+    then(state, queue("a", parent="p", guarantee={"cpu": guaranteed}))
+    assert settle(wanting(state, a=5)) == []
+    assert state.waiting[state.parked["a0"][0]].message == "queue p has no cpu left that it may use (queue a is below it)"
+    then(state, e.PodGone("b0"))
+    assert settle(state) == ["a0"], "as soon as some of it is used no more"
+
+
 # -- reclaiming ------------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,8 @@
 
 The claim of a queue is what it is guaranteed, or what it and the claims of those below it use, whichever is more; no claim may
 grow above its queue's capability, nor that of the root above what the cluster has. So what is guaranteed to one is kept from
-all others together. (Volcano limits each of them to what is not guaranteed, and three of them take it all the same.)
+all others together. (Volcano limits each of them to what is not guaranteed, and three of them take it all the same.) Where others used it
+before it was guaranteed, their parent's capability counts: what is used there grows no further.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,6 +29,8 @@ class Claims:
         self._places = places
         self._least = {n: by_column({} if p.wrong else p.guarantee, columns) for n, p in places.items() if n != ROOT}
         self._most = {name: by_column(place.capability, columns) for name, place in places.items()}
+        self._capability = {**self._most, ROOT: dict(self._most[ROOT])}
+        """Without what the cluster has: nodes say that."""
         for least in self._least.values():
             for column, amount in least.items():
                 if amount:
@@ -35,6 +38,8 @@ class Claims:
                     top[column] = min(top.get(column, total[column]), total[column])
         limited = {column for most in self._most.values() for column in most}
         self._inner: dict[str, Amounts] = {}
+        self._used: dict[str, Amounts] = {}
+        """By queue, what it and those below it use."""
         self._make(ROOT, sorted(limited), usage)
         for name in others:
             self.charge(name, tuple(usage(name).items()), 1)
@@ -48,13 +53,16 @@ class Claims:
         for name in reversed(order):
             used = usage(name)
             inner = {column: used.get(column, 0) for column in limited}
+            uses = dict(inner)
             for child in self._places[name].below:
                 for column in limited:
                     inner[column] += self._claim(child, column)
-            self._inner[name] = inner
+                    uses[column] += self._used[child][column]
+            self._inner[name], self._used[name] = inner, uses
         for name in lost:
             for column in limited:
                 self._inner[root][column] += usage(name).get(column, 0)
+                self._used[root][column] += usage(name).get(column, 0)
 
     def _claim(self, name: str, column: int, more: int = 0) -> int:
         return max(self._inner[name][column] + more, self._least[name].get(column, 0))
@@ -71,14 +79,13 @@ class Claims:
                 continue
             growth = amount
             for name in chain:
-                most = self._most[name].get(column)
-                if most is not None and self._inner[name][column] + growth > most:
+                most, said = self._most[name].get(column), self._capability[name].get(column)
+                if most is not None and growth and self._inner[name][column] + growth > most:
                     return name, column
-                if name == ROOT:
-                    break
-                growth = self._claim(name, column, growth) - self._claim(name, column)
-                if not growth:
-                    break
+                if said is not None and self._used[name][column] + amount > said:
+                    return name, column
+                if name != ROOT:
+                    growth = self._claim(name, column, growth) - self._claim(name, column)
         return None
 
     def charge(self, queue: str, items: Items, sign: int) -> None:
@@ -89,6 +96,7 @@ class Claims:
             growth = amount * sign
             for name in chain:
                 before = self._claim(name, column) if name != ROOT else 0
+                self._used[name][column] += amount * sign
                 self._inner[name][column] += growth
                 if name != ROOT:
                     growth = self._claim(name, column) - before
