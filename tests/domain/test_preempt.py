@@ -6,11 +6,13 @@ from domain.build import (
     changed,
     configured,
     given,
+    in_queue,
     member,
     node,
     owner,
     pod,
     pod_group,
+    queue,
     replica_of,
     reservation,
     run,
@@ -156,6 +158,40 @@ def test_a_victim_that_a_budget_has_held_up_is_not_chosen_again_at_once():
     then(state, node("a", cpu=2_000), time=late)
     schedule(state, late)
     assert list(state.victims_of) == ["l0"]
+
+
+def capped(*claimers: e.Event):
+    """Queue b may use 4 cores, and large does. It is to go for others of its queue; small would have what they leave."""
+    acting, queues = conf("allocate", "preempt", "backfill"), queue("b", capability={"cpu": 4_000})
+    shapes = shape("large", cpu=4_000), shape("high", cpu=2_000, priority=9), shape("small")
+    state = given(acting, node("n1", cpu=4_000), node("n2", cpu=1_000), queues, *shapes, in_queue("large", "b", "large", "n1"))
+    then(state, *(claimers or (in_queue("high", "b", "high"),)))
+    assert victims(schedule(state)) == ["large"]
+    return state
+
+
+def test_what_a_victim_is_to_leave_its_queue_takes_nobody_past_its_capability_before_it_has_left():
+    state = capped()
+    then(state, in_queue("small", "b", "small"))
+    assert [(event.reason, event.pods) for event in schedule(state)] == [("QueueQuota", ("small",))]
+    run(state, decider, c.RefusePreemption(NOW, "large", "403 Forbidden"))
+    while events := schedule(state):
+        assert of(events, e.PodPlaced) == []
+
+
+def test_when_it_has_left_both_are_placed():
+    state = capped()
+    then(state, in_queue("small", "b", "small"))
+    schedule(state)
+    then(state, changed("large", node="n1", phase="Running", deleting=NOW))
+    assert [event.pod for event in of(schedule(state), e.PodPlaced)] == ["small"]
+    then(state, e.PodGone("large"))
+    assert [event.pod for event in of(schedule(state), e.PodPlaced)] == ["high"]
+
+
+def test_several_of_a_gang_share_what_one_victim_is_to_leave_their_queue():
+    state = capped(pod_group("g", "b", need=2), member("g1", "g", "high"), member("g2", "g", "high"))
+    assert set(state.nominations) == {"g1", "g2"}
 
 
 def test_when_the_node_is_lost_the_pod_looks_elsewhere_and_nobody_is_evicted_for_nothing():

@@ -4,7 +4,8 @@ that is given is the reason that there was.
 Of the job: `admitted`, `valid`, `queue`. Of the pod: `quota`, `rules`. Who is through waits for a node alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 
 from restow.contracts.events import PodObserved
 from restow.domain.records import Items
@@ -20,8 +21,10 @@ ENQUEUE = "enqueue"
 class Gates:
     """Of one session."""
 
-    def __init__(self, state: ClusterState, extensions: Extensions) -> None:
-        self._state, self._extensions = state, extensions
+    def __init__(
+        self, state: ClusterState, extensions: Extensions, pledged: Mapping[str, object], as_used: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self._state, self._extensions, self._pledged, self._as_used = state, extensions, pledged, as_used
         self._lone: dict[str, Refusal | None] = {}
         """What was said of lone pods without annotations, by queue."""
 
@@ -63,7 +66,16 @@ class Gates:
         return _refusal(OVERUSED, said) if said else None
 
     def quota(self, job: Job, pod: PodObserved, more: Items | None = None) -> Refusal | None:
-        """Why its queue has nothing left for the pod, or for so `more` of it as is not held for it already."""
+        """Why its queue has nothing left for the pod, or for so `more` of it as is not held for it already. Asked with queues as they will be
+        when victims have left and nominees are placed, and as they are: the API may still refuse an eviction."""
+        why = self.later_quota(job, pod, more)
+        if why is None and self._pledged:
+            with self._as_used():
+                return self.later_quota(job, pod, more)
+        return why
+
+    def later_quota(self, job: Job, pod: PodObserved, more: Items | None = None) -> Refusal | None:
+        """The same of a pod that waits for victims itself: only as queues will be."""
         items = self._state.vectors[pod.shape].items if more is None else more
         said = self._extensions.refusal("allocatable", job, pod, items)
         return _refusal(QUOTA, said) if said else None
@@ -73,9 +85,9 @@ class Gates:
         said = self._extensions.refusal("podWaits", pod)
         return _refusal(UNSCHEDULABLE, said) if said else None
 
-    def of_pod(self, job: Job, pod: PodObserved) -> Refusal | None:
-        """The first that is shut for a pod whose job is through."""
-        return self.quota(job, pod) or self.rules(pod)
+    def of_pod(self, job: Job, pod: PodObserved, later: bool = False) -> Refusal | None:
+        """The first that is shut for a pod whose job is through; `later`: that waits for victims itself."""
+        return (self.later_quota(job, pod) if later else self.quota(job, pod)) or self.rules(pod)
 
     def walk(self, job: Job, pod: PodObserved) -> Iterator[Refusal]:
         """All that are shut, in the order in which a session comes to them."""

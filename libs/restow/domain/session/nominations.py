@@ -166,7 +166,7 @@ def _promise(session: Session, uid: PodUid, sign: int) -> None:
     """What is held for a pod counts for its queue, and to rules the pod is there; those that were chosen to go for it do not count. Or not any more."""
     state, pod, nomination = session.state, session.state.pods[uid], session.state.nominations[uid]
     row = state.table.rows[nomination.node]
-    session.charge_queue(session.job_for(uid).queue, pod.shape, sign)
+    session.pledge(session.job_for(uid).queue, pod.shape, sign)
     if sign > 0:
         session.enter(pod, row)
     else:
@@ -225,7 +225,7 @@ def promise(session: Session) -> None:
     for uid, nomination in state.nominations.items():
         if uid not in session.placements and uid not in session.ended:
             pod = state.pods[uid]
-            session.charge_queue(session.job_for(uid).queue, pod.shape, 1)
+            session.pledge(session.job_for(uid).queue, pod.shape, 1)
             session.enter(pod, state.table.rows[nomination.node])
     for uid, victim in state.victims_of.items():
         if victim.by not in session.ended and victim.by not in session.placements:
@@ -236,7 +236,7 @@ def _charge_leaving(session: Session, victim: PodUid, sign: int) -> None:
     """A victim that an API, put back to an earlier time, shows on no node any more uses nothing that it could leave."""
     charge = session.state.charges.get(victim)
     if charge is not None:
-        session.charge_queue(charge.queue, charge.shape, sign)
+        session.pledge(charge.queue, charge.shape, sign)
 
 
 def give_up(session: Session, uid: PodUid, reason: str) -> None:

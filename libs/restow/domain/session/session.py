@@ -66,7 +66,9 @@ class Session(View):
         self.parts = 1
         """Sessions of so many turns in a row look at everything (RULES G-17)."""
         self.config = state.session_config
-        self.gates = Gates(state, self.extensions)
+        self._pledged: dict[str, dict[int, int]] = {}
+        """By queue, what its victims are to leave, less what its nominees are to have, by column."""
+        self.gates = Gates(state, self.extensions, self._pledged, self.as_used)
         self.events: list[e.Event] = []
         self.used: dict[str, dict[int, int]] = {}
         self.unfit: dict[Kind, Unfit] = {}
@@ -308,6 +310,26 @@ class Session(View):
     def charge_queue(self, queue: str, shape: ShapeId, sign: int) -> None:
         """For what is charged otherwise than by `place`: promises, victims."""
         self.charge(queue, self.state.vectors[shape].items, sign)
+
+    def pledge(self, queue: str, shape: ShapeId, sign: int) -> None:
+        """For what a nominee is to have (`sign` 1), and what a victim is to leave (-1): both are still to come (`quota`)."""
+        self.charge_queue(queue, shape, sign)
+        if queue:
+            self._pledge(queue, self.state.vectors[shape].items, sign)
+
+    def _pledge(self, queue: str, items: Items, sign: int) -> None:
+        accounts.charge(self._pledged.setdefault(queue, {}), items, -sign)
+        self.journal.note(self._pledge, queue, items, -sign)
+
+    @contextmanager
+    def as_used(self) -> Iterator[None]:
+        """Within, queues use what they use now: victims are there, nominees are not."""
+        lowered = self.lowered
+        with self.attempt():
+            for queue, amounts in self._pledged.items():
+                self.charge(queue, tuple(amounts.items()), 1)
+            yield
+        self.lowered = lowered
 
     # -- whose pod it is ---------------------------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ def _take_all(session: Session, hunt: Hunt, job: Job, pods: Iterable[e.PodObserv
 
 
 def _free(session: Session, job: Job, pod: e.PodObserved) -> Choice | None:
-    if session.gates.quota(job, pod) is not None:
+    if session.gates.later_quota(job, pod) is not None:
         return None
     fit = session.find(pod)
     return None if fit is None else Choice(fit)

@@ -121,7 +121,7 @@ def claim(session: Session, job: Job, pod: e.PodObserved, choice: Choice, action
     now, devices = session.free_of(row, wanted, fit.devices)
     session.nodes.take(row, now, devices)
     ahead.add(row, less(wanted, now.items), [d for d in fit.devices if d not in devices], -1)
-    session.charge(job.queue, wanted, 1)
+    session.pledge(job.queue, pod.shape, 1)
     session.put(session.nominated, pod.pod, fit)
     session.enter(pod, row, fit.volumes, nominee=False)
     session.hear(job, pod, 1)
@@ -140,7 +140,7 @@ def _evict(session: Session, pod: e.PodObserved, row: int, unit: Unit) -> None:
         return
     uid, state = PodUid(unit.who), session.state
     session.put(session.victims, uid, pod.pod)
-    session.charge_queue(unit.queue, unit.shape, -1)
+    session.pledge(unit.queue, unit.shape, -1)
     session.hear(session.job_for(uid), state.pods[uid], -1)
     future_room(session).add(row, state.vectors[unit.shape].items, unit.devices, 1)
 

@@ -365,7 +365,7 @@ class Hunt:
             return True
         with session.attempt():
             self._empty(row, victims)
-            if session.gates.quota(job, pod) is not None:
+            if session.gates.later_quota(job, pod) is not None:
                 return False
             return not concerned or session.fits_at(pod, row, concerned)
 

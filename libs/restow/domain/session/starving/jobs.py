@@ -102,10 +102,10 @@ class Members:
                 return False
         return self.valid() and session.gates.queue(self.job.queue) is None
 
-    def may_place(self, pod: e.PodObserved) -> bool:
-        """Whether one of its tasks waits for a node and nothing else."""
+    def may_place(self, pod: e.PodObserved, waits: bool = False) -> bool:
+        """Whether one of its tasks waits for a node and nothing else; where it `waits`, for what victims leave its queue, too."""
         session = self._session
-        return not session.offers.awaited(pod) and session.gates.of_pod(self.job, pod) is None
+        return not session.offers.awaited(pod) and session.gates.of_pod(self.job, pod, waits) is None
 
 
 class Ahead:

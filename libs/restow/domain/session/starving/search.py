@@ -106,7 +106,7 @@ class Search:
         session = self._session
         if not self._members.helps(pod.pod, [*promised, *self._allocated, *self._reserved]):
             return Outcome.PASSED
-        if is_best_effort(session.state.shapes[pod.shape]) or not self._members.may_place(pod):
+        if is_best_effort(session.state.shapes[pod.shape]) or not self._members.may_place(pod, waits=True):
             return Outcome.UNFIT
         rows, keys = taking_part(session, self._rule, pod, self._percent)
         room = self._rule.leaves_room(session.state.vectors[pod.shape], rows)
