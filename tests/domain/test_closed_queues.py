@@ -2,12 +2,13 @@
 whichever plugins there are."""
 
 import pytest
-from domain.build import NOW, configured, given, in_queue, node, queue, run, shape, then
+from domain.build import NOW, configured, given, in_queue, member, node, pod_group, queue, run, shape, then
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import session
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
+from restow.domain.session.reasons import REFRESH
 
 decider = session.decider
 OWN = ((PluginConfig("priority"), PluginConfig("gang"), PluginConfig("predicates"), PluginConfig("nodeorder")),)
@@ -30,6 +31,41 @@ def test_nobody_is_evicted_for_a_pod_of_a_queue_that_takes_no_jobs(tiers, there)
     events = run(state, decider, c.Schedule(NOW, 1_000))
     assert [type(event) for event in events] == [e.Withheld]
     assert events[0].reason == ("QueueClosed" if there else "QueueNotFound")
+
+
+GONE, CLOSED = e.QueueGone("q"), queue("q", state="Closed", parent="p")
+CASES = [(GONE, "QueueNotFound"), (CLOSED, "QueueClosed"), (queue("q", invalid="weight: no number"), "InvalidQueue")]
+
+
+@pytest.mark.parametrize(("fact", "reason"), CASES)
+def test_who_waits_for_room_is_told_when_its_queue_takes_no_jobs_any_more(fact, reason):
+    state = given(node("n", cpu=1_000), queue("q"), shape("s", cpu=2_000), pod_group("g", "q", need=2))
+    then(state, in_queue("alone", "q", "s"), member("g1", "g"), member("g2", "g"))
+    run(state, decider, c.Schedule(NOW))
+    assert all(under[0] != "reason" for _, under in state.parked.values()), "for room"
+    then(state, fact)
+    while run(state, decider, c.Schedule(NOW)):
+        pass
+    assert {uid: state.waiting[key].reason for uid, (key, _) in state.parked.items()} == dict.fromkeys(("alone", "g1", "g2"), reason)
+
+
+def test_so_is_who_waits_in_a_queue_below_one_that_is_closed():
+    state = given(configured("session", SessionConfig(actions=ACTIONS, tiers=TIERS["capacity"])), node("n", cpu=1_000), shape("s", cpu=2_000))
+    then(state, queue("p"), queue("q", parent="p"), in_queue("alone", "q", "s"))
+    run(state, decider, c.Schedule(NOW))
+    then(state, queue("p", state="Closed"))
+    run(state, decider, c.Schedule(NOW))
+    assert state.waiting[state.parked["alone"][0]].reason == "QueueClosed"
+
+
+def test_who_waits_for_room_is_told_when_its_queue_has_nothing_left_either():
+    state = given(node("n", cpu=1_000), queue("q"), shape("s", cpu=2_000), in_queue("alone", "q", "s"))
+    run(state, decider, c.Schedule(NOW))
+    then(state, queue("q", capability={"cpu": 1_000}))
+    run(state, decider, c.Schedule(NOW + REFRESH))
+    assert state.waiting[state.parked["alone"][0]].reason == "QueueQuota"
+    then(state, node("n", cpu=4_000), queue("q"))
+    assert [type(event) for event in run(state, decider, c.Schedule(NOW + REFRESH))] == [e.PodPlaced]
 
 
 @pytest.mark.parametrize("tiers", TIERS)

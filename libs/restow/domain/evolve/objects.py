@@ -102,9 +102,32 @@ def _regrouped(state: ClusterState, key: tuple[str, str]) -> None:
 
 
 def queue_observed(state: ClusterState, event: e.QueueObserved) -> None:
+    known = state.queues.get(event.name)
     state.put(state.queues, event.name, event)
     state.touched.queues[event.name] = None
     state.capacity_epoch += 1
+    if known is None or (known.state, known.invalid, known.parent) != (event.state, event.invalid, event.parent):
+        _other_queue(state, event.name)
+
+
+_lose_queue = _gone("queues", _name)
+
+
+def queue_gone(state: ClusterState, event: e.QueueGone) -> None:
+    _lose_queue(state, event)
+    _other_queue(state, event.name)
+
+
+def _other_queue(state: ClusterState, name: str) -> None:
+    """Whether it and those below it take jobs may be another answer now: whoever waits there for room is considered anew. (Who waits for
+    something else is, whenever anything has changed.)"""
+    names = {name}
+    while more := {known.name for known in state.queues.values() if known.parent in names and known.name not in names}:
+        names |= more
+    waiting = [pod for pod, (_, under) in state.parked.items() if under[0] != "reason" and state.queue_of(state.pods[pod]) in names]
+    for pod in waiting:
+        state.unpark(pod)
+        state.requeue(pod)
 
 
 _keep_claim, _lose_claim = _kept("claims", _path), _gone("claims", _path)
@@ -217,7 +240,7 @@ RULES: Rules = {
     e.PodGroupObserved: pod_group_observed,
     e.PodGroupGone: pod_group_gone,
     e.QueueObserved: queue_observed,
-    e.QueueGone: _gone("queues", _name),
+    e.QueueGone: queue_gone,
     e.PriorityClassObserved: _kept("priority_classes", _name),
     e.PriorityClassGone: _gone("priority_classes", _name),
     e.NamespaceObserved: _kept("namespaces", _name),

@@ -198,7 +198,8 @@ def _can_take(session: Session, pod: PodObserved) -> bool:
 
 
 def _look_again(session: Session, backlog: Backlog) -> None:
-    """Of shapes that fit nowhere what was said may be old: that which was said first is looked at again, a few a session."""
+    """Of shapes that fit nowhere what was said may be old: that which was said first is looked at again, a few a session. The gates are
+    asked before nodes, as of anybody else."""
     state = session.state
     old = [
         (said.at, key)
@@ -210,7 +211,11 @@ def _look_again(session: Session, backlog: Backlog) -> None:
     for _ in range(min(len(old), LOOKED_AT)):
         pod = _told(state, heappop(old)[1])
         if pod is not None and not pod.pinned_node and not backlog.is_hopeful(state.parked[pod.pod][1]):
-            session.say_unfit(pod, session.concerned(pod))
+            job = session.job_for(pod.pod)
+            if (why := session.gates.valid(job) or session.gates.of_pod(job, pod)) is not None:
+                session.withhold_pod(job, pod.pod, why.reason, why.message)
+            else:
+                session.say_unfit(pod, session.concerned(pod))
             said += 1
             if said >= reasons.REFRESHES:
                 return
