@@ -61,7 +61,7 @@ def say_who_waits(session: Session) -> None:
     for said in everything:
         # Two answers would take turns for ever, each news to a pod that waits for the other; and pods of a gang that
         # something is held for wait already.
-        said.pods = [uid for uid in said.pods if uid not in told and _waits(session, uid)]
+        said.pods = [uid for uid in dict.fromkeys(said.pods) if uid not in told and _waits(session, uid)]
         told.update(said.pods)
     for said in everything:
         may = refreshed < REFRESHES
