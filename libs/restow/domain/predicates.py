@@ -139,11 +139,6 @@ def repels(node: NodeObserved, tolerate: Tolerate) -> bool:
     return any(t.effect in ("NoSchedule", "NoExecute") and not tolerate(t) for t in node.taints)
 
 
-def tolerated(shape: PodShape, node: NodeObserved) -> bool:
-    """Whether the shape tolerates all taints that keep pods off."""
-    return not repels(node, partial(tolerates, shape.tolerations))
-
-
 def selected(shape: PodShape, node: NodeObserved) -> bool:
     """Whether the shape's node selector and required node affinity are about this node."""
     labels = node.labels

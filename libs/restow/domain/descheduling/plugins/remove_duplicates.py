@@ -10,7 +10,8 @@ from restow.domain.descheduling.args import Args as Base
 from restow.domain.descheduling.args import Namespaces
 from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.pods import Subjects, evict_unless_full, owners_of
-from restow.domain.predicates import node_rules, selected, tolerated
+from restow.domain.node_labels import Chosen
+from restow.domain.predicates import node_rules, repels, tolerance
 
 NAME = "RemoveDuplicates"
 POINTS = ("balance",)
@@ -109,8 +110,9 @@ class _Targets:
         rules = node_rules(shape)
         nodes = self._known.get(rules)
         if nodes is None:
-            observed = self._handle.state.nodes
+            state = self._handle.state
+            chosen, tolerate, rows = Chosen(state, shape), tolerance(shape.tolerations), state.table.rows
             nodes = self._known[rules] = frozenset(
-                name for name in self._handle.nodes if tolerated(shape, observed[name]) and selected(shape, observed[name])
+                name for name in self._handle.nodes if not repels(state.nodes[name], tolerate) and chosen(rows[name])
             )
         return nodes

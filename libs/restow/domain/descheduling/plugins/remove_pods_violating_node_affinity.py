@@ -7,7 +7,8 @@ from restow.contracts.ids import NodeName, PodUid
 from restow.contracts.values import NodeTerm, PodShape
 from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.pods import PodArgs, Subjects, evict_until_full
-from restow.domain.predicates import selected, term_matches
+from restow.domain.node_labels import node_labels
+from restow.domain.predicates import selected
 
 NAME = "RemovePodsViolatingNodeAffinity"
 POINTS = ("deschedule",)
@@ -85,7 +86,8 @@ class _Preferences:
     def _matching(self, term: NodeTerm) -> list[NodeName]:
         found = self._terms.get(term)
         if found is None:
-            found = self._terms[term] = [name for name in self._nodes if term_matches(term, self._state.nodes[name])]
+            matching, rows = node_labels(self._state).of_term(term), self._state.table.rows
+            found = self._terms[term] = [name for name in self._nodes if matching >> rows[name] & 1] if matching else []
         return found
 
     def _preferred(self, shape: PodShape, node: NodeName) -> tuple[NodeName, ...]:

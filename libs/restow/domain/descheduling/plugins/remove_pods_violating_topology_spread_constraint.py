@@ -8,7 +8,8 @@ from restow.contracts.ids import NodeName, PodUid, ShapeId
 from restow.contracts.values import PodShape, Spread
 from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.pods import PodArgs, PodIndex, Subjects, evict_unless_full
-from restow.domain.predicates import selected, tolerated
+from restow.domain.node_labels import Chosen
+from restow.domain.predicates import repels, tolerance
 from restow.domain.topology.terms import Rule, spread_rule
 
 NAME = "RemovePodsViolatingTopologySpreadConstraint"
@@ -162,12 +163,13 @@ class Constraints:
     def _eligible(self, asked: Choice) -> frozenset[NodeName]:
         eligible = self._nodes.get(asked)
         if eligible is None:
-            shape, nodes = self._shapes[asked], self._handle.state.nodes
+            shape, state = self._shapes[asked], self._handle.state
+            chosen, tolerate, rows = Chosen(state, shape), tolerance(shape.tolerations), state.table.rows
             eligible = self._nodes[asked] = frozenset(
                 name
                 for name in self._handle.nodes
-                if (asked.affinity is None or selected(shape, nodes[name]))
-                and (asked.tolerations is None or tolerated(shape, nodes[name]))
+                if (asked.affinity is None or chosen(rows[name]))
+                and (asked.tolerations is None or not repels(state.nodes[name], tolerate))
             )
         return eligible
 

@@ -1,12 +1,14 @@
 """Which rules keep a pod off which nodes, and which of them alone."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
 from restow.contracts.events import NodeObserved, PodObserved
-from restow.contracts.values import DeviceRequest, PodShape
+from restow.contracts.values import DeviceRequest
 from restow.domain import predicates as p
+from restow.domain.node_labels import Chosen
 from restow.domain.quantity import format_resource
 from restow.domain.session.session import Session
 from restow.domain.session.verdict.values import Relief
@@ -40,8 +42,9 @@ def reliefs(session: Session, pod: PodObserved, masks: Masks) -> Iterator[Relief
     where just that would fit."""
     state = session.state
     lifted: dict[str, int] = {}
-    for row in np.flatnonzero(masks.looked_at & ~masks.static & (masks.failing == 0)):
-        found = every_rule(masks.shape, state.nodes[session.name(int(row))], p.switches(state))
+    tolerate, chosen = p.tolerance(masks.shape.tolerations), Chosen(state, masks.shape)
+    for row in np.flatnonzero(masks.looked_at & ~masks.static & (masks.failing == 0)).tolist():
+        found = every_rule(state.nodes[session.name(row)], p.switches(state), tolerate, partial(chosen, row))
         if len(found) == 1:
             lifted[found[0]] = lifted.get(found[0], 0) + 1
     alone = masks.looked_at & masks.static & (masks.failing == 1)
@@ -80,20 +83,20 @@ def _less_gpu(free: np.ndarray, asked: DeviceRequest | None) -> Iterator[Relief]
         yield Relief(change.format(most), int((left >= most).sum()))
 
 
-def every_rule(shape: PodShape, node: NodeObserved, on: p.Switches = p.ALL) -> list[str]:
-    """All rules about the node that keep the shape off it, where `why_not` names the first."""
+def every_rule(node: NodeObserved, on: p.Switches, tolerate: p.Tolerate, chosen: Callable[[], bool]) -> list[str]:
+    """All rules about the node that keep a shape off it, where `why_not` names the first."""
     found: dict[str, None] = {}
-    if not node.ready and not p.tolerates(shape.tolerations, p.UNREADY):
+    if not node.ready and not tolerate(p.UNREADY):
         found[p.NOT_READY] = None
-    if node.unschedulable and not p.tolerates(shape.tolerations, p.UNSCHEDULABLE):
+    if node.unschedulable and not tolerate(p.UNSCHEDULABLE):
         found[p.CORDONED] = None
     for taint in node.taints if on.taints else ():
-        if taint.effect not in ("NoSchedule", "NoExecute") or p.tolerates(shape.tolerations, taint):
+        if taint.effect not in ("NoSchedule", "NoExecute") or tolerate(taint):
             continue
         if taint.key == p.UNSCHEDULABLE.key:
             found[p.CORDONED] = None
         elif node.ready or taint.key not in _LIFECYCLE:
             found[f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"] = None
-    if on.affinity and not p.selected(shape, node):
+    if on.affinity and not chosen():
         found[p.AFFINITY] = None
     return list(found)
