@@ -63,7 +63,9 @@ class HandOverRules:
                 self.say(self.seq, f"{who} comes to {node}, where pod {key} has its port")
         for key in list(self.places_on[node]):
             hold = self.holds[key]
-            if key == who or key in self.lent.get(who, ()) or hold.moved > self.read or not self.clash(mine, self.shapes[hold.shape]):
+            if key == who or key in self.lent.get(who, ()) or not self.clash(mine, self.shapes[hold.shape]):
+                continue
+            if max(hold.moved, self.raised.get(node, 0)) > self.read:
                 continue
             record, pod = self.reservations[key[0]], self.pods.get(who) if isinstance(who, str) else None
             if pod is None or not (self.is_a_migrations(key) or owns(record["fact"], record["spec"], pod, self.workloads)):
