@@ -127,7 +127,11 @@ class SessionRules:
                 if nomination["node"] == name:
                     before = Counter(nomination["has"])
                     self.fill(name, nomination["wanted"], nomination["has"])
-                    self.used[name].update(nomination["has"] - before)
+                    more = nomination["has"] - before
+                    self.used[name].update(more)
+                    if self.family == "cluster" and any(isinstance(what, int) for what in more):
+                        # A share of a device was free in part, and anybody's, until this fact: who got it before cannot have known.
+                        self.raised[name] = self.seq
             self.top_up_holds(name)
 
     def fill(self, name, wanted, has):

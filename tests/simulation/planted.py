@@ -68,7 +68,7 @@ PLANTED = (
     ),
     Planted(
         "cordon-overlooked", "session", "ends", "predicates.py",
-        "    if reason := repelled(shape, node, on):\n", "    if (reason := repelled(shape, node, on)) and not node.unschedulable:\n",
+        "    if reason := repelled(shape, node, on, tolerate):\n", "    if (reason := repelled(shape, node, on, tolerate)) and not node.unschedulable:\n",
         "Pods and holds come to cordoned nodes.",
     ),
     Planted(
