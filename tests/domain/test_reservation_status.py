@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from restow.contracts import events as e
 from restow.contracts.times import seconds
 from restow.contracts.values import DeviceShare
+from restow.domain.cores import cpuset
 from restow.domain.snapshot import dump, load
-from restow.domain.statuses.reservation_status import MAX_OWNERS, MAX_PLACES, cpuset, status
+from restow.domain.statuses.reservation_status import MAX_OWNERS, MAX_PLACES, status
 
 MINE = {"app": "owner"}
 LATER, LATEST = NOW + 60_000, NOW + 120_000

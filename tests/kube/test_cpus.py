@@ -7,8 +7,9 @@ from kube.siblings import manifest, pod
 
 from restow.contracts import values as v
 from restow.contracts.events import PodChanged
+from restow.domain.cores import cpuset
 from restow.kube import decode as d
-from restow.kube.cpus import format_list, parse_list, read_status, write_status
+from restow.kube.cpus import parse_list, read_status, write_status
 from restow.kube.describe import node_fact, pod_fact
 from restow.kube.requests import FactError
 from restow.kube.shapes import Shaper
@@ -84,7 +85,7 @@ def test_an_annotation_that_cannot_be_read_says_what_is_allowed(text):
 
 @pytest.mark.parametrize(("cpus", "text"), [((), ""), ((3,), "3"), ((0, 1), "0-1"), ((0, 1, 2, 8, 10, 11), "0-2,8,10-11")])
 def test_cpus_are_written_as_linux_does(cpus, text):
-    assert format_list(cpus) == format_list(reversed(cpus)) == text
+    assert cpuset(cpus) == cpuset(reversed(cpus)) == text
     assert parse_list(text) == cpus
     assert read_status(write_status(cpus)) == cpus
 

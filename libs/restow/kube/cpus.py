@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from restow.contracts.values import CoreRequest, Cpu
-from restow.domain.cores import FULL, SPREAD
+from restow.domain.cores import FULL, SPREAD, cpuset
 from restow.kube.annotations import RESOURCE_SPEC, RESOURCE_STATUS
 from restow.kube.requests import FactError
 
@@ -102,7 +102,7 @@ def read_status(text: str) -> tuple[int, ...]:
 
 def write_status(cpus: Iterable[int]) -> str:
     """As Koordinator writes it."""
-    return msgspec.json.encode({"cpuset": format_list(cpus)}).decode()
+    return msgspec.json.encode({"cpuset": cpuset(cpus)}).decode()
 
 
 def read_topology(annotations: Mapping[str, str] | None) -> tuple[Cpu, ...]:
@@ -144,14 +144,3 @@ def parse_list(text: str) -> tuple[int, ...]:
             raise ValueError(f"{part.strip()!r}: not in order, or beyond {_MOST - 1}")
         found.update(range(low, high + 1))
     return tuple(sorted(found))
-
-
-def format_list(cpus: Iterable[int]) -> str:
-    """A Linux CPU list: ranges of two and more as `0-1`."""
-    ranges: list[list[int]] = []
-    for cpu in sorted(set(cpus)):
-        if ranges and ranges[-1][1] == cpu - 1:
-            ranges[-1][1] = cpu
-        else:
-            ranges.append([cpu, cpu])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)

@@ -24,17 +24,6 @@ def devices_text(devices: tuple[DeviceShare, ...]) -> str:
     return "gpu " + ",".join(parts)
 
 
-def cores_text(cores: tuple[int, ...]) -> str:
-    """As a cpuset is written: `0-3,8`."""
-    runs: list[list[int]] = []
-    for core in sorted(cores):
-        if runs and core == runs[-1][1] + 1:
-            runs[-1][1] = core
-        else:
-            runs.append([core, core])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-
-
 def _on(node: str, devices: tuple[DeviceShare, ...] = ()) -> str:
     return f"on {node}" + (f", {devices_text(devices)}" if devices else "")
 

@@ -11,6 +11,7 @@ from restow.contracts.times import rfc3339
 from restow.domain import migration
 from restow.domain import resources as r
 from restow.domain.accounts import DEFAULT_QUEUE
+from restow.domain.cores import cpuset
 from restow.domain.evolve.reservations import fit_message
 from restow.domain.foreign import other_scheduler
 from restow.domain.records import FINAL, SlotPhase
@@ -30,7 +31,7 @@ from restow.domain.statuses import podgroup_status, queue_status
 from restow.domain.verdicts import ENDED
 from restow.replay.holds import Amounts, Place, by_name, places, reservation_name
 from restow.replay.moves import demand_line, move_lines, purpose
-from restow.replay.sentences import cores_text, devices_text
+from restow.replay.sentences import devices_text
 from restow.replay.story import Entry, Story
 
 
@@ -233,7 +234,7 @@ def foreign_line(state: ClusterState, scheduler: str) -> str:
 def place_line(place: Place) -> str:
     """One place in a sentence."""
     where = f"on {place.node}" + (f", {devices_text(place.devices)}" if place.devices else "")
-    where += f", CPUs {cores_text(place.cores)}" if place.cores else ""
+    where += f", CPUs {cpuset(place.cores)}" if place.cores else ""
     match place.phase:
         case SlotPhase.HELD:
             drawn = f", {amounts_text(place.drawn)} of it used" if place.drawn else ""

@@ -188,9 +188,10 @@ def _latest(d: Described) -> None:
 
 def _concrete(devices: tuple, cores: tuple[int, ...]) -> str:
     """`gpu 0,1; CPUs 0-3`."""
-    from restow.replay.sentences import cores_text, devices_text
+    from restow.domain.cores import cpuset
+    from restow.replay.sentences import devices_text
 
-    return "; ".join(part for part in (devices_text(devices), f"CPUs {cores_text(cores)}" if cores else "") if part)
+    return "; ".join(part for part in (devices_text(devices), f"CPUs {cpuset(cores)}" if cores else "") if part)
 
 
 def _moment(at: Millis, now: Millis) -> str:

@@ -77,7 +77,7 @@ def cooling(state: ClusterState, now: Millis) -> frozenset[NodeName]:
 
 def selecting_nothing(state: ClusterState, args: a.Args) -> Iterator[str]:
     """Namespaces that are not there, and thresholds of resources that no node has: most likely a slip. Of `namespaces` and
-    `labelSelector` plugins themselves say so, see `subjects`."""
+    `labelSelector` plugins themselves say so, see `pods.Subjects.warn`."""
     yield from _thresholds(state, args)
     for field in msgspec.structs.fields(args):
         said = getattr(args, field.name)

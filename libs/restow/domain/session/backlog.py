@@ -99,7 +99,7 @@ class Backlog:
         self.jobs: dict[Name, dict[Class, None]] = {}
         """The classes that are one job."""
         self.stirred: dict[Name, None] = {}
-        """Jobs whose turn may be another one than when `standing` looked last."""
+        """Jobs whose turn may be another one than when `Standing` looked last."""
         self.standing = Standing(self)
         self._names: dict[Class, Name] = {}
         self._owned: dict[str, dict[Name, None]] = {}

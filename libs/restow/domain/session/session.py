@@ -79,7 +79,7 @@ class Session(View):
         self.beyond: dict[str, Refused] = {}
         """By queue, what it has no room for."""
         self.feeds: dict[str, Feed] = {}
-        """By queue, jobs that wait and are made when their turn comes (`standing`)."""
+        """By queue, jobs that wait and are made when their turn comes (`job_turns.Standing`)."""
         self.best_effort: list[tuple[Job, PodUid]] = []
         """Pods that ask for nothing, put aside by `allocate` for `backfill`."""
         self.other_pods: OtherPods | None = None

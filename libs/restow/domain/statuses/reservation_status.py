@@ -17,6 +17,7 @@ from restow.contracts.ids import Millis, ReservationUid, SlotName
 from restow.contracts.times import seconds
 from restow.contracts.values import DeviceShare, ReservationSpec
 from restow.domain import resources as r
+from restow.domain.cores import cpuset
 from restow.domain.evolve.phases import fit_message
 from restow.domain.records import ON_NODE, Items, PhaseSince, Reservation, ReservationPhase, Slot, SlotPhase
 from restow.domain.state import ClusterState
@@ -137,17 +138,6 @@ def _named(state: ClusterState, many: Iterable[Items]) -> Counter[str]:
             total[state.table.resources[column]] += amount
     del total[r.PODS]
     return total
-
-
-def cpuset(cores: Iterable[int]) -> str:
-    """CPU numbers as Linux lists them: `0-3,8`."""
-    runs: list[list[int]] = []
-    for core in sorted(cores):
-        if runs and core == runs[-1][1] + 1:
-            runs[-1][1] = core
-        else:
-            runs.append([core, core])
-    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
 
 
 def _turn(item: tuple[SlotName, Slot]) -> tuple[str, int, str]:

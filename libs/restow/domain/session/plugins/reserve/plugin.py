@@ -73,7 +73,6 @@ class WindowFilter(Filter):
                 kept.placed(pod, row, -1)
 
 
-
 def remarks(state: ClusterState, args: Args, now: Millis) -> Iterator[str]:
     """What the configuration asks for and the cluster cannot give, in sentences that name the argument."""
     for i, label in enumerate(args.reservelabels):
