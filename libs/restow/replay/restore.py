@@ -12,14 +12,18 @@ from restow.replay.at import Progress, no_progress
 from restow.replay.source import Source
 
 
-def restore(source: Source, servers: Sequence[str], cluster: str, progress: Progress = no_progress) -> int:
-    """Make the cluster's log and fill it; returns the number of records. Raises LogMismatch where it is not empty, Forbidden where this user may
-    not make it."""
+def restore(
+    source: Source, servers: Sequence[str], cluster: str, progress: Progress = no_progress, *, user: str | None = None, password: str | None = None
+) -> int:
+    """Make the cluster's log and fill it; returns the number of records. user, password: where the address names none. Raises LogMismatch where
+    the log is not empty, Forbidden where this user may not make it."""
 
     async def run() -> int:
         from restow.eventlog.jetstream import connect
 
-        log = await connect(servers, cluster, log_id=source.log_id, first_seq=source.first, name="restow-cli", wait=5.0)
+        log = await connect(
+            servers, cluster, log_id=source.log_id, first_seq=source.first, name="restow-cli", wait=5.0, user=user, password=password
+        )
         try:
             return await fill(source, log, progress)
         finally:

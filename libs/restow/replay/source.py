@@ -220,13 +220,17 @@ def open_path(path: str | Path) -> Source:
     return ArchiveSource(open_packed(path))
 
 
-def open_broker(servers: str | Sequence[str], cluster: str, *, archive: str | Path | None = None, wait: float = 5.0) -> LiveSource:
-    """The log of `cluster` on a running broker. wait: seconds to connect. Raises BrokerRefused, LogMismatch, Unavailable."""
+def open_broker(
+    servers: str | Sequence[str], cluster: str, *, archive: str | Path | None = None, wait: float = 5.0,
+    user: str | None = None, password: str | None = None,
+) -> LiveSource:
+    """The log of `cluster` on a running broker. wait: seconds to connect. user, password: where the address names none. Raises BrokerRefused,
+    LogMismatch, Unavailable."""
 
     async def opening() -> EventLog:
         from restow.eventlog.jetstream import connect
 
-        return await connect(servers, cluster, create=False, name="restow-cli", wait=wait)
+        return await connect(servers, cluster, create=False, name="restow-cli", wait=wait, user=user, password=password)
 
     where = addresses([servers] if isinstance(servers, str) else servers)
     return LiveSource(opening, f"{where} (cluster {cluster})", archive)

@@ -294,7 +294,7 @@ def import_(file: Path, server: str | None, cluster: str | None, output: str) ->
     source = open_path(file)
     where = Where(None, server, cluster, None)
     with Progress("importing") as progress:
-        count = restore(source, where.need_server().split(","), cluster or source.cluster, progress)
+        count = restore(source, where.need_server().split(","), cluster or source.cluster, progress, **where.login)
     if output == "json":
         emit({"file": str(file), "cluster": cluster or source.cluster, "logId": source.log_id, "records": count})
     else:

@@ -64,7 +64,8 @@ EXAMPLES = """\
 PLACES = """\
   restow reads the log from the first of these:
     --log FILE|DIR               an export (.jsonl, .jsonl.zst) or an archive folder
-    --server URL --cluster NAME  a broker; also RESTOW_NATS_URL and RESTOW_CLUSTER
+    --server URL --cluster NAME  a broker; also RESTOW_NATS_URL and RESTOW_CLUSTER; RESTOW_NATS_USER
+                                 and RESTOW_NATS_PASSWORD, as in the services' containers
     .restow/stack.json           the stack that `restow up` runs in this folder or one above
 """
 

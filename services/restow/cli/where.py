@@ -45,6 +45,15 @@ class Where:
         return self._server or os.environ.get("RESTOW_NATS_URL") or self._stacks
 
     @property
+    def login(self) -> dict[str, str]:
+        """User and password at the broker, beside its address: only where all are from the environment, as a service's are. Another
+        broker's address (`--server`) names its own user, and never gets this password."""
+        user = os.environ.get("RESTOW_NATS_USER")
+        if self._server or not os.environ.get("RESTOW_NATS_URL") or not user:
+            return {}
+        return {"user": user, "password": os.environ.get("RESTOW_NATS_PASSWORD", "")}
+
+    @property
     def _stacks(self) -> str | None:
         """The address of the stack's broker, with the user who only reads. Raises Failure where the stack is another person's."""
         stack = self.stack or {}
@@ -131,7 +140,7 @@ class Where:
         server = self.need_server()
         logging.getLogger("restow").setLevel(logging.ERROR)
         logging.getLogger("nats").setLevel(logging.CRITICAL)
-        return open_broker(server.split(","), self.cluster, archive=self.archive, wait=CONNECT)
+        return open_broker(server.split(","), self.cluster, archive=self.archive, wait=CONNECT, **self.login)
 
     def present(self, last: Millis) -> Millis:
         """What ages count from: this moment, or for a file its `last` commit's time."""

@@ -93,14 +93,18 @@ def test_the_log_of_a_broker_without_users_moves_into_the_accounts_by_export_and
     assert append_as(server.url, "scheduler_session", "session", last) == 13
 
 
+def with_accounts(server):
+    server.stop()
+    server._extra = "include ./permissions.conf"
+    server.start()
+
+
 def exported(server, tmp_path, count=30):
     for family in ("cluster", "session"):
         append_as(server.url, None, family, None, count=count)
     file = tmp_path / "log.jsonl"
     restow("log", "export", str(file), "--server", server.url, "--cluster", CLUSTER)
-    server.stop()
-    server._extra = "include ./permissions.conf"
-    server.start()
+    with_accounts(server)
     return file, server.url.replace("nats://", "nats://operator:poperator@")
 
 
@@ -159,3 +163,38 @@ def test_a_file_that_makes_no_sense_in_its_middle_leaves_nothing_behind(server, 
             await log.close()
 
     assert asyncio.run(tail()) == 0
+
+
+# -- the command line beside a service -----------------------------------------------------------------------------------------------------
+
+
+def as_service(monkeypatch, server, user="descheduler"):
+    """The environment of a service's container."""
+    for name, value in {"URL": server.url, "USER": user, "PASSWORD": f"p{user}"}.items():
+        monkeypatch.setenv(f"RESTOW_NATS_{name}", value)
+    monkeypatch.setenv("RESTOW_CLUSTER", CLUSTER)
+
+
+def test_in_a_services_container_the_command_line_is_the_services_user(server, monkeypatch):
+    with_accounts(server)
+    append_as(server.url, "cluster_watcher", "cluster", None, count=3)
+    as_service(monkeypatch, server)
+    assert json.loads(restow("log", "stats", "-o", "json"))["families"]["cluster"]["commits"] == 3
+
+
+def test_in_a_services_container_an_import_is_the_services_user_and_refused(server, tmp_path, monkeypatch):
+    file, _ = exported(server, tmp_path)
+    as_service(monkeypatch, server)
+    refused = CliRunner().invoke(cli, ["log", "import", str(file), "--cluster", "other"])
+    assert refused.exit_code != 0
+    assert "only `operator` may do that" in " ".join(refused.output.split())
+
+
+def test_the_services_password_goes_to_the_services_broker_and_to_no_other(server, monkeypatch):
+    with_accounts(server)
+    append_as(server.url, "cluster_watcher", "cluster", None)
+    as_service(monkeypatch, server)
+    refused = CliRunner().invoke(cli, ["log", "stats", "--server", server.url])
+    assert refused.exit_code == 3
+    assert "does not accept this user or password" in " ".join(refused.output.split())
+    assert json.loads(restow("log", "stats", "-o", "json", "--server", server.url.replace("//", "//cli:pcli@")))["families"]["cluster"]["commits"] == 1
