@@ -1,7 +1,7 @@
 """Help reads like a manual, fits, and is there at once."""
 
 import re
-import time
+import resource
 
 import click
 import pytest
@@ -40,9 +40,15 @@ def test_every_command_but_exports_speaks_json(restow):
 
 
 def test_help_imports_no_heavy_module(process):
-    began = time.perf_counter()
+    began = _spent()
     assert process("--help").returncode == 0
-    assert time.perf_counter() - began < 2, "help is there at once (0.07 s where nothing else runs)"
+    assert _spent() - began < 2, "help is there at once (0.07 s)"
+
+
+def _spent():
+    """Seconds of processor time of all children that have ended: not of what else keeps the machine busy."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def test_help_does_not_import_the_domain():
