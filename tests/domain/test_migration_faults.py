@@ -283,7 +283,7 @@ TABLE = [
     (evicted, facts(LOST, e.NodeGone("a")), 0, F, "HoldLost"),
     (evicted, hold_deleted, HOLD, F, "HoldLost"),
     (evicted, hold_recreated, HOLD, F, "HoldLost"),
-    (evicted, elsewhere, STUCK, N, ""),
+    (evicted, elsewhere, STUCK, F, "Elsewhere"),
     (evicted, never_schedulable, STUCK, N, ""),
     (evicted, two_successors, 0, L, ""),
     (evicted, facts(e.NodeGone("a")), STUCK, N, ""),

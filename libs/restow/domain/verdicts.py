@@ -113,7 +113,7 @@ ENDED = _OF_MOVES | {
     "PodChanged": "the pod's requests or constraints changed after the plan",
     "OwnerChanged": "the pod's controller is another one than when the move was planned",
     "Elsewhere": "the successor runs on another node",
-    NOT_READY: "the successor was not ready in time",
+    NOT_READY: "the successor was not ready in time, or still waits",
     "SuccessorGone": "the successor was deleted before it was ready",
     "SuccessorFinished": "the successor ran and finished before it was seen ready",
 }

@@ -57,10 +57,10 @@ class Simulation:
 
     def rules(self, uid: PodUid) -> list[Filter]:
         """Those that depend on what runs and concern it now. Nodes that a rule keeps for others as a whole are no targets for anybody
-        (RULES G-8): planners leave these out for all pods at once."""
+        (RULES G-8): planners leave these out for all pods at once. Not so those that are kept from some pods alone."""
         if not self.heard:
             return []
-        return [rule for rule in self.session.concerned(self.twin(uid)) if rule.of_capacity or not rule.for_others]
+        return [rule for rule in self.session.concerned(self.twin(uid)) if rule.of_capacity or rule.of_pods or not rule.for_others]
 
     def failing(self, uid: PodUid) -> Iterator[tuple[str, np.ndarray]]:
         """(reason, `(nodes,) bool` rows where it must not be)."""

@@ -34,7 +34,7 @@ CANCELLED_BY_HAND = "cancelled by hand"
 
 class MigrationDecider:
     family: Family = "migration"
-    logic = "migration@5"
+    logic = "migration@6"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:

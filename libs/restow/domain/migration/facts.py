@@ -13,8 +13,9 @@ from restow.domain.migration.holds import Reason
 from restow.domain.migration.limits import Limits
 from restow.domain.promises import fits
 from restow.domain.records import Migration, Step
+from restow.domain.session.successors import turned_away
 from restow.domain.state import ClusterState
-from restow.domain.verdicts import ended
+from restow.domain.verdicts import NOT_ADMITTED, ended
 
 Answer = c.ReportHold | c.ReportEviction
 """What the API has said to what was asked of it."""
@@ -119,6 +120,23 @@ class Case:
         return not (late or successor.needs_no_slot(self.state, self.migration) or self.old_node_lost)
 
     @property
+    def went_elsewhere(self) -> Reason | None:
+        uid = successor.elsewhere(self.state, self.migration) if self.late or "/" in self.migration.lineage else None
+        if uid is None or not (self.late or (self.state.live[uid].node is not None and successor.has_its_name(self.state, uid))):
+            return None
+        node = self.state.node_of(uid)
+        how = "but has not taken its slot" if node == self.move.target else f"not on {self.move.target}"
+        return "Elsewhere", f"{self.name_of(uid)} runs on {node}, {how}"
+
+    @cached_property
+    def late_successor(self) -> PodUid:
+        """A pod that may follow it and still waits when its time to land is up; empty where there is none."""
+        return (successor.waiting(self.state, self.migration) if self.late else None) or PodUid("")
+
+    def name_of(self, pod: PodUid) -> str:
+        return f"its successor {self.state.pods[pod].name}"
+
+    @property
     def successor_gone(self) -> bool:
         live = self.state.live.get(self.migration.successor)
         return live is None or live.deleting > 0
@@ -143,7 +161,7 @@ class Case:
         return self.migration.reason, self.migration.message + more
 
 
-Said = Reason | bool | None
+Said = Reason | str | bool | None
 """Whether it is so, and, where that ends something, the reason."""
 
 
@@ -207,6 +225,16 @@ SLOT_VOID = Fact("its slot is lost, and a successor has a node, comes too late, 
 SLOT_REGAINED = Fact("its slot is lost, and Restow knows what to hold on the old node",
                      lambda case: case.slot_void if successor.pattern(case.state, case.migration) is not None else None)
 SUCCESSOR_TO_COME = Fact("its slot is lost, and its controller has created no successor yet", lambda case: case.slot_void)
+SUCCESSOR_WENT = Fact("a successor has another node, and none waits for one; its time to land is up, or no other pod can come",
+                      lambda case: case.went_elsewhere)
+SUCCESSOR_KEPT_OUT = Fact("its time to land is up, and rules about other pods keep a successor that waits from the slot",
+                          lambda case: case.late_successor and other_pods.keep_out(case.state, case.migration, case.now) and (
+                              other_pods.COMPANY, f"rules about other pods keep {case.name_of(case.late_successor)} from the place that is held on {case.move.target}"))
+SUCCESSOR_TURNED_AWAY = Fact("its time to land is up, and the scheduler does not look at a successor that waits",
+                             lambda case: case.late_successor and (why := turned_away(case.state, case.late_successor)) and (
+                                 NOT_ADMITTED, f"{case.name_of(case.late_successor)} is not looked at: {why}"))
+SUCCESSOR_WAITS = Fact("its time to land is up, and a successor waits",
+                       lambda case: case.late_successor and ("NotReady", f"{case.name_of(case.late_successor)} waits, and has not taken its slot on {case.move.target}"))
 NOBODY_CAME = Fact("its time to land is up", lambda case: case.late)
 OLD_NODE_LOST = Fact("its old node no longer accepts such a pod",
                      lambda case: (why := case.old_node_lost) and case.said(f", and {why[1]}"))

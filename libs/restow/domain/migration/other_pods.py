@@ -41,6 +41,17 @@ def refuse(state: ClusterState, migration: Migration, now: Millis, going: Iterab
     return COMPANY, f"rules about other pods would keep {whose} from the place that is held on {found.move.target}"
 
 
+def keep_out(state: ClusterState, migration: Migration, now: Millis) -> bool:
+    """Whether rules about other pods keep its successor from the place that is held now."""
+    if not holds.placed(state, migration):
+        return False
+    session = open_session(state, now, 1)
+    try:
+        return not _admits(session, migration, [migration])
+    finally:
+        session.close()
+
+
 def until(state: ClusterState, migration: Migration) -> Millis:
     """How long it may wait with its place held: mostly for our own to land, each of which takes that long at most."""
     if migration.step is not Step.HELD or not _asked(state, [migration, *_leaving(state)]):

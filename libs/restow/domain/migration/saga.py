@@ -168,6 +168,10 @@ SAGA: dict[Stage, Rows] = {
     ),
     Stage.EVICTED: (
         *LOST,
+        (f.SUCCESSOR_WENT, Then.FAILED),
+        (f.SUCCESSOR_KEPT_OUT, Then.FAILED),
+        (f.SUCCESSOR_TURNED_AWAY, Then.FAILED),
+        (f.SUCCESSOR_WAITS, Then.FAILED),
         (f.NOBODY_CAME, Then.NOT_RECREATED),
     ),
     Stage.TURNED_BACK: (

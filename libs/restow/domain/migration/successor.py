@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from restow.contracts.ids import PodUid
+from restow.domain.owners import known_owner
 from restow.domain.records import Migration
 from restow.domain.state import ClusterState
 
@@ -19,10 +20,24 @@ def waiting(state: ClusterState, migration: Migration) -> PodUid | None:
     return min(found, key=state.order.__getitem__, default=None)
 
 
+def elsewhere(state: ClusterState, migration: Migration) -> PodUid | None:
+    """A pod that may follow it and has a node, where nobody waits for one: the first one. Who has taken another move's slot follows that one's."""
+    found = [uid for uid in followers(state, migration) if state.node_of(uid) is not None]
+    if not found or waiting(state, migration) is not None:
+        return None
+    others = {one.successor for one in state.migrations.values() if one is not migration}
+    return min((uid for uid in found if uid not in others), key=state.order.__getitem__, default=None)
+
+
 def needs_no_slot(state: ClusterState, migration: Migration) -> bool:
     """Whether somebody who may follow it has a node, and nobody waits for one."""
-    found = list(followers(state, migration))
-    return any(state.node_of(uid) is not None for uid in found) and waiting(state, migration) is None
+    return elsewhere(state, migration) is not None
+
+
+def has_its_name(state: ClusterState, uid: PodUid) -> bool:
+    """Whether this pod alone may follow one whose lineage it shares: its controller makes no second one of that name beside it."""
+    owner = known_owner(state.pods[uid])
+    return owner is not None and owner.again == "name"
 
 
 def pattern(state: ClusterState, migration: Migration) -> PodUid | None:

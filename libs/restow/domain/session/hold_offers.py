@@ -234,7 +234,7 @@ class Offers:
     def hand_over(self, pod: PodObserved) -> HandedOver | None:
         """The hand-over for this pod, or None where it goes the normal way: migration holds that its predecessor left
         first, then what it owns, in the order of the index."""
-        for uid in self._left(pod):
+        for uid in self.left(pod):
             for name in sorted(self._state.slots[uid]):
                 if (handed := self._from((uid, name), pod, None)[0]) is not None:
                     return handed
@@ -353,9 +353,9 @@ class Offers:
 
     def left_to(self, pod: PodObserved) -> bool:
         """Whether a pod of its lineage that was moved has left it a hold."""
-        return bool(self._left(pod))
+        return bool(self.left(pod))
 
-    def _left(self, pod: PodObserved) -> list[ReservationUid]:
+    def left(self, pod: PodObserved) -> list[ReservationUid]:
         """Holds that a pod of the same lineage leaves, or has left, to the first like it that the log sees later: the earliest
         first."""
         state = self._state

@@ -30,13 +30,18 @@ def failing(asker: Asker, kind: Kind, hits: Iterable[Carried]) -> list[tuple[str
 def _unmet(count: Matching, keys: tuple[Domains, ...], kind: Kind) -> np.ndarray:
     """A node needs every term's topology key, and in each of its domains a pod that *all* terms are about. If there is no
     such pod in any domain, a pod that its own terms are about may be the first, wherever the keys are."""
-    flags = [count.per_domain(domains) > 0 for domains in keys]
-    if count in kind.matched and not any(f.any() for f in flags):
+    counts = [count.per_domain(domains) for domains in keys]
+    if may_be_first(count, kind, counts):
         return np.logical_or.reduce([domains.absent for domains in keys])
-    met = flags[0].take(keys[0].array)
-    for domains, flag in zip(keys[1:], flags[1:], strict=True):
-        met &= flag.take(domains.array)
+    met = (counts[0] > 0).take(keys[0].array)
+    for domains, counted in zip(keys[1:], counts[1:], strict=True):
+        met &= (counted > 0).take(domains.array)
     return ~met
+
+
+def may_be_first(count: Matching, kind: Kind, counts: list[np.ndarray]) -> bool:
+    """Whether there is nobody to be near, and it may be the one whom others are near. `counts`: `(domains,) int64` for each key."""
+    return count in kind.matched and not any((counted > 0).any() for counted in counts)
 
 
 def _rows(counts: Iterable[tuple[Domains, np.ndarray]]) -> np.ndarray | None:

@@ -91,6 +91,11 @@ class Eligible(ByRow):
         self._pinned, self._keys, self._chosen = pinned, keys, chosen
         self._tolerate = tolerance(shape.tolerations) if taints else None
 
+    @property
+    def array(self) -> np.ndarray:
+        """`(nodes,) bool`."""
+        return np.frombuffer(bytes(self.ids), np.uint8) != 0
+
     def value(self, row: int, node: NodeObserved | None) -> int:
         if node is None or not all(key in node.labels for key in self._keys):
             return 0
@@ -102,8 +107,7 @@ class Eligible(ByRow):
         """The domains that have an eligible node, sorted."""
         seen = self._seen.get(domains)
         if seen is None or seen[:2] != (self.stamp, domains.stamp):
-            on = np.frombuffer(bytes(self.ids), np.uint8) != 0
-            seen = self._seen[domains] = self.stamp, domains.stamp, np.unique(domains.array[on])
+            seen = self._seen[domains] = self.stamp, domains.stamp, np.unique(domains.array[self.array])
         return seen[2]
 
 

@@ -213,6 +213,15 @@ class Index:
             else:
                 self._set(who, self._seen(who) if row == AS_IT_WAS else None)
 
+    def occupant(self, who: Who) -> Occupant | None:
+        """As what somebody is counted, None where he is not."""
+        self.settle()
+        return self._occupants.get(who)
+
+    def by_the_state(self, who: Who) -> Occupant | None:
+        """As what the state has somebody, whatever the session has added or removed."""
+        return self._seen(who)
+
     def _occupant(self, row: int, subject: Subject, leaving: bool) -> Occupant:
         says = self.wants(subject.shape)
         terms = self._bring(says, subject) if says.carries else ()

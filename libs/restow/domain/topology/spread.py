@@ -23,10 +23,21 @@ def failing(asker: Asker, kind: Kind) -> list[tuple[str, np.ndarray]]:
     return [] if skewed is None or missing is None else [(SKEWED, skewed), (MISSING, missing)]
 
 
+def breaks(constraint: Spreading, kind: Kind, counts: np.ndarray, domain: int) -> bool:
+    """Whether one more of those that it is about keeps a pod out of this domain that could be there now. `counts` are those of
+    the others, `(domains,) int64`."""
+    more = counts.copy()
+    more[domain] += 1
+    return not _too_many(constraint, kind, counts)[domain] and bool(_too_many(constraint, kind, more)[domain])
+
+
 def _over(constraint: Spreading, kind: Kind) -> np.ndarray:
+    return _too_many(constraint, kind, constraint.count.per_domain(constraint.domains, constraint.eligible))
+
+
+def _too_many(constraint: Spreading, kind: Kind, counts: np.ndarray) -> np.ndarray:
     """`(domains,) bool`: where one more would make the skew too large. With fewer eligible domains than minDomains the
     global minimum is 0."""
-    counts = constraint.count.per_domain(constraint.domains, constraint.eligible)
     least = 0
     if constraint.eligible is not None:
         eligible = constraint.eligible.domains(constraint.domains)

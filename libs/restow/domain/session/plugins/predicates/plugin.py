@@ -17,6 +17,7 @@ from restow.domain.session.plugins.predicates.filters import (
     VolumeRules,
 )
 from restow.domain.session.plugins.predicates.proportional import Proportional
+from restow.domain.session.plugins.predicates.successors import KeptForSuccessors
 from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
 
@@ -40,6 +41,7 @@ def open(session: Session, args: Args) -> None:
     ):
         if on:
             extensions.filter(rule(others))
+    extensions.filter(KeptForSuccessors(session, others, args.pod_topology_spread, args.pod_affinity))
     if args.proportional and args.resources:
         extensions.filter(Proportional(state, args))
     if asked_for(state):
