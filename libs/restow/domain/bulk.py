@@ -5,7 +5,7 @@ and queues at once, when the run ends. Whatever else an event may mean (its pod 
 room for somebody) is left to the rule for one event (`restow.domain.evolve`): before that everything is written, so it sees what it would
 see otherwise. The result is the same state, also in the order of its maps; a property test holds both forms equal.
 
-Not in a draft: nothing here is written into its journal.
+Not in a draft: what is written here is written at once (`restow.domain.writing`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +19,7 @@ from restow.domain.evolve import evolve_one
 from restow.domain.evolve.objects import takes_from_others
 from restow.domain.records import Charge, Placement
 from restow.domain.state import OVER, ClusterState, turn
+from restow.domain.writing import AtOnce
 
 
 class _Shape(NamedTuple):
@@ -127,7 +128,7 @@ def observed(state: ClusterState, events: Sequence[PodObserved]) -> None:
             if (group := groups.group_of(event)) is not None:
                 groups_touched[group] = None
         elif event.owner is not None and (owner := event.owner.uid):
-            _into(owned, owner, pod)
+            AtOnce.put_in(owned, owner, pod)
         pods[pod] = event
         live[pod] = moving
         if node is not None:
@@ -237,11 +238,11 @@ def changed(state: ClusterState, events: Sequence[PodChanged]) -> None:
                 if old is not None:
                     removed(old)
                     del charges[pod]
-                    _out_of(on_node, old.node, pod)
+                    AtOnce.drop_in(on_node, old.node, pod)
                 if wanted is not None:
                     added(wanted)
                     charges[pod] = wanted
-                    _into(on_node, node, pod)
+                    AtOnce.put_in(on_node, node, pod)
             if pod in queue:
                 del queue[pod]
         seen(pod)
@@ -274,7 +275,7 @@ def gone(state: ClusterState, events: Sequence[PodGone]) -> None:
         if old is not None:
             removed(old)
             del charges[pod]
-            _out_of(on_node, old.node, pod)
+            AtOnce.drop_in(on_node, old.node, pod)
         placements.pop(pod, None)
         queue.pop(pod, None)
         if known.annotations:
@@ -282,26 +283,9 @@ def gone(state: ClusterState, events: Sequence[PodGone]) -> None:
             if (group := groups.group_of(known)) is not None:
                 groups_touched[group] = None
         elif known.owner is not None and (owner := known.owner.uid):
-            _out_of(owned, owner, pod)
+            AtOnce.drop_in(owned, owner, pod)
         del pods[pod], live[pod], order[pod]
     run.write()
-
-
-def _into(index: dict[Any, dict[PodUid, None]], key: Any, pod: PodUid) -> None:
-    """`Maps.put_in`, without the journal."""
-    inner = index.get(key)
-    if inner is None:
-        index[key] = {pod: None}
-    else:
-        inner[pod] = None
-
-
-def _out_of(index: dict[Any, dict[PodUid, None]], key: Any, pod: PodUid) -> None:
-    """`Maps.drop_in`, without the journal."""
-    inner = index[key]
-    del inner[pod]
-    if not inner:
-        del index[key]
 
 
 RUNS: Mapping[type, Callable[[ClusterState, Sequence[Any]], None]] = {

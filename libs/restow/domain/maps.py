@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any, Self
@@ -55,8 +55,7 @@ from restow.domain.records import (
     Waiting,
 )
 from restow.domain.table import Kind, NodeTable, Seats, Vector
-
-_ABSENT: Any = object()
+from restow.domain.writing import AtOnce, Journal
 
 Under = tuple[str, str]
 """What pods wait for that wait for the same: ("shape", shape and pinned node), or ("group", ...), ("reason", ...)."""
@@ -109,8 +108,8 @@ def _config(kind: type[Config]) -> Image:
 class Maps:
     """The one place that names every attribute of the state (`restow.domain.declared`).
 
-    Changed only through `put` and `drop`, and what is charged only through `_charge` and `_account`: a draft (DESIGN 4:
-    decide on the state that includes the earlier decisions, then take it back) is a journal of inverses.
+    Changed only through `put` and `drop`, `put_in` and `drop_in` (`restow.domain.writing`), and what is charged only through `_charge`
+    and `_account`: a draft (DESIGN 4: decide on the state that includes the earlier decisions, then take it back) is a journal of inverses.
 
     `timed_from` is the last plan's or configuration's time, from which timed triggers count. `capacity_epoch` grows when
     something that did not fit might fit now, or something new asks for room. `changed_rows`, `moved` and `objects` say what
@@ -269,43 +268,11 @@ class Maps:
     unknown: Counter[str] = stored(Counter)
     events: int = stored(int)
     touched: Touched = passing(Touched)
-    _journal: list[tuple] | None = dataclasses.field(default=None)
-    _orders: dict[int, tuple[dict, list]] = dataclasses.field(default_factory=dict)
-    """In a draft, by its id: a map that has lost an entry, and its keys before."""
-
-    # -- maps --------------------------------------------------------------------------------------------------------
-
-    def put(self, mapping: dict, key: Any, value: Any) -> None:
-        if self._journal is not None:
-            self._journal.append((mapping, key, mapping.get(key, _ABSENT)))
-        mapping[key] = value
-
-    def drop(self, mapping: dict, key: Any) -> Any:
-        """Remove and return, or None."""
-        old = mapping.get(key, _ABSENT)
-        if old is _ABSENT:
-            return None
-        if self._journal is not None:
-            self._journal.append((mapping, key, old))
-            if id(mapping) not in self._orders:
-                self._orders[id(mapping)] = mapping, list(mapping)
-        del mapping[key]
-        return old
-
-    def put_in(self, index: dict, key: Any, member: Any) -> None:
-        """Add to a set kept as a dict of dicts."""
-        inner = index.get(key)
-        if inner is None:
-            inner = {}
-            self.put(index, key, inner)
-        self.put(inner, member, None)
-
-    def drop_in(self, index: dict, key: Any, member: Any) -> None:
-        inner = index.get(key)
-        if inner is not None:
-            self.drop(inner, member)
-            if not inner:
-                self.drop(index, key)
+    put: Callable[[dict, Any, Any], None] = passing(lambda: AtOnce.put)
+    drop: Callable[[dict, Any], Any] = passing(lambda: AtOnce.drop)
+    put_in: Callable[[dict, Any, Any], None] = passing(lambda: AtOnce.put_in)
+    drop_in: Callable[[dict, Any, Any], None] = passing(lambda: AtOnce.drop_in)
+    _journal: Journal | None = dataclasses.field(default=None)
 
     # -- drafts ------------------------------------------------------------------------------------------------------
 
@@ -313,23 +280,22 @@ class Maps:
     def draft(self) -> Iterator[Self]:
         """Changes made inside are taken back at the end, with the order of maps. Drafts nest. Facts (`cluster` events) cannot be drafted."""
         before = Drafted(self)
-        outer, self._journal = self._journal, []
-        orders, self._orders = self._orders, {}
+        outer, journal = self._journal, Journal()
         touched, self.touched = self.touched, Touched()
+        self._write(journal)
         try:
             yield self
         finally:
-            for mapping, key, old in reversed(self._journal):
-                if mapping is None:
-                    key(*old)
-                elif old is _ABSENT:
-                    mapping.pop(key, None)
-                else:
-                    mapping[key] = old
-            for mapping, order in self._orders.values():
-                _reorder(mapping, order)
+            journal.take_back()
             before.put_back()
-            self._journal, self._orders, self.touched = outer, orders, touched
+            self.touched = touched
+            self._write(outer)
+
+    def _write(self, journal: Journal | None) -> None:
+        """From here on, with this journal or at once."""
+        self._journal = journal
+        way = AtOnce if journal is None else journal
+        self.put, self.drop, self.put_in, self.drop_in = way.put, way.drop, way.put_in, way.drop_in
 
     @property
     def drafting(self) -> bool:
@@ -338,7 +304,7 @@ class Maps:
     def _charge(self, row: int, v: Vector, devices: tuple[DeviceShare, ...], sign: int, kind: Kind) -> None:
         self.table.charge(row, v, devices, sign, kind)
         if self._journal is not None:
-            self._journal.append((None, self.table.charge, (row, v, devices, -sign, kind)))
+            self._journal.did(self.table.charge, row, v, devices, -sign, kind)
 
     def _account(self, queue: str, v: Vector, sign: int) -> None:
         if not queue:
@@ -346,14 +312,4 @@ class Maps:
         self.accounts.add(queue, v, sign)
         self.touched.queues[queue] = None
         if self._journal is not None:
-            self._journal.append((None, self.accounts.add, (queue, v, -sign)))
-
-
-def _reorder(mapping: dict, order: list) -> None:
-    """What was taken out and put back stands at the end: the state would differ from its log in the order of a map."""
-    if len(order) > len(mapping):
-        order = [key for key in order if key in mapping]
-    if list(mapping) != order:
-        entries = {key: mapping[key] for key in order}
-        mapping.clear()
-        mapping.update(entries)
+            self._journal.did(self.accounts.add, queue, v, -sign)
