@@ -21,11 +21,11 @@ from restow.contracts.values import DeviceShare, OwnerRef
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs, MigrationConfig
 from restow.domain.defragmentation.scope import Quota, Scope
-from restow.domain.descheduling.args import Args
 from restow.domain.descheduling.plugins import PLUGINS
 from restow.domain.descheduling.policy import load, written
 from restow.domain.migration.deschedule import explain, explain_alone
-from restow.domain.planview import warnings
+from restow.domain.migration.warnings import warnings
+from restow.domain.policy_args import Args
 
 THRESHOLDS = {"protectionThresholds": {"cpu": 95}, "defragmentThresholds": {"cpu": 40}, "lowThresholds": {"cpu": 40}, "resourceType": "cpu"}
 GREEDY = DefragmentationArgs(**THRESHOLDS)

@@ -8,14 +8,8 @@ from restow.contracts.values import DeviceShare, Move, Packing
 from restow.domain import config
 from restow.domain.config import DefragmentationArgs, Namespaces, Selector
 from restow.domain.fragmentation import packing
-from restow.domain.planview import (
-    migrations_of,
-    node_groups,
-    numbers,
-    plan_view,
-    warnings,
-    waves,
-)
+from restow.domain.migration.warnings import warnings
+from restow.domain.planview import migrations_of, node_groups, numbers, plan_view, waves
 
 NONE = Packing(0, 0, 0, 0, 0, 0)
 RS = replica_of("rs")

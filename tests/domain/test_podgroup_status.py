@@ -9,8 +9,8 @@ from restow.contracts import events as e
 from restow.contracts.values import Taint
 from restow.domain import config, session
 from restow.domain.effects import WritePodGroupStatus
+from restow.domain.session.statuses.podgroup_status import READY, Condition, conditions, is_ours, status
 from restow.domain.session_config import read_conf
-from restow.domain.statuses.podgroup_status import READY, Condition, conditions, is_ours, status
 
 GROUP = ("default", "g")
 BARE = (node("n", cpu=4_000), shape("s"))

@@ -6,8 +6,8 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import session
 from restow.domain.effects import WriteQueueStatus
+from restow.domain.session.statuses.queue_status import QueueStatus, Tally, above, status, tally
 from restow.domain.state import Touched
-from restow.domain.statuses.queue_status import QueueStatus, Tally, above, status, tally
 
 BARE = (node("n"), node("gpus", gpus=2), shape("s", cpu=500), queue("q"), queue("other"))
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from restow.contracts.ids import Millis
-from restow.domain.statuses.podgroup_status import NOT_HONOURED, Condition, conditions, not_honoured
+from restow.domain.session.statuses.podgroup_status import NOT_HONOURED, Condition, conditions, not_honoured
 from restow.kube import wire_objects as w
 from restow.kube.groups import pod_group_fact, queue_fact
 from restow.kube.wire import Meta

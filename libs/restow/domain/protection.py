@@ -17,6 +17,8 @@ SYSTEM_CRITICAL = 2_000_000_000
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 DISRUPTION_ANNOTATIONS = (SAFE_TO_EVICT, DO_NOT_DISRUPT)
+PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+"""An annotation, whatever its value: a pod that others go before, or, where a policy says so, that stays."""
 
 Allowance = tuple[tuple[str, ...], int]
 """What pods have in common that not all of may go, and how many of these still may: none where it is 0 or less."""

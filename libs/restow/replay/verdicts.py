@@ -15,6 +15,7 @@ from restow.domain.cores import cpuset
 from restow.domain.evolve.reservations import fit_message
 from restow.domain.foreign import other_scheduler
 from restow.domain.records import FINAL, SlotPhase
+from restow.domain.session.statuses import podgroup_status, queue_status
 from restow.domain.session.verdict import (
     Block,
     Choice,
@@ -27,7 +28,6 @@ from restow.domain.session.verdict import (
     explain_places,
 )
 from restow.domain.state import ClusterState
-from restow.domain.statuses import podgroup_status, queue_status
 from restow.domain.verdicts import ENDED
 from restow.replay.holds import Amounts, Place, by_name, places, reservation_name
 from restow.replay.moves import demand_line, move_lines, purpose

@@ -11,8 +11,8 @@ from restow.domain.resources import GPU_MILLI
 from restow.domain.session.jobs import gang
 from restow.domain.session.plugins.proportion.plugin import Shares
 from restow.domain.session.registry import open_session
+from restow.domain.session.statuses import podgroup_status, queue_status
 from restow.domain.state import ClusterState
-from restow.domain.statuses import podgroup_status, queue_status
 
 Rows = list[dict[str, Any]]
 

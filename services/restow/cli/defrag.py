@@ -133,7 +133,8 @@ def _offline(where: Where, demand: str | None, group_by: str) -> dict[str, Any]:
     from restow.contracts.ids import Millis, PlanId
     from restow.domain.decider import Rejected, decide
     from restow.domain.deciders import DECIDERS
-    from restow.domain.planview import node_groups, warnings
+    from restow.domain.migration.warnings import warnings
+    from restow.domain.planview import node_groups
     from restow.replay.at import state_at
 
     with where.source() as source, Progress("folding the log") as progress:

@@ -19,8 +19,8 @@ from restow.domain.foreign import other_scheduler
 from restow.domain.planview import plan_view
 from restow.domain.resources import GPU_MILLI
 from restow.domain.session.reasons import pod_sentence
+from restow.domain.session.statuses import podgroup_status
 from restow.domain.state import ClusterState
-from restow.domain.statuses import podgroup_status
 from restow.domain.table import NO_DEVICE
 from restow.replay.sentences import devices_text
 

@@ -19,7 +19,8 @@ from restow.descheduler.follow import Followers
 from restow.descheduler.sampler import Sampler
 from restow.domain.decider import Rejected, decide_all
 from restow.domain.migration import next_trigger, search, turns_of, wants_samples
-from restow.domain.planview import migrations_of, node_groups, plan_view, rooms_of, warnings
+from restow.domain.migration.warnings import warnings
+from restow.domain.planview import migrations_of, node_groups, plan_view, rooms_of
 from restow.domain.records import Step
 from restow.domain.state import ClusterState
 from restow.runtime import commander, logs

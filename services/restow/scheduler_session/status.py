@@ -9,10 +9,10 @@ from restow.contracts.events import QueueObserved
 from restow.contracts.ids import Millis
 from restow.domain.effects import WritePodGroupStatus, WriteQueueStatus
 from restow.domain.groups import Group
+from restow.domain.session.statuses import podgroup_status, queue_status
+from restow.domain.session.statuses.podgroup_status import Condition, GroupStatus
+from restow.domain.session.statuses.queue_status import QueueStatus
 from restow.domain.state import ClusterState
-from restow.domain.statuses import podgroup_status, queue_status
-from restow.domain.statuses.podgroup_status import Condition, GroupStatus
-from restow.domain.statuses.queue_status import QueueStatus
 from restow.kube import decode as d
 from restow.kube import effects as k
 from restow.kube.record import Notice, Regarding

@@ -6,8 +6,8 @@ import json
 import pytest
 import yaml
 
-from restow.domain.statuses.podgroup_status import READY, Condition, GroupStatus
-from restow.domain.statuses.queue_status import QueueStatus
+from restow.domain.session.statuses.podgroup_status import READY, Condition, GroupStatus
+from restow.domain.session.statuses.queue_status import QueueStatus
 from restow.kube import decode as d
 from restow.kube.client import ApiStatus
 from restow.kube.effects import Done, Failed, Gone

@@ -2,7 +2,7 @@
 
 from restow.contracts.values import DeviceRequest
 from restow.domain.config import DefragmentationArgs
-from restow.domain.descheduling.args import LabelSelector, Requirement
+from restow.domain.policy_args import LabelSelector, Requirement
 from restow.domain.quantity import QuantityError, canonical
 from restow.domain.resources import (
     GPU_MILLI,

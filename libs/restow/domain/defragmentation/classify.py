@@ -11,8 +11,8 @@ import numpy as np
 from restow.contracts.ids import Millis, NodeName
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import THRESHOLDS, threshold
+from restow.domain.defragmentation.cooling import rests
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
-from restow.domain.descheduling.selection import rests
 from restow.domain.resources import canonical_resource
 from restow.domain.session.closed_nodes import closed
 from restow.domain.state import ClusterState

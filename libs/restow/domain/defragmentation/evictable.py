@@ -9,9 +9,8 @@ from restow.contracts.values import PodShape
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import selector
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
-from restow.domain.descheduling.args import SYSTEM_CRITICAL
-from restow.domain.descheduling.pods import PREFER_NO_EVICTION
 from restow.domain.movable import unmovable
+from restow.domain.protection import PREFER_NO_EVICTION, SYSTEM_CRITICAL
 from restow.domain.selectors import selects
 from restow.domain.spare import Spare
 from restow.domain.state import ClusterState

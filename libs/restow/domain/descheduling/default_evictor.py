@@ -13,19 +13,19 @@ from msgspec.structs import fields, replace
 
 from restow.contracts.events import BudgetObserved, PodObserved
 from restow.contracts.ids import Millis, NodeName, PodUid
-from restow.domain.descheduling.args import (
-    SYSTEM_CRITICAL,
+from restow.domain.descheduling.node_fit import NodeFit
+from restow.domain.descheduling.pods import EVICT, IN_PROGRESS, owners_of
+from restow.domain.descheduling.selection import parsed, selected_nodes, selector_wrong
+from restow.domain.duration import format_milliseconds
+from restow.domain.policy_args import Args as Base
+from restow.domain.policy_args import (
     Duration,
     LabelSelector,
     PriorityThreshold,
     Uint,
     first_refusal,
 )
-from restow.domain.descheduling.args import Args as Base
-from restow.domain.descheduling.node_fit import NodeFit
-from restow.domain.descheduling.pods import EVICT, IN_PROGRESS, PREFER_NO_EVICTION, owners_of
-from restow.domain.descheduling.selection import parsed, selected_nodes, selector_wrong
-from restow.domain.duration import format_milliseconds
+from restow.domain.protection import PREFER_NO_EVICTION, SYSTEM_CRITICAL
 from restow.domain.selectors import covers, selects
 from restow.domain.state import ClusterState
 

@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import msgspec
 
 from restow.contracts.ids import Millis, NodeName, PodUid
+from restow.domain import policy_args as a
 from restow.domain.config import DefragmentationArgs
-from restow.domain.descheduling import args as a
-from restow.domain.descheduling.selection import cooling
+from restow.domain.defragmentation.cooling import cooling
 from restow.domain.maps import OVER
 from restow.domain.state import ClusterState
 
 if TYPE_CHECKING:
     from restow.domain.descheduling.interpreter import Run
-    from restow.domain.descheduling.model import Turn
 
 Point = Literal["presort", "sort", "deschedule", "balance", "filter", "preEvictionFilter"]
 POINTS: tuple[Point, ...] = ("presort", "sort", "deschedule", "balance", "filter", "preEvictionFilter")
@@ -34,6 +33,15 @@ POINTS: tuple[Point, ...] = ("presort", "sort", "deschedule", "balance", "filter
 
 ALREADY = "Evicted: by this run already"
 REFUSED = "Refused: this run has asked for its eviction already"
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """One plugin's run in one profile, which is the policy's at `at`."""
+
+    point: Point
+    at: int
+    profile: str
+    plugin: str
 
 
 class Eviction(msgspec.Struct, frozen=True, gc=False):
@@ -65,7 +73,7 @@ class Handle:
     there are none: ask `samples.missing` first. `holds`: pods are moved hold first, and nobody goes who was not promised a slot. `cooling` are nodes that a plan has
     touched lately: plugins that move load take nothing from them, and send nothing to them."""
 
-    def __init__(self, run: "Run", port: "Port", turn: "Turn") -> None:
+    def __init__(self, run: "Run", port: "Port", turn: Turn) -> None:
         self._run, self._port, self._turn = run, port, turn
         self.state, self.now, self.nodes, self.samples = run.state, run.now, run.nodes, run.samples
         self.holds = port.holds
@@ -161,7 +169,7 @@ class Port(Protocol):
         """Where a slot was promised."""
         ...
 
-    def defragment(self, run: "Run", turn: "Turn", args: DefragmentationArgs) -> None:
+    def defragment(self, run: "Run", turn: Turn, args: DefragmentationArgs) -> None:
         """Makes a plan of Defragmentation, and carries it out."""
         ...
 

@@ -12,8 +12,8 @@ from restow.contracts.samples import Samples
 from restow.contracts.values import Move
 from restow.domain.defragmentation.scope import Quota, Scope
 from restow.domain.descheduling.default_evictor import Evictor
-from restow.domain.descheduling.framework import ALREADY, Eviction, Handle, Point, Port, Says, Verdict
-from restow.domain.descheduling.model import EVICTOR, Policy, Profile, Turn
+from restow.domain.descheduling.framework import ALREADY, Eviction, Handle, Point, Port, Says, Turn, Verdict
+from restow.domain.descheduling.model import EVICTOR, Policy, Profile
 from restow.domain.descheduling.node_fit import NodeFit
 from restow.domain.descheduling.plugins import PLUGINS
 from restow.domain.descheduling.selection import selected_nodes, selecting_nothing

@@ -8,9 +8,8 @@ from msgspec.structs import replace
 from restow.contracts.values import LabelSelector
 from restow.domain.config import DefragmentationArgs
 from restow.domain.descheduling import default_evictor
-from restow.domain.descheduling.args import Args
 from restow.domain.descheduling.default_evictor import Args as DefaultEvictorArgs
-from restow.domain.descheduling.framework import Point
+from restow.domain.descheduling.framework import Point, Turn
 from restow.domain.descheduling.plugins import PLUGINS, defragmentation, load_aware
 from restow.domain.descheduling.plugins.load_aware import PROMETHEUS as PROMETHEUS_TYPE
 from restow.domain.descheduling.plugins.load_aware import Args as LoadAware
@@ -21,6 +20,7 @@ from restow.domain.descheduling.sources import (
     MetricsProvider,
     Prometheus,
 )
+from restow.domain.policy_args import Args
 
 EVICTOR, DEFRAGMENTATION = default_evictor.NAME, defragmentation.NAME
 
@@ -85,15 +85,6 @@ class Profile(msgspec.Struct, frozen=True):
         enabled = self.plugins.balance.enabled
         balance = replace(self.plugins.balance, enabled=(*enabled[:before], config.name, *enabled[before:]))
         return replace(self, plugin_config=(*self.plugin_config, config), plugins=replace(self.plugins, balance=balance))
-
-
-class Turn(msgspec.Struct, frozen=True):
-    """One plugin's run in one profile, which is the policy's at `at`."""
-
-    point: Point
-    at: int
-    profile: str
-    plugin: str
 
 
 class Own(msgspec.Struct, frozen=True):

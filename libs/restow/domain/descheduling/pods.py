@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid
 from restow.contracts.values import OwnerRef, PodShape
-from restow.domain.descheduling.args import Args, LabelSelector, Namespaces
 from restow.domain.descheduling.framework import Handle
+from restow.domain.policy_args import Args, LabelSelector, Namespaces
+from restow.domain.protection import PREFER_NO_EVICTION
 from restow.domain.selectors import selects
 from restow.domain.state import ClusterState
 from restow.domain.topology.kinds import Kind, Kinds
@@ -14,7 +15,6 @@ from restow.domain.topology.terms import Rule
 
 NO_MORE = "Limit: this run evicts nothing more from the node"
 EVICT = "descheduler.alpha.kubernetes.io/evict"
-PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 IN_PROGRESS = "descheduler.alpha.kubernetes.io/eviction-in-progress"
 """Annotations of pods. Their presence counts, not their value."""
 

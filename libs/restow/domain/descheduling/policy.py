@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from restow.domain.descheduling.args import Args, Duration, Percent, Uint, decoded, encoded, nested
 from restow.domain.descheduling.framework import POINTS, Point
 from restow.domain.descheduling.model import (
     DEFRAGMENTATION,
@@ -31,6 +30,7 @@ from restow.domain.descheduling.sources import (
     MetricsProvider,
     refusals,
 )
+from restow.domain.policy_args import Args, Duration, Percent, Uint, decoded, encoded, nested
 
 API_VERSION, KIND = "descheduler/v1alpha2", "DeschedulerPolicy"
 OLDER = ("descheduler/v1alpha1",)

@@ -1,14 +1,13 @@
-"""Which nodes a policy is about, which are left alone, and label selectors as text."""
+"""Which nodes a policy is about, and label selectors as text."""
 
 import re
 from collections.abc import Iterator
 
 import msgspec
 
-from restow.contracts.ids import Millis, NodeName
+from restow.contracts.ids import NodeName
 from restow.contracts.values import Expression, LabelSelector
-from restow.domain.config import DefragmentationArgs
-from restow.domain.descheduling import args as a
+from restow.domain import policy_args as a
 from restow.domain.descheduling.utilization.thresholds import METRIC
 from restow.domain.resources import canonical_resource
 from restow.domain.selectors import selects
@@ -60,19 +59,6 @@ def selected_nodes(state: ClusterState, selector: LabelSelector | None) -> list[
     return sorted(
         name for name, node in state.nodes.items() if node.ready and (selector is None or selects(selector, node.labels))
     )
-
-
-def rests(args: DefragmentationArgs, touched: int, now: Millis) -> bool:
-    """Whether a node that a plan touched then is still left alone (`coolDownTime` of Defragmentation; 0 for never)."""
-    return args.coolDownTime > 0 and now < touched + args.coolDownTime * 1000
-
-
-def cooling(state: ClusterState, now: Millis) -> frozenset[NodeName]:
-    """Nodes that a plan has touched lately. A state that is made of a cluster alone, with no plan in it, has none."""
-    args = state.migration_config.defragmentation
-    if args is None:
-        return frozenset()
-    return frozenset(node for node, at in state.cooling.items() if rests(args, at, now))
 
 
 def selecting_nothing(state: ClusterState, args: a.Args) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from restow.contracts.redact import redacted
-from restow.domain.descheduling.args import Args, nested
+from restow.domain.policy_args import Args, nested
 
 KUBERNETES, PROMETHEUS = "KubernetesMetrics", "Prometheus"
 

@@ -17,9 +17,9 @@ from restow.domain.config import DefragmentationArgs, MigrationConfig
 from restow.domain.decider import Rejected
 from restow.domain.defragmentation import PLANNED, Candidate
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
-from restow.domain.descheduling.framework import Eviction
+from restow.domain.descheduling.framework import Eviction, Turn
 from restow.domain.descheduling.interpreter import TOTAL, Run
-from restow.domain.descheduling.model import DEFRAGMENTATION, EVICTOR, Policy, Turn
+from restow.domain.descheduling.model import DEFRAGMENTATION, EVICTOR, Policy
 from restow.domain.descheduling.policy import PolicyError, load, read
 from restow.domain.descheduling.utilization.usage import NOTHING
 from restow.domain.fold import apply

@@ -13,12 +13,12 @@ from restow.contracts.values import Move, Packing
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs, MigrationConfig
 from restow.domain.defragmentation import MAX_MOVES, PLANNED, Candidate
-from restow.domain.descheduling.framework import Eviction
+from restow.domain.descheduling.framework import Eviction, Turn
 from restow.domain.descheduling.interpreter import TOTAL, Outcome, Run
-from restow.domain.descheduling.model import Policy, Turn
+from restow.domain.descheduling.model import Policy
 from restow.domain.fold import apply
 from restow.domain.migration.landing import NO_SLOT, Landings, needs_hold
-from restow.domain.planview import warnings
+from restow.domain.migration.warnings import warnings
 from restow.domain.state import ClusterState
 
 PLAN, EARLIER = PlanId("once"), PlanId("earlier")

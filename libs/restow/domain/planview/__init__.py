@@ -11,7 +11,6 @@ from restow.domain.planview.plans import (
     plan_view,
     rooms_of,
 )
-from restow.domain.planview.warnings import warnings
 from restow.domain.planview.waves import numbers, waves
 
 __all__ = [
@@ -25,6 +24,5 @@ __all__ = [
     "numbers",
     "plan_view",
     "rooms_of",
-    "warnings",
     "waves",
 ]

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.ids import Family, Millis, PodUid
-from restow.domain import statuses, volumes
+from restow.domain import volumes
 from restow.domain.binding import bind
 from restow.domain.effects import Bind, BindClaim, Effect, EvictVictim, TellNominated, TellUnschedulable
 from restow.domain.memo import kept
-from restow.domain.session import opening
+from restow.domain.session import opening, statuses
 from restow.domain.session.nominations import elsewhere, refuse, settle_nominations
 from restow.domain.session.reasons import condition_message, say_who_waits, still_says
 from restow.domain.session.registry import open_session, run_actions

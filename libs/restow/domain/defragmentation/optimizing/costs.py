@@ -8,8 +8,8 @@ one eviction or none now, otherwise shared by those that it allows. Who prefers 
 
 from restow.contracts.events import BudgetObserved
 from restow.contracts.ids import Millis, PodUid
-from restow.domain.descheduling.pods import PREFER_NO_EVICTION
 from restow.domain.groups import group_of
+from restow.domain.protection import PREFER_NO_EVICTION
 from restow.domain.selectors import covers
 from restow.domain.state import ClusterState
 

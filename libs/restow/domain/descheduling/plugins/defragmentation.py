@@ -11,8 +11,8 @@ import msgspec
 
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.args import ArgsError, check
-from restow.domain.descheduling.args import Args as Base
 from restow.domain.descheduling.framework import Handle
+from restow.domain.policy_args import Args as Base
 
 NAME = "Defragmentation"
 POINTS = ("balance",)

@@ -8,15 +8,6 @@ from msgspec.structs import fields
 
 from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.contracts.samples import BILLION
-from restow.domain.descheduling.args import Args as Base
-from restow.domain.descheduling.args import (
-    Duration,
-    LabelSelector,
-    Namespaces,
-    PriorityThreshold,
-    Uint,
-    first_refusal,
-)
 from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.selection import parsed, selected_nodes, selector_wrong
 from restow.domain.descheduling.sources import url_wrong
@@ -32,6 +23,15 @@ from restow.domain.descheduling.utilization.thresholds import (
     thresholds_wrong,
 )
 from restow.domain.descheduling.utilization.usage import NOTHING, WINDOW, Usage, of_samples, unsettled
+from restow.domain.policy_args import Args as Base
+from restow.domain.policy_args import (
+    Duration,
+    LabelSelector,
+    Namespaces,
+    PriorityThreshold,
+    Uint,
+    first_refusal,
+)
 from restow.domain.quantity import CPU
 from restow.domain.resources import MEMORY, PODS
 

@@ -3,8 +3,6 @@
 from msgspec import field
 
 from restow.contracts.ids import Millis, NodeName
-from restow.domain.descheduling.args import Args as Base
-from restow.domain.descheduling.args import Uint, first_refusal
 from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.sources import KUBERNETES, PROMETHEUS
 from restow.domain.descheduling.utilization.moving import Flow, overutilized, requests_any, spread
@@ -31,6 +29,8 @@ from restow.domain.descheduling.utilization.usage import (
     requested,
     unsettled,
 )
+from restow.domain.policy_args import Args as Base
+from restow.domain.policy_args import Uint, first_refusal
 from restow.domain.resources import canonical_resource
 
 NAME = "LowNodeUtilization"

@@ -2,11 +2,11 @@
 
 from restow.contracts.ids import PodUid
 from restow.contracts.values import PodCondition
-from restow.domain.descheduling.args import Args as Base
-from restow.domain.descheduling.args import Uint
 from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.pods import PodArgs, Subjects, evict_unless_full, owners_of
 from restow.domain.descheduling.troubles import conditions, containers, reasons
+from restow.domain.policy_args import Args as Base
+from restow.domain.policy_args import Uint
 
 NAME = "PodLifeTime"
 POINTS = ("deschedule",)

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from restow.contracts.ids import NodeName, PodUid
 from restow.contracts.values import PodShape
-from restow.domain.descheduling.args import Args as Base
-from restow.domain.descheduling.args import Namespaces
 from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.pods import Subjects, evict_unless_full, owners_of
 from restow.domain.node_labels import Chosen
+from restow.domain.policy_args import Args as Base
+from restow.domain.policy_args import Namespaces
 from restow.domain.predicates import node_rules, repels, tolerance
 
 NAME = "RemoveDuplicates"

@@ -6,10 +6,10 @@ from typing import Self
 import msgspec
 
 from restow.contracts.ids import NodeName, PodUid
-from restow.domain.descheduling.args import Uint
 from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.pods import PodArgs, Subjects, evict_until_full, owners_of
 from restow.domain.descheduling.troubles import containers, reasons
+from restow.domain.policy_args import Uint
 
 NAME = "RemoveFailedPods"
 POINTS = ("deschedule",)

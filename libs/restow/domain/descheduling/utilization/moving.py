@@ -7,7 +7,6 @@ import numpy as np
 
 from restow.contracts.ids import NodeName, PodUid
 from restow.contracts.values import Taint, Toleration
-from restow.domain.descheduling.args import Namespaces
 from restow.domain.descheduling.framework import Handle
 from restow.domain.descheduling.pods import NO_MORE, by_priority
 from restow.domain.descheduling.utilization.thresholds import (
@@ -19,6 +18,7 @@ from restow.domain.descheduling.utilization.thresholds import (
     shown,
 )
 from restow.domain.descheduling.utilization.usage import Usage
+from restow.domain.policy_args import Namespaces
 from restow.domain.predicates import tolerates
 from restow.domain.resources import PODS, canonical_resource, title
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec import field
 
-from restow.domain.descheduling.args import Args, Namespaces, Percent, Uint, first_refusal
+from restow.domain.policy_args import Args, Namespaces, Percent, Uint, first_refusal
 
 ONLY_THRESHOLDING = "OnlyThresholdingResources"
 MODES = (ONLY_THRESHOLDING,)

@@ -11,11 +11,11 @@ from restow.domain.session import queues
 from restow.domain.session.jobs import NOT_ENQUEUED, OVERUSED, QUOTA, Job
 from restow.domain.session.plugins.gang import MISSING, NOT_ENOUGH
 from restow.domain.session.session import Session
+from restow.domain.session.statuses.queue_status import above, used
 from restow.domain.session.verdict import gangs
 from restow.domain.session.verdict.blocks import blocks
 from restow.domain.session.verdict.suppose import supposed
 from restow.domain.session.verdict.values import Block, Relief
-from restow.domain.statuses.queue_status import above, used
 
 _OF_QUEUES = (OVERUSED, QUOTA, NOT_ENQUEUED)
 

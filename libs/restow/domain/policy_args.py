@@ -11,10 +11,9 @@ import msgspec
 from restow.contracts.values import Expression
 from restow.contracts.values import LabelSelector as Selects
 from restow.domain import duration
+from restow.domain.protection import SYSTEM_CRITICAL
 
 Uint = Annotated[int, msgspec.Meta(ge=0)]
-SYSTEM_CRITICAL = 2_000_000_000
-"""From here on priorities are the system's own."""
 _FAR = 10**9
 """No percentage is anywhere near; infinity and what is no number are not below it."""
 

@@ -12,8 +12,8 @@ import msgspec
 from restow.domain import resources as r
 from restow.domain.accounts import DEFAULT_QUEUE, Amounts, charge
 from restow.domain.groups import Group
+from restow.domain.session.statuses.podgroup_status import phase_of
 from restow.domain.state import ClusterState
-from restow.domain.statuses.podgroup_status import phase_of
 
 OPEN = "Open"
 PHASES = ("Pending", "Inqueue", "Running", "Unknown", "Completed")
