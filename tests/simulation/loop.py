@@ -84,6 +84,22 @@ class _Future(asyncio.Future):
         return self.number
 
 
+class _Handle(asyncio.Handle):
+    """Made without a question about debugging: there are hundreds in each simulated second."""
+
+    __slots__ = ()
+
+    def __init__(self, callback: Any, args: Any, loop: Any, context: contextvars.Context | None) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop, self._callback, self._args = loop, callback, args
+        self._cancelled, self._repr, self._source_traceback = False, None, None
+
+
+class _TimerHandle(_Handle, asyncio.TimerHandle):
+    __slots__ = ()
+    _scheduled = False
+
+
 class SimLoop(asyncio.BaseEventLoop):
     """The loop. `problems`: what reached nobody (an exception in a callback of a living process)."""
 
@@ -131,10 +147,17 @@ class SimLoop(asyncio.BaseEventLoop):
     # -- callbacks -----------------------------------------------------------------------------------------------------
 
     def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.Handle:
-        return super().call_soon(callback, *args, context=_without_caller() if context is None else context)
+        # As the base class does it, without its questions about threads and debugging.
+        handle = _Handle(callback, args, self, _without_caller() if context is None else context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, _without_caller() if context is None else context)
+        handle = _TimerHandle(callback, args, self, _without_caller() if context is None else context)
+        handle._when = when
         heapq.heappush(self._timers, (when, next(self._numbers), handle))
         return handle
 
@@ -158,26 +181,28 @@ class SimLoop(asyncio.BaseEventLoop):
         if self._here > self.spin:
             raise Spin(f"{self._here} callbacks at {self._now:.3f} s; the last: {[repr(handle) for handle in list(ready)[:3]]}")
         for _ in range(len(ready)):
-            self._turn(ready.popleft())
+            handle = ready.popleft()
+            if not handle._cancelled and self._may_run(handle):
+                self.ran += 1
+                handle._run()
 
-    def _turn(self, handle: asyncio.Handle) -> None:
-        if handle._cancelled:
-            return
+    def _may_run(self, handle: asyncio.Handle) -> bool:
+        """Whether its process lives, and does not stand still."""
         process = handle._context.get(_process)
-        if process is not None:
-            if process.dead:
-                process.grave.append(handle)
-                return
-            if process.paused:
-                process.held.append(handle)
-                return
-            process.ran += 1
-            if process.kill_at is not None and process.ran >= process.kill_at:
-                process.grave.append(handle)
-                self.kill(process)
-                return
-        self.ran += 1
-        handle._run()
+        if process is None:
+            return True
+        if process.dead:
+            process.grave.append(handle)
+            return False
+        if process.paused:
+            process.held.append(handle)
+            return False
+        process.ran += 1
+        if process.kill_at is not None and process.ran >= process.kill_at:
+            process.grave.append(handle)
+            self.kill(process)
+            return False
+        return True
 
     # -- processes -----------------------------------------------------------------------------------------------------
 

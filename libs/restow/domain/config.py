@@ -4,6 +4,7 @@ Users write YAML; the services check it, turn it into these and log it before it
 """
 
 import hashlib
+from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -218,6 +219,7 @@ def text_of(config: Config) -> str:
     return msgspec.json.encode(config, order="sorted").decode()
 
 
+@lru_cache(maxsize=16)
 def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -21,11 +21,13 @@ _MICROS = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
 class LeaseConfig(msgspec.Struct, frozen=True):
-    """Seconds. A leader that cannot renew for `renew_deadline` stops before others may take over, after `duration`."""
+    """Seconds. A leader that cannot renew for `renew_deadline` stops before others may take over, after `duration`. It renews every `renew`,
+    and tries again after `retry` where that failed, as those do who wait for the Lease."""
 
     duration: int = 15
     renew_deadline: float = 10.0
     retry: float = 2.0
+    renew: float = 2.0
 
 
 class _Spec(msgspec.Struct, omit_defaults=True):
@@ -181,9 +183,11 @@ async def _renew(
 ) -> None:
     """Any failure of this task counts as a loss: a leader that does not renew must not go on."""
     try:
-        until = elector._clock() + elector.config.renew_deadline
+        mine: bool | None = True
+        config = elector.config
+        until = elector._clock() + config.renew_deadline
         while True:
-            await sleep(elector.config.retry * (1 - 0.2 * share()))
+            await sleep((config.renew if mine else config.retry) * (1 - 0.2 * share()))
             try:
                 async with asyncio.timeout(max(0.0, until - elector._clock())):
                     mine = await elector.acquire_or_renew()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -42,11 +41,11 @@ def dig(value: Any, *path: str | int, default: Any = None) -> Any:
     """The value at a path, or `default` where any step is missing or not a container."""
     for step in path:
         if isinstance(step, str):
-            if not isinstance(value, Mapping):
+            if not isinstance(value, dict):
                 return default
             value = value.get(step)
         else:
-            if not isinstance(value, Sequence) or isinstance(value, str) or step >= len(value):
+            if not isinstance(value, list) or step >= len(value):
                 return default
             value = value[step]
         if value is None:
@@ -66,12 +65,12 @@ def member(obj: Obj, key: str) -> Obj:
 
 def rfc3339(moment: datetime) -> str:
     """metav1.Time: seconds, UTC, `Z`."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
 def rfc3339_micro(moment: datetime) -> str:
     """metav1.MicroTime."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def parse_time(text: str) -> datetime:

@@ -42,7 +42,7 @@ class Resource:
         return "status" in self.subresources
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Resource) and self.group == other.group and self.plural == other.plural
+        return self is other or (isinstance(other, Resource) and self.group == other.group and self.plural == other.plural)
 
     def __hash__(self) -> int:
         return hash((self.group, self.plural))

@@ -2,6 +2,7 @@
 before anything else is decided. A changed file is read again; a bad one is refused and the last good one stays."""
 
 import asyncio
+import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -194,18 +195,19 @@ class ConfigSource:
     async def watch(self, poll: float = POLL) -> None:
         """For ever."""
         while True:
+            timer = asyncio.get_running_loop().call_later(poll, self._changed.set) if self.path else None
             try:
-                async with asyncio.timeout(poll if self.path else None):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
+                await self._changed.wait()
+            finally:
+                if timer is not None:
+                    timer.cancel()
             self._changed.clear()
             if self.path and self._stamp() != self._seen:
                 self.reload()
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:
-            stat = Path(self.path).stat()
+            stat = os.stat(self.path)
         except OSError:
             return None
         return stat.st_mtime_ns, stat.st_size, stat.st_ino

@@ -42,7 +42,7 @@ from restow.runtime.telemetry import Metrics, Tracer
 
 T = TypeVar("T")
 
-LEASE = LeaseConfig(duration=10, renew_deadline=7.0, retry=1.0)
+LEASE = LeaseConfig(duration=10, renew_deadline=7.0, retry=1.0, renew=2.0)
 
 
 class _NoLeases(Exception):

@@ -189,6 +189,25 @@ async def test_a_short_outage_costs_no_leadership(api, elector, time):
         assert not leadership.lost.is_set()
 
 
+async def test_a_leader_that_could_not_renew_tries_again_sooner(api, time):
+    config, slept, four = LeaseConfig(duration=10, renew_deadline=7, retry=1, renew=2), [], asyncio.Event()
+
+    async def sleep(seconds):
+        slept.append(seconds)
+        if len(slept) == 2:
+            api.faults.add("status", resource="leases", code=503, count=1)
+        if len(slept) == 4:
+            four.set()
+            await asyncio.Event().wait()
+        await time.sleep(seconds)
+
+    one = Elector(api.client, "default", "session", "a", config, time, lambda: datetime(2026, 3, 1, tzinfo=UTC))
+    async with leading(one, sleep=sleep, share=lambda: 0.0) as leadership, asyncio.timeout(60):
+        await four.wait()
+        assert not leadership.lost.is_set()
+    assert slept == [2, 2, 1, 2]
+
+
 PAGE = b"<html>maintenance</html>"
 
 

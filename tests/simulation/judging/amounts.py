@@ -4,6 +4,7 @@ import json
 import math
 from collections import Counter
 from fractions import Fraction
+from functools import lru_cache
 
 WHOLE = 1000
 DEVICES = "scheduling.koordinator.sh/device-allocated"
@@ -17,7 +18,12 @@ SUFFIX |= {f"{unit}i": Fraction(1024) ** n for n, unit in enumerate("KMGTPE", 1)
 
 
 def amount(name, said):
-    text = str(said).strip()
+    return _amount(name, str(said))
+
+
+@lru_cache(maxsize=4096)
+def _amount(name, text):
+    text = text.strip()
     digits = text.rstrip("numkKMGTPEi") if not text[-1:].isdigit() else text
     value = Fraction(digits) * SUFFIX[text[len(digits) :]]
     return math.ceil(value * 1000 if name == "cpu" else value)

@@ -44,6 +44,8 @@ class ClusterJudge:
         self.tell, self.log, self.limits = tell, log, limits
         self.objects = {}
         """resource → uid → object."""
+        self._bound = {}
+        """Node → uids of the pods that name it."""
         self.freed_at, self.asked_at = Counter(), {}
         """Node → when something on it last became free, or it changed; pod → when it last began to wait."""
         self.ending, self.evicted_pods = {}, {}
@@ -64,6 +66,8 @@ class ClusterJudge:
         self.at = at
         resource = resource.removesuffix(".coordination.k8s.io")
         mine = by.startswith(SERVICES)
+        if resource == "pods":
+            self._bind(uid_of(new or old), None if verb == "deleted" else new)
         if verb == "deleted":
             gone = new or old
             self.of(resource).pop(uid_of(gone), None)
@@ -152,8 +156,18 @@ class ClusterJudge:
     def node(self, name):
         return next((n for n in self.of("nodes").values() if n["metadata"]["name"] == name), None)
 
+    def _bind(self, uid, new):
+        """`on` is asked at every binding: it does not go through all pods."""
+        before, after = node_of(self.of("pods").get(uid)), node_of(new)
+        if before != after:
+            if before:
+                del self._bound[before][uid]
+            if after:
+                self._bound.setdefault(after, {})[uid] = None
+
     def on(self, name):
-        return [pod for pod in self.of("pods").values() if node_of(pod) == name and occupies(pod)]
+        pods = self.of("pods")
+        return [pod for uid in self._bound.get(name, ()) if occupies(pod := pods[uid])]
 
     def judge_room(self, name, since, always=False):
         """What is on the node fits into it. Not where facts that the log had not yet explain it: a node that became smaller, pods
