@@ -79,7 +79,6 @@ class Judge(HoldRules, SessionRules, MigrationRules):
         super().__init__()
         self.report, self.strict = Report(), strict
         self.seq = self.read = 0
-        self.family = ""
         self.shapes, self.nodes, self.pods, self.placed = {}, {}, {}, {}
         self.numa, self.device_objects = {}, {}
         self.used = defaultdict(Counter)
@@ -96,7 +95,7 @@ class Judge(HoldRules, SessionRules, MigrationRules):
         self.report.broken.append(f"{seq}: {what}")
 
     def commit(self, seq, family, read, events):
-        self.seq, self.read, self.family = seq, read, family
+        self.seq, self.read = seq, read
         self.report.commits += 1
         if not 0 <= read < seq:
             self.say(seq, f"it was decided at {read}, which is not before it")

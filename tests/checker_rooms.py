@@ -68,10 +68,9 @@ class HoldRooms:
         return draw
 
     def want_anew(self, key, hold):
-        """It is to have what it wants now, as far as that is free; a share of a device as a whole or not at all."""
+        """It is to have what it wants now, as far as that is free."""
         wanted = self.wanted(key, hold)
-        kept = {w: a if isinstance(w, int) and hold.has[w] == a else min(hold.has[w], a) * (not isinstance(w, int)) for w, a in wanted.items()}
-        hold.has = Counter({what: amount for what, amount in kept.items() if amount})
+        hold.has = Counter({what: kept for what, amount in wanted.items() if (kept := min(hold.has[what], amount))})
         self.keep(key, hold)
         self.fill_hold(key, hold)
         if hold.has != wanted and hold.state == "held":
@@ -130,7 +129,7 @@ class HoldRooms:
         for who in [*reversed(waiting), *reversed(nominated), *(k for k in reversed(held) if k not in moves), *reversed(moves)]:
             place = isinstance(who, tuple)
             has = Counter(self.holds[who].has if place else self.nominations[who]["has"])
-            gone = {w: has[w] if isinstance(w, int) else min(has[w], over) for w, over in short.items() if has[w] and over > 0}
+            gone = {w: min(has[w], over) for w, over in short.items() if has[w] and over > 0}
             if not gone:
                 continue
             for what, amount in gone.items():

@@ -127,22 +127,18 @@ class SessionRules:
                 if nomination["node"] == name:
                     before = Counter(nomination["has"])
                     self.fill(name, nomination["wanted"], nomination["has"])
-                    more = nomination["has"] - before
-                    self.used[name].update(more)
-                    if self.family == "cluster" and any(isinstance(what, int) for what in more):
-                        # A share of a device was free in part, and anybody's, until this fact: who got it before cannot have known.
-                        self.raised[name] = self.seq
+                    self.used[name].update(nomination["has"] - before)
             self.top_up_holds(name)
 
     def fill(self, name, wanted, has):
-        """More of what is wanted: as much as is free, of CPUs what is named. A share of a device is held as a whole or not at all."""
+        """More of what is wanted: as much as is free, of CPUs what is named."""
         room = self.room(self.nodes[name])
         for what, amount in wanted.items():
             free = max(room.get(what, 0) - self.used[name][what], 0)
             missing = amount - has[what]
             if what == "?" or missing <= 0:
                 continue
-            has[what] += missing if isinstance(what, tuple) else min(missing, free) if isinstance(what, str) else missing * (free >= missing)
+            has[what] += missing if isinstance(what, tuple) else min(missing, free)
 
     # -- victims -----------------------------------------------------------------------------------------------------
 

@@ -94,7 +94,7 @@ def places(state):
 
 
 def rooms(state):
-    """What a place is to have, and what owners have drawn of it, is what it is of; what is held is whole."""
+    """What a place is to have, and what owners have drawn of it, is what it is of; nothing else is held."""
     for key, slot in on_nodes(state):
         room, full = slot.room, Counter(dict(state.vectors[slot.shape].items))
         shares = Counter({d.index: d.milli for d in slot.devices})
@@ -108,8 +108,8 @@ def rooms(state):
             yield f"{key} wants {room}, and should want {dict(full)} {dict(shares)} {mine}"
         if any(amount > dict(room.wanted).get(column, 0) or amount <= 0 for column, amount in room.held):
             yield f"{key} holds more than it wants, or nothing: {room}"
-        if any(d not in room.devices for d in room.held_devices):
-            yield f"{key} holds parts of devices: {room}"
+        if any(d.milli > Counter({w.index: w.milli for w in room.devices})[d.index] or d.milli <= 0 for d in room.held_devices):
+            yield f"{key} holds more of a device than it wants, or nothing: {room}"
         if slot.phase is SlotPhase.HELD and not room.complete:
             yield f"{key} is held and not whole: {room}"
         if room.complete != (room.held == room.wanted and room.held_devices == room.devices) or list(room.held) != sorted(room.held):

@@ -160,8 +160,8 @@ PLANTED = (
     ),
     Planted(
         "device-too-early", "fold", "shares", "rooms.py",
-        "        devices = tuple(\n            d for d in room.devices if d not in room.held_devices and d.index < len(shares) and shares[d.index] >= d.milli\n        )",
-        "        devices = tuple(\n            d for d in room.devices if d not in room.held_devices and d.index < len(shares)\n        )",
+        "        devices = shares_up_to(lacking, dict(enumerate(self.table.device_free[row].tolist()))) if lacking else ()\n",
+        "        devices = lacking\n",
         "Who waits for room gets a device that is still in use.",
     ),
     Planted(

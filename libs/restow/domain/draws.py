@@ -58,7 +58,7 @@ class Draws(Rooms):
     def _has_back(self, key: Place, slot: Slot) -> None:
         """What nobody draws of the place any more."""
         wanted, devices, cores = self.undrawn(key, self.vectors[slot.shape].items, slot.devices, slot.cores)
-        self.change_room(key, regrouped(replace(slot.room, wanted=wanted, devices=devices, cores=cores)))
+        self.change_room(key, replace(slot.room, wanted=wanted, devices=devices, cores=cores))
         self.capacity_epoch += 1
 
     def undrawn(
@@ -160,9 +160,3 @@ def after(room: Room, items: Items, devices: Iterable[DeviceShare], cores: Itera
         fewer(room.held_devices, taken),
         tuple(c for c in room.cores if c not in gone),
     )
-
-
-def regrouped(room: Room) -> Room:
-    """Of a device that more is wanted of now, what was held is taken anew as a whole."""
-    held = tuple(d for d in room.held_devices if d in room.devices)
-    return replace(room, held_devices=held)

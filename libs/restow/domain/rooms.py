@@ -14,7 +14,7 @@ from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.domain.maps import NODE_LOST
 from restow.domain.places import Place, Places
 from restow.domain.records import PATIENCE, Items, Nomination, Room, Slot, SlotPhase
-from restow.domain.table import NO_DEVICE, Kind, Vector, less, plus, vector_of
+from restow.domain.table import NO_DEVICE, Kind, Vector, fewer, less, plus, shares_up_to, vector_of
 
 OVERCOMMITTED = "Overcommitted"
 """Why a place waits: others, or a smaller node, have taken of its room; it has it back as soon as it is free."""
@@ -124,22 +124,21 @@ class Rooms(Places):
         return usual if items == usual.items else vector_of(items)
 
     def _filled(self, node: NodeName, room: Room, queue: str = "") -> Room:
-        """With what is free on the node of what the room is short of; that is charged."""
+        """With what is free on the node of what the room is short of, of a device its free part; that is charged. So nobody takes
+        what comes in several steps between two of them."""
         if room.complete:
             return room
         row = self.table.rows[node]
         free = self.table.free[row].tolist()
         more = [(c, take) for c, lack in less(room.wanted, room.held) if (take := min(lack, max(free[c], 0)))]
-        shares = self.table.device_free[row].tolist()
-        devices = tuple(
-            d for d in room.devices if d not in room.held_devices and d.index < len(shares) and shares[d.index] >= d.milli
-        )
+        lacking = fewer(room.devices, room.held_devices)
+        devices = shares_up_to(lacking, dict(enumerate(self.table.device_free[row].tolist()))) if lacking else ()
         if not more and not devices:
             return room
         v = vector_of(more)
         self._charge(row, v, devices, 1, Kind.HELD)
         self._account(queue, v, 1)
-        held_devices = tuple(d for d in room.devices if d in room.held_devices or d in devices)
+        held_devices = fewer(room.devices, fewer(lacking, devices))
         return replace(room, held=plus(room.held, more), held_devices=held_devices)
 
     def yield_cores(self, node: NodeName, cores: tuple[int, ...]) -> None:
@@ -236,8 +235,8 @@ class Rooms(Places):
                 nomination = self.nominations[key]
                 if (left := _given_up(nomination.room, short)) is not nomination.room:
                     lost = vector_of(less(nomination.room.held, left.held))
-                    devices = [d for d in nomination.room.held_devices if d not in left.held_devices]
-                    self._charge(row, lost, tuple(devices), -1, Kind.HELD)
+                    devices = fewer(nomination.room.held_devices, left.held_devices)
+                    self._charge(row, lost, devices, -1, Kind.HELD)
                     self.put(self.nominations, key, replace(nomination, room=left))
             if not any(short[0].values()) and not any(short[1].values()):
                 return
@@ -279,13 +278,11 @@ def _given_up(room: Room, short: SHORT) -> Room:
     """The room without what is short; that is less short then."""
     amounts, devices = short
     lost = [(c, give) for c, amount in room.held if (give := min(amount, amounts.get(c, 0)))]
-    gone = [d for d in room.held_devices if devices.get(d.index, 0) > 0]
+    gone = shares_up_to(room.held_devices, devices)
     if not lost and not gone:
         return room
     for column, give in lost:
         amounts[column] -= give
     for d in gone:
-        devices[d.index] = max(devices[d.index] - d.milli, 0)
-    return replace(
-        room, held=tuple(less(room.held, lost)), held_devices=tuple(d for d in room.held_devices if d not in gone)
-    )
+        devices[d.index] -= d.milli
+    return replace(room, held=tuple(less(room.held, lost)), held_devices=fewer(room.held_devices, gone))

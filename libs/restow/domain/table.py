@@ -4,7 +4,7 @@ Rows are nodes, columns are resources; a second table has one column a device. V
 compared (int64 overflows silently); ratios are `value * 10_000 // allocatable` on values that fit.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Self
 
@@ -91,6 +91,13 @@ def fewer(devices: Iterable[DeviceShare], taken: Iterable[DeviceShare]) -> tuple
     gone = {d.index: d.milli for d in taken}
     return tuple(
         DeviceShare(d.index, left) for d in devices if (left := d.milli - gone.get(d.index, 0)) > 0
+    )
+
+
+def shares_up_to(devices: Iterable[DeviceShare], most: Mapping[int, int]) -> tuple[DeviceShare, ...]:
+    """The shares, each at most what `most` has of its device, in thousandths by index."""
+    return tuple(
+        DeviceShare(d.index, least) for d in devices if (least := min(d.milli, most.get(d.index, 0))) > 0
     )
 
 

@@ -30,7 +30,7 @@ from restow.domain.records import (
 from restow.domain.resources import GPU_MILLI
 from restow.domain.rooms import PRE_ALLOCATION
 from restow.domain.state import NODE_LOST, ClusterState, Under
-from restow.domain.table import lowered
+from restow.domain.table import lowered, shares_up_to
 
 PREEMPTED = "Preempted"
 """Why a hold is released that had no owner yet when somebody of a higher priority needed its room (RULES G-7)."""
@@ -154,7 +154,7 @@ def hold_resized(state: ClusterState, event: e.HoldResized) -> None:
     key, slot = found
     state.drop(state.resizes, key)
     wanted, devices, cores = state.undrawn(key, state.vectors[event.shape].items, event.devices, event.cores)
-    held_devices = tuple(d for d in slot.room.held_devices if d in devices)
+    held_devices = shares_up_to(devices, {d.index: d.milli for d in slot.room.held_devices})
     room = Room(wanted, lowered(slot.room.held, wanted), devices, held_devices, cores)
     state.change_room(
         key, room, shape=event.shape, devices=event.devices, cores=event.cores, asked=ShapeId(""), reasons={}, nodes=0, message=""

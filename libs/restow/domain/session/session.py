@@ -24,7 +24,7 @@ from restow.domain.session.journal import Attempt
 from restow.domain.session.other_pods import OtherPods
 from restow.domain.session.queues import Refused
 from restow.domain.state import ClusterState
-from restow.domain.table import Vector, less, vector_of
+from restow.domain.table import Vector, fewer, less, shares_up_to, vector_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -204,7 +204,7 @@ class Session(View):
         """What is held at once of a place whose room is still in use, as the fold does it (`Rooms.top_up`)."""
         free, shares = self.nodes.row(row)
         items = [(c, least) for c, amount in wanted if (least := min(amount, max(free[c], 0)))]
-        return vector_of(items), tuple(d for d in devices if d.index < len(shares) and shares[d.index] >= d.milli)
+        return vector_of(items), shares_up_to(devices, dict(enumerate(shares)))
 
     def hand_over(self, job: Job, pod: e.PodObserved) -> e.HandedOver | None:
         """Give the pod the hold that it owns, if there is one: released and allocated in one step (RULES G-5)."""
@@ -225,7 +225,7 @@ class Session(View):
         if not self.offers.is_held(place) and self.awaited(row):
             # What a smaller pod leaves of a hold goes to those who are nominated or wait on its node, not to this session.
             rest = vector_of(less(slot.room.held, self.state.vectors[pod.shape].items))
-            self.nodes.take(row, rest, tuple(d for d in slot.room.held_devices if d not in handed.devices))
+            self.nodes.take(row, rest, fewer(slot.room.held_devices, handed.devices))
         self.events.append(handed)
         return handed
 

@@ -18,7 +18,7 @@ from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.preemption.future_room import Choice, Unit, future_room
 from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
-from restow.domain.table import less
+from restow.domain.table import fewer, less
 
 JOBS = 64
 """Jobs looked at in one run of an action."""
@@ -120,7 +120,7 @@ def claim(session: Session, job: Job, pod: e.PodObserved, choice: Choice, action
         _evict(session, pod, row, unit)
     now, devices = session.free_of(row, wanted, fit.devices)
     session.nodes.take(row, now, devices)
-    ahead.add(row, less(wanted, now.items), [d for d in fit.devices if d not in devices], -1)
+    ahead.add(row, less(wanted, now.items), fewer(fit.devices, devices), -1)
     session.pledge(job.queue, pod.shape, 1)
     session.put(session.nominated, pod.pod, fit)
     session.enter(pod, row, fit.volumes, nominee=False)

@@ -13,7 +13,7 @@ from restow.domain.occupants import Who
 from restow.domain.records import Room
 from restow.domain.session.fitting import Fit
 from restow.domain.session.session import Session
-from restow.domain.table import less
+from restow.domain.table import fewer, less
 
 Items = Iterable[tuple[int, int]]
 
@@ -43,7 +43,7 @@ class FutureRoom:
 
     def _promised(self, row: int, room: Room) -> None:
         """What the room still lacks goes there first."""
-        self._add(row, less(room.wanted, room.held), [d for d in room.devices if d not in room.held_devices], -1)
+        self._add(row, less(room.wanted, room.held), fewer(room.devices, room.held_devices), -1)
 
     def add(self, row: int, items: Items, devices: Sequence[DeviceShare], sign: int) -> None:
         """As this session changes it."""
