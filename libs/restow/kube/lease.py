@@ -142,12 +142,13 @@ class Leadership:
 async def leading(
     elector: Elector,
     on_lost: Callable[[], Any] = lambda: None,
-    on_wait: Callable[[str], Any] = lambda reason: None,
+    on_wait: Callable[[ApiStatus | None], Any] = lambda error: None,
     sleep: Sleep = asyncio.sleep,
     share: Callable[[], float] = machine.share,
 ) -> AsyncIterator[Leadership]:
     """Waits until the Lease is ours, renews it in the background, releases it at the end. `on_lost` is called once, when
-    the Lease went to another or could not be renewed in time; `on_wait` with a reason at each failed attempt."""
+    the Lease went to another or could not be renewed in time; `on_wait` at each failed attempt, with the
+    error where the API did not answer, with None where another holds the Lease."""
     await _acquire(elector, on_wait, sleep, share)
     leadership = Leadership()
 
@@ -166,15 +167,15 @@ async def leading(
 
 
 async def _acquire(
-    elector: Elector, on_wait: Callable[[str], Any], sleep: Sleep, share: Callable[[], float]
+    elector: Elector, on_wait: Callable[[ApiStatus | None], Any], sleep: Sleep, share: Callable[[], float]
 ) -> None:
     while True:
         try:
             if await elector.acquire_or_renew():
                 return
-            on_wait("another holds the lease")
+            on_wait(None)
         except ApiStatus as status:
-            on_wait(str(status))
+            on_wait(status)
         await sleep(elector.config.retry * (1 + 0.2 * share()))
 
 

@@ -166,11 +166,14 @@ class Process:
         self._log_clock = LogClock() if clock is None else None
         self._clock: Clock = clock or self._log_clock or SystemClock()
         self._phase = "starting"
+        self._no_lease = ""
+        """Why the lease cannot be asked for."""
         self._config: ConfigSource | None = None
         self._effector: Effector | None = None
         self._gate = Gate(given.api_token, given.api_token_file)
         self.server = Server(service.name, self.health, self.metrics.registry, self._summary, self._gate)
         self.health.checks.append(lambda: self._phase)
+        self.health.checks.append(lambda: self._no_lease)
 
     async def life(self) -> int:
         """Until SIGTERM, or until something fails: then it raises."""
@@ -373,9 +376,10 @@ class Process:
             if not await self._lease_comes(elector):
                 return
             self.logger.info("there are leases by now")
-        except ApiStatus:
-            pass  # It is asked again until it answers.
+        except ApiStatus as error:
+            self._waiting_for_lease(error)  # It is asked again until it answers.
         async with leading(elector, on_wait=self._waiting_for_lease) as lease:
+            self._waiting_for_lease(None)
             self.logger.info("holds the lease")
             await context.commander.to_tail()
             leadership.claim()
@@ -420,8 +424,11 @@ class Process:
                 continue
             self.context.leadership.depose("another process holds the lease")
 
-    def _waiting_for_lease(self, reason: str) -> None:
-        self.logger.debug("standby", reason=reason)
+    def _waiting_for_lease(self, error: ApiStatus | None) -> None:
+        """None: another holds it. Who cannot ask for the lease could not take over either."""
+        before, self._no_lease = self._no_lease, "" if error is None else f"the Kubernetes API cannot be asked who leads: {error}"
+        if self._no_lease and self._no_lease != before:
+            self.logger.warning("cannot ask for the lease", reason=str(error))
 
     # -- down ----------------------------------------------------------------------------------------------------------
 

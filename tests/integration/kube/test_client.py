@@ -6,6 +6,7 @@ import ssl
 import subprocess
 import sys
 from contextlib import aclosing
+from pathlib import Path
 
 import pytest
 import yaml
@@ -62,6 +63,52 @@ async def test_inside_a_cluster_its_service_account_leads_to_it(tmp_path, monkey
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     async with await connect(ClientConfig(in_cluster=True)) as client:
         assert client.url == "https://10.96.0.1:443"
+
+
+def openssl(folder, *args):
+    subprocess.run(["openssl", *args], cwd=folder, check=True, capture_output=True)
+
+
+def certified(folder):
+    """A server's certificate from an authority that says nothing of its key's usage, as some clusters' do."""
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+    openssl(folder, "req", "-x509", *key, "-days", "2", "-subj", "/CN=ca", "-keyout", "ca.key", "-out", "ca.crt")
+    openssl(folder, "req", *key, "-subj", "/CN=api", "-keyout", "api.key", "-out", "api.csr")
+    authority = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial")
+    openssl(folder, "x509", "-req", "-in", "api.csr", *authority, "-days", "2", "-extfile", "names", "-out", "api.crt")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "api.crt", folder / "api.key")
+    return context
+
+
+async def test_an_authority_that_kubectl_trusts_is_trusted(tmp_path, monkeypatch):
+    """Python 3.13 made its default strict (`VERIFY_X509_STRICT`); Go is not, and clusters' certificates are made for Go."""
+    default = ssl.create_default_context
+
+    def strict(*args, **more):
+        context = default(*args, **more)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=certified(tmp_path))
+    port = server.sockets[0].getsockname()[1]
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await asyncio.open_connection("127.0.0.1", port, ssl=strict(cafile=tmp_path / "ca.crt"))
+    path = tmp_path / "config"
+    document = yaml.safe_load(Path(kubeconfig(path, f"https://127.0.0.1:{port}")).read_text())
+    document["clusters"][0]["cluster"]["certificate-authority"] = str(tmp_path / "ca.crt")
+    path.write_text(yaml.safe_dump(document))
+    async with await connect(ClientConfig(kubeconfig=str(path))) as client:
+        assert await client.get("/version") == b"{}"
+    server.close()
 
 
 @pytest.mark.parametrize(

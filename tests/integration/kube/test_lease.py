@@ -154,7 +154,7 @@ async def test_leading_waits_for_the_other(api, elector, time):
     waits = []
     async with leading(elector("b"), on_wait=waits.append, sleep=time.sleep, share=lambda: 0.0):
         assert (await lease(api)).spec.holderIdentity == "b"
-    assert waits == ["another holds the lease"] * 8
+    assert waits == [None] * 8
 
 
 async def test_a_leader_whose_lease_was_taken_is_told_once(api, elector, time):
@@ -230,7 +230,7 @@ async def test_a_gateways_page_is_no_answer_about_a_lease(api, elector, time, ve
         await one.acquire_or_renew()
     assert (garbled.value.code, garbled.value.reason, garbled.value.transient) == (0, "Garbled", True)
     async with leading(one, on_wait=waits.append, sleep=time.sleep) as leadership:
-        assert "maintenance" in waits[0]
+        assert "maintenance" in str(waits[0])
         assert not leadership.lost.is_set()
         away.append(True)
         await asyncio.sleep(0)

@@ -239,6 +239,25 @@ async def test_a_standby_is_ready_and_takes_over_when_the_leader_stops(broker, c
                 assert await two.stop() == 0
 
 
+async def test_who_cannot_ask_for_the_lease_says_so_and_is_not_ready(broker, cluster, monkeypatch):
+    """A certificate that is not trusted, a network policy: without a word, every service stood by for ever, and was ready."""
+    monkeypatch.setattr(runtime, "LEASE", LeaseConfig(retry=0.02))
+    async with kubesim() as kube:
+        await _post(kube, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restow-system"}})
+        kube.cluster.faults.add("status", resource="leases", code=503, count=-1)
+        async with service(scheduler_session(), broker, cluster, kube, lease="on", identity="one") as one:
+            await one.until(lambda _: one.process._no_lease)
+            async with asyncio.timeout(SOON):
+                while (found := await one.get("/readyz"))[1]["reasons"][0].startswith("starting"):
+                    await asyncio.sleep(0.01)
+            assert found[0] == 503
+            assert found[1]["reasons"][0].startswith("the Kubernetes API cannot be asked who leads: 503")
+            kube.cluster.faults.clear()
+            await one.leading()
+            assert (await one.get("/readyz"))[0] == 200
+            assert await one.stop() == 0
+
+
 async def test_who_led_without_a_lease_has_one_as_soon_as_it_may(broker, cluster, monkeypatch):
     """A pod may be there before its rights are: it leads at once, and neither it nor a second one goes without for ever."""
     monkeypatch.setattr(runtime, "LEASE", LeaseConfig(duration=1, renew_deadline=0.7, retry=0.02))
