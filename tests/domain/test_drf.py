@@ -132,6 +132,30 @@ def test_a_pod_takes_from_a_controller_only_while_that_keeps_as_large_a_share():
     assert shares(state)[1].preemptable("p", [f"w{i}" for i in range(4)]) == ["w0", "w1", "w2"]
 
 
+def test_two_jobs_with_the_same_share_of_gpus_do_not_take_each_others_cpus_for_ever():
+    """What one takes changes the share of neither: the GPUs' is the dominant one."""
+    state = given(DRF, node("n", gpus=2), shape("head", cpu=500, memory=0, gpu=(1, 1_000)), shape("worker", cpu=500, memory=0))
+    for name in "ab":
+        then(state, pod(f"{name}-head", "head", node="n", owner=replica_of(name)))
+    then(state, pod("a-worker", "worker", node="n", owner=replica_of("a")), pod("b-worker", "worker", owner=replica_of("b")))
+    assert shares(state)[1].preemptable("b-worker", ["a-worker"]) == []
+    assert shares(state)[1].preemptable("b-worker", ["a-head"]) == [], "that would leave a less than b has"
+
+
+def test_nor_does_a_job_take_from_itself():
+    web = replica_of("web")
+    state = given(DRF, node("n", gpus=2), shape("head", cpu=500, memory=0, gpu=(2, 1_000)), shape("worker", cpu=500, memory=0))
+    then(state, pod("head", "head", node="n", owner=web), pod("w0", "worker", node="n", owner=web), pod("w1", "worker", owner=web))
+    assert shares(state)[1].preemptable("w1", ["w0"]) == []
+
+
+def test_a_job_with_less_takes_also_what_is_not_the_others_dominant_resource():
+    state = given(DRF, node("n", gpus=2), shape("head", cpu=500, memory=0, gpu=(2, 1_000)), shape("worker", cpu=500, memory=0))
+    then(state, pod("a-head", "head", node="n", owner=replica_of("a")), pod("a-worker", "worker", node="n", owner=replica_of("a")))
+    then(state, pod("b-worker", "worker", owner=replica_of("b")))
+    assert shares(state)[1].preemptable("b-worker", ["a-worker"]) == ["a-worker"]
+
+
 def test_bare_pods_are_jobs_of_their_own_and_take_turns_in_the_order_in_which_they_came():
     state = cluster(*[pod(f"p{i}") for i in range(4)], cpu=3_000)
     assert placed(state) == ["p0", "p1", "p2"]

@@ -1,6 +1,6 @@
 """Reclaim between queues, from the first session to the last: what was lent comes back, and then it is quiet."""
 
-from itertools import count
+from itertools import combinations, count
 
 import pytest
 from domain.build import GIB, NOW, configured, given, in_queue, node, queue, run, shape, then
@@ -14,6 +14,8 @@ from restow.domain import session
 from restow.domain.config import ActionConfig, PluginConfig, SessionConfig
 from restow.domain.resources import GPU_MILLI as GPU
 from restow.domain.session.plugins.proportion import plugin as proportion
+from restow.domain.session.preemption.victims import Hunt, Scope
+from restow.domain.session.registry import open_session
 from restow.domain.session.session import Session
 
 decider = session.decider
@@ -125,3 +127,43 @@ def test_at_rest_no_queue_waits_for_what_it_deserves_while_another_is_above_by_a
             if there and other != mine and all(idle[r] + has[r] >= wants[r] for r in asks):
                 above = [r for r in asks if has[r] and used[other][r] - has[r] >= share[other][r]]
                 assert not above, f"{mine} waits for {wants} of what it deserves, and {other} has {used[other]}, {share[other]} deserved"
+
+
+def several(plugin, sizes: list[int], wanted: int):
+    """Of eight cores a uses all in pods of these sizes, the least important last; b wants a pod of so many, and deserves four."""
+    more = {name: {"deserved": {"cpu": 4_000}} if plugin == "capacity" else {} for name in "ab"}
+    state = given(conf(plugin), node("n", cpu=8_000), [queue(name, **more[name]) for name in "ab"], [shape(f"s{k}", cpu=k * 1_000) for k in range(1, 8)])
+    then(state, [in_queue(f"a{i}-{size}", "a", f"s{size}", node="n", created=NOW + i) for i, size in enumerate(sizes)])
+    return then(state, in_queue("b", "b", f"s{wanted}"))
+
+
+@pytest.mark.parametrize("plugin", ["proportion", "capacity"])
+@pytest.mark.parametrize("sizes", [[3, 2, 2, 1], [1, 2, 2, 3], [2, 3, 2, 1], [1, 1, 1, 2, 3]])
+def test_a_queue_gets_what_it_deserves_although_only_some_of_the_others_pods_together_are_just_as_much(plugin, sizes):
+    """The four cores that a has too many are no single pod, and not the least important ones one after the other."""
+    evicted, placed, _ = live_on(several(plugin, sizes, 4))
+    assert placed == ["b"]
+    assert sum(int(uid.rpartition("-")[2]) for uid in evicted) == 4
+
+
+@pytest.mark.parametrize("plugin", ["proportion", "capacity"])
+@settings(max_examples=40)
+@examples(sizes=st.permutations([1, 1, 2, 4]) | st.permutations([1, 2, 2, 3]) | st.permutations([1, 1, 3, 3]) | st.permutations([3, 5]), wanted=st.integers(1, 4))
+def test_whichever_pods_a_queue_has_too_many_of_go_together_where_that_is_enough_and_leaves_it_what_it_deserves(plugin, sizes, wanted):
+    sums = {sum(some) for k in range(1, 5) for some in combinations(sizes, k)}
+    _, placed, _ = live_on(several(plugin, sizes, wanted))
+    above = wanted if plugin == "proportion" else 4  # by weights nobody deserves what he does not want
+    assert placed == (["b"] if any(wanted <= amount <= above for amount in sums) else [])
+
+
+def test_pods_that_nothing_tells_apart_are_asked_about_once():
+    """A queue that is above by less than any two of its pods is not asked about every two of them."""
+    state = several("proportion", [3, 3, 2], 4)
+    asked = []
+    session_ = open_session(state, NOW, 1_000)
+    session_.extensions.reclaimable = lambda claimer, pods: asked.append(pods) or [pods[0]]
+    session_.jobs = []
+    hunt = Hunt(session_, [session_.job_for("b")])
+    assert hunt.find(session_.job_for("b"), state.pods["b"], Scope.OTHERS) is None
+    session_.close()
+    assert len(asked) <= 12

@@ -74,7 +74,9 @@ class Shares:
 
     def preemptable(self, claimer: PodUid, candidates: Sequence[PodUid]) -> list[PodUid]:
         """Pods whose job, without them and the ones chosen before, has no smaller share than the claimer's job with the
-        claimer. (Volcano counts a job's loss also of pods that it does not choose.)"""
+        claimer. (Volcano counts a job's loss also of pods that it does not choose.) Where both would have the same, only pods whose loss
+        makes their job's share smaller: else two jobs with the same share of GPUs would take the same CPUs from each other for ever, and a
+        job its own."""
         state = self._state
         mine = self._session.job_for(claimer)
         wanted = dict(self._left(claimer, mine))
@@ -89,7 +91,8 @@ class Shares:
                 left[name] = self._left(uid, job)
             rest = dict(left[name])
             charge(rest, state.vectors[state.pods[uid].shape].items, -1)
-            if target <= share(rest, self._whole):
+            after = share(rest, self._whole)
+            if target < after or (target == after and after < share(left[name], self._whole)):
                 left[name] = rest
                 allowed.append(uid)
         return allowed

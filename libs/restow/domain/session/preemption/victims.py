@@ -7,7 +7,7 @@ at every node, but for what is protected: kube-scheduler prefers victims that vi
 the Eviction API would refuse, or another protection keeps (RULES G-11), and several go together only where all of them may.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from enum import Enum
 from heapq import heapify, heappop, heappush
 
@@ -44,6 +44,8 @@ many as there are: what keeps a decision short. Only where rules or plugins keep
 then sessions follow in which others are that job (RULES G-17)."""
 EVERY = 1 << 30
 """More than there are nodes."""
+TOGETHER, ASKS = 32, 4
+"""On one node plugins are asked at most so often who may go together; so many questions count for one node more."""
 RULED = 5
 """As many nodes does one count for where rules that depend on what runs have to be asked."""
 
@@ -74,6 +76,8 @@ class Hunt:
         self._favoured = favoured(session, jobs).key
         self.coming = future_room(session)
         self.left = NODES
+        self.asked = 0
+        """How often plugins were asked who may go together, on the node that was looked at last."""
         self._evictable = kept(session.state, Evictable)
         self._steps = np.unique(self._evictable.least)
         self._by_priority = session.extensions.in_every_tier("preemptable", "priority")
@@ -98,7 +102,9 @@ class Hunt:
             if row in nodes.again and nodes.again[row] != key:
                 continue
             budget -= step
+            self.asked = 0
             choice = self._free(job, pod, scope, row)
+            budget -= self.asked // ASKS
             if choice is None:
                 nodes.again[row] = None
                 continue
@@ -201,7 +207,7 @@ class Hunt:
 
     def _free(self, job: Job, pod: e.PodObserved, scope: Scope, row: int) -> Choice | None:
         """With everybody's agreement. Plugins that let only so much go take the least important first; where those do not leave
-        enough room, somebody may whose leaving alone does."""
+        enough room, somebody may whose leaving alone does, or others together."""
         units = self._units(job, pod, scope, row)
         allowed = self._allowed(pod, scope, units)
         choice = self._freed(job, pod, row, allowed)
@@ -209,6 +215,9 @@ class Hunt:
             return choice
         for unit in self._each_enough(pod, row, units):
             if self._allowed(pod, scope, [unit]) and (choice := self._freed(job, pod, row, [unit])) is not None:
+                return choice
+        for several in self._enough_together(pod, scope, row, units):
+            if (choice := self._freed(job, pod, row, several)) is not None:
                 return choice
         return None
 
@@ -221,6 +230,50 @@ class Hunt:
                 found.append(unit)
             room.give(unit, -1)
         return found
+
+    def _enough_together(self, pod: e.PodObserved, scope: Scope, row: int, units: list[Unit]) -> Iterator[list[Unit]]:
+        """Those whose leaving together makes room enough and who are let go together, the least important first, as far as so many
+        questions find them. (A queue that is to lose exactly four cores has them in pods of 1, 2, 2: whoever takes the first of them first gets
+        three.) Of those that are alike the first one stands for all."""
+        room, chosen = RowRoom(self.session, self.coming, pod, row), list[Unit]()
+        asks = TOGETHER
+        for unit in units:
+            room.give(unit, 1)
+
+        def deeper(rest: list[Unit]) -> Iterator[list[Unit]]:
+            nonlocal asks
+            refused = set[Hashable]()
+            # All of `rest` are thought away here, and are put back one by one.
+            for at, unit in enumerate(rest):
+                if not room.suffices() or not asks:
+                    break
+                kind = self._alike(unit)
+                if kind not in refused:
+                    asks -= 1
+                    self.asked += 1
+                    chosen.append(unit)
+                    if len(self._allowed(pod, scope, chosen[::-1])) == len(chosen):
+                        if self._fits(pod, row, chosen):
+                            yield chosen[::-1]
+                        else:
+                            yield from deeper(rest[at + 1 :])
+                    chosen.pop()
+                    refused.add(kind)
+                room.give(unit, -1)
+            else:
+                at = len(rest)
+            for unit in rest[:at]:
+                room.give(unit, 1)
+
+        yield from deeper(units[::-1])
+
+    def _alike(self, unit: Unit) -> Hashable:
+        """What no plugin that lets only so much go tells apart."""
+        if not isinstance(unit.who, str):
+            return unit.who
+        job = self.session.job_for(PodUid(unit.who))
+        whose = job.key if job.group is not None or not job.account else job.account
+        return unit.shape, unit.devices, whose, *self.session.extensions.allowances(PodUid(unit.who))
 
     def _freed(self, job: Job, pod: e.PodObserved, row: int, units: list[Unit]) -> Choice | None:
         victims = self._spare(pod, row, units)
