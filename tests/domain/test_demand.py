@@ -222,3 +222,12 @@ def test_what_it_costs_does_not_grow_with_the_pods_of_a_kind(monkeypatch):
     next_demand(state)
     next_demand(state)
     assert len(asked) == 1
+
+
+def test_who_could_be_helped_is_found_behind_more_than_are_looked_at_that_ask_for_more_than_there_is(monkeypatch):
+    monkeypatch.setattr(demand, "LOOKED_AT", 5)
+    state = pieces(*(shape(f"x{i}", cpu=100_000 + i) for i in range(9)), *(pod(f"h{i}", f"x{i}") for i in range(9)))
+    told(state)
+    then(state, pod("w", "big", created=NOW + 1))
+    told(state, NOW + 1)
+    assert next_demand(state) == (NOW + 1 + PATIENCE, "w")

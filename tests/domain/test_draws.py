@@ -22,6 +22,7 @@ from restow.contracts import events as e
 from restow.contracts.values import DeviceShare, HostPort, LabelSelector, PodTerm
 from restow.domain import reservation as reservations
 from restow.domain import session
+from restow.domain.session import borrowing
 from restow.domain.session.preemption.evictable import may_go
 from restow.domain.snapshot import dump, load
 from restow.domain.statuses.reservation_status import status
@@ -536,3 +537,18 @@ def test_what_a_pod_leaves_of_a_hold_when_it_is_made_smaller_in_place_is_the_hol
     settle(state)
     assert (phase(state), reserved(state), free(state)) == ("Available", 4_000, 0)
     assert dump(load(dump(state))) == dump(state)
+
+
+def test_of_many_that_ignore_reservations_and_fit_nowhere_one_is_asked_about(monkeypatch):
+    """Five thousand of them cost a session many seconds."""
+    state = given(node("a", cpu=8_000), shape("s", cpu=2_000), shape("large", cpu=9_000), hold("r", "s"))
+    settle(state)
+    asked = []
+    on = borrowing._on
+    monkeypatch.setattr(borrowing, "_on", lambda session, pod, *more: asked.append(pod.pod) or on(session, pod, *more))
+    then(state, *[pod(f"p{i}", "large", labels=IGNORES) for i in range(30)])
+    settle(state)
+    assert len(state.parked) == 30
+    assert len(asked) <= 4, "one in each session"
+    then(state, shape("fits", cpu=7_000), pod("p", "fits", labels=IGNORES))
+    assert [event.pod for event in settle(state) if isinstance(event, e.PodPlaced)] == ["p"]

@@ -38,6 +38,7 @@ from restow.domain import migration, session
 from restow.domain import reservation as reservations
 from restow.domain.binding import drawn_from
 from restow.domain.effects import Bind
+from restow.domain.session.fitting import View
 from restow.domain.session.hold_offers import Offers
 from restow.domain.session.journal import Journal
 
@@ -161,6 +162,11 @@ def test_of_equal_reservations_the_earliest_created_is_taken_first_whatever_its_
 
 
 class Admitting:
+    moves = 0
+
+    def alike(self, pod):
+        return pod.shape
+
     def admits(self, pod, row, hold, slot, equal):
         return ()
 
@@ -181,6 +187,32 @@ def test_a_place_that_is_given_back_is_offered_again_in_its_turn():
     for n in (2, 0):
         journal.rollback(marks[n])
         assert offers.hand_over(pods[3]).reservation == f"r{n}"
+
+
+def test_of_many_owners_that_a_rule_keeps_from_every_hold_one_is_asked_about(monkeypatch):
+    """Two thousand of them cost a session minutes; and each that comes to be near somebody of the hold's own is asked anew."""
+    anti = shape("w", cpu=1_000, pod_anti_affinity=(PodTerm("host", LabelSelector({"app": "foe"})),))
+    state = held(anti, node("a", labels={"host": "a"}), reservation("r", ("t", 5, "s"), match_policy="Owner"))
+    then(state, pod("foe", "s", "a", labels={"app": "foe"}), *[pod(f"p{i}", "w", labels=MINE | {"number": str(i)}) for i in range(40)])
+    asked = []
+    admits = View.admits
+    monkeypatch.setattr(View, "admits", lambda self, pod, *more: asked.append(pod.pod) or admits(self, pod, *more))
+    schedule(state)
+    assert set(state.parked) == {f"p{i}" for i in range(40)}
+    asked.clear()
+    then(state, pod("late", "w", labels=MINE))
+    schedule(state)
+    assert len(asked) <= 3 * 5, "each place a few times, whoever waits"
+    then(state, e.PodGone("foe"))
+    taken = [event for event in schedule(state) if isinstance(event, e.HandedOver)]
+    assert len(taken) == 5
+
+
+def test_owners_of_which_a_rule_keeps_only_some_from_a_hold_are_told_apart():
+    state = held(node("a", labels={"host": "a"}), reservation("r", ("t", 3, "s"), match_policy="Owner"), shape("f", pod_anti_affinity=(PodTerm("host", LabelSelector({"app": "owner", "x": "y"})),)))
+    then(state, pod("foe", "f", "a"), *[pod(f"p{i}", labels=MINE | {"x": "y"}) for i in range(3)], *[pod(f"q{i}", labels=MINE) for i in range(3)])
+    taken = [event.pod for event in schedule(state) if isinstance(event, e.HandedOver)]
+    assert taken == ["q0", "q1", "q2"]
 
 
 def test_those_with_equal_owners_are_told_apart_by_namespace_and_by_what_they_hold():

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from restow.contracts.ids import Millis, PodUid
+from restow.contracts.ids import Millis, PodUid, ShapeId
 from restow.domain.evolve.demands import job_of
 from restow.domain.groups import Group
 from restow.domain.records import Demand
-from restow.domain.state import ClusterState
+from restow.domain.state import ClusterState, Under
 
 PATIENCE = 10_000
 """Milliseconds that a pod waits at least: what it waits for may be on its way."""
@@ -24,7 +24,7 @@ PERIOD = 15_000
 PAUSE, LONGEST_PAUSE = 60_000, 3_600_000
 """Milliseconds until the same job is tried again: at first, and at most."""
 LOOKED_AT = 500
-"""Kinds of pods that wait, at most, which are looked at."""
+"""Kinds of pods that wait, at most, which are looked at closely; those that ask for more than is free in all are passed over, however many (RULES G-17)."""
 OF_A_KIND = 50
 """Of those who wait for the same, in the order in which they began to, so many are looked at for the first."""
 ROOM = "Insufficient "
@@ -74,14 +74,15 @@ def _candidates(state: ClusterState) -> Sequence[Candidate]:
     key = (state.parkings.position, state.capacity_epoch, state.last["session"], helped)
     known = state.memo.find(_Candidates)
     if known is None or known.key != key:
-        known = state.memo.keep(_Candidates(key, tuple(_found(state, helped))))
+        known = state.memo.keep(_Candidates(key, tuple(_found(state, helped, _free(state)))))
     return known.found
 
 
-def _found(state: ClusterState, helped: frozenset[PodUid]) -> Iterator[Candidate]:
+def _found(state: ClusterState, helped: frozenset[PodUid], free: dict[int, int]) -> Iterator[Candidate]:
     """`helped`: those for whom a plan makes room already."""
     seen: set[str] = set()
-    for pods in islice(state.parked_under.values(), LOOKED_AT):
+    kinds = (pods for under, pods in state.parked_under.items() if _may_fit(state, under, free))
+    for pods in islice(kinds, LOOKED_AT):
         first = next((pod for pod in islice(pods, OF_A_KIND) if pod not in helped and _waits_for_room(state, pod)), None)
         if first is None:
             continue
@@ -94,6 +95,14 @@ def _found(state: ClusterState, helped: frozenset[PodUid]) -> Iterator[Candidate
             since = Millis(state.pods[first].created + PATIENCE)
             count = 1 if group is None else _needed(state, group)
             yield Candidate(job, state.turn(first), since, _asked(state, members, count))
+
+
+def _may_fit(state: ClusterState, under: Under, free: dict[int, int]) -> bool:
+    """Whether as much as pods on their own ask for is free in all. What they wait for that is no node no room helps against."""
+    if under[0] != "shape":
+        return under[0] == "group"
+    v = state.vectors[ShapeId(under[1].partition("/")[0])]
+    return all(free.get(column, 0) >= amount for column, amount in v.items)
 
 
 def _waits_for_room(state: ClusterState, pod: PodUid) -> bool:

@@ -21,6 +21,9 @@ def borrowed(session: Session, pod: PodObserved, concerned: list[Filter]) -> Fit
     state = session.state
     if not ignores(pod) or not state.held_on:
         return None
+    kind = session.kind(pod, concerned)
+    if session.lent_nothing.get(kind) == session.moves:
+        return None  # however many are alike, one of them is asked about
     nodes: Iterable[NodeName] = [pod.pinned_node] if pod.pinned_node else sorted(state.held_on)
     best: tuple[int, NodeName, Fit] | None = None
     for node in nodes:
@@ -29,7 +32,10 @@ def borrowed(session: Session, pod: PodObserved, concerned: list[Filter]) -> Fit
             best = len(fit.borrows), node, fit
             if len(fit.borrows) == 1:
                 break
-    return None if best is None else best[2]
+    if best is None:
+        session.lent_nothing[kind] = session.moves
+        return None
+    return best[2]
 
 
 def _on(session: Session, pod: PodObserved, node: NodeName, concerned: list[Filter]) -> Fit | None:

@@ -59,6 +59,8 @@ class View:
         self.offers = Offers(state, self, self.journal)
         self.left: set[Place] = set()
         """Holds that this session has taken from their nodes."""
+        self.told = 0
+        """How often rules were told that somebody has come or gone."""
         self._reasons: dict[Kind, tuple[int, tuple[int, dict[str, int]]]] = {}
         self._aside: dict[Place, None] = {}
         """Holds that rules do not see at present: those that the pod owns which was judged last."""
@@ -80,6 +82,11 @@ class View:
             rule.close()
         self.nodes.close()
 
+    @property
+    def moves(self) -> int:
+        """Grows with whatever the session changes: as long as it does not, the same question has the same answer."""
+        return self.told + len(self.nodes.changes) + self.offers.changes
+
     def concerned(self, pod: e.PodObserved) -> list[Filter]:
         """The rules that can remove nodes for this pod now, in their order."""
         self.look_as(pod)
@@ -90,6 +97,10 @@ class View:
             return pod.shape, pod.pinned_node
         owned = tuple([kind.number for kind in self.offers.own(pod)])
         return pod.shape, pod.pinned_node, owned, *[rule.key(pod) for rule in concerned]
+
+    def alike(self, pod: e.PodObserved) -> Kind:
+        """What it has in common with pods that every rule treats as it."""
+        return self.kind(pod, self.concerned(pod))
 
     def look_as(self, pod: e.PodObserved) -> None:
         """Rules about what runs do not see the holds that this pod owns: no hold is in its own owner's way."""

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Hashable
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -35,14 +35,24 @@ class Host(Protocol):
 
     def admits(self, pod: PodObserved, row: int, hold: Place, slot: Slot, equal: bool) -> tuple[int, ...] | None: ...
 
+    def alike(self, pod: PodObserved) -> Hashable:
+        """Equal for pods of which it says the same."""
+        ...
+
+    @property
+    def moves(self) -> int:
+        """Grows when it may say something else than before."""
+        ...
+
 
 class _Line:
     """Places of the kinds that a pod owns, for pods that are alike in what is `Tried`, in the order in which they take them:
     those of `base` from `start` on that this session has not changed and that are not `refused`, and between them `changed`
     ones as they are now, with their `ranks`. `seen`: how many changes of each kind are known to it. `base` is the index's;
-    `skipped`: how many of it were passed over in vain."""
+    `skipped`: how many of it were passed over in vain. `vain`: who got none of it for something of its own, by what it has in common with
+    those of whom the same would be said, and at which of the session's moves."""
 
-    __slots__ = ("base", "changed", "kinds", "ranks", "refused", "seen", "skipped", "start")
+    __slots__ = ("base", "changed", "kinds", "ranks", "refused", "seen", "skipped", "start", "vain")
 
     def __init__(self, kinds: list[Kind], base: list[tuple[Rank, Place]]) -> None:
         self.kinds = kinds
@@ -53,6 +63,7 @@ class _Line:
         self.ranks: dict[Place, Rank] = {}
         self.seen = [0] * len(kinds)
         self.skipped = 0
+        self.vain: dict[Hashable, int] = {}
 
     def put(self, place: Place, rank: Rank | None) -> None:
         """A place that the session has changed has this rank now; None where it cannot be had."""
@@ -87,6 +98,8 @@ class Offers:
         self._index = HoldIndex.of(state)
         self.owned = self._index.any
         """Whether any pod may own anything that is held."""
+        self.changes = 0
+        """How often a place has changed."""
         self._now: dict[Place, Slot] = {}
         """Places that this session has held, handed over or given up, as they are now."""
         self._added: dict[ReservationUid, None] = {}
@@ -109,11 +122,13 @@ class Offers:
     def change(self, place: Place, now: Slot, was: Slot | None = None) -> None:
         """The place is this from now on, and may be had again, or by other pods. (`was`: what it is where that is taken back.)"""
         self._journal.note(self.change, place, was or self.slot(place))
+        self.changes += 1
         self._now[place] = now
         self._reopen(place)
 
     def add(self, uid: ReservationUid) -> None:
         """It became available, or has more places now."""
+        self.changes += 1
         self._added[uid] = None
         for name in self._state.slots[uid]:
             self._reopen((uid, name))
@@ -244,7 +259,12 @@ class Offers:
         wish, target = wish_of(pod), self.target(pod)
         if wish is not None and wish.wrong:
             return None
-        return self._first(self._line(pod, kinds, target), pod, wish)
+        line = self._line(pod, kinds, target)
+        if not line.vain:
+            return self._first(line, pod, wish)
+        # Many may own a hold that a rule keeps from all of them: one of those that are alike is asked about.
+        alike = self._host.alike(pod), group_of(pod)
+        return None if line.vain.get(alike) == self._host.moves else self._first(line, pod, wish)
 
     def _first(self, line: _Line, pod: PodObserved, wish: Wish | None) -> HandedOver | None:
         now = self._now
@@ -260,6 +280,8 @@ class Offers:
                 line.start = at
             own = next_at < len(changed) and (at == len(base) or changed[next_at] < base[at])
             if not own and at == len(base):
+                if passed or next_at:
+                    line.vain[self._host.alike(pod), group_of(pod)] = self._host.moves
                 return None
             place = changed[next_at][1] if own else base[at][1]
             handed, personal = self._from(place, pod, wish)

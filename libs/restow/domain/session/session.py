@@ -80,6 +80,8 @@ class Session(View):
         """By queue, what it has no room for."""
         self.feeds: dict[str, Feed] = {}
         """By queue, jobs that wait and are made when their turn comes (`job_turns.Standing`)."""
+        self.lent_nothing: dict[Kind, int] = {}
+        """Kinds of pods that found no hold to give them room, and at which of the session's `moves`."""
         self.best_effort: list[tuple[Job, PodUid]] = []
         """Pods that ask for nothing, put aside by `allocate` for `backfill`."""
         self.other_pods: OtherPods | None = None
@@ -163,6 +165,7 @@ class Session(View):
 
     def enter(self, pod: e.PodObserved, row: int, volumes: tuple[ClaimChoice, ...] = (), nominee: bool = True) -> None:
         """Rules see it there; of a nominee already, where victims make room for it, so that nobody comes who could not stay beside it."""
+        self.told += 1
         for rule in self.extensions.filters:
             rule.placed(pod, row, volumes)
         self._meet(pod, row, nominee)
@@ -171,6 +174,7 @@ class Session(View):
 
     def leave(self, pod: e.PodObserved, row: int) -> None:
         """Rules do not see it there any more."""
+        self.told += 1
         for rule in self.extensions.filters:
             rule.removed(pod, row)
         self._meet(pod, row, False)
@@ -253,6 +257,7 @@ class Session(View):
         room = slot.room
         self.relieve(row, slot.queue, room.held, room.held_devices)
         self.left.add(place)
+        self.told += 1
         for rule in self.extensions.filters:
             if place not in self._aside or rule.of_capacity:
                 rule.vacated(place)
@@ -262,18 +267,21 @@ class Session(View):
     def _occupy(self, place: Place) -> None:
         """The inverse of that, whoever has been looked at meanwhile."""
         self.left.discard(place)
+        self.told += 1
         self._owned = NOBODYS
         for rule in self.extensions.filters:
             rule.restored(place)
 
     def see(self, who: Who, rules: list[Filter]) -> None:
         """These rules see a pod or a hold of the state again."""
+        self.told += 1
         for rule in rules:
             rule.restored(who)
         self.journal.note(self.overlook, who, rules)
 
     def overlook(self, who: Who, rules: list[Filter]) -> None:
         """These rules do not see a pod or a hold of the state any more."""
+        self.told += 1
         for rule in rules:
             rule.vacated(who)
         self.journal.note(self.see, who, rules)
