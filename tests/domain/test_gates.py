@@ -21,6 +21,7 @@ WAITS = {
     "NotEnoughPods": [GROUPS, pod_group("g", need=2), member("p", "g")],
     "InvalidWaitingTime": [pod("p", annotations={"sla-waiting-time": "soon"})],
     "Unschedulable": [pod("p", claims=("gone",))],
+    "Unreadable": [shape("u", unreadable="GPU request: 150 %; allowed: 100"), pod("p", "u")],
 }
 CONF = {
     "actions": "enqueue, allocate",
@@ -35,4 +36,4 @@ def test_what_is_logged_of_a_pod_at_a_gate_is_what_a_verdict_says_first(reason):
     said = state.waiting[state.parked["p"][0]]
     first = explain(state, "p").blocks[0]
     assert (said.reason, said.message) == (first.reason, first.message)
-    assert said.reason == reason
+    assert said.reason == {"Unreadable": "Unschedulable"}.get(reason, reason)

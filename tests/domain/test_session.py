@@ -341,6 +341,14 @@ def test_a_pod_with_resource_claims_waits_rather_than_being_placed_without_them(
     assert "resource claims (dynamic resource allocation)" in waits.message
 
 
+def test_a_pod_whose_request_cannot_be_read_is_never_placed_and_its_user_is_told_why():
+    state = given(node("a"), shape("s", unreadable="GPU request: 150 % of a GPU; allowed: 100"), shape("t"), pod("p"), pod("q", "t"))
+    placed, waits = place(state)
+    assert placed == e.PodPlaced("q", "a")
+    assert (waits.reason, waits.pods) == ("Unschedulable", ("p",))
+    assert waits.message == "what it asks for cannot be read: GPU request: 150 % of a GPU; allowed: 100"
+
+
 def test_what_was_said_just_before_capacity_moved_is_said_anew_ten_seconds_later_also_on_a_quiet_cluster():
     state = given(node("a", cpu=500), shape("s"), pod("p"))
     place(state)

@@ -1,6 +1,7 @@
 """Pods, nodes and workloads become the facts that the contract states."""
 
 import json
+import re
 from datetime import datetime
 
 import msgspec
@@ -15,6 +16,7 @@ from restow.kube import wire
 from restow.kube.annotations import read_devices, write_devices
 from restow.kube.describe import millis, node_fact, pod_fact, workload_fact
 from restow.kube.requests import FactError, effective
+from restow.kube.shapes import Shaper
 
 
 def spec(**fields) -> wire.PodSpec:
@@ -222,8 +224,65 @@ def test_annotations_of_volcanos_plugins_are_kept(name):
     ],
 )
 def test_a_bad_value_is_named_with_path_and_what_is_allowed(change, message):
+    """In the shape of a pod that exists; a template of one that does not is refused."""
+    read = altered("deployment", change)
+    assert re.search(message, pod_fact(read)[0].unreadable)
     with pytest.raises(FactError, match=message):
-        pod_fact(altered("deployment", change))
+        Shaper().shaped(read.spec, {})
+    shaper = Shaper()
+    assert shaper.shaped(read.spec, {}, exists=True).shape.unreadable
+    with pytest.raises(FactError, match=message):
+        shaper.shaped(read.spec, {})
+
+
+def asks(requests, annotations=None, **labels) -> v.PodShape:
+    """Of a pod that runs."""
+    def change(data):
+        data["metadata"]["annotations"] = annotations or {}
+        data["metadata"]["labels"] = {key.replace("_", "/"): value for key, value in labels.items()}
+        data["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "30", "memory": "1Gi"} | requests}
+        data["spec"]["nodeName"] = "n"
+
+    return pod_fact(altered("deployment", change))[0]
+
+
+@pytest.mark.parametrize(
+    ("requests", "annotations", "gpus"),
+    [
+        ({"koordinator.sh/gpu": "150"}, {}, 2),
+        ({"nvidia.com/gpu": "1", "koordinator.sh/gpu": "50"}, {}, 1),
+        ({"koordinator.sh/gpu-core": "30", "nvidia.com/gpu": "4"}, {}, 4),
+        ({"alibabacloud.com/gpu-milli": "2500"}, {}, 3),
+        ({"nvidia.com/gpu": str(2**62)}, {}, 1024),
+        ({}, {"scheduling.koordinator.sh/device-allocated": "{"}, 0),
+        ({}, {"scheduling.koordinator.sh/resource-status": "{"}, 0),
+        ({}, {"alibabacloud.com/gpu-milli": "much"}, 0),
+    ],
+)
+def test_a_running_pod_of_which_not_everything_can_be_read_takes_what_can_be(requests, annotations, gpus):
+    """A pod that is left out takes nothing: its node would be filled a second time, and the kubelet would refuse whoever comes, again and again."""
+    shape = asks(requests, annotations)
+    assert "allowed: " in shape.unreadable
+    assert (shape.requests["cpu"], shape.requests["memory"], shape.requests.get("restow.dev/gpu-milli", 0)) == (30_000, 1 << 30, gpus * 1000)
+
+
+@pytest.mark.parametrize("cpu", ["9223372036854775807", "10P", "1e30", "1e50"])
+def test_what_is_beyond_all_bounds_is_more_than_any_node_has_if_it_can_be_said(cpu):
+    shape = asks({"cpu": cpu})
+    assert "too large; allowed: " in shape.unreadable
+    assert shape.requests.get("cpu", 0) in (0, 1 << 48)
+    assert shape.requests["memory"] == 1 << 30
+
+
+def test_what_containers_cannot_say_together_they_say_each():
+    most = box(requests={"memory": str(2**63 - 1)})
+    shape = Shaper().shaped(spec(containers=[most, most]), {}, exists=True).shape
+    assert ("add up to more" in shape.unreadable, shape.requests["memory"]) == (True, 2 << 48)
+
+
+def test_the_rest_of_a_pod_with_a_bad_annotation_is_what_it_was():
+    good, bad = (asks({}, {"scheduling.koordinator.sh/device-allocated": text}) for text in ('{"gpu": []}', "{"))
+    assert msgspec.structs.replace(bad, unreadable="") == good
 
 
 # -- nodes and workloads -----------------------------------------------------------------------------------------------------

@@ -224,17 +224,27 @@ def test_a_list_in_the_batch_that_observed_the_pods():
     assert names == ["shape_declared", "pod_observed", "pod_observed", "pod_gone", "synced"]
 
 
-def test_a_pod_that_cannot_be_read_is_kept_as_it_was_and_reported():
+def test_a_pod_that_cannot_be_decoded_is_kept_as_it_was_and_reported():
+    fold = Fold()
+    say(fold, d.PODS, Upsert(pod("deployment")))
+    batch = Batch(fold)
+    batch.add(d.PODS, Upsert(d.Undecodable("Pod", "n", "p", pod("deployment").metadata.uid, "why")))
+    assert batch.events() == ()
+    assert [(u.name, u.kind) for u in batch.undecodable] == [("p", "Pod")]
+
+
+def test_what_becomes_of_a_pod_is_a_fact_also_after_somebody_has_given_it_an_annotation_that_cannot_be_read():
     fold = Fold()
     say(fold, d.PODS, Upsert(pod("deployment")))
     broken = pod("deployment")
-    broken.spec.containers[0].resources.requests["cpu"] = "1x"
+    broken.metadata.annotations = {"scheduling.koordinator.sh/device-allocated": "{"}
+    assert say(fold, d.PODS, Upsert(broken)) == ["shape_declared", "pod_observed"]
+    ended = pod("deployment")
+    ended.metadata.annotations, ended.status.phase = broken.metadata.annotations, "Succeeded"
     batch = Batch(fold)
-    batch.add(d.PODS, Upsert(broken))
-    batch.add(d.PODS, Upsert(d.Undecodable("Pod", "n", "p", "u", "why")))
-    assert batch.events() == ()
-    assert [(u.name, u.kind) for u in batch.undecodable] == [(broken.metadata.name, "Pod"), ("p", "Pod")]
-    assert "'1x' is not a quantity" in batch.undecodable[0].message
+    batch.add(d.PODS, Upsert(ended))
+    assert [event.phase for event in batch.events()] == ["Succeeded"]
+    assert not batch.undecodable
 
 
 # -- the others ------------------------------------------------------------------------------------------------------------

@@ -196,7 +196,8 @@ class PodShape(Value):
     is always 1. `spec_digest` identifies the part of the pod spec that `matchPolicy: PodSpec` compares.
     `volumes` are kinds that scheduling reads, such as `persistentVolumeClaim`. `qos`: Guaranteed or "" (NUMA alignment).
     `resource_claims` are the names of its claims to dynamically allocated resources. `cores` are CPUs of its own.
-    `local_storage`: it has an emptyDir or a hostPath, which stay behind when it goes.
+    `local_storage`: it has an emptyDir or a hostPath, which stay behind when it goes. `unreadable`: why what it asks for, or was given, cannot be read, with
+    path, value and what is allowed; `requests` are then what can be, and whole GPUs where it is not clear how much of them.
     """
 
     requests: dict[str, Int]
@@ -221,6 +222,12 @@ class PodShape(Value):
     containers: tuple[Container, ...] = ()
     spec_digest: str = ""
     local_storage: bool = False
+    unreadable: str = ""
+
+    @property
+    def is_beyond_us(self) -> bool:
+        """Whether no rule of ours can say where such a pod fits: it is never placed, and nothing is held for it."""
+        return bool(self.resource_claims or self.unreadable)
 
 
 class OwnerRef(Value):

@@ -118,6 +118,12 @@ def device_request(amounts: Mapping[str, int]) -> DeviceRequest | None:
     return next(iter(asked.values()))
 
 
+def devices_at_most(amounts: Mapping[str, int]) -> DeviceRequest | None:
+    """Whole devices for the greatest of these amounts, for a request that `device_request` refuses: what it takes of them nobody can tell."""
+    most = max((-(-amount * GPU_UNIT[name] // WHOLE) for name, amount in amounts.items() if name in GPU_NAMES), default=0)
+    return DeviceRequest(min(most, _MAX_DEVICES), WHOLE) if most > 0 else None
+
+
 def node_devices(allocatable: Mapping[str, int]) -> int:
     """How many GPUs a node has: the greatest of what its names say."""
     return max(

@@ -1,8 +1,11 @@
 """Wire form → contract facts: pure functions, one a kind. Reservations are in `reservations`, what pods refer to in
 `objects`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts import times
@@ -13,8 +16,10 @@ from restow.domain.owners import MOVABLE
 from restow.kube import cpus, wire
 from restow.kube.annotations import CONFIG_SOURCE, DEVICES, MIRROR, RESOURCE_STATUS, kept, read_devices
 from restow.kube.requests import FactError, as_kept, canonical
-from restow.kube.shapes import Shaper
+from restow.kube.shapes import Shaper, shape_id
 from restow.kube.troubles import NOTHING, Told, tell
+
+T = TypeVar("T")
 
 _PHASES: frozenset[str] = frozenset(("Pending", "Running", "Succeeded", "Failed", "Unknown"))
 DISRUPTION_TARGET = "DisruptionTarget"
@@ -24,6 +29,8 @@ JOB_RETRIES = 6
 """backoffLimit, where none is set."""
 _NO_SPEC = wire.PodSpec()
 _NO_STATUS = wire.PodStatus()
+_NO_DEVICES: tuple[v.DeviceShare, ...] = ()
+_NO_CORES: tuple[int, ...] = ()
 _shaper = Shaper()
 
 
@@ -70,20 +77,25 @@ def node_fact(node: wire.Node) -> e.NodeObserved:
 def pod_fact(
     pod: wire.Pod, shaper: Shaper = _shaper, told: Told | None = None
 ) -> tuple[v.PodShape, ShapeId, e.PodObserved]:
-    """Raises FactError where a quantity, a GPU request, or an annotation about devices or CPUs cannot be read. `told`: where
-    it is known what the status says."""
+    """A quantity, a GPU request, or an annotation about devices or CPUs that cannot be read is said in the shape: whatever a pod's user writes there,
+    it may run, and a pod of which nothing is known takes nothing. `told`: where it is known what the status says."""
     meta, spec, status = pod.metadata, pod.spec or _NO_SPEC, pod.status or _NO_STATUS
     annotations = meta.annotations or {}
-    if spec.node_name:
-        spec = as_kept(spec, status)
-    shaped = shaper.shaped(spec, annotations, meta.name, labels=meta.labels or {})
+    keeps, why = _read(lambda: as_kept(spec, status) if spec.node_name else spec, spec)
+    shaped = shaper.shaped(keeps, annotations, meta.name, labels=meta.labels or {}, exists=True)
+    devices, no_devices = _read(lambda: _devices(annotations), _NO_DEVICES)
+    cores, no_cores = _read(lambda: _cores(annotations), _NO_CORES)
+    shape, id = shaped.shape, shaped.id
+    if why := shape.unreadable or why or no_devices or no_cores:
+        shape = replace(shape, unreadable=why)
+        id = shape_id(shape)
     owner = controller(meta)
     plain = (told or tell(pod)).plain or NOTHING
     fact = e.PodObserved(
         pod=PodUid(meta.uid),
         namespace=meta.namespace,
         name=meta.name,
-        shape=shaped.id,
+        shape=id,
         created=millis(meta.creation_timestamp),
         labels=meta.labels or {},
         annotations=kept(annotations),
@@ -99,9 +111,9 @@ def pod_fact(
         ready=_is(status.conditions, "Ready"),
         deleting=millis(meta.deletion_timestamp),
         reason=status.reason,
-        devices=_devices(annotations),
+        devices=devices,
         started=millis(status.start_time),
-        cores=_cores(annotations),
+        cores=cores,
         owners=others(meta, owner) if meta.owner_references else (),
         unready=plain.unready,
         initialized=plain.initialized,
@@ -109,7 +121,15 @@ def pod_fact(
         waiting=plain.waiting,
         well=_well(meta, status) if spec.node_name and not meta.deletion_timestamp else (),
     )
-    return shaped.shape, shaped.id, fact
+    return shape, id, fact
+
+
+def _read(read: Callable[[], T], otherwise: T) -> tuple[T, str]:
+    """What can be read, or what is taken for it, and why."""
+    try:
+        return read(), ""
+    except FactError as error:
+        return otherwise, str(error)
 
 
 def workload_fact(workload: wire.Workload, kind: str) -> e.WorkloadObserved | None:

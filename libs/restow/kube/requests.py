@@ -14,6 +14,8 @@ from restow.kube import wire
 Amounts = dict[str, int]
 """Resource → nano of its unit."""
 _POD_LEVEL = (q.CPU, r.MEMORY)
+_ABSURD = 1 << 48
+"""In canonical units: more than any node has, and little enough that a pod's containers can be added up."""
 
 
 class FactError(ValueError):
@@ -42,6 +44,35 @@ def effective(spec: wire.PodSpec) -> dict[str, int]:
         total[name] = amount
     _add(total, amounts(spec.overhead, "spec.overhead"))
     return {name: _rounded(name, amount) for name, amount in total.items()}
+
+
+def readable(spec: wire.PodSpec) -> wire.PodSpec:
+    """The spec with quantities that can be read and added up: what is beyond all bounds is still more than any node has, and what is no amount is none."""
+
+    def resources(said: wire.Resources | None) -> wire.Resources | None:
+        return None if said is None else wire.Resources(_readable(said.requests), _readable(said.limits))
+
+    def containers(listed: list[wire.Container] | None) -> list[wire.Container] | None:
+        return None if listed is None else [replace(one, resources=resources(one.resources)) for one in listed]
+
+    return replace(
+        spec, containers=containers(spec.containers), init_containers=containers(spec.init_containers), overhead=_readable(spec.overhead),
+        resources=resources(spec.resources),
+    )  # fmt: skip
+
+
+def _readable(quantities: Mapping[str, wire.Quantity] | None) -> dict[str, wire.Quantity] | None:
+    return None if quantities is None else {name: said for name, value in quantities.items() if (said := _bounded(name, value)) is not None}
+
+
+def _bounded(name: str, value: wire.Quantity) -> str | None:
+    """None for no amount."""
+    most = f"{_ABSURD}m" if name == q.CPU else str(_ABSURD)
+    try:
+        amount = q.nano(value)
+    except q.QuantityError:
+        return None
+    return None if amount < 0 else most if amount > q.nano(most) else str(value)
 
 
 def as_kept(spec: wire.PodSpec, status: wire.PodStatus) -> wire.PodSpec:

@@ -7,7 +7,7 @@ sorted, so that order does not make shapes.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +19,7 @@ from restow.domain import resources as r
 from restow.domain.quantity import CPU, QuantityError, from_nano, units
 from restow.kube import cpus, qos, selectors, wire
 from restow.kube.annotations import IN_SHAPE, LIMIT_RANGER
-from restow.kube.requests import FactError, effective, limits_of, requests_of
+from restow.kube.requests import FactError, effective, limits_of, readable, requests_of
 
 _canonical = msgspec.json.Encoder(order="deterministic")
 _key = msgspec.json.Encoder()
@@ -66,9 +66,11 @@ class Shaper:
         pod: str = "",
         scheduler: str = "",
         labels: Mapping[str, str] = NO_LABELS,
+        exists: bool = False,
     ) -> Shaped:
         """`pod` is the name that generic ephemeral volumes derive their claims from; `scheduler` the default of
-        schedulerName; of `labels` only those count that ask for CPUs of its own. Raises FactError."""
+        schedulerName; of `labels` only those count that ask for CPUs of its own. What cannot be read of a pod that `exists` is
+        said in its shape, for it may run and take what it asks for all the same; else raises FactError."""
         affinity, pinned = _unpin(spec.affinity)
         kinds, claims = _volumes(spec.volumes, pod)
         disks = _disks(spec.volumes) if spec.volumes else ()
@@ -100,13 +102,18 @@ class Shaper:
         )
         known = self._known.get(key)
         if known is None:
-            shape = msgspec.structs.replace(
-                _shape(spec, affinity, kinds, disks, annotations, scheduler, bound), local_storage=local
-            )
+            try:
+                shape = _shape(spec, affinity, kinds, disks, annotations, scheduler, bound)
+            except FactError as error:
+                shape = _shape(readable(spec), affinity, kinds, disks, annotations, scheduler, None, _devices_at_most)
+                shape = msgspec.structs.replace(shape, unreadable=str(error))
+            shape = msgspec.structs.replace(shape, local_storage=local)
             known = shape, shape_id(shape)
             if len(self._known) >= self._limit:
                 self._known.clear()
             self._known[key] = known
+        if known[0].unreadable and not exists:
+            raise FactError(known[0].unreadable)
         return Shaped(*known, claims, pinned)
 
 
@@ -127,9 +134,10 @@ def _shape(
     annotations: Mapping[str, str],
     scheduler: str,
     bound: tuple[str, str, str] | None,
+    read_devices: Callable[[Mapping[str, int], Mapping[str, str]], v.DeviceRequest | None] | None = None,
 ) -> v.PodShape:
     amounts = effective(spec)
-    devices = _devices(amounts, annotations)
+    devices = (read_devices or _devices)(amounts, annotations)
     requests = r.in_columns(amounts | {r.PODS: 1}, devices.count * devices.milli if devices else 0)
     affinities = selectors.affinities(affinity)
     models = annotations.get(r.ALIBABA_GPU_MODEL)
@@ -236,6 +244,14 @@ def _devices(amounts: Mapping[str, int], annotations: Mapping[str, str]) -> v.De
         return r.device_request(said)
     except (r.DeviceError, QuantityError) as error:
         raise FactError(f"GPU request: {error}") from error
+
+
+def _devices_at_most(amounts: Mapping[str, int], annotations: Mapping[str, str]) -> v.DeviceRequest | None:
+    """Of a request for GPUs that cannot be read: as many whole ones as any part of it may mean."""
+    try:
+        return _devices(amounts, annotations)
+    except FactError:
+        return r.devices_at_most(amounts)
 
 
 def _with_models(required: tuple[v.NodeTerm, ...] | None, models: str) -> tuple[v.NodeTerm, ...]:

@@ -147,14 +147,18 @@ async def test_a_pod_made_through_the_api_is_bound(broker, cluster):
         assert await session.stop() == 0
 
 
-async def test_a_pod_that_cannot_be_read_is_counted_and_the_others_go_on(broker, cluster):
-    async with kubesim() as kube, service(cluster_watcher(), broker, cluster, kube) as watcher:
+async def test_a_pod_whose_request_cannot_be_read_waits_says_why_and_the_others_go_on(broker, cluster):
+    async with (
+        kubesim() as kube,
+        service(cluster_watcher(), broker, cluster, kube) as watcher,
+        service(scheduler_session(), broker, cluster, kube) as session,
+    ):
         await watcher.leading()
+        await session.leading()
         await _create(kube, _node("n0"), _pod("bad", **{"alibabacloud.com/gpu-milli": "-5"}), _pod("good"))
-        await watcher.until(lambda state: [p.name for p in state.pods.values()] == ["good"])
-        metrics = watcher.process.metrics.registry
-        assert metrics.get_sample_value("restow_objects_undecodable_total", {"family": "cluster", "kind": "Pod"}) >= 1
-        assert not watcher.task.done()
+        await watcher.until(lambda state: _on(state) == {"good": "n0"} and bool(state.waiting))
+        (waits,) = watcher.process.context.state.waiting.values()
+        assert waits.message == "what it asks for cannot be read: GPU request: alibabacloud.com/gpu-milli is -5; allowed: 1 to 1000, of each device"
 
 
 async def test_after_somebody_else_wrote_facts_the_watcher_lists_again(broker, cluster):

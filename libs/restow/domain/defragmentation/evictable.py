@@ -44,7 +44,7 @@ def is_foreseen(shape: PodShape) -> bool:
     successor comes, and plans do not follow them."""
     says = wants(shape)
     required = says.affinity or says.anti or says.hard
-    return not (required or shape.host_ports or shape.volumes or shape.resource_claims or shape.cores)
+    return not (required or shape.host_ports or shape.volumes or shape.is_beyond_us or shape.cores)
 
 
 class Evictable:
@@ -113,7 +113,7 @@ class Evictable:
             verdict = CRITICAL
         elif shape.scheduler not in self._state.session_config.scheduler_names:
             verdict = SCHEDULER
-        elif shape.resource_claims or (not self._by_rules and not is_foreseen(shape)):
+        elif shape.is_beyond_us or (not self._by_rules and not is_foreseen(shape)):
             verdict = UNSUPPORTED
         self._shapes[id] = verdict
         return verdict

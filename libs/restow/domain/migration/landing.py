@@ -128,7 +128,7 @@ def _unmovable(state: ClusterState, uid: PodUid) -> str:
         return rule.PINNED
     if shape.scheduler not in state.session_config.scheduler_names:
         return rule.SCHEDULER
-    if shape.resource_claims:
+    if shape.is_beyond_us:
         return rule.UNSUPPORTED
     if state.left_alone and (state.lineage(pod), live.node) in state.left_alone:
         return rule.CAME_BACK

@@ -209,7 +209,7 @@ class View:
         """The CPUs that the pod gets there in place of the hold, None where rules that depend on what runs do not let it run
         there. Where specs are `equal` only volumes and CPUs count: a pod cannot start without them."""
         volumes = self.extensions.volumes
-        if self.state.shapes[pod.shape].resource_claims:
+        if self.state.shapes[pod.shape].is_beyond_us:
             return None
         if pod.claims and volumes is not None and volumes.waits(pod):
             return None

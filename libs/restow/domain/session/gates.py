@@ -16,6 +16,7 @@ from restow.domain.session.jobs import NOT_ENQUEUED, OVERUSED, QUOTA, UNSCHEDULA
 from restow.domain.state import ClusterState
 
 ENQUEUE = "enqueue"
+UNREADABLE = "what it asks for cannot be read"
 
 
 class Gates:
@@ -82,6 +83,8 @@ class Gates:
 
     def rules(self, pod: PodObserved) -> Refusal | None:
         """Why no node will do before something else happens."""
+        if why := self._state.shapes[pod.shape].unreadable:
+            return Refusal(UNSCHEDULABLE, f"{UNREADABLE}: {why}")
         said = self._extensions.refusal("podWaits", pod)
         return _refusal(UNSCHEDULABLE, said) if said else None
 
