@@ -132,9 +132,10 @@ def check_log(snapshot_log: str, log_id: str, what: str) -> None:
         )
 
 
-def too_old(sequences: list[int]) -> list[int]:
-    """Of ascending sequences, those that are not among the newest two."""
-    return sequences[:-KEPT]
+def too_old(sequences: list[int], stored: int) -> list[int]:
+    """Of ascending sequences, those that are not among the newest two, nor `stored` just now: a store that was restored with a log may hold snapshots
+    of what that log has lost, and they are the newest."""
+    return [seq for seq in sequences[:-KEPT] if seq != stored]
 
 
 async def newest_readable(
@@ -166,7 +167,7 @@ class MemorySnapshots:
         """See Snapshots.put."""
         check_log(snapshot.log_id, self._log_id, f"snapshot {snapshot.seq}")
         blob = self.blobs[snapshot.seq] = pack(snapshot)
-        for seq in too_old(sorted(self.blobs)):
+        for seq in too_old(sorted(self.blobs), snapshot.seq):
             del self.blobs[seq]
         return len(blob)
 
@@ -232,7 +233,7 @@ class DirectorySnapshots:
         self._stored()
         blob = pack(snapshot)
         replace_file(self._path(snapshot.seq), [blob])
-        for seq in too_old(self._stored()):
+        for seq in too_old(self._stored(), snapshot.seq):
             self._path(seq).unlink(missing_ok=True)
         return len(blob)
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from restow.domain import snapshot
+from restow.domain import snapshot, trust
 from restow.domain.fold import FOLD_VERSION, fold_record
 from restow.domain.state import ClusterState
 from restow.eventlog.archive import Archive, open_archive
@@ -60,7 +60,8 @@ class Loading:
             await asyncio.sleep(ASKED_EVERY)
 
     async def _newest(self, first: int) -> ClusterState | None:
-        """Of the newest snapshot that is of our fold, has lost nothing, and is continued by the log."""
+        """Of the newest snapshot that is of our fold, has lost nothing, and is continued by the log: an old copy of the broker's volume may hold
+        snapshots of records that its log has lost, and that have gone on differently since."""
         at_most: int | None = None
         for _ in range(MOST_LOOKED_AT if self._snapshots is not None else 0):
             assert self._snapshots is not None
@@ -77,12 +78,32 @@ class Loading:
                 except snapshot.SnapshotError as error:
                     self._logger.warning("a snapshot is passed over: it is no state", seq=found.seq, reason=str(error))
                 else:
-                    if not state.unknown:
+                    if state.unknown:
+                        self._logger.warning("a snapshot is passed over: its fold skipped events", seq=found.seq, events=dict(state.unknown))
+                    elif why := await self._of_another_history(state):
+                        self._logger.error("a snapshot is passed over: the log has lost what it holds", seq=found.seq, reason=why)
+                    else:
                         self._logger.info("snapshot loaded", seq=found.seq, size=len(found.body))
                         return state
-                    self._logger.warning("a snapshot is passed over: its fold skipped events", seq=found.seq, events=dict(state.unknown))
             at_most = found.seq - 1
         return None
+
+    async def _of_another_history(self, state: ClusterState) -> str:
+        """Why the log is not the one that the state was folded from; empty where nothing speaks against it. The last record that is in the state
+        says its time and stands last in its family."""
+        tail = await self._log.tail()
+        if state.seq > tail:
+            return f"the log ends at {tail}"
+        if state.seq < await self._log.first():
+            return ""
+        async with aclosing(self._log.read(state.seq)) as batches:  # type: ignore[type-var]
+            async for batch in batches:
+                last = batch[0]
+                found = trust.examine(last.family, last.envelope, last.body, self._log.log_id)
+                if state.last.get(last.family, last.seq) != last.seq or (not found.kind and found.time != state.time):
+                    return f"record {last.seq} is another one"
+                break
+        return ""
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
         """Ask until the broker answers."""
@@ -144,5 +165,8 @@ class Loading:
         await asyncio.sleep(0)
 
 
-_ADVICE = "Restore the archive from a backup, or run the release that stored the newest snapshot"
+_ADVICE = (
+    "Restore the archive from a backup, or run the release that stored the newest snapshot; or begin a new log (docs/install.md, Backup and restore): "
+    "facts come back, history and unused holds do not"
+)
 

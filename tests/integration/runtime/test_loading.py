@@ -156,3 +156,50 @@ async def test_a_snapshot_whose_content_is_no_state_is_passed_over_for_the_one_b
     await snapshots.put(Snapshot(log.log_id, 8, FOLD_VERSION, snapshot.dump(await folded(log, 8))))
     await snapshots.put(Snapshot(log.log_id, 12, FOLD_VERSION, body))
     assert (await starting(log, snapshots)[0].state()).seq == 8
+
+
+async def stored(log, *sequences, of=None):
+    snapshots = MemorySnapshots(log.log_id)
+    for seq in sequences:
+        await snapshots.put(Snapshot(log.log_id, seq, FOLD_VERSION, snapshot.dump(await folded(of or log, seq))))
+    return snapshots
+
+
+async def cut(log, last):
+    """The same log as an old copy has it."""
+    copy = memory()
+    copy.log_id = log.log_id
+    ends = {}
+    async for batch in log.read(1):
+        for r in batch[:last]:
+            ends[r.family] = await copy.append(r.family, r.body, r.envelope, expected_last=ends.get(r.family, 0))
+        return copy
+
+
+async def test_a_snapshot_of_records_that_the_log_has_lost_is_passed_over_for_one_that_it_holds():
+    """A broker's volume that was copied while it ran: the log at 10, the snapshots a moment later. Else no service ever starts again."""
+    log = await grown()
+    snapshots = await stored(log, 8, 15)
+    state = await starting(await cut(log, 10), snapshots)[0].state()
+    assert state.seq == 8
+    assert len(state.nodes) == 8
+    nothing_left = await stored(log, 15)
+    assert (await starting(await cut(log, 10), nothing_left)[0].state()).seq == 0
+
+
+async def test_nor_is_it_taken_when_the_log_has_gone_on_with_other_records():
+    """Else a service would know what is not in its log, and not know what is."""
+    log = await grown()
+    snapshots = await stored(log, 8, 15)
+    other = await cut(log, 10)
+    for i in range(10):
+        await facts(other, node(f"other{i}"), time=77_000 + i)
+    assert (await starting(other, snapshots)[0].state()).seq == 8
+
+
+async def test_a_new_snapshot_stays_although_older_history_has_left_newer_ones():
+    log = await grown()
+    snapshots = await stored(log, 15, 18, 9)
+    assert await snapshots.sequences() == [9, 15, 18]
+    await snapshots.put(Snapshot(log.log_id, 11, FOLD_VERSION, snapshot.dump(await folded(log, 11))))
+    assert await snapshots.sequences() == [11, 15, 18]

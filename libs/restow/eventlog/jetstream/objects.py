@@ -85,7 +85,7 @@ class JetStreamSnapshots:
         await self._drop_orphans()
         blob = await asyncio.to_thread(pack, snapshot)
         await self._put_object(_name(snapshot.seq), blob, snapshot.fold_version)
-        for seq in too_old(await self.sequences()):
+        for seq in too_old(await self.sequences(), snapshot.seq):
             await self._delete(_name(seq))
         return len(blob)
 
