@@ -236,6 +236,7 @@ def test_an_ambiguous_name_lists_its_candidates():
         ("reservation/web-1", "no reservation 'web-1'"),
         ("elsewhere/web-1", "in namespace elsewhere"),
         ("a/b/c/d", "names nothing"),
+        ("pod/\udcff", "no pod"),
         ("", "names nothing"),
     ],
 )

@@ -35,6 +35,8 @@ _MAX_LINE = 16 * 2**20
 """Longer than any object that etcd stores; a longer line is not from a Kubernetes API."""
 _MAX_BODY = 64 * 2**10
 """How much of an error's body is read."""
+_DIGITS = 10
+"""Seconds that have as many are three hundred years; and Python refuses to read thousands of digits."""
 
 
 class ApiStatus(Exception):
@@ -307,7 +309,7 @@ async def _refusal(response: aiohttp.ClientResponse) -> ApiStatus:
         body = b""
     status = decode.status(body)
     header = response.headers.get("Retry-After", "")
-    retry_after = int(header) * 1000 if header.isdecimal() else None
+    retry_after = int(header) * 1000 if header.isdecimal() and len(header) < _DIGITS else None
     if status is None or not (status.reason or status.message):
         return ApiStatus(response.status, response.reason or "", body[:200].decode(errors="replace"), retry_after)
     details = status.details

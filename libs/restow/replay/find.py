@@ -130,7 +130,7 @@ Found = dict[tuple[str, str], Subject]
 
 
 def _scan(source: Source, query: Query) -> Found:
-    needle = query.name.encode()
+    needle = query.name.encode(errors="replace")  # an argument may be any bytes; the log is UTF-8
     found: Found = {}
     ends: set[bytes] = set()
     for batch in source.batches():

@@ -38,7 +38,8 @@ from restow.runtime.telemetry import Metrics
 FIRST, LONGEST = 0.05, 10.0
 """Seconds before the first retry, doubled up to the longest."""
 REFUSED = 30.0
-"""Seconds until what the API has refused is tried again."""
+"""Seconds until what the API has refused is tried again, and the longest pause there is: a gateway that is being serviced may ask for an hour of
+everything, and an eviction has a deadline, and so has the mark that stops one."""
 
 SLICE = 256
 """Effects started or looked at before everything else in the process gets its turn."""
@@ -49,7 +50,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """Not yet. `after`: seconds, 0 for the usual backoff."""
+    """Not yet. `after`: seconds, up to REFUSED, 0 for the usual backoff."""
 
     reason: str
     after: float = 0.0
@@ -265,7 +266,7 @@ class Effector:
         match answer:
             case Retry(reason=reason, after=after):
                 lane.retried.inc()
-                pause = after or min(FIRST * 2 ** min(work.attempts - 1, 16), LONGEST) * (1 - machine.share() / 4)
+                pause = min(after, REFUSED) or min(FIRST * 2 ** min(work.attempts - 1, 16), LONGEST) * (1 - machine.share() / 4)
                 self._log.warning(
                     "effect is tried again", effect=repr(work.effect), reason=reason, again_in=round(pause, 3),
                     attempt=work.attempts,

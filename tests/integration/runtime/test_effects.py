@@ -12,6 +12,7 @@ from restow.domain.effects import Bind, TellUnschedulable, WriteReservationStatu
 from restow.domain.reservation.decider import ReservationDecider
 from restow.domain.session.decider import SessionDecider
 from restow.domain.state import ClusterState
+from restow.kube import effects as k
 from restow.runtime import effector as module
 from restow.runtime.commander import Commander
 from restow.runtime.effector import Done, Effector, Executor, Report, Retry, Wait
@@ -72,6 +73,25 @@ async def test_a_failed_effect_is_tried_again_until_it_is_done():
         await idle()
     assert len(attempts) == 3
     assert len(set(attempts)) == 1
+
+
+async def test_an_api_that_asks_for_an_hour_is_asked_again_sooner(monkeypatch):
+    """A gateway's page while it is serviced: `503`, `Retry-After: 3600`. Binds would wait for an hour, and moves fail for want of the mark that stops
+    an eviction; what no timer can say would even be forgotten."""
+    monkeypatch.setattr(module, "REFUSED", 0.01)
+    asked = [3_600.0, 1e22]
+    log, done = memory(), asyncio.Event()
+
+    async def serviced(effect, state):
+        if asked:
+            return module.later(k.Failed(503, "Service Unavailable", "", int(asked.pop() * 1000)))
+        done.set()
+        return Done()
+
+    async with running(log, executors=executors(serviced)) as rig:
+        await rig.lead()
+        await cluster(log)
+        await soon(done.wait())
 
 
 async def test_before_a_retry_it_is_asked_whether_the_effect_is_still_owed():
