@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 
 from restow.contracts import events as e
@@ -522,3 +523,24 @@ def test_objects_are_known_by_namespace_and_name_even_when_they_cannot_be_read()
     assert isinstance(broken, d.Undecodable)
     assert d.CLAIMS.key(broken) == "n/c"
     assert d.VOLUMES.key(one(d.VOLUMES, "pv")) == "pv"
+
+
+def test_a_zone_may_have_any_number():
+    """One NodeResourceTopology whose zone has thousands of digits ended the watcher, and again at every start."""
+    names = ["node-10", "node-" + "9" * 5000, "node-2", "node-02", "x"]
+    batch = Batch(StateKnown(ClusterState()))
+    batch.add(d.NUMA, Upsert(one(d.NUMA, zones=[zone(name, cpu="1") for name in names])))
+    (fact,) = batch.events()
+    assert [z.name for z in fact.zones] == ["node-2", "node-02", "node-10", "node-" + "9" * 5000, "x"]
+
+
+def test_an_object_that_nobody_has_foreseen_is_left_out_and_the_others_are_read(monkeypatch):
+    def breaks(_):
+        raise RuntimeError("who would have thought")
+
+    monkeypatch.setitem(OBJECTS, d.NAMESPACES.name, msgspec.structs.replace(OBJECTS[d.NAMESPACES.name], describe=breaks))
+    batch = Batch(StateKnown(ClusterState()))
+    batch.add(d.NAMESPACES, Upsert(one(d.NAMESPACES)))
+    batch.add(d.PRIORITY_CLASSES, Upsert(one(d.PRIORITY_CLASSES, value=5)))
+    assert [type(event) for event in batch.events()] == [e.PriorityClassObserved]
+    assert [left.message for left in batch.undecodable] == ["RuntimeError: who would have thought"]

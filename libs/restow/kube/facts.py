@@ -112,13 +112,11 @@ class Batch:
                 self._object(collection, collection.key(one), form.describe(one))
             else:
                 self._workload(collection, workload_fact(one, collection.kind), one.metadata.uid)
-        except FactError as error:
+        except Exception as error:
+            # Not only FactError: one object that nobody has foreseen must not keep all others from being read, at every list anew.
             meta = one.metadata
-            self.undecodable.append(
-                d.Undecodable(
-                    collection.kind, meta.namespace, meta.name, meta.uid, str(error), meta.resource_version
-                )
-            )
+            why = str(error) if isinstance(error, FactError) else f"{type(error).__name__}: {error}"
+            self.undecodable.append(d.Undecodable(collection.kind, meta.namespace, meta.name, meta.uid, why, meta.resource_version))
 
     def _pod(self, shape: PodShape, shape_id: ShapeId, fact: e.PodObserved, told: Told) -> None:
         known = self._lookup(d.PODS, fact.pod)

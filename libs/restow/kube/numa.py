@@ -27,7 +27,7 @@ _OLD = {
     "SingleNUMANodePodLevel": ("single-numa-node", "pod"),
 }
 """The deprecated `topologyPolicies`, of which the first counts → the kubelet's names of policy and scope."""
-_DIGITS = re.compile(r"(\d+)")
+_DIGITS = re.compile(r"([0-9]+)")
 
 
 def numa_fact(topology: w.Topology) -> e.NumaObserved:
@@ -60,5 +60,6 @@ def _zone(zone: w.Zone, path: str) -> v.NumaZone:
     return v.NumaZone(zone.name, quota(amounts, f"{path}.resources"))
 
 
-def _by_number(name: str) -> list[str | int]:
-    return [int(part) if i % 2 else part for i, part in enumerate(_DIGITS.split(name))]
+def _by_number(name: str) -> list[str | tuple[int, str]]:
+    """Of any length: Python reads no number of thousands of digits."""
+    return [(len(part.lstrip("0")), part.lstrip("0")) if i % 2 else part for i, part in enumerate(_DIGITS.split(name))]
