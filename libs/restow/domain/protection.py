@@ -45,6 +45,12 @@ def is_evicted(state: ClusterState, uid: PodUid) -> bool:
     return id is not None and state.migrations[id].step in (Step.EVICTING, Step.ABORTING, Step.EVICTED)
 
 
+def _labels_asked(budgets: list[tuple[str, BudgetObserved]]) -> list[str]:
+    """The labels that their selectors name."""
+    selectors = [budget.selector for _, budget in budgets if budget.selector is not None]
+    return list(dict.fromkeys(name for s in selectors for name in (*s.labels, *(e.key for e in s.expressions))))
+
+
 class Budgets:
     """The PodDisruptionBudgets as they are in a state; made for one decision. O(budgets) to make."""
 
@@ -53,6 +59,7 @@ class Budgets:
         self._spaces: dict[str, list[tuple[str, BudgetObserved]]] = {}
         for path, budget in state.budgets.items():
             self._spaces.setdefault(budget.namespace, []).append((path, budget))
+        self._asked = {namespace: _labels_asked(here) for namespace, here in self._spaces.items()}
         self._known: dict[tuple, tuple[str, ...]] = {}
         self._going: dict[str, int] | None = None
 
@@ -61,7 +68,8 @@ class Budgets:
         here = self._spaces.get(pod.namespace)
         if not here:
             return ()
-        key = (pod.namespace, *sorted(pod.labels.items()))
+        # Labels that no selector names (a pod's own name, its index) tell no pods apart.
+        key = (pod.namespace, *[pod.labels.get(name) for name in self._asked[pod.namespace]])
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = tuple(path for path, budget in here if covers(budget, pod))
