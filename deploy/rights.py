@@ -54,8 +54,9 @@ KUBERNETES: dict[str, tuple[Rule, ...]] = {
         ),
         Rule(
             "Phases, conditions and counts of groups and queues; on the objects themselves where their CRDs have no /status.",
-            "scheduling.volcano.sh", "podgroups podgroups/status queues queues/status", "get patch",
+            "scheduling.volcano.sh", "podgroups queues", "get patch",
         ),
+        Rule("The same, where they have one.", "scheduling.volcano.sh", "podgroups/status queues/status", "patch"),
         Rule("The condition PodScheduled.", "", "pods/status", "patch"),
         EVENTS,
     ),
@@ -79,8 +80,9 @@ KUBERNETES: dict[str, tuple[Rule, ...]] = {
         Rule("Evicting, so that disruption budgets hold.", "", "pods/eviction", "create"),
         Rule(
             "migrationInfo and migrationState of the PodGroups whose pods are moved.",
-            "scheduling.volcano.sh", "podgroups podgroups/status", "get patch",
+            "scheduling.volcano.sh", "podgroups", "get patch",
         ),
+        Rule("migrationState where the CRD has a /status.", "scheduling.volcano.sh", "podgroups/status", "patch"),
         Rule("What nodes and pods use, where the policy goes by that (metrics-server).", "metrics.k8s.io", "nodes pods", "list"),
         Rule(
             "The same of nodes from Prometheus' adaptor (LoadAware with metrics.type prometheus_adaptor).",

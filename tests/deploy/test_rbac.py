@@ -66,3 +66,8 @@ def test_every_binding_gives_one_service_its_own_role():
 def test_only_descheduler_and_session_can_remove_a_pod_and_only_by_eviction():
     assert {s for s, rules in ALLOWED.items() if "pods/eviction" in rules} == {"descheduler", "scheduler-session"}
     assert not [s for s, rules in ALLOWED.items() if {"delete", "deletecollection"} & rules.get("pods", set())]
+
+
+def test_a_status_is_written_and_never_read_by_itself():
+    """It is read with its object (`crs.patch_status`)."""
+    assert {frozenset(v) for rules in ALLOWED.values() for name, v in rules.items() if "/status" in name} == {frozenset({"patch"})}

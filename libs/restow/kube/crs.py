@@ -151,6 +151,8 @@ async def patch_status(
         except ApiStatus as error:
             if error.code != 404:
                 raise
+            # The API says the same of an object that has gone meanwhile, and only one that is there may be patched instead.
+            await client.get(path)
             await client.patch(path, patch)
         return Done()
     except ApiStatus as error:

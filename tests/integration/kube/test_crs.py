@@ -110,6 +110,21 @@ async def test_the_status_of_a_reservation_that_is_gone(reservations):
     assert await reservations.write_status(stranger, {"pending": 1}) == Gone()
 
 
+async def test_a_reservation_that_goes_before_its_status_is_written_is_gone_and_nothing_else_is_tried(api, reservations, monkeypatch):
+    """reservation-cache may patch statuses alone: to patch the object, in case the CRD has no /status, was forbidden, and so the answer."""
+    ref, patch, patched = await created(reservations), api.client.patch, []
+
+    async def late(path, *more):
+        patched.append(path)
+        if len(patched) == 1:
+            await api.client.delete(f"{PATH}/{ref.name}")
+        return await patch(path, *more)
+
+    monkeypatch.setattr(api.client, "patch", late)
+    assert await reservations.write_status(ref, {"pending": 1}) == Gone()
+    assert patched == [f"{PATH}/{ref.name}/status"]
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1, max_size=1), inner, max_size=3),
