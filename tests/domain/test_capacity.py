@@ -264,6 +264,42 @@ def test_from_a_cousin_only_what_its_parent_has_borrowed_too():
     assert tree(state).reclaimable("b0", ["a0", "a1", "a2"]) == ["a0"]
 
 
+def family(**cousin):
+    """Below p, which deserves 6 cores and uses them all, a has borrowed from b. Cousin c uses the rest."""
+    state = cluster(
+        queue("p", deserved={"cpu": 6_000}), queue("a", parent="p", deserved={"cpu": 3_000}), queue("b", parent="p", deserved={"cpu": 3_000}),
+        queue("c", deserved={"cpu": 1_000}, **cousin),
+    )  # fmt: skip
+    then(state, *[in_queue(f"a{i}", "a", node="n") for i in range(6)], *[in_queue(f"c{i}", "c", node="n") for i in range(4)])
+    return wanting(state, b=1)
+
+
+def test_what_a_sibling_has_borrowed_is_taken_back_although_their_parent_has_all_that_it_deserves():
+    """What victims leave below the parent is what the claimer takes there: the parent uses no more than before."""
+    state = family()
+    assert tree(state).preemptive("b", state.pods["b0"])
+    assert tree(state).reclaimable("b0", ["a5", "a4", "a3", "a2"]) == ["a5", "a4", "a3"]
+
+
+def test_from_a_cousin_nothing_is_taken_for_a_parent_that_has_all_that_it_deserves():
+    state = family()
+    assert tree(state).reclaimable("b0", ["c0", "c1"]) == []
+
+
+def test_from_a_cousin_as_much_is_taken_as_the_parent_deserves():
+    state = family()
+    then(state, e.PodGone("a5"))
+    assert tree(state).reclaimable("b0", ["c0", "a0"]) == ["c0", "a0"]
+
+
+def test_the_whole_session_takes_back_what_a_sibling_has_borrowed():
+    state = family()
+    names = ("enqueue", "allocate", "reclaim")
+    tiers = tuple(tuple(map(PluginConfig, names)) for names in (("priority", "gang"), ("predicates", "capacity", "nodeorder")))
+    then(state, configured("session", SessionConfig(actions=tuple(map(ActionConfig, names)), tiers=tiers)))
+    assert [event.pod[0] for event in schedule(state) if isinstance(event, e.Preempted)] == ["a"]
+
+
 def test_a_queue_above_what_it_deserves_of_something_takes_nothing():
     state = cluster(queue("b", deserved={"cpu": 6_000, "memory": 1 << 30}), in_queue("b9", "b", node="n"))
     wanting(state, b=1)

@@ -188,9 +188,9 @@ class Tree:
     # -- reclaiming --------------------------------------------------------------------------------------------------
 
     def preemptive(self, queue: str, pod: PodObserved) -> bool:
-        """Whether with this pod the queue uses no more than it deserves, of something that it deserves at all, and the same
-        holds above it: only then it may take from others. (For Volcano one resource is enough; then a queue takes what is
-        taken back at once.)"""
+        """Whether with this pod the queue uses no more than it deserves, of something that it deserves at all: only then it may take
+        from others. (For Volcano one resource is enough; then a queue takes what is taken back at once.) What is above it depends on
+        from whom it takes (`reclaimable`)."""
         place = self._places.get(queue)
         if place is None or place.wrong or place.shut:
             return False
@@ -198,20 +198,21 @@ class Tree:
         deserved = self._of(queue, "deserved")
         if not any(deserved.get(column) for column, _ in items):
             return False
-        return all(
-            beyond(self.used(name), items, self._of(name, "real")) is None
-            and beyond(self.used(name), items, self._of(name, "deserved")) is None
-            for name in self._chain(queue)
-            if name != ROOT
-        )
+        return self._deserves(queue, items)
+
+    def _deserves(self, name: str, items: Items) -> bool:
+        return all(beyond(self.used(name), items, self._of(name, what)) is None for what in ("real", "deserved"))
 
     def reclaimable(self, claimer: PodUid, candidates: Sequence[PodUid]) -> list[PodUid]:
         """Pods of queues that use more than they deserve, and are not above another one for the claimer: from the leaf up to
-        where both meet each queue must be reclaimable, above what it deserves, and keep what it is guaranteed."""
+        where both meet each queue must be reclaimable, above what it deserves, and keep what it is guaranteed. On the claimer's side each queue
+        up to there uses no more than it deserves with it; from there on what it takes is what the victims leave."""
         state = self._state
         mine = self._session.job_for(claimer).queue
         own = set(self._chain(mine))
-        asked = [column for column, _ in state.vectors[state.pods[claimer].shape].items]
+        wanted = state.vectors[state.pods[claimer].shape].items
+        asked = [column for column, _ in wanted]
+        deserves = {name: self._deserves(name, wanted) for name in own if name not in (mine, ROOT)}
         left: dict[str, Amounts] = {}
         allowed: list[PodUid] = []
         for uid in candidates:
@@ -219,7 +220,10 @@ class Tree:
             if not queue or queue == mine:
                 continue
             items = state.vectors[state.pods[uid].shape].items
-            chain = [name for name in self._chain(queue) if name not in own and name != ROOT]
+            theirs = self._chain(queue)
+            if not all(deserves[name] for name in deserves if name not in theirs):
+                continue
+            chain = [name for name in theirs if name not in own and name != ROOT]
             for name in chain:
                 left.setdefault(name, dict(self.used(name)))
             if all(self._gives(name, left[name], items, asked) for name in chain):
