@@ -58,6 +58,25 @@ def test_so_is_who_waits_in_a_queue_below_one_that_is_closed():
     assert state.waiting[state.parked["alone"][0]].reason == "QueueClosed"
 
 
+@pytest.mark.parametrize("ready", [(), ("g3",)])
+def test_so_is_a_gang_whose_queue_is_invalid_because_its_sibling_asks_their_parent_for_too_much(ready):
+    nodes = [node(f"n{i}", cpu=1_000) for i in range(8)]
+    state = given(configured("session", SessionConfig(actions=ACTIONS, tiers=TIERS["capacity"])), *nodes, shape("s", cpu=2_000), shape("t", cpu=100))
+    then(state, queue("p", guarantee={"cpu": 500}), queue("q", parent="p"), queue("r", parent="p", guarantee={"cpu": 500}))
+    then(state, pod_group("g", "q", need=2), member("g1", "g"), member("g2", "g"), *[member(name, "g", "t", node="n0") for name in ready])
+    while run(state, decider, c.Schedule(NOW)):
+        pass
+    assert all(under[0] != "reason" for _, under in state.parked.values()), "for room"
+    then(state, queue("r", parent="p", guarantee={"cpu": 900}))
+    while run(state, decider, c.Schedule(NOW)):
+        pass
+    assert {uid: state.waiting[key].reason for uid, (key, _) in state.parked.items()} == dict.fromkeys(("g1", "g2"), "InvalidQueue")
+    then(state, queue("r", parent="p", guarantee={"cpu": 500}))
+    while run(state, decider, c.Schedule(NOW)):
+        pass
+    assert {state.waiting[key].reason for key, _ in state.parked.values()} == {"Unschedulable"}
+
+
 def test_who_waits_for_room_is_told_when_its_queue_has_nothing_left_either():
     state = given(node("n", cpu=1_000), queue("q"), shape("s", cpu=2_000), in_queue("alone", "q", "s"))
     run(state, decider, c.Schedule(NOW))

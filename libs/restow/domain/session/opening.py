@@ -10,6 +10,7 @@ from operator import itemgetter
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import Millis, PodUid
+from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.changes import Seen
 from restow.domain.groups import Group, named
 from restow.domain.memo import kept
@@ -19,7 +20,7 @@ from restow.domain.session import reasons
 from restow.domain.session.backlog import Backlog
 from restow.domain.session.gangs import is_promised, whole
 from restow.domain.session.job_turns import Feed, Name
-from restow.domain.session.jobs import Job, job_of, single
+from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.registry import due_times
 from restow.domain.session.session import ENQUEUE, Session
 from restow.domain.state import ClusterState
@@ -88,6 +89,7 @@ def jobs(session: Session) -> list[Job]:
         job = whole(session, group)
         if job.spec is None or not is_promised(session, job):
             made.append(job)
+    _turned_away(session, backlog)
     _look_again(session, backlog)
     return made
 
@@ -195,6 +197,31 @@ def _can_take(session: Session, pod: PodObserved) -> bool:
     if ignores(pod):
         return bool(session.state.held_on)
     return bool(session.offers) and session.offers.hand_over(pod) is not None
+
+
+def _turned_away(session: Session, backlog: Backlog) -> None:
+    """Gangs that wait for room in a queue that takes no jobs any more hear that, though there is no room either: without a fact about it a
+    queue may become invalid by its parent, whom its siblings ask for too much. Any one job of a queue says whether that is so."""
+    state, shut = session.state, dict[str, bool]()
+    for queue, line in backlog.standing.lines.items():
+        shut[queue] = session.gates.valid(_first_job(state, backlog, line[0].name)) is not None
+    gangs = [named(name[1]) for queue, line in backlog.standing.lines.items() if shut[queue] for name in _gangs(entry.name for entry in line)]
+    loose = [group for name in _gangs(backlog.standing.loose) if (group := named(name[1])) in state.pod_groups]
+    for group in (*gangs, *loose):
+        queue = state.pod_groups[group].queue or DEFAULT_QUEUE
+        if shut.get(queue, True):
+            job = whole(session, group)
+            if not session.gates.awaits_enqueue(job) and (why := session.gates.valid(job)) is not None:
+                session.withhold(job, why.reason, why.message)
+
+
+def _gangs(names: Iterable[Name]) -> Iterator[tuple[str, str]]:
+    return (name for name in names if isinstance(name, tuple) and name[0] == "group")  # type: ignore[misc]
+
+
+def _first_job(state: ClusterState, backlog: Backlog, name: Name) -> Job:
+    under, kind = next(iter(backlog.jobs[name]))
+    return gang(state, named(under[1])) if under[0] == "group" else single(state, state.pods[backlog.line((under, kind))[0][1]])
 
 
 def _look_again(session: Session, backlog: Backlog) -> None:
