@@ -153,9 +153,10 @@ def test_a_fact_that_is_written_after_a_deadline_and_folded_before_the_session_l
 def test_a_pod_is_named_once_where_it_is_said_why_it_waits():
     state = given(configured("session", read_conf(STARVING)), *FULL, pod("big", "l"))
     sessions(state)
-    then(state, UNREADY, time=NOW + DAY)
-    said = [event.pods for event in sessions(state, DAY) if isinstance(event, e.Unfit)]
-    assert said == [("big",)]
+    then(state, UNREADY, node("b", cpu=1_000), time=NOW + DAY)
+    said = [event for event in sessions(state, DAY) if isinstance(event, e.Unfit)]
+    assert [event.reasons for event in said] == [{"Insufficient cpu": 2}]
+    assert said[0].pods in ((), ("big",)), "who waits for it already need not be named"
 
 
 def test_after_a_deadline_that_has_passed_long_ago_sessions_rest():

@@ -455,6 +455,23 @@ def test_no_new_hold_comes_to_a_reserved_node_and_a_hand_over_is_exempt():
     assert of(e.HandedOver, until_quiet(state)) == [e.HandedOver("r", "t-0", "owner", "a", ())]
 
 
+def test_for_whom_a_node_is_reserved_is_not_told_again_why_it_waits():
+    state = given(conf(threshold=5), *full("a"), pod("big1", "big"))
+    assert of(e.Unfit, session_at(state, 0))
+    events = until_quiet(state, 5_001)
+    assert [event.pod for event in of(e.TaskReserved, events)] == ["big1"]
+    assert of(e.Unfit, events) == []
+
+
+def test_of_two_for_whom_nodes_are_reserved_each_is_told_once_in_a_session():
+    state = given(conf(), *full("a", "b"), pod("big1", "big"), pod("big2", "big"), *(pod(f"x{i}", "part") for i in range(7)))
+    session_at(state, 0)
+    bind(state)
+    while events := session_at(state):
+        told = [uid for event in of(e.Unfit, events) for uid in event.pods]
+        assert len(told) == len(set(told))
+
+
 @pytest.mark.parametrize("action", ["preempt", "reclaim"])
 def test_nobody_is_evicted_on_a_reserved_node_for_others(action):
     """RULES 002-2: the rule holds in preempt and reclaim."""

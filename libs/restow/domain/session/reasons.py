@@ -65,7 +65,7 @@ def say_who_waits(session: Session) -> None:
         told.update(said.pods)
     for said in everything:
         may = refreshed < REFRESHES
-        event, again = _unfit(session, said, may) if isinstance(said, Unfit) else _withheld(session, said, may)
+        event, again = _unfit(session, said, may, told) if isinstance(said, Unfit) else _withheld(session, said, may, told)
         refreshed += again
         if event is not None:
             session.events.append(event)
@@ -84,15 +84,28 @@ def _unheard(session: Session) -> None:
             session.withhold(job, NO_ACTION, "the configuration has no action allocate")
 
 
-def _unfit(session: Session, unfit: Unfit, may_refresh: bool) -> tuple[e.Event | None, bool]:
+def _unfit(session: Session, unfit: Unfit, may_refresh: bool, told: set[PodUid]) -> tuple[e.Event | None, bool]:
     state = session.state
     key = unfit.pod.shape if unfit.plain else f"{unfit.pod.shape}/{_first(session, unfit)}"
-    began = _with_mates(session, _begin(state, unfit.pods, key), key)
+    if (known := _told_the_same(state, unfit)) is not None:
+        # Which rules concern a pod may change, as where a node is reserved for it: what it was told is no news under another key.
+        key = known
+    began = _with_mates(session, _begin(state, unfit.pods, key), key, told)
     again = not began and may_refresh and not unfit.pod.pinned_node and _stale(session, state.waiting.get(key))
     if not began and not again:
         return None, False
-    event = e.Unfit(unfit.pod.shape, unfit.nodes, unfit.reasons, began, "" if unfit.plain else key)
+    event = e.Unfit(unfit.pod.shape, unfit.nodes, unfit.reasons, began, "" if key == unfit.pod.shape else key)
     return event, again
+
+
+def _told_the_same(state: ClusterState, unfit: Unfit) -> str | None:
+    """The key under which the first of those who wait already was told just this."""
+    for uid in unfit.pods:
+        if (parked := state.parked.get(uid)) is not None:
+            said = state.waiting.get(parked[0])
+            same = said is not None and not said.reason and (said.nodes, said.reasons) == (unfit.nodes, unfit.reasons)
+            return parked[0] if same else None
+    return None
 
 
 def _first(session: Session, unfit: Unfit) -> PodUid:
@@ -104,10 +117,10 @@ def _first(session: Session, unfit: Unfit) -> PodUid:
     return unfit.pod.pod
 
 
-def _withheld(session: Session, said: Withheld, may_refresh: bool) -> tuple[e.Event | None, bool]:
+def _withheld(session: Session, said: Withheld, may_refresh: bool, told: set[PodUid]) -> tuple[e.Event | None, bool]:
     state = session.state
     key = withheld_key(said.reason, said.group, said.message)
-    began = _with_mates(session, _begin(state, said.pods, key), key)
+    began = _with_mates(session, _begin(state, said.pods, key), key, told)
     known = state.waiting.get(key)
     changed = known is not None and (known.message, known.reasons) != (said.message, said.reasons)
     again = not began and may_refresh and changed and _stale(session, known)
@@ -121,12 +134,14 @@ def _begin(state: ClusterState, pods: Iterable[PodUid], key: str) -> tuple[PodUi
     return tuple(uid for uid in pods if uid not in state.parked or state.parked[uid][0] != key)
 
 
-def _with_mates(session: Session, began: tuple[PodUid, ...], key: str) -> tuple[PodUid, ...]:
-    """Those that begin to wait for this, and who waits alike: only the first of a class is looked at, and all are told what it is told."""
+def _with_mates(session: Session, began: tuple[PodUid, ...], key: str, told: set[PodUid]) -> tuple[PodUid, ...]:
+    """Those that begin to wait for this, and who waits alike: only the first of a class is looked at, and all are told what it is told, but for
+    those that have an answer of their own."""
     if not began:
         return began
-    mates = (mate for uid in began for mate in session.backlog.mates(uid))
-    return (*began, *_begin(session.state, dict.fromkeys(mate for mate in mates if mate not in began and _waits(session, mate)), key))
+    found = dict.fromkeys(mate for uid in began for mate in session.backlog.mates(uid) if mate not in told and _waits(session, mate))
+    told.update(found)
+    return (*began, *_begin(session.state, found, key))
 
 
 def _stale(session: Session, said: Waiting | None) -> bool:
