@@ -37,6 +37,7 @@ from restow.contracts import events as e
 from restow.contracts.values import LabelSelector
 from restow.domain import config, defragmentation
 from restow.domain.decider import Rejected
+from restow.domain.promises import promised
 from restow.domain.records import Step
 from restow.domain.snapshot import dump, load
 
@@ -199,3 +200,12 @@ def test_a_move_that_is_on_its_way_back_without_its_hold_keeps_no_place():
     assert (step(state, "x-1"), state.migrations["x-1"].reason) == (Step.ABORTING, "HoldLost")
     (event,) = when(state, decider, c.MovePod(NOW, "m", "p2"))
     assert [m.target for m in event.moves] == ["b"]
+
+
+def test_a_slot_is_promised_as_the_move_has_recorded_it_also_when_its_pod_is_resized_in_place():
+    """Its successor is made by the template. When it is its turn the move ends, and nothing is promised any more."""
+    state = world(shape("more", cpu=3_000), plan("x", move("x-1", "p1")))
+    then(state, pod("p1", "more", node="a", owner=OWNER))
+    assert [promise.vector for promise in promised(state)] == [state.vectors["s"]]
+    assert list(failed(advance(state))) == ["x-1"]
+    assert list(promised(state)) == []

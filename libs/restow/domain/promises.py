@@ -20,7 +20,8 @@ CHARGED = (SlotPhase.HELD, SlotPhase.WAITING, SlotPhase.USED)
 
 
 class Promise(NamedTuple):
-    """`pod` moves to `row`, with these; empty where only its predecessor is known."""
+    """`pod` moves to `row`, with these; empty where only its predecessor is known. It is what the move has recorded, and not what the pod asks for by now: its
+    successor is made by a template, which a resize in place does not change, and the move of a pod that was resized ends before it is held or evicted."""
 
     row: int
     vector: Vector
