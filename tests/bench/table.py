@@ -20,8 +20,9 @@ LESS_IS_BETTER = ("µs", "ms", "s", "GB", "MB", "times")
 
 
 class Size(StrEnum):
-    """`SMOKE` only shows that the benchmark runs; its numbers mean nothing."""
+    """`SMOKE` only shows that the benchmark runs; its numbers mean nothing. `HUGE` takes long and is only measured where asked for."""
 
+    HUGE = "huge"
     FULL = "full"
     QUICK = "quick"
     SMOKE = "smoke"

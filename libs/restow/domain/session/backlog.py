@@ -8,7 +8,7 @@ here can be made anew from the state (`state.memo`).
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid, ShapeId
 from restow.domain.groups import group_of, named
 from restow.domain.places import Place
-from restow.domain.session.job_turns import Name, Standing
+from restow.domain.session.job_turns import Entry, Name, Standing
 from restow.domain.session.jobs import POD_GROUPS, UNSCHEDULABLE, gang
 from restow.domain.session.node_snapshot import NodeSnapshot
 from restow.domain.session.room_counts import Fits
@@ -101,7 +101,8 @@ class Backlog:
         self.stirred: dict[Name, None] = {}
         """Jobs whose turn may be another one than when `Standing` looked last."""
         self.standing = Standing(self)
-        self._names: dict[Class, Name] = {}
+        self._names: dict[Under, dict[Hashable, Name]] = {}
+        """The job of each class."""
         self._owned: dict[str, dict[Name, None]] = {}
         """By the uid of a controller, the jobs of its pods that wait."""
         self._gangs = _Gangs()
@@ -126,8 +127,11 @@ class Backlog:
 
     def _roomy(self) -> list[Under]:
         found = [*self._gangs.hopeful(self.fits.total), *self._reasons]
+        counted = not self.fits.behind
         for shape in self.fits.roomy():
-            found += [under for under in self._unders.get(shape, ()) if self._has_room(self._state, under)]
+            for under in self._unders.get(shape, ()):
+                if (counted and under[1].endswith("/")) or self._has_room(self._state, under):
+                    found.append(under)
         return found
 
     def still(self, pod: PodUid, snapshot: NodeSnapshot) -> bool:
@@ -145,13 +149,24 @@ class Backlog:
         fits.look(snapshot)
         if fits.counted != self._named:
             self._named = fits.counted
-            self._able = {self._names[under, kind] for under in self._roomy() for kind in self.classes[under]}
+            self._able = {name for under in self._roomy() for name in self._names[under].values()}
         return name in self._able and (not fits.behind or self.is_hopeful(next(iter(self.jobs[name]))[0]))
+
+    def following(self, entries: Sequence[Entry], at: int) -> int:
+        """The first position from this on whose job may fit, as far as `may_fit` has just counted: of many that wait most have no room."""
+        if self.fits.behind:
+            return at
+        able, end = self._able, len(entries)
+        if not able:
+            return end
+        while at < end and entries[at].name not in able:
+            at += 1
+        return at
 
     def name_of(self, pod: PodUid) -> Name | None:
         """What its job is known by; None for a pod that does not wait."""
         filed = self._of.get(pod)
-        return None if filed is None else self._names[filed[:2]]
+        return None if filed is None else self._names[filed[0]][filed[1]]
 
     def was_told(self, name: Name, reason: str, message: str) -> bool:
         """Whether all of a job wait for this."""
@@ -270,7 +285,7 @@ class Backlog:
         if line is None:
             line = kinds[kind] = []
             self._join(uid, under, kind)
-        self.stirred[self._names[under, kind]] = None
+        self.stirred[self._names[under][kind]] = None
         if not line or line[-1][0] < order:
             line.append((order, uid))
         else:
@@ -281,7 +296,7 @@ class Backlog:
         kinds = self.classes[under]
         line = kinds[kind]
         del line[bisect_left(line, (order, uid))]
-        self.stirred[self._names[under, kind]] = None
+        self.stirred[self._names[under][kind]] = None
         if not line:
             del kinds[kind]
             self._part(under, kind)
@@ -299,13 +314,15 @@ class Backlog:
     def _join(self, uid: PodUid, under: Under, kind: Hashable) -> None:
         """A class that is new is of this job."""
         pod = self._state.pods[uid]
-        name = self._names[under, kind] = _job_name(self._state, pod, under, kind)
+        name = self._names.setdefault(under, {})[kind] = _job_name(self._state, pod, under, kind)
         self.jobs.setdefault(name, {})[under, kind] = None
         if under[0] != "group" and pod.owner is not None:
             self._owned.setdefault(pod.owner.uid, {})[name] = None
 
     def _part(self, under: Under, kind: Hashable) -> None:
-        name = self._names.pop((under, kind))
+        name = self._names[under].pop(kind)
+        if not self._names[under]:
+            del self._names[under]
         del self.jobs[name][under, kind]
         if self.jobs[name]:
             return

@@ -132,9 +132,14 @@ class Feed:
         entries, left_out, backlog = self._entries, self._left_out, self._backlog
         while self._at < len(entries):
             entry = entries[self._at]
-            if entry.name not in left_out and backlog.may_fit(entry.name, self._snapshot) and not self.refused(entry.name):
-                return entry.turn
-            self._at += 1
+            if entry.name in left_out:
+                self._at += 1
+            elif backlog.may_fit(entry.name, self._snapshot):
+                if not self.refused(entry.name):
+                    return entry.turn
+                self._at += 1
+            else:
+                self._at = backlog.following(entries, self._at + 1)
         return None
 
     def pop(self) -> Job | None:
@@ -181,8 +186,8 @@ class Line:
     def pop(self, key: Callable[[Job], tuple]) -> Job | None:
         """The next one; None where all that are left wait for something else. Of jobs that share an account another one may have got
         something since: then this one's turn has changed, to a later one."""
-        while self:
-            known, job = self._next()
+        while (first := self._next()) is not None:
+            known, job = first
             if job is None:
                 continue
             if job.granted == self._granted.get(job.account, 0) or (now := key(job)) <= known:
@@ -190,17 +195,16 @@ class Line:
             self.push(now, job)
         return None
 
-    def _next(self) -> tuple[tuple, Job | None]:
-        again = self._again
-        made = again[0][0] if again else None
-        if self._sorted and (made is None or self._sorted[-1][0] < made):
-            made = self._sorted[-1][0]
-        fed = self._feed.first() if self._feed is not None else None
-        if self._feed is not None and fed is not None and (made is None or fed < made):
-            return fed, self._feed.pop()
-        if again and again[0][0] == made:
+    def _next(self) -> tuple[tuple, Job | None] | None:
+        again, once, feed = self._again, self._sorted, self._feed
+        comes_back = bool(again) and not (once and once[-1][0] < again[0][0])
+        if feed is not None and (fed := feed.first()) is not None:
+            made = again[0][0] if comes_back else once[-1][0] if once else None
+            if made is None or fed < made:
+                return fed, feed.pop()
+        if comes_back:
             return heappop(again)
-        return self._sorted.pop()
+        return once.pop() if once else None
 
     def push(self, key: tuple, job: Job) -> None:
         heappush(self._again, (key, job))
