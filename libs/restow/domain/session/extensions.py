@@ -43,6 +43,7 @@ class Extensions:
         self._tier = -1
         self._plugin = PluginConfig("")
         self.allocated, self.charged = (self._flat[point] for point in NEWS)
+        self._job_orders = self._flat["jobOrder"]
         self.filters: list[Filter] = []
         self.content: list[ContentScorer] = []
         self.static: list[StaticScorer] = []
@@ -107,7 +108,7 @@ class Extensions:
 
     def turn(self, job: Job) -> tuple:
         """When a job is considered: migration holds first, then as plugins say, then what the log saw first."""
-        return (job.kind, *[f(job) for f in self._flat["jobOrder"]], job.order)
+        return (job.kind, *[f(job) for f in self._job_orders], job.order)
 
     def task_turn(self, state: ClusterState, pod: PodUid) -> tuple:
         """When a pod of a job is considered."""
@@ -129,7 +130,7 @@ class Extensions:
 
     def refusal(self, point: str, *args: Any) -> str:
         """The objection; empty where there is none."""
-        answer = self.answer(point, *args)
+        answer = self.answer(point, *args) if self._flat[point] else ""
         return answer if isinstance(answer, str) else ""
 
     def refusals(self, point: str, *args: Any) -> Iterator[str]:

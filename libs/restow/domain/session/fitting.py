@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable
 
+import msgspec
 import numpy as np
 
 from restow.contracts import events as e
@@ -13,6 +14,7 @@ from restow.domain.records import Slot
 from restow.domain.session.extensions import Extensions
 from restow.domain.session.framework import ROOM, STAGES, Filter
 from restow.domain.session.hold_offers import Offers
+from restow.domain.session.jobs import is_best_effort
 from restow.domain.session.journal import Journal
 from restow.domain.session.node_snapshot import NodeSnapshot
 from restow.domain.session.placer import Placer
@@ -27,23 +29,16 @@ NOBODYS = (-1,)
 """In place of the kinds of holds that a pod owns: looked at anew for the next one."""
 
 
-class Fit:
+class Fit(msgspec.Struct):
     """Where a pod goes: `row`, with these devices, volumes and CPUs. `borrows` are holds whose capacity it gets; a place
     that is `waiting` takes only what is free."""
 
-    __slots__ = ("borrows", "cores", "devices", "row", "volumes", "waiting")
-
-    def __init__(
-        self,
-        row: int,
-        devices: tuple[DeviceShare, ...] = (),
-        volumes: tuple[ClaimChoice, ...] = (),
-        cores: tuple[int, ...] = (),
-        borrows: tuple[Place, ...] = (),
-        waiting: bool = False,
-    ) -> None:
-        self.row, self.devices, self.volumes, self.cores = row, devices, volumes, cores
-        self.borrows, self.waiting = borrows, waiting
+    row: int
+    devices: tuple[DeviceShare, ...] = ()
+    volumes: tuple[ClaimChoice, ...] = ()
+    cores: tuple[int, ...] = ()
+    borrows: tuple[Place, ...] = ()
+    waiting: bool = False
 
 
 class View:
@@ -65,6 +60,7 @@ class View:
         self._aside: dict[Place, None] = {}
         """Holds that rules do not see at present: those that the pod owns which was judged last."""
         self._owned: tuple[int, ...] = ()
+        self._best_effort: dict[ShapeId, bool] = {}
 
     def ready(self) -> None:
         """All plugins have registered."""
@@ -89,8 +85,15 @@ class View:
 
     def concerned(self, pod: e.PodObserved) -> list[Filter]:
         """The rules that can remove nodes for this pod now, in their order."""
-        self.look_as(pod)
+        if self.offers.owned:
+            self.look_as(pod)
         return [rule for rule in self.extensions.filters if rule.concerns(pod)]
+
+    def is_best_effort(self, shape: ShapeId) -> bool:
+        known = self._best_effort.get(shape)
+        if known is None:
+            known = self._best_effort[shape] = is_best_effort(self.state.shapes[shape])
+        return known
 
     def kind(self, pod: e.PodObserved, concerned: list[Filter]) -> Kind:
         if not concerned:
@@ -160,7 +163,8 @@ class View:
         reserved = self.state.reserved_tasks.get(pod.pod)
         if reserved is not None and self.fits_at(pod, row := self.state.table.rows[reserved], concerned):
             return row
-        self.look_as(pod)
+        if self.offers.owned:
+            self.look_as(pod)
         dynamic = [scorer for scorer in self.extensions.dynamic if scorer.concerns(pod)] if self.extensions.dynamic else ()
         if not concerned and not dynamic:
             return self.placer.best(pod.shape)

@@ -26,6 +26,7 @@ class Gates:
         self, state: ClusterState, extensions: Extensions, pledged: Mapping[str, object], as_used: Callable[[], AbstractContextManager[None]]
     ) -> None:
         self._state, self._extensions, self._pledged, self._as_used = state, extensions, pledged, as_used
+        self._allocatable = extensions.at("allocatable")
         self._lone: dict[str, Refusal | None] = {}
         """What was said of lone pods without annotations, by queue."""
 
@@ -69,6 +70,8 @@ class Gates:
     def quota(self, job: Job, pod: PodObserved, more: Items | None = None) -> Refusal | None:
         """Why its queue has nothing left for the pod, or for so `more` of it as is not held for it already. Asked with queues as they will be
         when victims have left and nominees are placed, and as they are: the API may still refuse an eviction."""
+        if not self._allocatable:
+            return None
         why = self.later_quota(job, pod, more)
         if why is None and self._pledged:
             with self._as_used():

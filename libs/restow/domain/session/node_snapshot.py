@@ -41,17 +41,17 @@ class NodeSnapshot:
         self._charge(row, v, devices, -1)
 
     def _charge(self, row: int, v: Vector, devices: Iterable[DeviceShare], sign: int) -> None:
-        table = self.table
         free, shares = self.row(row)
         if row not in self._saved:
             self._saved[row] = free[:], shares[:]
+        amounts = self.table.free
         for column, amount in v.items:
-            free[column] -= amount * sign
-        table.free[row] = free
+            free[column] = left = free[column] - amount * sign
+            amounts[row, column] = left
         for d in devices:
             if d.index < len(shares):
                 shares[d.index] -= d.milli * sign
-                table.device_free[row, d.index] = shares[d.index]
+                self.table.device_free[row, d.index] = shares[d.index]
         self.changes.append(row)
         self.contents.pop(row, None)
         if (undo := self._journal.undo) is not None:

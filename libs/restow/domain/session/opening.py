@@ -4,7 +4,7 @@ Of new pods as many as the limit, and of as many kinds as `KINDS`. Of those that
 as a whole where its first pod is refused, so that whoever fits runs, however many wait before it (RULES G-17)."""
 
 from collections.abc import Container, Hashable, Iterable, Iterator
-from heapq import heapify, heappop, nsmallest
+from heapq import heapify, heappop
 from itertools import islice
 from operator import itemgetter
 
@@ -172,7 +172,8 @@ def _new(session: Session) -> list[PodUid]:
         queue = [item for item in queue if not session.offers.must_wait(state.pods[item[0]])]
     kinds: set[Hashable] = set()
     found: list[PodUid] = []
-    for uid, _ in nsmallest(session.limit, queue, key=itemgetter(1)):
+    # Most are in their order already.
+    for uid, _ in sorted(queue, key=itemgetter(1))[: session.limit]:
         pod = state.pods[uid]
         kinds.add(job_of(state, pod) or (pod.shape, pod.pinned_node))
         if len(kinds) > KINDS:

@@ -55,18 +55,20 @@ class _Ranking:
     best one was looked for among all."""
 
     __slots__ = (
-        "base", "devices", "floor", "keys", "known", "late", "nodes_seen", "ones", "picks", "plain", "seen", "told", "top",
-        "top_keys", "wanted",
+        "base", "devices", "floor", "keys", "known", "late", "nodes_seen", "ones", "picks", "placer", "plain", "seen", "told",
+        "top", "top_keys", "wanted",
     )  # fmt: skip
 
-    def __init__(self, state: ClusterState, shape: ShapeId, ones: list[One], base: _Base):
+    def __init__(self, state: ClusterState, shape: ShapeId, base: _Base):
         v = state.vectors[shape]
-        self.ones = ones
+        self.ones: list[One] | None = None
         self.wanted = v.items
         self.devices = v.devices
         self.known: dict[int, int] = {}
         """In keys: times the unit."""
         self.told = 0
+        self.placer: Placer | None = None
+        """Of the session that has brought it up to date."""
         self.base = base
         self.seen, self.nodes_seen = state.table.dirty.position, state.changed_rows.position
         self.keys = np.empty(0, np.int64)
@@ -177,25 +179,17 @@ class Placer:
         self._kept.contents.open(state.changed_rows.position)
         self.unit = len(state.table.names) + 1
         """One point of score in a key; what is below it is the tie-break."""
-        self._fresh: set[ShapeId] = set()
         kinds = {i: kinds(state) for i, s in enumerate(scorers[0]) if (kinds := getattr(s, "kinds", None)) is not None}
         self._kinds: dict[int, np.ndarray] = kinds
         """By the place of each scorer that has them."""
 
     def best(self, shape: ShapeId) -> int | None:
         """The row of the best node, or None where nothing fits."""
-        self.keys(shape)
-        return self._kept.by_shape[shape].best()
+        return self._ranking(shape).best()
 
     def keys(self, shape: ShapeId) -> np.ndarray:
         """`(nodes,) int64`: the rank of each row as it is now, -1 where the shape does not fit. Must not be written to."""
-        ranking = self._ranking(shape)
-        changes = self._snapshot.changes
-        if ranking.told < len(changes):
-            rows = set(changes[ranking.told :])
-            ranking.told = len(changes)
-            self._rank(shape, ranking, rows)
-        return ranking.keys
+        return self._ranking(shape).keys
 
     def fits(self, shape: ShapeId, row: int) -> bool:
         return bool(static_mask(self._state, shape)[row]) and self._state.table.fits_row(row, self._state.vectors[shape])
@@ -203,21 +197,24 @@ class Placer:
     # -- rankings ----------------------------------------------------------------------------------------------------
 
     def _ranking(self, shape: ShapeId) -> _Ranking:
-        """Brought up to what has changed since its last session, when first asked for in this one."""
-        known = self._kept.by_shape.get(shape)
-        if known is not None and shape in self._fresh:
-            return known
-        known = self._new(shape) if known is None else self._refresh(shape, known)
-        self._fresh.add(shape)
-        # The node snapshot may have charged rows already: those are in the table's arrays, too.
-        known.told = len(self._snapshot.changes)
+        """As it is now. When first asked for in this session it is brought up to what has changed since its last one."""
+        known, changes = self._kept.by_shape.get(shape), self._snapshot.changes
+        if known is None or known.placer is not self:
+            known = self._new(shape) if known is None else self._refresh(shape, known)
+            known.placer = self
+            # The node snapshot may have charged rows already: those are in the table's arrays, too.
+            known.told = len(changes)
+        elif known.told < len(changes):
+            rows = set(changes[known.told :])
+            known.told = len(changes)
+            self._rank(shape, known, rows)
         return known
 
     def _new(self, shape: ShapeId) -> _Ranking:
         state, kept = self._state, self._kept
         while len(kept.by_shape) >= kept.most:
             del kept.by_shape[next(iter(kept.by_shape))]
-        ranking = _Ranking(state, shape, [s.one(state, shape) for s in kept.scorers[0]], self._base_of(shape))
+        ranking = _Ranking(state, shape, self._base_of(shape))
         ranking.keys = self._keys(shape, ranking, slice(None))
         ranking.plain = ranking.keys.data
         kept.by_shape[shape] = ranking
@@ -270,22 +267,19 @@ class Placer:
         plain, late = ranking.plain, ranking.late
         floor = NEVER if ranking.floor is None else ranking.floor
         for row in rows:
-            base = bases[row]
-            if base < 0:
+            if (base := bases[row]) < 0:
                 plain[row] = -1
                 continue
-            number = numbers.get(row)
-            if number is None:
+            if (number := numbers.get(row)) is None:
                 number = numbers[row] = contents.number(row, snapshot, self._kinds.values())
-            score = known.get(number)
-            if score is None:
-                score = self._score(ranking, row)
+            if (score := known.get(number)) is None:
+                score = self._score(shape, ranking, row)
                 score = known[number] = score * unit if score >= 0 else NOWHERE
             plain[row] = key = base + score if score >= 0 else -1
             if key > floor:
                 heappush(late, (-key, row))
 
-    def _score(self, ranking: _Ranking, row: int) -> int:
+    def _score(self, shape: ShapeId, ranking: _Ranking, row: int) -> int:
         free, shares = self._snapshot.row(row)
         for column, amount in ranking.wanted:
             if free[column] < amount:
@@ -294,6 +288,8 @@ class Placer:
             milli = ranking.devices.milli
             if sum(share >= milli for share in shares) < ranking.devices.count:
                 return -1
+        if ranking.ones is None:
+            ranking.ones = [scorer.one(self._state, shape) for scorer in self._kept.scorers[0]]
         allocatable = self._state.table.allocatable[row].tolist()
         if not self._kinds:
             return sum(one(free, allocatable, shares) for one in ranking.ones)
@@ -312,11 +308,11 @@ class Placer:
             room &= free[:, column] >= amount
         if v.devices is not None:
             room &= (table.device_free[at] >= v.devices.milli).sum(axis=1) >= v.devices.count
-        keys = np.zeros(len(base), np.int64)
-        for scorer in self._kept.scorers[0] if room.any() else ():
-            keys += scorer.many(state, shape)(at)
-        keys *= self.unit
-        keys += base
+        if not room.any():
+            return np.full(len(base), -1, np.int64)
+        keys = base.copy()
+        for scorer in self._kept.scorers[0]:
+            keys += scorer.many(state, shape)(at) * self.unit
         keys[~room] = -1
         return keys
 

@@ -42,10 +42,12 @@ Items = Iterable[tuple[int, int]]
 def share(used: Mapping[int, int], whole: Mapping[int, int]) -> int:
     """The dominant share of `whole` that is used, in billionths; of nothing, one whole where anything is used."""
     most = 0
-    for column, amount in whole.items():
-        have = used.get(column, 0)
-        if have > 0:
-            most = max(most, have * SCALE // amount if amount > 0 else SCALE)
+    for column, have in used.items():
+        if have > 0 and column in whole:
+            amount = whole[column]
+            part = have * SCALE // amount if amount > 0 else SCALE
+            if part > most:
+                most = part
     return most
 
 

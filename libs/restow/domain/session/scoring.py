@@ -63,15 +63,16 @@ def share(amount: int, whole: int) -> int:
     return amount * SCALE // whole
 
 
-def shares(amounts: np.ndarray, wholes: np.ndarray) -> np.ndarray:
-    """`share` for arrays; 0 where there is nothing to share. May write to `amounts`."""
-    most, least = (int(wholes.max()), int(wholes.min())) if len(wholes) else (0, 1)
+def shares(amounts: np.ndarray, wholes: np.ndarray, bounds: tuple[int, int] | None = None) -> np.ndarray:
+    """`share` for arrays; 0 where there is nothing to share. May write to `amounts`. `bounds`: what no whole is below, or above, where that
+    is known."""
+    least, most = bounds or ((int(wholes.min()), int(wholes.max())) if len(wholes) else (1, 0))
     if most > MAX_SCALED:
         vast = wholes > MAX_SCALED
         wholes, amounts = (np.where(vast, a >> SHIFT, a) for a in (wholes, amounts))
     amounts *= SCALE
     if least > 0:
         # NumPy divides by one number several times faster than by an array of equal ones.
-        amounts //= wholes[0] if most == least else wholes
+        amounts //= most if most == least else wholes
         return amounts
     return np.where(wholes > 0, amounts // np.maximum(wholes, 1), 0)

@@ -139,7 +139,7 @@ class Session(View):
 
     def place(self, job: Job, pod: e.PodObserved, fit: Fit) -> None:
         """The pod is there from now on: it is charged to its node and its queue, and rules see it."""
-        v, row = self.state.vectors[pod.shape], fit.row
+        uid, v, row = pod.pod, self.state.vectors[pod.shape], fit.row
         lenders = self._borrow(fit) if fit.borrows else ()
         if fit.waiting:
             self._awaited.add(row)
@@ -150,25 +150,27 @@ class Session(View):
             # What the pod leaves of it is the hold's again (`Rooms.lend`).
             self.nodes.take(row, *self.free_of(row, room.wanted, room.devices))
         self.charge(job.queue, v.items, 1)
-        self.placements[pod.pod] = fit
+        self.placements[uid] = fit
         if (undo := self.journal.undo) is not None:
-            undo.append((self.placements.pop, (pod.pod,)))
+            undo.append((self.placements.pop, (uid,)))
         self.enter(pod, row, fit.volumes, fit.waiting)
         self.hear(job, pod, 1)
-        if job.account:
-            self.granted[job.account] = self.granted.get(job.account, 0) + 1
+        if account := job.account:
+            self.granted[account] = self.granted.get(account, 0) + 1
 
     def count(self, job: Job, pod: e.PodObserved, more: int = 1) -> None:
         """One more member of a job has what it needs."""
         job.tell(task_of(pod), more)
-        self.journal.note(self.count, job, pod, -more)
+        if (undo := self.journal.undo) is not None:
+            undo.append((self.count, (job, pod, -more)))
 
     def enter(self, pod: e.PodObserved, row: int, volumes: tuple[ClaimChoice, ...] = (), nominee: bool = True) -> None:
         """Rules see it there; of a nominee already, where victims make room for it, so that nobody comes who could not stay beside it."""
         self.told += 1
         for rule in self.extensions.filters:
             rule.placed(pod, row, volumes)
-        self._meet(pod, row, nominee)
+        if self.other_pods is not None and (nominee or self.other_pods.nominees):
+            self._meet(self.other_pods, pod, row, nominee)
         if (undo := self.journal.undo) is not None:
             undo.append((self.leave, (pod, row)))
 
@@ -177,15 +179,14 @@ class Session(View):
         self.told += 1
         for rule in self.extensions.filters:
             rule.removed(pod, row)
-        self._meet(pod, row, False)
+        if self.other_pods is not None:
+            self._meet(self.other_pods, pod, row, False)
         self.journal.note(self.enter, pod, row)
 
-    def _meet(self, pod: e.PodObserved, row: int, nominee: bool) -> None:
-        if self.other_pods is None:
-            return
-        self.other_pods.nominees.pop(pod.pod, None)
+    def _meet(self, others: OtherPods, pod: e.PodObserved, row: int, nominee: bool) -> None:
+        others.nominees.pop(pod.pod, None)
         if nominee and pod.pod in self.state.pods:
-            self.other_pods.nominees[pod.pod] = pod, row
+            others.nominees[pod.pod] = pod, row
 
     def hear(self, job: Job, pod: e.PodObserved, sign: int) -> None:
         """Plugins are told that the pod is allocated, or is not any more."""

@@ -21,7 +21,7 @@ _LOW = (1 << 32) - 1
 
 
 class Totals:
-    """`allocatable` and `charged` (used and held) of all nodes together, and `largest` of any one, by column. Python integers:
+    """`allocatable` and `charged` (used and held) of all nodes together, `largest` and `smallest` of any one, by column. Python integers:
     sums of absurd quantities do not fit into int64. A node counts as long as it exists: one that is not ready for a moment
     must not make a queue look overused, for evictions may follow from that."""
 
@@ -29,6 +29,7 @@ class Totals:
         self.allocatable: list[int] = []
         self.charged: list[int] = []
         self.largest: list[int] = []
+        self.smallest: list[int] = []
         self._offered = np.zeros((0, 0), np.int64)
         self._taken = np.zeros((0, 0), np.int64)
         self._seen = Seen(state.changed_rows, state.table.dirty)
@@ -40,13 +41,13 @@ class Totals:
         if changed is None or dirty is None:
             changed = range(len(self._offered))
         if changed:
-            where = np.unique(np.asarray(changed, np.int64))
+            where = np.array(sorted(set(changed)), np.int64)
             _add(self.allocatable, table.allocatable[where], self._offered[where])
             self._offered[where] = table.allocatable[where]
-            self.largest = table.allocatable.max(axis=0).tolist()
+            self.largest, self.smallest = table.allocatable.max(axis=0).tolist(), table.allocatable.min(axis=0).tolist()
         touched = [*changed, *(dirty or ())]
         if touched:
-            where = np.unique(np.asarray(touched, np.int64))
+            where = np.array(sorted(set(touched)), np.int64)
             taken = table.used[where] + table.reserved[where]
             _add(self.charged, taken, self._taken[where])
             self._taken[where] = taken
@@ -58,7 +59,7 @@ class Totals:
             old, wide = getattr(self, name), np.zeros((nodes, columns), np.int64)
             wide[: old.shape[0], : old.shape[1]] = old
             setattr(self, name, wide)
-        for sums in (self.allocatable, self.charged, self.largest):
+        for sums in (self.allocatable, self.charged, self.largest, self.smallest):
             sums += [0] * (columns - len(sums))
 
 
@@ -258,6 +259,8 @@ class Owners:
         return known
 
     def _put(self, state: ClusterState, uid: PodUid) -> None:
+        if uid not in self._uses.parts and (uid in state.queue or uid in state.parked):
+            return  # who waits uses nothing
         pod = state.pods.get(uid)
         known = pod is not None and pod.owner is not None and pod.owner.uid in self._uses.of and job_of(state, pod) is None
         self._uses.put(state, uid, pod.owner.uid if known and pod is not None and pod.owner is not None else None)

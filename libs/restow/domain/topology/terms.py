@@ -84,8 +84,13 @@ class Wants(msgspec.Struct, frozen=True):
     special: bool = False
 
 
+NOTHING = Wants()
+
+
 def wants(shape: PodShape) -> Wants:
     terms = (*shape.pod_affinity, *shape.pod_anti_affinity)
+    if not (terms or shape.spread or shape.host_ports):
+        return NOTHING
     keys = {k for t in terms for k in (*t.match_label_keys, *t.mismatch_label_keys)}
     keys.update(k for s in shape.spread for k in s.match_label_keys)
     ports = {(p.port, p.protocol or "TCP", p.ip or ANY_ADDRESS) for p in shape.host_ports if p.port > 0}

@@ -14,7 +14,7 @@ from restow.domain.session.fitting import Fit
 from restow.domain.session.gangs import is_complete, orders, place_together
 from restow.domain.session.holds import resize
 from restow.domain.session.job_turns import Line, Made, Name, Turns
-from restow.domain.session.jobs import QUOTA, UNSCHEDULABLE, Job, is_best_effort
+from restow.domain.session.jobs import QUOTA, UNSCHEDULABLE, Job
 from restow.domain.session.queues import Refused
 from restow.domain.session.session import Session
 from restow.domain.state import Under
@@ -26,7 +26,7 @@ FOLLOWS = "a pod of the gang is being moved, and its place is held for the one t
 def run(session: Session, args: Any) -> None:
     resize(session)
     lines = _by_queue(session)
-    turns = Turns(session, lines)
+    turns, key = Turns(session, lines), partial(_key, session)
     while lines and len(session.events) < session.limit:
         name = turns.first()
         if (why := session.gates.queue(name)) is not None:
@@ -37,9 +37,9 @@ def run(session: Session, args: Any) -> None:
                     holds.withhold(session, job, why.reason, why.message)
             continue
         line = lines[name]
-        following = line.pop(lambda job: _key(session, job))
+        following = line.pop(key)
         if following is not None and _place(session, following):
-            line.push(_key(session, following), following)
+            line.push(key(following), following)
         elif not line:
             del lines[name]
 
@@ -98,22 +98,24 @@ def _place(session: Session, job: Job) -> bool:
     if job.hold is not None:
         holds.place_gang(session, job)
         return False
-    if job.group is not None and not _has_room(session, job):
-        # They wait already, and nothing is to be said that is new: what came free has been given to others.
-        job.tasks = []
-        return False
-    if not is_complete(session, job):
-        _place_gang(session, job)
-        return bool(job.tasks) and is_complete(session, job)
-    state = session.state
-    uid = job.next(state) if job.group is None else job.tasks.pop(0)
-    if uid is None:
-        return False
-    pod = state.pods[uid]
-    if is_best_effort(state.shapes[pod.shape]):
+    if job.group is None:
+        uid = job.next(session.state)
+        if uid is None:
+            return False
+    else:
+        if not _has_room(session, job):
+            # They wait already, and nothing is to be said that is new: what came free has been given to others.
+            job.tasks = []
+            return False
+        if not is_complete(session, job):
+            _place_gang(session, job)
+            return bool(job.tasks) and is_complete(session, job)
+        uid = job.tasks.pop(0)
+    pod = session.state.pods[uid]
+    if session.is_best_effort(pod.shape):
         session.best_effort.append((job, uid))
         return bool(job.tasks)
-    kind = job.alike.get(uid)
+    kind = job.alike.get(uid) if job.alike else None
     if kind is None:
         if job.group is None or _may_go(session, uid):
             place_one(session, job, pod)

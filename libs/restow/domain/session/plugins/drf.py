@@ -40,7 +40,7 @@ class Shares:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._state = session.state
+        self._state, self._owners = session.state, owners(session.state)
         self._whole: Amounts = dict(enumerate(totals(session.state).allocatable))
         self._used: dict[str, Amounts] = {}
         self._orders: dict[str, int] = {}
@@ -62,7 +62,7 @@ class Shares:
             if job.group is not None:
                 use = ledger(self._state).groups.get(job.group)
             else:
-                use = owners(self._state).of(self._state, job.account) if job.account else None
+                use = self._owners.of(self._state, job.account) if job.account else None
             used = self._used[name] = dict(use.used) if use is not None else {}
         return used
 

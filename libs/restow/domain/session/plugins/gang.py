@@ -118,15 +118,15 @@ class _Begun:
     controller): once one of them has its place, the others come after those who have nothing."""
 
     def __init__(self, session: Session) -> None:
-        self._state = session.state
-        self._placed: Counter[str] = Counter()
+        self._state, self._owners = session.state, owners(session.state)
+        self._placed: dict[str, int] = {}
 
     def order(self, job: Job) -> int:
         if job.group is not None:
             return 0 if job.short() else 1
         account = job.account
-        return 1 if account and (self._placed[account] > 0 or owners(self._state).of(self._state, account).ready) else 0
+        return 1 if account and (self._placed.get(account, 0) > 0 or self._owners.of(self._state, account).ready) else 0
 
     def allocated(self, job: Job, pod: PodObserved, sign: int) -> None:
         if job.account:
-            self._placed[job.account] += sign
+            self._placed[job.account] = self._placed.get(job.account, 0) + sign

@@ -17,6 +17,7 @@ from restow.domain.predicates import tolerance
 from restow.domain.quantity import CPU
 from restow.domain.resources import GPU_MILLI, MEMORY
 from restow.domain.session.scoring import SCALE, Many, One, share, shares
+from restow.domain.session.sums import totals
 from restow.domain.state import ClusterState
 
 
@@ -62,31 +63,34 @@ class Resources(msgspec.Struct, frozen=True):
         return score
 
     def many(self, state: ClusterState, shape: ShapeId) -> Many:
-        asked, table = tuple(self._asked(state, shape)), state.table
+        asked, table, known = tuple(self._asked(state, shape)), state.table, totals(state)
 
         def score(at: np.ndarray | slice) -> np.ndarray:
             parts: list[np.ndarray] = []
-            there: list[np.ndarray] = []
             for column, amount in asked:
-                whole = table.allocatable[at, column]
+                whole, bounds = table.allocatable[at, column], (known.smallest[column], known.largest[column])
                 left = table.free[at, column] - amount
-                np.maximum(left, 0, out=left)
-                parts.append(shares(left, whole))
-                there.append(whole > 0)
+                if not amount:
+                    # Facts may over-commit a node; of who asks for any of it, it is left out for want of room.
+                    np.maximum(left, 0, out=left)
+                parts.append(shares(left, whole, bounds))
             if not parts:
                 return np.zeros(len(table.free[at]), np.int64)
-            if all(have.all() for have in there):
+            if all(known.smallest[column] > 0 for column, _ in asked):
                 return self._of_all(parts)
-            return self._of_some(parts, there)
+            return self._of_some(parts, [table.allocatable[at, column] > 0 for column, _ in asked])
 
         return score
 
     def _of_all(self, parts: list[np.ndarray]) -> np.ndarray:
         """Every node has every resource."""
-        total, emptiest, fullest = parts[0], parts[0], parts[0]
+        total, emptiest, fullest = parts[0].copy(), parts[0].copy(), np.minimum(parts[0], SCALE)
         for part in parts[1:]:
-            total, emptiest, fullest = total + part, np.maximum(emptiest, part), np.minimum(fullest, part)
-        return self._weighed(total // len(parts), emptiest, np.minimum(fullest, SCALE))
+            total += part
+            np.maximum(emptiest, part, out=emptiest)
+            np.minimum(fullest, part, out=fullest)
+        total //= len(parts)
+        return self._weighed(total, emptiest, fullest)
 
     def _of_some(self, parts: list[np.ndarray], there: list[np.ndarray]) -> np.ndarray:
         count = np.add.reduce(there, dtype=np.int64)
@@ -96,12 +100,17 @@ class Resources(msgspec.Struct, frozen=True):
         return np.where(count > 0, self._weighed(total // np.maximum(count, 1), emptiest, fullest), 0)
 
     def _weighed(self, mean: np.ndarray, emptiest: np.ndarray, fullest: np.ndarray) -> np.ndarray:
-        """`mean * least + (SCALE - mean) * most + (SCALE - (emptiest - fullest) // 2) * balanced`."""
-        scores = mean * (self.least - self.most)
-        scores += SCALE * (self.most + self.balanced)
+        """`mean * least + (SCALE - mean) * most + (SCALE - (emptiest - fullest) // 2) * balanced`. Writes to all three."""
+        if self.least - self.most != 1:
+            mean *= self.least - self.most
+        mean += SCALE * (self.most + self.balanced)
         if self.balanced:
-            scores -= ((emptiest - fullest) >> 1) * self.balanced
-        return scores
+            emptiest -= fullest
+            emptiest >>= 1
+            if self.balanced != 1:
+                emptiest *= self.balanced
+            mean -= emptiest
+        return mean
 
 
 class NodeAffinity(msgspec.Struct, frozen=True):

@@ -31,8 +31,10 @@ def open(session: Session, args: Args) -> None:
     session.extensions.order("queueOrder", shares.order)
     session.extensions.veto("jobValid", lambda job: shares.refuses(job.queue))
     session.extensions.veto("jobEnqueueable", shares.enqueueable)
-    session.extensions.veto("overused", shares.overused)
-    session.extensions.veto("allocatable", shares.allocatable)
+    if shares.limit:
+        session.extensions.veto("overused", shares.overused)
+    if shares.limit or any(shares.capability.values()) or session.state.reservations:
+        session.extensions.veto("allocatable", shares.allocatable)
     session.extensions.veto("preemptive", lambda queue, pod: "" if shares.preemptive(queue, pod) else NO_MORE)
     session.extensions.veto("reclaimable", shares.reclaimable)
     session.extensions.hear("charged", shares.charged)
