@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import json
+import ssl
+import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -228,6 +230,38 @@ def test_without_a_secret_the_accounts_own_token_goes_to_the_policys_prometheus_
     assert sent("https://thanos:9091", True) == {"Authorization": "Bearer of-the-account"}
     assert sent("https://thanos:9091", False) == {}, "an address in LoadAware's own arguments"
     assert sent("http://thanos:9091", True) == {}
+
+
+def test_the_clusters_authority_is_verified_as_kubectl_does_it(tmp_path, monkeypatch):
+    """Python 3.13 made its default strict, which the authorities of some clusters do not pass (see tests/integration/kube/test_client.py)."""
+    (tmp_path / "token").write_text("of-the-account")
+    openssl = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=ca"]
+    subprocess.run([*openssl, "-keyout", "ca.key", "-out", "ca.crt"], cwd=tmp_path, check=True, capture_output=True)
+    default, asked = ssl.create_default_context, []
+
+    def strict():
+        context = default()
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    async def query(session, url, text, verify):
+        asked.append(verify)
+        return b""
+
+    monkeypatch.setattr(prom, "ACCOUNT", str(tmp_path))
+    monkeypatch.setattr(prom, "_query", query)
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    source = policy("Prometheus", {"url": "https://thanos:9091"}).prometheus
+
+    async def ask():
+        async with prom.asking(Kubernetes(), source, True) as one:
+            await one("up")
+
+    asyncio.run(ask())
+    (verify,) = asked
+    assert verify.verify_mode is ssl.CERT_REQUIRED
+    assert not verify.verify_flags & ssl.VERIFY_X509_STRICT
+    assert len(verify.get_ca_certs()) == len(default().get_ca_certs()) + 1
 
 
 def test_the_token_of_the_secret_is_the_bearers():
