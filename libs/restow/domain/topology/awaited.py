@@ -1,7 +1,7 @@
 """Where one more pod would keep out who is to come to a place that is held: by its topology spread, or by an affinity of which it
 would be the first. (Anti-affinity and host ports need nothing here: a place that is held counts as a pod that has them.)"""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,12 @@ def counts(asker: Asker, of_spread: bool, of_affinity: bool) -> Iterator[Matchin
         yield from (constraint.count for constraint in asker.hard)
     if of_affinity and asker.affinity is not None:
         yield asker.affinity
+
+
+def like(asker: Asker, occupant: Occupant) -> Hashable:
+    """Equal for occupants that make no difference to who is kept out."""
+    spreads = ((s.domains.ids[occupant.row], s.eligible is None or s.eligible.ids[occupant.row]) for s in asker.hard)
+    return occupant.kind, occupant.leaving, *spreads, *(domains.ids[occupant.row] for domains in asker.affinity_domains)
 
 
 class Around(NamedTuple):

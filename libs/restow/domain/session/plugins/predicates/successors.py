@@ -77,19 +77,24 @@ class KeptForSuccessors(Filter):
         return tuple((one.place, *[count.serial for count in counts]) for one, counts in self._about(pod))
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, np.ndarray]]:
-        topology, found = self._topology, list[tuple[str, np.ndarray]]()
-        for one, counts in self._about(pod):
-            place = topology.occupant(one.place)
+        topology, found = self._topology, dict[Hashable, list[np.ndarray]]()
+        about = self._about(pod)
+        uncertain = dict.fromkeys(uid for uid in (*self._leaving, *self._others.nominees) if uid != pod.pod)
+        leaving = {uid: who for uid in uncertain if (who := topology.occupant(uid)) is not None}
+        overlooked = {uid: who for uid in self._overlooked if (who := topology.by_the_state(uid)) is not None}
+        for one, counts in about:
+            place, victim = topology.occupant(one.place), topology.occupant(one.victim)
             if place is None:
                 # It is handed over, or set aside.
                 continue
-            victim = topology.occupant(one.victim)
-            uncertain = [uid for uid in (*self._leaving, *self._others.nominees) if uid not in (one.victim, pod.pod)]
-            overlooked = [who for uid in self._overlooked if uid != one.victim and (who := topology.by_the_state(uid)) is not None]
-            leaving = [who for uid in uncertain if (who := topology.occupant(uid)) is not None]
-            around = awaited.Around([place] if victim is None else [place, victim], overlooked, leaving + overlooked)
-            found += [(KEPT, rows) for rows in awaited.closed(one.asker, around, counts)]
-        return found
+            # Many are moved alike: from the same domains into the same.
+            kind = (id(one.asker), counts, awaited.like(one.asker, place), victim and awaited.like(one.asker, victim), one.victim if one.victim in overlooked else "")
+            if kind not in found:
+                away = [who for uid, who in overlooked.items() if uid != one.victim]
+                going = [who for uid, who in leaving.items() if uid != one.victim]
+                around = awaited.Around([place] if victim is None else [place, victim], away, going + away)
+                found[kind] = list(awaited.closed(one.asker, around, counts))
+        return [(KEPT, rows) for closed in found.values() for rows in closed]
 
     def vacated(self, who: Who) -> None:
         if isinstance(who, str):
