@@ -1,7 +1,7 @@
 """An independent judge of an exported log: its own small fold in plain Python, nothing of `restow.domain`.
 
 `check(file)` reads every commit of a `.jsonl.zst` export and asserts, after each event: no node, resource or device is
-promised twice; nobody is evicted before a landing place was held; what `landed` is where the plan said; no pod is placed twice
+promised twice; nobody is evicted before a landing slot was held; what `landed` is where the plan said; no pod is placed twice
 at the same time. At the end no dead hold may be left, and every migration is over. Holds: `checker_holds.py`; gangs, queues,
 preemption and starving jobs: `checker_session.py`; the steps of migrations: `checker_migrations.py`.
 
@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import zstandard
+from checker_capacity import ON_NODE
 from checker_holds import FINAL, HoldRules
 from checker_migrations import MigrationRules
-from checker_rooms import ON_NODE
 from checker_session import SessionRules
 
 GPU = "restow.dev/gpu-milli"
@@ -86,7 +86,7 @@ class Judge(HoldRules, SessionRules, MigrationRules):
         self.charges = {}
         """pod uid, or (reservation, slot) → (node, amounts)."""
         self.raised = {}
-        """node → sequence of the last fact that took room from it."""
+        """node → sequence of the last fact that took capacity from it."""
         self.migrations = {}
         self.held_before = set()
         self.planned = planned
@@ -150,18 +150,18 @@ class Judge(HoldRules, SessionRules, MigrationRules):
         node = self.nodes.get(name)
         if node is None:
             return
-        room = self.room(node)
+        capacity = self.capacity(node)
         for what, amount in self.used[name].items():
             if only is not None and what not in only:
                 continue
-            if amount > room.get(what, 0) and what != "?":
-                sentence = f"{name} has {room.get(what, 0)} of {what!s}, {amount} are promised (last to {key})"
+            if amount > capacity.get(what, 0) and what != "?":
+                sentence = f"{name} has {capacity.get(what, 0)} of {what!s}, {amount} are promised (last to {key})"
                 if self.raised.get(name, 0) <= self.read and not fact:
                     self.say(self.seq, sentence)
                 elif not isinstance(key, tuple):
                     self.report.overtaken.append(f"{self.seq}: {sentence}")
 
-    def room(self, node):
+    def capacity(self, node):
         name = node["name"]
         said = self.device_objects.get(name)
         devices = range(node.get("devices", 0)) if said is None else [g["index"] for g in said if g.get("healthy", True)]
@@ -174,7 +174,7 @@ class Judge(HoldRules, SessionRules, MigrationRules):
         old, new = self.charges.get(uid), self.charge_of(uid)
         if old != new and old is not None:
             self.enter(uid, None)
-        self.settle_draw(uid, new)
+        self.settle_allocation(uid, new)
         if old == new or new is None:
             return
         self.enter(uid, new)
@@ -284,7 +284,7 @@ class Judge(HoldRules, SessionRules, MigrationRules):
 
     def ended(self, uid, name):
         """Nobody else deletes pods after the first plan, so whatever ends then was evicted by a migration, or for somebody who
-        waits for its room. The fact may come late: after a list, what is gone is known last, and the API's word (`Gone`) was
+        waits for its capacity. The fact may come late: after a list, what is gone is known last, and the API's word (`Gone`) was
         taken before."""
         if not (self.strict and self.planned) or self.goes_for_somebody(uid):
             return

@@ -1,17 +1,17 @@
 """What the judge of logs knows of Reservations: the life of a hold, in plain Python, nothing of `restow.domain`.
 
 Rules: a hold is handed over to owners only, while it is held, as often as its policy allows, and within it; one that waits
-for room is handed over to nobody until it is ready, and is ready only when all its room is there; what is lent goes to a pod
+for capacity is handed over to nobody until it is ready, and is ready only when all its capacity is there; what is lent goes to a pod
 that ignores Reservations; a dead hold is released within the next commit of the session; what was used is held again only where
 the successor of a move failed before it was ready.
 
-Who may have what: `checker_policy.py`, `checker_owners.py`; what is held: `checker_rooms.py`.
+Who may have what: `checker_policy.py`, `checker_owners.py`; what is held: `checker_capacity.py`.
 """
 
 from collections import Counter, defaultdict
 
+from checker_capacity import ON_NODE, Allocation, HeldCapacityCheck, Hold, cores_of, without
 from checker_policy import HandOverRules
-from checker_rooms import ON_NODE, Draw, Hold, HoldRooms, cores_of, without
 
 FINAL = ("landed", "failed", "not_recreated", "removed")
 OTHER_THINGS = ("led", "configured", "pod_released", "preemption_ended", "nomination_ended")
@@ -19,14 +19,14 @@ OTHER_THINGS = ("led", "configured", "pod_released", "preemption_ended", "nomina
 IGNORED = "scheduling.koordinator.sh/reservation-ignored"
 
 
-class HoldRules(HoldRooms, HandOverRules):
+class HoldRules(HeldCapacityCheck, HandOverRules):
     """One part of the judge: `checker.Judge` has the books and says what is broken."""
 
     def __init__(self):
         super().__init__()
         self.reservations, self.holds = {}, {}
         """uid → what is known of it; (uid, place) → its hold."""
-        self.draws, self.drawers = {}, defaultdict(dict)
+        self.allocations, self.slot_users = {}, defaultdict(dict)
         """pod → its draw; (uid, place) → pods."""
         self.places_on, self.waiting_on = defaultdict(dict), defaultdict(dict)
         """node → places, as they came, and as they began to wait."""
@@ -35,7 +35,7 @@ class HoldRules(HoldRooms, HandOverRules):
         self.heirs = {}
         """Pod that got the place of a move under way, and was never ready there → that place."""
         self.lent = {}
-        """pod → places that made room for it in this commit."""
+        """pod → places that freed capacity for it in this commit."""
         self.void = {}
         """Place → the last commit in which holding it was void, and so whatever the same commit counts on."""
         self.workloads = {}
@@ -142,8 +142,8 @@ class HoldRules(HoldRooms, HandOverRules):
             if event["node"] != self.migrations[migration]["target"]:
                 self.say(self.seq, f"migration {migration} is held on {event['node']}, not on its target")
             self.held_before.add(migration)
-        for pod in list(self.drawers.pop(key, ())):
-            del self.draws[pod]
+        for pod in list(self.slot_users.pop(key, ())):
+            del self.allocations[pod]
         full = self.amounts(shape, event.get("devices", ()), event.get("cores", ()))
         hold = self.holds[key] = Hold(event["node"], shape, full, record["spec"].get("allocate_once", False))
         self.spent.pop(key, None)
@@ -174,7 +174,7 @@ class HoldRules(HoldRooms, HandOverRules):
             self.say(self.seq, f"{key} is ready, but its Reservation is {why}")
         missing = without(self.wanted(key, hold), hold.has)
         request = self.shapes[hold.shape].get("cores") or {}
-        drawn = set().union(*(cores_of(self.draws[pod].has) for pod in self.drawers[key]))
+        drawn = set().union(*(cores_of(self.allocations[pod].has) for pod in self.slot_users[key]))
         few = len(cores_of(hold.full) | drawn) < request.get("count", 0)
         if missing or few:
             if self.raised.get(hold.node, 0) <= self.read:
@@ -183,7 +183,7 @@ class HoldRules(HoldRooms, HandOverRules):
         hold.state, hold.moved = "held", 0
         self.waiting_on[hold.node].pop(key, None)
 
-    def session_hold_lent(self, event):
+    def session_hold_borrowed(self, event):
         key, pod = (event["reservation"], event["slot"]), self.pods.get(event["pod"])
         hold = self.on_node(key, f"is lent to {event['pod']}", *ON_NODE)
         if hold is None or not self.waits(event["pod"]):
@@ -236,8 +236,8 @@ class HoldRules(HoldRooms, HandOverRules):
             self.judge_owner(key, hold, record, pod)
             self.judge_policy(key, hold, record, uid, request, draw)
         self.judge_given(uid, pod["shape"], event)
-        self.draws[uid] = Draw(key, hold.node, draw)
-        self.drawers[key][uid] = None
+        self.allocations[uid] = Allocation(key, hold.node, draw)
+        self.slot_users[key][uid] = None
         if hold.once:
             self.leaves(key, hold, "used")
             hold.pod = uid

@@ -1,8 +1,8 @@
 """What is judged of whoever gets something: owners and policies of Reservations, devices, CPUs and host ports; nothing of
 `restow.domain`."""
 
+from checker_capacity import GPU, cores_of
 from checker_owners import owns, unwanted
-from checker_rooms import GPU, cores_of
 
 
 class HandOverRules:

@@ -1,6 +1,6 @@
 """What the judge of logs knows of gangs, queues, preemption and starving jobs: in plain Python, nothing of `restow.domain`.
 
-Rules: what a nomination holds counts as promised; a commit leaves no half gang; a victim has somebody who waits for its room;
+Rules: what a nomination holds counts as promised; a commit leaves no half gang; a victim has somebody who waits for its capacity;
 nobody else comes to a node that is reserved for a starving job's task; placements leave queues within their capability.
 """
 
@@ -116,7 +116,7 @@ class SessionRules:
                 del self.victims[victim]
 
     def top_up(self):
-        """After an event: what is free on a node is held for those who are nominated on it, then for places that wait there,
+        """After an event: what is free on a node is held for those who are nominated on it, then for slots that wait there,
         first come, first served."""
         nodes = list(self.lowered)
         self.lowered.clear()
@@ -132,9 +132,9 @@ class SessionRules:
 
     def fill(self, name, wanted, has):
         """More of what is wanted: as much as is free, of CPUs what is named."""
-        room = self.room(self.nodes[name])
+        capacity = self.capacity(self.nodes[name])
         for what, amount in wanted.items():
-            free = max(room.get(what, 0) - self.used[name][what], 0)
+            free = max(capacity.get(what, 0) - self.used[name][what], 0)
             missing = amount - has[what]
             if what == "?" or missing <= 0:
                 continue

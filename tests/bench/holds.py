@@ -91,7 +91,7 @@ async def _bind(case: Case, sizes: Sizes, url: str) -> tuple[float, float]:
 
 
 def check_bound(case: Case, chosen: dict[str, tuple[str, str]]) -> None:
-    """Every pod has a node, and as many as there is room for in holds have it of one."""
+    """Every pod has a node, and as many as there is capacity for in holds have it of one."""
     through = sum(bool(uid) for _, uid in chosen.values())
     expected = min(case.holds, case.pods) if case.once else case.pods
     if len(chosen) != case.pods or through != expected:

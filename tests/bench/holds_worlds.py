@@ -26,8 +26,8 @@ from .world import MIB, START, Scribe, app_pod, plain_nodes, plain_shape, shape_
 
 EVERYBODY = "everybody"
 """The one owner of all holds: an app, or a controller."""
-ROOMY = {"cpu": 32_000, "memory": 256 * 1024 * MIB, "pods": 250}
-"""A node of the small cluster: 250 pods and 64 holds of about 100m and 500Mi have room on it."""
+SPACIOUS = {"cpu": 32_000, "memory": 256 * 1024 * MIB, "pods": 250}
+"""A node of the small cluster: 250 pods and 64 holds of about 100m and 500Mi have capacity on it."""
 
 
 class Case(NamedTuple):
@@ -48,7 +48,7 @@ class Case(NamedTuple):
 
     @property
     def apps(self) -> int:
-        return self.holds // self.places
+        return self.holds // self.slots
 
     @property
     def share(self) -> int:
@@ -101,7 +101,7 @@ def hold_all(scribe: Scribe) -> None:
 
 def nodes_of(case: Case) -> list[e.NodeObserved]:
     facts = plain_nodes(case.nodes)
-    return facts if case.nodes >= 1_000 else [replace(fact, allocatable=ROOMY) for fact in facts]
+    return facts if case.nodes >= 1_000 else [replace(fact, allocatable=SPACIOUS) for fact in facts]
 
 
 def _hold_shape(i: int, share: int) -> e.ShapeDeclared:
@@ -115,7 +115,7 @@ def _hold_shape(i: int, share: int) -> e.ShapeDeclared:
 def reservations(case: Case, prefix: str = "hold", apps: str = "app") -> Iterator[e.ReservationObserved]:
     api = "volcano" if case.once else "koordinator"
     for i in range(case.apps):
-        task = ReservationTask("task", case.places, shape_id(SHAPES + i % SHAPES), {"hold": "yes"}, namespace="default")  # type: ignore[arg-type]
+        task = ReservationTask("task", case.slots, shape_id(SHAPES + i % SHAPES), {"hold": "yes"}, namespace="default")  # type: ignore[arg-type]
         spec = ReservationSpec((task,), (_owner(case, f"{apps}-{i}"),), allocate_once=case.once, match_policy="Owner")
         uid = ReservationUid(f"{prefix}-{i:05d}")
         yield e.ReservationObserved(uid, api, "default" if case.once else "", uid, START, spec=spec)

@@ -13,7 +13,7 @@ from restow.contracts.events import Planned
 from restow.contracts.ids import PlanId
 from restow.domain import defragmentation
 from restow.domain.config import DefragmentationArgs
-from restow.domain.fragmentation import Room
+from restow.domain.fragmentation import FreeCapacity
 from restow.domain.resources import GPU_MILLI
 from restow.domain.state import ClusterState
 
@@ -101,7 +101,7 @@ def _of_use(plan: Planned) -> float:
 
 def _vms(size: Size) -> list[Row]:
     state = vm_hosts(20 if size is Size.SMOKE else 280)
-    args = optimizing("room", room={"alibabacloud.com/gpu-milli": str(FREE_FOR * CORE)}, searchSteps=600)
+    args = optimizing("capacity", capacity={"alibabacloud.com/gpu-milli": str(FREE_FOR * CORE)}, searchSteps=600)
     rows = []
     for moves in (25, 50):
         seconds = []
@@ -118,21 +118,21 @@ def _vms(size: Size) -> list[Row]:
     return rows
 
 
-def _room(state: ClusterState, made: Planned | None) -> Room:
-    room = Room(state.table)
+def _capacity(state: ClusterState, made: Planned | None) -> FreeCapacity:
+    capacity = FreeCapacity(state.table)
     for move in made.moves if made is not None else ():
         v = state.vectors[state.pods[move.pod].shape]
-        room.take(state.table.rows[move.source], v, state.charges[move.pod].devices, -1)
-        room.take(state.table.rows[move.target], v, move.devices)
-    return room
+        capacity.take(state.table.rows[move.source], v, state.charges[move.pod].devices, -1)
+        capacity.take(state.table.rows[move.target], v, move.devices)
+    return capacity
 
 
 def _places(state: ClusterState, made: Planned | None) -> int:
-    return int((np.maximum(_room(state, made).device_free, 0) // (FREE_FOR * CORE)).sum())
+    return int((np.maximum(_capacity(state, made).device_free, 0) // (FREE_FOR * CORE)).sum())
 
 
 def _usable(state: ClusterState, made: Planned) -> float:
-    free = np.maximum(_room(state, made).device_free, 0)
+    free = np.maximum(_capacity(state, made).device_free, 0)
     return 100 * _places(state, made) * FREE_FOR * CORE / int(free.sum())
 
 
@@ -152,17 +152,17 @@ def _demand(size: Size) -> list[Row]:
     seconds = []
     for i in range(3):
         started = time.perf_counter()
-        made = defragmentation.make_room(state, optimizing("devices"), START, PlanId(f"d{i}"), "bench/six")
+        made = defragmentation.plan_demand(state, optimizing("devices"), START, PlanId(f"d{i}"), "bench/six")
         seconds.append(time.perf_counter() - started)
-    if len(made.rooms) != waiting or len(made.moves) != waiting:
-        raise AssertionError(f"{len(made.rooms)} rooms by {len(made.moves)} moves; the least is {waiting}: {made.reason}")
+    if len(made.slots) != waiting or len(made.moves) != waiting:
+        raise AssertionError(f"{len(made.slots)} rooms by {len(made.moves)} moves; the least is {waiting}: {made.reason}")
     greedy, _ = _plan(state, GREEDY, waiting)
     table = state.table
-    room = _room(state, greedy)
-    fit = int(((room.device_free == 1000).sum(axis=1) >= 6).sum())
+    capacity = _capacity(state, greedy)
+    fit = int(((capacity.device_free == 1000).sum(axis=1) >= 6).sum())
     before = int(((table.device_free == 1000).sum(axis=1) >= 6).sum())
     assert GPU_MILLI in table.columns
     return [
-        Row(f"demand: {waiting} pods of 6 GPUs ({before})", len(made.rooms), "pods", baseline=min(fit, waiting), goal=float(waiting)),
+        Row(f"demand: {waiting} pods of 6 GPUs ({before})", len(made.slots), "pods", baseline=min(fit, waiting), goal=float(waiting)),
         Row("  the plan for the gang takes", median(seconds) * 1e3, "ms", goal=500.0),
     ]

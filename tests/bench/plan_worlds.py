@@ -25,7 +25,7 @@ FULL = 80
 ZONE_CORES, CORE = 40, 25
 """Cores of a NUMA zone, and thousandths of a zone that a core is."""
 FREE_FOR = 16
-"""Cores of the pods that room is made for."""
+"""Cores of the pods that capacity is freed for."""
 
 
 def _owned(i: int, shape: ShapeId, node: NodeName | None = None, devices: tuple[DeviceShare, ...] = (), name: str = "pod") -> e.PodObserved:
@@ -85,8 +85,8 @@ def vm_hosts(hosts: int = 280, full: int = 81, seed: int = 42) -> ClusterState:
             devices=DeviceRequest(2, size * CORE // 2) if size > FREE_FOR else DeviceRequest(1, size * CORE),
         )) for size in sizes
     ])  # fmt: skip
-    room = {"pods": 1_000, GPU_MILLI: 2_000}
-    scribe.facts([e.NodeObserved(NodeName(f"host-{i:03d}"), f"uid-{i}", room, devices=2) for i in range(hosts)])
+    capacity = {"pods": 1_000, GPU_MILLI: 2_000}
+    scribe.facts([e.NodeObserved(NodeName(f"host-{i:03d}"), f"uid-{i}", capacity, devices=2) for i in range(hosts)])
     free = [[1000, 1000] for _ in range(hosts)]
     used, pods = 0, []
     while used < hosts * 2000 * full // 100:
@@ -126,8 +126,8 @@ def large_pods(nodes: int = 500, waiting: int = 10) -> ClusterState:
             {"cpu": 4_000 * gpus, "memory": gpus << 34, "pods": 1, GPU_MILLI: gpus * 1000}, scheduler="restow", devices=DeviceRequest(gpus, 1000)
         )) for gpus, id in shapes.items()
     ])  # fmt: skip
-    room = {"cpu": 64_000, "memory": 1 << 40, "pods": 110, GPU_MILLI: 8_000}
-    scribe.facts([e.NodeObserved(NodeName(f"node-{i:03d}"), f"uid-{i}", room, devices=8) for i in range(nodes)])
+    capacity = {"cpu": 64_000, "memory": 1 << 40, "pods": 110, GPU_MILLI: 8_000}
+    scribe.facts([e.NodeObserved(NodeName(f"node-{i:03d}"), f"uid-{i}", capacity, devices=8) for i in range(nodes)])
     pods = []
     for i in range(nodes):
         name = NodeName(f"node-{i:03d}")

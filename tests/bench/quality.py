@@ -93,8 +93,8 @@ def _rows(path: Path) -> Iterable[dict[str, str]]:
 
 def _node(row: dict[str, str]) -> e.NodeObserved:
     gpus = int(row["gpu"])
-    room = {"cpu": int(row["cpu_milli"]), "memory": int(row["memory_mib"]) * MIB, "pods": 1_000, GPU_MILLI: gpus * 1000}
-    return e.NodeObserved(NodeName(row["sn"]), f"uid-{row['sn']}", room, {ALIBABA_GPU_MODEL: row["model"]}, devices=gpus)
+    capacity = {"cpu": int(row["cpu_milli"]), "memory": int(row["memory_mib"]) * MIB, "pods": 1_000, GPU_MILLI: gpus * 1000}
+    return e.NodeObserved(NodeName(row["sn"]), f"uid-{row['sn']}", capacity, {ALIBABA_GPU_MODEL: row["model"]}, devices=gpus)
 
 
 def _shape(row: dict[str, str]) -> PodShape:

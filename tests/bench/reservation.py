@@ -1,5 +1,5 @@
 """A Reservation is created; when does a watch show it Available? With none present and with many; and of one that waits for
-room that is in use (preAllocation), once the room is free."""
+capacity that is in use (preAllocation), once the capacity is free."""
 
 import asyncio
 import tempfile
@@ -30,7 +30,7 @@ def _template(cpu: str, node: str = "") -> dict[str, Any]:
 
 
 def reservation(name: str, cpu: str = "500m", node: str = "") -> bytes:
-    """With a `node`: only there, and also while its room is in use."""
+    """With a `node`: only there, and also while its capacity is in use."""
     task = {"name": "task", "replicas": 1, "template": {"spec": _template(cpu, node)}}
     spec: dict[str, Any] = {
         "schedulerName": "volcano", "queue": "default", "minAvailable": 1, "ttl": "600s", "tasks": [task],
@@ -90,7 +90,7 @@ async def _keep(api: Api, count: int) -> None:
 
 
 async def _free(api: Api, count: int) -> list[float]:
-    """Milliseconds from asking for a pod's deletion to seeing the Reservation available that waited for its room."""
+    """Milliseconds from asking for a pod's deletion to seeing the Reservation available that waited for its capacity."""
     pods, names = [f"occupant-{i:03d}" for i in range(count)], [f"waits-{i:03d}" for i in range(count)]
     nodes = [f"node-{i:05d}" for i in range(count)]
     async with api.watching(PODS, bound):

@@ -1,6 +1,6 @@
 """The plain baseline: for each pod a pass over all nodes in NumPy, written from the rules and not from the session.
 
-A node will do if it has room, devices, no pod of the same app where the pod demands that, and if its zone is not ahead of the
+A node will do if it has capacity, devices, no pod of the same app where the pod demands that, and if its zone is not ahead of the
 emptiest by more than the skew. The best has the most left: of each of cpu and memory (and GPU for pods with devices) the
 part that stays free, in ten-thousandths; their mean, and 10 000 less half the distance between the largest and the smallest;
 the lexicographically first name among equals. An owner takes its Reservation's hold without a look at other nodes.
@@ -78,7 +78,7 @@ class Scan:
         if self.holds and (row := self._hold_of(pod)) >= 0:
             return row
         shape = self.state.shapes[pod.shape]
-        able = self._room(shape)
+        able = self._capacity(shape)
         app = pod.labels.get("app", "")
         if shape.pod_anti_affinity:
             able &= ~self._here(app)
@@ -102,7 +102,7 @@ class Scan:
                 return row
         return -1
 
-    def _room(self, shape: PodShape) -> np.ndarray:
+    def _capacity(self, shape: PodShape) -> np.ndarray:
         able = np.ones(len(self.names), bool)
         for resource, amount in shape.requests.items():
             able &= self.free[resource] >= amount

@@ -57,8 +57,8 @@ def node_facts(count: int) -> list[e.NodeObserved]:
             "topology.kubernetes.io/zone": f"zone-{i % 3}",
             "alibabacloud.com/gpu-card-model": model,
         }
-        room = {"cpu": cpu, "memory": memory * MIB, "pods": 110, "ephemeral-storage": 100 << 30, GPU_MILLI: gpus * 1000}
-        facts.append(e.NodeObserved(name, f"uid-{name}", room, labels, devices=gpus))  # type: ignore[arg-type]
+        capacity = {"cpu": cpu, "memory": memory * MIB, "pods": 110, "ephemeral-storage": 100 << 30, GPU_MILLI: gpus * 1000}
+        facts.append(e.NodeObserved(name, f"uid-{name}", capacity, labels, devices=gpus))  # type: ignore[arg-type]
     return facts
 
 
@@ -75,12 +75,12 @@ def pod_fact(i: int, shape: int, node: str | None = None, devices: tuple[DeviceS
 
 def plain_nodes(count: int, zones: int = 3) -> list[e.NodeObserved]:
     """The issue's template: 4 CPU, 32Gi, 110 pods each, in `zones` zones."""
-    room = {"cpu": 4_000, "memory": 32 * 1024 * MIB, "pods": 110}
+    capacity = {"cpu": 4_000, "memory": 32 * 1024 * MIB, "pods": 110}
     facts = []
     for i in range(count):
         name = f"node-{i:05d}"
         labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": f"zone-{i % zones}"}
-        facts.append(e.NodeObserved(name, f"uid-{name}", room, labels))  # type: ignore[arg-type]
+        facts.append(e.NodeObserved(name, f"uid-{name}", capacity, labels))  # type: ignore[arg-type]
     return facts
 
 

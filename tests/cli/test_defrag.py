@@ -139,7 +139,7 @@ def test_a_dry_run_shows_moves_in_waves_node_groups_and_who_stays(restow, desche
 
 
 def test_groups_by_a_label_and_a_job_are_asked_for(restow, descheduler):
-    reason = PLAN | {"reason": "room for shop/big", "rooms": [{"name": "restow-room-p9-1", "pod": "u", "namespace": "shop", "node": "a"}]}
+    reason = PLAN | {"reason": "room for shop/big", "slots": [{"name": "restow-room-p9-1", "pod": "u", "namespace": "shop", "node": "a"}]}
     descheduler.answers["POST", "/defragment"] = (200, answer(dry=True, plan=reason))
     result = restow("defrag", "--dry-run", "--for", "pod/shop/big", "--group-by", "a/b", "--descheduler", descheduler.url)
     assert descheduler.asked[0][1:3] == ("/defragment?dryRun=true&groupBy=a%2Fb", {"trigger": "cli", "demand": "pod/shop/big"})

@@ -118,7 +118,7 @@ def test_why_it_is_pending_per_rule_and_what_alone_would_be_enough(describe):
         assert line in text, text
 
 
-def test_what_room_a_waiting_one_misses_and_who_has_it(describe):
+def test_what_capacity_a_waiting_one_misses_and_who_has_it(describe):
     made = Handmade()
     three = e.ShapeDeclared("three", PodShape({"cpu": 3000, "pods": 1}, "restow"))
     made.facts(node("a"), shape(2000), three, replace(pod("big", shape="three"), node="a", phase="Running", ready=True), kind="nodes")
@@ -319,7 +319,7 @@ def test_as_json_everything_has_a_key(as_json, tmp_path):
     answer = as_json("describe", "r", "--log", export(tmp_path / "d.jsonl", log(cpu=3000)))
     assert (answer["phase"], answer["api"], answer["owners"]) == ("Pending", "volcano", ["pods of Deployment web"])
     assert answer["fit"]["reasons"] == {"Insufficient cpu": 2}
-    assert {"allocatable", "allocated", "left", "places", "drawn", "ends", "because", "transitions"} <= set(answer)
+    assert {"allocatable", "allocated", "left", "slots", "allocations", "ends", "because", "transitions"} <= set(answer)
 
 
 # -- get -----------------------------------------------------------------------------------------------------------------
@@ -357,8 +357,8 @@ def test_the_list_as_json_has_exact_amounts(as_json, tmp_path):
     assert item["allocatable"] == {"cpu": 3000, "memory": 3 << 30}
     assert item["allocated"] == {"cpu": 1000, "memory": 1 << 30}
     assert item["expires"] == "2026-01-01T01:00:00.000Z"
-    assert item["places"][0]["pods"] == ["uid-web-1"]
-    assert item["places"][1]["held"] == {"cpu": 1000, "memory": 1 << 30}
+    assert item["slots"][0]["pods"] == ["uid-web-1"]
+    assert item["slots"][1]["held"] == {"cpu": 1000, "memory": 1 << 30}
 
 
 def test_why_tells_the_same_of_places_that_wait(restow, as_json, tmp_path):
@@ -366,7 +366,7 @@ def test_why_tells_the_same_of_places_that_wait(restow, as_json, tmp_path):
     said = restow("why", "reservation/shop/r", "--log", file).said
     assert "3 places of 3 have no node yet" in said
     assert "would be held with a minAvailable of at most 2" in said
-    assert as_json("why", "reservation/shop/r", "--log", file)["places"]["fit"] == 2
+    assert as_json("why", "reservation/shop/r", "--log", file)["slots"]["fit"] == 2
 
 
 def test_why_a_pod_is_where_it_is_names_the_place_that_it_took(restow, tmp_path):

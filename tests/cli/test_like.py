@@ -52,7 +52,7 @@ def read(manifest, api="volcano"):
     return reservation_fact(decoded, api)
 
 
-def test_it_holds_room_for_pods_exactly_like_the_workloads():
+def test_it_holds_capacity_for_pods_exactly_like_the_workloads():
     (manifest,) = made(replicas=3)
     shapes, fact = read(manifest)
     assert not fact.invalid
@@ -149,7 +149,7 @@ def test_names_stay_short_enough_for_labels():
     assert len(name) < 60
 
 
-def test_an_image_bump_asks_for_the_same_room_but_another_template():
+def test_an_image_bump_asks_for_the_same_capacity_but_another_template():
     bumped = workload(template={"metadata": META, "spec": {**POD, "containers": [{**POD["containers"][0], "image": "web:2"}]}})
     before, after = made()[0], made(found=bumped)[0]
     assert not same(before, after)

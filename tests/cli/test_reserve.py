@@ -71,7 +71,7 @@ def test_twice_is_once(api, reserve):
     assert len(reservations(api)) == 1
 
 
-def test_what_is_used_up_makes_room_for_the_next(api, reserve):
+def test_what_is_used_up_frees_capacity_for_the_next(api, reserve):
     reserve()
     (name,) = reservations(api)
     set_phase(api, name, "Succeeded")

@@ -123,9 +123,9 @@ BROKEN = [
     ("node gone, kept", [*held(**ONCE), NODE_GONE, session("unfit", shape="two", nodes=0, reasons={})], "is not released; its node is gone"),
     ("held for the dead", [NODE, *SHAPES, asks(), ACCEPTED, EXPIRED, HOLD], "is held, but its Reservation is expired"),
     ("refused, held", [NODE, *SHAPES, asks(), {"type": "reservation.refused", "reservation": "r", "generation": 1}, HOLD], "is held, but its Reservation is refused"),
-    ("lent to anybody", [*held(**ONCE), pod("x"), [of("hold_lent", pod="x"), on("x")]], "which does not ignore Reservations"),
-    ("lent to nobody", [*held(**ONCE), pod("x", labels={IGNORED: "true"}), of("hold_lent", pod="x")], "lent to pod x, which does not come"),
-    ("lent, then given", [*held("six", **ONCE), pod("x", "four", labels={IGNORED: "true"}), [of("hold_lent", pod="x"), on("x")], pod("y"), over("y")], "handed over to y, but it is waiting"),
+    ("lent to anybody", [*held(**ONCE), pod("x"), [of("hold_borrowed", pod="x"), on("x")]], "which does not ignore Reservations"),
+    ("lent to nobody", [*held(**ONCE), pod("x", labels={IGNORED: "true"}), of("hold_borrowed", pod="x")], "lent to pod x, which does not come"),
+    ("lent, then given", [*held("six", **ONCE), pod("x", "four", labels={IGNORED: "true"}), [of("hold_borrowed", pod="x"), on("x")], pod("y"), over("y")], "handed over to y, but it is waiting"),
     ("resized beyond", [*held("two"), pod("x", "four"), on("x"), asks("six") | {"generation": 2}, ACCEPTED | {"generation": 2}, of("hold_resized", shape="six")], "is resized to more than is free on a"),
     ("resized to something else", [*held("two"), of("hold_resized", shape="six")], "resized to six, which is not asked for"),
     ("no more of it asked", [*held("two"), asks(tasks=[]) | {"generation": 2}, ACCEPTED | {"generation": 2}, pod("x"), on("x")], "is not released; it is not asked for any more"),
@@ -156,7 +156,7 @@ KEPT = [
     ("an owner that was never bound is no owner", [*held(**ONCE), pod("x"), over("x"), refused("x"), READY, pod("y"), over("y")]),
     ("a hold gives way to facts, and comes back", [*held(**ONCE), pod("f", "six", node="a", phase="Running"), ends("f"), READY, pod("x"), over("x")]),
     ("preAllocation waits", [NODE, *SHAPES, pod("f", "six", node="a", phase="Running"), asks(pre_allocation=True), ACCEPTED, WAITS, ends("f"), READY]),
-    ("lent and given back", [*held("six", **ONCE), pod("x", "four", labels={IGNORED: "true"}), [of("hold_lent", pod="x"), on("x")], runs("x"), ends("x"), READY]),
+    ("lent and given back", [*held("six", **ONCE), pod("x", "four", labels={IGNORED: "true"}), [of("hold_borrowed", pod="x"), on("x")], runs("x"), ends("x"), READY]),
     ("expired while it is used", [*held(**MANY), pod("x"), over("x"), runs("x"), EXPIRED, RELEASED, pod("y", "six"), on("y")]),
     ("facts between a decision and its commit", [*held(**ONCE), NODE_GONE, of("hold_released", reason="NodeLost")]),
     ("a kubelet rejects the successor", moved(fails("x"), HOLD, *LANDED)),
@@ -171,7 +171,7 @@ def test_what_keeps_them_is_not(events):
     assert judged(events).broken == []
 
 
-def test_a_hold_that_facts_took_room_of_before_the_commit_is_no_broken_promise():
+def test_a_hold_that_facts_took_capacity_of_before_the_commit_is_no_broken_promise():
     judge = Judge()
     events = [*held(**ONCE), pod("x"), pod("f", "six", node="a", phase="Running"), over("x")]
     for seq, event in enumerate(events, 1):

@@ -58,6 +58,6 @@ def test_every_metric_is_described():
     metrics.gauges(lambda: dict.fromkeys(gauges, 0.0))
     descheduler = DeschedulerMetrics(SimpleNamespace(metrics=metrics, state=ClusterState()))
     sources = Sampler(SimpleNamespace(metrics=Metrics(FAMILIES[0])))._usable()
-    of_services = {f"restow_{gauge.name}" for gauge in (*Gauges(ClusterState).read(), *descheduler.read(), *sources)} | {"restow_lineages_came_back"}
+    of_services = {f"restow_{gauge.name}" for gauge in (*Gauges(ClusterState).read(), *descheduler.read(), *sources)} | {"restow_lineages_bounced"}
     exposed = of_services | {m.name + ("_total" if m.type == "counter" else "") for m in metrics.registry.collect()}
     assert set(re.findall(r"`((?:restow|descheduler)_\w+)`", section("Metrics"))) == exposed

@@ -101,7 +101,7 @@ def test_every_reason_for_which_a_migration_ends_or_a_plan_is_cancelled_is_in_th
 
 
 def test_every_reason_of_a_reservation_is_in_the_table():
-    said = {text for text in strings("evolve/phases.py", "rooms.py") if REASON.fullmatch(text)} - {"NodeLost"}
+    said = {text for text in strings("evolve/phases.py", "held_capacity.py") if REASON.fullmatch(text)} - {"NodeLost"}
     assert {"PreAllocation", "HoldLost", "AllHandedOver"} < said
     explained = section("Phases of a Reservation")
     assert {reason for reason in said if f"`{reason}`" not in explained} == set()

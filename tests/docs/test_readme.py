@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,24 @@ def test_the_glossary_is_short_and_in_order():
 
 RETIRED = re.compile(r"\bfront doors?\b|\bboards?\b|\b(?:draws?|drew|drawn) (?:from|of) (?:it|them|a hold|a place|the hold)\b|\bcame backs\b|\btells of no\b|\bplaces of\b")
 """API, node snapshot, allocated, bounced, not found, slots of: the glossary's terms, and the field's."""
+
+
+NAMES = re.compile(r"(?:^|_)(?:room|rooms|roomy|lent|came_back|drawn|drawers)(?:_|$)|Room|Lent(?![a-z])|CameBack|Drawn", re.M)
+"""capacity, slot, borrowed, bounced, allocated: what identifiers must not be called again."""
+OF_OLD_LOGS = {"contracts/upcasters.py": {"rooms"}}
+"""Names of what earlier releases wrote."""
+
+
+def test_no_name_in_the_code_is_a_retired_word():
+    found = {}
+    for portion in ("libs", "services"):
+        for path in (ROOT / portion / "restow").rglob("*.py"):
+            with path.open("rb") as file:
+                names = {token.string for token in tokenize.tokenize(file.readline) if token.type == tokenize.NAME}
+            where = path.relative_to(ROOT / portion / "restow").as_posix()
+            if wrong := {name for name in names if NAMES.search(name)} - OF_OLD_LOGS.get(where, set()):
+                found[where] = wrong
+    assert found == {}
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -32,7 +32,7 @@ class _Model:
             self.solver.addConstr(self._sum(self.at[p, n] for n in self.nodes) == 1)
             self._devices(p)
         for n in self.nodes:
-            self._room(n)
+            self._capacity(n)
         leaving = [1 - self.at[p, state.charges[p].node] for p in self.pods]
         self.moved = self._sum(leaving)
         self.solver.addConstr(self.moved <= moves)
@@ -62,7 +62,7 @@ class _Model:
                 for share in charge.devices:
                     self.solver.addConstr(self.on[p, n, share.index] >= self.at[p, n] * 1.0)
 
-    def _room(self, n: str) -> None:
+    def _capacity(self, n: str) -> None:
         fact = self.state.nodes[n]
         for resource, total in fact.allocatable.items():
             if resource != GPU:
@@ -89,7 +89,7 @@ class _Model:
                         self.solver.addConstr(free + self.on[p, n, d] <= 1)
             return self._sum(whole)
         copies = self.solver.addVariable(0, 1000, type=highspy.HighsVarType.kInteger)
-        for resource, amount in self.args.room.items():
+        for resource, amount in self.args.capacity.items():
             self.solver.addConstr(self._used(n, resource) + int(amount.removesuffix("m")) * copies <= fact.allocatable[resource])
         return 1 * copies
 

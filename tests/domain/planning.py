@@ -9,15 +9,15 @@ from restow.contracts import events as e
 from restow.contracts.values import DeviceShare, Move
 from restow.domain.state import ClusterState
 
-ROOM = {"cpu": "4000m"}
+CAPACITY = {"cpu": "4000m"}
 
 
 def cluster(seed: int, objective: str) -> ClusterState:
-    """A few nodes, filled at random with pods of a few kinds; of `room` without devices."""
+    """A few nodes, filled at random with pods of a few kinds; of `capacity` without devices."""
     chance = random.Random(seed)
     devices = objective == "devices"
     nodes = chance.randint(3, 4) if devices else chance.randint(3, 6)
-    gpus = chance.choice([2, 3]) if objective != "room" else 0
+    gpus = chance.choice([2, 3]) if objective != "capacity" else 0
     state = given(*(node(f"n{i}", cpu=chance.choice([8_000, 12_000, 16_000]), gpus=gpus) for i in range(nodes)))
     kinds = [(1, 100), (1, 200), (1, 250), (1, 300), (1, 500), (1, 600), (1, 1000), (2, 1000), None]
     for i in range(6):

@@ -23,7 +23,7 @@ from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import LabelSelector, PodTerm, Toleration
 from restow.domain import session
-from restow.domain.session import opening, room_counts
+from restow.domain.session import fit_counts, opening
 from restow.domain.session.actions.enqueue import _Lines
 from restow.domain.session.backlog import Backlog
 from restow.domain.session.gates import Gates
@@ -177,7 +177,7 @@ def test_what_is_kept_is_what_is_made_anew_and_sessions_decide_the_same(seed):
         assert asked(kept) == asked(fresh)
         assert kept.hopeful() == fresh.hopeful()
         for name in kept.fits._slots:
-            assert kept.fits.of(name) == room_counts.plain(state, name)
+            assert kept.fits.of(name) == fit_counts.plain(state, name)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -241,7 +241,7 @@ def test_a_job_that_is_made_when_its_turn_comes_is_placed_as_if_all_had_been_mad
 
 
 @pytest.mark.parametrize("gangs", [False, True])
-def test_a_pod_that_ends_costs_as_many_jobs_as_have_room_however_many_wait(gangs, monkeypatch):
+def test_a_pod_that_ends_costs_as_many_jobs_as_have_capacity_however_many_wait(gangs, monkeypatch):
     state = given(e.Synced("podgroups.scheduling.volcano.sh", "1"), node("n", cpu=2_000, pods=1_000), shape("two", cpu=2_000), pod("busy", "two", node="n"))
     for i in range(60):
         then(state, [shape(f"s{i}", cpu=800 + i), pod_group(f"g{i}"), member(f"p{i:02}", f"g{i}", f"s{i}") if gangs else pod(f"p{i:02}", f"s{i}")])

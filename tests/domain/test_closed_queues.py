@@ -38,7 +38,7 @@ CASES = [(GONE, "QueueNotFound"), (CLOSED, "QueueClosed"), (queue("q", invalid="
 
 
 @pytest.mark.parametrize(("fact", "reason"), CASES)
-def test_who_waits_for_room_is_told_when_its_queue_takes_no_jobs_any_more(fact, reason):
+def test_who_waits_for_capacity_is_told_when_its_queue_takes_no_jobs_any_more(fact, reason):
     state = given(node("n", cpu=1_000), queue("q"), shape("s", cpu=2_000), pod_group("g", "q", need=2))
     then(state, in_queue("alone", "q", "s"), member("g1", "g"), member("g2", "g"))
     run(state, decider, c.Schedule(NOW))
@@ -77,7 +77,7 @@ def test_so_is_a_gang_whose_queue_is_invalid_because_its_sibling_asks_their_pare
     assert {state.waiting[key].reason for key, _ in state.parked.values()} == {"Unschedulable"}
 
 
-def test_who_waits_for_room_is_told_when_its_queue_has_nothing_left_either():
+def test_who_waits_for_capacity_is_told_when_its_queue_has_nothing_left_either():
     state = given(node("n", cpu=1_000), queue("q"), shape("s", cpu=2_000), in_queue("alone", "q", "s"))
     run(state, decider, c.Schedule(NOW))
     then(state, queue("q", capability={"cpu": 1_000}))

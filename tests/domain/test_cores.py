@@ -14,7 +14,7 @@ from restow.domain.config import ActionConfig, SessionConfig
 from restow.domain.cores import FULL, SPREAD, Cores, EmptyCores, Topology, choose
 from restow.domain.cores.choose import Wish
 from restow.domain.cores.index import CONFLICT, NO_TOPOLOGY, NOT_ALIGNED, NOT_WHOLE, TOO_FEW
-from restow.domain.records import Charge, Nomination, Room, Slot, SlotPhase
+from restow.domain.records import Capacity, Charge, Nomination, Slot, SlotPhase
 
 
 def machine(sockets: int = 1, zones: int = 2, cores: int = 4, threads: int = 2) -> tuple[Cpu, ...]:
@@ -211,8 +211,8 @@ def test_exclusive_pods_keep_away_from_each_other_where_that_can_be():
 
 
 def holds(state, uid: str, cpus: tuple[int, ...], where: str = "n0") -> None:
-    """A place of a Reservation has these CPUs for itself."""
-    slot = Slot("s", "t", SlotPhase.HELD, where, cores=cpus, room=Room((), cores=cpus))
+    """A slot of a Reservation has these CPUs for itself."""
+    slot = Slot("s", "t", SlotPhase.HELD, where, cores=cpus, capacity=Capacity((), cores=cpus))
     state.put_in(state.held_on, where, (uid, "t-0"))
     state.put(state.slots, uid, {"t-0": slot})
     state.moved.append((uid, "t-0"))
@@ -258,7 +258,7 @@ def test_a_place_that_the_same_session_holds_is_known_as_the_pod_that_it_is():
 
 def test_what_is_kept_for_a_nominated_pod_is_there_for_it_alone():
     state = given([*numbered("n0"), wants(14), pod("p")])
-    state.put(state.nominations, "p", Nomination("n0", 0, Room((), cores=(0, 1, 8, 9))))
+    state.put(state.nominations, "p", Nomination("n0", 0, Capacity((), cores=(0, 1, 8, 9))))
     cores, request = Cores.of(state), state.shapes["s"].cores
     assert fails(state) == {TOO_FEW: ["n0"]}
     assert cores.filter(request, "p") == []
@@ -300,7 +300,7 @@ def test_cpus_that_an_owner_left_and_others_got_are_not_the_holds_again():
     assert state.void == {}
 
 
-def test_a_pod_that_takes_anothers_room_gets_cpus_that_are_free_when_that_is_gone():
+def test_a_pod_that_takes_anothers_capacity_gets_cpus_that_are_free_when_that_is_gone():
     few = machine(zones=1, cores=2)
     conf = configured("session", SessionConfig(actions=tuple(map(ActionConfig, ("enqueue", "allocate", "preempt")))))
     high, low = (shape(id, cpu=4_000, priority=of, cores=CoreRequest(4)) for id, of in (("high", 100), ("low", 0)))

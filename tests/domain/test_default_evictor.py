@@ -209,7 +209,7 @@ def test_the_evictors_node_selector_says_where_pods_may_go():
     assert fit(one(), other=node("n2", labels={"pool": "a"}), nodeSelector="pool=a") == ""
 
 
-def test_room_that_is_held_is_not_free():
+def test_capacity_that_is_held_is_not_free():
     held = e.TaskReserved("q", "n2")
     assert "reserved for a job that starves" in fit(one(), pod("q", "s"), held)
 

@@ -134,7 +134,7 @@ def test_per_device_whole_devices_are_exempt_and_full():
 
 
 def test_a_pod_that_came_back_again_and_again_stays():
-    state = given(S, node("a", cpu=10_000), app("p", "a"), *used("b", 7_500), e.CameBack("uid-rs", "a", 2))
+    state = given(S, node("a", cpu=10_000), app("p", "a"), *used("b", 7_500), e.Bounced("uid-rs", "a", 2))
     assert plan(state).kept == {"CameBack": 1}
 
 
@@ -178,7 +178,7 @@ def test_the_least_used_source_goes_first_and_names_break_ties():
         app("c1", "c"), app("b1", "b"), app("a1", "a"), app("a2", "a"),
         *used("t", 7_500, of=10_000),
     )  # fmt: skip
-    # Room for one below 90 %: the first of b and c, which are used less than a.
+    # Capacity for one below 90 %: the first of b and c, which are used less than a.
     assert moves(state) == [("b1", "b", "t")]
 
 
@@ -211,7 +211,7 @@ def test_a_hold_counts_for_the_target_and_keeps_the_source():
     assert moves(state) == []  # 75 % + 10 % held + 10 % is over 90 %
 
 
-def test_selectors_taints_and_room_of_the_target_are_respected():
+def test_selectors_taints_and_capacity_of_the_target_are_respected():
     state = given(
         shape("s", cpu=1_000, memory=4 * GIB, node_selector={"zone": "x"}, tolerations=(Toleration("k", "Exists"),)),
         node("a", cpu=10_000), app("p", "a"),

@@ -71,7 +71,7 @@ def test_the_scheduler_would_make_each_move_whichever_of_them_have_landed(seed, 
 
 
 @settings(max_examples=60, deadline=None)
-@any_of(st.integers(0, 100_000), st.sampled_from(["devices", "nodes", "room", "rules"]), st.integers(0, 2))
+@any_of(st.integers(0, 100_000), st.sampled_from(["devices", "nodes", "capacity", "rules"]), st.integers(0, 2))
 def test_a_second_plan_is_empty(seed, kind, number):
     """By the seed's rules: targets only fill up and stay below their protection, sources only become emptier, and no node changes from one
     to the other. (Not so with perDevice, where a device that is put to use counts anew, nor where the limit of moves ended the plan.)"""

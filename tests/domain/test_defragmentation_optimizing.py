@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from domain import ruled
 from domain.build import NOW, given, member, node, pod, pod_group, replica_of, shape, then
-from domain.planning import ROOM, afterwards, carry_out, cluster
+from domain.planning import CAPACITY, afterwards, carry_out, cluster
 from hypothesis import given as any_of
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ OWNER = replica_of("rs")
 # A fifth of the default's steps: these clusters are small, and a search that finds nothing takes its whole part of them.
 NODES = DefragmentationArgs(planner="optimizing", objective="nodes", resourceType="cpu", protectionThresholds={}, searchSteps=4_000)
 DEVICES = DefragmentationArgs(planner="optimizing", objective="devices", protectionThresholds={}, searchSteps=4_000)
-FOUR = msgspec.structs.replace(NODES, objective="room", room=ROOM)
+FOUR = msgspec.structs.replace(NODES, objective="capacity", capacity=CAPACITY)
 S = shape("s", cpu=1_000)
 
 
@@ -69,7 +69,7 @@ def test_the_node_that_is_cheapest_to_empty_is_emptied():
     assert moves(state) == [("p", "a", "b")]
 
 
-def test_room_for_a_shape_is_made_by_the_one_move_that_is_needed():
+def test_capacity_for_a_shape_is_made_by_the_one_move_that_is_needed():
     state = given(
         S, shape("big", cpu=5_000), node("a", cpu=8_000), node("b", cpu=8_000),
         app("p", "a"), app("x", "a", "big"), app("y", "b", "big"),
@@ -96,7 +96,7 @@ def test_who_has_no_place_pushes_somebody_smaller_out_of_the_way():
 
 
 def test_what_arrives_waits_for_what_leaves():
-    """p needs the room that q leaves on b."""
+    """p needs the capacity that q leaves on b."""
     state = given(
         shape("three", cpu=3_000), shape("two", cpu=2_000), shape("fix", cpu=1_000),
         node("a", cpu=4_000), node("b", cpu=5_000), node("c", cpu=4_000),
@@ -144,7 +144,7 @@ def test_with_whole_nodes_a_source_is_emptied_or_left():
     assert len(moves(given(*facts[:-1]), whole)) == 1
 
 
-@pytest.mark.parametrize("objective", ["devices", "nodes", "room"])
+@pytest.mark.parametrize("objective", ["devices", "nodes", "capacity"])
 def test_so_it_is_on_clusters_made_at_random(objective):
     args, moved = msgspec.structs.replace(ARGS[objective], wholeNodes=True, searchSteps=800), 0
     for seed in range(40):
@@ -234,7 +234,7 @@ def test_a_target_stays_below_its_protection():
 
 
 def test_pods_that_came_back_are_left_alone_there():
-    state = given(S, node("a"), node("b"), app("p", "a"), app("q", "b"), app("r", "b"), e.CameBack("uid-rs", "a", 2))
+    state = given(S, node("a"), node("b"), app("p", "a"), app("q", "b"), app("r", "b"), e.Bounced("uid-rs", "a", 2))
     assert verdicts(state)["p"] == "CameBack"
 
 
@@ -252,7 +252,7 @@ def test_every_pod_that_stays_has_a_verdict():
     assert got.kept == {"Bare": 1, "NoGain": 1, "NoTarget": 4}
 
 
-def test_room_that_an_earlier_plan_has_promised_is_taken():
+def test_capacity_that_an_earlier_plan_has_promised_is_taken():
     state = given(S, node("a", cpu=2_000), node("b", cpu=2_000), node("c", cpu=2_000), app("p", "a"), app("q", "b"), app("r", "c", owner=None))
     first = plan(state, max_moves=1)
     assert len(first.moves) == 1
@@ -262,7 +262,7 @@ def test_room_that_an_earlier_plan_has_promised_is_taken():
 
 # -- properties ------------------------------------------------------------------------------------------------------
 
-ARGS = {"devices": DEVICES, "nodes": NODES, "room": FOUR}
+ARGS = {"devices": DEVICES, "nodes": NODES, "capacity": FOUR}
 
 
 @settings(max_examples=40, deadline=None)
@@ -339,13 +339,13 @@ def test_so_it_is_where_pods_have_rules_about_each_other(seed):
     assert got.steps >= args.searchSteps or plan(then_, args).moves == ()
 
 
-ROOMS = {f"room with {what}": msgspec.structs.replace(FOUR, room=ROOM | {"koordinator.sh/gpu": share}) for what, share in (("a share", "30"), ("two devices", "200"))}
+CAPACITIES = {f"room with {what}": msgspec.structs.replace(FOUR, capacity=CAPACITY | {"koordinator.sh/gpu": share}) for what, share in (("a share", "30"), ("two devices", "200"))}
 
 
-@pytest.mark.parametrize("objective", [*sorted(ARGS), *ROOMS])
+@pytest.mark.parametrize("objective", [*sorted(ARGS), *CAPACITIES])
 def test_one_row_is_ranked_as_many_are(objective):
     for seed in range(10):
-        state, args = cluster(seed, "devices" if objective in ROOMS else objective), (ARGS | ROOMS)[objective]
+        state, args = cluster(seed, "devices" if objective in CAPACITIES else objective), (ARGS | CAPACITIES)[objective]
         with opened(task := Task(state, args, NOW, "p", 2_000), args.objective, Rows(task)) as world:
             for uid in state.pods:
                 placement = world.placement
@@ -359,11 +359,11 @@ def test_one_row_is_ranked_as_many_are(objective):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"objective": "room"}, "room: {}; allowed with objective room: at least one resource"),
-        ({"room": {"cpu": "1"}}, "room: {'cpu': '1'}; allowed: only with objective room, not with nodes"),
-        ({"objective": "room", "room": {"cpu": "0"}}, "room['cpu']: 0; allowed: more than 0"),
-        ({"objective": "room", "room": {"cpu": "much"}}, "room: "),
-        ({"objective": "room", "room": {"koordinator.sh/gpu": "150"}}, "room: "),
+        ({"objective": "capacity"}, "capacity: {}; allowed with objective capacity: at least one resource"),
+        ({"capacity": {"cpu": "1"}}, "capacity: {'cpu': '1'}; allowed: only with objective capacity, not with nodes"),
+        ({"objective": "capacity", "capacity": {"cpu": "0"}}, "capacity['cpu']: 0; allowed: more than 0"),
+        ({"objective": "capacity", "capacity": {"cpu": "much"}}, "capacity: "),
+        ({"objective": "capacity", "capacity": {"koordinator.sh/gpu": "150"}}, "capacity: "),
         ({"costs": {"luck": 1}}, "costs['luck']: unknown; allowed: age, budget, gang, priority, restarts"),
         ({"costs": {"age": -1}}, "costs['age']: -1; allowed: 0 to 1000000"),
         ({"minimumGain": -1}, "minimumGain: -1; allowed: 0 to"),

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from domain.build import NOW, configured, given, node, pod, replica_of, shape, then
 from domain.descheduling_words import WEB
-from domain.planning import ROOM, carry_out
+from domain.planning import CAPACITY, carry_out
 from domain.planning import cluster as random_cluster
 from domain.saga import decider
 from hypothesis import given as any_of
@@ -54,7 +54,7 @@ def app(name, on="thin", shape="s", **more):
 
 
 def cluster(*facts, conf=None, thin=("a", "b"), **more):
-    """`thin` has what is to leave it; `full` has room for it, is used well, and nobody leaves it."""
+    """`thin` has what is to leave it; `full` has capacity for it, is used well, and nobody leaves it."""
     full = (app(f"f{i}", "full", "stays", owner=None) for i in range(3))
     return given(
         configured("migration", conf or config(**more)), shape("s"), shape("stays", cpu=2_000, priority=5_000),
@@ -235,13 +235,13 @@ def pieces(**more):
     return given(configured("migration", config(args, **more)), *G, *nodes, *there, pod("big", "g3"))
 
 
-def test_room_for_a_job_is_made_by_those_who_may_go():
+def test_capacity_for_a_job_is_made_by_those_who_may_go():
     assert [m.pod for m in alone(pieces(), "big").moves] == ["p"]
     assert [m.pod for m in alone(pieces(evictor={"labelSelector": {"matchLabels": {"app": "q"}}}), "big").moves] == ["q"]
     assert [m.pod for m in alone(pieces(nodeSelector="pool=x"), "big").moves] == ["p"]
     for more in ({"evictor": {"minReplicas": 9}}, {"nodeSelector": "pool=y"}, {"maxNoOfPodsToEvictPerNode": 0}, {"maxNoOfPodsToEvictTotal": 0}):
         planned = alone(pieces(**more), "big")
-        assert (planned.moves, planned.rooms) == ((), ())
+        assert (planned.moves, planned.slots) == ((), ())
         assert planned.reason.startswith("no plan for ")
     assert "maxNoOfPodsToEvictPerNode is reached" in alone(pieces(maxNoOfPodsToEvictPerNode=0), "big").reason
 
@@ -281,11 +281,11 @@ def test_what_selects_nothing_is_told(more, told):
 
 
 @settings(max_examples=30, deadline=None)
-@any_of(st.integers(0, 10_000), st.sampled_from(["devices", "nodes", "room"]), st.booleans(), st.integers(0, 3), st.integers(0, 4))
+@any_of(st.integers(0, 10_000), st.sampled_from(["devices", "nodes", "capacity"]), st.booleans(), st.integers(0, 3), st.integers(0, 4))
 def test_no_plan_breaks_a_limit_or_touches_a_node_that_is_left_out(seed, objective, whole, per_node, per_namespace):
     """And each can be carried out."""
     made = DefragmentationArgs(planner="optimizing", objective=objective, protectionThresholds={}, searchSteps=800, wholeNodes=whole)
-    args = replace(made, room=ROOM) if objective == "room" else made
+    args = replace(made, capacity=CAPACITY) if objective == "capacity" else made
     state = random_cluster(seed, objective)
     left_out = NodeName(f"n{seed % 3}")
     nodes = frozenset(name for name in state.nodes if name != left_out)

@@ -1,4 +1,4 @@
-"""On demand for pods that wait: given a policy with `demand`, when a job waits for room that is there in pieces, then a plan is
+"""On demand for pods that wait: given a policy with `demand`, when a job waits for capacity that is there in pieces, then a plan is
 due for it, now and then, and less and less often while nothing helps."""
 
 import msgspec
@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.values import Packing, RoomFor
+from restow.contracts.values import Packing, SlotFor
 from restow.domain import config, migration, session, snapshot
 from restow.domain.config import DefragmentationArgs
 from restow.domain.migration import demand
@@ -49,8 +49,8 @@ def told(state, time: int = NOW) -> None:
     run(state, session.decider, c.Schedule(time))
 
 
-def tried(state, job: str, at: int, *rooms: RoomFor, plan: str = "") -> None:
-    then(state, e.Planned(plan or f"p{at}", "Defragmentation", (), NONE, NONE, trigger="demand", rooms=rooms, demand=job), time=at)
+def tried(state, job: str, at: int, *slots: SlotFor, plan: str = "") -> None:
+    then(state, e.Planned(plan or f"p{at}", "Defragmentation", (), NONE, NONE, trigger="demand", slots=slots, demand=job), time=at)
 
 
 def waiting():
@@ -92,7 +92,7 @@ def test_who_waits_for_something_else_is_not_helped():
     assert next_demand(state) is None
 
 
-def test_who_is_told_later_that_he_waits_for_room_is_helped_however_often_it_was_asked_before():
+def test_who_is_told_later_that_he_waits_for_capacity_is_helped_however_often_it_was_asked_before():
     cordoned = (node("a", unschedulable=True), node("b", unschedulable=True))
     state = pieces(*cordoned, pod("w", "big"))
     told(state)
@@ -102,9 +102,9 @@ def test_who_is_told_later_that_he_waits_for_room_is_helped_however_often_it_was
     assert next_demand(state) == (NOW + PATIENCE, "w")
 
 
-def test_a_job_whose_room_was_deleted_is_helped_again():
+def test_a_job_whose_capacity_was_deleted_is_helped_again():
     state = waiting()
-    tried(state, "w", NOW, RoomFor("room", "w", "default", "a"), plan="x")
+    tried(state, "w", NOW, SlotFor("room", "w", "default", "a"), plan="x")
     then(state, replace(reservation("room", ("t", 1, "big")), labels={"restow.dev/plan": "x"}))
     assert next_demand(state) is None, "room is being made"
     then(state, e.ReservationGone("room"))
@@ -117,7 +117,7 @@ def test_of_several_jobs_the_first_in_turn_is_helped():
     assert next_demand(state) == (NOW + PATIENCE, "vip")
 
 
-def test_a_gang_is_one_job_and_needs_room_for_all_that_makes_it_ready():
+def test_a_gang_is_one_job_and_needs_capacity_for_all_that_makes_it_ready():
     def gang(need: int):
         state = pieces(pod_group("g", need=need), shape("half", cpu=5_000), member("g1", "g", "half"), member("g2", "g", "half"))
         told(state)
@@ -135,10 +135,10 @@ def test_a_gang_whose_first_pods_ask_for_too_much_is_helped_where_the_others_do_
     assert next_demand(state) == (NOW + PATIENCE, "default/g")
 
 
-def test_a_job_is_not_helped_again_while_room_for_any_of_its_pods_is_being_made():
+def test_a_job_is_not_helped_again_while_capacity_for_any_of_its_pods_is_being_made():
     state = pieces(pod_group("g", need=1), shape("wide", cpu=5_000), *(member(f"g{i}", "g", "wide") for i in range(3)))
     told(state)
-    tried(state, "default/g", NOW + PATIENCE, RoomFor("restow-room-1", "g2", "default", "a"))
+    tried(state, "default/g", NOW + PATIENCE, SlotFor("restow-room-1", "g2", "default", "a"))
     assert next_demand(state) is None
 
 
@@ -157,9 +157,9 @@ def test_a_job_that_cannot_be_helped_is_tried_less_and_less_often(tries, pause):
     assert next_demand(state) == (at + tries - 1 + pause, "w")
 
 
-def test_a_job_for_which_room_is_being_made_is_not_tried_again():
+def test_a_job_for_which_capacity_is_being_made_is_not_tried_again():
     state = waiting()
-    tried(state, "w", NOW + PATIENCE, RoomFor("restow-room-x-1", "w", "default", "a"), plan="x")
+    tried(state, "w", NOW + PATIENCE, SlotFor("restow-room-x-1", "w", "default", "a"), plan="x")
     assert next_demand(state) is None
     then(state, e.PlanCancelled("x", "by hand"), time=NOW + PATIENCE + 1)
     assert next_demand(state) == (NOW + PATIENCE + PAUSE, "w")
@@ -192,7 +192,7 @@ def test_the_decider_asks_for_the_plan_when_it_is_due_and_plans_are_about_the_jo
     (planned,) = run(state, migration.decider, command)
     assert (planned.trigger, planned.demand) == ("demand", "w")
     assert [(move.source, move.target) for move in planned.moves] in ([("a", "b")], [("b", "a")])
-    assert [room.pod for room in planned.rooms] == ["w"]
+    assert [capacity.pod for capacity in planned.slots] == ["w"]
     assert planned.reason == "room for default/w"
     assert next_demand(state) is None
 
@@ -218,7 +218,7 @@ def test_what_it_costs_does_not_grow_with_the_pods_of_a_kind(monkeypatch):
     state = pieces(*(pod(f"w{i}", "big") for i in range(200)))
     told(state)
     asked = []
-    monkeypatch.setattr(demand, "_waits_for_room", lambda state, uid: asked.append(uid) or True)
+    monkeypatch.setattr(demand, "_waits_for_capacity", lambda state, uid: asked.append(uid) or True)
     next_demand(state)
     next_demand(state)
     assert len(asked) == 1

@@ -387,7 +387,7 @@ def test_one_constraint_is_not_kept_by_breaking_another_that_is_balanced_too():
 
 
 def test_node_fit_minds_no_spread_that_is_about_to_be_mended():
-    """Zone z is the emptiest and has room for little: only when that has come may the large one go to y."""
+    """Zone z is the emptiest and has capacity for little: only when that has come may the large one go to y."""
     spread = (Spread(1, "zone", "DoNotSchedule", LabelSelector({"app": "w"})),)
     nodes = [node("n1", labels={"zone": "x"}), node("n2", labels={"zone": "y"}), node("n3", cpu=100, labels={"zone": "z"})]
     shapes = shape("little", cpu=100, spread=spread), shape("large", cpu=2_000, spread=spread, priority=9)

@@ -63,18 +63,18 @@ def cluster(r: random.Random):
         free[name] = [cpu, *([1000] * gpus)]
     for i in range(r.randint(4, 24)):
         kind, home = r.choice([s.shape for s in SHAPES]), r.choice(names)
-        room, cpu, devices = free[home], 2_500 if kind == "m" else 1_000, ()
+        capacity, cpu, devices = free[home], 2_500 if kind == "m" else 1_000, ()
         wanted = {"g": (1, 500), "gg": (2, 1000)}.get(kind)
         if wanted is not None:
-            able = [d for d in range(1, len(room)) if room[d] >= wanted[1]][: wanted[0]]
+            able = [d for d in range(1, len(capacity)) if capacity[d] >= wanted[1]][: wanted[0]]
             if len(able) < wanted[0]:
                 continue
             devices = tuple(DeviceShare(d - 1, wanted[1]) for d in able)
-        if room[0] < cpu:
+        if capacity[0] < cpu:
             continue
-        room[0] -= cpu
+        capacity[0] -= cpu
         for share in devices:
-            room[share.index + 1] -= share.milli
+            capacity[share.index + 1] -= share.milli
         over = {"phase": "Failed", "ready": False} if r.random() < 0.1 else {}
         facts.append(pod(f"p{i}", kind, home, owner=replica_of(f"o{r.randint(0, 4)}"), labels={"app": r.choice("xy")}, devices=devices, **over))
     return given(*facts)

@@ -63,7 +63,7 @@ def test_a_pod_is_evicted_once():
 
 
 def test_where_the_successors_of_others_will_be_is_taken():
-    """Only `full` has room for the old pod's successor, and then not for both of the others."""
+    """Only `full` has capacity for the old pod's successor, and then not for both of the others."""
     tight = shape("four", cpu=4_000, scheduler="default-scheduler")
     old = app("old", "rest", "four", labels={"old": ""}, created=NOW - HOUR)
     state = some(tight, node("rest", cpu=4_000), old)
@@ -87,8 +87,8 @@ def test_limits_count_all_plugins(limit):
         assert [name for name, _ in got] == gone
 
 
-def test_who_needs_the_room_of_others_stays_and_is_told():
-    """p would take the room that q leaves."""
+def test_who_needs_the_capacity_of_others_stays_and_is_told():
+    """p would take the capacity that q leaves."""
     state = given(
         shape("three", cpu=3_000, scheduler="x"), shape("two", cpu=2_000, scheduler="x"), shape("fix", cpu=1_000),
         node("a", cpu=4_000), node("b", cpu=5_000), node("c", cpu=4_000),

@@ -1,4 +1,4 @@
-"""Action enqueue: queues are let in by turns, so that no backlog takes all the room that is promised."""
+"""Action enqueue: queues are let in by turns, so that no backlog takes all the capacity that is promised."""
 
 from domain.build import NOW, configured, given, member, node, pod_group, queue, run, shape, then
 
@@ -41,7 +41,7 @@ class World:
         then(self.state, e.PodChanged(running[0], node="n", phase="Succeeded"))
 
 
-def test_a_queue_with_a_backlog_does_not_take_all_the_room_and_the_other_gets_its_half():
+def test_a_queue_with_a_backlog_does_not_take_all_the_capacity_and_the_other_gets_its_half():
     world = World()
     world.submit("a", 60)
     world.live()

@@ -41,7 +41,7 @@ def test_pods_that_wait_for_a_hold_which_does_not_suit_them_do_not_keep_new_pods
     assert placed(schedule(state, limit=4)) == ["new"]
 
 
-def test_new_pods_get_their_turn_although_more_than_the_limit_wait_for_room():
+def test_new_pods_get_their_turn_although_more_than_the_limit_wait_for_capacity():
     state = given(node("a", cpu=1_000), shape("s"), shape("small", cpu=10), pod("busy", node="a"))
     then(state, *[pod(f"old{i}") for i in range(20)])
     while schedule(state, limit=5):

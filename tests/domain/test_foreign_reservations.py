@@ -119,7 +119,7 @@ def test_an_update_may_give_it_to_another_scheduler_and_pods_that_use_it_go_on()
     scheduled(state)
     then(state, pod("p", "s", labels=MINE))
     scheduled(state)
-    assert state.draws["p"].reservation == "r"
+    assert state.allocations["p"].reservation == "r"
     then(state, e.PodChanged("p", "a", "Running"), asked("theirs", generation=2, allocate_once=False))
     (event,) = reviewed(state)
     assert (event.reason, event.generation) == ("OtherScheduler", 2)

@@ -135,10 +135,10 @@ def test_of_a_device_what_is_free_is_held_at_once_and_the_rest_as_it_comes():
     state = given(CONF, node("a", gpus=2), third, whole, pod("z", "whole", "a", devices=(gpu(1),)), running, pod("h", "whole"))
     schedule(state)
     assert free(state) == [0, 0]
-    assert state.nominations["h"].room.held_devices == (gpu(0, 100),)
+    assert state.nominations["h"].capacity.held_devices == (gpu(0, 100),)
     for gone, held in (("x0", 400), ("x1", 700), ("x2", 1000)):
         then(state, e.PodGone(gone))
-        assert (free(state), state.nominations["h"].room.held_devices) == ([0, 0], (gpu(0, held),))
+        assert (free(state), state.nominations["h"].capacity.held_devices) == ([0, 0], (gpu(0, held),))
     assert placed(schedule(state)) == ["h"]
 
 
@@ -148,9 +148,9 @@ def test_a_fact_that_overcommits_the_device_takes_only_what_it_needs_of_that():
     state = given(CONF, node("a", gpus=1, allocatable={"restow.dev/gpu-milli": 5_000}), half, part, whole, running, pod("h", "whole"))
     schedule(state)
     then(state, e.PodGone("x0"), pod("foreign", "part", "a", devices=(gpu(0, 200),)))
-    assert (free(state), state.nominations["h"].room.held_devices) == ([0], (gpu(0, 300),))
+    assert (free(state), state.nominations["h"].capacity.held_devices) == ([0], (gpu(0, 300),))
     then(state, e.PodGone("foreign"))
-    assert state.nominations["h"].room.held_devices == (gpu(0, 500),)
+    assert state.nominations["h"].capacity.held_devices == (gpu(0, 500),)
 
 
 def test_a_slot_that_waits_for_its_device_keeps_what_is_free_of_it():
@@ -160,15 +160,15 @@ def test_a_slot_that_waits_for_its_device_keeps_what_is_free_of_it():
     state = given(CONF, node("a", gpus=3), most, part, there, reservation("r", ("t", 1, "most"), owners=(owner(app="x"),)))
     run(state, reservations.decider, c.Review(NOW))
     schedule(state)
-    assert state.slots["r"]["t-0"].room.held_devices == (gpu(0, 700),)
+    assert state.slots["r"]["t-0"].capacity.held_devices == (gpu(0, 700),)
     then(state, pod("f0", "most", "a", devices=(gpu(0, 700),)), pod("f1", "part", "a", devices=(gpu(0, 300),)))
     assert state.slots["r"]["t-0"].phase is SlotPhase.WAITING
     then(state, e.PodGone("f1"), pod("thief", "part"))
     assert free(state) == [0, 300, 1000]
-    assert state.slots["r"]["t-0"].room.held_devices == (gpu(0, 300),)
+    assert state.slots["r"]["t-0"].capacity.held_devices == (gpu(0, 300),)
     assert schedule(state) == [e.PodPlaced("thief", "a", (gpu(1, 300),))]
     then(state, e.PodGone("f0"))
-    assert state.slots["r"]["t-0"].room.complete
+    assert state.slots["r"]["t-0"].capacity.complete
 
 
 def test_the_deadline_begins_anew_with_every_part_of_a_device_that_comes():

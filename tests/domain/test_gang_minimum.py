@@ -26,7 +26,7 @@ def decided(state, kind: type, at: int = NOW) -> list[str]:
     return [event.pod for event in run(state, decider, c.Schedule(at, 1_000)) if isinstance(event, kind)]
 
 
-def test_pods_of_other_tasks_do_not_take_the_room_of_those_that_the_minimum_names():
+def test_pods_of_other_tasks_do_not_take_the_capacity_of_those_that_the_minimum_names():
     state = given(GROUPS, node("n", cpu=3_000), shape("s", memory=1), pod_group("g", need=3, min_task_member={"worker": 1}))
     then(state, [task("a1", "ps"), task("a2", "ps"), task("a3", "ps"), task("w1", "worker")])
     assert decided(state, e.PodPlaced) == ["a1", "a2", "w1"]
@@ -65,7 +65,7 @@ def test_of_a_gang_nobody_takes_the_only_node_that_a_larger_one_of_it_fits_on():
     assert decided(state, e.PodPlaced) == ["q", "p"]
 
 
-def test_of_a_gang_nobody_takes_the_only_node_on_which_room_can_be_made_for_another_one():
+def test_of_a_gang_nobody_takes_the_only_node_on_which_capacity_can_be_made_for_another_one():
     nodes = node("a", cpu=1_000, labels={"disk": "ssd"}), node("b", cpu=1_000)
     state = given(acting(ActionConfig("allocate"), ActionConfig("preempt")), GROUPS, *nodes, shape("low"), pod("v", "low", node="a"), pod("w", "low", node="b"))
     then(state, shape("any", priority=5), shape("ssd", priority=5, **SSD), pod_group("g", need=2), member("p", "g", "any"), member("q", "g", "ssd"))
@@ -82,7 +82,7 @@ def test_of_a_starving_gang_nobody_has_the_only_node_of_another_one_reserved():
 
 
 @pytest.mark.parametrize("task_of_the_last", ["worker", "ps"])
-def test_preemption_makes_room_for_those_that_the_minimum_names_and_for_nobody_where_it_cannot_be_reached(task_of_the_last):
+def test_preemption_frees_capacity_for_those_that_the_minimum_names_and_for_nobody_where_it_cannot_be_reached(task_of_the_last):
     state = given(acting(ActionConfig("allocate"), ActionConfig("preempt")), GROUPS, node("n", cpu=3_000), shape("low", cpu=3_000, memory=1))
     then(state, shape("s", memory=1, priority=5), pod("v", "low", node="n"), pod_group("g", need=3, min_task_member={"worker": 1}))
     then(state, [task("a1", "ps"), task("a2", "ps"), task("a3", "ps"), task("w1", task_of_the_last)])

@@ -1,4 +1,4 @@
-"""A gang that takes from others, or that nodes are reserved for, gets what makes it complete if there is any such room (RULES G-17)."""
+"""A gang that takes from others, or that nodes are reserved for, gets what makes it complete if there is any such capacity (RULES G-17)."""
 
 from domain.build import NOW, configured, given, member, node, pod, pod_group, run, shape, then
 
@@ -37,11 +37,11 @@ def large_first(*actions: ActionConfig):
     return then(state, [member("a", "g", "large"), member("b", "g", "small"), member("c", "g", "small")])
 
 
-def test_a_gang_preempts_for_those_that_ask_for_least_where_a_large_one_would_keep_them_from_their_room():
+def test_a_gang_preempts_for_those_that_ask_for_least_where_a_large_one_would_keep_them_from_their_capacity():
     assert nominated(decided(large_first(ActionConfig("preempt")))) == {"b": "n", "c": "n"}
 
 
-def test_nodes_are_reserved_for_those_that_ask_for_least_where_a_large_one_would_keep_them_from_their_room():
+def test_nodes_are_reserved_for_those_that_ask_for_least_where_a_large_one_would_keep_them_from_their_capacity():
     events = decided(large_first(RESERVE), NOW + 60_000)
     assert {event.pod for event in events if isinstance(event, e.TaskReserved)} == {"b", "c"}
 
@@ -89,7 +89,7 @@ def test_a_gang_that_fits_elsewhere_meanwhile_goes_there_and_its_victims_stay():
     assert not state.nominations
 
 
-def test_a_gang_of_which_one_pod_has_its_room_goes_where_the_other_fits_meanwhile():
+def test_a_gang_of_which_one_pod_has_its_capacity_goes_where_the_other_fits_meanwhile():
     state = promised()
     one = next(uid for uid, nomination in state.nominations.items() if nomination.node == "n")
     then(state, changed_to_go("low-m"), e.PodGone("low-n"), node("x", cpu=3_000))
@@ -105,7 +105,7 @@ def test_a_gang_of_which_only_one_pod_fits_elsewhere_stays_where_it_is_and_what_
     assert len(state.nominations) == len(state.victims_of) == 2
 
 
-def test_a_pod_whose_room_is_there_but_of_no_use_yet_goes_where_it_fits_meanwhile():
+def test_a_pod_whose_capacity_is_there_but_of_no_use_yet_goes_where_it_fits_meanwhile():
     """Its port is taken by one that leaves for long."""
     state = given(acting(ActionConfig("preempt")), node("n", cpu=4_000), shape("low", cpu=3_000), shape("s", cpu=3_000, priority=5, host_ports=(HostPort(80),)))
     then(state, shape("web", cpu=500, host_ports=(HostPort(80),)), pod("low", "low", node="n"), pod("web", "web", node="n"), pod("a"))
@@ -152,7 +152,7 @@ def at_rest(state) -> None:
     raise AssertionError("sessions without end")
 
 
-def test_half_a_gangs_room_asks_for_no_session_until_the_other_half_has_come():
+def test_half_a_gangs_capacity_asks_for_no_session_until_the_other_half_has_come():
     state = then(promised(), changed_to_go("low-n"), changed_to_go("low-m"), e.PodGone("low-n"))
     at_rest(state)
     then(state, shape("another"), e.PodChanged("low-m", node="m", phase="Running", deleting=NOW, ready=False))
@@ -161,7 +161,7 @@ def test_half_a_gangs_room_asks_for_no_session_until_the_other_half_has_come():
     assert set(placed(run(state, decider, decider.due(state, Millis(NOW)))).values()) == {"n", "m"}
 
 
-def test_a_gang_that_waits_for_the_rest_of_its_room_is_settled_when_it_has_lost_a_member():
+def test_a_gang_that_waits_for_the_rest_of_its_capacity_is_settled_when_it_has_lost_a_member():
     state = then(promised(), changed_to_go("low-n"), changed_to_go("low-m"), e.PodGone("low-n"))
     at_rest(state)
     then(state, member("c", "g"))

@@ -36,7 +36,7 @@ from restow.contracts.values import (
 )
 from restow.domain import migration, session
 from restow.domain import reservation as reservations
-from restow.domain.binding import drawn_from
+from restow.domain.binding import allocated_from
 from restow.domain.effects import Bind
 from restow.domain.session.fitting import View
 from restow.domain.session.hold_offers import Offers
@@ -51,7 +51,7 @@ def schedule(state):
 
 
 def held(*facts):
-    """Everything that is asked for is held; one node with plenty of room."""
+    """Everything that is asked for is held; one node with plenty of capacity."""
     state = given(node("a", cpu=64_000, memory=256 * GIB, gpus=4), shape("s"), *facts)
     run(state, reservations.decider, c.Review(NOW))
     schedule(state)
@@ -467,7 +467,7 @@ def test_a_pod_is_bound_although_the_reservation_that_it_has_drawn_from_is_gone_
     state = held(reservation("r", ("t", 1, "s"), allocate_once=once))
     assert takes(state, pod("p", labels=MINE)) == {"p": "t-0"}
     (bind,) = [effect for effect in session.decider.pending(state, None) if isinstance(effect, Bind)]
-    assert drawn_from(state, "p").name == "r"
+    assert allocated_from(state, "p").name == "r"
     then(state, e.ReservationGone("r"))
     assert session.decider.owed(state, bind)
-    assert (drawn_from(state, "p") is None) is once
+    assert (allocated_from(state, "p") is None) is once

@@ -1,4 +1,4 @@
-"""A queue's capability binds what is drawn beyond the hold, in every action (RULES G-12)."""
+"""A queue's capability binds what is allocated beyond the hold, in every action (RULES G-12)."""
 
 import pytest
 from domain.build import (
@@ -107,7 +107,7 @@ def test_a_hold_of_another_queue_leaves_the_pods_queue_its_limit(plugin):
     assert state.placed["fits"].hold == ("r", "t-0")
 
 
-def test_a_hold_of_a_sibling_that_is_handed_over_leaves_room_above_both():
+def test_a_hold_of_a_sibling_that_is_handed_over_leaves_capacity_above_both():
     tree = [queue("root-q", capability={"cpu": 3_000}), queue("q1", parent="root-q"), queue("q2", parent="root-q")]
     state = given(conf("capacity"), node("n", cpu=64_000), shape("s", cpu=3_000, memory=1), *tree)
     then(state, reservation("r", ("t", 1, "s"), owners=(owner(app="x"),), queue="q1", match_policy="Owner"))

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from domain.build import NOW, given, node, run, then
-from domain.test_draws import settle
+from domain.test_allocations import settle
 
 from restow.contracts import commands as c
 from restow.contracts import events as e

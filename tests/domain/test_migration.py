@@ -168,7 +168,7 @@ def test_a_move_that_waits_for_a_budget_keeps_nobody_of_its_workload_waiting():
     assert state.placed["last"].hold == ("hold", "hold-0")
 
 
-def test_one_that_found_no_room_before_its_predecessors_end_takes_the_hold_then():
+def test_one_that_found_no_capacity_before_its_predecessors_end_takes_the_hold_then():
     """A watcher that starts again lists pods in any order, and what is gone comes last (found by `restow demo --chaos`)."""
     state = evicting()
     then(state, node("a", cpu=8_000, unschedulable=True), shape("f", cpu=7_000), pod("f", "f", node="b"))
@@ -190,7 +190,7 @@ def test_a_sibling_that_was_there_before_the_eviction_does_not_wait():
     assert state.placed["p2"].hold is None
 
 
-def test_one_that_found_no_room_takes_the_hold_when_the_api_says_that_the_victim_is_gone():
+def test_one_that_found_no_capacity_takes_the_hold_when_the_api_says_that_the_victim_is_gone():
     state = evicting()
     then(state, node("a", cpu=8_000, unschedulable=True), shape("f", cpu=7_000), pod("f", "f", node="b"))
     successor(state)

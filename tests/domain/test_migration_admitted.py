@@ -205,6 +205,6 @@ def test_a_quota_keeps_a_pod_whose_successor_it_would_refuse(exceeded, scopes, a
 
 
 @pytest.mark.parametrize("better", [e.QuotaGone("default", "few"), e.QuotaObserved("default", "few", "u")])
-def test_a_quota_that_is_gone_or_has_room_again_keeps_nobody(better):
+def test_a_quota_that_is_gone_or_has_capacity_again_keeps_nobody(better):
     state = world(*LONE, e.QuotaObserved("default", "few", "u", ("pods",)), e.QuotaObserved("other", "few", "v", ("pods",)), better)
     assert Spare.planning(state).why_not("w") == ""

@@ -11,7 +11,7 @@ from domain.saga import OWNER, advance, decider, hold, move, plan, step, termina
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import snapshot
-from restow.domain.evolve import comebacks
+from restow.domain.evolve import bounces
 from restow.domain.evolve import migration as rules
 from restow.domain.records import Step
 
@@ -22,13 +22,13 @@ def small(monkeypatch) -> None:
     """The same rules with small numbers."""
     for name, most in (("KEEP_PLANS", 10), ("KEEP_MIGRATIONS", 20), ("KEEP_MOVES", 30), ("SLACK", 10)):
         monkeypatch.setattr(rules, name, most)
-    monkeypatch.setattr(comebacks, "KEEP", 5)
-    monkeypatch.setattr(comebacks, "MOST", 3)
+    monkeypatch.setattr(bounces, "KEEP", 5)
+    monkeypatch.setattr(bounces, "MOST", 3)
 
 
 MAPS = (
     "plans", "cancelled", "migrations", "backlog", "active", "victims", "successors", "followers", "armed", "cooling", "promised",
-    "left_alone", "alone_since", "left", "returned", "found", "evictions", "plan_rooms", "group_moves", "demands",
+    "left_alone", "alone_since", "left", "returned", "found", "evictions", "demand_slots", "group_moves", "demands",
 )  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def test_nothing_grows_with_the_number_of_plans(seed, monkeypatch):
         name, owner, home = f"t{turn}", replica_of(f"rs{turn % 7}-{turn // 30}"), f"n{turn}"
         then(state, node(home, cpu=4_000), *(pod(f"{name}-{i}", node=home, owner=owner) for i in range(3)), time=now)
         if r.random() < 0.2:
-            then(state, e.CameBack(f"uid-{turn}", home, 2), time=now)
+            then(state, e.Bounced(f"uid-{turn}", home, 2), time=now)
         moves = [move(f"{name}-m{i}", f"{name}-{i}", home, r.choice("bcd")) for i in range(r.randint(0, 3))]
         then(state, plan(name, *moves), time=now)
         play(state, r, name, now)
@@ -102,7 +102,7 @@ def test_who_comes_back_twice_in_a_row_is_found_whatever_others_do(seed):
         uid = f"b{turn}"
         then(state, pod(uid, owner=replica_of("rs")), e.PodGone(landed), changed(uid, node=back, phase="Running", ready=True))
         row = row + 1 if back == "a" else 0
-        found += [event for event in advance(state) if isinstance(event, e.CameBack)]
+        found += [event for event in advance(state) if isinstance(event, e.Bounced)]
         assert bool(found) == (row >= 2)
         if back != "a":
             # It goes on from where it is: a new line, for it is moved off another node.
@@ -110,7 +110,7 @@ def test_who_comes_back_twice_in_a_row_is_found_whatever_others_do(seed):
             uid = f"again{turn}"
             then(state, pod(uid, node="a", owner=replica_of("rs")))
         if found:
-            assert found == [e.CameBack("uid-rs", "a", 2)]
+            assert found == [e.Bounced("uid-rs", "a", 2)]
             assert state.left_alone == {("uid-rs", "a"): 2}
             return
 
@@ -122,7 +122,7 @@ def to_and_fro(state, turns: int, trigger: str, start: str = "p1") -> list[e.Eve
         source, target = ("a", "b") if turn % 2 == 0 else ("b", "a")
         then(state, plan(f"y{turn}", move(f"y{turn}-1", uid, source, target), trigger=trigger))
         advance(state)
-        found += [event for event in through(state, f"y{turn}-1", f"{start}-{turn}") if isinstance(event, e.CameBack)]
+        found += [event for event in through(state, f"y{turn}-1", f"{start}-{turn}") if isinstance(event, e.Bounced)]
         uid = f"{start}-{turn}"
     return found
 
@@ -132,7 +132,7 @@ def test_two_plugins_that_turn_each_others_moves_back_are_found_and_the_pod_is_l
     state = world()
     assert to_and_fro(state, 2, "interval") == []
     state = world()
-    assert to_and_fro(state, 3, "interval") == [e.CameBack("uid-rs", "b", 2)]
+    assert to_and_fro(state, 3, "interval") == [e.Bounced("uid-rs", "b", 2)]
     assert state.left_alone == {("uid-rs", "b"): 2}
 
 
@@ -153,7 +153,7 @@ def test_a_pod_that_plans_move_on_and_on_comes_back_to_nobody():
     assert not state.left_alone
 
 
-@pytest.mark.parametrize(("nodes", "pause", "found"), [("abc", 1, ["b"]), ("abcd", 1, ["b"]), ("abc", comebacks.LEFT_ALONE // 2, [])], ids=["three", "four", "slowly"])
+@pytest.mark.parametrize(("nodes", "pause", "found"), [("abc", 1, ["b"]), ("abcd", 1, ["b"]), ("abc", bounces.LEFT_ALONE // 2, [])], ids=["three", "four", "slowly"])
 def test_plans_that_move_a_pod_round_in_a_circle_are_found(nodes, pause, found):
     state, uid, after = world(), "p1", 0
     route = nodes + nodes[:2]
@@ -182,6 +182,6 @@ def test_a_pod_whose_next_one_never_takes_its_hold_and_comes_back_is_not_evicted
         uid = f"next{turn}"
         then(state, pod(uid, f"other{turn}", owner=OWNER), changed(uid, node=back, phase="Running", ready=True), time=NOW + after)
         after += state.migration_config.land_deadline
-        found += [event for event in advance(state, after) if isinstance(event, e.CameBack)]
+        found += [event for event in advance(state, after) if isinstance(event, e.Bounced)]
         assert step(state, f"x{turn}-1") is Step.NOT_RECREATED
-    assert found == ([e.CameBack("uid-rs", back, times)] if times else [])
+    assert found == ([e.Bounced("uid-rs", back, times)] if times else [])

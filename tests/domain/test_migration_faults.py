@@ -1,5 +1,5 @@
 """Whatever goes wrong in whichever step: the migration ends, within the times that are said, as the table says; its place is held for
-nobody after that; and its pod is where it was, or its successor is free to go where there is room (DESIGN 5)."""
+nobody after that; and its pod is where it was, or its successor is free to go where there is capacity (DESIGN 5)."""
 
 from collections.abc import Callable
 
@@ -277,7 +277,7 @@ TABLE = [
     # It has gone; the victim may terminate for ever (a finalizer, a node that is gone): that is not waited for for ever.
     (evicted, silence, STUCK, N, ""),
     (evicted, facts(GONE), LAND, N, ""),
-    # Room at its old node is asked for, and nobody makes it here.
+    # Capacity at its old node is asked for, and nobody makes it here.
     (evicted, facts(LOST), HOLD, F, "HoldLost"),
     (evicted, facts(CORDONED), HOLD, F, "TargetLost"),
     (evicted, facts(LOST, e.NodeGone("a")), 0, F, "HoldLost"),
@@ -412,7 +412,7 @@ def test_a_hold_that_somebody_would_have_larger_and_that_cannot_grow_is_still_wh
 
 
 def tight(*more: e.Event, owner=OWNER, grace: int = 600_000) -> ClusterState:
-    """Two nodes, and somebody who waits for room: nothing is free but what the move leaves. Its pod is evicted, and terminates."""
+    """Two nodes, and somebody who waits for capacity: nothing is free but what the move leaves. Its pod is evicted, and terminates."""
     state = given(
         configured("migration", CONF), node("a", cpu=4_000), node("b", cpu=4_000), shape("s", cpu=3_000),
         pod("p1", node="a", owner=owner), *more, plan("x", move(M, "p1")),
@@ -429,7 +429,7 @@ def tight(*more: e.Event, owner=OWNER, grace: int = 600_000) -> ClusterState:
 
 
 def turned(state: ClusterState, *facts: e.Event) -> None:
-    """The target is lost, and room at the old node is asked for."""
+    """The target is lost, and capacity at the old node is asked for."""
     then(state, *facts)
     session_answers(state)
     (event,) = [event for event in advance(state) if isinstance(event, e.TurningBack)]
@@ -439,7 +439,7 @@ def turned(state: ClusterState, *facts: e.Event) -> None:
     session_answers(state)
 
 
-def test_a_reservation_for_the_way_back_that_nobody_has_looked_at_yet_is_no_lost_room():
+def test_a_reservation_for_the_way_back_that_nobody_has_looked_at_yet_is_no_lost_capacity():
     """The watcher's fact is folded before reservation_cache has accepted it: the descheduler is asked in between."""
     state = tight()
     then(state, pod("p2", owner=OWNER), CORDONED)
@@ -501,7 +501,7 @@ def test_a_successor_that_goes_with_its_node_before_it_was_ready_leaves_its_next
     advance(state)
     then(state, *([] if goes == "vanishes" else [e.PodGone("n1")]), pod(name if stateful else "n2", uid="n2", owner=owner))
     if stateful:
-        # Its place is asked for when somebody is there to hold it for, unless its room has gone to others by then.
+        # Its place is asked for when somebody is there to hold it for, unless its capacity has gone to others by then.
         turned(state)
         return
     session_answers(state)
@@ -551,7 +551,7 @@ def test_where_its_old_node_takes_nobody_either_it_is_free_to_go_anywhere(fact):
     nothing_is_left(state)
 
 
-def test_its_old_room_is_asked_for_as_soon_as_there_is_somebody_to_hold_it_for():
+def test_its_old_capacity_is_asked_for_as_soon_as_there_is_somebody_to_hold_it_for():
     """The pod has gone before the Reservation could be made, and its controller is slow."""
     state = tight(owner=STS)
     then(state, LOST)

@@ -22,8 +22,8 @@ from domain.saga import (
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.domain import snapshot
-from restow.domain.effects import TellCameBack, TellGroupMoves
-from restow.domain.evolve.comebacks import LEFT_ALONE
+from restow.domain.effects import TellBounced, TellGroupMoves
+from restow.domain.evolve.bounces import LEFT_ALONE
 from restow.domain.records import Step
 from restow.domain.statuses import podgroup_migration
 
@@ -158,9 +158,9 @@ def test_a_pod_that_is_moved_and_comes_back_twice_is_a_finding_and_left_alone():
     away_and_back(state, "y", "q1", "q2")
     assert decider.due(state, NOW) == c.Advance(NOW)
     state.touched = type(state.touched)()
-    assert advance(state) == [e.CameBack("uid-rs", "a", 2)]
+    assert advance(state) == [e.Bounced("uid-rs", "a", 2)]
     assert state.left_alone == {("uid-rs", "a"): 2}
-    assert TellCameBack("uid-rs", "a") in decider.pending(state, state.touched)
+    assert TellBounced("uid-rs", "a") in decider.pending(state, state.touched)
     assert advance(state) == []
     loaded = snapshot.load(snapshot.dump(state))
     assert (loaded.left_alone, loaded.left, loaded.returned, loaded.found) == (state.left_alone, state.left, state.returned, state.found)
@@ -177,7 +177,7 @@ def test_after_a_day_it_is_forgotten_and_once_more_is_a_finding_again():
     then(state, plan("later"), time=NOW + LEFT_ALONE)
     assert state.left_alone == state.alone_since == {}
     away_and_back(state, "z", "q2", "q3")
-    assert advance(state) == [e.CameBack("uid-rs", "a", 3)]
+    assert advance(state) == [e.Bounced("uid-rs", "a", 3)]
 
 
 def test_two_pods_that_come_back_once_each_are_none():
@@ -242,5 +242,5 @@ def test_a_pod_of_a_stateful_set_is_followed_by_its_name():
 
 def test_of_a_node_that_is_gone_nothing_is_kept():
     state = world()
-    then(state, e.CameBack("uid-x", "a", 2), e.NodeGone("a"), e.CameBack("uid-y", "b", 2), node("a"))
+    then(state, e.Bounced("uid-x", "a", 2), e.NodeGone("a"), e.Bounced("uid-y", "b", 2), node("a"))
     assert state.left_alone == {("uid-y", "b"): 2}

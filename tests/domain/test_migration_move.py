@@ -123,7 +123,7 @@ def test_a_target_that_does_not_do_is_refused_with_the_reason(target, said):
     assert said in refused(state, target=target)
 
 
-def test_room_that_is_promised_to_others_is_not_promised_again():
+def test_capacity_that_is_promised_to_others_is_not_promised_again():
     state = world(pod("q", node="a", owner=OWNER), shape("l", cpu=7_500), pod("r", "l", node="a", owner=OWNER))
     then(state, plan("x", move("x-1", "r", "a", "b")))
     assert "Insufficient cpu" in refused(state, target="b")

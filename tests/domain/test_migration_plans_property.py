@@ -1,4 +1,4 @@
-"""Several plans at once, in waves, with legs, rooms, pods that are only evicted and limits, cancelled or not, while the cluster
+"""Several plans at once, in waves, with legs, slots, pods that are only evicted and limits, cancelled or not, while the cluster
 does what it likes: every migration ends, no limit is ever exceeded, no node is promised twice, nobody is evicted without a place that
 was promised, and nothing leaks."""
 
@@ -13,15 +13,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.values import LabelSelector, Move, RoomFor
+from restow.contracts.values import LabelSelector, Move, SlotFor
 from restow.domain import config, migration, session, snapshot, verdicts
 from restow.domain import reservation as reservations
 from restow.domain.config import DefragmentationArgs
 from restow.domain.decider import Rejected, decide
-from restow.domain.effects import AbortEviction, CreateHold, CreateRoom, DeleteReservation, Evict
+from restow.domain.effects import AbortEviction, CreateDemandSlot, CreateHold, DeleteReservation, Evict
 from restow.domain.migration import deadlines
 from restow.domain.records import FINAL, SlotPhase, Step
-from restow.kube.reservation_manifest import hold_manifest, room_manifest
+from restow.kube.reservation_manifest import demand_slot_manifest, hold_manifest
 
 decider = migration.decider
 NODES = "abcd"
@@ -30,7 +30,7 @@ GROUP = {"scheduling.k8s.io/group-name": "gang"}
 MINUTE = 60_000
 
 
-ROOMY = config.MigrationConfig(
+SPACIOUS = config.MigrationConfig(
     **BOLD, concurrent=6, per_node=4, budget_patience=90_000, defragmentation=DefragmentationArgs("cpu", {"cpu": 90}, {"cpu": 70}, {"cpu": 40})
 )
 """What moves is limited by what happens alone."""
@@ -108,8 +108,8 @@ class Plans(RuleBasedStateMachine):
             move = state.migrations[id].move
             for before in (*move.after, *([move.follows] if move.follows else [])):
                 assert state.migrations[before].step is Step.LANDED
-            rooms = [room for room in state.plan_rooms.values() if room.plan == state.migrations[id].plan]
-            assert all(room.reservation for room in rooms)
+            slots = [capacity for capacity in state.demand_slots.values() if capacity.plan == state.migrations[id].plan]
+            assert all(capacity.reservation for capacity in slots)
         for event in events:
             if isinstance(event, e.Evicting):
                 self.check_eviction(state.migrations[event.migration], under_way)
@@ -197,8 +197,8 @@ class Plans(RuleBasedStateMachine):
 
     # -- plans -------------------------------------------------------------------------------------------------------
 
-    @rule(data=st.data(), count=st.integers(1, 4), room=st.sampled_from([False] * 5 + [True]))
-    def somebody_plans(self, data, count: int, room: bool) -> None:
+    @rule(data=st.data(), count=st.integers(1, 4), capacity=st.sampled_from([False] * 5 + [True]))
+    def somebody_plans(self, data, count: int, capacity: bool) -> None:
         self.plans += 1
         name = f"x{self.plans}"
         free = data.draw(st.sampled_from([True, True, True, False]))
@@ -219,9 +219,9 @@ class Plans(RuleBasedStateMachine):
             source = self.state.live[uid].node
             target = data.draw(st.sampled_from([other for other in NODES if other != source]))
             moves.append(Move(f"{name}-{i}", uid, "default", uid, source, target, (), (), after))
-        rooms = (RoomFor(f"restow-room-{name}", "waits", "default", data.draw(st.sampled_from(NODES))),) if room else ()
-        whole = not rooms and data.draw(st.booleans())
-        then(self.state, plan(name, *moves, rooms=rooms, whole=whole), time=self.now)
+        slots = (SlotFor(f"restow-room-{name}", "waits", "default", data.draw(st.sampled_from(NODES))),) if capacity else ()
+        whole = not slots and data.draw(st.booleans())
+        then(self.state, plan(name, *moves, slots=slots, whole=whole), time=self.now)
 
     def is_part_of_one(self, uid: str) -> bool:
         return uid in self.state.victims or uid in self.state.successors
@@ -284,12 +284,12 @@ class Plans(RuleBasedStateMachine):
                     self.command(c.ReportHold(self.now, effect.migration, "forbidden"))
                 elif hold_manifest(self.state, self.state.migrations[effect.migration]) is not None:
                     create(self.state, effect.migration)
-            elif isinstance(effect, CreateRoom):
-                room = self.state.plan_rooms[effect.name]
+            elif isinstance(effect, CreateDemandSlot):
+                capacity = self.state.demand_slots[effect.name]
                 if answer == "failed":
-                    self.command(c.ReportRoom(self.now, room.plan, effect.name, "forbidden"))
+                    self.command(c.ReportSlot(self.now, capacity.plan, effect.name, "forbidden"))
                 else:
-                    observe(self.state, room_manifest(self.state, room), f"room-{room.plan}")
+                    observe(self.state, demand_slot_manifest(self.state, capacity), f"room-{capacity.plan}")
 
     @rule(reason=st.sampled_from(["evicted", "evicted", "evicted", "Budget", "Gone", "Refused"]), most=st.integers(1, 4))
     def evictions_are_answered(self, reason: str, most: int) -> None:
@@ -354,7 +354,7 @@ class Plans(RuleBasedStateMachine):
 
     @rule(data=st.data(), full=st.booleans(), on=st.booleans())
     def one_of_two_that_want_each_others_places_is_refused(self, data, full: bool, on: bool) -> None:
-        """Where the nodes are full, and where there is room enough for both; then there is room again."""
+        """Where the nodes are full, and where there is enough capacity for both; then there is capacity again."""
         nodes = sorted(self.state.nodes) if full else ()
         if full:
             self.nodes_are_full()
@@ -582,13 +582,13 @@ class Plans(RuleBasedStateMachine):
             self.advance()
             self.finished_reservations_are_deleted()
             self.session_and_cache_answer()
-        rooms = {room.reservation for room in s.plan_rooms.values() if room.plan not in s.cancelled}
-        assert {uid for held in s.held_on.values() for uid, _ in held} <= rooms
+        slots = {capacity.reservation for capacity in s.demand_slots.values() if capacity.plan not in s.cancelled}
+        assert {uid for held in s.held_on.values() for uid, _ in held} <= slots
         assert not s.armed
         assert not s.followers
         assert s.victims == s.successors == {}
         late = [one for one in decider.pending(s, None) if not isinstance(one, migration.effects.TellGroupMoves)]
-        assert [one for one in late if not isinstance(one, CreateRoom)] == []
+        assert [one for one in late if not isinstance(one, CreateDemandSlot)] == []
 
 
 def budget(allowed: int) -> e.BudgetObserved:
@@ -596,10 +596,10 @@ def budget(allowed: int) -> e.BudgetObserved:
     return e.BudgetObserved("default", "all", "uid-all", LabelSelector({}), allowed)
 
 
-class RoomyPlans(Plans):
+class SpaciousPlans(Plans):
     """The same, where no limit keeps two from being under way together."""
 
-    @initialize(need=st.sampled_from([0, 0, 0, 4]), conf=st.just(ROOMY), allowed=st.sampled_from([2, 5]))
+    @initialize(need=st.sampled_from([0, 0, 0, 4]), conf=st.just(SPACIOUS), allowed=st.sampled_from([2, 5]))
     def start(self, conf: config.MigrationConfig, need: int, allowed: int | None) -> None:
         super().start(conf, need, allowed)
 
@@ -617,7 +617,7 @@ WANTED = (
 
 
 MOST_TURNS = 8
-"""What Hypothesis draws from a seed depends on the modules that are loaded, so one turn that reaches all alone may miss the rarest in a run of all tests."""
+"""What Hypothesis takes from a seed depends on the modules that are loaded, so one turn that reaches all alone may miss the rarest in a run of all tests."""
 
 
 def test_the_plays_come_to_every_step_and_end():
@@ -625,7 +625,7 @@ def test_the_plays_come_to_every_step_and_end():
     file decided evictions only within a rule that carried them to their landing, and passed.)"""
     REACHED.clear()
     for turn in range(MOST_TURNS):
-        for machine, plays in ((Plans, 150), (RoomyPlans, 100)):
+        for machine, plays in ((Plans, 150), (SpaciousPlans, 100)):
             run_state_machine_as_test(seed(turn)(machine), settings=settings(max_examples=plays, stateful_step_count=50, deadline=None, database=None))
         if all(REACHED[name] for name in WANTED):
             break

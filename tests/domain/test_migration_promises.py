@@ -52,7 +52,7 @@ def budget(allowed: int, app: str = "x", name: str = "pdb") -> e.BudgetObserved:
 
 
 def thin(*more, args=OPTIMIZING, **conf):
-    """Pod p is alone on a; b has room for it."""
+    """Pod p is alone on a; b has capacity for it."""
     return given(
         configured("migration", config.MigrationConfig(defragmentation=args, interval=MINUTE, **conf)), node("a"), node("b"), shape("s"),
         pod("p", node="a", owner=OWNER, labels={"app": "x"}), *[pod(f"q{i}", node="b", owner=replica_of(f"q{i}")) for i in range(2)], *more,

@@ -20,7 +20,7 @@ MOVABLE = {"restow.dev/movable": "true"}
 
 
 def gpus(owner: OwnerRef, **more):
-    """A pod with eight GPUs on a, a hold for it on b that its end has armed, and no room elsewhere."""
+    """A pod with eight GPUs on a, a hold for it on b that its end has armed, and no capacity elsewhere."""
     state = given(
         configured("migration", config.MigrationConfig()), node("a", gpus=8, cpu=64_000), node("b", gpus=8, cpu=64_000),
         shape("g", gpu=(8, 1000)), shape("half", gpu=(4, 1000)), shape("tiny", cpu=100), shape("more", gpu=(8, 1000), cpu=2_000),

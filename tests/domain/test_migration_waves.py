@@ -119,7 +119,7 @@ def test_a_snapshot_knows_the_next_leg_and_who_came_first():
     state = two_legs()
     then(state, plan("y", move("y-1", "p1", target="d")))
     loaded = snapshot.load(snapshot.dump(state))
-    for name in ("victims", "followers", "migrations", "backlog", "owned", "plan_rooms", "group_moves", "left", "evictions"):
+    for name in ("victims", "followers", "migrations", "backlog", "owned", "demand_slots", "group_moves", "left", "evictions"):
         assert getattr(loaded, name) == getattr(state, name), name
 
 
@@ -127,7 +127,7 @@ OTHER = replica_of("other")
 
 
 def test_two_of_an_older_log_that_were_to_change_places_both_stay():
-    """Until migration@5 their holds waited for each other's room. Who has not left does not leave, and nothing stays held."""
+    """Until migration@5 their holds waited for each other's capacity. Who has not left does not leave, and nothing stays held."""
     state = given(
         configured("migration", config.MigrationConfig()), node("a", cpu=4_000), node("b", cpu=4_000), shape("p", cpu=4_000),
         pod("p1", "p", node="a", owner=OWNER), pod("q1", "p", node="b", owner=OTHER),
@@ -166,14 +166,14 @@ def test_a_pod_that_is_on_its_way_already_is_nobody_elses():
 
 
 def big_moves():
-    """A target with room for one."""
+    """A target with capacity for one."""
     return given(
         configured("migration", config.MigrationConfig(**BOLD)), node("a"), node("b", cpu=5_000), shape("s", cpu=4_000),
         pod("p1", node="a", owner=OWNER), pod("p2", node="a", owner=OWNER),
     )  # fmt: skip
 
 
-def test_of_two_plans_that_want_the_same_room_the_first_has_it_before_any_effect():
+def test_of_two_plans_that_want_the_same_capacity_the_first_has_it_before_any_effect():
     state = big_moves()
     then(state, plan("x", move("x-1", "p1")), time=NOW)
     then(state, plan("y", move("y-1", "p2")), time=NOW + 1)
@@ -183,7 +183,7 @@ def test_of_two_plans_that_want_the_same_room_the_first_has_it_before_any_effect
 
 
 def test_also_where_the_first_has_to_wait_for_its_wave():
-    """What leaves the target frees room for the earlier plan, and not for the later one."""
+    """What leaves the target frees capacity for the earlier plan, and not for the later one."""
     state = given(
         configured("migration", config.MigrationConfig(**BOLD)), node("a"), node("b", cpu=5_000), node("c"), shape("s", cpu=4_000),
         shape("small", cpu=1_000), pod("p1", node="a", owner=OWNER), pod("b1", node="b", owner=OWNER),

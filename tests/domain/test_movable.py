@@ -34,7 +34,7 @@ ARGS = config.DefragmentationArgs(resourceType="cpu", planner="optimizing", obje
 
 
 def of(kind: str, version: str, **more):
-    """A pod of such an owner, alone on a; q on b has room beside it."""
+    """A pod of such an owner, alone on a; q on b has capacity beside it."""
     state = given(
         configured("migration", config.MigrationConfig(defragmentation=ARGS, **more.pop("conf", {}))), node("a"), node("b"), shape("s"),
         pod("p", node="a", owner=OwnerRef(kind, "o", "uid-o", version), **more), pod("q", node="b", owner=OWNER), pod("q2", node="b", owner=OWNER),

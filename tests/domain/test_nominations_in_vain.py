@@ -47,7 +47,7 @@ def test_a_pod_that_fits_elsewhere_meanwhile_goes_there_and_the_victim_stays():
     assert session_of(state) == []
 
 
-def test_whoever_waits_for_room_that_is_there_goes_before_one_whose_room_is_coming():
+def test_whoever_waits_for_capacity_that_is_there_goes_before_one_whose_capacity_is_coming():
     state = then(nominated(), [pod("other", "high"), node("m", cpu=2_000)])
     assert [(event.pod, event.node) for event in session_of(state) if isinstance(event, e.PodPlaced)] == [("other", "m")]
     assert "pod" in state.nominations

@@ -147,8 +147,8 @@ def test_of_a_hold_that_owners_have_drawn_from_only_the_rest_is_in_a_zone(scope)
     state = given(two({"cpu": 4_000}, scope=scope), cores(4), cores(1, id="one"), *held)
     assert fails(state, "one") == {POD if scope == "pod" else CONTAINER: ["n0"]}
     slot = state.slots["r"]["t-0"]
-    left = tuple((column, min(amount, 2_000)) for column, amount in slot.room.wanted)
-    state.put(state.slots["r"], "t-0", replace(slot, room=replace(slot.room, wanted=left)))
+    left = tuple((column, min(amount, 2_000)) for column, amount in slot.capacity.wanted)
+    state.put(state.slots["r"], "t-0", replace(slot, capacity=replace(slot.capacity, wanted=left)))
     then(state, pod("owner", "one", "n0"))
     state.moved.append(("r", "t-0"))
     assert fails(state, "one") == {}

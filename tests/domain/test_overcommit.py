@@ -1,4 +1,4 @@
-"""Plugin overcommit: groups are admitted while the cluster times a factor has room for their minimum."""
+"""Plugin overcommit: groups are admitted while the cluster times a factor has capacity for their minimum."""
 
 import pytest
 from domain.build import NOW, configured, given, member, node, pod, pod_group, queue, run, shape, then

@@ -1,5 +1,5 @@
 """Placement equals the slow and obvious scheduler of `tests/oracle`: same node, same devices, same volumes, same pods left
-over, same counts of reasons, same node table afterwards; whatever is drawn, a few features at a time and all together.
+over, same counts of reasons, same node table afterwards; whatever is allocated, a few features at a time and all together.
 
 Where no plugin scores, the first name is best: then only filters count."""
 

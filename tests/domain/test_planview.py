@@ -113,8 +113,8 @@ def test_a_plan_without_moves_and_moves_that_never_were():
         ({"labelSelector": Selector({"no": "such"})}, ["labelSelector: it selects none of 3 pods, so none may move"]),
         ({"labelSelector": Selector({})}, []),
         ({"evictableNamespaces": Namespaces(include=("default", "shop"))}, ["evictableNamespaces: there is no namespace shop"]),
-        ({"objective": "room", "room": {"nvidia.com/gpu": "2"}}, []),
-        ({"objective": "room", "room": {"nvidia.com/gpu": "8"}}, ["room: no node is large enough for 8 nvidia.com/gpu"]),
+        ({"objective": "capacity", "capacity": {"nvidia.com/gpu": "2"}}, []),
+        ({"objective": "capacity", "capacity": {"nvidia.com/gpu": "8"}}, ["capacity: no node is large enough for 8 nvidia.com/gpu"]),
     ],
 )
 def test_a_policy_that_matches_nothing_is_warned_of(args, told):

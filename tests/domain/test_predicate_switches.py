@@ -114,14 +114,14 @@ def test_memory_is_left_too_in_gigabytes():
         assert bool(placed(state)) is fits
 
 
-def test_the_reason_is_volcanos_and_counts_after_room():
+def test_the_reason_is_volcanos_and_counts_after_capacity():
     state = given(keeping(), gpu_node(8_000, 2), gpu_node(500, 0, name="b"), shape("s"), pod("p"))
     assert placed(state) == {}
     waiting = state.waiting[state.parked["p"][0]]
     assert waiting.reasons == {"Insufficient cpu": 1, "proportional of resource nvidia.com/gpu check failed": 1}
 
 
-def test_who_asks_for_a_gpu_takes_what_it_needs_and_so_makes_room_for_others():
+def test_who_asks_for_a_gpu_takes_what_it_needs_and_so_frees_capacity_for_others():
     state = given(keeping(), gpu_node(8_000, 2), shape("s"), shape("g", gpu=(1, 1000)), pod("p"))
     assert placed(state) == {}
     settle(state)

@@ -1,4 +1,4 @@
-"""Preemption within a queue: who has to go, for whom, and who gets the room."""
+"""Preemption within a queue: who has to go, for whom, and who gets the capacity."""
 
 import pytest
 from domain.build import (
@@ -62,7 +62,7 @@ def victims(events):
     return [event.pod for event in of(events, e.Preempted)]
 
 
-def test_a_pod_of_higher_priority_takes_the_room_of_one_of_lower_priority():
+def test_a_pod_of_higher_priority_takes_the_capacity_of_one_of_lower_priority():
     state = full(pod("h", "high"))
     assert schedule(state) == [
         e.Preempted("l1", "h", "preempt", "for pod default/h of queue default"),
@@ -87,7 +87,7 @@ def test_a_pod_that_never_preempts_waits():
     assert victims(schedule(state)) == []
 
 
-def test_the_room_is_held_until_the_victim_is_gone_and_then_used():
+def test_the_capacity_is_held_until_the_victim_is_gone_and_then_used():
     state = full(pod("h", "high"))
     schedule(state)
     then(state, changed("l1", node="a", phase="Running", deleting=NOW))
@@ -120,7 +120,7 @@ def test_what_is_held_for_it_already_goes_to_a_foreign_pod_and_comes_back_first_
     assert schedule(state) == [e.PodPlaced("h", "a")]
 
 
-def test_nobody_of_the_same_priority_steals_the_freed_room():
+def test_nobody_of_the_same_priority_steals_the_freed_capacity():
     state = full(pod("h", "high"))
     schedule(state)
     then(state, changed("l1", node="a", phase="Running", deleting=NOW), pod("thief", "high"))
@@ -129,7 +129,7 @@ def test_nobody_of_the_same_priority_steals_the_freed_room():
     assert schedule(state) == [e.PodPlaced("h", "a")]
 
 
-def test_the_victims_replacement_does_not_take_the_room_back():
+def test_the_victims_replacement_does_not_take_the_capacity_back():
     state = full(pod("h", "high"))
     schedule(state)
     then(state, changed("l1", node="a", phase="Running", deleting=NOW), pod("l1-again", "low"))
@@ -226,7 +226,7 @@ def test_an_eviction_that_is_refused_for_good_ends_the_nomination_and_others_sta
     assert not state.victims_of
     assert load(dump(state)).stuck == state.stuck
     then(state, node("a", cpu=2_000))
-    assert victims(schedule(state)) == []  # without l1 there is no room
+    assert victims(schedule(state)) == []  # without l1 there is no capacity
     assert "h" in state.parked
 
 
@@ -252,7 +252,7 @@ def test_daemons_static_pods_protected_pods_and_other_schedulers_pods_are_no_vic
     assert victims(schedule(state)) == []
 
 
-def test_room_that_is_being_freed_already_is_waited_for():
+def test_capacity_that_is_being_freed_already_is_waited_for():
     state = full(changed("l0", node="a", phase="Running", deleting=NOW), pod("h", "high"))
     assert schedule(state) == [e.Nominated("h", "a", NOW + PATIENCE)]
     then(state, e.PodGone("l0"))
@@ -316,7 +316,7 @@ def lows(count: int, where: str = "a"):
 def test_a_gang_preempts_as_a_whole():
     state = given(conf(), node("a", cpu=4_000), LOW, HIGH, *lows(3), *gang("g", 3, 3, "high"))
     events = schedule(state)
-    # One of them fits beside; room is held for it, too.
+    # One of them fits beside; capacity is held for it, too.
     assert sorted(victims(events)) == ["l1", "l2"]
     assert [event.pod for event in of(events, e.Nominated)] == ["g-0", "g-1", "g-2"]
 
@@ -386,7 +386,7 @@ def test_within_a_job_who_finds_nobody_does_not_keep_others_from_it():
 
 
 @pytest.mark.parametrize("first", ["meek", "high"])
-def test_a_pod_that_never_preempts_has_free_room_while_the_others_of_its_gang_take_theirs(first):
+def test_a_pod_that_never_preempts_has_free_capacity_while_the_others_of_its_gang_take_theirs(first):
     group, *members = gang("g", 2, 2, "high")
     members[0] = replace(members[0], shape=first)
     members[1] = replace(members[1], shape="meek" if first == "high" else "high")
@@ -475,7 +475,7 @@ def test_a_decision_leaves_no_trace_and_is_the_same_again():
     assert when(state, decider, c.Schedule(NOW)) == first
 
 
-def test_whoever_stands_in_the_way_of_a_rule_goes_although_there_is_room():
+def test_whoever_stands_in_the_way_of_a_rule_goes_although_there_is_capacity():
     apart = (PodTerm("kubernetes.io/hostname", LabelSelector({"app": "x"})),)
     state = given(
         conf(), node("a", labels={"kubernetes.io/hostname": "a"}), LOW, shape("apart", priority=10, pod_anti_affinity=apart),
@@ -558,7 +558,7 @@ def test_nobody_counts_on_a_place_beside_a_nominated_pod_that_the_two_could_not_
     assert schedule(state) == [e.PodPlaced("new", "a")]
 
 
-def test_within_a_queue_that_is_full_somebody_of_it_goes_although_nodes_have_room():
+def test_within_a_queue_that_is_full_somebody_of_it_goes_although_nodes_have_capacity():
     """Volcano: preemption is for what `allocate` refuses, the queue's limit included."""
     queue = e.QueueObserved("default", "q", NOW, capability={"cpu": 2_000})
     tiers = (tuple(map(PluginConfig, ("priority", "conformance"))), (PluginConfig("predicates"), PluginConfig("capacity")))
@@ -616,7 +616,7 @@ def test_a_session_is_not_due_again_and_again_while_a_victim_ends():
     assert decider.deadline(state) is None
 
 
-def test_who_waits_for_a_slow_victim_goes_where_there_is_room_meanwhile():
+def test_who_waits_for_a_slow_victim_goes_where_there_is_capacity_meanwhile():
     placed, evicted = play(beside_a_slow_one(), 700_000, {300: [node("b", cpu=2_000)], 600: [e.PodGone("slow")]})
     assert placed["boss"] == 300
     assert evicted == {"slow": 0, "l0": 0}

@@ -54,7 +54,7 @@ def looked_at(monkeypatch, nodes: int, claimers: int, priority: int) -> tuple[in
     return len(calls), events
 
 
-def test_however_many_nodes_are_held_nobody_looks_at_them_for_each_pod_that_wants_room(monkeypatch):
+def test_however_many_nodes_are_held_nobody_looks_at_them_for_each_pod_that_wants_capacity(monkeypatch):
     calls, events = looked_at(monkeypatch, 300, 16, priority=50)
     assert not any(isinstance(event, e.Nominated) for event in events), "they are more important"
     assert calls == 0

@@ -125,7 +125,7 @@ def test_a_queue_that_has_all_that_it_deserves_of_everything_is_passed_over_and_
 
 
 def test_a_pod_that_waited_for_a_node_is_told_when_it_is_its_queue_that_it_waits_for():
-    """There is room for one more, and what is left is b's, whose next pod is too large for it."""
+    """There is capacity for one more, and what is left is b's, whose next pod is too large for it."""
     shapes = shape("s"), shape("four", cpu=4_000, memory=4 * GIB), shape("large", cpu=1_500, memory=GIB + GIB // 2)
     state = given(node("n", cpu=5_000, memory=5 * GIB, pods=5), *shapes, queue("a", 2), pod("x", "four", "n"), in_queue("a0", "a", node="n"))
     then(state, in_queue("a1", "a"))
@@ -271,7 +271,7 @@ queue_specs = st.dictionaries(
 
 @settings(max_examples=100, deadline=None)
 @drawn(st.integers(1, 16), queue_specs)
-def test_no_queue_is_above_its_capability_and_none_waits_for_room_that_is_nobodys(cores, specs):
+def test_no_queue_is_above_its_capability_and_none_waits_for_capacity_that_is_nobodys(cores, specs):
     """Weight, capability, guarantee (cores) and pods of one core each."""
     state = given(node("n", cpu=cores * 1_000, memory=1 << 50), shape("s"))
     for name, (weight, capability, guarantee, _) in specs.items():

@@ -131,7 +131,7 @@ def test_of_one_budget_no_more_go_together_than_it_allows():
     assert sorted(name[0] for name in found) == ["d", "w"], "one of the budget's, and one who is more important"
 
 
-def test_whose_leaving_alone_makes_room_goes_although_a_less_important_one_has_the_same_budget():
+def test_whose_leaving_alone_frees_capacity_goes_although_a_less_important_one_has_the_same_budget():
     large, wide = shape("large", cpu=2_000, priority=2), shape("high", cpu=2_000, priority=10)
     db = {"labels": {"app": "db"}, "owner": replica_of("w"), "node": "n"}
     state = full("preempt", wide, large, in_queue("big", "a", "large", **db), in_queue("s0", "a", "low", **db), in_queue("s1", "a", "low", **db),

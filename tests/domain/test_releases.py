@@ -75,7 +75,7 @@ def test_a_placement_that_is_bound_meanwhile_is_nobody_s_to_give_up():
     assert session.decider.due(state, NOW) is None
 
 
-def test_a_claim_that_vanishes_while_its_pod_waits_for_room_stops_nobody():
+def test_a_claim_that_vanishes_while_its_pod_waits_for_capacity_stops_nobody():
     state = world(claim("c"), volume("v", affinity=on("n1")), shape("wide", cpu=99_000), pod("p", "wide", claims=("c",)))
     run(state, session.decider, DUE)
     then(state, e.ClaimGone("default", "c"), node("n9", cpu=100), pod("q"))

@@ -52,7 +52,7 @@ def test_no_place_has_the_only_node_of_another_one_where_there_are_others():
     assert (phase(state)[0], places(state)) == ("Available", {"t-0": "Available", "u-0": "Available"})
 
 
-def test_a_large_place_does_not_keep_others_from_room_that_would_be_enough():
+def test_a_large_place_does_not_keep_others_from_capacity_that_would_be_enough():
     state = given(node("a", cpu=3_000), shape("big", cpu=3_000), shape("s"), reservation("r", ("t", 1, "big"), ("u", 2, "s"), min_available=2))
     settle(state)
     assert (phase(state)[0], places(state)) == ("Available", {"t-0": "Pending", "u-0": "Available", "u-1": "Available"})

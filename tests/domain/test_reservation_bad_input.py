@@ -1,4 +1,4 @@
-"""Whatever JSON a Reservation is made of, nobody stumbles over it, and nothing that is malformed ever holds room.
+"""Whatever JSON a Reservation is made of, nobody stumbles over it, and nothing that is malformed ever holds capacity.
 
 Objects of both APIs and all forms go the way of a service's: bytes, wire form, facts, log, fold, review, session, status.
 The judge of what is malformed is the CRDs' own schema, which no code under test reads.
@@ -241,7 +241,7 @@ def settle(state) -> None:
 
 
 def begin():
-    """Room for about forty of the good ones."""
+    """Capacity for about forty of the good ones."""
     answers = configured("session", config.SessionConfig(scheduler_names=("restow", "volcano")))
     return given(answers, node("a", cpu=64_000, labels={"zone": "z"}), node("b", cpu=64_000, labels={"zone": "z"}))
 
@@ -291,7 +291,7 @@ def test_the_good_ones_are_held():
 
 @settings(max_examples=EXAMPLES)
 @for_all(st.lists(objects, min_size=1, max_size=8))
-def test_whatever_a_reservation_says_nothing_raises_and_nothing_malformed_holds_room(said):
+def test_whatever_a_reservation_says_nothing_raises_and_nothing_malformed_holds_capacity(said):
     state = begin()
     for i, (api, spec, annotation) in enumerate(said):
         observe(state, api, body(api, f"r{i}", spec, annotation))
@@ -311,7 +311,7 @@ def test_whatever_a_reservation_says_nothing_raises_and_nothing_malformed_holds_
 
 @settings(max_examples=EXAMPLES // 2)
 @for_all(st.sampled_from(GOOD), st.lists(st.tuples(changes, st.none() | json_values), min_size=1, max_size=4))
-def test_an_update_to_whatever_never_leaves_room_held_for_what_is_malformed(good, updates):
+def test_an_update_to_whatever_never_leaves_capacity_held_for_what_is_malformed(good, updates):
     api, first = good
     state = begin()
     observe(state, api, body(api, "r", first))

@@ -127,7 +127,7 @@ def test_a_ttl_counts_from_the_creation_not_from_when_it_was_seen_or_held():
     assert gc.decider.deadline(state) == NOW + HOUR
 
 
-def test_one_that_comes_too_late_expires_at_once_and_keeps_no_room():
+def test_one_that_comes_too_late_expires_at_once_and_keeps_no_capacity():
     state = world(once(ttl=HOUR, created=NOW - 2 * HOUR))
     assert collect(state, NOW) == [e.Expired("r")]
     schedule(state)
@@ -219,7 +219,7 @@ def test_a_pending_one_fails_by_expiry_too():
 
 
 def test_a_waiting_one_fails_by_expiry_too():
-    """preAllocation: the room is still in use; what was held of it so far is free at once, and what is freed later is not taken."""
+    """preAllocation: the capacity is still in use; what was held of it so far is free at once, and what is freed later is not taken."""
     state = world(pod("big", "6c", node="a"), once(what="3c", ttl=HOUR, pre_allocation=True))
     assert phase(state)[0] == "Waiting"
     assert cpu(state, "reserved") == 2
@@ -318,7 +318,7 @@ def test_deletion_before_the_owner_is_bound_is_safe_too(kind):
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_a_deleted_one_whose_owner_is_never_bound_keeps_no_room(kind):
+def test_a_deleted_one_whose_owner_is_never_bound_keeps_no_capacity(kind):
     state = schedule(then(world(KINDS[kind]()), owner("p")))
     then(state, KINDS[kind](deleting=NOW), e.ReservationGone("r"))
     then(state, e.PodReleased("p", "refused"), e.PodGone("p"))
@@ -340,7 +340,7 @@ def test_a_name_that_is_used_again_is_another_reservation():
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_a_finalizer_of_the_user_keeps_the_object_and_not_the_room(kind):
+def test_a_finalizer_of_the_user_keeps_the_object_and_not_the_capacity(kind):
     """deletionTimestamp: it is given up at once, hands nothing over any more, and is deleted by nobody again."""
     state = world(KINDS[kind](ttl=HOUR))
     then(state, KINDS[kind](ttl=HOUR, deleting=NOW), owner("p"))

@@ -10,7 +10,7 @@ from restow.contracts.times import seconds
 from restow.contracts.values import DeviceShare
 from restow.domain.cores import cpuset
 from restow.domain.snapshot import dump, load
-from restow.domain.statuses.reservation_status import MAX_OWNERS, MAX_PLACES, status
+from restow.domain.statuses.reservation_status import MAX_OWNERS, MAX_SLOTS, status
 
 MINE = {"app": "owner"}
 LATER, LATEST = NOW + 60_000, NOW + 120_000
@@ -181,7 +181,7 @@ def test_a_hold_that_its_node_cannot_have_any_more_is_looked_for_elsewhere():
     assert conditions(body) == {"Ready": ("False", "Pending", seconds(LATEST))}
 
 
-def test_pre_allocation_waits_until_the_room_is_free():
+def test_pre_allocation_waits_until_the_capacity_is_free():
     state = world(koordinator(pre_allocation=True), cpu=2_000)
     then(state, pod("x", "s", "a"), e.HoldPlaced("r", "reservation-0", "a", waiting=True), time=LATER)
     body = status(state, "r")
@@ -233,7 +233,7 @@ def test_owners_are_bounded_and_counted():
     assert ready["message"].endswith(f"currentOwners has the first {MAX_OWNERS} of {MAX_OWNERS + 2}")
 
 
-def test_a_larger_size_that_has_no_room_yet_is_said_and_the_former_stays():
+def test_a_larger_size_that_has_no_capacity_yet_is_said_and_the_former_stays():
     state = held(koordinator())
     larger = koordinator(generation=2, shape="large")
     then(state, shape("large", cpu=100_000), larger, accepted(larger), e.HoldUnfit("r", "reservation-0", 2, {"Insufficient cpu": 2}))
@@ -276,7 +276,7 @@ def test_the_tasks_form_counts_and_says_where_each_place_is():
         "minAvailable": 3, "pending": 0, "available": 1, "waiting": 0, "succeeded": 1, "failed": 1,
     }  # fmt: skip
     assert body["taskStatusCount"] == {"t": {"phase": {"Available": 1, "Succeeded": 1, "Failed": 1}}}
-    assert [(p["name"], p["phase"], p.get("owner"), p.get("reason")) for p in body["places"]] == [
+    assert [(p["name"], p["phase"], p.get("owner"), p.get("reason")) for p in body["slots"]] == [
         ("t-0", "Available", None, None), ("t-1", "Succeeded", "default/p", None), ("t-2", "Failed", None, "NodeLost"),
     ]  # fmt: skip
     assert body["currentOwner"] == body["currentOwners"][0] == {
@@ -294,7 +294,7 @@ def test_the_template_form_has_phase_conditions_and_node_and_no_counts():
     body = status(held(template_form()), "r")
     assert (body["phase"], body["state"]["phase"], body["nodeName"]) == ("Available", "Available", "a")
     assert conditions(body)["Ready"][:2] == ("True", "Available")
-    assert not {"available", "taskStatusCount", "minAvailable", "places"} & set(body)
+    assert not {"available", "taskStatusCount", "minAvailable", "slots"} & set(body)
 
 
 def test_a_tasks_form_whose_only_task_is_called_reservation_is_still_one():
@@ -305,5 +305,5 @@ def test_a_tasks_form_whose_only_task_is_called_reservation_is_still_one():
 
 def test_places_are_bounded_and_in_the_order_of_their_numbers():
     body = status(held(reservation("r", ("t", 120, "s"), match_policy="Owner"), cpu=1_000_000), "r")
-    assert [p["name"] for p in body["places"]] == [f"t-{i}" for i in range(MAX_PLACES)]
+    assert [p["name"] for p in body["slots"]] == [f"t-{i}" for i in range(MAX_SLOTS)]
     assert body["available"] + body["waiting"] == 120

@@ -155,7 +155,7 @@ def test_nodes_outside_the_selector_are_never_restricted():
     assert sorted(got.values()) == ["b"] * 8 + ["c"] * 8
 
 
-def test_who_waits_is_told_so_and_nodes_are_counted_for_the_window_before_room():
+def test_who_waits_is_told_so_and_nodes_are_counted_for_the_window_before_capacity():
     state = given(conf(label()), node("a", cpu=4_000, labels=EBOOK), node("b", cpu=500), shape("s"), pod("p", "s"))
     assert unfit(state, "03:00") == [{plugin.KEPT_FREE: 1, "Insufficient cpu": 1}]
 
@@ -195,7 +195,7 @@ def test_only_enough_of_the_emptiest_nodes_are_forbidden():
     assert len(got) == 9
 
 
-def test_pods_that_end_before_the_window_starts_leave_their_room_to_it():
+def test_pods_that_end_before_the_window_starts_leave_their_capacity_to_it():
     """RULES 001-4: the pod's annotation beats the group's; without one, never."""
     short, long = {"volcano.sh/maximum-runtime": "1800s"}, {"volcano.sh/maximum-runtime": "3h"}
 

@@ -145,7 +145,7 @@ def test_it_waits_in_its_turn_like_any_job_and_takes_what_becomes_free():
     [(("b", "a"), "b"), (("missing", "a"), "a"), (("small", "b"), "b"), (("cordoned", "a"), "a"), (("small", "missing"), "c"), ((), "c")],
 )
 def test_reservation_node_names_are_tried_in_order_and_are_soft(names, expected):
-    """`bestNodeFn`: "modifies the NodeOrder" (RULES 000-3). `c` has the most room, so it is what scores choose."""
+    """`bestNodeFn`: "modifies the NodeOrder" (RULES 000-3). `c` has the most capacity, so it is what scores choose."""
     small, cordoned = node("small", cpu=100), node("cordoned", unschedulable=True)
     state = given(node("a"), node("b"), node("c", cpu=64_000, memory=128 * GIB), small, cordoned, shape("s"))
     then(state, reservation("r", ("t", 1, "s"), preferred=names))
@@ -154,7 +154,7 @@ def test_reservation_node_names_are_tried_in_order_and_are_soft(names, expected)
     assert held_on(state) == {"t-0": expected}
 
 
-def test_a_preferred_node_takes_as_many_places_as_it_has_room_for_and_the_next_one_the_rest():
+def test_a_preferred_node_takes_as_many_places_as_it_has_capacity_for_and_the_next_one_the_rest():
     state = given(node("a", cpu=2_000), node("b", cpu=8_000), node("c", cpu=64_000, memory=128 * GIB), shape("s"))
     then(state, reservation("r", ("t", 3, "s"), preferred=("a", "b")))
     review(state)
@@ -178,7 +178,7 @@ def test_the_job_takes_its_places_and_is_bound_to_the_nodes_that_were_held():
 
 
 def test_release_and_allocate_are_one_step_so_that_nobody_gets_in_between():
-    """RULES G-5: the room of a hold is never free: what waits for it finds nothing before, in and after the hand-over."""
+    """RULES G-5: the capacity of a hold is never free: what waits for it finds nothing before, in and after the hand-over."""
     state = reserved(node("a", cpu=1_250))
     then(state, shape("s", cpu=250), pod("stranger", created=NOW - 1), *the_group(), the_pods())
     before = free(state)

@@ -91,7 +91,7 @@ def test_a_pod_of_the_same_shape_is_not_refused_for_what_is_wrong_with_another()
     assert unfit.pods == ("p1",)
 
 
-def test_a_waiting_pod_is_placed_when_room_appears():
+def test_a_waiting_pod_is_placed_when_capacity_appears():
     state = given(node("a", cpu=1_000), shape("s"), pod("p1"), pod("p2"))
     place(state)
     then(state, e.PodChanged("p1", "a", "Running", True), e.PodGone("p1"))

@@ -203,7 +203,7 @@ def test_what_is_held_for_a_gang_ends_with_its_group():
     assert why(state, "m1")[0] == "PodGroupNotFound"
 
 
-def test_a_hold_that_goes_to_a_pod_which_other_room_is_held_for_is_not_given_away_twice():
+def test_a_hold_that_goes_to_a_pod_which_other_capacity_is_held_for_is_not_given_away_twice():
     state = given(
         node("n", cpu=4_000), node("m", cpu=2_000), shape("s", cpu=2_000), pod("v", node="n"), pod("w", node="m"), reservation("r", ("t", 1, "s")),
         e.ReservationAccepted("r", 1, 1, NOW + DAY), e.HoldPlaced("r", "t-0", "n"), pod("a"), pod("b"), pod("c"),
@@ -245,7 +245,7 @@ def test_a_pod_that_asks_for_more_than_there_can_be_waits_alone(amounts, tiers):
 
 
 @pytest.mark.parametrize("tiers", [HIERARCHY, PROPORTION, NO_QUEUES], ids=["capacity", "proportion", "no plugin of queues"])
-def test_absurd_pods_that_others_have_bound_give_no_room_away(tiers):
+def test_absurd_pods_that_others_have_bound_give_no_capacity_away(tiers):
     """Sums of what they ask for are beyond int64."""
     absurd = shape("absurd", requests={"memory": MOST, "cpu": MOST}, scheduler="other")
     state = given(

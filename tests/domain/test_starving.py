@@ -394,7 +394,7 @@ def test_a_node_is_kept_from_others_until_the_last_task_has_given_it_back():
     rule, row = Reserved(state), state.table.rows["a"]
 
     def beside(*shapes: str) -> list[bool]:
-        return [bool(rule.leaves_room(state.vectors[one], np.array([row]))[0]) for one in shapes]
+        return [bool(rule.leaves_capacity(state.vectors[one], np.array([row]))[0]) for one in shapes]
 
     assert beside("half", "part", "big") == [False] * 3
     rule.release("w0")
@@ -416,7 +416,7 @@ def test_devices_must_suffice_together_not_just_their_sum():
 
 
 def test_a_reserved_node_reserves_even_if_what_is_idle_suffices():
-    """RULES 002-2. The later one would have room now, in which the earlier one could not wait any more."""
+    """RULES 002-2. The later one would have capacity now, in which the earlier one could not wait any more."""
     state = given(conf(), *full("a", cpu=4_000, part=2_000), shape("three", cpu=3_000), shape("one", cpu=1_000), pod("w", "three"))
     until_quiet(state)
     then(state, pod("x", "one", created=NOW))
@@ -488,7 +488,7 @@ def test_nobody_is_evicted_on_a_reserved_node_for_others(action):
     assert [victim[:2] for victim in victims] == ["rb"], "of two equal nodes the first would be chosen otherwise"
 
 
-def test_a_pod_that_room_was_freed_for_before_still_gets_it():
+def test_a_pod_that_capacity_was_freed_for_before_still_gets_it():
     """Somebody was evicted for it: that was not in vain."""
     state = given(conf(), *full("a", part=2_000), pod("victim", "part", node="a"), shape("high", cpu=2_000, priority=9), pod("x", "high"))
     then(state, [e.Preempted("victim", "x", "preempt"), e.Nominated("x", "a", NOW + 9 * HOUR, victims=("victim",))])
@@ -497,7 +497,7 @@ def test_a_pod_that_room_was_freed_for_before_still_gets_it():
 
 
 def test_no_node_is_reserved_that_a_window_is_kept_free_on():
-    """Seed 001's rule is a rule like any other here: waiting for room would not help."""
+    """Seed 001's rule is a rule like any other here: waiting for capacity would not help."""
     label = {"nodeSelector": {"night": "yes"}, "resources": {"cpu": 4}, "podNumToReserve": 1, "cron": "* 23 * * *"}
     plugins = [{"name": "predicates"}, {"name": "nodeorder"}, {"name": "reserve", "arguments": {"reservelabels": [label]}}]
     nodes = [node("a", cpu=4_000, labels={"night": "yes"}), node("b", cpu=4_000)]
@@ -507,7 +507,7 @@ def test_no_node_is_reserved_that_a_window_is_kept_free_on():
     assert state.reserved_tasks == {"w": "b"}, "a has more idle, and is kept free"
 
 
-def test_tasks_on_one_node_get_its_room_in_their_order():
+def test_tasks_on_one_node_get_its_capacity_in_their_order():
     state = given(conf(), *full("a", part=3_000), shape("half", cpu=2_000, priority=0), shape("high", cpu=2_000, priority=5))
     then(state, pod("early", "half"), pod("urgent", "high"))
     until_quiet(state)
@@ -535,7 +535,7 @@ def test_its_own_node_comes_first_where_it_fits_on_several():
     assert of(e.PodPlaced, until_quiet(state)) == [e.PodPlaced("w", "b")]
 
 
-def test_it_takes_another_node_that_has_room_before():
+def test_it_takes_another_node_that_has_capacity_before():
     state = given(conf(), *full("b"), pod("w", "big"))
     until_quiet(state)
     then(state, node("c", cpu=8_000))
@@ -578,7 +578,7 @@ def test_of_a_gang_the_tasks_that_have_a_node_make_up_for_those_that_have_none()
 
 
 def test_what_of_a_gang_fits_now_is_kept_for_it_too():
-    """Only the whole gang starts: the node that has room already must not fill up meanwhile."""
+    """Only the whole gang starts: the node that has capacity already must not fill up meanwhile."""
     state = given(conf(), *full("a"), node("b", cpu=4_000), group("g", 2), member("m0", "g", "big"), member("m1", "g", "big"))
     until_quiet(state)
     assert state.reserved_tasks == {"m0": "b", "m1": "a"}
@@ -739,7 +739,7 @@ def test_a_job_ahead_that_can_be_scheduled_comes_first():
 
 
 def test_a_gang_ahead_comes_first_where_as_many_as_it_needs_can_be_scheduled():
-    """The limit has cut it off, and there is room for three."""
+    """The limit has cut it off, and there is capacity for three."""
     for need, first in ((3, True), (4, False)):
         gang = [member(f"m{i}", "g", "first") for i in range(4)]
         shapes = shape("first", cpu=1_000, priority=9), shape("never", cpu=64_000, priority=9)
@@ -751,7 +751,7 @@ def test_a_gang_ahead_comes_first_where_as_many_as_it_needs_can_be_scheduled():
 
 
 def test_one_more_of_a_gang_that_runs_comes_first_where_it_can_be_scheduled():
-    """The limit has cut it off, and there is room for one of cpu 1, and for none of cpu 4."""
+    """The limit has cut it off, and there is capacity for one of cpu 1, and for none of cpu 4."""
     for cpu, first in ((1_000, True), (4_000, False)):
         shapes = shape("first", cpu=1_000, priority=9), shape("never", cpu=64_000, priority=9), shape("more", cpu=cpu, priority=9)
         state = given(conf(), *full("a"), *shapes, pod("w", "big"), group("g", 1, created=NOW + HOUR), member("m0", "g", "first", node="a"))

@@ -345,7 +345,7 @@ def admitted(state) -> list[str]:
 
 
 def test_a_group_is_let_in_on_what_is_held_for_it_where_nothing_else_is_free():
-    """Its Reservation has taken the room that `enqueue` looks for."""
+    """Its Reservation has taken the capacity that `enqueue` looks for."""
     state = world(reservation("r", ("t", 2, "s")), cpu=2_000)
     then(state, asking("named", annotations={TARGET: "r"}), asking("other"))
     assert admitted(state) == ["named"]

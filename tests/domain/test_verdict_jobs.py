@@ -86,7 +86,7 @@ def test_a_member_that_no_node_can_take_is_not_relieved_by_more_of_them():
 
 
 def test_only_changes_that_are_enough_by_themselves_are_named():
-    """Two fit, and with smaller pods three would, but the queue has room for two and a half."""
+    """Two fit, and with smaller pods three would, but the queue has capacity for two and a half."""
     state = gang(node("a", cpu=2_900), queue="q")
     then(state, queue("q", capability={"cpu": 2_500}))
     assert reliefs(explain(state, "m0")) == ["a minMember of at most 2"]
@@ -180,7 +180,7 @@ def test_a_group_that_is_not_let_in_says_why():
     assert "queue q: capability cpu 2 more" in reliefs(verdict)
 
 
-def test_a_gang_that_its_quota_has_no_room_for_as_a_whole_says_how_much_is_missing():
+def test_a_gang_that_its_quota_has_no_capacity_for_as_a_whole_says_how_much_is_missing():
     state = given(conf(), node("a"), shape("s", cpu=800), queue("q", capability={"cpu": 2_000}), in_queue("old", "q", node="a"))
     then(state, pod_group("g", "q", need=2), member("m0", "g"), member("m1", "g"))
     verdict = explain(state, "m0")

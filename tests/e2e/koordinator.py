@@ -65,7 +65,7 @@ async def owner(world: World, name: str, asked: Obj, *, labels: Obj | None = Non
 
 
 async def fill(world: World, name: str, node: str, asked: Obj, **more: Any) -> Obj:
-    """A pod that owns nothing and uses room of this node, once it runs there."""
+    """A pod that owns nothing and uses capacity of this node, once it runs there."""
     await pod(world, name, asked, **more, **at(world, node))
     return await world.lands(name, node)
 
@@ -172,7 +172,7 @@ async def owners_of(world: World, name: str, count: int) -> list[str]:
 
 
 async def took_nothing(world: World, *names: str) -> None:
-    """These run, on room that no Reservation held."""
+    """These run, on capacity that no Reservation held."""
     for one in await world.running(*names):
         assert TAKEN not in one["metadata"].get("annotations", {}), one["metadata"]
 

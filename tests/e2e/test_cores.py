@@ -101,7 +101,7 @@ async def test_a_node_whose_cpus_nobody_knows_gives_none_and_says_so(world: Worl
     await world.waits("odd", "1 the requested CPUs must be integer")
 
 
-async def test_a_node_may_have_room_and_no_cpus(world: World) -> None:
+async def test_a_node_may_have_capacity_and_no_cpus(world: World) -> None:
     """One of each core is free: no two of one."""
     node = await sixteen_cpus(world)
     await pod(world, "halves", {"cpu": "8"}, **_required("SpreadByPCPUs"))

@@ -1,4 +1,4 @@
-"""Room for jobs that wait although what they ask for is there in pieces: found, held first, made by moving others, and given back
+"""Capacity for jobs that wait although what they ask for is there in pieces: found, held first, made by moving others, and given back
 where nobody needs it any more. Nobody asks for any of it: the descheduler's trigger does."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def reservations(world: World) -> str:
     return f"{VOLCANO}/namespaces/{world.ns}/reservations"
 
 
-async def rooms(world: World) -> list[Obj]:
+async def slots(world: World) -> list[Obj]:
     return [one for one in await world.reservations() if one["metadata"]["name"].startswith("restow-room-")]
 
 
@@ -65,24 +65,24 @@ async def test_a_job_that_fits_in_pieces_gets_a_node_without_asking(world: World
         await world.lands("job", node_of(three))
     await moved(world, "w0", three, node_of(five))
     await stays(world, five)
-    # The room is the job's alone, and it was there before anybody had to leave.
-    room, hold = await added(world, reservations(world), version, 2)
-    assert room["metadata"]["name"].startswith("restow-room-")
+    # The capacity is the job's alone, and it was there before anybody had to leave.
+    capacity, hold = await added(world, reservations(world), version, 2)
+    assert capacity["metadata"]["name"].startswith("restow-room-")
     assert hold["metadata"]["labels"]["restow.dev/migration"]
-    (owner,) = room["spec"]["owners"]
-    assert (owner["object"]["uid"], room["spec"]["allocateOnce"], room["spec"]["preAllocation"]) == (uid_of(job), True, True)
-    assert room["spec"]["template"]["spec"]["nodeName"] == node_of(three)
+    (owner,) = capacity["spec"]["owners"]
+    assert (owner["object"]["uid"], capacity["spec"]["allocateOnce"], capacity["spec"]["preAllocation"]) == (uid_of(job), True, True)
+    assert capacity["spec"]["template"]["spec"]["nodeName"] == node_of(three)
     async with world.api.watch(f"/api/v1/namespaces/{world.ns}/pods", resourceVersion=pods_since) as watch:
         while True:
             event = await watch.next(30)
             if uid_of(event["object"]) == uid_of(three) and event["object"]["metadata"].get("deletionTimestamp"):
                 break
-    assert int(room["metadata"]["resourceVersion"]) < int(event["object"]["metadata"]["resourceVersion"])
+    assert int(capacity["metadata"]["resourceVersion"]) < int(event["object"]["metadata"]["resourceVersion"])
     await says(world, f"pod/{world.ns}/{three['metadata']['name']}", f"to make room for {world.ns}/job")
     assert "identical" in await world.restow("verify")
 
 
-async def test_a_gang_starts_as_a_whole_when_room_was_made_for_all_of_it(world: World) -> None:
+async def test_a_gang_starts_as_a_whole_when_capacity_was_made_for_all_of_it(world: World) -> None:
     threes = await pieces(world, 5, 5, 3, 3)
     names = await gang(world, 2, 2)
     await world.unschedulable(names[0], "the gang needs 2 pods together")
@@ -93,7 +93,7 @@ async def test_a_gang_starts_as_a_whole_when_room_was_made_for_all_of_it(world: 
     await stays(world, *threes[:2])
 
 
-async def test_a_gang_of_which_not_all_fit_gets_room_for_as_many_as_it_needs(world: World) -> None:
+async def test_a_gang_of_which_not_all_fit_gets_capacity_for_as_many_as_it_needs(world: World) -> None:
     once(world)
     first = await pieces(world, 5, 5, 3, 3)
     names = await gang(world, 3, 2)
@@ -123,16 +123,16 @@ async def test_nobody_is_evicted_where_nobody_has_anywhere_to_go_and_why_says_so
     assert [plan["moves"] for plan in await plans(world)] == [0]
 
 
-async def test_a_job_that_is_deleted_meanwhile_gives_its_room_back(world: World) -> None:
+async def test_a_job_that_is_deleted_meanwhile_gives_its_capacity_back(world: World) -> None:
     three, five = await pieces(world, 3, 5)
     await world.budget("keep", {"app": "w0"}, minAvailable=1)
     await world.pod("job", gpu=6)
     await world.waits("job", "2 Insufficient gpu")
     with world.stack.configured("descheduler", optimizing(GPU, demand=True, restow={"budgetPatience": 120_000})):
-        await world.until("the room is asked for", lambda: rooms(world))
+        await world.until("the room is asked for", lambda: slots(world))
         (told,) = [await world.events(three["metadata"]["name"], "MigrationWaits")]
         assert "a disruption budget does not allow it yet" in told[0]["message"]
-        assert await rooms(world), "it waits for what the budget keeps"
+        assert await slots(world), "it waits for what the budget keeps"
         await world.remove(f"/api/v1/namespaces/{world.ns}/pods/job", grace=0)
 
         async def nothing() -> bool:
@@ -142,6 +142,6 @@ async def test_a_job_that_is_deleted_meanwhile_gives_its_room_back(world: World)
         (plan,) = await plans(world)
         assert (plan["phase"], "does not wait any more" in plan["cancelled"]) == ("cancelled", True), plan
     await stays(world, three, five)
-    # And the room is anybody's.
+    # And the capacity is anybody's.
     await world.pod("other", gpu=5)
     await world.lands("other", node_of(three))

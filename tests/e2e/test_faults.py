@@ -14,7 +14,7 @@ pytestmark = pytest.mark.simulated("kubesim's scripted faults")
 
 
 async def traffic(world: World, name: str, count: int = 6) -> None:
-    """So many pods come and run, on nodes that have room for exactly them; one that is deleted is replaced."""
+    """So many pods come and run, on nodes that have capacity for exactly them; one that is deleted is replaced."""
     for at in ("a", "b"):
         await world.node(f"{name}-{at}", cpu=str(count // 2), labels={"part": name})
     await world.replicaset(name, count, "1", nodeSelector={"restow.dev/e2e": world.ns, "part": name})

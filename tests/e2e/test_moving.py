@@ -205,7 +205,7 @@ async def test_a_pod_with_cpus_of_its_own_stays_where_no_other_node_has_as_many(
     await with_cpus(world, "a")
     spec, said = own(world, "LSR", 4)
     (pod,) = await workload(world, "fast", spec, **said)
-    # Room there is, and nobody knows which CPUs it has.
+    # Capacity there is, and nobody knows which CPUs it has.
     await world.node("plain", "16", "32Gi")
     await is_refused(world, pod, "invalid CPU Topology")
     await stays(world, pod)

@@ -115,7 +115,7 @@ async def test_shares_of_a_gpu_never_span_two_devices(world: World) -> None:
     await world.unschedulable("late", "Insufficient gpu")
 
 
-async def test_a_pod_that_waits_says_why_and_is_placed_when_room_appears(world: World) -> None:
+async def test_a_pod_that_waits_says_why_and_is_placed_when_capacity_appears(world: World) -> None:
     await world.node("small", cpu="1")
     await world.node("tainted", cpu="8", taints=[{"key": "x", "effect": "NoSchedule"}])
     await world.pod("big", "2")
@@ -133,7 +133,7 @@ async def test_a_pod_that_waits_says_why_and_is_placed_when_room_appears(world: 
     assert [c["status"] for c in pod["status"]["conditions"] if c["type"] == "PodScheduled"] == ["True"]
 
 
-async def test_room_of_a_deleted_pod_goes_to_one_that_waits(world: World) -> None:
+async def test_capacity_of_a_deleted_pod_goes_to_one_that_waits(world: World) -> None:
     await world.node("a", cpu="1")
     await world.pod("first", "800m")
     await world.running("first")

@@ -44,7 +44,7 @@ async def test_a_pod_of_high_priority_preempts_one_of_low_priority_and_lands(wor
         assert f"Preempted by pod {world.ns}/high on node {node}" in event["message"]
 
 
-async def test_the_replacement_of_a_victim_waits_and_does_not_take_the_room_back(world: World) -> None:
+async def test_the_replacement_of_a_victim_waits_and_does_not_take_the_capacity_back(world: World) -> None:
     async with priorities(world) as (low, high):
         await world.node("a", cpu="1")
         await world.replicaset("low", 1, "800m", **low)
@@ -111,7 +111,7 @@ async def test_when_a_victim_may_never_be_evicted_another_one_goes(world: World)
         assert uid_of(after) == uid_of(before)
 
 
-async def test_a_gang_takes_room_for_all_of_it_or_for_none(world: World) -> None:
+async def test_a_gang_takes_capacity_for_all_of_it_or_for_none(world: World) -> None:
     async with priorities(world) as (low, high):
         await world.node("a", cpu="2")
         await world.replicaset("low", 2, "900m", **low)

@@ -65,7 +65,7 @@ async def test_the_seeds_reservation_applies_verbatim_and_is_taken_by_its_job(wo
 # -- holding -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_hold_keeps_its_room_from_others_and_gives_it_to_its_owner(world: World) -> None:
+async def test_a_hold_keeps_its_capacity_from_others_and_gives_it_to_its_owner(world: World) -> None:
     node = await full(world)
     await hold(world)
     await world.held("r", "Available")
@@ -294,7 +294,7 @@ async def test_a_ttl_of_zero_never_ends(world: World) -> None:
     assert [row["expires"] for row in rows["items"]] == [""]
 
 
-async def test_deleting_a_reservation_releases_its_room(world: World) -> None:
+async def test_deleting_a_reservation_releases_its_capacity(world: World) -> None:
     await full(world)
     await hold(world)
     await world.held("r", "Available")

@@ -168,7 +168,7 @@ async def test_with_too_few_zones_min_domains_keeps_pods_waiting_for_another_one
     await world.lands("p1", bare)
 
 
-async def test_a_zone_without_room_holds_the_others_back(world: World) -> None:
+async def test_a_zone_without_capacity_holds_the_others_back(world: World) -> None:
     east = await world.node("east", labels={ZONE: "east"})
     west = await world.node("west", cpu="1", labels={ZONE: "west"})
     await world.pod("bulk", "950m", **at(world, west))
@@ -249,7 +249,7 @@ async def test_two_pods_with_one_host_port_go_to_two_nodes(world: World) -> None
 # -- scheduling gates --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_gated_pod_takes_no_room_and_no_session_speaks_of_it_until_its_last_gate_goes(world: World) -> None:
+async def test_a_gated_pod_takes_no_capacity_and_no_session_speaks_of_it_until_its_last_gate_goes(world: World) -> None:
     a = await world.node("a", cpu="1")
     await world.pod("gated", "800m", schedulingGates=[{"name": "example.com/one"}, {"name": "example.com/two"}])
     await world.pod("free", "800m")

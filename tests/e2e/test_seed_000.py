@@ -106,7 +106,7 @@ async def test_the_seeds_job_comes_pod_by_pod_and_takes_what_was_held_for_it_at_
 # -- jobs that name their Reservation ------------------------------------------------------------------------------------
 
 
-async def test_a_pod_waits_for_the_reservation_that_it_names_although_there_is_room(world: World) -> None:
+async def test_a_pod_waits_for_the_reservation_that_it_names_although_there_is_capacity(world: World) -> None:
     await world.node("a")
     await owner(world, "p", "r")
     await world.unschedulable("p", "there is no Reservation r in namespace")

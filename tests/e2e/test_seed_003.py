@@ -41,7 +41,7 @@ async def test_reservation_flow_steps_1_to_6(world: World) -> None:
     }  # fmt: skip
     await world.api.ok("POST", f"{VOLCANO}/namespaces/{world.ns}/reservations", body)
 
-    # 2. The scheduler finds a node for such a pod and writes that into the status. The room is nobody else's.
+    # 2. The scheduler finds a node for such a pod and writes that into the status. The capacity is nobody else's.
     status = await until(world, "Available")
     held = status["nodeName"]
     assert held in nodes
@@ -51,7 +51,7 @@ async def test_reservation_flow_steps_1_to_6(world: World) -> None:
     await fill(world, "rest", held, {"cpu": "2"})
     (other,) = nodes - {held}
 
-    # 3. A new pod of an owner takes it, though the other node has more room; who is no owner does not. The hold must cover
+    # 3. A new pod of an owner takes it, though the other node has more capacity; who is no owner does not. The hold must cover
     #    what the pod asks for: who asks for more runs as any other pod.
     await pod(world, "large", {"cpu": "3", "memory": "512Mi"}, labels=OWNED)
     await world.lands("large", other)

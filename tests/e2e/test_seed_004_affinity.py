@@ -1,6 +1,6 @@
 """Seed 004, "Tests": InterPodAffinity and PodTopologySpread, bullet by bullet.
 
-A held place is to other pods as a pod with the template's labels; to the pods that own it, it is not there (RULES 004-4)."""
+A held slot is to other pods as a pod with the template's labels; to the pods that own it, it is not there (RULES 004-4)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_reservation_reserved_with_pod_anti_affinity__owner_pod_has_same_p
 
 
 async def test_reservation_reserved_with_pod_anti_affinity__multiple_owner_pods_have_the_same_pod_anti_affinity(world: World) -> None:
-    """There is room for both in the hold, but they avoid each other: the second runs elsewhere, with nothing of the hold."""
+    """There is capacity for both in the hold, but they avoid each other: the second runs elsewhere, with nothing of the hold."""
     nodes = {await machine(world), await machine(world, "b")}
     await reserve(world, "r", TWICE, labels=SOLO, once=False, template={"affinity": ALONE})
     held = await available(world, "r", TWICE)
@@ -156,7 +156,7 @@ async def test_reservation_reserved_with_do_not_schedule_topology_spread_policy_
     await reserve(world, "r", CPU, labels={"app": "web"}, once=False, template={"topologySpreadConstraints": rule})
     held = await available(world, "r", CPU)
     (other,) = set(nodes) - {held}
-    # To a pod that does not own it the hold is one of the pods that are spread, wherever there is more room.
+    # To a pod that does not own it the hold is one of the pods that are spread, wherever there is more capacity.
     await fill(world, "bulk", other, {"cpu": "8"})
     await pod(world, "stranger", CPU, labels={"app": "web"}, topologySpreadConstraints=rule)
     await world.lands("stranger", other)

@@ -1,6 +1,6 @@
 """Seed 004, "Tests": NodeResources and NodePorts, bullet by bullet, on the machine with 16000m CPU and 32 GiB that it states.
 
-Pods that own nothing fill the machine but for the hold, so that who runs can only have its room from there."""
+Pods that own nothing fill the machine but for the hold, so that who runs can only have its capacity from there."""
 
 from __future__ import annotations
 

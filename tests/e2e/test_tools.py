@@ -95,7 +95,7 @@ async def test_restow_shows_the_live_state(world: World) -> None:
     assert sorted(row["deviceFree"]) == [0, 1000]
     assert node in await world.restow("get", "pods", "-n", world.ns)
     (row,) = (await world.restow_json("get", "reservations", "-n", world.ns))["items"]
-    assert (row["phase"], row["places"][0]["node"]) == ("Available", node)
+    assert (row["phase"], row["slots"][0]["node"]) == ("Available", node)
     assert "nodes" in await world.restow("state")
     then = (await world.restow_json("state", "pods", "-n", world.ns))["sequence"]
     earlier = await world.restow_json("state", "pods", "--at", "1", "-n", world.ns)
@@ -116,7 +116,7 @@ async def deployment(world: World, name: str, replicas: int) -> str:
 
 
 async def fills_up(world: World, path: str, app: str, running: int, more: int) -> None:
-    """So many pods of this Deployment run, and the others wait for room."""
+    """So many pods of this Deployment run, and the others wait for capacity."""
     await world.patch(path, {"spec": {"replicas": running + more}})
 
     async def probe() -> bool:
@@ -134,7 +134,7 @@ async def allocated_from(world: World, app: str) -> list[str]:
 
 
 @pytest.mark.parametrize("api", ["volcano", "koordinator"])
-async def test_restow_reserve_keeps_room_for_a_scale_up_while_others_fill_the_rest(world: World, api: str) -> None:
+async def test_restow_reserve_keeps_capacity_for_a_scale_up_while_others_fill_the_rest(world: World, api: str) -> None:
     """Seed 004, story 3: before a scale-up, and after a scale-down."""
     await world.node("a", "4")
     await world.node("b", "4")
@@ -171,8 +171,8 @@ async def test_restow_describe_says_where_it_is_held_who_uses_it_and_why_another
     await world.replicas("web", 2)
     said = await world.restow_json("describe", f"reservation/{world.ns}/two")
     assert (said["phase"], said["owners"], said["left"]["cpu"]) == ("Available", ["pods of Deployment web"], 1000)
-    assert [place["node"] for place in said["places"]] == [a, a]
-    (drawn,) = said["drawn"]
+    assert [place["node"] for place in said["slots"]] == [a, a]
+    (drawn,) = said["allocations"]
     assert drawn["pod"].startswith(f"{world.ns}/web-")
     text = await world.restow("describe", f"reservation/{world.ns}/two")
     assert drawn["pod"] in text
@@ -186,7 +186,7 @@ async def test_restow_describe_says_where_it_is_held_who_uses_it_and_why_another
     assert f"{world.ns}/more" in await world.restow("get", "reservations", "-n", world.ns)
 
 
-async def test_restow_reserve_holds_room_that_is_in_use_before_others_get_it(world: World) -> None:
+async def test_restow_reserve_holds_capacity_that_is_in_use_before_others_get_it(world: World) -> None:
     """With --pre-allocation what is freed goes to the hold, not to the pods that have waited longer."""
     node = await world.node("a", "2")
     web, batch = await deployment(world, "web", 2), await deployment(world, "batch", 0)
@@ -194,8 +194,8 @@ async def test_restow_reserve_holds_room_that_is_in_use_before_others_get_it(wor
     await world.restow("reserve", "--like", "deployment/web", "-n", world.ns, "--name", "kept", "--pre-allocation")
     await world.held("kept", "Waiting")
     said = await world.restow_json("describe", f"reservation/{world.ns}/kept")
-    assert (said["places"][0]["node"], said["places"][0]["missing"]["cpu"]) == (node, 1000)
-    assert len(said["places"][0]["users"]) == 2
+    assert (said["slots"][0]["node"], said["slots"][0]["missing"]["cpu"]) == (node, 1000)
+    assert len(said["slots"][0]["users"]) == 2
     await world.patch(web, {"spec": {"replicas": 1}})
     await world.held("kept", "Available")
     await fills_up(world, batch, "batch", 0, 1)

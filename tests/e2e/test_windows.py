@@ -1,4 +1,4 @@
-"""Room that is kept free in a window of time (seed 001, RULES 001-1), with and without the plugin."""
+"""Capacity that is kept free in a window of time (seed 001, RULES 001-1), with and without the plugin."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 DATA = Path(__file__).parent / "data"
 TAG = "restow.dev/e2e"
-"""Label of a test's nodes; its pods select it, so that no test sees another's room."""
+"""Label of a test's nodes; its pods select it, so that no test sees another's capacity."""
 VOLCANO = "/apis/batch.volcano.sh/v1alpha1"
 KOORDINATOR = "/apis/scheduling.koordinator.sh/v1alpha1/reservations"
 APPS = "/apis/apps/v1"
@@ -68,7 +68,7 @@ class World:
         """Registers a node as a kubelet does and waits until it takes pods and the log has it, so that pods which are made from now on
         find it; returns its full name."""
         full = f"{PREFIX}{self.ns}-{name}"
-        room = {"cpu": cpu, "memory": memory, "pods": "110"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
+        capacity = {"cpu": cpu, "memory": memory, "pods": "110"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         ready = {
             "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "as a test says",
@@ -82,7 +82,7 @@ class World:
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": full, "labels": {TAG: self.ns, "kubernetes.io/hostname": full, **(labels or {})}},
             "spec": {"taints": taints} if taints else {},
-            "status": {"capacity": room, "allocatable": room, "conditions": [ready]},
+            "status": {"capacity": capacity, "allocatable": capacity, "conditions": [ready]},
         }  # fmt: skip
         self._nodes.append(full)
         made = await self.api.ok("POST", "/api/v1/nodes", node)

@@ -1,7 +1,7 @@
 """Hundreds of migrations at once while descheduler, scheduler, cache and broker are killed at random: each ends landed or rolled
 back, no pod is lost, no hold leaks. What the log says is judged by `tests/checker.py`, which shares no rule with Restow.
 
-A failure names its seed; RESTOW_KILL_SEED repeats it (the kills are drawn from it; how far the saga is when they come depends on the
+A failure names its seed; RESTOW_KILL_SEED repeats it (the kills are allocated from it; how far the saga is when they come depends on the
 machine)."""
 
 import asyncio
@@ -37,7 +37,7 @@ NODES, MOVERS = 40, 240
 """So many sources, as many targets; six pods on each source."""
 KILLS = 16
 EARLY = 5
-"""Kills while landing places are held; the others wait until pods are evicted."""
+"""Kills while landing slots are held; the others wait until pods are evicted."""
 KEPT = 3
 """ReplicaSets of movers whose budget lets nobody go: their moves must be rolled back, whoever is killed."""
 AT_ONCE = 100

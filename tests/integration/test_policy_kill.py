@@ -1,7 +1,7 @@
 """A whole policy, three plugins in one pass, while descheduler, scheduler, cache and broker are killed at random: what is moved ends
 landed or rolled back, what is only evicted ends removed, no pod is lost, no hold leaks.
 
-A failure names its seed; RESTOW_KILL_SEED repeats it (the kills are drawn from it; how far the saga is when they come depends on the
+A failure names its seed; RESTOW_KILL_SEED repeats it (the kills are allocated from it; how far the saga is when they come depends on the
 machine)."""
 
 import asyncio

@@ -157,7 +157,7 @@ def test_who_is_to_be_evicted_whatever_else_is_said_is_looked_at_even_then():
 
 
 def test_a_log_that_tells_plain_statuses_as_troubles_is_read_as_before():
-    """As logs do that were written before the moving part had room for them."""
+    """As logs do that were written before the moving part had capacity for them."""
     state = begin()
     creating = status("Pending", *unready(1), main=waits("a", "ContainerCreating"))
     told(state, pod(creating))

@@ -25,7 +25,7 @@ def waits(world: World, name: str = "p") -> str:
     return found["message"] if found and found["status"] == "False" else ""
 
 
-def test_a_pod_goes_to_a_node_with_room(world):
+def test_a_pod_goes_to_a_node_with_capacity(world):
     """KS-310"""
     assert [make(world, name, cpu="3") for name in ("a", "b")] == ["n0", "n1"]
     assert condition(world.get(PODS, "a"), "PodScheduled")["status"] == "True"
@@ -44,7 +44,7 @@ def test_a_pod_that_fits_nowhere_says_why(world):
     assert condition(world.get(PODS, "p"), "PodScheduled")["reason"] == "Unschedulable"
 
 
-def test_a_waiting_pod_is_placed_when_room_appears(world):
+def test_a_waiting_pod_is_placed_when_capacity_appears(world):
     """KS-313"""
     for name in ("a", "b"):
         make(world, name, cpu="3")

@@ -70,7 +70,7 @@ def test_the_schedulers_choice_of_device_is_kept(world):
     assert free(world) == [1000, 540]
 
 
-def test_a_choice_that_would_overcommit_a_device_is_rejected_though_another_has_room(world):
+def test_a_choice_that_would_overcommit_a_device_is_rejected_though_another_has_capacity(world):
     """KS-342"""
     share(world, "a", 600, minor=0)
     share(world, "b", 500, minor=0)
@@ -87,7 +87,7 @@ def test_two_shares_of_more_than_a_device_never_split_across_devices(world):
     assert free(world) == [400, 400]
 
 
-def test_without_a_choice_the_fullest_device_with_room_is_taken(world):
+def test_without_a_choice_the_fullest_device_with_capacity_is_taken(world):
     """KS-343"""
     share(world, "a", 600, minor=1)
     share(world, "b", 300)

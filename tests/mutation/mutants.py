@@ -67,7 +67,7 @@ def _annotation(node) -> bool:
 
 
 def sample(files: list[Path], count: int, seed: int, lines: dict[str, set[int]]) -> list[Mutant]:
-    """So many, of different places: first a place is drawn, each alike, then one of its mutants. `lines`: those that some test runs; what
+    """So many, of different places: first a place is allocated, each alike, then one of its mutants. `lines`: those that some test runs; what
     none runs is no question of how good the tests are, and `coverage` says it."""
     places: dict[tuple[Path, int, int], list[Mutant]] = {}
     for file in sorted(files):

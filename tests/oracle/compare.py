@@ -49,7 +49,7 @@ def compare(state: ClusterState, events: list[e.Event], world: World, rules: Rul
 
 
 def different_table(state: ClusterState, world: World) -> list[str]:
-    """Free room and devices of every node, by the table and by going through all pods."""
+    """Free capacity and devices of every node, by the table and by going through all pods."""
     found = []
     for name, node in world.nodes.items():
         row = state.table.rows[name]

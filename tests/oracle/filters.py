@@ -1,6 +1,6 @@
 """kube-scheduler's filters, one after another: `(world, pod, node) -> reasons`, empty where the node will do.
 
-Order as in the session's design: a node counts for its first failing rule; room counts each lacking resource, and
+Order as in the session's design: a node counts for its first failing rule; capacity counts each lacking resource, and
 volumes each of the binder's reasons. `FILTERS` is the order.
 """
 
@@ -64,7 +64,7 @@ def selector(world: World, pod: e.PodObserved, node: e.NodeObserved) -> list[str
 OF_NODES = (pinned, ready, schedulable, taints, selector)
 
 
-# -- ports and room --------------------------------------------------------------------------------------------------
+# -- ports and capacity --------------------------------------------------------------------------------------------------
 
 
 def ports(world: World, pod: e.PodObserved, node: e.NodeObserved) -> list[str]:
@@ -87,8 +87,8 @@ def pick_devices(free: list[int], ask: DeviceRequest) -> tuple[DeviceShare, ...]
     return tuple(DeviceShare(index, ask.milli) for index in sorted(index for _, index in able[: ask.count]))
 
 
-def room(world: World, pod: e.PodObserved, node: e.NodeObserved) -> list[str]:
-    """Every resource that is lacking; what is not asked for may be overdrawn."""
+def capacity(world: World, pod: e.PodObserved, node: e.NodeObserved) -> list[str]:
+    """Every resource that is lacking; what is not asked for may be overallocated."""
     shape, short = world.shape(pod), []
     for resource, amount in shape.requests.items():
         if amount > 0 and resource != GPU and world.free(node.name, resource) < amount:
@@ -177,7 +177,7 @@ def satisfies_affinity(world: World, pod: e.PodObserved, node: e.NodeObserved) -
     return not found and all(pod_term(world, term, pod, pod) for term in terms)
 
 
-FILTERS: tuple[Filter, ...] = (pinned, ready, schedulable, taints, selector, ports, room, numa, volumes, spread, affinity)
+FILTERS: tuple[Filter, ...] = (pinned, ready, schedulable, taints, selector, ports, capacity, numa, volumes, spread, affinity)
 
 
 def why_not(world: World, pod: e.PodObserved, node: e.NodeObserved, filters: tuple[Filter, ...] = FILTERS) -> list[str]:

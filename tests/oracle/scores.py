@@ -81,7 +81,7 @@ def untainted(weight: int) -> Score:
 
 def best_fit(world: World, pod: e.PodObserved, node: e.NodeObserved) -> int:
     """Plugin binpack as it is by default: the mean use of those of cpu and memory that the pod asks for, none where a
-    resource would be overdrawn. As in all scores it is what would be left that is rounded down."""
+    resource would be overallocated. As in all scores it is what would be left that is rounded down."""
     shares = []
     for resource in ("cpu", "memory"):
         have, asked = node.allocatable.get(resource, 0), world.shape(pod).requests.get(resource, 0)

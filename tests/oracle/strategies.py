@@ -73,7 +73,7 @@ def few(values, most: int = 2, none: int = 2):
 @st.composite
 def nodes(draw, names: list[str], on: Collection[str]) -> list[e.NodeObserved]:
     found = []
-    roomy = draw(some([1, 4]))
+    spacious = draw(some([1, 4]))
     for name in names:
         labels = {"kubernetes.io/hostname": name}
         labels |= {"zone": z} if (z := draw(some(["a", "b", "a", "b", "c", ""]))) else {}
@@ -90,8 +90,8 @@ def nodes(draw, names: list[str], on: Collection[str]) -> list[e.NodeObserved]:
         found.append(
             node(
                 name,
-                cpu=draw(st.integers(1, 8)) * 500 * roomy,
-                memory=draw(st.integers(1, 8)) * GIB * roomy,
+                cpu=draw(st.integers(1, 8)) * 500 * spacious,
+                memory=draw(st.integers(1, 8)) * GIB * spacious,
                 gpus=draw(st.integers(0, 3)) if "devices" in on else 0,
                 pods=draw(some([110, 110, 2, 4])),
                 labels=labels,
@@ -158,7 +158,7 @@ def body(draw, on: Collection[str]) -> dict:
 
 @st.composite
 def running(draw, world: World, uids: list[str], on: Collection[str]) -> list[e.PodObserved]:
-    """Pods that have a node already, where devices are only as many as there are. Room may be overdrawn: facts may be."""
+    """Pods that have a node already, where devices are only as many as there are. Capacity may be overallocated: facts may be."""
     found = []
     for uid in uids:
         kind, home = draw(some(list(world.shapes))), draw(some(list(world.nodes)))

@@ -147,7 +147,7 @@ def test_a_pod_for_one_node_counts_all_others():
     assert reason_counts(world, world.pods["p"]) == {OTHER_NODE: 2, "Insufficient cpu": 1}
 
 
-# -- ports and room --------------------------------------------------------------------------------------------------
+# -- ports and capacity --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_a_gang_that_is_ready_goes_on_one_by_one():
     assert found.unfit == {"p3": {"Insufficient cpu": 1}}
 
 
-def test_every_task_of_a_gang_has_its_own_least_and_others_take_nothing_of_its_room():
+def test_every_task_of_a_gang_has_its_own_least_and_others_take_nothing_of_its_capacity():
     facts = shape("s"), group(2, min_task_member={"x": 1, "y": 1}), member("p0", "x"), member("p1", "x"), member("p2", "y")
     assert homes(result(node("n", cpu=1000), *facts)) == {}
     assert homes(result(node("n", cpu=2000), *facts)).keys() == {"p0", "p2"}

@@ -15,7 +15,7 @@ FINISHED = ("Succeeded", "Failed")
 
 @dataclass
 class World:
-    """`arrival` numbers pods (by uid) and groups (by `namespace/name`) as they came. `where[pod]` is the node whose room it takes; `shares[pod]` its devices there."""
+    """`arrival` numbers pods (by uid) and groups (by `namespace/name`) as they came. `where[pod]` is the node whose capacity it takes; `shares[pod]` its devices there."""
 
     nodes: dict[str, e.NodeObserved] = field(default_factory=dict)
     shapes: dict[str, PodShape] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from restow.contracts.values import (
     NumaZone,
     OwnerRef,
     PodTerm,
-    RoomFor,
+    SlotFor,
 )
 from restow.domain import config
 from restow.domain.config import ActionConfig
@@ -230,7 +230,7 @@ class Story:
         """What no run is about: it is in the state all the same."""
         state, name, where, uid, number = self.state, self.pick("ab"), self.where(), self.waiting(), len(self.state.plans)
         amounts = self.pick(({}, {"cpu": 2_000}))
-        room = RoomFor(f"room-{number}", uid, "default", self.pick(KEPT))
+        capacity = SlotFor(f"room-{number}", uid, "default", self.pick(KEPT))
         return self.pick((
             e.Synced("pods", str(number)),
             e.SessionLed(self.pick((1, 2, 9)), "x"),
@@ -257,10 +257,10 @@ class Story:
             e.Truncated(4),
             e.SearchBegun(f"plan-{number}", "demand"),
             e.SearchEnded(state.search.plan, "Died"),
-            plan(f"plan-{number}", rooms=(room,), demand=uid, trigger="demand"),
+            plan(f"plan-{number}", slots=(capacity,), demand=uid, trigger="demand"),
             plan(f"plan-{number}", *(move(f"next-{id}", "", "", self.pick(NODES), follows=id) for id in list(state.active)[:1])),
             e.PlanCancelled(f"plan-{number - 1}", "x"),
-            e.CameBack("uid-rs", self.pick(NODES), 2),
+            e.Bounced("uid-rs", self.pick(NODES), 2),
             e.Unknown("cluster.moon", b""),
             reservation(self.pick([uid for uid in HOLDS if uid in state.reservations] or HOLDS), ("t", 2, "large"), generation=2),
         ))  # fmt: skip

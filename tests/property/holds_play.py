@@ -258,7 +258,7 @@ class Play:
         self.facts(*(e.PodGone(uid) for uid in self.state.pods))
         self.work()
         state = self.state
-        left = (state.reservations, state.draws, state.drawers, state.held_on, state.waiting_on, state.to_release)
+        left = (state.reservations, state.allocations, state.slot_users, state.held_on, state.waiting_on, state.to_release)
         assert not any(left), left
         assert not state.table.reserved.any()
         assert not state.table.used.any()

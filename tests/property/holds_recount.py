@@ -1,4 +1,4 @@
-"""What the state says of Reservations, places, draws and rooms, added up anew, slowly: `wrong(state)` is what does not agree."""
+"""What the state says of Reservations, places, draws and slots, added up anew, slowly: `wrong(state)` is what does not agree."""
 
 from collections import Counter, defaultdict
 
@@ -10,7 +10,7 @@ from restow.domain.state import NODE_LOST, ClusterState
 
 def wrong(state: ClusterState) -> list[str]:
     found = []
-    for check in (table, places, rooms, draws, index, accounts, cores):
+    for check in (table, places, slots, allocations, index, accounts, cores):
         found += [f"{check.__name__}: {sentence}" for sentence in check(state)]
     return found
 
@@ -24,7 +24,7 @@ def on_nodes(state: ClusterState):
 
 
 def table(state):
-    """The node table is the sum of charges, rooms of places and of nominations; and no node gives more than it has for a hold."""
+    """The node table is the sum of charges, slots of places and of nominations; and no node gives more than it has for a hold."""
     used, reserved, releasing, devices = (defaultdict(Counter) for _ in range(4))
     kept = defaultdict(Counter)
     for charge in state.charges.values():
@@ -33,11 +33,11 @@ def table(state):
         if charge.releasing:
             releasing[charge.node].update(amounts)
         devices[charge.node].update({d.index: d.milli for d in charge.devices})
-    homes = [(slot.node, slot.room) for _, slot in on_nodes(state)] + [(n.node, n.room) for n in state.nominations.values()]
-    for node, room in homes:
-        reserved[node].update(dict(room.held))
-        devices[node].update({d.index: d.milli for d in room.held_devices})
-        kept[node].update({d.index: d.milli for d in room.held_devices})
+    homes = [(slot.node, slot.capacity) for _, slot in on_nodes(state)] + [(n.node, n.capacity) for n in state.nominations.values()]
+    for node, capacity in homes:
+        reserved[node].update(dict(capacity.held))
+        devices[node].update({d.index: d.milli for d in capacity.held_devices})
+        kept[node].update({d.index: d.milli for d in capacity.held_devices})
     for node, row in state.table.rows.items():
         fact, said = state.nodes[node], state.device_objects.get(node)
         there = range(fact.devices) if said is None else [g.index for g in said.gpus if g.healthy]
@@ -79,7 +79,7 @@ def places(state):
             yield f"{name} is {now}, and should be {dict(right)}"
     if set(state.slot_queue) != pending:
         yield f"slot_queue is {set(state.slot_queue)}, and should be {pending}"
-    whole = {key for key, slot in on_nodes(state) if slot.phase is SlotPhase.WAITING and slot.room.complete}
+    whole = {key for key, slot in on_nodes(state) if slot.phase is SlotPhase.WAITING and slot.capacity.complete}
     if set(state.whole) != whole:
         yield f"whole is {set(state.whole)}, and should be {whole}"
     resizes = {key for key, slot in on_nodes(state) if slot.asked and key not in state.to_release}
@@ -93,33 +93,33 @@ def places(state):
         yield f"unsettled: {list(state.unsettled)}"
 
 
-def rooms(state):
-    """What a place is to have, and what owners have drawn of it, is what it is of; nothing else is held."""
+def slots(state):
+    """What a place is to have, and what owners have taken of it, is what it is of; nothing else is held."""
     for key, slot in on_nodes(state):
-        room, full = slot.room, Counter(dict(state.vectors[slot.shape].items))
+        capacity, full = slot.capacity, Counter(dict(state.vectors[slot.shape].items))
         shares = Counter({d.index: d.milli for d in slot.devices})
         mine = set(slot.cores)
-        for pod in state.drawers.get(key, ()):
-            drawn = state.draws[pod]
+        for pod in state.slot_users.get(key, ()):
+            drawn = state.allocations[pod]
             full -= Counter(dict(drawn.items))
             shares -= Counter({d.index: d.milli for d in drawn.devices})
             mine -= set(drawn.cores)
-        if dict(room.wanted) != dict(full) or {d.index: d.milli for d in room.devices} != dict(shares) or set(room.cores) != mine:
-            yield f"{key} wants {room}, and should want {dict(full)} {dict(shares)} {mine}"
-        if any(amount > dict(room.wanted).get(column, 0) or amount <= 0 for column, amount in room.held):
-            yield f"{key} holds more than it wants, or nothing: {room}"
-        if any(d.milli > Counter({w.index: w.milli for w in room.devices})[d.index] or d.milli <= 0 for d in room.held_devices):
-            yield f"{key} holds more of a device than it wants, or nothing: {room}"
-        if slot.phase is SlotPhase.HELD and not room.complete:
-            yield f"{key} is held and not whole: {room}"
-        if room.complete != (room.held == room.wanted and room.held_devices == room.devices) or list(room.held) != sorted(room.held):
-            yield f"{key} is of no order: {room}"
+        if dict(capacity.wanted) != dict(full) or {d.index: d.milli for d in capacity.devices} != dict(shares) or set(capacity.cores) != mine:
+            yield f"{key} wants {capacity}, and should want {dict(full)} {dict(shares)} {mine}"
+        if any(amount > dict(capacity.wanted).get(column, 0) or amount <= 0 for column, amount in capacity.held):
+            yield f"{key} holds more than it wants, or nothing: {capacity}"
+        if any(d.milli > Counter({w.index: w.milli for w in capacity.devices})[d.index] or d.milli <= 0 for d in capacity.held_devices):
+            yield f"{key} holds more of a device than it wants, or nothing: {capacity}"
+        if slot.phase is SlotPhase.HELD and not capacity.complete:
+            yield f"{key} is held and not whole: {capacity}"
+        if capacity.complete != (capacity.held == capacity.wanted and capacity.held_devices == capacity.devices) or list(capacity.held) != sorted(capacity.held):
+            yield f"{key} is of no order: {capacity}"
 
 
-def draws(state):
-    """Drawers are those that have drawn, and a pod draws where it is charged."""
+def allocations(state):
+    """Drawers are those that have taken, and a pod draws where it is charged."""
     right = defaultdict(set)
-    for pod, drawn in state.draws.items():
+    for pod, drawn in state.allocations.items():
         right[drawn.reservation, drawn.slot].add(pod)
         charge = state.charges.get(pod)
         if drawn.node in state.nodes and pod not in state.homeless and (charge is None or charge.node != drawn.node):
@@ -128,9 +128,9 @@ def draws(state):
             request = dict(state.vectors[charge.shape].items)
             if any(amount > request.get(column, 0) for column, amount in drawn.items):
                 yield f"{pod} has drawn more than it asks for: {drawn}"
-    now = {key: set(pods) for key, pods in state.drawers.items() if pods}
+    now = {key: set(pods) for key, pods in state.slot_users.items() if pods}
     if now != dict(right):
-        yield f"drawers are {now}, and should be {dict(right)}"
+        yield f"slot_users are {now}, and should be {dict(right)}"
 
 
 def index(state):
@@ -166,7 +166,7 @@ def accounts(state):
             right[charge.queue].update(dict(state.vectors[charge.shape].items))
     for _, slot in on_nodes(state):
         if slot.queue:
-            right[slot.queue].update(dict(slot.room.held))
+            right[slot.queue].update(dict(slot.capacity.held))
     for queue in {*right, *state.accounts.queues(), DEFAULT_QUEUE}:
         want = {column: amount for column, amount in right[queue].items() if amount}
         if state.accounts.of(queue) != want:
@@ -179,7 +179,7 @@ def cores(state):
     for charge in state.charges.values():
         found[charge.node].update(charge.cores)
     for _, slot in on_nodes(state):
-        found[slot.node].update(slot.room.cores)
+        found[slot.node].update(slot.capacity.cores)
     for node, counts in found.items():
         twice = [core for core, count in counts.items() if count > 1]
         if twice:

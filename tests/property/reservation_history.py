@@ -46,14 +46,14 @@ def fresh(name: str, where: str | None = None) -> e.PodObserved:
 class History:
     """Says what happens next. With `roomy`, nothing that may over-commit a node and no loans."""
 
-    def __init__(self, random: Random, roomy: bool) -> None:
-        self._random, self._roomy = random, roomy
+    def __init__(self, random: Random, spacious: bool) -> None:
+        self._random, self._roomy = random, spacious
         self._kinds = [
             self._review, self._review, self._hold, self._hold, self._hold, self._ready, self._ready, self._hand_over,
             self._hand_over, self._hand_over, self._release, self._release, self._bind, self._bind, self._pod_ends, self._pod_gone,
             self._pod_comes, self._unbound, self._update, self._end, self._unfit, self._resize, self._node, self._wild,
         ]  # fmt: skip
-        if not roomy:
+        if not spacious:
             self._kinds += [self._crowd, self._lend]
 
     def next(self, state: ClusterState) -> e.Event:
@@ -122,7 +122,7 @@ class History:
 
     def _lend(self, state):
         place, pod = self._one(self._places(state, SlotPhase.HELD)), self._one(state.queue)
-        return None if place is None or pod is None else e.HoldLent(*place, pod)
+        return None if place is None or pod is None else e.HoldBorrowed(*place, pod)
 
     # -- facts -----------------------------------------------------------------------------------------------------------
 

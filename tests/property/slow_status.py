@@ -1,6 +1,6 @@
 """A second, slow reading of the events: what the status of each Reservation says, without the fold, its indexes or its table.
 
-It is for worlds with room for everybody: nothing is ever over-committed, so a place on its node has all its room at once.
+It is for worlds with capacity for everybody: nothing is ever over-committed, so a place on its node has all its capacity at once.
 """
 
 from collections import Counter
@@ -22,12 +22,12 @@ class Reader:
         self.live: dict[str, Any] = {}
         self.meant: dict[str, str] = {}
         self.all: dict[str, SimpleNamespace] = {}
-        self.places: dict[str, dict[str, SimpleNamespace]] = {}
+        self.slots: dict[str, dict[str, SimpleNamespace]] = {}
         self.back: dict[tuple[str, str], str] = {}
         """Places that the session is asked to release, and why."""
         self.anew = ""
         """Which Reservation has just been accepted."""
-        self.draws: dict[str, SimpleNamespace] = {}
+        self.allocations: dict[str, SimpleNamespace] = {}
 
     def read(self, event: e.Event, time: int) -> None:
         self.anew = ""
@@ -35,23 +35,23 @@ class Reader:
         for uid in list(self.all):
             self._judge(uid, time, self.anew == uid)
         for uid, one in list(self.all.items()):
-            if one.gone and not any(place.phase in ON_NODE for place in self.places[uid].values()):
-                del self.all[uid], self.places[uid]
+            if one.gone and not any(place.phase in ON_NODE for place in self.slots[uid].values()):
+                del self.all[uid], self.slots[uid]
 
     # -- what is said ----------------------------------------------------------------------------------------------------
 
     def said(self, uid: str) -> dict[str, Any]:
-        one, places = self.all[uid], self.places[uid]
+        one, places = self.all[uid], self.slots[uid]
         owners, held, used = [], Counter(), Counter()
         for name, place in places.items():
-            pods = [pod for pod, draw in self.draws.items() if draw.key == (uid, name)]
+            pods = [pod for pod, draw in self.allocations.items() if draw.key == (uid, name)]
             if place.phase == "Succeeded":
                 owners.append(place.owner)
                 used.update(place.taken)
             else:
                 owners += [(self.pods[pod].namespace, self.pods[pod].name, pod) for pod in pods]
                 for pod in pods:
-                    used.update(self.draws[pod].amounts)
+                    used.update(self.allocations[pod].amounts)
             if place.phase in (*ON_NODE, "Succeeded") or pods:
                 held.update(self.requests[place.shape])
         return {
@@ -66,7 +66,7 @@ class Reader:
         }
 
     def _judge(self, uid: str, time: int, anew: bool) -> None:
-        one, places = self.all[uid], self.places[uid].values()
+        one, places = self.all[uid], self.slots[uid].values()
         phase, reason = self._phase(one, places, anew)
         if phase == "Failed":
             for place in places:
@@ -112,7 +112,7 @@ class Reader:
     def _use(self, one: SimpleNamespace, places: Any) -> str:
         if one.spec.allocate_once:
             return "Held"
-        pods = [draw for draw in self.draws.values() if draw.key[0] == one.uid and draw.key[1] in self.places[one.uid]]
+        pods = [draw for draw in self.allocations.values() if draw.key[0] == one.uid and draw.key[1] in self.slots[one.uid]]
         if not pods:
             return "Held"
         left = [amount for place in places if place.phase in ON_NODE for amount in self._left(one.uid, place).values()]
@@ -139,13 +139,13 @@ class Reader:
 
     def _left(self, uid: str, place: SimpleNamespace) -> Counter:
         left = Counter(self.requests[place.shape])
-        for draw in self.draws.values():
+        for draw in self.allocations.values():
             if draw.key == (uid, place.name):
                 left = left - Counter(draw.amounts)
         return left
 
     def _cancel(self, uid: str, reason: str) -> None:
-        for name, place in self.places[uid].items():
+        for name, place in self.slots[uid].items():
             if place.phase == "Pending":
                 place.phase, place.reason = "Failed", reason
             elif place.phase in ON_NODE:
@@ -155,16 +155,16 @@ class Reader:
         return {f"{t.name}-{i}": _place(f"{t.name}-{i}", t.shape) for t in spec.tasks for i in range(t.replicas)}
 
     def _settle(self, pod: str) -> None:
-        draw, live = self.draws.get(pod), self.live.get(pod)
+        draw, live = self.allocations.get(pod), self.live.get(pod)
         if draw is None:
             return
         draw.bound |= live is not None and live.node == draw.node
         node = None if live is None or live.phase in ("Succeeded", "Failed") else live.node or self.meant.get(pod)
         if node == draw.node and node in self.nodes:
             return
-        del self.draws[pod]
+        del self.allocations[pod]
         uid, name = draw.key
-        place = self.places.get(uid, {}).get(name)
+        place = self.slots.get(uid, {}).get(name)
         if place is None or place.node != draw.node or place.phase != "Succeeded" or place.owner[2] != pod or draw.bound:
             return
         one = self.all[uid]
@@ -189,7 +189,7 @@ class Reader:
 
     def _NodeGone(self, event: e.NodeGone) -> None:
         self.nodes.discard(event.name)
-        for uid, places in self.places.items():
+        for uid, places in self.slots.items():
             for name, place in places.items():
                 if place.phase in ON_NODE and place.node == event.name:
                     self.back[uid, name] = "NodeLost"
@@ -218,7 +218,7 @@ class Reader:
                 uid=uid, fact=event, accepted=0, refused=0, spec=None, least=0, why="", expired=False, gone=False, collected=False,
                 revision=0, phase="Pending", reason="", times={},
             )  # fmt: skip
-            self.places[uid] = {}
+            self.slots[uid] = {}
         elif one.fact.generation != event.generation:
             one.revision = 0
         else:
@@ -251,7 +251,7 @@ class Reader:
         if one is None or self._over(one) or (event.generation, event.revision) != (one.fact.generation, one.revision):
             return
         again, one.accepted, one.spec, one.least = one.accepted == event.generation, event.generation, one.fact.spec, event.min_available
-        wanted, places, self.anew = self._asked(one.spec), self.places[uid], uid
+        wanted, places, self.anew = self._asked(one.spec), self.slots[uid], uid
         for name, place in list(places.items()):
             asked = wanted.get(name)
             if place.phase in ON_NODE:
@@ -274,7 +274,7 @@ class Reader:
             self._cancel(event.reservation, event.reason)
 
     def _at(self, event: Any, *phases: str) -> SimpleNamespace | None:
-        place = self.places.get(event.reservation, {}).get(event.slot)
+        place = self.slots.get(event.reservation, {}).get(event.slot)
         return place if place is not None and place.phase in phases else None
 
     def _lost(self, event: Any) -> bool:
@@ -285,7 +285,7 @@ class Reader:
         if place is None or not self._lives(self.all[event.reservation]) or event.shape not in ("", place.shape):
             return
         key = (event.reservation, event.slot)
-        self.draws = {pod: draw for pod, draw in self.draws.items() if draw.key != key}
+        self.allocations = {pod: draw for pod, draw in self.allocations.items() if draw.key != key}
         place.phase, place.reason = ("Waiting", "PreAllocation") if event.waiting else ("Available", "")
         place.node = event.node
         if event.node not in self.nodes:
@@ -314,7 +314,7 @@ class Reader:
             amounts = {name: min(amount, self.requests[place.shape].get(name, 0)) for name, amount in wanted.items()}
             place.phase, place.owner, place.taken = "Succeeded", (pod.namespace, pod.name, pod.pod), amounts
             self.back.pop(key, None)
-        self.draws[event.pod] = SimpleNamespace(key=key, node=place.node, amounts=amounts, bound=False)
+        self.allocations[event.pod] = SimpleNamespace(key=key, node=place.node, amounts=amounts, bound=False)
         self.meant[event.pod] = event.node
         self._settle(event.pod)
 
@@ -326,12 +326,12 @@ class Reader:
         one = self.all[uid]
         self.back.pop((uid, name), None)
         if event.reason in ("Preempted", "Unavailable") and self._lives(one):
-            self.places[uid][name] = _place(name, place.asked or place.shape)
+            self.slots[uid][name] = _place(name, place.asked or place.shape)
         elif event.reason == "Superseded" and self._lives(one):
-            del self.places[uid][name]
+            del self.slots[uid][name]
             asked = self._asked(one.spec).get(name)
             if asked is not None:
-                self.places[uid][name] = asked
+                self.slots[uid][name] = asked
         else:
             place.phase, place.reason = "Failed", event.reason
 

@@ -40,16 +40,16 @@ def world() -> list[e.Event]:
 
 
 def owned(state: ClusterState) -> dict[str, Counter[int]]:
-    """By node, how many have each CPU: pods, held places, pods that are nominated."""
+    """By node, how many have each CPU: pods, held slots, pods that are nominated."""
     found: dict[str, Counter[int]] = {name: Counter() for name in state.nodes}
     for who in everybody(state):
         if isinstance(who, tuple):
             slot = state.slots[who[0]][who[1]]
-            found[slot.node].update(slot.room.cores)
+            found[slot.node].update(slot.capacity.cores)
         else:
             found[state.charges[who].node].update(state.charges[who].cores)
     for nomination in state.nominations.values():
-        found[nomination.node].update(nomination.room.cores)
+        found[nomination.node].update(nomination.capacity.cores)
     return found
 
 

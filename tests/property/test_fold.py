@@ -140,7 +140,7 @@ def recount(state: ClusterState) -> list[str]:
     charged = [(c.node, state.shapes[c.shape].requests, c.devices) for c in state.charges.values()]
     for uid, slots in state.slots.items():
         held = [s for name, s in slots.items() if (uid, name) in state.held_on.get(s.node, ())]
-        charged += [(s.node, {state.table.resources[c]: a for c, a in s.room.held}, s.room.held_devices) for s in held]
+        charged += [(s.node, {state.table.resources[c]: a for c, a in s.capacity.held}, s.capacity.held_devices) for s in held]
     for where, amounts, shares in charged:
         for resource, amount in amounts.items():
             used[where, resource] = used.get((where, resource), 0) + amount

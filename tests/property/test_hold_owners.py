@@ -92,7 +92,7 @@ def test_owners_are_found_without_a_look_at_all(history):
 
 
 def waiting(*facts):
-    """Pods that find no room, and Reservations that are accepted and not held."""
+    """Pods that find no capacity, and Reservations that are accepted and not held."""
     state = given(node("a", cpu=0), shape("s"), *facts)
     run(state, reservations.decider, c.Review(NOW))
     run(state, session.decider, c.Schedule(NOW))

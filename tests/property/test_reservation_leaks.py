@@ -30,7 +30,7 @@ def of_holds(draw):
                 (asked, e.ReservationAccepted(hold, generation, 1, NOW + 5)),
                 e.HoldPlaced(hold, slot, node, draw(devices), waiting=draw(st.booleans())),
                 e.HoldReady(hold, slot),
-                e.HoldLent(hold, slot, name),
+                e.HoldBorrowed(hold, slot, name),
                 e.HoldResized(hold, slot, what, draw(devices)),
                 e.HandedOver(hold, slot, name, node, draw(devices)),
                 e.HoldReleased(hold, slot, draw(st.sampled_from(["Expired", "Preempted", "Superseded", "Unavailable"]))),

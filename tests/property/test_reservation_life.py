@@ -50,15 +50,15 @@ def too_much(state: ClusterState) -> list[str]:
     for uid, slots in state.slots.items():
         for name, slot in slots.items():
             most = dict(state.vectors[slot.shape].items)
-            if slot.phase in ON_NODE and any(amount > most.get(c, 0) for c, amount in slot.room.wanted):
-                found.append(f"{uid} {name}: {slot.room.wanted} of {most}")
+            if slot.phase in ON_NODE and any(amount > most.get(c, 0) for c, amount in slot.capacity.wanted):
+                found.append(f"{uid} {name}: {slot.capacity.wanted} of {most}")
     return found
 
 
 @settings(max_examples=150)
 @for_all(seeds)
 def test_only_listed_transitions_happen_each_by_an_event_of_its_kind(seed):
-    history, state = History(Random(seed), roomy=False), begin()
+    history, state = History(Random(seed), spacious=False), begin()
     for _ in range(LENGTH):
         event = history.next(state)
         before = dict(state.phases)
@@ -71,7 +71,7 @@ def test_only_listed_transitions_happen_each_by_an_event_of_its_kind(seed):
 @settings(max_examples=40)
 @for_all(seeds)
 def test_the_phase_and_its_reason_say_what_the_places_are(seed):
-    history, state = History(Random(seed), roomy=False), begin()
+    history, state = History(Random(seed), spacious=False), begin()
     for _ in range(LENGTH):
         then(state, history.next(state))
         for uid, record in state.reservations.items():
@@ -98,7 +98,7 @@ def test_the_phase_and_its_reason_say_what_the_places_are(seed):
 @settings(max_examples=40)
 @for_all(seeds)
 def test_one_that_is_over_ends_when_the_session_has_released_what_it_held(seed):
-    history, state = History(Random(seed), roomy=False), begin()
+    history, state = History(Random(seed), spacious=False), begin()
     for _ in range(LENGTH):
         then(state, history.next(state))
     then(state, *(e.Expired(uid) for uid in RESERVATIONS))
@@ -113,7 +113,7 @@ def test_one_that_is_over_ends_when_the_session_has_released_what_it_held(seed):
 @settings(max_examples=30)
 @for_all(seeds)
 def test_status_and_phases_are_the_same_from_a_snapshot(seed):
-    history, state = History(Random(seed), roomy=False), begin()
+    history, state = History(Random(seed), spacious=False), begin()
     for _ in range(LENGTH):
         then(state, history.next(state))
     again = load(dump(state))

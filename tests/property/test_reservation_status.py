@@ -52,7 +52,7 @@ def compare(uid: str, written: dict[str, Any], said: dict[str, Any]) -> None:
         assert sorted((c["status"], c["lastTransitionTime"]) for c in written["conditions"]) == [
             (phase, seconds(at)) for phase, at in said["history"]
         ]
-        assert sorted(p["nodeName"] for p in written["places"] if "nodeName" in p) == said["nodes"]
+        assert sorted(p["nodeName"] for p in written["slots"] if "nodeName" in p) == said["nodes"]
         return
     assert ([written["nodeName"]] if "nodeName" in written else []) == said["nodes"]
     conditions = {c["type"]: c for c in written["conditions"]}
@@ -69,7 +69,7 @@ def compare(uid: str, written: dict[str, Any], said: dict[str, Any]) -> None:
 @settings(max_examples=40)
 @for_all(st.integers(0, 1 << 32))
 def test_gauges_that_follow_the_fold_are_what_looking_at_everything_says(seed):
-    history, state = History(Random(seed), roomy=False), begin()
+    history, state = History(Random(seed), spacious=False), begin()
     following = Gauges(lambda: state)
     for number in range(80):
         then(state, history.next(state))
@@ -83,7 +83,7 @@ def test_gauges_that_follow_the_fold_are_what_looking_at_everything_says(seed):
 @settings(max_examples=150)
 @for_all(st.integers(0, 1 << 32))
 def test_the_status_is_what_a_slow_reading_of_the_events_says(seed):
-    history, state, reader = History(Random(seed), roomy=True), ClusterState(), Reader()
+    history, state, reader = History(Random(seed), spacious=True), ClusterState(), Reader()
     for number in range(len(OPENING) + 80):
         event = OPENING[number] if number < len(OPENING) else history.next(state)
         time = NOW + 1_000 * number

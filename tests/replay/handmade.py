@@ -30,7 +30,7 @@ PACKING = Packing(nodes=2, free_nodes=0, total=0, idle=0, fragmented=0, free_dev
 
 
 class FirstFit:
-    """Places every waiting pod on the first node, by name, that has room."""
+    """Slots every waiting pod on the first node, by name, that has capacity."""
 
     family, logic = "session", "session@1"
 

@@ -80,17 +80,17 @@ class _Draw:
     def workloads(self, nodes: tuple[NodeSpec, ...]) -> tuple[tuple[Workload, ...], list[Act]]:
         """Enough to nearly fill the cluster's GPUs and a good part of its cores, made bit by bit."""
         chance = self.chance
-        room = [sum(node.cpu for node in nodes), sum(node.gpus for node in nodes) * 1000]
+        capacity = [sum(node.cpu for node in nodes), sum(node.gpus for node in nodes) * 1000]
         most = chance.uniform(0.5, 1.1)
-        room = [int(each * most) for each in room]
+        capacity = [int(each * most) for each in capacity]
         workloads: list[Workload] = []
         acts: list[Act] = []
         unit = max(1, sum(node.cpu for node in nodes) // len(nodes) // 32)
-        while len(workloads) < 6 * self.count + 4 and min(room) > 0:
+        while len(workloads) < 6 * self.count + 4 and min(capacity) > 0:
             one = self.workload(f"w{len(workloads):02}", unit)
             workloads.append(one)
-            room[0] -= one.cpu * one.replicas
-            room[1] -= (one.gpus * 1000 or one.milli) * one.replicas
+            capacity[0] -= one.cpu * one.replicas
+            capacity[1] -= (one.gpus * 1000 or one.milli) * one.replicas
             late = chance.random() < 0.3
             acts.append(Act(self.moment() if late else round(chance.uniform(0.0, 10.0), 3), "create", {"workload": one.name}))
         if (last := self.last(nodes)) is not None:
@@ -99,7 +99,7 @@ class _Draw:
         return tuple(workloads), acts
 
     def last(self, nodes: tuple[NodeSpec, ...]) -> Workload | None:
-        """Now and then somebody comes at the end who needs all that is left, in small pieces: room that leaked is missed then."""
+        """Now and then somebody comes at the end who needs all that is left, in small pieces: capacity that leaked is missed then."""
         piece, gpus = max(node.cpu for node in nodes) // 8, int(self.chance.random() < 0.5)
         count = sum(node.gpus if gpus else node.cpu // piece for node in nodes)
         if self.chance.random() < 0.6 or count > 100:

@@ -30,7 +30,7 @@ class _World:
         self.users.append(Act(round(at, 3), what, args))
 
     def fill(self, at: float, cpu: int = 100, gpus: int = 0) -> None:
-        """Somebody who needs all that is left, in small pieces: room that leaked is missed."""
+        """Somebody who needs all that is left, in small pieces: capacity that leaked is missed."""
         count = sum(node.gpus // gpus if gpus else node.cpu // cpu for node in self.nodes)
         self.make("fill", count, at, cpu=cpu, memory=16, gpus=gpus)
 
@@ -122,7 +122,7 @@ def whole(w: _World) -> None:
 
 
 def gangs(w: _World) -> None:
-    """Gangs for which there is room for all but one, while others move about and leave."""
+    """Gangs for which there is capacity for all but one, while others move about and leave."""
     w.policy = GPU
     for n in range(3):
         w.make(f"g{n}", 4, w.chance.uniform(0, 3), "Gang", gpus=2, minimum=3, runs=200)
@@ -195,7 +195,7 @@ def reclaims(w: _World) -> None:
 
 
 def waits(w: _World) -> None:
-    """Reservations for which there is no room until somebody leaves."""
+    """Reservations for which there is no capacity until somebody leaves."""
     w.make("full", 20, 0.0, cpu=2000)
     w.make("w", 1, 1000.0, cpu=3000)
     for n in range(4):
@@ -238,7 +238,7 @@ def ended(w: _World) -> None:
 
 
 def ends(w: _World) -> None:
-    """More Jobs than there is room for: each waits for others to end; nodes are closed, go and come back."""
+    """More Jobs than there is capacity for: each waits for others to end; nodes are closed, go and come back."""
     for n in range(14):
         w.make(f"j{n:02}", 2, w.chance.uniform(0, 5), "Job", cpu=3000, runs=w.chance.choice((5, 10)))
     w.make("shares", 8, 1.0, milli=600)

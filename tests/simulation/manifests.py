@@ -117,7 +117,7 @@ OWNERS = ("labels", "expression")
 
 
 def reservation(name: str, what: Workload, replicas: int, ttl: int, how: str = "labels") -> Obj:
-    """Seed 000's: room for so many pods of this workload."""
+    """Seed 000's: capacity for so many pods of this workload."""
     made = template(what)
     said = {"name": "t", "replicas": replicas, "template": {"metadata": {"labels": made["metadata"]["labels"]}, "spec": made["spec"]}}
     spec: Obj = {"schedulerName": "restow", "ttl": f"{ttl}s", "tasks": [said], "owners": owners(what, how), "matchPolicy": "Owner"}
@@ -125,7 +125,7 @@ def reservation(name: str, what: Workload, replicas: int, ttl: int, how: str = "
 
 
 def koordinator(name: str, what: Workload, once: bool, ttl: int, how: str = "labels", waits: bool = False) -> Obj:
-    """Seed 004's: room for a pod of this workload."""
+    """Seed 004's: capacity for a pod of this workload."""
     made = template(what)
     spec: Obj = {
         "template": {"metadata": {"namespace": NS, "labels": made["metadata"]["labels"]}, "spec": made["spec"]},

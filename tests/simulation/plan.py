@@ -1,6 +1,6 @@
 """What a seed means, as values: the cluster, and two timed lists, of what users do and of what goes wrong.
 
-A plan is drawn whole before anything runs (`draw`), so that it can be printed, and made smaller (`shrink`): whatever is left out, the
+A plan is allocated whole before anything runs (`draw`), so that it can be printed, and made smaller (`shrink`): whatever is left out, the
 rest stays as it was. An act that finds nothing to act on does nothing.
 """
 

@@ -52,8 +52,8 @@ class Planted:
 PLANTED = (
     # -- session -------------------------------------------------------------------------------------------------------
     Planted(
-        "room-for-half", "session", "too_small", "session/placer.py",
-        "            room &= free[:, column] >= amount\n", "            room &= free[:, column] >= amount // 2\n",
+        "capacity-for-half", "session", "too_small", "session/placer.py",
+        "            fits &= free[:, column] >= amount\n", "            fits &= free[:, column] >= amount // 2\n",
         "A pod comes to a node that has half of what it asks for.",
     ),
     Planted(
@@ -110,15 +110,15 @@ PLANTED = (
     ),
     # -- fold ----------------------------------------------------------------------------------------------------------
     Planted(
-        "finished-pods-use-room", "fold", "ends", "charges.py",
+        "finished-pods-use-capacity", "fold", "ends", "charges.py",
         "node is None or live.phase in OVER:\n", "node is None:\n",
-        "Pods that have ended keep their room, others wait beside it.",
+        "Pods that have ended keep their capacity, others wait beside it.",
     ),
     Planted(
-        "released-but-charged", "fold", "moves", "rooms.py",
-        "        if key in self.held_on.get(slot.node, ()):\n            self.charge_place(slot, -1)\n",
-        "        if key in self.held_on.get(slot.node, ()):\n            self.charge_place(slot, 0)\n",
-        "The room of a hold that was given up is nobody's for ever.",
+        "released-but-charged", "fold", "moves", "held_capacity.py",
+        "        if key in self.held_on.get(slot.node, ()):\n            self.charge_slot(slot, -1)\n",
+        "        if key in self.held_on.get(slot.node, ()):\n            self.charge_slot(slot, 0)\n",
+        "The capacity of a hold that was given up is nobody's for ever.",
     ),
     Planted(
         "freed-unnoticed", "fold", "ends", "charges.py",
@@ -145,24 +145,24 @@ PLANTED = (
     ),
     Planted(
         "waiting-holds-forgotten", "fold", "waits", "evolve/reservations.py",
-        "    state.put_place((uid, name), slot)\n    state.capacity_epoch += 1\n", "    state.put_place((uid, name), slot)\n    state.drop(state.slot_queue, (uid, name))\n",
+        "    state.put_slot((uid, name), slot)\n    state.capacity_epoch += 1\n", "    state.put_slot((uid, name), slot)\n    state.drop(state.slot_queue, (uid, name))\n",
         "Places of a Reservation never come into the session's queue.",
     ),
     Planted(
         "hold-for-the-dead", "fold", "ended", "evolve/session.py",
-        "    found = _place(state, event, SlotPhase.PENDING)\n    if", "    found = _place(state, event, SlotPhase.PENDING, SlotPhase.FAILED)\n    if",
+        "    found = _slot_of(state, event, SlotPhase.PENDING)\n    if", "    found = _slot_of(state, event, SlotPhase.PENDING, SlotPhase.FAILED)\n    if",
         "A hold that was chosen while its Reservation ended stays.",
     ),
     Planted(
-        "once-is-twice", "fold", "reserves", "draws.py",
-        "        elif slot.phase is SlotPhase.USED and slot.pod == pod and not drawn.bound:\n", "        elif slot.phase is SlotPhase.USED and slot.pod == pod:\n",
+        "once-is-twice", "fold", "reserves", "allocations.py",
+        "        elif slot.phase is SlotPhase.USED and slot.pod == pod and not allocation.bound:\n", "        elif slot.phase is SlotPhase.USED and slot.pod == pod:\n",
         "What may be used once is held again when its pod has ended.",
     ),
     Planted(
-        "device-too-early", "fold", "shares", "rooms.py",
+        "device-too-early", "fold", "shares", "held_capacity.py",
         "        devices = shares_up_to(lacking, dict(enumerate(self.table.device_free[row].tolist()))) if lacking else ()\n",
         "        devices = lacking\n",
-        "Who waits for room gets a device that is still in use.",
+        "Who waits for capacity gets a device that is still in use.",
     ),
     Planted(
         "unplaced-are-forgotten", "fold", "ends", "state.py",

@@ -1,6 +1,6 @@
 """Every run that ever broke a promise, with the promise and what was mended, as a tape, which is run for ever.
 
-A seed's meaning changes when what is drawn changes; a tape (`tapes/*.json`) is the plan itself, and keeps its meaning: as it was drawn
+A seed's meaning changes when what is allocated changes; a tape (`tapes/*.json`) is the plan itself, and keeps its meaning: as it was allocated
 (`-small`: with 4 nodes and half a minute), or made as small as it could be by `restow simulate --shrink`. Each defect also has a test of its
 own in plain words.
 """

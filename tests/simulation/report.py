@@ -66,7 +66,7 @@ def line(plan: Plan, result: Result) -> str:
 
 
 def failure(plan: Plan, result: Result, asked: Sequence[str] = ()) -> list[str]:
-    """Seed, commit, promise, tape, and what to type. `asked`: options that the plan was drawn with."""
+    """Seed, commit, promise, tape, and what to type. `asked`: options that the plan was allocated with."""
     at, seq, promise, sentence = result.broken[0]
     options = " ".join(asked if "--tape" in asked else ["--seed", str(result.seed), *asked])
     tape = sorted([*((act.at, "user ", act) for act in plan.users), *((act.at, "fault", act) for act in plan.faults)], key=lambda row: row[0])

@@ -579,11 +579,11 @@ def deleted_without_an_eviction(h):
     h.drop("pods", "p", "descheduler-0.1")
 
 
-def waits_beside_free_room(h):
+def waits_beside_free_capacity(h):
     h.pod("p")
 
 
-def gang_waits_beside_free_room(h):
+def gang_waits_beside_free_capacity(h):
     group(h, 2)
     h.pod("g0", annotations=GANG)
     h.pod("g1", annotations=GANG)
@@ -655,7 +655,7 @@ def time_is_over(h):
     reservation(h, "10s")
 
 
-def reservation_waits_beside_free_room(h):
+def reservation_waits_beside_free_capacity(h):
     places_for(h)
 
 
@@ -685,7 +685,7 @@ def truncated_by_nobody(h):
 
 
 BROKEN = [
-    ("fits-held", reservation_waits_beside_free_room), ("deserved", queue_with_less_than_it_deserves_waits_for_one_with_more),
+    ("fits-held", reservation_waits_beside_free_capacity), ("deserved", queue_with_less_than_it_deserves_waits_for_one_with_more),
     ("whole-nodes", evicted_before_the_whole_node_has_places), ("whole-nodes", evicted_although_another_stays),
     ("durable", acknowledged_and_lost), ("durable", truncated_by_nobody),
     ("log-whole", lost_sequence), ("log-whole", clock_back), ("decided-on-the-past", decided_on_itself), ("one-writer", deposed_writer),
@@ -702,8 +702,8 @@ BROKEN = [
     ("gang-minimum", half_a_gang_starts), ("budget", victim_of_an_empty_budget), ("for-somebody", evicted_for_nobody),
     ("for-somebody", evicted_long_after_who_it_was_for_had_left),
     ("reserved-node", onto_a_reserved_node), ("capability", beyond_the_capability), ("decided-effect", bound_where_nothing_was_decided),
-    ("decided-effect", evicted_after_the_way_back), ("decided-effect", deleted_without_an_eviction), ("fits-runs", waits_beside_free_room),
-    ("fits-runs", gang_waits_beside_free_room), ("fits-runs", placed_and_never_bound), ("deserved", queue_with_little_waits),
+    ("decided-effect", evicted_after_the_way_back), ("decided-effect", deleted_without_an_eviction), ("fits-runs", waits_beside_free_capacity),
+    ("fits-runs", gang_waits_beside_free_capacity), ("fits-runs", placed_and_never_bound), ("deserved", queue_with_little_waits),
     ("one-at-a-time", all_replicas_move_at_once),
     ("migration-ends", migration_never_ends), ("nothing-left", reservation_left_behind), ("nothing-left", lease_of_the_dead), ("expired", time_is_over),
     ("expired", taken_away_without_having_said_that_it_is_over),
@@ -739,21 +739,21 @@ def test_a_judge_that_cannot_read_something_says_so_and_goes_on():
 
 def test_liveness_is_asked_for_only_after_its_time():
     h = started()
-    waits_beside_free_room(h)
+    waits_beside_free_capacity(h)
     assert h.rest(after=20.0) == []
     assert {b.promise for b in h.rest()} == {"fits-runs"}
 
 
 def test_who_waits_is_judged_where_the_configuration_says_no_actions():
     h = started(conf={"schedulerNames": ["restow"]})
-    waits_beside_free_room(h)
+    waits_beside_free_capacity(h)
     assert {b.promise for b in h.rest()} == {"fits-runs"}
 
 
 def test_who_waits_is_judged_beside_switches_that_are_off():
     off = {"name": "predicates", "arguments": {"predicate.ProportionalEnable": False}}
     h = started(conf={**CONF, "tiers": [[off]]})
-    waits_beside_free_room(h)
+    waits_beside_free_capacity(h)
     assert {b.promise for b in h.rest()} == {"fits-runs"}
 
 

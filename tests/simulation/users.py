@@ -175,7 +175,7 @@ class Users:
                 self.later(seconds, self._store.delete, resource, NS, name)
 
     def _koordinator(self, workload: str, name: str, once: bool, ttl: int, seconds: float, owners: str = "labels", waits: bool = False) -> None:
-        """`waits`: also for room that is in use."""
+        """`waits`: also for capacity that is in use."""
         if workload in self._workloads:
             resource = self._resource("scheduling.koordinator.sh", "reservations")
             self._store.create(resource, manifests.koordinator(name, self._workloads[workload], once, ttl, owners, waits))

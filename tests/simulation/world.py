@@ -164,7 +164,7 @@ class World:
         calm = self.loop.time()
         self.configure("descheduler", manifests.policy(self.plan.policy, interval="0s"))
         while self.loop.time() < calm + AT_REST or not self._idle():
-            # Who has minutes of grace takes them, and what waits for his room does, too.
+            # Who has minutes of grace takes them, and what waits for his capacity does, too.
             if self.loop.time() > max(calm, self._last_stop) + REST:
                 self.fail("rests", f"not at rest {REST:g} s after calm: {self._busy()}")
                 return

@@ -11,7 +11,7 @@ import msgspec
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.upcasters import UPCASTERS, upcast
+from restow.contracts.upcasters import UPCASTERS, is_old, may_be_old, upcast
 
 AnyEvent = Union[e.EVENTS]  # type: ignore[valid-type]  # noqa: UP007
 AnyCommand = Union[c.COMMANDS]  # type: ignore[valid-type]  # noqa: UP007
@@ -72,6 +72,8 @@ def encode(decisions: Sequence[Decision]) -> bytes:
 
 def decode(body: bytes) -> tuple[Decision, ...]:
     """Raises CodecError where the body is not a commit; unknown types are not an error (they become `Unknown`)."""
+    if may_be_old(body):
+        return _decode_slowly(body)
     try:
         return _commit.decode(body).decisions
     except BAD:
@@ -99,7 +101,7 @@ def _one(raw: msgspec.Raw, decoder: msgspec.json.Decoder, known: set[str], path:
         name = _tagged.decode(raw).type
     except BAD as error:
         raise CodecError(f"{path}: {error}") from error
-    if name in known:
+    if name in known and not is_old(name, raw):
         try:
             return decoder.decode(raw)
         except BAD as error:

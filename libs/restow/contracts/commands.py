@@ -67,7 +67,7 @@ class Review(Command, tag="review"):
 
 
 class Defragment(Command, tag="defragment"):
-    """Make a plan and carry it out. `trigger`: interval, cron, api, demand. `plan` is a fresh id. `demand`: make room for
+    """Make a plan and carry it out. `trigger`: interval, cron, api, demand. `plan` is a fresh id. `demand`: free capacity for
     this waiting pod (its uid) or PodGroup (`namespace/name`). `steps`: bound of the search, 0 for as configured."""
 
     time: Millis
@@ -139,7 +139,7 @@ class ReportHold(Command, tag="report_hold"):
     message: str
 
 
-class ReportRoom(Command, tag="report_room"):
+class ReportSlot(Command, tag="report_slot"):
     """The Reservation `name` of a plan's capacity could not be created."""
 
     time: Millis
@@ -205,7 +205,7 @@ COMMANDS: tuple[type[Command], ...] = (
     CancelPlan,
     Advance,
     ReportHold,
-    ReportRoom,
+    ReportSlot,
     ReportEviction,
     Collect,
     ReportSnapshot,

@@ -18,7 +18,7 @@ SlotName = NewType("SlotName", str)
 """One place inside a Reservation: `<task>-<index>`, as the pod of that task would be called."""
 PlanId = NewType("PlanId", str)
 MigrationId = NewType("MigrationId", str)
-"""`<plan>-<number>`; also the suffix of the Reservation that holds the landing place."""
+"""`<plan>-<number>`; also the suffix of the Reservation that holds the landing slot."""
 
 Family = Literal["cluster", "session", "reservation", "migration", "gc"]
 FAMILIES: tuple[Family, ...] = ("cluster", "session", "reservation", "migration", "gc")

@@ -1,10 +1,11 @@
-"""Old forms of events lifted to the present ones, one function each, keyed by the event's name. Add, never change or remove.
+"""Old forms of events and commands lifted to the present ones, one function each, keyed by the name. Add, never change or remove.
 
-An event that has another name today is found by its old name. One that kept its name and changed its fields is found by that name,
-once its bytes are not the present form: so a field may get another name only where it is required. Each old form has a sample
-in `proto/golden/earlier`.
+One that has another name today is found by its old name. One that kept its name and changed its fields is found by that name, once
+its bytes are not the present form; where a field got another name that need not be there, `OPTIONAL` says how its old form is known.
+Each old form has a sample in `proto/golden/earlier`.
 """
 
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -21,9 +22,34 @@ def _renamed(raw: bytes, **names: str) -> bytes:
     return msgspec.json.encode(event)
 
 
+def _retagged(raw: bytes, name: str) -> bytes:
+    """The same under another name."""
+    return msgspec.json.encode({**msgspec.json.decode(raw), "type": name})
+
+
 UPCASTERS: dict[str, Upcaster] = {
     "cluster.reservation_observed": lambda raw: _renamed(raw, door="api"),
+    "migration.planned": lambda raw: _renamed(raw, rooms="slots"),
+    "migration.came_back": lambda raw: _retagged(raw, "migration.bounced"),
+    "session.hold_lent": lambda raw: _retagged(raw, "session.hold_borrowed"),
+    "report_room": lambda raw: _retagged(raw, "report_slot"),
 }
+
+OPTIONAL = {"migration.planned": b'"rooms":'}
+"""Old fields that an event need not have: by its name, their key in JSON. Bytes with such a field pass for the present form, in which
+it would be lost."""
+_ANY_OPTIONAL = re.compile(b"|".join(map(re.escape, OPTIONAL.values())))
+
+
+def may_be_old(body: bytes) -> bool:
+    """Whether a commit that passes for the present form may have one of the fields in `OPTIONAL`."""
+    return _ANY_OPTIONAL.search(body) is not None
+
+
+def is_old(name: str, raw: bytes) -> bool:
+    """Whether an event that passes for the present form is of the old one."""
+    mark = OPTIONAL.get(name)
+    return mark is not None and mark in bytes(raw)
 
 
 def upcast(name: str, raw: bytes) -> bytes | None:

@@ -263,7 +263,7 @@ class ObjectRef(Value):
 
 
 class ReservationTask(Value):
-    """`replicas` equal places of one shape. `preferred_nodes` are soft, in order (`reservationNodeNames`);
+    """`replicas` equal slots of one shape. `preferred_nodes` are soft, in order (`reservationNodeNames`);
     `node` is a hard pin. `namespace`, `labels` and `claims` (PVC names) are what rules about pods see of it."""
 
     name: str
@@ -290,8 +290,8 @@ class ReservationSpec(Value):
 
     `ttl` is in milliseconds, None where absent; `expires` is a time, 0 where absent. `min_available` 0 means "all".
     `restricted` are the only resources that Restricted is about, all of the hold's where empty. An `unschedulable` one is
-    handed over to nobody but who names or tolerates that, one with `taints` to who tolerates them. With `pre_allocation` a place
-    may be chosen whose room is still in use. `gpu` is the name under which its templates ask for GPUs. `form`: whether it has
+    handed over to nobody but who names or tolerates that, one with `taints` to who tolerates them. With `pre_allocation` a slot
+    may be chosen whose capacity is still in use. `gpu` is the name under which its templates ask for GPUs. `form`: whether it has
     `spec.tasks` or one `spec.template` (whose task nobody has named); empty in logs that do not say.
     """
 
@@ -335,8 +335,8 @@ class Move(Value):
     reason: str = ""
 
 
-class RoomFor(Value):
-    """Room that a plan makes for a pod that waits: the Reservation of this name holds it on this node as it becomes free."""
+class SlotFor(Value):
+    """Capacity that a plan makes for a pod that waits: the Reservation of this name holds it on this node as it becomes free."""
 
     name: str
     pod: PodUid

@@ -13,9 +13,9 @@ def bind(state: ClusterState, pod: PodUid) -> Bind:
     return Bind(pod, placement.node, placement.devices, placement.cores)
 
 
-def drawn_from(state: ClusterState, pod: PodUid) -> ReservationObserved | None:
-    """The Reservation that it has drawn from, for others to read; None where there is none any more. A migration's hold is nobody's
+def allocated_from(state: ClusterState, pod: PodUid) -> ReservationObserved | None:
+    """The Reservation that it has taken from, for others to read; None where there is none any more. A migration's hold is nobody's
     business but ours: that pod is where its predecessor was to go."""
-    draw = state.draws.get(pod)
-    record = state.reservations.get(draw.reservation) if draw is not None else None
+    allocation = state.allocations.get(pod)
+    record = state.reservations.get(allocation.reservation) if allocation is not None else None
     return record.fact if record is not None and not is_migration_hold(state, record) else None

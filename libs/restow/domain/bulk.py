@@ -2,7 +2,7 @@
 
 `RUNS` has the form of an event type that folds many of them. It goes through plain pods quickly, and writes what they charge to nodes
 and queues at once, when the run ends. Whatever else an event may mean (its pod is moved, nominated, reserved or held for, its node keeps
-room for somebody) is left to the rule for one event (`restow.domain.evolve`): before that everything is written, so it sees what it would
+capacity for somebody) is left to the rule for one event (`restow.domain.evolve`): before that everything is written, so it sees what it would
 see otherwise. The result is the same state, also in the order of its maps; a property test holds both forms equal.
 
 Not in a draft: what is written here is written at once (`restow.domain.writing`).
@@ -184,7 +184,7 @@ def placed(state: ClusterState, events: Sequence[PodPlaced]) -> None:
 def changed(state: ClusterState, events: Sequence[PodChanged]) -> None:
     """Pods that wait, and pods that start, run, terminate and end on their node."""
     maps = (
-        state.victims, state.successors, state.victims_of, state.draws, state.homeless, state.binding, state.parked, state.nominations,
+        state.victims, state.successors, state.victims_of, state.allocations, state.homeless, state.binding, state.parked, state.nominations,
         state.reserved_tasks,
     )  # fmt: skip
     run = _Run(state, events, maps)
@@ -257,7 +257,7 @@ def changed(state: ClusterState, events: Sequence[PodChanged]) -> None:
 def gone(state: ClusterState, events: Sequence[PodGone]) -> None:
     """Pods that waited in the queue, and pods that were on a node."""
     maps = (
-        state.victims, state.successors, state.victims_of, state.draws, state.homeless, state.binding, state.parked, state.nominations,
+        state.victims, state.successors, state.victims_of, state.allocations, state.homeless, state.binding, state.parked, state.nominations,
         state.reserved_tasks, state.stuck, state.troubles, state.returned, state.refused, state.resized,
     )  # fmt: skip
     run = _Run(state, events, maps)

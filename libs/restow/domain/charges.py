@@ -10,7 +10,7 @@ from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid
 from restow.domain import groups
 from restow.domain.accounts import DEFAULT_QUEUE
-from restow.domain.draws import Draws
+from restow.domain.allocations import Allocations
 from restow.domain.maps import OVER
 from restow.domain.records import Charge
 from restow.domain.table import Kind
@@ -20,7 +20,7 @@ FEW = 12
 _ACCOUNT = attrgetter("queue", "shape")
 
 
-class Charges(Draws):
+class Charges(Allocations):
     """Keeps the node table, the accounts and their indexes what facts and intents say of pods."""
 
     __slots__ = ()
@@ -48,8 +48,8 @@ class Charges(Draws):
         old = self.charges.get(pod)
         if old != wanted and old is not None:
             self._uncharge(pod, old)
-        if pod in self.draws:
-            self._settle_draw(pod, wanted)
+        if pod in self.allocations:
+            self._settle_allocation(pod, wanted)
         if old == wanted:
             return
         if wanted is not None:
@@ -59,16 +59,16 @@ class Charges(Draws):
         if old is not None:
             self.top_up(old.node)
 
-    def _settle_draw(self, pod: PodUid, wanted: Charge | None) -> None:
-        """What is drawn stays drawn as long as the pod is charged to the hold's node."""
-        drawn, live = self.draws[pod], self.live.get(pod)
-        if not drawn.bound and live is not None and live.node == drawn.node:
+    def _settle_allocation(self, pod: PodUid, wanted: Charge | None) -> None:
+        """What is allocated stays allocated as long as the pod is charged to the hold's node."""
+        allocation, live = self.allocations[pod], self.live.get(pod)
+        if not allocation.bound and live is not None and live.node == allocation.node:
             # Also where it is over when it is first seen there.
-            self.put(self.draws, pod, replace(drawn, bound=True))
-        if wanted is None or wanted.node != drawn.node:
-            self.undraw(pod)
+            self.put(self.allocations, pod, replace(allocation, bound=True))
+        if wanted is None or wanted.node != allocation.node:
+            self.deallocate(pod)
         else:
-            self.draw_less(pod, self.vectors[wanted.shape].items)
+            self.allocate_less(pod, self.vectors[wanted.shape].items)
 
     def _note_binding(self, pod: PodUid) -> None:
         placement, live = self.placed.get(pod), self.live.get(pod)

@@ -119,10 +119,10 @@ class DefragmentationArgs(Config, rename=None):
     pods that may move.
 
     `planner`: greedy (seed 000's rules and order) or optimizing. The latter minimises, by `objective`, what is not a whole free
-    device (`devices`), a whole free node (`nodes`), or room for the amounts of `room` (`room`), per pod moved: a set of moves must
+    device (`devices`), a whole free node (`nodes`), or capacity for the amounts of `capacity` (`capacity`), per pod moved: a set of moves must
     gain `minimumGain` thousandths of one of these per unit of cost; `costs` are added for what a pod is (priority, age,
     restarts, gang, budget), 1000 is one move. `searchSteps` bounds the search. With `wholeNodes` a source is emptied wholly
-    or not at all. `demand`: plan for pods that wait although the room is there in
+    or not at all. `demand`: plan for pods that wait although the capacity is there in
     pieces.
 
     `perDevice` (greedy, GPUs): thresholds are about the devices that are in use, what is requested of them over what they have; on a
@@ -137,8 +137,8 @@ class DefragmentationArgs(Config, rename=None):
     coolDownTime: int = 0
     labelSelector: Selector | None = None
     planner: Literal["greedy", "optimizing"] = "greedy"
-    objective: Literal["devices", "nodes", "room"] = "devices"
-    room: dict[str, str] = msgspec.field(default_factory=dict)
+    objective: Literal["devices", "nodes", "capacity"] = "devices"
+    capacity: dict[str, str] = msgspec.field(default_factory=dict)
     minimumGain: int = 100
     costs: dict[str, int] = msgspec.field(default_factory=dict)
     searchSteps: int = 20_000
@@ -231,7 +231,7 @@ def read(kind: type[C], text: str) -> C:
     except msgspec.ValidationError:
         try:
             if kind is MigrationConfig:
-                return msgspec.convert(_without_swaps(msgspec.json.decode(text)), kind)
+                return msgspec.convert(_present(msgspec.json.decode(text)), kind)
             if kind is SessionConfig:
                 return msgspec.json.decode(text, type=_OldSession).upcast()  # type: ignore[return-value]
         except msgspec.ValidationError:
@@ -239,10 +239,32 @@ def read(kind: type[C], text: str) -> C:
         raise
 
 
-def _without_swaps(said: Any) -> Any:
-    """Until migration@5 two pods could change places, where the arguments of Defragmentation said so."""
-    if isinstance(said, dict) and isinstance(said.get("defragmentation"), dict):
-        said["defragmentation"].pop("swaps", None)
+def renamed(args: dict[str, Any]) -> dict[str, str]:
+    """Gives arguments of Defragmentation the names of today, in place; returns which were given, old → new. Raises ValueError where
+    an argument is there under both names."""
+    found = {}
+    for old, new in FORMER.items():
+        if old in args:
+            if new in args:
+                raise ValueError(f"has {old} and {new}; allowed: {new}, which is the same")
+            args[new] = args.pop(old)
+            found[old] = new
+    said = args.get("objective")
+    if isinstance(said, str) and said in FORMER:
+        args["objective"] = FORMER[said]
+        found[f"objective {said}"] = FORMER[said]
+    return found
+
+
+FORMER = {"room": "capacity"}
+"""Words of the arguments of Defragmentation until 0.1, and what they are called now."""
+
+
+def _present(said: Any) -> Any:
+    """As logs have it until migration@5: two pods could change places, and capacity was called room."""
+    if isinstance(said, dict) and isinstance(args := said.get("defragmentation"), dict):
+        args.pop("swaps", None)
+        renamed(args)
     return said
 
 

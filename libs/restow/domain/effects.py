@@ -74,7 +74,7 @@ class WriteQueueStatus(Effect):
 
 
 class CreateHold(Effect):
-    """Create the Reservation `restow-<migration>`; `back`: `restow-<migration>-back`, which holds its room at the source again."""
+    """Create the Reservation `restow-<migration>`; `back`: `restow-<migration>-back`, which holds its capacity at the source again."""
 
     migration: MigrationId
     back: bool = False
@@ -90,8 +90,8 @@ class AbortEviction(Effect):
     migration: MigrationId
 
 
-class CreateRoom(Effect):
-    """Create the Reservation `name` (`namespace/name`, the key in `ClusterState.plan_rooms`) for a pod that waits."""
+class CreateDemandSlot(Effect):
+    """Create the Reservation `name` (`namespace/name`, the key in `ClusterState.demand_slots`) for a pod that waits."""
 
     name: str
 
@@ -104,7 +104,7 @@ class TellGroupMoves(Effect):
     version: int
 
 
-class TellCameBack(Effect):
+class TellBounced(Effect):
     """Tell people of a finding: pods of this lineage come back to this node."""
 
     lineage: str

@@ -34,9 +34,10 @@ from restow.domain.declared import Drafted, Image, derived, passing, stored, val
 from restow.domain.groups import Group
 from restow.domain.memo import Memo
 from restow.domain.records import (
+    Allocation,
     Charge,
     Demand,
-    Draw,
+    DemandSlot,
     GroupMoves,
     Leader,
     Left,
@@ -45,7 +46,6 @@ from restow.domain.records import (
     PhaseSince,
     Placement,
     Plan,
-    PlanRoom,
     Refusal,
     Reservation,
     Search,
@@ -112,7 +112,7 @@ class Maps:
     and `_account`: a draft (DESIGN 4: decide on the state that includes the earlier decisions, then take it back) is a journal of inverses.
 
     `timed_from` is the last plan's or configuration's time, from which timed triggers count. `capacity_epoch` grows when
-    something that did not fit might fit now, or something new asks for room. `changed_rows`, `moved` and `objects` say what
+    something that did not fit might fit now, or something new asks for capacity. `changed_rows`, `moved` and `objects` say what
     changed: rows whose node did, pods and holds, objects that pods refer to. `memo` holds what deciders have computed and
     would compute again: never a part of the state."""
 
@@ -191,16 +191,16 @@ class Maps:
     unreviewed: dict[ReservationUid, None] = stored(dict)
     to_release: dict[tuple[ReservationUid, SlotName], str] = stored(dict)
     waiting_on: dict[NodeName, dict[tuple[ReservationUid, SlotName], None]] = stored(dict)
-    """Places that wait for room on their node, in the order in which they get it."""
+    """Slots that wait for capacity on their node, in the order in which they get it."""
     whole: dict[tuple[ReservationUid, SlotName], None] = stored(dict)
-    """Places that wait and hold all of their room now: the session is to say that they are ready."""
-    draws: dict[PodUid, Draw] = stored(dict)
-    drawers: dict[tuple[ReservationUid, SlotName], dict[PodUid, None]] = stored(dict)
-    """The pods that have drawn from a place and are there, in order."""
+    """Slots that wait and hold all of their capacity now: the session is to say that they are ready."""
+    allocations: dict[PodUid, Allocation] = stored(dict)
+    slot_users: dict[tuple[ReservationUid, SlotName], dict[PodUid, None]] = stored(dict)
+    """The pods that have taken from a slot and are there, in order."""
     unsettled: dict[ReservationUid, None] = derived(dict)
     """Reservations whose phase may be another one now; worked out at the end of each event."""
     resizes: dict[tuple[ReservationUid, SlotName], None] = stored(dict)
-    """Places that are held in another size than the accepted generation asks for."""
+    """Slots that are held in another size than the accepted generation asks for."""
     device_objects: dict[NodeName, e.DeviceObserved] = stored(dict, values(e.DeviceObserved, _NODE))
 
     plans: dict[PlanId, Plan] = stored(dict)
@@ -224,8 +224,8 @@ class Maps:
     """Migration → the one that moves its successor on."""
     promised: dict[NodeName, dict[MigrationId, None]] = stored(dict)
     """By target, moves whose slot is promised and not held yet (`domain.promises`)."""
-    plan_rooms: dict[str, PlanRoom] = stored(dict)
-    """By the Reservation's `namespace/name`: room that plans make for pods that wait."""
+    demand_slots: dict[str, DemandSlot] = stored(dict)
+    """By the Reservation's `namespace/name`: capacity that plans make for pods that wait."""
     demands: dict[str, Demand] = stored(dict)
     """By job: what was tried for pods that wait."""
     group_moves: dict[Group, GroupMoves] = stored(dict)
@@ -240,7 +240,7 @@ class Maps:
     returned: dict[PodUid, int] = stored(dict)
     """Pods that came back to where their lineage was moved off, and how often in a row that has happened."""
     found: dict[tuple[str, NodeName], int] = stored(dict)
-    """Lineages that came back to a node too often, to be reported (`migration.came_back`)."""
+    """Lineages that came back to a node too often, to be reported (`migration.bounced`)."""
 
     search: Search = stored(Search)
 
@@ -260,7 +260,7 @@ class Maps:
     objects: Changes[tuple[str, str]] = passing(Changes)
     """Of the objects that pods refer to: the name of their map here, and the key."""
     reviewed: Changes[ReservationUid] = passing(Changes)
-    """Reservations whose record, places or phase changed, or whose migration did: also those that are gone now."""
+    """Reservations whose record, slots or phase changed, or whose migration did: also those that are gone now."""
     parkings: Changes[PodUid] = passing(Changes)
     """Pods that were parked, or are not any more; forgotten where those that are parked may turn out to be owners."""
     memo: Memo = passing(Memo)

@@ -25,7 +25,7 @@ from restow.contracts.ids import ReservationUid, ShapeId, SlotName
 from restow.contracts.values import PodShape
 from restow.domain import resources as r
 from restow.domain.occupancy import Occupancy
-from restow.domain.occupants import Who, held_place
+from restow.domain.occupants import Who, held_slot
 from restow.domain.quantity import CPU
 from restow.domain.records import Items
 
@@ -75,7 +75,7 @@ def may_be_the_nodes(resource: str) -> bool:
 
 
 class Occupant(NamedTuple):
-    """Who is on a row, as pods of the shape are. `left`, by column, where a place has less than that for itself."""
+    """Who is on a row, as pods of the shape are. `left`, by column, where a slot has less than that for itself."""
 
     row: int
     shape: ShapeId
@@ -146,7 +146,7 @@ class Numa(Occupancy[Occupant]):
         return np.where(bad_init, 1, np.where(bad, 2, 0))
 
     def _fitting(self, free: np.ndarray, amounts: Amounts) -> np.ndarray:
-        """`(rows, zones) bool`: zones with room for all of it; zones that a node does not have never fit."""
+        """`(rows, zones) bool`: zones with capacity for all of it; zones that a node does not have never fit."""
         fitting = free[:, :, 0] != _ABSENT
         for name, amount in amounts.items():
             column = self._columns.get(name)
@@ -154,10 +154,10 @@ class Numa(Occupancy[Occupant]):
                 if not may_be_the_nodes(name):
                     fitting = np.zeros_like(fitting)
                 continue
-            room = free[:, :, column] >= amount
+            fits = free[:, :, column] >= amount
             if may_be_the_nodes(name):
-                room |= (free[:, :, column] == _ABSENT).all(axis=1)[:, None]
-            fitting = fitting & room
+                fits |= (free[:, :, column] == _ABSENT).all(axis=1)[:, None]
+            fitting = fitting & fits
         return fitting
 
     # -- occupants ---------------------------------------------------------------------------------------------------
@@ -180,12 +180,12 @@ class Numa(Occupancy[Occupant]):
         """What is charged and Guaranteed."""
         state, left = self._state, None
         if isinstance(key, tuple):
-            slot = held_place(state, key)
+            slot = held_slot(state, key)
             if slot is None:
                 return None
             node, shape = slot.node, slot.shape
-            if slot.room.wanted != state.vectors[shape].items:
-                left = slot.room.wanted
+            if slot.capacity.wanted != state.vectors[shape].items:
+                left = slot.capacity.wanted
         else:
             charge = state.charges.get(key)
             if charge is None:
@@ -243,7 +243,7 @@ class Numa(Occupancy[Occupant]):
         return free
 
     def _taken_by(self, occupant: Occupant, whole: bool) -> Sequence[Amounts]:
-        """What each container takes, or the pod as a whole; of a place that owners have drawn from, what it still has."""
+        """What each container takes, or the pod as a whole; of a slot that owners have taken from, what it still has."""
         wanted = self._wants(occupant.shape)
         if occupant.left is None:
             return (wanted.pod,) if whole else wanted.lasting
@@ -259,18 +259,18 @@ class Numa(Occupancy[Occupant]):
         return found
 
     def _turn(self, key: Who) -> tuple[int, str]:
-        """In the order in which the log saw them; the places of a Reservation by name."""
+        """In the order in which the log saw them; the slots of a Reservation by name."""
         if not isinstance(key, tuple):
             order = self._state.order.get(key)
             if order is not None:
                 return order, ""
-            # A place that this session holds comes as a pod (`occupants.as_pod`).
+            # A slot that this session holds comes as a pod (`occupants.as_pod`).
             uid, _, slot = key.rpartition("/")
             key = ReservationUid(uid), SlotName(slot)
         return self._state.reservations[key[0]].order, key[1]
 
     def _widen(self, zones: Sequence[tuple[int, NumaObserved, list[Amounts]]]) -> None:
-        """Room in the arrays for these, and for every row."""
+        """Capacity in the arrays for these, and for every row."""
         for _, _, free in zones:
             for name in {name for amounts in free for name in amounts}:
                 self._columns.setdefault(name, len(self._columns))

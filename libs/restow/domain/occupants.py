@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid, ShapeId, SlotName
 from restow.contracts.values import ReservationTask
-from restow.domain.places import Place
 from restow.domain.records import Reservation, Slot
+from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
 
-Who = PodUid | Place
-"""An occupant of a node: a pod, or a place that is held."""
+Who = PodUid | SlotKey
+"""An occupant of a node: a pod, or a slot that is held."""
 
 
 def everybody(state: ClusterState) -> Iterator[Who]:
@@ -24,13 +24,13 @@ NO_TASK = ReservationTask("", 1, ShapeId(""))
 
 
 def task_of(record: Reservation, slot: Slot) -> ReservationTask:
-    """What is said of a place; nothing of one that a later generation has no task for (it is being released)."""
+    """What is said of a slot; nothing of one that a later generation has no task for (it is being released)."""
     spec = record.spec or record.fact.spec
     return next((task for task in spec.tasks if task.name == slot.task), NO_TASK) if spec is not None else NO_TASK
 
 
 def as_pod(record: Reservation, name: SlotName, slot: Slot, shape: ShapeId) -> PodObserved:
-    """A place as the pod that it is held for: rules see its template's labels and claims in its namespace."""
+    """A slot as the pod that it is held for: rules see its template's labels and claims in its namespace."""
     fact, task = record.fact, task_of(record, slot)
     return PodObserved(
         PodUid(f"{fact.reservation}/{name}"),
@@ -44,13 +44,13 @@ def as_pod(record: Reservation, name: SlotName, slot: Slot, shape: ShapeId) -> P
     )
 
 
-def held_as_pod(state: ClusterState, place: Place) -> PodObserved | None:
-    """A place as a pod, as long as it is on its node."""
-    slot = held_place(state, place)
-    return None if slot is None else as_pod(state.reservations[place[0]], place[1], slot, slot.shape)
+def held_as_pod(state: ClusterState, key: SlotKey) -> PodObserved | None:
+    """A slot as a pod, as long as it is on its node."""
+    slot = held_slot(state, key)
+    return None if slot is None else as_pod(state.reservations[key[0]], key[1], slot, slot.shape)
 
 
-def held_place(state: ClusterState, place: Place) -> Slot | None:
-    """The place of a Reservation as long as it holds a node, None before and after."""
-    slot = state.slots.get(place[0], {}).get(place[1])
-    return slot if slot is not None and place in state.held_on.get(slot.node, ()) else None
+def held_slot(state: ClusterState, key: SlotKey) -> Slot | None:
+    """The slot of a Reservation as long as it holds a node, None before and after."""
+    slot = state.slots.get(key[0], {}).get(key[1])
+    return slot if slot is not None and key in state.held_on.get(slot.node, ()) else None

@@ -1,6 +1,6 @@
 """Which nodes a shape may run on, as kube-scheduler decides it, and why not on the others.
 
-Rules that depend only on node and shape (everything but room) are evaluated once a shape and node and kept as a mask in
+Rules that depend only on node and shape (everything but capacity) are evaluated once a shape and node and kept as a mask in
 `state.memo`; when a node changes, only its row is evaluated again.
 """
 
@@ -150,7 +150,7 @@ def selected(shape: PodShape, node: NodeObserved) -> bool:
 def why_not(
     shape: PodShape, node: NodeObserved, on: Switches = ALL, tolerate: Tolerate | None = None, chosen: Callable[[], bool] | None = None
 ) -> str:
-    """The first rule about the node that keeps a supported shape off it, room aside; empty where none does. `tolerate` and `chosen`: what is
+    """The first rule about the node that keeps a supported shape off it, capacity aside; empty where none does. `tolerate` and `chosen`: what is
     known already of the shape's tolerations, and of its selector and affinity for this node."""
     tolerate = tolerate or partial(tolerates, shape.tolerations)
     if not node.ready and not tolerate(UNREADY):
@@ -213,7 +213,7 @@ def _static(state: ClusterState, shape_id: ShapeId) -> _Static:
 
 
 def static_mask(state: ClusterState, shape_id: ShapeId) -> np.ndarray:
-    """`(nodes,) bool`: rows whose node the shape may run on, room aside. Must not be written to."""
+    """`(nodes,) bool`: rows whose node the shape may run on, capacity aside. Must not be written to."""
     return _static(state, shape_id).mask
 
 
@@ -231,7 +231,7 @@ def only(state: ClusterState, name: NodeName) -> np.ndarray:
     return mask
 
 
-def room_reasons(state: ClusterState, v: Vector) -> list[tuple[str, np.ndarray]]:
+def capacity_reasons(state: ClusterState, v: Vector) -> list[tuple[str, np.ndarray]]:
     """Per resource that is short somewhere: the reason's text and the `(nodes,) bool` rows where it is."""
     short: list[tuple[str, np.ndarray]] = []
     whole: np.ndarray | None = None
@@ -262,7 +262,7 @@ def reasons(
     state: ClusterState, shape_id: ShapeId, pinned: NodeName = NO_NODE, found: Found = ()
 ) -> tuple[int, dict[str, int]]:
     """How many nodes there are, and how many each rule removes; of a pinned pod only its node is looked at. A node counts
-    for the first rule that removes it: rules about the node, then `found`, with room in its place; a node that lacks room
+    for the first rule that removes it: rules about the node, then `found`, with capacity in its place; a node that lacks capacity
     counts for every resource that it lacks, as kube-scheduler does."""
     kept = _static(state, shape_id)
     counts: Counter[str] = Counter()
@@ -273,17 +273,17 @@ def reasons(
     for row in np.flatnonzero(looked_at & ~kept.mask):
         counts[kept.reasons[row]] += 1
     left = looked_at & kept.mask
-    for before_room, failing in found:
-        if before_room:
+    for before_capacity, failing in found:
+        if before_capacity:
             left = _count(counts, left, failing)
-    short = room_reasons(state, state.vectors[shape_id])
+    short = capacity_reasons(state, state.vectors[shape_id])
     lacking = np.zeros(len(left), bool)
     for reason, rows in short:
         counts[reason] += int((left & rows).sum())
         lacking |= rows
     left = left & ~lacking
-    for before_room, failing in found:
-        if not before_room:
+    for before_capacity, failing in found:
+        if not before_capacity:
             left = _count(counts, left, failing)
     return int(alive.sum()), {reason: counts[reason] for reason in sorted(counts) if counts[reason]}
 

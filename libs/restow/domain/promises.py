@@ -1,6 +1,6 @@
 """Capacity that is promised to moves and not held yet: one ledger, which the fold keeps (`state.promised`).
 
-A move's slot on its target is promised from the plan on, until the session holds it, or the move ends. Planners, landing places and the saga
+A move's slot on its target is promised from the plan on, until the session holds it, or the move ends. Planners, landing slots and the saga
 look at the same promises; pods that wait do not mind them, for until it is held capacity is whoever's comes first.
 """
 

@@ -1,4 +1,4 @@
-"""What keeps a pod where it is, whoever wants its room: preemption, reclaiming, migrations (RULES G-11, G-13).
+"""What keeps a pod where it is, whoever wants its capacity: preemption, reclaiming, migrations (RULES G-11, G-13).
 
 A protection is a veto: one no is final. Three of them follow from the state alone and are said here: that the cluster lives on
 the pod, that somebody asked not to disrupt it, and that its PodDisruptionBudget allows nobody to go. The Eviction API would refuse

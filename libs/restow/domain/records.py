@@ -15,7 +15,7 @@ from restow.contracts.ids import (
     ShapeId,
     SlotName,
 )
-from restow.contracts.values import ClaimChoice, DeviceShare, Move, ReservationSpec, RoomFor
+from restow.contracts.values import ClaimChoice, DeviceShare, Move, ReservationSpec, SlotFor
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -54,7 +54,7 @@ Items = tuple[tuple[int, int], ...]
 """Amounts by column of the node table, in the order of the columns."""
 
 
-class Room(Record):
+class Capacity(Record):
     """Capacity on a node that somebody is to have: what is `held` of the `wanted` amounts, and `held_devices` of the
     `devices`, is charged as reserved; the rest is taken as soon as it is free there. `cores` are kept from all others at once."""
 
@@ -65,8 +65,8 @@ class Room(Record):
     cores: tuple[int, ...] = ()
 
     @staticmethod
-    def full(wanted: Items, devices: tuple[DeviceShare, ...], cores: tuple[int, ...] = ()) -> "Room":
-        return Room(wanted, wanted, devices, devices, cores)
+    def full(wanted: Items, devices: tuple[DeviceShare, ...], cores: tuple[int, ...] = ()) -> "Capacity":
+        return Capacity(wanted, wanted, devices, devices, cores)
 
     @property
     def complete(self) -> bool:
@@ -74,7 +74,7 @@ class Room(Record):
         return self.held == self.wanted and self.held_devices == self.devices
 
 
-NO_ROOM = Room(())
+NO_CAPACITY = Capacity(())
 
 PATIENCE = 90_000
 """Milliseconds that freed capacity is held for a pod after the last of it has come: three times the usual grace period. A budget
@@ -82,19 +82,19 @@ that lets nobody go is given up on then; who is on the way out already may take 
 
 
 class Nomination(Record):
-    """Room for a preemptor (RULES 004-6), until the `deadline`."""
+    """Capacity for a preemptor (RULES 004-6), until the `deadline`."""
 
     node: NodeName
     deadline: Millis
-    room: Room
+    capacity: Capacity
     victims: tuple[PodUid, ...] = ()
 
     @property
     def complete(self) -> bool:
-        return self.room.complete
+        return self.capacity.complete
 
 
-class Draw(Record):
+class Allocation(Record):
     """What a pod has taken of a hold: amounts, device shares and CPUs. `bound`: it was seen on the hold's node. Of a hold that
     serves many it comes back when the pod is gone; one that is allocated once is whole again only if the pod was never bound
     there."""
@@ -118,7 +118,7 @@ class Victim(Record):
 
 
 class SlotPhase(StrEnum):
-    """WAITING: a node is chosen, but some of the room is not free (any more): nobody can take it."""
+    """WAITING: a node is chosen, but some of the capacity is not free (any more): nobody can take it."""
 
     PENDING = "Pending"
     HELD = "Available"
@@ -128,12 +128,12 @@ class SlotPhase(StrEnum):
 
 
 ON_NODE = (SlotPhase.HELD, SlotPhase.WAITING)
-"""Places that occupy their node."""
+"""Slots that occupy their node."""
 
 
 class Slot(Record):
-    """One place of a Reservation. `node`, `devices` and `cores` where held, waiting or used: all that the hold is of;
-    `room` what is to be held now, without what owners have drawn; of a used one what its pod took. `pod` and its name
+    """One slot of a Reservation. `node`, `devices` and `cores` where held, waiting or used: all that the hold is of;
+    `capacity` what is to be held now, without what owners have taken; of a used one what its pod took. `pod` and its name
     (`owner`, `namespace/name`) where used, `reason` where failed or waiting, `reasons` (nodes per rule) where nothing
     fits, `reason` and `message` where it waits for something that is no node. `asked`: the shape that a later
     generation asks for, where the hold cannot have it yet."""
@@ -150,13 +150,13 @@ class Slot(Record):
     queue: str = ""
     message: str = ""
     cores: tuple[int, ...] = ()
-    room: Room = NO_ROOM
+    capacity: Capacity = NO_CAPACITY
     owner: str = ""
     asked: ShapeId = ShapeId("")
 
 
 class Tally(Record):
-    """How many places of a Reservation are in each phase."""
+    """How many slots of a Reservation are in each phase."""
 
     pending: int = 0
     held: int = 0
@@ -169,7 +169,7 @@ class Tally(Record):
         return sum(self.counts)
 
     def moved(self, was: SlotPhase | None, now: SlotPhase | None) -> "Tally":
-        """One place has gone from one phase to another; None where it is not there."""
+        """One slot has gone from one phase to another; None where it is not there."""
         return Tally(*(n + (p is now) - (p is was) for p, n in zip(SlotPhase, self.counts, strict=True)))
 
     @property
@@ -228,7 +228,7 @@ class Reservation(Record):
 
     @property
     def alive(self) -> bool:
-        """Whether places of it may be held and handed over."""
+        """Whether slots of it may be held and handed over."""
         return self.accepted > 0 and not self.over and not self.rejected
 
     @property
@@ -323,12 +323,12 @@ class Plan(Record):
     at: Millis
 
 
-class PlanRoom(Record):
-    """Room that a plan makes for a pod that waits. `reservation` holds it once that was seen; `gone`: it is no more. `until`: how long it
+class DemandSlot(Record):
+    """Capacity that a plan makes for a pod that waits. `reservation` holds it once that was seen; `gone`: it is no more. `until`: how long it
     is kept at least, since a move of its plan has ended."""
 
     plan: PlanId
-    room: RoomFor
+    spec: SlotFor
     at: Millis
     reservation: ReservationUid = ReservationUid("")
     gone: bool = False

@@ -87,12 +87,12 @@ def _pods(state: ClusterState) -> None:
 
 def _held(state: ClusterState) -> None:
     """Charged as it was: what is free now was free then."""
-    for places in state.held_on.values():
-        for uid, name in places:
-            state.charge_place(state.slots[uid][name], 1)
+    for keys in state.held_on.values():
+        for uid, name in keys:
+            state.charge_slot(state.slots[uid][name], 1)
     for pod, nomination in state.nominations.items():
         state.nominated_on[nomination.node][pod] = None
-        room = nomination.room
-        if room.held or room.held_devices:
+        capacity = nomination.capacity
+        if capacity.held or capacity.held_devices:
             row = state.table.rows[nomination.node]
-            state.table.charge(row, vector_of(room.held), room.held_devices, 1, Kind.HELD)
+            state.table.charge(row, vector_of(capacity.held), capacity.held_devices, 1, Kind.HELD)

@@ -1,6 +1,6 @@
 """`ClusterState`: everything that follows from the log, and the few ways in which it may change.
 
-Layers: `maps` holds what there is and takes drafts back, `places` counts the places of Reservations, `rooms`, `draws` and
+Layers: `maps` holds what there is and takes drafts back, `slots` counts the slots of Reservations, `held_capacity`, `allocations` and
 `charges` keep the node table and the accounts right for what is kept and what runs, and this module knows who waits. `evolve`
 holds the rules of the fold.
 """
@@ -18,8 +18,8 @@ from restow.domain.maps import Parked as Parked
 from restow.domain.maps import Touched as Touched
 from restow.domain.maps import Under as Under
 from restow.domain.owners import asks_same, role_of
-from restow.domain.places import Place
 from restow.domain.records import Migration
+from restow.domain.slots import SlotKey
 from restow.domain.table import vector_of
 from restow.domain.trust import KINDS
 
@@ -110,9 +110,9 @@ class ClusterState(Charges):
         self.drop(self.nodes, name)
         self.capacity_epoch += 1
 
-    def _lose(self, name: NodeName, key: Place) -> None:
+    def _lose(self, name: NodeName, key: SlotKey) -> None:
         slot = self.slots[key[0]][key[1]]
-        self._account(slot.queue, vector_of(slot.room.held), -1)
+        self._account(slot.queue, vector_of(slot.capacity.held), -1)
         self.moved.append(key)
         self.drop_in(self.held_on, name, key)
         self.drop_in(self.waiting_on, name, key)
@@ -171,7 +171,7 @@ class ClusterState(Charges):
         return any(n.deadline <= now and not self.awaits_an_end(pod) for pod, n in self.nominations.items())
 
     def whole_nominations(self) -> tuple[tuple[PodUid, int], ...]:
-        """Those that have all of their room, with how many pods their gangs have."""
+        """Those that have all of their capacity, with how many pods their gangs have."""
         return tuple((pod, self._members(pod)) for pod, n in self.nominations.items() if n.complete)
 
     def _members(self, pod: PodUid) -> int:
@@ -179,7 +179,7 @@ class ClusterState(Charges):
         return 0 if group is None else len(self.groups.get(group, ()))
 
     def awaits_an_end(self, pod: PodUid) -> bool:
-        """Whether somebody is on the way out whose room a nominated pod waits for, or another pod of its gang does: however long
+        """Whether somebody is on the way out whose capacity a nominated pod waits for, or another pod of its gang does: however long
         the grace period, its deadline has not come (RULES G-14). Who was chosen and has not been told to go yet, because a
         budget refuses, is not on the way out."""
         group = groups.group_of(self.pods[pod])

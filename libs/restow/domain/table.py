@@ -1,4 +1,4 @@
-"""The node table: who has how much room, as integer arrays that are changed in place and never rebuilt.
+"""The node table: who has how much capacity, as integer arrays that are changed in place and never rebuilt.
 
 Rows are nodes, columns are resources; a second table has one column a device. Values are only added, subtracted and
 compared (int64 overflows silently); ratios are `value * 10_000 // allocatable` on values that fit.
@@ -345,13 +345,13 @@ class NodeTable:
     # -- questions ---------------------------------------------------------------------------------------------------
 
     def fits(self, v: Vector) -> np.ndarray:
-        """`(nodes,) bool`: rows with room for the request, devices included."""
-        room = self.alive.copy()
+        """`(nodes,) bool`: rows with capacity for the request, devices included."""
+        fits = self.alive.copy()
         for column, amount in zip(v.columns, v.amounts, strict=True):
-            room &= self.free[:, column] >= amount
+            fits &= self.free[:, column] >= amount
         if v.devices is not None:
-            room &= (self.device_free >= v.devices.milli).sum(axis=1) >= v.devices.count
-        return room
+            fits &= (self.device_free >= v.devices.milli).sum(axis=1) >= v.devices.count
+        return fits
 
     def fits_row(self, row: int, v: Vector) -> bool:
         """`fits` for one row."""

@@ -20,8 +20,8 @@ NAMESPACE = "Namespace"
 LABELS = "Labels"
 UNSUPPORTED = "Unsupported"
 PINNED = "Pinned"
-DRAWS = "Draws"
-CAME_BACK = "CameBack"
+USES_RESERVATION = "Draws"
+BOUNCED = "CameBack"
 PER_NODE, PER_NAMESPACE, NOT_SELECTED = "LimitPerNode", "LimitPerNamespace", "NodeSelector"
 CRITICAL_NODE, COOLDOWN, NOT_OPEN, OWED = "CriticalNode", "Cooldown", "NodeNotOpen", "NodeOwesRoom"
 NO_TARGET, TOO_FEW_SOURCES, LIMIT, NO_GAIN, STEPS = "NoTarget", "TooFewSources", "Limit", "NoGain", "SearchSteps"
@@ -73,8 +73,8 @@ SENTENCES = _OF_FILTERS | _OF_MOVES | {
     LABELS: "labelSelector does not select it",
     UNSUPPORTED: "it has a constraint that a hold cannot promise to meet",
     PINNED: "it asks for this very node",
-    DRAWS: "what it uses belongs to a Reservation, which would only have it back",
-    CAME_BACK: "its like were moved off this node and came back, again and again",
+    USES_RESERVATION: "what it uses belongs to a Reservation, which would only have it back",
+    BOUNCED: "its like were moved off this node and came back, again and again",
     PER_NODE: "maxNoOfPodsToEvictPerNode is reached on its node",
     PER_NAMESPACE: "maxNoOfPodsToEvictPerNamespace is reached in its namespace",
     NOT_SELECTED: "nodeSelector does not select its node",

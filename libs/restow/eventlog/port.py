@@ -77,7 +77,7 @@ class Unknown(LogError):
     def __init__(self, family: Family, ce_id: str, why: str, *, full: bool = False) -> None:
         self.family, self.ce_id, self.why = family, ce_id, why
         self.full = full
-        """The store has no room: nothing more is taken until something goes."""
+        """The store has no capacity: nothing more is taken until something goes."""
         super().__init__(f"no answer to commit {ce_id} of family {family!r}: {why}; it may or may not be stored")
 
 
@@ -86,7 +86,7 @@ class Unavailable(LogError):
 
 
 class Full(Unavailable):
-    """The store has no room for what is not a commit (a snapshot): it is to be asked again when something has gone."""
+    """The store has no capacity for what is not a commit (a snapshot): it is to be asked again when something has gone."""
 
 
 class TooLarge(LogError):

@@ -26,7 +26,7 @@ KEPT = 2
 """Snapshots that `put` leaves: the new one, and the one before it should the new one prove unreadable."""
 
 PROBE = 64 * 1024
-"""Bytes that a store with room takes."""
+"""Bytes that a store with capacity takes."""
 
 MAX_BODY = 4 * 1024 * 1024 * 1024
 """Bytes that an unpacked snapshot may have."""
@@ -65,7 +65,7 @@ class Snapshots(Protocol):
         ...
 
     async def hold_back(self, size: int) -> None:
-        """Take so many bytes of the store's room for nothing, so that there is some when it is full: `let_go`. As much as is held already is left as it
+        """Take so many bytes of the store's capacity for nothing, so that there is some when it is full: `let_go`. As much as is held already is left as it
         is. Raises Full."""
         ...
 

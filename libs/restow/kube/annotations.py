@@ -67,7 +67,7 @@ DEVICES = "scheduling.koordinator.sh/device-allocated"
 RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
 """Read into the pod's CPUs."""
 RESERVATION_ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
-"""Which Reservation a pod has drawn from: written for people and for Koordinator's tools, and never read."""
+"""Which Reservation a pod has taken from: written for people and for Koordinator's tools, and never read."""
 
 
 def kept(annotations: Mapping[str, str] | None) -> dict[str, str]:

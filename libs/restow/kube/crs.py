@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from restow.domain.evolve.plan_rooms import PLAN
+from restow.domain.evolve.demand_slots import PLAN
 from restow.domain.foreign import LOG
 from restow.kube import decode as d
 from restow.kube import wire

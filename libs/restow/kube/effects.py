@@ -129,7 +129,7 @@ class Effects:
     ) -> BindOutcome:
         """One call: annotations of the Binding are merged into the pod in the transaction that sets its node
         (kube-apiserver, `BindingREST.setPodNodeAndMetadata`). The Binding's uid is the precondition. `reservation`: name and
-        uid of the one that the pod has drawn from."""
+        uid of the one that the pod has taken from."""
         meta: dict[str, Any] = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
         if annotations := _given(devices, cpus, reservation):
             meta["annotations"] = annotations

@@ -1,11 +1,11 @@
-"""Reservation objects that the descheduler makes: the hold of a migration's landing place (seed 000's tasks form), and room for a
+"""Reservation objects that the descheduler makes: the hold of a migration's landing slot (seed 000's tasks form), and capacity for a
 pod that waits (seed 003's template form), rendered from the pod's shape."""
 
 from restow.contracts.events import PodObserved
-from restow.domain.evolve.plan_rooms import PLAN
+from restow.domain.evolve.demand_slots import PLAN
 from restow.domain.foreign import LOG
 from restow.domain.migration import successor
-from restow.domain.records import Migration, PlanRoom, hold_name
+from restow.domain.records import DemandSlot, Migration, hold_name
 from restow.domain.state import ClusterState
 from restow.kube.pod_template import Json, Template, template
 
@@ -15,9 +15,9 @@ MIGRATION = "restow.dev/migration"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "restow"
 TASK = "hold"
-"""So the place is called `hold-0`."""
+"""So the slot is called `hold-0`."""
 SHORTEST_TTL = 600_000
-"""Milliseconds that a room is kept at least, once its moves have landed."""
+"""Milliseconds that a slot is kept at least, once its moves have landed."""
 
 
 class Metadata(Json, frozen=True):
@@ -68,7 +68,7 @@ class Manifest(Json, frozen=True):
 
 def hold_manifest(state: ClusterState, migration: Migration) -> Manifest | None:
     """None where the victim is gone: then there is nobody to hold a place for, and the effect is not owed any more. One that turns
-    back waits for room that is still in use: its own."""
+    back waits for capacity that is still in use: its own."""
     uid = successor.pattern(state, migration) if migration.back else migration.move.pod
     pod = state.pods.get(uid) if uid is not None else None
     if pod is None or pod.owner is None:
@@ -104,9 +104,9 @@ def _controllers(state: ClusterState, pod: PodObserved) -> tuple[Owner, ...]:
     return tuple(Owner(Reference(o.kind, o.name, o.uid, o.api_version)) for o in owners)
 
 
-def room_manifest(state: ClusterState, room: PlanRoom) -> Manifest | None:
-    """None where the pod is gone: then there is nobody to make room for."""
-    pod = state.pods.get(room.room.pod)
+def demand_slot_manifest(state: ClusterState, demand_slot: DemandSlot) -> Manifest | None:
+    """None where the pod is gone: then there is nobody to free capacity for."""
+    pod = state.pods.get(demand_slot.spec.pod)
     if pod is None:
         return None
     shape = state.shapes[pod.shape]
@@ -115,13 +115,13 @@ def room_manifest(state: ClusterState, room: PlanRoom) -> Manifest | None:
     return Manifest(
         api_version=API_VERSION,
         kind=KIND,
-        metadata=Metadata(room.room.name, room.room.namespace, {PLAN: room.plan, **_made_here(state)}),
+        metadata=Metadata(demand_slot.spec.name, demand_slot.spec.namespace, {PLAN: demand_slot.plan, **_made_here(state)}),
         spec=Spec(
             scheduler_name=shape.scheduler,
             match_policy="Owner",
             ttl=f"{-(-ttl // 1000)}s",
             owners=(Owner(object=owner),),
-            template=template(pod, shape, room.room.node),
+            template=template(pod, shape, demand_slot.spec.node),
             allocate_once=True,
             pre_allocation=True,
         ),

@@ -178,7 +178,7 @@ class _Reader:
         )
 
     def _namespace_of(self, meta: wire.TemplateMeta, path: str) -> str:
-        """Who may use a namespaced Reservation is in its namespace, and so is what its places stand for."""
+        """Who may use a namespaced Reservation is in its namespace, and so is what its slots stand for."""
         if not self._namespace:
             return meta.namespace or _DEFAULT_NAMESPACE
         if meta.namespace and meta.namespace != self._namespace:

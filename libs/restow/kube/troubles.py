@@ -2,7 +2,7 @@
 
 Nothing comes of a pod that has no node: what its scheduler says of it is no trouble of the pod's own. An init container that has
 done its work is none either. Much of it every pod says for a while: that it starts, is not ready, has succeeded. Such a status is
-*plain*: the moving part of the pod (`PodChanged`) has room for it, and no fact of its own is needed.
+*plain*: the moving part of the pod (`PodChanged`) has capacity for it, and no fact of its own is needed.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A minimal `default-scheduler`: the first node with room. Pods of other schedulers are never touched.
+"""A minimal `default-scheduler`: the first node with capacity. Pods of other schedulers are never touched.
 
 Not fair, not clever: it exists so that DaemonSets and what is not Restow's business run. The search goes on where
 the last one ended, so that filling a large cluster stays linear.
@@ -60,7 +60,7 @@ class DefaultScheduler:
         if old is not None and node_of(old) and (new is None or is_terminal(new)):
             account = self._accounts.get(node_of(old))
             if account is not None and account.release(uid_of(old)):
-                self._room()
+                self._free_rows()
         if new is None or is_terminal(new):
             self._waiting.pop(key, None)
         elif node_of(new):
@@ -84,12 +84,12 @@ class DefaultScheduler:
             for pod in self.runtime.pods.on_node(name).values():
                 if not is_terminal(pod):
                     self._accounts[name].take(pod)
-            self._room()
+            self._free_rows()
         elif _matters(old) != _matters(new):
             self._accounts[name].refresh(new)
-            self._room()
+            self._free_rows()
 
-    def _room(self) -> None:
+    def _free_rows(self) -> None:
         """Something became free: what waits is tried again, soon and together."""
         self._hopeless.clear()
         for key in self._waiting:

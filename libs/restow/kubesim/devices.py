@@ -100,7 +100,7 @@ class Devices:
         self.free = [*self.free[:count], *([WHOLE] * (count - len(self.free)))]
 
     def pick(self, wanted: GpuRequest) -> dict[int, int]:
-        """Best fit: the fullest devices that still have room, lowest number first. DeviceError without room."""
+        """Best fit: the fullest devices that still have capacity, lowest number first. DeviceError without capacity."""
         fitting = sorted((free, minor) for minor, free in enumerate(self.free) if free >= wanted.milli)
         if len(fitting) < wanted.count:
             raise DeviceError(

@@ -280,8 +280,8 @@ def _order(result: dict[str, Any], patch: dict[str, Any], place: str) -> None:
         wanted = [entry.get(by) if by and isinstance(entry, dict) else entry for entry in order]
         rank = {value: index for index, value in enumerate(wanted) if isinstance(value, str | int)}
 
-        def place_of(item: Any, by: str | None = by, rank: dict[Any, int] = rank) -> int:
+        def path_of(item: Any, by: str | None = by, rank: dict[Any, int] = rank) -> int:
             value = item.get(by) if by and isinstance(item, dict) else item
             return rank.get(value, len(rank))
 
-        result[key] = sorted(items, key=place_of)
+        result[key] = sorted(items, key=path_of)

@@ -8,29 +8,29 @@ from restow.contracts import events as e
 from restow.contracts.ids import Millis, ReservationUid
 from restow.domain.foreign import other_scheduler
 from restow.domain.records import SlotPhase
-from restow.domain.session.verdict import PlacesFit, explain_places
+from restow.domain.session.verdict import SlotsFit, explain_slots
 from restow.domain.state import ClusterState
-from restow.domain.statuses.reservation_status import overdrawn
+from restow.domain.statuses.reservation_status import overallocated
 from restow.replay import holds
 from restow.replay.at import Progress, check_whole, no_progress, state_at
 from restow.replay.find import NotFound, Subject, find, parse
 from restow.replay.source import Source
 from restow.replay.story import Entry, Story
 from restow.replay.tell import tell
-from restow.replay.verdicts import places_lines
+from restow.replay.verdicts import slots_lines
 
 LATEST = 8
 """Transitions that are told."""
 _TRANSITIONS = (
-    e.ReservationObserved, e.ReservationAccepted, e.ReservationRefused, e.ReservationGone, e.HoldPlaced, e.HoldReady, e.HoldLent,
+    e.ReservationObserved, e.ReservationAccepted, e.ReservationRefused, e.ReservationGone, e.HoldPlaced, e.HoldReady, e.HoldBorrowed,
     e.HoldResized, e.HoldUnfit, e.HandedOver, e.HoldReleased, e.Expired, e.Collected,
 )  # fmt: skip
 
 
 class Described(msgspec.Struct):
     """Amounts are in canonical units, by resource: `allocatable` is held or used, `allocated` what owners use of it, `left`
-    what they may still take, `waiting` and `missing` what places that wait have of their room and what not, `beyond` what is
-    used beyond the present size. `foreign`: the scheduler that it is for, where that is not Restow. Times are in ms since the epoch, 0 for never. `fit` and `waits` say how it stands with places
+    what they may still take, `waiting` and `missing` what slots that wait have of their capacity and what not, `beyond` what is
+    used beyond the present size. `foreign`: the scheduler that it is for, where that is not Restow. Times are in ms since the epoch, 0 for never. `fit` and `waits` say how it stands with slots
     that have no node yet; `because` why it `ends` then."""
 
     subject: Subject
@@ -60,10 +60,10 @@ class Described(msgspec.Struct):
     missing: holds.Amounts = {}
     beyond: holds.Amounts = {}
     foreign: str = ""
-    places: list[holds.Place] = []
-    drawn: list[holds.Drawn] = []
+    slots: list[holds.SlotView] = []
+    allocations: list[holds.AllocatedPod] = []
     unknown: tuple[str, ...] = ()
-    fit: PlacesFit | None = None
+    fit: SlotsFit | None = None
     waits: list[str] = []
     transitions: list[Entry] = []
 
@@ -98,19 +98,19 @@ def _fill(state: ClusterState, uid: ReservationUid, answer: Described) -> None:
     answer.queue = spec.queue if spec is not None else ""
     answer.owners, answer.policy = holds.owners(spec), holds.policy(spec)
     answer.ends, answer.expired, answer.because = record.expires, record.expired, holds.ends_because(state, record)
-    answer.places = holds.places(state, uid)
-    answer.drawn = holds.drawn_of(state, uid)
-    answer.allocatable, answer.allocated = holds.amounts(answer.places)
-    answer.left = holds.total(place.held for place in answer.places if place.phase == SlotPhase.HELD)
-    waiting = [place for place in answer.places if place.phase == SlotPhase.WAITING]
-    answer.waiting = holds.total(place.held for place in waiting)
-    answer.missing = holds.total(place.missing for place in waiting)
-    answer.beyond = overdrawn(answer.allocatable, answer.allocated)
+    answer.slots = holds.slot_views(state, uid)
+    answer.allocations = holds.allocated_pods(state, uid)
+    answer.allocatable, answer.allocated = holds.amounts(answer.slots)
+    answer.left = holds.total(slot.held for slot in answer.slots if slot.phase == SlotPhase.HELD)
+    waiting = [slot for slot in answer.slots if slot.phase == SlotPhase.WAITING]
+    answer.waiting = holds.total(slot.held for slot in waiting)
+    answer.missing = holds.total(slot.missing for slot in waiting)
+    answer.beyond = overallocated(answer.allocatable, answer.allocated)
     answer.foreign = other_scheduler(state, record)
-    if any(place.phase == SlotPhase.PENDING for place in answer.places):
-        answer.fit = explain_places(state, uid)
+    if any(slot.phase == SlotPhase.PENDING for slot in answer.slots):
+        answer.fit = explain_slots(state, uid)
         if answer.fit is not None:
-            answer.waits = places_lines(answer.fit)
+            answer.waits = slots_lines(answer.fit)
 
 
 def _transitions(story: Story) -> list[Entry]:

@@ -1,4 +1,4 @@
-"""What people want to know of a Reservation, from the state: who may use it, what is held and drawn, when it ends and why."""
+"""What people want to know of a Reservation, from the state: who may use it, what is held and allocated, when it ends and why."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from restow.contracts.ids import NodeName, PodUid, ReservationUid, SlotName
 from restow.contracts.values import DeviceShare, LabelSelector, ObjectRef, OwnerRule, ReservationSpec
 from restow.domain.duration import format_milliseconds
-from restow.domain.records import ON_NODE, Draw, Items, Reservation, Slot, SlotPhase
+from restow.domain.records import ON_NODE, Allocation, Items, Reservation, Slot, SlotPhase
 from restow.domain.resources import PODS
 
 if TYPE_CHECKING:
@@ -20,18 +20,18 @@ Amounts = dict[str, int]
 """By resource, in canonical units; pod slots are not counted."""
 
 USERS = 5
-"""Users of missing room that are named."""
+"""Users of missing capacity that are named."""
 
 
 class User(msgspec.Struct, frozen=True):
-    """Who has room on a node that a place waits for."""
+    """Who has capacity on a node that a slot waits for."""
 
     who: str
     amounts: Amounts
 
 
-class Place(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One place. `total` is what it is for, `held` what is held for owners now, `drawn` what they use, or used it up, `missing` what it waits
+class SlotView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One slot. `total` is what it is for, `held` what is held for owners now, `allocated` what they use, or used it up, `missing` what it waits
     for on its node and `users` the largest of those who have that. `asked` is the size that a later
     generation wants, where it cannot have that yet. `pod` (`namespace/name`) used it up; `gone`: and is not there any more."""
 
@@ -40,7 +40,7 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     node: str = ""
     total: Amounts = {}
     held: Amounts = {}
-    drawn: Amounts = {}
+    allocated: Amounts = {}
     missing: Amounts = {}
     devices: tuple[DeviceShare, ...] = ()
     cores: tuple[int, ...] = ()
@@ -52,12 +52,12 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     gone: bool = False
 
 
-class Drawn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A pod that uses a place, and what it has taken of it. `bound`: it was seen on the place's node."""
+class AllocatedPod(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A pod that uses a slot, and what it has taken of it. `bound`: it was seen on the slot's node."""
 
     pod: str
     uid: PodUid
-    place: str
+    slot: str
     node: str
     amounts: Amounts = {}
     devices: tuple[DeviceShare, ...] = ()
@@ -83,33 +83,33 @@ def total(parts: Iterable[Mapping[str, int]]) -> Amounts:
     return found
 
 
-def places(state: ClusterState, uid: ReservationUid) -> list[Place]:
+def slot_views(state: ClusterState, uid: ReservationUid) -> list[SlotView]:
     """In the order of their names, with numbers as numbers."""
     from restow.domain.session.hold_offers import slot_order
 
     slots = state.slots.get(uid, {})
-    return [_place(state, uid, name, slots[name]) for name in sorted(slots, key=slot_order)]
+    return [_view(state, uid, name, slots[name]) for name in sorted(slots, key=slot_order)]
 
 
-def _place(state: ClusterState, uid: ReservationUid, name: SlotName, slot: Slot) -> Place:
-    draws = [state.draws[pod] for pod in state.drawers.get((uid, name), ())]
+def _view(state: ClusterState, uid: ReservationUid, name: SlotName, slot: Slot) -> SlotView:
+    allocations = [state.allocations[pod] for pod in state.slot_users.get((uid, name), ())]
     asked = by_name(state, state.vectors[slot.shape].items)
     if slot.phase is SlotPhase.USED:
         # Also when its pod is gone: once handed over it stays so (RULES 004-1).
-        drawn = by_name(state, slot.room.wanted)
+        allocated = by_name(state, slot.capacity.wanted)
     else:
-        drawn = total(by_name(state, draw.items) for draw in draws)
+        allocated = total(by_name(state, allocation.items) for allocation in allocations)
     on_node = slot.phase in ON_NODE
-    held = by_name(state, slot.room.held) if on_node else {}
-    wanted = by_name(state, slot.room.wanted) if on_node else {}
+    held = by_name(state, slot.capacity.held) if on_node else {}
+    wanted = by_name(state, slot.capacity.wanted) if on_node else {}
     missing = {r: amount - held.get(r, 0) for r, amount in wanted.items() if amount > held.get(r, 0)}
-    return Place(
+    return SlotView(
         name,
         str(slot.phase),
         slot.node,
         asked,
         held,
-        drawn,
+        allocated,
         missing,
         slot.devices,
         slot.cores,
@@ -122,10 +122,10 @@ def _place(state: ClusterState, uid: ReservationUid, name: SlotName, slot: Slot)
     )
 
 
-def amounts(found: Iterable[Place]) -> tuple[Amounts, Amounts]:
+def amounts(found: Iterable[SlotView]) -> tuple[Amounts, Amounts]:
     """What is held or used (`allocatable`), and what owners use of it (`allocated`)."""
-    there = [place for place in found if place.phase in (*ON_NODE, SlotPhase.USED) or place.drawn]
-    return total(place.total for place in there), total(place.drawn for place in there)
+    there = [slot for slot in found if slot.phase in (*ON_NODE, SlotPhase.USED) or slot.allocated]
+    return total(slot.total for slot in there), total(slot.allocated for slot in there)
 
 
 def _users(state: ClusterState, node: NodeName, missing: Amounts, own: tuple[ReservationUid, SlotName]) -> list[User]:
@@ -142,23 +142,23 @@ def _users(state: ClusterState, node: NodeName, missing: Amounts, own: tuple[Res
         add(f"pod {pod_name(state, pod)}" + (", terminating" if charge.releasing else ""), state.vectors[charge.shape].items)
     for uid, name in state.held_on.get(node, ()):
         if (uid, name) != own:
-            add(f"place {name} of reservation {reservation_name(state, uid)}", state.slots[uid][name].room.held)
+            add(f"place {name} of reservation {reservation_name(state, uid)}", state.slots[uid][name].capacity.held)
     for pod in state.nominated_on.get(node, ()):
-        add(f"held for pod {pod_name(state, pod)}, which preempts there", state.nominations[pod].room.held)
+        add(f"held for pod {pod_name(state, pod)}, which preempts there", state.nominations[pod].capacity.held)
     first = next(iter(missing))
     return sorted(found, key=lambda u: (-u.amounts.get(first, 0), u.who))[:USERS]
 
 
-def drawn_of(state: ClusterState, uid: ReservationUid) -> list[Drawn]:
-    """The pods that use it now, place by place, in the order in which they came."""
+def allocated_pods(state: ClusterState, uid: ReservationUid) -> list[AllocatedPod]:
+    """The pods that use it now, slot by slot, in the order in which they came."""
     from restow.domain.session.hold_offers import slot_order
 
     found = []
     for name in sorted(state.slots.get(uid, {}), key=slot_order):
-        for pod in state.drawers.get((uid, name), ()):
-            draw: Draw = state.draws[pod]
+        for pod in state.slot_users.get((uid, name), ()):
+            allocation: Allocation = state.allocations[pod]
             found.append(
-                Drawn(pod_name(state, pod), pod, name, draw.node, by_name(state, draw.items), draw.devices, draw.cores, draw.bound)
+                AllocatedPod(pod_name(state, pod), pod, name, allocation.node, by_name(state, allocation.items), allocation.devices, allocation.cores, allocation.bound)
             )
     return found
 

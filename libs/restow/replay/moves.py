@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from restow.contracts.ids import PlanId, PodUid
 from restow.contracts.times import seconds
-from restow.domain.evolve.comebacks import BY_HAND
+from restow.domain.evolve.bounces import BY_HAND
 from restow.domain.evolve.demands import TRIGGER, job_name, job_of
 from restow.domain.migration.demand import paused_until
 from restow.domain.migration.deschedule import PLANNER
@@ -75,7 +75,7 @@ def purpose(state: ClusterState, record: Migration) -> str:
 
 
 def demand_line(state: ClusterState, uid: PodUid) -> str:
-    """What was tried to make room for a pod that waits; empty for nothing."""
+    """What was tried to free capacity for a pod that waits; empty for nothing."""
     job, _ = job_of(state, uid)
     tried = state.demands.get(job)
     if tried is None:
@@ -88,8 +88,8 @@ def demand_line(state: ClusterState, uid: PodUid) -> str:
     planned = last.planned
     if cancelled := state.cancelled.get(PlanId(planned.plan)):
         what = f"plan {planned.plan} was cancelled: {cancelled}"
-    elif planned.rooms:
-        what = f"plan {planned.plan} makes it on {', '.join(dict.fromkeys(room.node for room in planned.rooms))}"
+    elif planned.slots:
+        what = f"plan {planned.plan} makes it on {', '.join(dict.fromkeys(slot.node for slot in planned.slots))}"
         return f"{line}: {what}"
     else:
         what = planned.reason

@@ -128,7 +128,7 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.PodReleased: lambda v, n: f"the placement of {_named(n, v.pod)} is withdrawn: {v.reason}",
     e.HoldPlaced: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} {'waits for its room' if v.waiting else 'is held'} {_on(v.node, v.devices)}",
     e.HoldReady: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} has all its room and is held",
-    e.HoldLent: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} lends room to {_named(n, v.pod)}, which ignores Reservations, and waits to have it back",
+    e.HoldBorrowed: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} lends room to {_named(n, v.pod)}, which ignores Reservations, and waits to have it back",
     e.HoldResized: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} is resized on its node",
     e.HandedOver: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} is handed over to {_named(n, v.pod)} {_on(v.node, v.devices)}",
     e.HoldReleased: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} is released: {v.reason}",

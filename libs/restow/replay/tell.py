@@ -126,7 +126,7 @@ class _Teller:
     def _learn(self, event: Any, seq: int) -> None:
         story, kind = self._story, self._subject.kind
         match event:
-            case e.HandedOver(pod=pod) | e.HoldLent(pod=pod) | e.Landed(pod=pod) if pod not in story.names:
+            case e.HandedOver(pod=pod) | e.HoldBorrowed(pod=pod) | e.Landed(pod=pod) if pod not in story.names:
                 story.nameless[pod] = None
             case e.Preempted(pod=pod, by=by):
                 story.nameless |= {uid: None for uid in (pod, by) if uid not in story.names}

@@ -20,16 +20,16 @@ from restow.domain.session.verdict import (
     Block,
     Choice,
     GangFit,
-    PlacesFit,
     Relief,
+    SlotsFit,
     Verdict,
     explain,
     explain_group,
-    explain_places,
+    explain_slots,
 )
 from restow.domain.state import ClusterState
 from restow.domain.verdicts import ENDED
-from restow.replay.holds import Amounts, Place, by_name, places, reservation_name
+from restow.replay.holds import Amounts, SlotView, by_name, reservation_name, slot_views
 from restow.replay.moves import demand_line, move_lines, purpose
 from restow.replay.sentences import devices_text
 from restow.replay.story import Entry, Story
@@ -67,9 +67,9 @@ def verdict_lines(state: ClusterState, verdict: Verdict) -> list[str]:
             return waiting_lines(verdict)
         case "bound":
             devices = f", {devices_text(live.devices)}" if live.devices else ""
-            return [f"{live.phase}{', ready' if live.ready else ''}, on {verdict.node}{devices}", *_drawn_lines(state, verdict), *victim]
+            return [f"{live.phase}{', ready' if live.ready else ''}, on {verdict.node}{devices}", *_allocation_lines(state, verdict), *victim]
         case "placed":
-            return [f"placed on {verdict.node}, not bound yet", *_drawn_lines(state, verdict)]
+            return [f"placed on {verdict.node}, not bound yet", *_allocation_lines(state, verdict)]
         case "nominated":
             return _nominee_lines(state, verdict)
         case "terminating":
@@ -83,13 +83,13 @@ def verdict_lines(state: ClusterState, verdict: Verdict) -> list[str]:
     return [verdict.status]
 
 
-def _drawn_lines(state: ClusterState, verdict: Verdict) -> list[str]:
+def _allocation_lines(state: ClusterState, verdict: Verdict) -> list[str]:
     """What it has taken of a hold."""
-    draw = state.draws.get(verdict.pod)
-    if draw is None or draw.reservation not in state.reservations:
+    allocation = state.allocations.get(verdict.pod)
+    if allocation is None or allocation.reservation not in state.reservations:
         return []
-    what = amounts_text(by_name(state, draw.items)) or "room"
-    return [f"uses {what} of place {draw.slot} of reservation {reservation_name(state, draw.reservation)}"]
+    what = amounts_text(by_name(state, allocation.items)) or "room"
+    return [f"uses {what} of place {allocation.slot} of reservation {reservation_name(state, allocation.reservation)}"]
 
 
 def waiting_lines(verdict: Verdict, ending: str = "would fit with") -> list[str]:
@@ -125,8 +125,8 @@ def gang_lines(gang: GangFit, who: str = "") -> list[str]:
     return lines
 
 
-def places_lines(fit: PlacesFit) -> list[str]:
-    """How far a Reservation gets now, what its places wait for, and which single changes would be enough."""
+def slots_lines(fit: SlotsFit) -> list[str]:
+    """How far a Reservation gets now, what its slots wait for, and which single changes would be enough."""
     lines = _block_lines(fit.blocks)
     if fit.quota:
         lines.append(f"{'also ' if lines else ''}waits: {fit.quota}")
@@ -214,15 +214,15 @@ def _reservation_verdict(state: ClusterState, story: Story, answer: Any) -> None
         say("not reviewed yet")
     if record.expires and not record.expired:
         say(f"expires {rfc3339(record.expires)}")
-    found = places(state, uid)  # type: ignore[arg-type]
-    for place in found:
-        if place.phase != SlotPhase.PENDING:
-            say(place_line(place))
-    if pending := sum(place.phase == SlotPhase.PENDING for place in found):
+    found = slot_views(state, uid)  # type: ignore[arg-type]
+    for slot in found:
+        if slot.phase != SlotPhase.PENDING:
+            say(slot_line(slot))
+    if pending := sum(slot.phase == SlotPhase.PENDING for slot in found):
         say(f"{counted(pending, 'place')} of {len(found)} {'has' if pending == 1 else 'have'} no node yet")
-        answer.places = explain_places(state, uid)  # type: ignore[arg-type]
-        if answer.places is not None:
-            answer.verdict += places_lines(answer.places)
+        answer.slots = explain_slots(state, uid)  # type: ignore[arg-type]
+        if answer.slots is not None:
+            answer.verdict += slots_lines(answer.slots)
 
 
 def foreign_line(state: ClusterState, scheduler: str) -> str:
@@ -231,23 +231,23 @@ def foreign_line(state: ClusterState, scheduler: str) -> str:
     return f"for scheduler {scheduler}: Restow (schedulerNames: {served}) never touches it"
 
 
-def place_line(place: Place) -> str:
-    """One place in a sentence."""
-    where = f"on {place.node}" + (f", {devices_text(place.devices)}" if place.devices else "")
-    where += f", CPUs {cpuset(place.cores)}" if place.cores else ""
-    match place.phase:
+def slot_line(slot: SlotView) -> str:
+    """One slot in a sentence."""
+    where = f"on {slot.node}" + (f", {devices_text(slot.devices)}" if slot.devices else "")
+    where += f", CPUs {cpuset(slot.cores)}" if slot.cores else ""
+    match slot.phase:
         case SlotPhase.HELD:
-            drawn = f", {amounts_text(place.drawn)} of it used" if place.drawn else ""
-            return f"place {place.name}: held {where}{drawn}"
+            allocated = f", {amounts_text(slot.allocated)} of it used" if slot.allocated else ""
+            return f"place {slot.name}: held {where}{allocated}"
         case SlotPhase.WAITING:
-            why = f" ({place.reason})" if place.reason else ""
-            has = f", has {amounts_text(place.held)}" if place.held else ""
-            return f"place {place.name}: waits {where} for {amounts_text(place.missing) or 'its room'}{why}{has}"
+            why = f" ({slot.reason})" if slot.reason else ""
+            has = f", has {amounts_text(slot.held)}" if slot.held else ""
+            return f"place {slot.name}: waits {where} for {amounts_text(slot.missing) or 'its room'}{why}{has}"
         case SlotPhase.USED:
-            return f"place {place.name}: {'was used' if place.gone else 'used'} by {place.pod} {where}"
+            return f"place {slot.name}: {'was used' if slot.gone else 'used'} by {slot.pod} {where}"
         case SlotPhase.FAILED:
-            return f"place {place.name}: ended: {place.reason}"
-    return f"place {place.name}: has no node yet"
+            return f"place {slot.name}: ended: {slot.reason}"
+    return f"place {slot.name}: has no node yet"
 
 
 def amounts_text(amounts: Amounts) -> str:

@@ -15,7 +15,7 @@ from restow.contracts.ids import PodUid
 from restow.domain.defragmentation import PLANNED
 from restow.domain.migration.deschedule import explain as explain_policy
 from restow.domain.migration.deschedule import explain_alone
-from restow.domain.session.verdict import Choice, GangFit, PlacesFit, Relief, Verdict, choice, explain
+from restow.domain.session.verdict import Choice, GangFit, Relief, SlotsFit, Verdict, choice, explain
 from restow.domain.state import ClusterState
 from restow.replay.at import Progress, ReplayError, check_whole, decode_record, fold_record, no_progress
 from restow.replay.chains import Link, chain
@@ -43,7 +43,7 @@ class Stays(msgspec.Struct, frozen=True):
 class Why(msgspec.Struct):
     """`chain` begins with the latest step and ends with what started it all. `verdict` is the state now, in sentences;
     `unfit` the full verdict on a waiting pod at sequence `decided_at`, `present` the one at the end of the log. `choice` is how
-    the node was chosen of a pod that was placed; `gang` and `reliefs` are a PodGroup's, `places` a Reservation's that waits."""
+    the node was chosen of a pod that was placed; `gang` and `reliefs` are a PodGroup's, `slots` a Reservation's that waits."""
 
     subject: Subject
     seq: int
@@ -57,7 +57,7 @@ class Why(msgspec.Struct):
     choice: Choice | None = None
     gang: GangFit | None = None
     reliefs: tuple[Relief, ...] = ()
-    places: PlacesFit | None = None
+    slots: SlotsFit | None = None
 
 
 def why(source: Source, text: str, progress: Progress = no_progress) -> Why:
@@ -102,7 +102,7 @@ def _questions(source: Source, story: Story, answer: Why) -> dict[int, list[Call
 
 
 def _last_plan(source: Source) -> tuple[int, int, c.Defragment | c.Deschedule] | None:
-    """Sequence, read and command of the last plan, or whole policy, that looked at all nodes: not of those that make room for one
+    """Sequence, read and command of the last plan, or whole policy, that looked at all nodes: not of those that free capacity for one
     job."""
     found = None
     for batch in source.batches():

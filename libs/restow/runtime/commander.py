@@ -139,7 +139,7 @@ class Commander:
         self.stuck = ""
         """Why the log takes no commit at present; empty while it does."""
         self.full = False
-        """Whether that is because its store has no room."""
+        """Whether that is because its store has no capacity."""
         self.on_stuck: list[Callable[[], None]] = []
         self._clock, self._metrics, self._service = clock, metrics, service
         self._tracer = tracer or Tracer(service)

@@ -292,7 +292,7 @@ class Effector:
         self._start()
 
     def _after(self, lane: _Lane, key: Any) -> None:
-        """The lane has room again; what came for the same key meanwhile is next."""
+        """The lane has capacity again; what came for the same key meanwhile is next."""
         if lane.executor.gap:
             self._resting[key] = machine.steady() + lane.executor.gap
         if key in self._waiting:

@@ -14,12 +14,12 @@ from restow.cli.where import Where, log_options
 if TYPE_CHECKING:
     from restow.contracts.ids import Millis
     from restow.replay.describe import Described
-    from restow.replay.holds import Place
+    from restow.replay.holds import SlotView
 
 MOST = 40
-"""Places in the table; of more only those that say more than that they are held."""
+"""Slots in the table; of more only those that say more than that they are held."""
 _LABEL = 11
-_PLACES = ("NAME", "PHASE", "NODE", "ALLOCATED", "DEVICES", "WHAT")
+_SLOTS = ("NAME", "PHASE", "NODE", "ALLOCATED", "DEVICES", "WHAT")
 _COLORS = {"Available": "green", "Succeeded": "green", "Failed": "red", "Pending": "yellow", "Waiting": "yellow"}
 _APIS = {"volcano": "batch.volcano.sh", "koordinator": "scheduling.koordinator.sh"}
 
@@ -70,14 +70,14 @@ def _show(d: Described, now: Millis) -> None:
         click.echo(f"\n{heading('WAITS')}, decided again at sequence {d.seq}")
         for line in d.waits:
             _wrapped(line, "  ")
-    _places(d)
-    for place in d.places:
-        _missing(place)
-    if d.drawn:
+    _slots(d)
+    for slot in d.slots:
+        _missing(slot)
+    if d.allocations:
         from restow.cli.amounts import listed
 
         click.echo(f"\n{heading('USED BY')}")
-        rows = [(p.pod, p.place, p.node, listed(p.amounts), _concrete(p.devices, p.cores), "" if p.bound else "not bound yet") for p in d.drawn]
+        rows = [(p.pod, p.slot, p.node, listed(p.amounts), _concrete(p.devices, p.cores), "" if p.bound else "not bound yet") for p in d.allocations]
         _table(("POD", "PLACE", "NODE", "TAKEN OF IT", "DEVICES", "STATE"), rows, ("NODE", "TAKEN OF IT"))
     _latest(d)
 
@@ -112,7 +112,7 @@ def _facts(d: Described, now: Millis) -> list[tuple[str, str]]:
 
 
 def _left(d: Described) -> str:
-    """What owners may take. What a place that waits has of its room is nobody's yet."""
+    """What owners may take. What a slot that waits has of its capacity is nobody's yet."""
     from restow.cli.amounts import listed
 
     left = listed(d.left) if any(d.left.values()) else "nothing"
@@ -122,18 +122,18 @@ def _left(d: Described) -> str:
     return f"{left}{' yet' if left == 'nothing' else ''}: {has}{listed(d.missing)} is waited for"
 
 
-def _places(d: Described) -> None:
-    phases = {phase: sum(place.phase == phase for place in d.places) for phase in dict.fromkeys(p.phase for p in d.places)}
+def _slots(d: Described) -> None:
+    phases = {phase: sum(slot.phase == phase for slot in d.slots) for phase in dict.fromkeys(p.phase for p in d.slots)}
     counts = ", ".join(f"{count} {phase}" for phase, count in phases.items())
-    needed = f"; {d.min_available} needed" if d.min_available not in (0, len(d.places)) else ""
-    click.echo(f"\n{heading('PLACES')}, {len(d.places)}: {counts or 'none'}{needed}")
-    shown = d.places if len(d.places) <= MOST else [p for p in d.places if p.phase != "Available" or p.drawn][:MOST]
-    rows = [_row(place) for place in shown]
+    needed = f"; {d.min_available} needed" if d.min_available not in (0, len(d.slots)) else ""
+    click.echo(f"\n{heading('PLACES')}, {len(d.slots)}: {counts or 'none'}{needed}")
+    shown = d.slots if len(d.slots) <= MOST else [p for p in d.slots if p.phase != "Available" or p.allocated][:MOST]
+    rows = [_row(slot) for slot in shown]
     if rows:
-        _table(_PLACES, rows, ("NODE", "ALLOCATED", "WHAT"))
-    if len(shown) < len(d.places):
-        on = ", ".join(dict.fromkeys(p.node for p in d.places if p.node))
-        _wrapped(f"and {len(d.places) - len(shown)} more; nodes: {on}", "")
+        _table(_SLOTS, rows, ("NODE", "ALLOCATED", "WHAT"))
+    if len(shown) < len(d.slots):
+        on = ", ".join(dict.fromkeys(p.node for p in d.slots if p.node))
+        _wrapped(f"and {len(d.slots) - len(shown)} more; nodes: {on}", "")
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], flexible: Sequence[str]) -> None:
@@ -143,30 +143,30 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], flexible: Sequ
     table(names, [[row[i] for i in kept] for row in rows], flexible=[name for name in flexible if name in names], wrap=("WHAT",))
 
 
-def _row(place: Place) -> tuple[str, ...]:
+def _row(slot: SlotView) -> tuple[str, ...]:
     from restow.cli.amounts import listed, pairs
 
-    on_node = place.phase in ("Available", "Waiting", "Succeeded") or bool(place.drawn)
-    has = f"has {listed(place.held)}, " if place.held else ""
+    on_node = slot.phase in ("Available", "Waiting", "Succeeded") or bool(slot.allocated)
+    has = f"has {listed(slot.held)}, " if slot.held else ""
     what = {
-        "Available": f"is to become {listed(place.asked)}" if place.asked else "",
-        "Waiting": f"{has}waits for {listed(place.missing)}" + (f" ({place.reason})" if place.reason else ""),
-        "Succeeded": f"used by {place.pod}",
-        "Failed": place.reason,
-    }.get(place.phase, place.message)
-    amounts = pairs(place.drawn, place.total) if on_node else listed(place.total)
-    return place.name, place.phase, place.node or "-", amounts, _concrete(place.devices, place.cores), what
+        "Available": f"is to become {listed(slot.asked)}" if slot.asked else "",
+        "Waiting": f"{has}waits for {listed(slot.missing)}" + (f" ({slot.reason})" if slot.reason else ""),
+        "Succeeded": f"used by {slot.pod}",
+        "Failed": slot.reason,
+    }.get(slot.phase, slot.message)
+    amounts = pairs(slot.allocated, slot.total) if on_node else listed(slot.total)
+    return slot.name, slot.phase, slot.node or "-", amounts, _concrete(slot.devices, slot.cores), what
 
 
-def _missing(place: Place) -> None:
-    """What a place that waits has not got, and who has it."""
+def _missing(slot: SlotView) -> None:
+    """What a slot that waits has not got, and who has it."""
     from restow.cli.amounts import listed
 
-    if not place.missing:
+    if not slot.missing:
         return
-    click.echo(f"\n{heading('ROOM')} that {place.name} waits for on {place.node}: {listed(place.missing)}")
-    if place.users:
-        rows = [(user.who, listed(user.amounts)) for user in place.users]
+    click.echo(f"\n{heading('ROOM')} that {slot.name} waits for on {slot.node}: {listed(slot.missing)}")
+    if slot.users:
+        rows = [(user.who, listed(user.amounts)) for user in slot.users]
         table(("IN USE BY", "AMOUNTS"), rows, flexible=("IN USE BY",))
     else:
         click.echo("  nobody has it: the node cannot have so much any more")

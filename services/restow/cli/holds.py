@@ -12,7 +12,7 @@ from restow.domain.foreign import other_scheduler
 from restow.domain.records import SlotPhase
 from restow.domain.resources import GPU_MILLI
 from restow.domain.state import ClusterState
-from restow.domain.statuses.reservation_status import overdrawn
+from restow.domain.statuses.reservation_status import overallocated
 from restow.replay import holds
 
 
@@ -24,8 +24,8 @@ def reservations(state: ClusterState, namespace: str | None = None) -> list[dict
         fact, phase = record.fact, state.phases.get(uid)
         if namespace is not None and fact.namespace != namespace:
             continue
-        places = holds.places(state, uid)
-        allocatable, allocated = holds.amounts(places)
+        slots = holds.slot_views(state, uid)
+        allocatable, allocated = holds.amounts(slots)
         found.append(
             {
                 "namespace": fact.namespace,
@@ -42,30 +42,30 @@ def reservations(state: ClusterState, namespace: str | None = None) -> list[dict
                 "owners": holds.owners(record.spec or fact.spec),
                 "allocatable": allocatable,
                 "allocated": allocated,
-                "beyond": overdrawn(allocatable, allocated),
+                "beyond": overallocated(allocatable, allocated),
                 "foreign": other_scheduler(state, record),
                 "migration": fact.migration,
                 "deleting": bool(fact.deleting),
-                "places": [_place(state, uid, place) for place in places],
+                "slots": [_slot(state, uid, view) for view in slots],
             }
         )
     return found
 
 
-def _place(state: ClusterState, uid: ReservationUid, place: holds.Place) -> dict[str, Any]:
-    slot = state.slots[uid][SlotName(place.name)]
+def _slot(state: ClusterState, uid: ReservationUid, view: holds.SlotView) -> dict[str, Any]:
+    slot = state.slots[uid][SlotName(view.name)]
     return {
-        "name": place.name,
-        "phase": place.phase,
-        "node": place.node,
-        "devices": [{"index": d.index, "milli": d.milli} for d in place.devices],
-        "cores": list(place.cores),
-        "held": place.held,
-        "drawn": place.drawn,
-        "missing": place.missing,
+        "name": view.name,
+        "phase": view.phase,
+        "node": view.node,
+        "devices": [{"index": d.index, "milli": d.milli} for d in view.devices],
+        "cores": list(view.cores),
+        "held": view.held,
+        "allocated": view.allocated,
+        "missing": view.missing,
         "pod": slot.pod,
-        "pods": list(state.drawers.get((uid, SlotName(place.name)), ())),
-        "reason": place.reason,
+        "pods": list(state.slot_users.get((uid, SlotName(view.name)), ())),
+        "reason": view.reason,
         "reasons": slot.reasons,
     }
 
@@ -88,10 +88,10 @@ def _phase(r: dict[str, Any]) -> str:
 
 
 def _counts(r: dict[str, Any]) -> str:
-    if r["foreign"] and not r["places"]:
+    if r["foreign"] and not r["slots"]:
         return "-"
-    phases = Counter(place["phase"] for place in r["places"])
-    return f"{phases[SlotPhase.HELD]}/{phases[SlotPhase.USED]}/{len(r['places'])}"
+    phases = Counter(view["phase"] for view in r["slots"])
+    return f"{phases[SlotPhase.HELD]}/{phases[SlotPhase.USED]}/{len(r['slots'])}"
 
 
 def _used(r: dict[str, Any]) -> list[str]:
@@ -111,7 +111,7 @@ def full_name(r: dict[str, Any]) -> str:
 
 
 def _nodes_of(r: dict[str, Any]) -> list[str]:
-    return sorted({p["node"] for p in r["places"] if p["node"] and p["phase"] != SlotPhase.FAILED})
+    return sorted({p["node"] for p in r["slots"] if p["node"] and p["phase"] != SlotPhase.FAILED})
 
 
 def _ends(r: dict[str, Any], now: Millis) -> str:

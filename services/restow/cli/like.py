@@ -1,4 +1,4 @@
-"""What `restow reserve` makes of a workload: Reservations that hold room for its next pods. Pure: objects in, manifests out."""
+"""What `restow reserve` makes of a workload: Reservations that hold capacity for its next pods. Pure: objects in, manifests out."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _VOLUMES = (
 )  # fmt: skip
 _ANNOTATIONS = (*IN_SHAPE, RESOURCE_SPEC, "scheduling.koordinator.sh/device-allocate-hint", "scheduling.koordinator.sh/numa-topology-spec")
 _NAME = 52
-"""Letters of a name, so that pods' and places' names that begin with it stay short of the limits of Kubernetes."""
+"""Letters of a name, so that pods' and slots' names that begin with it stay short of the limits of Kubernetes."""
 
 
 class LikeError(ValueError):
@@ -167,7 +167,7 @@ def manifests(workload: Workload, template: Template, asked: Asked) -> list[Obj]
     if asked.pre_allocation:
         common["preAllocation"] = True
     if asked.api == "volcano":
-        # Its places are `pod-0`, `pod-1`, ... in what `restow describe` shows.
+        # Its slots are `pod-0`, `pod-1`, ... in what `restow describe` shows.
         task = {"name": "pod", "replicas": asked.replicas, "template": pod}
         spec = {"queue": asked.queue, "tasks": [task], "matchPolicy": "Owner", **common}
         return [_object(workload, asked, {k: v for k, v in spec.items() if v}, "")]

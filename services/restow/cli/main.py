@@ -61,7 +61,7 @@ EXAMPLES = """\
   restow migrate pod/shop/web-1             move one pod; a slot is held before it is evicted
 """
 
-PLACES = """\
+SLOTS = """\
   restow reads the log from the first of these:
     --log FILE|DIR               an export (.jsonl, .jsonl.zst) or an archive folder
     --server URL --cluster NAME  a broker; also RESTOW_NATS_URL and RESTOW_CLUSTER; RESTOW_NATS_USER
@@ -100,7 +100,7 @@ class Restow(click.Group):
                 write(f"\n{_bold(section)}\n")
                 for name, text in there.items():
                     write(f"  {name:<16} {text}\n")
-        for title, text in (("Examples", EXAMPLES), ("Where the log is", PLACES), ("Exit codes", CODES)):
+        for title, text in (("Examples", EXAMPLES), ("Where the log is", SLOTS), ("Exit codes", CODES)):
             write(f"\n{_bold(title)}\n{text}")
         write("\n  Every command that shows something takes -o json. Output is plain text if it is not a terminal.\n")
 

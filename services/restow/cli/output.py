@@ -85,10 +85,10 @@ def harmless() -> Iterator[None]:
         sys.stdout = before
 
 
-def cut(text: str, room: int) -> str:
-    """`text` in one line of at most `room` columns."""
+def cut(text: str, width: int) -> str:
+    """`text` in one line of at most `width` columns."""
     text = plain(text)
-    return text if len(text) <= room else text[: max(0, room - 1)] + "…"
+    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
 def table(
@@ -116,8 +116,8 @@ def _lines(columns: Sequence[str], row: Sequence[str], widths: Sequence[int], wr
     if not wrap:
         return [row]
     parts = [
-        textwrap.wrap(cell, room, subsequent_indent="  ", break_on_hyphens=False) or [""] if name in wrap else [cell]
-        for name, cell, room in zip(columns, row, widths, strict=True)
+        textwrap.wrap(cell, width, subsequent_indent="  ", break_on_hyphens=False) or [""] if name in wrap else [cell]
+        for name, cell, width in zip(columns, row, widths, strict=True)
     ]
     return zip_longest(*parts, fillvalue="")
 
@@ -136,8 +136,8 @@ def _narrow(widths: list[int], flexible: Sequence[int]) -> None:
 
 def _line(columns: Sequence[str], row: Sequence[str], widths: Sequence[int], right: Sequence[str]) -> str:
     cells = [
-        cut(cell, room).rjust(room) if name in right else cut(cell, room).ljust(room)
-        for name, cell, room in zip(columns, row, widths, strict=True)
+        cut(cell, width).rjust(width) if name in right else cut(cell, width).ljust(width)
+        for name, cell, width in zip(columns, row, widths, strict=True)
     ]
     return "  ".join(cells).rstrip()
 

@@ -53,9 +53,9 @@ def show(answer: Mapping[str, Any], planned: Planned, dry: bool) -> None:
     if moves:
         click.echo()
         _moves(moves)
-    if planned.rooms:
+    if planned.slots:
         click.echo(f"\n{heading('ROOM')} that is held first, for those who wait")
-        rows = [(f"{room.namespace}/{room.name}", room.node) for room in planned.rooms]
+        rows = [(f"{slot.namespace}/{slot.name}", slot.node) for slot in planned.slots]
         table(("RESERVATION", "NODE"), rows, flexible=("RESERVATION", "NODE"))
     if planned.before.nodes or planned.before != planned.after:
         click.echo()

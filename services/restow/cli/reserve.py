@@ -1,4 +1,4 @@
-"""`restow reserve`: room for the next pods of a workload, held before they come."""
+"""`restow reserve`: capacity for the next pods of a workload, held before they come."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from restow.cli.like import Asked, Obj, Template, Workload
     from restow.kube.client import Client
 
-PLACES = 1_000
+SLOTS = 1_000
 """Replicas of one command; of Koordinator's API, where each is an object, OBJECTS."""
 OBJECTS = 100
 TRIES = 20
@@ -30,7 +30,7 @@ _OVER = ("Succeeded", "Failed")
 @click.command()
 @click.option("--like", "like", required=True, metavar="KIND/NAME", help="A deployment, statefulset, replicaset, job or pod.")
 @click.option("-n", "--namespace", default="default", show_default=True, metavar="NS", help="The workload's namespace.")
-@click.option("--replicas", default=1, show_default=True, type=click.IntRange(1, PLACES), help="Number of pods to hold capacity for.")
+@click.option("--replicas", default=1, show_default=True, type=click.IntRange(1, SLOTS), help="Number of pods to hold capacity for.")
 @click.option("--ttl", default=None, metavar="DURATION", help="How long it holds capacity: 90s, 30m, 1h30m; 0 for ever.  [default: 24h]")
 @click.option("--expires", default=None, metavar="TIME", help="When it ends, in RFC 3339; instead of --ttl.")
 @click.option("--name", default="", help="Its name.  [default: like-NAME-xxxxx, always the same for the same options]")
@@ -222,7 +222,7 @@ def _path(asked: Asked, name: str = "") -> str:
 
 
 async def _create(client: Client, asked: Asked, manifest: Obj) -> tuple[Obj, str]:
-    """The object, and whether it was `created` or is there already (`unchanged`). One that is used up makes room for the next
+    """The object, and whether it was `created` or is there already (`unchanged`). One that is used up frees capacity for the next
     of its name."""
     import msgspec
 
@@ -313,10 +313,10 @@ def _tell(workload: Workload, asked: Asked, found: list[Obj], done: list[str], h
     first = _full(found[0])
     names = first if len(found) == 1 else f"{first} and {len(found) - 1} more"
     if "created" in done:
-        places = f"{asked.replicas} place{'s' * (asked.replicas != 1)}"
+        slots = f"{asked.replicas} place{'s' * (asked.replicas != 1)}"
         ends = f"until {asked.expires}" if asked.expires else "for ever" if asked.ttl == "0" else f"for {asked.ttl}"
         who = "pods with the labels of" if asked.by_labels else "pods like" if workload.kind == "Pod" else "the next pods of"
-        click.echo(f"{names}: {places} for {who} {workload.text}, {ends}{held}")
+        click.echo(f"{names}: {slots} for {who} {workload.text}, {ends}{held}")
     else:
         click.echo(f"{names}: unchanged ({phase_of(found[0])[0] or 'new'}), the same was asked for before; --name makes another one")
     click.echo(f"look at it: restow describe {first}")

@@ -150,7 +150,7 @@ WAITING_GROUPS = ("Pending", "Inqueue", "Unknown")
 
 
 def troubled(state: ClusterState, kind: str) -> list[dict[str, str]]:
-    """Pods and gangs that wait, Reservations without their places, migrations that have not landed, nodes that take no pods, queues
+    """Pods and gangs that wait, Reservations without their slots, migrations that have not landed, nodes that take no pods, queues
     in which somebody waits: name, status, why."""
     if kind == "pod":
         return [

@@ -93,7 +93,7 @@ def _by(entry: Entry) -> str:
 
 
 def _list(kind: str, where: Where, output: str) -> None:
-    """What of this kind needs an explanation: pods and gangs that wait, Reservations without their places, migrations not
+    """What of this kind needs an explanation: pods and gangs that wait, Reservations without their slots, migrations not
     landed, nodes that take no pods, queues in which somebody waits."""
     from restow.cli.views import troubled
     from restow.replay.at import state_at

@@ -54,8 +54,8 @@ class Observer(Book):
         self.relist = asyncio.Event()
         """Set when somebody else wrote facts: what is buffered was seen before that, and is dropped."""
         self._buffer: deque[Seen] = deque()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._space = asyncio.Event()
+        self._space.set()
         self._numbers = 0
         self._mark = 0
         """Number of the last change that the decision made last has taken."""
@@ -68,8 +68,8 @@ class Observer(Book):
 
     # -- from the watches ------------------------------------------------------------------------------------------------
 
-    async def room(self) -> None:
-        await self._room.wait()
+    async def space(self) -> None:
+        await self._space.wait()
 
     def add(self, collection: Collection[Any], changes: Sequence[Change], version: str, *, reset: bool = False) -> None:
         """What the network has delivered; the version holds from the last of them on. `reset`: it is a list of an API whose history
@@ -81,12 +81,12 @@ class Observer(Book):
             self._numbers += 1
             self._buffer.append(Seen(self._numbers, collection, change, version if i == last else "", how))
         if len(self._buffer) >= BUFFER:
-            self._room.clear()
+            self._space.clear()
 
     def forget(self) -> None:
         """Everything will be listed again."""
         self._buffer.clear()
-        self._room.set()
+        self._space.set()
 
     @property
     def waiting(self) -> int:
@@ -159,7 +159,7 @@ class Observer(Book):
         while self._buffer and self._buffer[0].number <= mark:
             self._buffer.popleft()
         if len(self._buffer) < BUFFER // 2:
-            self._room.set()
+            self._space.set()
 
     def smaller(self, command: c.Command, error: LogError) -> c.Command | None:
         """The log cannot hold the commit: take less. A single object that it cannot hold is left out, and said."""

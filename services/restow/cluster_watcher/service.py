@@ -133,7 +133,7 @@ class Watches:
                 context.commander.wake()
                 if reflector.synced:
                     gate.passed(collection.name)
-                await observer.room()
+                await observer.space()
 
     async def _not_served(self, collection: d.Collection[Any], anew: bool) -> bool:
         """Whether nothing more is to be waited for: with a CRD go its objects, and nobody says so to who did not watch just then. What the log

@@ -20,7 +20,7 @@ from restow.descheduler.sampler import Sampler
 from restow.domain.decider import Rejected, decide_all
 from restow.domain.migration import next_trigger, search, turns_of, wants_samples
 from restow.domain.migration.warnings import warnings
-from restow.domain.planview import migrations_of, node_groups, plan_view, rooms_of
+from restow.domain.planview import demand_slots_of, migrations_of, node_groups, plan_view
 from restow.domain.records import Step
 from restow.domain.state import ClusterState
 from restow.runtime import commander, logs
@@ -227,7 +227,7 @@ class _Api:
             if self._followers.full:
                 raise Refused("too many follow plans already; ask again later, or without follow", 503)
             return await self._followers.stream(request, plan)
-        return answer({"seq": state.seq, "plan": view, "migrations": migrations_of(state, plan), "rooms": rooms_of(state, plan)})
+        return answer({"seq": state.seq, "plan": view, "migrations": migrations_of(state, plan), "slots": demand_slots_of(state, plan)})
 
     async def migrations(self, request: web.Request) -> web.StreamResponse:
         asks.known_query(request, "plan", "step", "active", "limit")

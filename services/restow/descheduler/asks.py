@@ -9,7 +9,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from restow.contracts.codec import BAD
 from restow.contracts.ids import NodeName, PodUid
-from restow.domain.evolve.comebacks import BY_HAND
+from restow.domain.evolve.bounces import BY_HAND
 from restow.domain.evolve.demands import TRIGGER as DEMAND
 from restow.domain.state import ClusterState
 
@@ -30,7 +30,7 @@ class Refused(Exception):
 
 
 class Defragment(msgspec.Struct, forbid_unknown_fields=True):
-    """`demand`: make room for this job."""
+    """`demand`: free capacity for this job."""
 
     trigger: str = "api"
     demand: str = ""

@@ -8,12 +8,12 @@ from restow.contracts import commands as c
 from restow.contracts.ids import MigrationId
 from restow.domain.effects import (
     AbortEviction,
+    CreateDemandSlot,
     CreateHold,
-    CreateRoom,
     DeleteReservation,
     Effect,
     Evict,
-    TellCameBack,
+    TellBounced,
     TellGroupMoves,
 )
 from restow.domain.migration.deadlines import aborts_until
@@ -25,7 +25,7 @@ from restow.kube import crs
 from restow.kube import effects as k
 from restow.kube.group_moves import GroupMoveEffects
 from restow.kube.record import Notice, Regarding
-from restow.kube.reservation_manifest import Manifest, hold_manifest, room_manifest
+from restow.kube.reservation_manifest import Manifest, demand_slot_manifest, hold_manifest
 from restow.kube.retry import Backoff
 from restow.runtime.effector import Answer, Done, Executor, Report, Retry, later
 from restow.runtime.service import Context
@@ -44,9 +44,9 @@ def executors(context: Context) -> Mapping[type[Effect], Executor]:
         CreateHold: Executor(effects.create, limit=16),
         Evict: Executor(effects.evict, limit=16, settle=10.0),
         AbortEviction: Executor(effects.abort, limit=16, settle=10.0),
-        CreateRoom: Executor(effects.create_room, limit=4),
+        CreateDemandSlot: Executor(effects.create_demand_slot, limit=4),
         TellGroupMoves: Executor(effects.tell_group, limit=4, settle=0),
-        TellCameBack: Executor(effects.tell_came_back, limit=4, settle=0),
+        TellBounced: Executor(effects.tell_bounced, limit=4, settle=0),
         DeleteReservation: Executor(effects.delete, limit=16),
     }
 
@@ -60,7 +60,7 @@ class _MigrationEffects:
         self._groups = GroupMoveEffects(context.client, once)
         self._told: dict[tuple[str, str], tuple[str, int]] = {}
         """PodGroup → its uid and the version that was written last."""
-        context.metrics.gauges(lambda: {"lineages_came_back": len(context.state.left_alone)})
+        context.metrics.gauges(lambda: {"lineages_bounced": len(context.state.left_alone)})
 
     async def create(self, effect: CreateHold, state: ClusterState) -> Answer:
         manifest = hold_manifest(state, state.migrations[effect.migration])
@@ -68,13 +68,13 @@ class _MigrationEffects:
             return Report(c.ReportHold(self._now(), effect.migration, "the pod to be moved is gone"))
         return await self._create(manifest, lambda why: c.ReportHold(self._now(), effect.migration, why))
 
-    async def create_room(self, effect: CreateRoom, state: ClusterState) -> Answer:
-        room = state.plan_rooms[effect.name]
-        manifest = room_manifest(state, room)
+    async def create_demand_slot(self, effect: CreateDemandSlot, state: ClusterState) -> Answer:
+        demand_slot = state.demand_slots[effect.name]
+        manifest = demand_slot_manifest(state, demand_slot)
         if manifest is None:
             # That the pod is gone is a fact: the plan is cancelled.
             return Done()
-        return await self._create(manifest, lambda why: c.ReportRoom(self._now(), room.plan, effect.name, why))
+        return await self._create(manifest, lambda why: c.ReportSlot(self._now(), demand_slot.plan, effect.name, why))
 
     async def _create(self, manifest: Manifest, report: Callable[[str], c.Command]) -> Answer:
         match outcome := await self._holds.create("volcano", msgspec.to_builtins(manifest)):
@@ -153,7 +153,7 @@ class _MigrationEffects:
             self._told = {known: said for known, said in self._told.items() if known in state.group_moves}
         return Done()
 
-    async def tell_came_back(self, effect: TellCameBack, state: ClusterState) -> Answer:
+    async def tell_bounced(self, effect: TellBounced, state: ClusterState) -> Answer:
         """On the pods that have come back, and on the node."""
         times = state.left_alone[effect.lineage, effect.node]  # type: ignore[index]
         note = f"was moved off {effect.node} and has come back {times} times in a row: it is left alone there"

@@ -75,6 +75,8 @@ def _policy(document: Mapping[str, Any]) -> Policy:
         raise BadConfig("\n".join(f"$.{reason}" for reason in error.reasons)) from None
     if policy.prometheus is not None and policy.prometheus.in_the_clear:
         structlog.get_logger().warning(f"metricsProviders: {IN_THE_CLEAR}")
+    if policy.own is not None and policy.own.warning:
+        structlog.get_logger().warning(f"{DEFRAGMENTATION}: {policy.own.warning}")
     return policy
 
 

@@ -23,7 +23,7 @@ from restow.runtime.signals import Bell
 AGAIN = 30_000
 """Milliseconds after a failure before the next attempt."""
 QUIET = 60_000
-"""Milliseconds without a new record after which the store is asked whether it has room: nobody can tell us through a log that is full."""
+"""Milliseconds without a new record after which the store is asked whether it has capacity: nobody can tell us through a log that is full."""
 RESERVE = 8 << 20
 """Bytes that are held back at least: what the reports and a small snapshot need. Twice a snapshot, where that is more."""
 RESERVE_FROM = 1 << 20
@@ -37,7 +37,7 @@ class Keeper:
         self._context = context
         self._bell = Bell()
         self._not_before = 0
-        self._room_at = 0
+        self._space_at = 0
         self._checked = False
         """Whether the archive on disk was compared with what the log says of it."""
         self._lost = False
@@ -66,18 +66,18 @@ class Keeper:
             await self._bell.wait()
             try:
                 if self._full or self._context.commander.full:
-                    await self._make_room()
+                    await self._free_space()
                 elif await self._due():
                     await (self._catch_up() if self._is_archive_alone() else self._keep())
                     self._problem = ""
                 else:
-                    await self._look_for_room()
+                    await self._look_for_space()
             except Full as error:
                 # Something may go, or what is held back: at once.
                 self._full = True
                 self._problem = str(error)
                 self._log.warning("the broker's store is full", reason=str(error))
-                self._bell.ring() if self._context.clock.now() >= self._room_at else self._wake_at(self._room_at)
+                self._bell.ring() if self._context.clock.now() >= self._space_at else self._wake_at(self._space_at)
             except (LogError, ArchiveError, OSError, CopyFailed, RuntimeError) as error:
                 if isinstance(error, Closed | LogMismatch):
                     raise
@@ -158,7 +158,7 @@ class Keeper:
 
     async def _keep(self, let_go: bool = False) -> None:
         """The archive first, up to what the snapshot will cover: only both together allow truncation. `let_go`: the snapshot goes to where
-        something was held back, which is given up when the snapshot is made and not before: everybody's commits want that room."""
+        something was held back, which is given up when the snapshot is made and not before: everybody's commits want that capacity."""
         context = self._context
         seq, state, size = context.state.seq, context.state, context.follower.bytes
         if state.unknown:
@@ -199,7 +199,7 @@ class Keeper:
         await self._bound_bytes()
 
     async def _report(self, command: c.Command, cause: str) -> None:
-        """Put on record what was done. Raises Full where the log takes nothing: whoever makes room must not wait for some."""
+        """Put on record what was done. Raises Full where the log takes nothing: whoever frees capacity must not wait for some."""
         commander = self._context.commander
         outcome = commander.submit(command, cause=cause)
         stuck = Bell()
@@ -216,7 +216,7 @@ class Keeper:
             commander.on_stuck.remove(stuck.ring)
 
     async def _hold_back(self, size: int) -> None:
-        """Some of the store's room is kept from everybody, so that there is some for a snapshot and its reports when nobody has any."""
+        """Some of the store's capacity is kept from everybody, so that there is some for a snapshot and its reports when nobody has any."""
         assert self._context.snapshots is not None
         wanted = max(RESERVE, size)
         if wanted <= self._reserve:
@@ -229,7 +229,7 @@ class Keeper:
         else:
             self._reserve, self._thin = wanted, ""
 
-    async def _look_for_room(self) -> None:
+    async def _look_for_space(self) -> None:
         """Of a log that does not grow nobody can tell whether nothing happens, or nothing can be stored."""
         context, now = self._context, self._context.clock.now()
         if context.snapshots is None or not (context.leadership.leading and context.follower.caught_up):
@@ -278,15 +278,15 @@ class Keeper:
             self._log.error("the archive was lost and begins anew: what was before is in none", first=archive.first, last=archive.last)
         self._log.info("archived", last=archive.last, file=segment.path.name)
 
-    async def _make_room(self) -> None:
+    async def _free_space(self) -> None:
         """The broker's store is full, and not even what may go can be put on record before it goes: it goes first. Snapshot and archive
         hold it (both together are always the whole), only what `keep` would leave behind is missing for a while. Where they hold
-        nothing that could go, what was held back becomes the room in which they are made."""
+        nothing that could go, what was held back becomes the capacity in which they are made."""
         context = self._context
-        if not context.leadership.leading or context.clock.now() < self._room_at:
+        if not context.leadership.leading or context.clock.now() < self._space_at:
             return
-        self._room_at = context.clock.now() + AGAIN
-        self._wake_at(self._room_at)
+        self._space_at = context.clock.now() + AGAIN
+        self._wake_at(self._space_at)
         assert context.snapshots is not None
         if not await self._drop_held():
             try:
@@ -325,7 +325,7 @@ class Keeper:
         return True
 
     async def _archive_stored(self) -> None:
-        """What a snapshot covers that is stored, and may not be on record yet, is archived: that takes no room at the broker."""
+        """What a snapshot covers that is stored, and may not be on record yet, is archived: that takes no capacity at the broker."""
         folder = self._folder
         if folder is None or self._stored <= self._context.state.archived:
             return

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from restow.contracts import commands as c
 from restow.contracts.events import PodObserved
 from restow.contracts.times import rfc3339
-from restow.domain.binding import drawn_from
+from restow.domain.binding import allocated_from
 from restow.domain.effects import (
     Bind,
     BindClaim,
@@ -58,9 +58,9 @@ class _SessionEffects:
     async def bind(self, effect: Bind, state: ClusterState) -> Answer:
         """A pod that is bound elsewhere, or gone, is a fact that follows by itself."""
         pod = state.pods[effect.pod]
-        ref, fact = k.PodRef(pod.namespace, pod.name, pod.pod), drawn_from(state, effect.pod)
-        drawn = (fact.name, fact.reservation) if fact is not None else None
-        match await self._kube.bind(ref, effect.node, effect.devices, effect.cores, drawn):
+        ref, fact = k.PodRef(pod.namespace, pod.name, pod.pod), allocated_from(state, effect.pod)
+        hold = (fact.name, fact.reservation) if fact is not None else None
+        match await self._kube.bind(ref, effect.node, effect.devices, effect.cores, hold):
             case k.Refused(code=409, reason=reason, message=message) if reason != "Terminating":
                 return Retry(f"409 {reason} {message}".strip())
             case k.Refused(reason=reason, message=message, code=code):

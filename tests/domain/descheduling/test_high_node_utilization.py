@@ -1,4 +1,4 @@
-"""HighNodeUtilization: hardly used nodes are emptied, for as long as the others have room."""
+"""HighNodeUtilization: hardly used nodes are emptied, for as long as the others have capacity."""
 
 import pytest
 from domain.build import GIB, configured, given, node, pod, replica_of, shape, then
@@ -40,7 +40,7 @@ def test_every_resource_must_be_below():
     assert high.gone(state, thresholds={"cpu": 20, "pods": 0}) == []
 
 
-def test_it_stops_where_the_others_have_no_room_left():
+def test_it_stops_where_the_others_have_no_capacity_left():
     state = given(*NODES[:2], *SHAPES, *pods(2, "n1"), *pods(9, "n2"))
     outcome = high(state, **CPU)
     assert [x.pod for x in outcome.evictions] == ["n1-0"]

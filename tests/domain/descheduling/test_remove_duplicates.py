@@ -33,7 +33,7 @@ def test_it_says_why():
     assert kept(outcome) == {"web1": "Spread: 3 of 3 copies of ReplicaSet default/web on its node, at most 2 may stay"}
 
 
-PLACES = {
+SLOTS = {
     "all nodes": ((node("n3"), node("n4")), {}, 4),
     "a taint that is not tolerated": ((TAINTED,), {}, 3),
     "a taint that is": ((TAINTED,), {"tolerations": (Toleration("gpu", "Exists"),)}, 4),
@@ -46,7 +46,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize(("more", "asks", "gone"), PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize(("more", "asks", "gone"), SLOTS.values(), ids=SLOTS)
 def test_the_average_is_over_nodes_that_it_may_run_on(more, asks, gone):
     assert len(duplicates.gone(given(*NODES, *more, runs(**asks), *copies(6)))) == gone
 

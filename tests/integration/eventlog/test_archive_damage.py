@@ -260,11 +260,11 @@ def test_two_writers_in_one_folder_do_not_write_into_one_file_and_what_a_killed_
     assert list(tmp_path.iterdir()) == [young]
 
 
-def test_an_archive_for_which_the_disk_has_no_room_leaves_nothing_on_it(tmp_path):
+def test_an_archive_for_which_the_disk_has_no_capacity_leaves_nothing_on_it(tmp_path):
     """It is tried again every half a minute, and what an attempt had left would be in the way of the next ones for a day."""
     bodies, before = [random.Random(i).randbytes(3_000) for i in range(20)], resource.getrlimit(resource.RLIMIT_FSIZE)
-    for room in range(1_000, 60_000, 1_000):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+    for capacity in range(1_000, 60_000, 1_000):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (capacity, before[1]))
         try:
             with pytest.raises(OSError, match="File too large"):
                 write(tmp_path, bodies)

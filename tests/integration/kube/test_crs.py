@@ -62,11 +62,11 @@ async def test_another_installations_object_is_not_success_although_it_is_named_
     assert "restow.dev/log=mine" in outcome.message
 
 
-async def test_a_lost_answer_to_the_creation_of_a_room_is_success(api, reservations):
-    room = manifest()
-    room["metadata"]["labels"] = {"restow.dev/plan": "x", "restow.dev/log": "mine"}
+async def test_a_lost_answer_to_the_creation_of_a_slot_is_success(api, reservations):
+    capacity = manifest()
+    capacity["metadata"]["labels"] = {"restow.dev/plan": "x", "restow.dev/log": "mine"}
     api.faults.add("drop", verb="create", resource="reservations")
-    assert isinstance(await reservations.create("volcano", room), Created)
+    assert isinstance(await reservations.create("volcano", capacity), Created)
 
 
 async def test_an_invalid_manifest_is_refused(reservations):

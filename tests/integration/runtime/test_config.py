@@ -5,6 +5,7 @@ import re
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from restow.descheduler import policy
 from restow.domain import config
@@ -220,6 +221,32 @@ def test_a_log_that_speaks_of_swaps_is_read_and_a_policy_is_not(said):
     args = OURS["pluginConfig"][0]["args"] | {"swaps": said == "true"}
     with pytest.raises(BadConfig, match="swaps"):
         policy.read(POLICY | {"profiles": [OURS | {"pluginConfig": [{"name": "Defragmentation", "args": args}]}]})
+
+
+CAPACITY = {"planner": "optimizing", "objective": "capacity", "capacity": {"cpu": "4"}}
+ROOM = {"planner": "optimizing", "objective": "room", "room": {"cpu": "4"}}
+
+
+def with_args(args: dict) -> dict:
+    return POLICY | {"profiles": [OURS | {"pluginConfig": [{"name": "Defragmentation", "args": args}]}]}
+
+
+def test_a_policy_that_says_room_means_capacity_and_its_author_is_told_the_new_word():
+    with capture_logs() as logged:
+        old = policy.read(with_args(ROOM))
+    assert [line["event"] for line in logged] == ["Defragmentation: room is called capacity now; objective room is called capacity now"]
+    with capture_logs() as logged:
+        assert policy.read(with_args(CAPACITY)) == old
+    assert logged == []
+    with pytest.raises(BadConfig, match="has room and capacity; allowed: capacity, which is the same"):
+        policy.read(with_args(ROOM | CAPACITY))
+
+
+def test_a_log_that_says_room_is_read_as_capacity():
+    read = policy.read(with_args(CAPACITY))
+    old = config.text_of(read).replace('"objective":"capacity"', '"objective":"room"').replace('"capacity":{', '"room":{')
+    assert '"room":{"cpu":"4"}' in old
+    assert config.read(config.MigrationConfig, old) == read
 
 
 def test_where_defragmentation_stands_among_the_balance_plugins_is_kept():

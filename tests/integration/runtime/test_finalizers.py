@@ -1,4 +1,4 @@
-"""A finalizer of the user keeps a Reservation's object, never its room; Restow has none of its own. Real processes."""
+"""A finalizer of the user keeps a Reservation's object, never its capacity; Restow has none of its own. Real processes."""
 
 import pytest
 
@@ -31,7 +31,7 @@ async def _runs(made, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["user", "collector"])
-async def test_a_finalizer_keeps_the_object_but_not_the_room_and_nobody_deletes_it_again_and_again(tmp_path, by):
+async def test_a_finalizer_keeps_the_object_but_not_the_capacity_and_nobody_deletes_it_again_and_again(tmp_path, by):
     (tmp_path / "gc.yaml").write_text("retention: 0\n")
     async with base.stack(tmp_path) as made:
         await _machine(made)

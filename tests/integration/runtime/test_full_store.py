@@ -1,4 +1,4 @@
-"""A store that is really full: the collector can always make room, for some is held back, and it finds out by itself."""
+"""A store that is really full: the collector can always free capacity, for some is held back, and it finds out by itself."""
 
 import asyncio
 import os
@@ -51,7 +51,7 @@ async def fill(log):
 
 
 async def takes(log, fact):
-    """Whether the store has room for it."""
+    """Whether the store has capacity for it."""
     try:
         await facts(log, fact)
     except Unknown as error:
@@ -80,7 +80,7 @@ async def test_a_full_store_of_which_nothing_is_covered_yet_is_helped_by_what_wa
         assert not one.notes()
 
 
-async def test_a_collector_that_finds_the_store_full_by_its_own_snapshot_makes_room_and_does_not_end(tmp_path, log):
+async def test_a_collector_that_finds_the_store_full_by_its_own_snapshot_frees_capacity_and_does_not_end(tmp_path, log):
     async with collecting(log, tmp_path / "data", snapshots=await jetstream.open_snapshots(log), keep=100_000, snapshot_every=12) as one:
         await one.until(lambda: one.keeper._reserve == MIB)
         for number in range(60):
@@ -96,7 +96,7 @@ async def test_a_collector_that_finds_the_store_full_by_its_own_snapshot_makes_r
                 await asyncio.sleep(0.02)
 
 
-async def test_a_snapshot_for_which_there_is_no_room_is_refused_as_that_and_leaves_nothing_behind(log):
+async def test_a_snapshot_for_which_there_is_no_capacity_is_refused_as_that_and_leaves_nothing_behind(log):
     snapshots = await jetstream.open_snapshots(log)
     with pytest.raises(Full, match=r"the broker's store is full: .* \(error 100"):
         await snapshots.put(Snapshot(log.log_id, 1, 1, os.urandom(8 * MIB)))
@@ -104,7 +104,7 @@ async def test_a_snapshot_for_which_there_is_no_room_is_refused_as_that_and_leav
     assert info["state"]["messages"] == 0
 
 
-async def test_what_is_held_back_is_no_snapshot_and_its_room_comes_back(log):
+async def test_what_is_held_back_is_no_snapshot_and_its_capacity_comes_back(log):
     snapshots = await jetstream.open_snapshots(log)
     await snapshots.hold_back(2 * MIB)
     await snapshots.put(Snapshot(log.log_id, 7, 1, b"state"))

@@ -210,7 +210,7 @@ def test_an_archive_with_a_gap_before_it_covers_nothing_that_may_go():
     assert when(state, decider, c.ReportArchive(NOW, 200, 300, "f", "d", log_first=200)) == [e.Truncated(199), e.Archived(200, 300, "f", "d")]
 
 
-async def test_an_archive_that_was_lost_after_a_full_store_had_made_room_off_the_record_does_not_keep_the_log_growing_for_ever(tmp_path):
+async def test_an_archive_that_was_lost_after_a_full_store_had_freed_capacity_off_the_record_does_not_keep_the_log_growing_for_ever(tmp_path):
     """It begins with the log; that nothing is between was only on no record."""
     log = memory()
     await grow(log, 60)
@@ -273,7 +273,7 @@ async def upto(log, first):
 # -- a store that is full ---------------------------------------------------------------------------------------------------
 
 
-async def test_the_collector_makes_room_in_a_full_store_without_having_to_append_first(tmp_path):
+async def test_the_collector_frees_capacity_in_a_full_store_without_having_to_append_first(tmp_path):
     log = memory()
     await grow(log)
     async with collecting(log, tmp_path, snapshot_every=20, keep=1_000) as one:
@@ -312,8 +312,8 @@ async def test_a_full_store_of_which_nothing_may_go_is_said_and_left_as_it_is(tm
         assert await log.first() == 1
 
 
-async def test_what_a_snapshot_holds_whose_report_finds_no_room_is_archived_and_goes(tmp_path):
-    """The archive takes no room at the broker."""
+async def test_what_a_snapshot_holds_whose_report_finds_no_capacity_is_archived_and_goes(tmp_path):
+    """The archive takes no capacity at the broker."""
     log = memory()
     await grow(log, 5)
     async with collecting(log, tmp_path) as one:
@@ -332,7 +332,7 @@ async def test_what_a_snapshot_holds_whose_report_finds_no_room_is_archived_and_
 
 
 async def test_what_only_the_names_of_an_archives_files_say_is_not_dropped_from_a_full_store(tmp_path):
-    """The broker's volume was restored from before the archive's end, other records came in place of the lost ones, and then there is room for
+    """The broker's volume was restored from before the archive's end, other records came in place of the lost ones, and then there is capacity for
     nothing: what follows in the archive is not what the log holds there."""
     log = memory()
     await grow(log)

@@ -149,9 +149,9 @@ class ClusterJudge:
         elif node not in self.log.decided_for.get(uid, ()):
             decided = ", ".join(self.log.decided_for.get(uid, ())) or "nothing"
             self.tell("decided-effect", f"pod {named(pod)} is bound to {node}; the log has decided {decided}")
-        self.judge_room(node, f"since {named(pod)} was bound")
+        self.judge_capacity(node, f"since {named(pod)} was bound")
 
-    # -- room ----------------------------------------------------------------------------------------------------------
+    # -- capacity ----------------------------------------------------------------------------------------------------------
 
     def node(self, name):
         return next((n for n in self.of("nodes").values() if n["metadata"]["name"] == name), None)
@@ -169,13 +169,13 @@ class ClusterJudge:
         pods = self.of("pods")
         return [pod for uid in self._bound.get(name, ()) if occupies(pod := pods[uid])]
 
-    def judge_room(self, name, since, always=False):
+    def judge_capacity(self, name, since, always=False):
         """What is on the node fits into it. Not where facts that the log had not yet explain it: a node that became smaller, pods
         that others bound."""
         node = self.node(name)
         if node is None or self.overlooked(name):
             return
-        room, used, devices = amounts((node.get("status") or {}).get("allocatable")), Counter(), Counter()
+        capacity, used, devices = amounts((node.get("status") or {}).get("allocatable")), Counter(), Counter()
         pods = self.on(name)
         for pod in pods:
             asked = requests(pod)
@@ -185,7 +185,7 @@ class ClusterJudge:
                 used["nvidia.com/gpu"] += wanted[0] * wanted[1]
             devices.update(shares(pod))
         for what, amount in sorted(used.items()):
-            have = room[what] * (WHOLE if what == "nvidia.com/gpu" else 1)
+            have = capacity[what] * (WHOLE if what == "nvidia.com/gpu" else 1)
             if amount > have and any(requests(pod)[what] or what in GPUS for pod in pods):
                 self.tell("overcommitted", f"{since}: {name} has {have} of {what}, its pods ask for {amount}")
         for minor, milli in sorted(devices.items()):

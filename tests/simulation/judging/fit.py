@@ -18,7 +18,7 @@ OWN_WAYS = (
 
 
 def simple(pod):
-    """Whether nothing but room, ports and the node's own rules decides where it may run."""
+    """Whether nothing but capacity, ports and the node's own rules decides where it may run."""
     spec, meta = pod["spec"], pod["metadata"]
     affinity = spec.get("affinity") or {}
     volumes = [v for v in spec.get("volumes") or () if not {"emptyDir", "projected", "configMap", "secret", "downwardAPI"} & set(v)]
@@ -46,7 +46,7 @@ def clash(mine, others):
     return any(a[:2] == b[:2] and (a[2] == b[2] or "0.0.0.0" in (a[2], b[2])) for a in mine for b in others)
 
 
-class Room:
+class Capacity:
     """What is free on a node for anybody; None where that cannot be said for certain."""
 
     def __init__(self, node, pods, log):
@@ -103,15 +103,15 @@ class Room:
         self.ports += ports(pod["spec"])
 
 
-def place_all(pods, rooms):
+def place_all(pods, slots):
     """pod's uid → node where all of them fit at once, tried largest first; None where this does not find a way."""
     found = {}
     for pod in sorted(pods, key=lambda p: sorted(requests(p).items()), reverse=True):
         asked = requests(pod)
-        for room in rooms:
-            if (given := room.fits(pod, asked)) is not None:
-                room.add(pod, asked, given)
-                found[pod["metadata"]["uid"]] = room.name
+        for capacity in slots:
+            if (given := capacity.fits(pod, asked)) is not None:
+                capacity.add(pod, asked, given)
+                found[pod["metadata"]["uid"]] = capacity.name
                 break
         else:
             return None

@@ -3,7 +3,7 @@
 import json
 
 from checker import FINAL, Judge
-from checker_rooms import ON_NODE
+from checker_capacity import ON_NODE
 
 from simulation.judging.promises import promise_of
 from simulation.judging.victims import VictimRules
@@ -21,8 +21,8 @@ class LogJudge(VictimRules, WriterRules, Judge):
         """Pod → the node on which it was ready."""
         self.decided_for, self.denominated_at = {}, {}
         """Pod → nodes that were ever decided for it; pod → when what was held for it was last given up."""
-        self.configuration, self.policy, self.rooms_for = {}, {}, {}
-        """What the session and what the descheduler is configured with; Reservation `restow-room-...` → the pod that it is for."""
+        self.configuration, self.policy, self.slots_for = {}, {}, {}
+        """What the session and what the descheduler is configured with; Reservation `restow-capacity-...` → the pod that it is for."""
         self.ended_at, self.ended_with, self.expires = {}, {}, {}
         """Migration → when it ended, and with which commit; Reservation → when it expires, as it was accepted."""
         self.expired_at = {}
@@ -72,8 +72,8 @@ class LogJudge(VictimRules, WriterRules, Judge):
                 migration["been"] = ["planned"]
                 migration["plan"], migration["whole"] = event["plan"], event.get("whole", False)
                 migration["of"] = self.controller(move["pod"])
-        for room in event.get("rooms", ()):
-            self.rooms_for[room["name"]] = room["pod"]
+        for capacity in event.get("slots", ()):
+            self.slots_for[capacity["name"]] = capacity["pod"]
 
     def session_configured(self, event):
         super().session_configured(event)

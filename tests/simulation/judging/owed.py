@@ -1,11 +1,11 @@
-"""What Reservations and queues are owed at rest: room that is there is held, and a queue that has less than it deserves takes it back."""
+"""What Reservations and queues are owed at rest: capacity that is there is held, and a queue that has less than it deserves takes it back."""
 
 import json
 from collections import Counter
 
 from simulation.judging.amounts import GPUS, amounts, requests, shares
 from simulation.judging.cluster import APIS, named, node_of, occupies, uid_of
-from simulation.judging.fit import Room, place_all, simple
+from simulation.judging.fit import Capacity, place_all, simple
 from simulation.judging.nodes import why_not
 from simulation.judging.victims import about, protection
 
@@ -22,16 +22,16 @@ def note(obj, names):
 
 
 class HeldRules:
-    """Part of the judge of rest: Reservations that wait beside free room."""
+    """Part of the judge of rest: Reservations that wait beside free capacity."""
 
     def judge_held(self):
         if not self.understands() or not self.one_queue():
             return
-        nodes = self.rooms()
+        nodes = self.slots()
         for reservation in (obj for api in APIS for obj in self.cluster.of(api).values()):
             missing = self.missing(reservation)
             if missing and all(simple(place) and not place["spec"].get("nodeName") and not note(place, GROUPS) for place in missing):
-                found = not self.repelled(missing) and place_all(missing, [Room(node, there, self.log) for node, there in nodes])
+                found = not self.repelled(missing) and place_all(missing, [Capacity(node, there, self.log) for node, there in nodes])
                 if found:
                     where = ", ".join(sorted(set(found.values())))
                     waited = self.at - self.log.moments[self.log.reservations[uid_of(reservation)]["accepted_at"]]
@@ -84,12 +84,12 @@ class ReclaimRules:
                 theirs = self.queue_of(victim)
                 if theirs == queue or not self.may_lose(victim, theirs, asked, whole - least) or not self.may_go(victim):
                     continue
-                room = Room(node, there, self.log)
-                room.take(Counter({what: -amount for what, amount in requests(victim).items()}), Counter({i: -m for i, m in shares(victim).items()}))
-                if room.fits(pod, asked) is not None:
+                capacity = Capacity(node, there, self.log)
+                capacity.take(Counter({what: -amount for what, amount in requests(victim).items()}), Counter({i: -m for i, m in shares(victim).items()}))
+                if capacity.fits(pod, asked) is not None:
                     since = self.at - self.cluster.asked_at[uid_of(pod)]
                     said = f"pod {named(pod)} of queue {queue}, which has less than it deserves, waited for {since:.0f} s"
-                    return self.tell("deserved", f"{said}; {named(victim)} of queue {theirs}, which has more, is on {room.name}")
+                    return self.tell("deserved", f"{said}; {named(victim)} of queue {theirs}, which has more, is on {capacity.name}")
 
     def reclaims(self):
         said = self.log.configuration

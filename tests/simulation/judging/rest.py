@@ -5,11 +5,11 @@ from collections import Counter
 from datetime import datetime
 
 from checker import FINAL
-from checker_rooms import ON_NODE
+from checker_capacity import ON_NODE
 
 from simulation.judging.amounts import GPUS, amounts, requests
 from simulation.judging.cluster import APIS, SERVICES, UNENDED, named, node_of, occupies, phase_of, uid_of
-from simulation.judging.fit import Room, place_all, simple
+from simulation.judging.fit import Capacity, place_all, simple
 from simulation.judging.owed import GROUPS, QUEUES, HeldRules, ReclaimRules, note
 
 DAY = 24 * 3600.0
@@ -45,7 +45,7 @@ class RestJudge(HeldRules, ReclaimRules):
         self.judge_leases()
         self.judge_ends()
         for node in self.cluster.of("nodes").values():
-            self.cluster.judge_room(node["metadata"]["name"], "at rest")
+            self.cluster.judge_capacity(node["metadata"]["name"], "at rest")
         self.judge_waiting()
         self.judge_held()
 
@@ -61,7 +61,7 @@ class RestJudge(HeldRules, ReclaimRules):
                 if self.at - ended > self.limits.cleanup:
                     how = f"{known['step']} for {self.at - ended:.0f} s" if known else "unknown to the log"
                     self.tell("nothing-left", f"Reservation {name} is left, its migration is {how}")
-            if name.startswith("restow-room-") and not self.room_is_wanted(name):
+            if name.startswith("restow-room-") and not self.capacity_is_wanted(name):
                 self.tell("nothing-left", f"Reservation {name} is left, and its pod does not wait")
         for pod in self.cluster.of("pods").values():
             waits = not node_of(pod) and not pod["metadata"].get("deletionTimestamp")
@@ -69,8 +69,8 @@ class RestJudge(HeldRules, ReclaimRules):
             if waits and placed:
                 self.tell("fits-runs", f"pod {named(pod)} was placed on {placed[0]}, and is not bound")
 
-    def room_is_wanted(self, name):
-        plan = self.log.rooms_for.get(name)
+    def capacity_is_wanted(self, name):
+        plan = self.log.slots_for.get(name)
         pod = plan and self.cluster.of("pods").get(plan)
         return pod is not None and not node_of(pod)
 
@@ -117,14 +117,14 @@ class RestJudge(HeldRules, ReclaimRules):
     def judge_waiting(self):
         if not self.understands():
             return
-        rooms = self.rooms()
+        slots = self.slots()
         waiting = [p for p in self.cluster.of("pods").values() if self.waits(p)]
         groups = {}
         for pod in waiting:
             group = (pod["metadata"]["namespace"], note(pod, GROUPS))
             groups.setdefault(group if group[1] else uid_of(pod), []).append(pod)
         for group, pods in groups.items():
-            self.judge_job(group, pods, rooms)
+            self.judge_job(group, pods, slots)
 
     def understands(self):
         """Not where the configuration has rules of which this knows nothing. Where it says no actions the defaults hold."""
@@ -134,7 +134,7 @@ class RestJudge(HeldRules, ReclaimRules):
         actions = said.get("actions")
         return not unknown and (not actions or "allocate" in json.dumps(actions))
 
-    def rooms(self):
+    def slots(self):
         """Fresh books of nodes on which nothing has become free lately; a claim tried in them is not taken back."""
         pods, found = {}, []
         for pod in self.cluster.of("pods").values():
@@ -164,7 +164,7 @@ class RestJudge(HeldRules, ReclaimRules):
         total = sum((requests(p) for p in pods), Counter())
         if not self.queue_allows(queue, total):
             return self.judge_reclaim(pods, fact, queue, nodes)
-        found = place_all(pods, [Room(node, there, self.log) for node, there in nodes])
+        found = place_all(pods, [Capacity(node, there, self.log) for node, there in nodes])
         if found:
             where = ", ".join(f"{named(p)} on {found[uid_of(p)]}" for p in pods[:3])
             since = max(self.cluster.asked_at[uid_of(p)] for p in pods)

@@ -14,13 +14,13 @@ from restow.contracts.ids import (
 from restow.contracts.values import (
     Move,
     Packing,
-    RoomFor,
+    SlotFor,
 )
 
 
 class Planned(Event, tag="migration.planned"):
     """A plan: moves in order, their effect on packing, and why candidates stayed (counts per verdict). `trigger`: interval,
-    cron, api, demand, move. `planner` made it in `steps` steps of search. `rooms` are for waiting pods, `reason` says for
+    cron, api, demand, move. `planner` made it in `steps` steps of search. `slots` are for waiting pods, `reason` says for
     what, and `demand` is the job (a pod's uid, or `namespace/name` of a PodGroup), even if no plan was found. When a whole
     policy runs, there is one plan per plugin's run: `plugin` of `profile`; then `planner` is `policy`, and `reason` has the
     plugin's warnings, such as why it did nothing. `whole`: each source is emptied completely or left alone."""
@@ -35,7 +35,7 @@ class Planned(Event, tag="migration.planned"):
     trigger: str = ""
     planner: str = "greedy"
     steps: Int = 0
-    rooms: tuple[RoomFor, ...] = ()
+    slots: tuple[SlotFor, ...] = ()
     reason: str = ""
     demand: str = ""
     profile: str = ""
@@ -69,7 +69,7 @@ class SearchEnded(Event, tag="migration.search_ended"):
     failed: bool = True
 
 
-class CameBack(Event, tag="migration.came_back"):
+class Bounced(Event, tag="migration.bounced"):
     """A finding: pods of this lineage (`lineage`: their controller's uid, or with `/name`) bounced off this node, `times`
     in a row. They are left alone there."""
 

@@ -56,7 +56,7 @@ class HoldReady(Event, tag="session.hold_ready"):
     slot: SlotName
 
 
-class HoldLent(Event, tag="session.hold_lent"):
+class HoldBorrowed(Event, tag="session.hold_borrowed"):
     """A pod that ignores Reservations borrows capacity of this hold, which waits until it has it back."""
 
     reservation: ReservationUid

@@ -9,7 +9,7 @@ from restow.contracts.ids import PodUid
 from restow.contracts.values import CoreRequest
 from restow.domain.cores.choose import FULL, SPREAD, Topology, Wish, choose
 from restow.domain.occupancy import Occupancy
-from restow.domain.occupants import Who, held_place
+from restow.domain.occupants import Who, held_slot
 
 NOT_WHOLE = "the requested CPUs must be integer"
 NO_TOPOLOGY = "node(s) invalid CPU Topology"
@@ -42,7 +42,7 @@ class Occupant(NamedTuple):
 
 class Cores(Occupancy[Occupant]):
     """Follows the state like `Numa`; `add`, `remove`, `restore` and `close` say what a session does. A CPU may be several
-    ones' at once: facts may say so, and a pod that has drawn from a hold may be told beside the hold. It is free when it
+    ones' at once: facts may say so, and a pod that has taken from a hold may be told beside the hold. It is free when it
     is nobody's. Arrays are `(nodes,)`."""
 
     # -- questions ---------------------------------------------------------------------------------------------------
@@ -83,14 +83,14 @@ class Cores(Occupancy[Occupant]):
             return np.where(alive, 1, 0)
         asked = _POLICIES.index(request.policy) if request.required else 0
         policy = np.where(labels > 0, labels, asked)
-        room = np.choose(policy, (self._free[rows], self._whole[rows], self._single[rows]))
+        free = np.choose(policy, (self._free[rows], self._whole[rows], self._single[rows]))
         return np.select(
             (
                 ~alive,
                 per_core == 0,
                 (policy != asked) & (asked > 0),
                 (policy == 1) & (request.count % np.maximum(per_core, 1) != 0),
-                room < request.count,
+                free < request.count,
             ),
             (0, 2, 3, 4, 5),
             0,
@@ -121,7 +121,7 @@ class Cores(Occupancy[Occupant]):
         return choose(topology, free, wish, first)
 
     def _some_pods(self, row: int, cpu: int, own: PodUid | None) -> bool:
-        """Whether a pod other than this one has the CPU. (A place that this very session holds is known as a pod that there is
+        """Whether a pod other than this one has the CPU. (A slot that this very session holds is known as a pod that there is
         not.)"""
         pods = self._state.pods
         return any(who in pods and who != own and cpu in occupant.cpus for who, occupant in self._on.get(row, {}).items())
@@ -160,7 +160,7 @@ class Cores(Occupancy[Occupant]):
             self._set(who, self._occupant(who))
 
     def vacate(self, who: Who) -> None:
-        """An occupant does not count any more, until it was restored as often. A place that this very session holds is known
+        """An occupant does not count any more, until it was restored as often. A slot that this very session holds is known
         as the pod that it is."""
         who = self._known_as(who)
         there, often = self._vacated.get(who) or (self._at.get(who), 0)
@@ -208,14 +208,14 @@ class Cores(Occupancy[Occupant]):
         """What is charged with CPUs of its own, or kept for a pod that is nominated."""
         state = self._state
         if isinstance(who, tuple):
-            slot = held_place(state, who)
+            slot = held_slot(state, who)
             if slot is None:
                 return None
-            node, shape, cpus = slot.node, slot.shape, slot.room.cores
+            node, shape, cpus = slot.node, slot.shape, slot.capacity.cores
         elif (charge := state.charges.get(who)) is not None:
             node, shape, cpus = charge.node, charge.shape, charge.cores
         elif (nomination := state.nominations.get(who)) is not None:
-            node, shape, cpus = nomination.node, state.pods[who].shape, nomination.room.cores
+            node, shape, cpus = nomination.node, state.pods[who].shape, nomination.capacity.cores
         else:
             return None
         row = state.table.rows.get(node)

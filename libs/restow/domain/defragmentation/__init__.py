@@ -13,7 +13,7 @@ from restow.domain.defragmentation.scope import EVERYTHING, Scope
 from restow.domain.state import ClusterState
 from restow.domain.verdicts import Stay
 
-__all__ = ["MAX_MOVES", "PLANNED", "PLUGIN", "ArgsError", "Candidate", "check", "explain", "explained", "make_room", "plan"]
+__all__ = ["MAX_MOVES", "PLANNED", "PLUGIN", "ArgsError", "Candidate", "check", "explain", "explained", "plan", "plan_demand"]
 
 MAX_MOVES = 2_000
 
@@ -54,10 +54,10 @@ def _made(task: Task) -> tuple[Planned, list[tuple[PodUid, NodeName, Stay]]]:
     return summed_up(task.state, task.plan, found, kept, args.planner, whole=args.wholeNodes and args.planner == "optimizing"), told
 
 
-def make_room(
+def plan_demand(
     state: ClusterState, args: DefragmentationArgs, time: Millis, plan_id: PlanId, demand: str, max_moves: int = MAX_MOVES,
     scope: Scope = EVERYTHING,
 ) -> Planned:  # fmt: skip
-    """The cheapest moves that make room for the pod of this uid, or for all waiting pods of the PodGroup `namespace/name`; where
+    """The cheapest moves that free capacity for the pod of this uid, or for all waiting pods of the PodGroup `namespace/name`; where
     that cannot be done there are none, and `reason` says why. Whichever planner is configured."""
-    return optimizing.make_room(Task(state, args, time, plan_id, max_moves, scope), demand)
+    return optimizing.plan_demand(Task(state, args, time, plan_id, max_moves, scope), demand)

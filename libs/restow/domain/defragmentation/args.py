@@ -42,17 +42,17 @@ def optional_threshold(args: DefragmentationArgs, name: str) -> int | None:
         return None
 
 
-def room_of(said: dict[str, str]) -> tuple[dict[str, int], DeviceRequest | None]:
-    """What `room` asks of a node, by column, and of its devices. Raises ArgsError."""
+def capacity_of(said: dict[str, str]) -> tuple[dict[str, int], DeviceRequest | None]:
+    """What `capacity` asks of a node, by column, and of its devices. Raises ArgsError."""
     whole: dict[str, int] = {}
     try:
         for name, amount in said.items():
             whole[name] = canonical(name, amount)
             if whole[name] <= 0:
-                raise ArgsError(f"room[{name!r}]: {amount}; allowed: more than 0")
+                raise ArgsError(f"capacity[{name!r}]: {amount}; allowed: more than 0")
         devices = device_request({name: amount for name, amount in whole.items() if name in GPU_NAMES})
     except (QuantityError, DeviceError) as error:
-        raise ArgsError(f"room: {error}") from None
+        raise ArgsError(f"capacity: {error}") from None
     return in_columns(whole, devices.count * devices.milli if devices is not None else 0), devices
 
 
@@ -97,12 +97,12 @@ def check(args: DefragmentationArgs) -> None:
 
 def _check_search(args: DefragmentationArgs) -> None:
     """What is said to the optimizing planner, whether it is configured or not."""
-    if args.objective == "room" and not args.room:
-        raise ArgsError("room: {}; allowed with objective room: at least one resource, such as {nvidia.com/gpu: 8}")
-    if args.room:
-        room_of(args.room)
-        if args.objective != "room":
-            raise ArgsError(f"room: {args.room}; allowed: only with objective room, not with {args.objective}")
+    if args.objective == "capacity" and not args.capacity:
+        raise ArgsError("capacity: {}; allowed with objective capacity: at least one resource, such as {nvidia.com/gpu: 8}")
+    if args.capacity:
+        capacity_of(args.capacity)
+        if args.objective != "capacity":
+            raise ArgsError(f"capacity: {args.capacity}; allowed: only with objective capacity, not with {args.objective}")
     for kind, cost in args.costs.items():
         if kind not in KINDS:
             raise ArgsError(f"costs[{kind!r}]: unknown; allowed: {', '.join(KINDS)}")

@@ -18,10 +18,9 @@ from restow.domain.topology.terms import wants
 from restow.domain.verdicts import (
     BARE,
     BINDING,
-    CAME_BACK,
+    BOUNCED,
     CRITICAL,
     DAEMON_SET,
-    DRAWS,
     LABELS,
     MIGRATING,
     NAMESPACE,
@@ -31,6 +30,7 @@ from restow.domain.verdicts import (
     STATIC,
     TERMINATING,
     UNSUPPORTED,
+    USES_RESERVATION,
 )
 
 RENAMED = {LABELS: "EvictorLabels", NAMESPACE: "EvictorNamespace"}
@@ -85,7 +85,7 @@ class Evictable:
         if uid in state.victims or uid in state.successors:
             return MIGRATING
         if state.owes(uid):
-            return DRAWS
+            return USES_RESERVATION
         if live.phase != "Running" or not live.ready:
             return NOT_READY
         if (self._include and pod.namespace not in self._include) or pod.namespace in self._exclude:
@@ -95,7 +95,7 @@ class Evictable:
         if pod.pinned_node:
             return PINNED
         if state.left_alone and (state.lineage(pod), live.node) in state.left_alone:
-            return CAME_BACK
+            return BOUNCED
         of_shape = self._shapes.get(pod.shape)
         if of_shape is None:
             of_shape = self._of_shape(pod.shape)

@@ -1,4 +1,4 @@
-"""The plan: ⟨source, target, pod⟩ triplets, each with a concrete landing place (seed 000, 2.3), by the planner that is configured; what it comes to, and why each
+"""The plan: ⟨source, target, pod⟩ triplets, each with a concrete landing slot (seed 000, 2.3), by the planner that is configured; what it comes to, and why each
 candidate moves or stays."""
 
 from collections import Counter
@@ -9,10 +9,10 @@ import msgspec
 
 from restow.contracts.events import Planned
 from restow.contracts.ids import Millis, NodeName, PlanId, PodUid
-from restow.contracts.values import DeviceShare, Move, RoomFor
+from restow.contracts.values import DeviceShare, Move, SlotFor
 from restow.domain.config import DefragmentationArgs
 from restow.domain.defragmentation.scope import EVERYTHING, Scope
-from restow.domain.fragmentation import Room, packing, typical_shapes
+from restow.domain.fragmentation import FreeCapacity, packing, typical_shapes
 from restow.domain.state import ClusterState
 from restow.domain.verdicts import Stay
 
@@ -70,33 +70,33 @@ class Found(NamedTuple):
 
 def summed_up(
     state: ClusterState, plan: PlanId, found: Found, kept: Mapping[str, int], planner: str,
-    rooms: tuple[RoomFor, ...] = (), reason: str = "", whole: bool = False,
+    slots: tuple[SlotFor, ...] = (), reason: str = "", whole: bool = False,
 ) -> Planned:  # fmt: skip
-    """With the packing before, and as it will be when every move has landed; rooms that are made for others do not count as used yet."""
+    """With the packing before, and as it will be when every move has landed; slots that are made for others do not count as used yet."""
     typical = typical_shapes(state)
     before = packing(state, typical=typical)
     after = before
     if found.ends:
-        room, loads = _carried_out(state, found.ends)
-        after = packing(state, room, loads, typical)
+        capacity, loads = _carried_out(state, found.ends)
+        after = packing(state, capacity, loads, typical)
     sources = tuple(dict.fromkeys(move.source for move in found.moves))
     stay = dict(sorted(kept.items()))
     return Planned(
-        plan, PLUGIN, tuple(found.moves), before, after, sources, stay, planner=planner, steps=found.steps, rooms=rooms, reason=reason, whole=whole
+        plan, PLUGIN, tuple(found.moves), before, after, sources, stay, planner=planner, steps=found.steps, slots=slots, reason=reason, whole=whole
     )
 
 
-def _carried_out(state: ClusterState, ends: Mapping[PodUid, End]) -> tuple[Room, dict[NodeName, int]]:
-    """Room and pods per node as they will be."""
-    room, table = Room(state.table), state.table
+def _carried_out(state: ClusterState, ends: Mapping[PodUid, End]) -> tuple[FreeCapacity, dict[NodeName, int]]:
+    """Capacity and pods per node as they will be."""
+    capacity, table = FreeCapacity(state.table), state.table
     loads: Counter[NodeName] = Counter()
     for uid, end in ends.items():
         v, charge = state.vectors[state.pods[uid].shape], state.charges[uid]
-        room.take(table.rows[charge.node], v, charge.devices, -1)
-        room.take(end.row, v, end.devices)
+        capacity.take(table.rows[charge.node], v, charge.devices, -1)
+        capacity.take(end.row, v, end.devices)
         loads[charge.node] -= 1
         loads[NodeName(table.names[end.row])] += 1
-    return room, dict(loads)
+    return capacity, dict(loads)
 
 
 def candidates(state: ClusterState, moves: Sequence[Move], stays: Sequence[tuple[PodUid, NodeName, Stay]]) -> tuple[Candidate, ...]:

@@ -13,7 +13,7 @@ from restow.contracts.values import Move
 from restow.domain.defragmentation.scope import Quota, Scope
 from restow.domain.descheduling.default_evictor import Evictor
 from restow.domain.descheduling.framework import ALREADY, Eviction, Handle, Point, Port, Says, Turn, Verdict
-from restow.domain.descheduling.model import EVICTOR, Policy, Profile
+from restow.domain.descheduling.model import DEFRAGMENTATION, EVICTOR, Policy, Profile
 from restow.domain.descheduling.node_fit import NodeFit
 from restow.domain.descheduling.plugins import PLUGINS
 from restow.domain.descheduling.selection import selected_nodes, selecting_nothing
@@ -69,6 +69,8 @@ class Run:
         for provider in policy.metrics_providers:
             if provider.prometheus is not None and provider.prometheus.in_the_clear:
                 self.warn("", "metricsProviders", IN_THE_CLEAR)
+        if (own := policy.own) is not None and own.warning:
+            self.warn(policy.profiles[own.at].name, DEFRAGMENTATION, own.warning)
         self.filters = [Filters(self, profile) for profile in policy.profiles]
 
     def carry(self, turn: Turn, port: Port) -> None:

@@ -88,11 +88,13 @@ class Profile(msgspec.Struct, frozen=True):
 
 
 class Own(msgspec.Struct, frozen=True):
-    """Defragmentation, where a profile (its index) enables it; `before`: balance plugins of the profile that come first."""
+    """Defragmentation, where a profile (its index) enables it; `before`: balance plugins of the profile that come first. `warning`: what
+    is wrong with how its arguments are written, empty for nothing."""
 
     at: int
     args: DefragmentationArgs
     before: int
+    warning: str = ""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +125,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             if DEFRAGMENTATION in (enabled := profile.plugins.balance.enabled):
                 args = profile.args(DEFRAGMENTATION)
                 assert isinstance(args, defragmentation.Args)
-                return Own(at, args.said, enabled.index(DEFRAGMENTATION))
+                return Own(at, args.said, enabled.index(DEFRAGMENTATION), args.warning)
         return None
 
     @property

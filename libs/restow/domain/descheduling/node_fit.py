@@ -46,7 +46,7 @@ class NodeFit:
         self._topology = Topology.of(state)
         self._volumes = Volumes.of(state)
         self._volumes.at(now)
-        self._room: dict[ShapeId, np.ndarray] = {}
+        self._capacity: dict[ShapeId, np.ndarray] = {}
         self._static: dict[ShapeId, Rules] = {}
         self._answers: dict[Hashable, _Answer] = {}
         self._counted: dict[Hashable, list[_Counted]] = {}
@@ -94,7 +94,7 @@ class NodeFit:
         if known is not None:
             return known
         rules = self._shared(pod, alike, spread)
-        answer = _Answer(among, among & self._state.table.alive, self._lasting(pod, among), rules, self._rules(pod, rules, room=True))
+        answer = _Answer(among, among & self._state.table.alive, self._lasting(pod, among), rules, self._rules(pod, rules, capacity=True))
         if alike is not None:
             if len(self._answers) >= MOST_ANSWERS:
                 self._answers.clear()
@@ -169,25 +169,25 @@ class NodeFit:
 
     def _lasting(self, pod: PodObserved, among: np.ndarray) -> np.ndarray:
         """What is left of these by all but the company that the pod would have."""
-        return among & self._roomy(pod.shape) & ~self._not_pinned(pod)
+        return among & self._fitting(pod.shape) & ~self._not_pinned(pod)
 
     def why_not(self, uid: PodUid, name: NodeName) -> str:
-        """The first rule by which the node would not take it. On its own node it needs no more room than it has."""
+        """The first rule by which the node would not take it. On its own node it needs no more capacity than it has."""
         state, pod = self._state, self._state.pods[uid]
         row = state.table.rows.get(name)
         if row is None:
             return "the node is gone"
         at_home = state.live[uid].node == name
-        rules = self._rules(pod, self._company(pod), room=not at_home)
+        rules = self._rules(pod, self._company(pod), capacity=not at_home)
         return next((reason for reason, failing in rules if failing[row]), "")
 
-    def _roomy(self, shape: ShapeId) -> np.ndarray:
+    def _fitting(self, shape: ShapeId) -> np.ndarray:
         """Rows that do for the shape by all that depends on nothing but it."""
-        known = self._room.get(shape)
+        known = self._capacity.get(shape)
         if known is None:
             state = self._state
             fits = state.table.fits(state.vectors[shape])
-            known = self._room[shape] = predicates.static_mask(state, alike(state, shape)) & fits & ~self._reserved
+            known = self._capacity[shape] = predicates.static_mask(state, alike(state, shape)) & fits & ~self._reserved
         return known
 
     def _not_pinned(self, pod: PodObserved) -> np.ndarray:
@@ -195,14 +195,14 @@ class NodeFit:
             return np.zeros(len(self._state.table.names), bool)
         return ~predicates.only(self._state, pod.pinned_node)
 
-    def _rules(self, pod: PodObserved, company: Rules, room: bool) -> Iterator[tuple[str, np.ndarray]]:
+    def _rules(self, pod: PodObserved, company: Rules, capacity: bool) -> Iterator[tuple[str, np.ndarray]]:
         """In the scheduler's order, near enough to say the first."""
         state = self._state
         yield from self._unchanging(pod.shape)
         yield predicates.PINNED, self._not_pinned(pod)
-        if room:
+        if capacity:
             yield RESERVED, self._reserved
-            yield from predicates.room_reasons(state, state.vectors[pod.shape])
+            yield from predicates.capacity_reasons(state, state.vectors[pod.shape])
         yield from company
 
     def _unchanging(self, shape: ShapeId) -> Rules:

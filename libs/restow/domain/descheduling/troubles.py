@@ -1,6 +1,6 @@
 """What a pod's status says beyond its phase: container states and conditions. Pods of which nothing is known have none.
 
-What is stored of a pod is all that it says. Where nothing is stored, it says what `PodChanged` has room for (`said_plainly`): what
+What is stored of a pod is all that it says. Where nothing is stored, it says what `PodChanged` has capacity for (`said_plainly`): what
 every pod says while it starts, is not ready, or has succeeded.
 """
 

@@ -6,7 +6,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import ShapeId
 from restow.contracts.values import PodShape
 from restow.domain import devices, groups
-from restow.domain.evolve import comebacks, plan_rooms
+from restow.domain.evolve import bounces, demand_slots
 from restow.domain.evolve.objects import more_may_go
 from restow.domain.evolve.reservations import ask, cancel, forget_if_over, note_review, rephase
 from restow.domain.evolve.rules import Rules
@@ -112,7 +112,7 @@ def _move(state: ClusterState, live: e.PodChanged) -> None:
     waited = uid in state.parked
     state.put(state.live, uid, live)
     if state.left and live.node is not None and (before is None or before.node is None):
-        comebacks.seen_on(state, uid, live.node)
+        bounces.seen_on(state, uid, live.node)
     group = groups.group_of(state.pods[uid])
     if group is not None:
         state.touched.groups[group] = None
@@ -262,8 +262,8 @@ def reservation_observed(state: ClusterState, event: e.ReservationObserved) -> N
     else:
         record = _observed_again(known, event)
     state.put(state.reservations, uid, record)
-    if state.plan_rooms:
-        plan_rooms.observed(state, event)
+    if state.demand_slots:
+        demand_slots.observed(state, event)
     note_review(state, uid)
     if event.deleting:
         cancel(state, uid, "Deleted")
@@ -284,8 +284,8 @@ def reservation_gone(state: ClusterState, event: e.ReservationGone) -> None:
         state.void["cluster.reservation_gone"] += 1
         return
     state.put(state.reservations, event.reservation, replace(known, gone=True))
-    if state.plan_rooms:
-        plan_rooms.gone(state, event.reservation)
+    if state.demand_slots:
+        demand_slots.gone(state, event.reservation)
     state.drop(state.unreviewed, event.reservation)
     cancel(state, event.reservation, "Deleted")
     forget_if_over(state, event.reservation)

@@ -7,7 +7,7 @@ from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid, 
 from restow.contracts.times import bounded
 from restow.contracts.values import Move
 from restow.domain import promises
-from restow.domain.evolve import comebacks, common, demands, group_moves, plan_rooms, searches
+from restow.domain.evolve import bounces, common, demand_slots, demands, group_moves, searches
 from restow.domain.evolve.objects import more_may_go
 from restow.domain.evolve.reservations import cancel, note_review
 from restow.domain.evolve.rules import Rules
@@ -43,7 +43,7 @@ def configured(state: ClusterState, event: e.MigrationConfigured) -> None:
 def planned(state: ClusterState, event: e.Planned) -> None:
     state.put(state.plans, event.plan, Plan(event, Millis(state.time)))
     searches.planned(state, event)
-    if not event.demand and event.trigger != comebacks.BY_HAND:
+    if not event.demand and event.trigger != bounces.BY_HAND:
         # Timed plans are due as if there were none that is about single pods.
         state.timed_from = state.time
     demands.planned(state, event)
@@ -65,9 +65,9 @@ def planned(state: ClusterState, event: e.Planned) -> None:
             state.put(state.followers, move.follows, id)
         for node in filter(None, (move.source, move.target)):
             state.put(state.cooling, NodeName(node), state.time)
-    plan_rooms.planned(state, event)
+    demand_slots.planned(state, event)
     if state.left_alone:
-        comebacks.forget(state)
+        bounces.forget(state)
     _forget_plans(state)
 
 
@@ -130,7 +130,7 @@ def plan_cancelled(state: ClusterState, event: e.PlanCancelled) -> None:
     for id in (*state.backlog, *state.active):
         if state.migrations[id].plan == event.plan:
             state.touched.migrations[id] = None
-    plan_rooms.settle(state, event.plan)
+    demand_slots.settle(state, event.plan)
 
 
 def _forget_plans(state: ClusterState) -> None:
@@ -146,7 +146,7 @@ def _forget_plans(state: ClusterState) -> None:
             left -= sizes[plan]
             state.drop(state.plans, plan)
             state.drop(state.cancelled, plan)
-            plan_rooms.forget(state, plan)
+            demand_slots.forget(state, plan)
     for node in [n for n in state.cooling if n not in state.nodes]:
         state.drop(state.cooling, node)
     group_moves.forget(state)
@@ -227,12 +227,12 @@ def _step(to: Step, after: frozenset[Step]):
         if to is Step.FAILED:
             _remember(state, record)
         if to in (Step.FAILED, Step.NOT_RECREATED):
-            comebacks.not_landed(state, record)
+            bounces.not_landed(state, record)
         if to is Step.LANDED:
-            comebacks.moved(state, record, event.pod)
+            bounces.moved(state, record, event.pod)
             _follow(state, record, event.pod)
-        if state.plan_rooms:
-            plan_rooms.move_ended(state, record)
+        if state.demand_slots:
+            demand_slots.move_ended(state, record)
         state.drop(state.followers, record.id)
         if record.move.follows and state.followers.get(record.move.follows) == record.id:
             state.drop(state.followers, record.move.follows)
@@ -304,7 +304,7 @@ RULES: Rules = {
     e.PlanCancelled: plan_cancelled,
     e.SearchBegun: searches.begun,
     e.SearchEnded: searches.ended,
-    e.CameBack: comebacks.came_back,
+    e.Bounced: bounces.bounced,
     e.Holding: _step(Step.HOLDING, frozenset({Step.PLANNED})),
     e.Held: _step(Step.HELD, frozenset({Step.HOLDING})),
     # At once where nothing is held (`Move.target`).

@@ -119,7 +119,7 @@ def queue_gone(state: ClusterState, event: e.QueueGone) -> None:
 
 
 def _other_queue(state: ClusterState, name: str) -> None:
-    """Whether it and those below it take jobs may be another answer now: whoever waits there for room is considered anew. (Who waits for
+    """Whether it and those below it take jobs may be another answer now: whoever waits there for capacity is considered anew. (Who waits for
     something else is, whenever anything has changed.)"""
     names = {name}
     while more := {known.name for known in state.queues.values() if known.parent in names and known.name not in names}:

@@ -1,10 +1,10 @@
-"""The life of a Reservation: its phase follows from its record and its places (RULES 000-1, G-1), and what may follow what.
+"""The life of a Reservation: its phase follows from its record and its slots (RULES 000-1, G-1), and what may follow what.
 
 Phases are worked out at the end of each event, so every transition has that event as its cause. `TRANSITIONS` lists them all;
 tests fold random histories and find no other. Failed and Succeeded are final, with three exceptions, all of them in the table:
 
 * an update: a refused one fails it whatever it was, and the next one that is accepted begins another round; so does one that
-  asks for more places than were used, or anew for those that were lost;
+  asks for more slots than were used, or anew for those that were lost;
 * a hand-over that never became a fact: the owner was never bound to the hold's node (DESIGN 5: facts beat intents);
 * the migration whose successor a kubelet rejected: its hold is asked for once more (DESIGN 5).
 """
@@ -24,13 +24,13 @@ ENDING = "Ending"
 """Why it is not over yet although its time is: the session has not released what it holds. What it answers decides."""
 EXPIRED, HOLD_LOST = "Expired", "HoldLost"
 LOST = ("NodeLost", EXPIRED)
-"""Why places are lost with which the Reservation expires (RULES G-1)."""
+"""Why slots are lost with which the Reservation expires (RULES G-1)."""
 
-_ROOM = (
-    e.NodeObserved, e.PodObserved, e.PodChanged, e.PodGone, e.PodPlaced, e.PodReleased, e.HoldPlaced, e.HoldLent, e.HoldResized,
+_CAPACITY = (
+    e.NodeObserved, e.PodObserved, e.PodChanged, e.PodGone, e.PodPlaced, e.PodReleased, e.HoldPlaced, e.HoldBorrowed, e.HoldResized,
     e.HandedOver, e.DeviceObserved, e.DeviceGone,
 )  # fmt: skip
-"""What may take of a hold's room, ask for more of it than there is, or give back more than is free by now."""
+"""What may take of a hold's capacity, ask for more of it than there is, or give back more than is free by now."""
 _UNBOUND = (e.PodReleased, e.PodObserved, e.PodChanged, e.PodGone)
 """An owner was never bound where its hold is."""
 _REJECTED = (e.PodObserved, e.PodChanged)
@@ -47,7 +47,7 @@ TRANSITIONS: dict[tuple[P, P], tuple[type[e.Event], ...]] = {
     (P.PENDING, P.SUCCEEDED): (*_LATE, *_ASKED),
     (P.PENDING, P.FAILED): (*_REFUSED, *_ENDED, *_LOST, *_LATE, *_GIVEN_UP),
     (P.AVAILABLE, P.PENDING): (*_LOST, *_ASKED),
-    (P.AVAILABLE, P.WAITING): (*_ROOM, *_LOST, *_ASKED),
+    (P.AVAILABLE, P.WAITING): (*_CAPACITY, *_LOST, *_ASKED),
     (P.AVAILABLE, P.SUCCEEDED): (e.HandedOver, *_LOST, *_ASKED),
     (P.AVAILABLE, P.FAILED): (*_REFUSED, *_ENDED, *_LOST, *_LATE),
     (P.WAITING, P.PENDING): (*_LOST, *_LATE, *_ASKED),
@@ -132,8 +132,8 @@ def is_shared(record: Reservation) -> bool:
 
 
 def users(state: ClusterState, uid: ReservationUid) -> int:
-    """How many pods that are there have drawn from it."""
-    return sum(len(state.drawers.get((uid, name), ())) for name in state.slots.get(uid, {}))
+    """How many pods that are there have taken from it."""
+    return sum(len(state.slot_users.get((uid, name), ())) for name in state.slots.get(uid, {}))
 
 
 # -- sentences -----------------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def _taken(state: ClusterState, record: Reservation, tally: Tally) -> tuple[str,
     """Reason and message of an available one: how much of it is used."""
     uid = record.fact.reservation
     if is_shared(record) and (pods := users(state, uid)):
-        full = not any(slot.room.wanted or slot.room.devices for slot in state.slots[uid].values())
+        full = not any(slot.capacity.wanted or slot.capacity.devices for slot in state.slots[uid].values())
         use = "uses" if pods == 1 else "use"
         return FULLY if full else PARTLY, f"{counted(pods, 'pod')} {use} {'all' if full else 'some'} of it"
     if tally.total == 1:
@@ -170,7 +170,7 @@ def _taken(state: ClusterState, record: Reservation, tally: Tally) -> tuple[str,
 
 
 def _waits(state: ClusterState, record: Reservation, tally: Tally) -> tuple[str, str]:
-    """Reason and message of one that waits for room on its nodes: why the first of its places does."""
+    """Reason and message of one that waits for capacity on its nodes: why the first of its slots does."""
     first = next(slot for slot in state.slots[record.fact.reservation].values() if slot.phase is SlotPhase.WAITING)
     if tally.total == 1:
         return first.reason, "it waits for room on its node"
@@ -186,7 +186,7 @@ def _lost(state: ClusterState, record: Reservation) -> tuple[str, str]:
 
 
 def _why(state: ClusterState, record: Reservation) -> tuple[str, str]:
-    """Reason and message of what a place waits for, empty where nobody has looked yet."""
+    """Reason and message of what a slot waits for, empty where nobody has looked yet."""
     uid = record.fact.reservation
     unfit = state.unfit_slots.get(uid)
     if not unfit:

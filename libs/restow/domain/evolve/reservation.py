@@ -4,11 +4,11 @@ from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import ShapeId
-from restow.domain.evolve import plan_rooms
-from restow.domain.evolve.reservations import SUPERSEDED, ask, cancel, note_review, places, rephase
+from restow.domain.evolve import demand_slots
+from restow.domain.evolve.reservations import SUPERSEDED, ask, cancel, note_review, rephase, slots_of
 from restow.domain.evolve.rules import Rules
-from restow.domain.places import Place
 from restow.domain.records import ON_NODE, Reservation, Slot, SlotPhase
+from restow.domain.slots import SlotKey
 from restow.domain.state import NODE_LOST, ClusterState
 
 
@@ -24,7 +24,7 @@ def accepted(state: ClusterState, event: e.ReservationAccepted) -> None:
         state.void["reservation.accepted"] += 1
         return
     again = record.accepted == event.generation
-    room = plan_rooms.of(state, record)
+    demand_slot = demand_slots.of(state, record)
     state.put(
         state.reservations,
         uid,
@@ -33,12 +33,12 @@ def accepted(state: ClusterState, event: e.ReservationAccepted) -> None:
             accepted=event.generation,
             spec=record.fact.spec,
             min_available=event.min_available,
-            expires=event.expires if room is None else max(event.expires, room.until),
+            expires=event.expires if demand_slot is None else max(event.expires, demand_slot.until),
             reviewed=event.revision,
         ),
     )
     note_review(state, uid)
-    wanted = places(record.fact.spec)
+    wanted = slots_of(record.fact.spec)
     slots = state.slots[uid]
     for name, slot in list(slots.items()):
         asked = wanted.get(name)
@@ -48,7 +48,7 @@ def accepted(state: ClusterState, event: e.ReservationAccepted) -> None:
         elif again and slot.phase is SlotPhase.FAILED:
             continue  # only another generation gives it another life
         elif slot.phase is not SlotPhase.USED and not (asked and asked.shape == slot.shape and slot.phase is SlotPhase.PENDING):
-            state.drop_place((uid, name))
+            state.drop_slot((uid, name))
     for name, slot in wanted.items():
         if name not in slots:
             ask(state, uid, name, slot)
@@ -56,7 +56,7 @@ def accepted(state: ClusterState, event: e.ReservationAccepted) -> None:
     rephase(state, uid, anew=True)
 
 
-def _keep_or_supersede(state: ClusterState, key: Place, slot: Slot, asked: Slot | None) -> None:
+def _keep_or_supersede(state: ClusterState, key: SlotKey, slot: Slot, asked: Slot | None) -> None:
     """What an earlier generation held stays where this one asks for it, even if a refused one in between has had it asked back;
     what is lost with its node stays lost. In another size, it is the session's to say whether its node has that."""
     if state.to_release.get(key) == NODE_LOST:
@@ -68,7 +68,7 @@ def _keep_or_supersede(state: ClusterState, key: Place, slot: Slot, asked: Slot 
     state.drop(state.to_release, key)
     other = ShapeId("") if asked.shape == slot.shape else asked.shape
     if other != slot.asked:
-        state.put_place(key, replace(slot, asked=other, reasons={}, nodes=0, message=""))
+        state.put_slot(key, replace(slot, asked=other, reasons={}, nodes=0, message=""))
     if other:
         state.put(state.resizes, key, None)
     else:

@@ -1,4 +1,4 @@
-"""What several families do to a Reservation in the fold: its phase follows from its places (RULES 000-1)."""
+"""What several families do to a Reservation in the fold: its phase follows from its slots (RULES 000-1)."""
 
 from msgspec.structs import replace
 
@@ -15,14 +15,14 @@ SUPERSEDED = "Superseded"
 """Why a hold is released that a later generation does not ask for, or asks for in another shape."""
 
 
-def places(spec: ReservationSpec) -> dict[SlotName, Slot]:
-    """Every place that a Reservation asks for, not yet held."""
+def slots_of(spec: ReservationSpec) -> dict[SlotName, Slot]:
+    """Every slot that a Reservation asks for, not yet held."""
     return {SlotName(f"{task.name}-{i}"): Slot(task.shape, task.name) for task in spec.tasks for i in range(task.replicas)}
 
 
 def ask(state: ClusterState, uid: ReservationUid, name: SlotName, slot: Slot) -> None:
-    """Ask the session to hold this place."""
-    state.put_place((uid, name), slot)
+    """Ask the session to hold this slot."""
+    state.put_slot((uid, name), slot)
     state.capacity_epoch += 1
 
 
@@ -63,7 +63,7 @@ def _give_up(state: ClusterState, uid: ReservationUid, reason: str) -> None:
     """Failed is final: it waits for nothing more."""
     for name, slot in list(state.slots[uid].items()):
         if slot.phase is SlotPhase.PENDING:
-            state.put_place((uid, name), replace(slot, phase=SlotPhase.FAILED, reason=reason))
+            state.put_slot((uid, name), replace(slot, phase=SlotPhase.FAILED, reason=reason))
 
 
 def _since(before: PhaseSince | None, now: Said, time: Millis) -> PhaseSince:
@@ -88,7 +88,7 @@ def cancel(state: ClusterState, uid: ReservationUid, reason: str) -> None:
     slots = state.slots.get(uid, {})
     for name, slot in list(slots.items()):
         if slot.phase is SlotPhase.PENDING:
-            state.put_place((uid, name), replace(slot, phase=SlotPhase.FAILED, reason=reason))
+            state.put_slot((uid, name), replace(slot, phase=SlotPhase.FAILED, reason=reason))
         elif slot.phase in ON_NODE and (uid, name) not in state.to_release:
             state.put(state.to_release, (uid, name), reason)
             state.drop(state.resizes, (uid, name))

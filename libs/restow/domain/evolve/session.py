@@ -9,31 +9,31 @@ from restow.contracts import events as e
 from restow.contracts.ids import LATEST, MigrationId, Millis, PodUid, ReservationUid, ShapeId
 from restow.contracts.values import ClaimChoice
 from restow.domain.accounts import DEFAULT_QUEUE
-from restow.domain.draws import after, drawn_of
-from restow.domain.evolve.reservations import SUPERSEDED, ask, forget_if_over, places, rephase
+from restow.domain.allocations import after, taken_of
+from restow.domain.evolve.reservations import SUPERSEDED, ask, forget_if_over, rephase, slots_of
 from restow.domain.evolve.rules import Rules
 from restow.domain.groups import named
-from restow.domain.places import Place
+from restow.domain.held_capacity import PRE_ALLOCATION
 from restow.domain.records import (
     FINAL,
-    NO_ROOM,
+    NO_CAPACITY,
     ON_NODE,
-    Draw,
+    Allocation,
+    Capacity,
     Nomination,
     Placement,
-    Room,
     Slot,
     SlotPhase,
     Victim,
     Waiting,
 )
 from restow.domain.resources import GPU_MILLI
-from restow.domain.rooms import PRE_ALLOCATION
+from restow.domain.slots import SlotKey
 from restow.domain.state import NODE_LOST, ClusterState, Under
 from restow.domain.table import lowered, shares_up_to
 
 PREEMPTED = "Preempted"
-"""Why a hold is released that had no owner yet when somebody of a higher priority needed its room (RULES G-7)."""
+"""Why a hold is released that had no owner yet when somebody of a higher priority needed its capacity (RULES G-7)."""
 UNAVAILABLE = "Unavailable"
 """Why a hold is released whose node can never have so much any more."""
 DEADLINE = "Deadline"
@@ -86,8 +86,8 @@ def pod_released(state: ClusterState, event: e.PodReleased) -> None:
     _settled(state, event.pod)
 
 
-def _place(state: ClusterState, event: Any, *phases: SlotPhase, lost: bool = False) -> tuple[Place, Slot] | None:
-    """The place that an event is about, None where it is not in one of these phases (any more), or, unless `lost` ones count,
+def _slot_of(state: ClusterState, event: Any, *phases: SlotPhase, lost: bool = False) -> tuple[SlotKey, Slot] | None:
+    """The slot that an event is about, None where it is not in one of these phases (any more), or, unless `lost` ones count,
     was lost with its node: it holds nothing there, even if there is another node of that name by now."""
     key = (event.reservation, event.slot)
     slot = state.slots.get(event.reservation, {}).get(event.slot)
@@ -97,16 +97,16 @@ def _place(state: ClusterState, event: Any, *phases: SlotPhase, lost: bool = Fal
 
 
 def hold_placed(state: ClusterState, event: e.HoldPlaced) -> None:
-    found = _place(state, event, SlotPhase.PENDING)
+    found = _slot_of(state, event, SlotPhase.PENDING)
     if found is None or (event.shape and event.shape != found[1].shape):
         # It may have ended, with what waited of it (`cancel`), or a later generation may ask for something else by now.
         return _void(state, event)
     key, slot = found
     wanted = state.vectors[slot.shape].items
     if event.waiting:
-        room = Room(wanted, devices=event.devices, cores=event.cores)
+        capacity = Capacity(wanted, devices=event.devices, cores=event.cores)
     else:
-        room = Room.full(wanted, event.devices, event.cores)
+        capacity = Capacity.full(wanted, event.devices, event.cores)
     held = Slot(
         slot.shape,
         slot.task,
@@ -116,10 +116,10 @@ def hold_placed(state: ClusterState, event: e.HoldPlaced) -> None:
         reason=PRE_ALLOCATION if event.waiting else "",
         queue=_queue_of(state, event.reservation),
         cores=event.cores,
-        room=room,
+        capacity=capacity,
     )
     state.cut_off(key)
-    state.put_place(key, held)
+    state.put_slot(key, held)
     state.occupy(key, held)
     state.top_up(event.node)
     state.squeeze(event.node)
@@ -127,37 +127,37 @@ def hold_placed(state: ClusterState, event: e.HoldPlaced) -> None:
 
 
 def hold_ready(state: ClusterState, event: e.HoldReady) -> None:
-    found = _place(state, event, SlotPhase.WAITING)
-    if found is None or not found[1].room.complete or found[0] in state.to_release:
+    found = _slot_of(state, event, SlotPhase.WAITING)
+    if found is None or not found[1].capacity.complete or found[0] in state.to_release:
         return _void(state, event)
     key, slot = found
     state.drop_in(state.waiting_on, slot.node, key)
     state.drop(state.whole, key)
-    state.put_place(key, replace(slot, phase=SlotPhase.HELD, reason="", message=""))
+    state.put_slot(key, replace(slot, phase=SlotPhase.HELD, reason="", message=""))
     state.moved.append(key)
     state.capacity_epoch += 1
 
 
-def hold_lent(state: ClusterState, event: e.HoldLent) -> None:
+def hold_borrowed(state: ClusterState, event: e.HoldBorrowed) -> None:
     """The pod is placed next; what it leaves is the hold's again."""
-    found = _place(state, event, SlotPhase.HELD, SlotPhase.WAITING)
+    found = _slot_of(state, event, SlotPhase.HELD, SlotPhase.WAITING)
     if found is None or not state.awaits_placement(event.pod) or found[1].node not in state.table.rows:
         return _void(state, event)
     key, slot = found
-    state.lend(key, slot, event.pod)
+    state.borrow_from(key, slot, event.pod)
 
 
 def hold_resized(state: ClusterState, event: e.HoldResized) -> None:
-    found = _place(state, event, SlotPhase.HELD, SlotPhase.WAITING)
+    found = _slot_of(state, event, SlotPhase.HELD, SlotPhase.WAITING)
     if found is None or found[1].asked != event.shape or found[1].node not in state.table.rows:
         return _void(state, event)
     key, slot = found
     state.drop(state.resizes, key)
-    wanted, devices, cores = state.undrawn(key, state.vectors[event.shape].items, event.devices, event.cores)
-    held_devices = shares_up_to(devices, {d.index: d.milli for d in slot.room.held_devices})
-    room = Room(wanted, lowered(slot.room.held, wanted), devices, held_devices, cores)
-    state.change_room(
-        key, room, shape=event.shape, devices=event.devices, cores=event.cores, asked=ShapeId(""), reasons={}, nodes=0, message=""
+    wanted, devices, cores = state.unallocated(key, state.vectors[event.shape].items, event.devices, event.cores)
+    held_devices = shares_up_to(devices, {d.index: d.milli for d in slot.capacity.held_devices})
+    capacity = Capacity(wanted, lowered(slot.capacity.held, wanted), devices, held_devices, cores)
+    state.change_capacity(
+        key, capacity, shape=event.shape, devices=event.devices, cores=event.cores, asked=ShapeId(""), reasons={}, nodes=0, message=""
     )
     state.top_up(slot.node)
     state.capacity_epoch += 1
@@ -173,22 +173,22 @@ def _queue_of(state: ClusterState, uid: ReservationUid) -> str:
 
 
 def handed_over(state: ClusterState, event: e.HandedOver) -> None:
-    found = _place(state, event, SlotPhase.HELD)
+    found = _slot_of(state, event, SlotPhase.HELD)
     if found is None or found[1].node != event.node or not state.awaits_placement(event.pod):
         return _void(state, event)
     key, slot = found
     record, pod = state.reservations[event.reservation], state.pods[event.pod]
     wanted = state.vectors[pod.shape].items
-    items, devices, cores = drawn_of(slot.room, wanted, event.devices, event.cores, state.table.columns.get(GPU_MILLI))
+    items, devices, cores = taken_of(slot.capacity, wanted, event.devices, event.cores, state.table.columns.get(GPU_MILLI))
     if record.spec is None or record.spec.allocate_once:
         state.vacate(key, slot)
-        # What was drawn is remembered longer than the pod is there (RULES 004-1).
-        room = Room(items, devices=devices, cores=cores)
-        used = replace(slot, phase=SlotPhase.USED, pod=event.pod, owner=f"{pod.namespace}/{pod.name}", room=room)
-        state.put_place(key, used)
+        # What was allocated is remembered longer than the pod is there (RULES 004-1).
+        capacity = Capacity(items, devices=devices, cores=cores)
+        used = replace(slot, phase=SlotPhase.USED, pod=event.pod, owner=f"{pod.namespace}/{pod.name}", capacity=capacity)
+        state.put_slot(key, used)
     else:
-        state.change_room(key, after(slot.room, items, devices, cores))
-    state.draw(event.pod, Draw(*key, slot.node, items, devices, cores))
+        state.change_capacity(key, after(slot.capacity, items, devices, cores))
+    state.allocate(event.pod, Allocation(*key, slot.node, items, devices, cores))
     nomination = state.nominations.get(event.pod)
     state.denominate(event.pod, placing=True)
     placement = Placement(event.node, event.devices, key, state.time, event.volumes, event.cores)
@@ -219,7 +219,7 @@ def _leave_behind(state: ClusterState, pod: PodUid, taken: MigrationId) -> None:
 
 
 def hold_released(state: ClusterState, event: e.HoldReleased) -> None:
-    found = _place(state, event, SlotPhase.HELD, SlotPhase.WAITING, lost=True)
+    found = _slot_of(state, event, SlotPhase.HELD, SlotPhase.WAITING, lost=True)
     if found is None:
         return _void(state, event)
     key, slot = found
@@ -227,16 +227,16 @@ def hold_released(state: ClusterState, event: e.HoldReleased) -> None:
     record = state.reservations[uid]
     state.vacate(key, slot)
     if event.reason in (PREEMPTED, UNAVAILABLE) and record.alive:
-        # Its place waits again, in its turn.
+        # Its slot waits again, in its turn.
         ask(state, uid, name, Slot(slot.asked or slot.shape, slot.task))
     elif event.reason == SUPERSEDED and record.alive and record.spec is not None:
         # Nothing was lost: the accepted generation asks for it in another shape, or not at all.
-        state.drop_place(key)
-        asked = places(record.spec).get(name)
+        state.drop_slot(key)
+        asked = slots_of(record.spec).get(name)
         if asked is not None:
             ask(state, uid, name, asked)
     else:
-        state.put_place(key, replace(slot, phase=SlotPhase.FAILED, reason=event.reason, room=NO_ROOM))
+        state.put_slot(key, replace(slot, phase=SlotPhase.FAILED, reason=event.reason, capacity=NO_CAPACITY))
     state.top_up(slot.node)
     rephase(state, uid)
     forget_if_over(state, uid)
@@ -319,8 +319,8 @@ def nominated(state: ClusterState, event: e.Nominated) -> None:
                 state.drop(state.victims_of, victim)
         return _void(state, event)
     v = state.vectors[state.pods[event.pod].shape]
-    room = Room(v.items, devices=event.devices, cores=event.cores)
-    state.nominate(event.pod, Nomination(event.node, event.deadline, room, event.victims))
+    capacity = Capacity(v.items, devices=event.devices, cores=event.cores)
+    state.nominate(event.pod, Nomination(event.node, event.deadline, capacity, event.victims))
     if event.pod in state.nominations:
         state.unpark(event.pod)
         state.drop(state.queue, event.pod)
@@ -355,11 +355,11 @@ def _waiting(slot: Slot, event: e.HoldUnfit) -> Slot:
 
 
 def hold_unfit(state: ClusterState, event: e.HoldUnfit) -> None:
-    found = _place(state, event, SlotPhase.PENDING, *ON_NODE)
+    found = _slot_of(state, event, SlotPhase.PENDING, *ON_NODE)
     if found is None or (found[1].phase in ON_NODE and not found[1].asked):
         return _void(state, event)
     key, slot = found
-    state.put_place(key, _waiting(slot, event))
+    state.put_slot(key, _waiting(slot, event))
     rephase(state, event.reservation)
 
 
@@ -368,7 +368,7 @@ RULES: Rules = {
     e.PodReleased: pod_released,
     e.HoldPlaced: hold_placed,
     e.HoldReady: hold_ready,
-    e.HoldLent: hold_lent,
+    e.HoldBorrowed: hold_borrowed,
     e.HoldResized: hold_resized,
     e.HandedOver: handed_over,
     e.HoldReleased: hold_released,

@@ -1,6 +1,6 @@
 """How well the cluster is packed (`packing.py`), and the same quickly, node by node, for whoever scores nodes (`model.py`)."""
 
-from restow.domain.fragmentation.packing import Room as Room
+from restow.domain.fragmentation.packing import FreeCapacity as FreeCapacity
 from restow.domain.fragmentation.packing import Typical as Typical
 from restow.domain.fragmentation.packing import alike as alike
 from restow.domain.fragmentation.packing import demand_of as demand_of

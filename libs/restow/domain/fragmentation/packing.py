@@ -32,7 +32,7 @@ class Typical(msgspec.Struct, frozen=True):
     pods: int
 
 
-class Room:
+class FreeCapacity:
     """A copy of what the node table has free, for hypothetical moves: `free` `(nodes, resources) int64`, `device_free`
     `(nodes, devices) int64`."""
 
@@ -67,7 +67,7 @@ class Demands(dict[ShapeId, bytes]):
 
 
 def rules_of(shape: PodShape) -> tuple:
-    """The part of a shape that rules about nodes read, room aside: shapes with equal ones have equal static masks."""
+    """The part of a shape that rules about nodes read, capacity aside: shapes with equal ones have equal static masks."""
     return (
         tuple(shape.node_selector.items()),
         shape.node_affinity,
@@ -127,16 +127,16 @@ def typical_shapes(state: ClusterState, coverage: int = COVERAGE) -> tuple[Typic
 
 def packing(
     state: ClusterState,
-    room: Room | None = None,
+    capacity: FreeCapacity | None = None,
     loads: dict[NodeName, int] | None = None,
     typical: tuple[Typical, ...] | None = None,
     only: np.ndarray | None = None,
 ) -> Packing:
-    """The packing as it is, or as it would be: with this `room`, and with `loads` pods that count more (or fewer) on
+    """The packing as it is, or as it would be: with this `capacity`, and with `loads` pods that count more (or fewer) on
     these nodes. `only`, `(nodes,) bool`: of these rows. Integers throughout; the weighted mean is rounded down once, at the end."""
     table = state.table
-    free = table.free if room is None else room.free
-    device_free = table.device_free if room is None else room.device_free
+    free = table.free if capacity is None else capacity.free
+    device_free = table.device_free if capacity is None else capacity.device_free
     nodes = list(state.nodes) if only is None else [name for name in state.nodes if only[table.rows[name]]]
     if only is not None:
         device_free = np.where(only[:, None], device_free, 0)

@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, ReservationUid
 from restow.domain.config import GcConfig
-from restow.domain.evolve import plan_rooms
+from restow.domain.evolve import demand_slots
 from restow.domain.foreign import LOG, other_scheduler
 from restow.domain.records import FINAL, PhaseSince, Reservation, ReservationPhase, hold_names
 from restow.domain.state import ClusterState
@@ -40,9 +40,9 @@ def next_of(state: ClusterState, record: Reservation) -> tuple[Millis, e.Event] 
 
 
 def _is_being_made(state: ClusterState, record: Reservation) -> bool:
-    """Whether it is room for a pod that waits, and moves of its plan are under way: its time counts from the last one (RULES G-14)."""
-    room = plan_rooms.of(state, record)
-    return room is not None and plan_rooms.is_under_way(state, room.plan)
+    """Whether it is capacity for a pod that waits, and moves of its plan are under way: its time counts from the last one (RULES G-14)."""
+    demand_slot = demand_slots.of(state, record)
+    return demand_slot is not None and demand_slots.is_under_way(state, demand_slot.plan)
 
 
 def _collection(state: ClusterState, record: Reservation, finished: PhaseSince | None) -> tuple[Millis, e.Event] | None:

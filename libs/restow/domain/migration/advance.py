@@ -16,8 +16,8 @@ _OVER = (e.Landed, e.MigrationFailed, e.NotRecreated, e.Removed)
 
 
 def advance(state: ClusterState, now: Millis) -> list[e.Event]:
-    """Findings, rooms that nobody needs any more, every migration as far as it gets now, then new ones."""
-    events: list[e.Event] = [e.CameBack(lineage, node, times) for (lineage, node), times in sorted(state.found.items())]
+    """Findings, slots that nobody needs any more, every migration as far as it gets now, then new ones."""
+    events: list[e.Event] = [e.Bounced(lineage, node, times) for (lineage, node), times in sorted(state.found.items())]
     for plan, (reason, message) in demand_slots.over(state, now).items():
         events.append(e.PlanCancelled(plan, f"{reason}: {message}"))
     if len(events) > len(state.found):

@@ -51,7 +51,7 @@ class MigrationDecider:
             case c.ReportHold(migration=id) | c.ReportEviction(migration=id):
                 migration = active(state, id)
                 return () if migration is None else saga.answered(state, migration, command)
-            case c.ReportRoom(plan=plan, message=message):
+            case c.ReportSlot(plan=plan, message=message):
                 if plan not in state.plans or plan in state.cancelled:
                     return ()
                 return (e.PlanCancelled(plan, f"RoomFailed: {message}"),)
@@ -191,7 +191,7 @@ def _cancel(state: ClusterState, plan: PlanId, reason: str) -> list[e.Event]:
 def under_way(state: ClusterState) -> list[PlanId]:
     """Plans of which something is still to be done, in their order."""
     plans = {PlanId(state.migrations[id].plan) for id in (*state.backlog, *state.active)}
-    plans.update(room.plan for room in state.plan_rooms.values() if not demand_slots.is_used(state, room) and not room.gone)
+    plans.update(demand_slot.plan for demand_slot in state.demand_slots.values() if not demand_slots.is_used(state, demand_slot) and not demand_slot.gone)
     known = [plan for plan in plans if plan in state.plans and plan not in state.cancelled]
     return sorted(known, key=lambda plan: (state.plans[plan].at, plan))
 

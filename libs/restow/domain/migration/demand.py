@@ -1,6 +1,6 @@
-"""On demand for pods that wait: when a plan is made to make room for them (`demand: true` in the policy).
+"""On demand for pods that wait: when a plan is made to free capacity for them (`demand: true` in the policy).
 
-A job is a candidate where it waits for room, and the free room of all nodes together would do. It is tried once it has waited for
+A job is a candidate where it waits for capacity, and the free capacity of all nodes together would do. It is tried once it has waited for
 `PATIENCE`, one job at a time, not more often than every `PERIOD`, and again after a pause that doubles each time while it waits. All
 of that follows from times in the log, so that a restart forgets nothing.
 """
@@ -27,8 +27,8 @@ LOOKED_AT = 500
 """Kinds of pods that wait, at most, which are looked at closely; those that ask for more than is free in all are passed over, however many (RULES G-17)."""
 OF_A_KIND = 50
 """Of those who wait for the same, in the order in which they began to, so many are looked at for the first."""
-ROOM = "Insufficient "
-"""What reasons begin with that are about room."""
+CAPACITY = "Insufficient "
+"""What reasons begin with that are about capacity."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class _Candidates(NamedTuple):
 
 def _candidates(state: ClusterState) -> Sequence[Candidate]:
     """Computed anew when pods begin or end to wait, or what they wait for, or are told that they wait for, may have changed."""
-    helped = frozenset(room.room.pod for room in state.plan_rooms.values() if not room.gone and room.plan not in state.cancelled)
+    helped = frozenset(demand_slot.spec.pod for demand_slot in state.demand_slots.values() if not demand_slot.gone and demand_slot.plan not in state.cancelled)
     key = (state.parkings.position, state.capacity_epoch, state.last["session"], helped)
     known = state.memo.find(_Candidates)
     if known is None or known.key != key:
@@ -79,11 +79,11 @@ def _candidates(state: ClusterState) -> Sequence[Candidate]:
 
 
 def _found(state: ClusterState, helped: frozenset[PodUid], free: dict[int, int]) -> Iterator[Candidate]:
-    """`helped`: those for whom a plan makes room already."""
+    """`helped`: those for whom a plan frees capacity already."""
     seen: set[str] = set()
     kinds = (pods for under, pods in state.parked_under.items() if _may_fit(state, under, free))
     for pods in islice(kinds, LOOKED_AT):
-        first = next((pod for pod in islice(pods, OF_A_KIND) if pod not in helped and _waits_for_room(state, pod)), None)
+        first = next((pod for pod in islice(pods, OF_A_KIND) if pod not in helped and _waits_for_capacity(state, pod)), None)
         if first is None:
             continue
         job, group = job_of(state, first)
@@ -98,19 +98,19 @@ def _found(state: ClusterState, helped: frozenset[PodUid], free: dict[int, int])
 
 
 def _may_fit(state: ClusterState, under: Under, free: dict[int, int]) -> bool:
-    """Whether as much as pods on their own ask for is free in all. What they wait for that is no node no room helps against."""
+    """Whether as much as pods on their own ask for is free in all. What they wait for that is no node no capacity helps against."""
     if under[0] != "shape":
         return under[0] == "group"
     v = state.vectors[ShapeId(under[1].partition("/")[0])]
     return all(free.get(column, 0) >= amount for column, amount in v.items)
 
 
-def _waits_for_room(state: ClusterState, pod: PodUid) -> bool:
-    """A rule about something else may remove nodes beside: what counts is whether room does."""
+def _waits_for_capacity(state: ClusterState, pod: PodUid) -> bool:
+    """A rule about something else may remove nodes beside: what counts is whether capacity does."""
     if not state.awaits_placement(pod) or pod in state.nominations:
         return False
     waiting = state.waiting.get(state.parked[pod][0])
-    return waiting is not None and any(reason.startswith(ROOM) for reason in waiting.reasons)
+    return waiting is not None and any(reason.startswith(CAPACITY) for reason in waiting.reasons)
 
 
 def _needed(state: ClusterState, group: Group) -> int:

@@ -23,7 +23,7 @@ from restow.domain.descheduling.model import DEFRAGMENTATION, EVICTOR, Policy
 from restow.domain.descheduling.policy import PolicyError, load, read
 from restow.domain.descheduling.utilization.usage import NOTHING
 from restow.domain.fold import apply
-from restow.domain.fragmentation import Room, packing, typical_shapes
+from restow.domain.fragmentation import FreeCapacity, packing, typical_shapes
 from restow.domain.migration.landing import Landings
 from restow.domain.migration.search import within
 from restow.domain.state import ClusterState
@@ -50,7 +50,7 @@ def defragment(state: ClusterState, now: Millis, plan: PlanId, demand: str = "",
     assert args is not None, "whoever asks has looked"
     scope, bound = _alone(state, policy, now)
     if demand:
-        return defragmentation.make_room(state, args, now, plan, demand, bound, scope)
+        return defragmentation.plan_demand(state, args, now, plan, demand, bound, scope)
     return defragmentation.plan(state, args, now, plan, bound, scope)
 
 
@@ -154,7 +154,7 @@ class HoldFirst:
         self.run = Run(state, replace(policy, max_no_of_pods_to_evict_total=self._most), self._now, command.samples)
         self._warned = tuple(self.run.warnings)
         self._typical = typical_shapes(state)
-        self._room, self._loads = Room(state.table), Counter[NodeName]()
+        self._capacity, self._loads = FreeCapacity(state.table), Counter[NodeName]()
         self._packing = packing(state, typical=self._typical)
         self._landings = Landings(state, self._now)
         self._plan = PlanId("")
@@ -233,12 +233,12 @@ class HoldFirst:
             if charge is None:
                 continue
             v = state.vectors[charge.shape]
-            self._room.take(rows[charge.node], v, charge.devices, -1)
+            self._capacity.take(rows[charge.node], v, charge.devices, -1)
             self._loads[charge.node] -= 1
             if move.target:
-                self._room.take(rows[move.target], v, move.devices)
+                self._capacity.take(rows[move.target], v, move.devices)
                 self._loads[move.target] += 1
-        return packing(state, self._room, dict(self._loads), self._typical) if moves else self._packing
+        return packing(state, self._capacity, dict(self._loads), self._typical) if moves else self._packing
 
     def thought(self, pod: PodUid) -> tuple[str, str] | None:
         """Why the plugin that ran last leaves it: the rule, and the sentence."""

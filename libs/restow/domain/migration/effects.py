@@ -8,18 +8,18 @@ from collections.abc import Iterator
 from restow.contracts.ids import ReservationUid
 from restow.domain.effects import (
     AbortEviction,
+    CreateDemandSlot,
     CreateHold,
-    CreateRoom,
     DeleteReservation,
     Effect,
     Evict,
-    TellCameBack,
+    TellBounced,
     TellGroupMoves,
 )
 from restow.domain.groups import named
 from restow.domain.migration import demand_slots, successor
 from restow.domain.migration.facts import may_be_tried
-from restow.domain.records import FINAL, Migration, PlanRoom, Step
+from restow.domain.records import FINAL, DemandSlot, Migration, Step
 from restow.domain.state import ClusterState, Touched
 
 
@@ -27,12 +27,12 @@ def pending(state: ClusterState, touched: Touched | None) -> list[Effect]:
     ids = list(state.migrations) if touched is None else list(touched.migrations)
     known = [m for id in ids if (m := state.migrations.get(id)) is not None]
     found: list[Effect] = [effect for m in known for effect in _of(state, m)]
-    for key, room in state.plan_rooms.items():
-        found += _of_room(state, key, room)
+    for key, demand_slot in state.demand_slots.items():
+        found += _of_demand_slot(state, key, demand_slot)
     groups = state.group_moves if touched is None else dict.fromkeys(named(m.group) for m in known if m.group)
     found += [TellGroupMoves(*group, moves.version) for group in groups if (moves := state.group_moves.get(group)) is not None]
     # Of what was found before a restart people were told then.
-    found += [TellCameBack(*key) for key in (touched.findings if touched is not None else ())]
+    found += [TellBounced(*key) for key in (touched.findings if touched is not None else ())]
     return found
 
 
@@ -40,15 +40,15 @@ def owed(state: ClusterState, effect: Effect) -> bool:
     match effect:
         case CreateHold(migration=id) | Evict(migration=id) | AbortEviction(migration=id):
             migration = state.migrations.get(id)
-        case CreateRoom(name=key):
-            room = state.plan_rooms.get(key)
-            return room is not None and demand_slots.wanted(state, room)
+        case CreateDemandSlot(name=key):
+            demand_slot = state.demand_slots.get(key)
+            return demand_slot is not None and demand_slots.wanted(state, demand_slot)
         case TellGroupMoves(namespace=namespace, group=group):
             return (namespace, group) in state.group_moves and (namespace, group) in state.pod_groups
-        case TellCameBack(lineage=lineage, node=node):
+        case TellBounced(lineage=lineage, node=node):
             return (lineage, node) in state.left_alone
-        case DeleteReservation(reservation=uid) if (room := _room_of(state, uid)) is not None:
-            return demand_slots.unwanted(state, room)
+        case DeleteReservation(reservation=uid) if (demand_slot := _demand_slot_of(state, uid)) is not None:
+            return demand_slots.unwanted(state, demand_slot)
         case DeleteReservation(reservation=uid):
             record = state.reservations.get(uid)
             migration = None if record is None else state.migrations.get(record.fact.migration)  # type: ignore[call-overload]
@@ -82,14 +82,14 @@ def _deletion(state: ClusterState, uid: ReservationUid) -> Iterator[Effect]:
         yield DeleteReservation(uid)
 
 
-def _of_room(state: ClusterState, key: str, room: PlanRoom) -> Iterator[Effect]:
-    if demand_slots.wanted(state, room):
-        yield CreateRoom(key)
-    elif demand_slots.unwanted(state, room):
-        yield DeleteReservation(room.reservation)
+def _of_demand_slot(state: ClusterState, key: str, demand_slot: DemandSlot) -> Iterator[Effect]:
+    if demand_slots.wanted(state, demand_slot):
+        yield CreateDemandSlot(key)
+    elif demand_slots.unwanted(state, demand_slot):
+        yield DeleteReservation(demand_slot.reservation)
 
 
-def _room_of(state: ClusterState, uid: ReservationUid) -> PlanRoom | None:
+def _demand_slot_of(state: ClusterState, uid: ReservationUid) -> DemandSlot | None:
     record = state.reservations.get(uid)
-    room = state.plan_rooms.get(f"{record.fact.namespace}/{record.fact.name}") if record is not None else None
-    return room if room is not None and room.reservation == uid else None
+    demand_slot = state.demand_slots.get(f"{record.fact.namespace}/{record.fact.name}") if record is not None else None
+    return demand_slot if demand_slot is not None and demand_slot.reservation == uid else None

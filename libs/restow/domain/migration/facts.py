@@ -185,7 +185,7 @@ POD_UNFIT = Fact("its pod has ended, is elsewhere, or may no longer be moved",
                  lambda case: victim.unfit(case.state, case.migration) if case.move.pod else None)
 POD_UNFIT_TO_EVICT = Fact("its pod is gone, is elsewhere, or has a controller now", lambda case: victim.unfit_to_evict(case.state, case.migration))
 TARGET_LOST = Fact("its target no longer accepts such a pod", lambda case: holds.lost(case.state, case.migration))
-ROOMS_NOT_HELD = Fact("the capacity that its plan frees for a waiting pod is not held yet", lambda case: not demand_slots.ready(case.state, case.migration))
+SLOTS_NOT_HELD = Fact("the capacity that its plan frees for a waiting pod is not held yet", lambda case: not demand_slots.ready(case.state, case.migration))
 OTHERS_FIRST = Fact("other moves must land first, hold their slots first, or leave what it takes", lambda case: not may_come(case))
 LIMITS_REACHED = Fact("the moves under way have reached a limit", lambda case: case.limits.must_wait(case.migration, case.now))
 LIMITS_REFUSE = Fact("its workload, its gang or a disruption budget cannot spare its pod", lambda case: case.limits.refuses(case.migration))
@@ -303,7 +303,7 @@ def may_be_tried(state: ClusterState, migration: Migration) -> bool:
 
 
 def may_come(case: Case) -> bool:
-    """Whether it waits for no other move, and no room. One whose node is emptied as a whole waits for the holds of others."""
+    """Whether it waits for no other move, and no capacity. One whose node is emptied as a whole waits for the holds of others."""
     state, migration, whole = case.state, case.migration, case.limits.whole
     if whole.binds(migration) and not whole.all_hold(migration):
         return False

@@ -9,7 +9,7 @@ Reason = tuple[str, str]
 """One CamelCase word, and a sentence."""
 
 
-def places(state: ClusterState, migration: Migration) -> list[tuple[SlotName, Slot]]:
+def slots_of(state: ClusterState, migration: Migration) -> list[tuple[SlotName, Slot]]:
     return list(state.slots.get(migration.reservation, {}).items())
 
 
@@ -21,25 +21,25 @@ def _has(state: ClusterState, migration: Migration, *phases: SlotPhase) -> bool:
 
 
 def held(state: ClusterState, migration: Migration) -> bool:
-    """The session holds the promised place and has not been asked to release it."""
+    """The session holds the promised slot and has not been asked to release it."""
     return _has(state, migration, SlotPhase.HELD)
 
 
 def placed(state: ClusterState, migration: Migration) -> bool:
-    """The promised place is chosen: it is held, or waits for room on its node."""
+    """The promised slot is chosen: it is held, or waits for capacity on its node."""
     return _has(state, migration, SlotPhase.HELD, SlotPhase.WAITING)
 
 
 def is_open(state: ClusterState, migration: Migration) -> bool:
     """A successor can still take the hold, now or when the session has held it anew."""
     coming = (SlotPhase.PENDING, SlotPhase.WAITING)
-    return held(state, migration) or any(s.phase in coming for _, s in places(state, migration))
+    return held(state, migration) or any(s.phase in coming for _, s in slots_of(state, migration))
 
 
 def is_new(state: ClusterState, migration: Migration) -> bool:
-    """Its Reservation is there, and nobody has said yet whether it is valid: it has no place so far."""
+    """Its Reservation is there, and nobody has said yet whether it is valid: it has no slot so far."""
     record, phase = state.reservations.get(migration.reservation), state.phases.get(migration.reservation)
-    if record is None or record.gone or record.fact.deleting or record.collected or places(state, migration):
+    if record is None or record.gone or record.fact.deleting or record.collected or slots_of(state, migration):
         return False
     return phase is None or phase.phase is not ReservationPhase.FAILED
 
@@ -57,13 +57,13 @@ def failure(state: ClusterState, migration: Migration) -> Reason | None:
     phase = state.phases.get(migration.reservation)
     if phase is not None and phase.phase is ReservationPhase.FAILED:
         return "HoldFailed", f"its Reservation failed: {phase.reason} {phase.message}".rstrip()
-    for name, slot in places(state, migration):
-        if why := _of_place(state, migration, name, slot):
+    for name, slot in slots_of(state, migration):
+        if why := _of_slot(state, migration, name, slot):
             return why
     return None
 
 
-def _of_place(state: ClusterState, migration: Migration, name: SlotName, slot: Slot) -> Reason | None:
+def _of_slot(state: ClusterState, migration: Migration, name: SlotName, slot: Slot) -> Reason | None:
     target, wanted = migration.move.target, state.shapes[migration.shape]
     if slot.phase is SlotPhase.USED:
         return "HoldTaken", f"pod {slot.pod} took the hold before the eviction"
@@ -80,7 +80,7 @@ def _of_place(state: ClusterState, migration: Migration, name: SlotName, slot: S
 
 
 def lost(state: ClusterState, migration: Migration) -> Reason | None:
-    """Whether its landing place is of no use to its successor any more, whatever is held there: asked before the hold, in the step
+    """Whether its landing slot is of no use to its successor any more, whatever is held there: asked before the hold, in the step
     that evicts, and before each attempt to."""
     return target_lost(state, migration.move.target, migration.shape)
 

@@ -1,5 +1,5 @@
 """Landing places for a policy's plugins, hold first: by the scheduler's own rules, as if the pod were not there, and as if whoever was
-promised a place before had it already (`descheduling.framework.Port`)."""
+promised a slot before had it already (`descheduling.framework.Port`)."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -123,7 +123,7 @@ def _unmovable(state: ClusterState, uid: PodUid) -> str:
     if live.node is None or uid not in state.charges:
         return rule.BINDING
     if state.owes(uid):
-        return rule.DRAWS
+        return rule.USES_RESERVATION
     if pod.pinned_node:
         return rule.PINNED
     if shape.scheduler not in state.session_config.scheduler_names:
@@ -131,7 +131,7 @@ def _unmovable(state: ClusterState, uid: PodUid) -> str:
     if shape.is_beyond_us:
         return rule.UNSUPPORTED
     if state.left_alone and (state.lineage(pod), live.node) in state.left_alone:
-        return rule.CAME_BACK
+        return rule.BOUNCED
     return unmovable(state, uid)
 
 

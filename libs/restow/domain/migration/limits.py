@@ -36,7 +36,7 @@ class Limits:
         self.whole = Whole(state)
         self._active: dict[MigrationId, Migration] = {id: state.migrations[id] for id in state.active}
         self._parked = {id: None for id, m in self._active.items() if m.step in BEFORE_EVICTION and self.whole.holds_first(m)}
-        """Whose place is held until all of their node have theirs. Their pods are where they were: of the bounds only `concurrent` is
+        """Whose slot is held until all of their node have theirs. Their pods are where they were: of the bounds only `concurrent` is
         about them, and all are asked before the eviction. So a node of many pods is emptied pod by pod, whatever the bounds are."""
         self._plans: dict[str, int] = defaultdict(int)
         self._begun: dict[tuple[str, NodeName], bool] = {}
@@ -173,7 +173,7 @@ class Limits:
         return self._others(migration) or self._plans[migration.plan] > 0
 
     def waits_for_node(self, migration: Migration, now: Millis) -> bool:
-        """Whether it must wait with its place held, and no deadline counts: for the places of its node, for what is under way, for the API's
+        """Whether it must wait with its slot held, and no deadline counts: for the slots of its node, for what is under way, for the API's
         word on another one of its node, or, while nobody has left the node, for one of its node that must not go now (that one has a deadline)."""
         if not self.whole.all_hold(migration) or self.whole.one_is_asked(migration):
             return True

@@ -8,7 +8,7 @@ from restow.domain.config import DefragmentationArgs
 from restow.domain.decider import Rejected
 from restow.domain.defragmentation.evictable import Evictable
 from restow.domain.defragmentation.simulation import Simulation, Spot, simulated
-from restow.domain.fragmentation import Room, packing, typical_shapes
+from restow.domain.fragmentation import FreeCapacity, packing, typical_shapes
 from restow.domain.migration import holds
 from restow.domain.migration.landing import stand_in
 from restow.domain.resources import canonical_resource
@@ -22,7 +22,7 @@ TRIGGER = PLANNER = "move"
 
 
 def move_pod(state: ClusterState, now: Millis, plan: PlanId, uid: PodUid, target: NodeName) -> Planned:
-    """A plan with this one move. Raises Rejected with the reason where no landing place can be promised."""
+    """A plan with this one move. Raises Rejected with the reason where no landing slot can be promised."""
     if plan in state.plans:
         raise Rejected(f"move: plan {plan!r} exists already; allowed: a fresh id")
     pod = state.pods.get(uid)
@@ -40,11 +40,11 @@ def move_pod(state: ClusterState, now: Millis, plan: PlanId, uid: PodUid, target
     to = NodeName(state.table.names[spot.row])
     move = Move(MigrationId(f"{plan}-1"), uid, pod.namespace, pod.name, source, to, spot.devices, spot.cores, cost=1)
     typical = typical_shapes(state)
-    room = Room(state.table)
+    capacity = FreeCapacity(state.table)
     v = state.vectors[pod.shape]
-    room.take(state.table.rows[source], v, state.charges[uid].devices, -1)
-    room.take(spot.row, v, spot.devices)
-    after = packing(state, room, {source: -1, to: 1}, typical)
+    capacity.take(state.table.rows[source], v, state.charges[uid].devices, -1)
+    capacity.take(spot.row, v, spot.devices)
+    after = packing(state, capacity, {source: -1, to: 1}, typical)
     return Planned(
         plan, PLUGIN, (move,), packing(state, typical=typical), after, (source,), trigger=TRIGGER, planner=PLANNER,
         reason=f"{name} was to be moved",

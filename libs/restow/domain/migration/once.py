@@ -130,14 +130,14 @@ def _earlier(run: Run) -> Planned:
     """What other plugins have evicted, as a plan: their successors are thought to be where the scheduler would put them now, so that
     nobody else is sent there. Who finds no place waits, and takes none."""
     state, moves = run.state, []
-    places = Landings(state, run.now)
+    landings = Landings(state, run.now)
     try:
         for i, eviction in enumerate(run.evictions.values(), 1):
             pod = state.pods[eviction.pod]
-            found = needs_hold(state, eviction.pod) and not places.promise(eviction.pod, None)
-            target, spot = (places.lands_on(eviction.pod) or NodeName(""), places.spots[eviction.pod]) if found else (NodeName(""), NO_SLOT)
+            found = needs_hold(state, eviction.pod) and not landings.promise(eviction.pod, None)
+            target, spot = (landings.lands_on(eviction.pod) or NodeName(""), landings.spots[eviction.pod]) if found else (NodeName(""), NO_SLOT)
             id = MigrationId(f"{EARLIER}-{i}")
             moves.append(Move(id, eviction.pod, pod.namespace, pod.name, eviction.node, target, spot.devices, spot.cores))
     finally:
-        places.close()
+        landings.close()
     return Planned(EARLIER, "", tuple(moves), NOBODY, NOBODY)

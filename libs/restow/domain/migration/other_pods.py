@@ -3,8 +3,8 @@ be moved itself, before the pod is evicted; and a pod that another scheduler has
 may run beside. Of a hold that nobody may take the pod would have nothing.
 
 Asked last before an eviction is decided, for whichever of those who are on the way out have gone by then: what is held for them counts. Those are asked about,
-too, whose pods have left and who have not come yet, where they need others (required pod affinity, spread): nobody is taken from them. Room and nodes' own rules are
-no question here: a hold keeps its room, and `holds.lost` asks its node.
+too, whose pods have left and who have not come yet, where they need others (required pod affinity, spread): nobody is taken from them. Capacity and nodes' own rules are
+no question here: a hold keeps its capacity, and `holds.lost` asks its node.
 """
 
 from collections.abc import Iterable, Iterator
@@ -94,8 +94,8 @@ def _labels(state: ClusterState, migration: Migration) -> dict[str, str]:
 def _admits(session: Session, migration: Migration, gone: list[Migration]) -> bool:
     state, uid = session.state, migration.reservation
     row, record = state.table.rows[migration.move.target], state.reservations[uid]
-    places = [(name, slot, as_pod(record, name, slot, slot.shape)) for name, slot in holds.places(state, migration)]
+    slots = [(name, slot, as_pod(record, name, slot, slot.shape)) for name, slot in holds.slots_of(state, migration)]
     with ExitStack() as stack:
         for pod in dict.fromkeys(one.move.pod for one in gone):
             stack.enter_context(overlooking(session, pod))
-        return any(session.admits(who, row, (uid, name), slot, False) is not None for name, slot, who in places)
+        return any(session.admits(who, row, (uid, name), slot, False) is not None for name, slot, who in slots)

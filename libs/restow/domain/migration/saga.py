@@ -114,7 +114,7 @@ SAGA: dict[Stage, Rows] = {
     ),
     Stage.PLANNED_WHOLE: (
         *NEVER,
-        (f.ROOMS_NOT_HELD, Then.WAITS),
+        (f.SLOTS_NOT_HELD, Then.WAITS),
         (f.NODE_HAS_NO_TURN, Then.WAITS_FIRST),
         (f.POD_UNFIT, Then.FAILED),
         (f.TARGET_LOST, Then.FAILED),

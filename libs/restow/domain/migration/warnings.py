@@ -1,7 +1,7 @@
 """What a policy says that matches nothing in this cluster: allowed, for it may match tomorrow, and told, for it may be a slip."""
 
 from restow.domain.config import DefragmentationArgs
-from restow.domain.defragmentation.args import ArgsError, room_of, selector
+from restow.domain.defragmentation.args import ArgsError, capacity_of, selector
 from restow.domain.descheduling.interpreter import Run
 from restow.domain.descheduling.model import EVICTOR
 from restow.domain.migration.deschedule import policy_of
@@ -15,7 +15,7 @@ def warnings(state: ClusterState) -> list[str]:
     args = state.migration_config.defragmentation
     if args is None or not state.nodes or not state.pods:
         return []
-    return [*_resource(state, args), *_selector(state, args), *_namespaces(state, args), *_room(state, args), *_profile(state)]
+    return [*_resource(state, args), *_selector(state, args), *_namespaces(state, args), *_capacity(state, args), *_profile(state)]
 
 
 def _profile(state: ClusterState) -> list[str]:
@@ -54,13 +54,13 @@ def _namespaces(state: ClusterState, args: DefragmentationArgs) -> list[str]:
     return [f"evictableNamespaces: there is no namespace {', '.join(missing)}"] if missing else []
 
 
-def _room(state: ClusterState, args: DefragmentationArgs) -> list[str]:
-    if args.objective != "room":
+def _capacity(state: ClusterState, args: DefragmentationArgs) -> list[str]:
+    if args.objective != "capacity":
         return []
     try:
-        wanted, _ = room_of(args.room)
+        wanted, _ = capacity_of(args.capacity)
     except ArgsError:
         return []
     if any(all(node.allocatable.get(name, 0) >= amount for name, amount in wanted.items()) for node in state.nodes.values()):
         return []
-    return [f"room: no node is large enough for {', '.join(f'{amount} {name}' for name, amount in args.room.items())}"]
+    return [f"capacity: no node is large enough for {', '.join(f'{amount} {name}' for name, amount in args.capacity.items())}"]

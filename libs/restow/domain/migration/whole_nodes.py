@@ -1,6 +1,6 @@
 """A node that is emptied wholly or not at all (`Planned.whole`): what cannot be finished is not begun (RULES G-13).
 
-All of its pods that wait for nobody's landing hold their places before the first of them is evicted: a hold that cannot be had costs no
+All of its pods that wait for nobody's landing hold their slots before the first of them is evicted: a hold that cannot be had costs no
 eviction. Then one is evicted after the other, the next when the API has let the one before go: of many requests on their way at once one that is refused would
 come too late for the others. When one of its pods stays after all, those that were not evicted yet stay, too. Whose pod waits for others (`after`)
 cannot hold first: it begins when these hold, and goes by its own rules then; the second leg of a pod is about no node that is emptied.

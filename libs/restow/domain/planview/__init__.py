@@ -3,26 +3,26 @@ nothing."""
 
 from restow.domain.planview.groups import NodeGroup, node_groups
 from restow.domain.planview.plans import (
+    DemandSlotView,
     MigrationView,
     PlanView,
-    RoomView,
+    demand_slots_of,
     migration_view,
     migrations_of,
     plan_view,
-    rooms_of,
 )
 from restow.domain.planview.waves import numbers, waves
 
 __all__ = [
+    "DemandSlotView",
     "MigrationView",
     "NodeGroup",
     "PlanView",
-    "RoomView",
+    "demand_slots_of",
     "migration_view",
     "migrations_of",
     "node_groups",
     "numbers",
     "plan_view",
-    "rooms_of",
     "waves",
 ]

@@ -7,7 +7,7 @@ import msgspec
 from restow.contracts.events import NodeObserved
 from restow.contracts.ids import MigrationId, NodeName
 from restow.contracts.values import DeviceShare, Move, Packing
-from restow.domain.fragmentation import Room, packing, typical_shapes
+from restow.domain.fragmentation import FreeCapacity, packing, typical_shapes
 from restow.domain.quantity import CPU
 from restow.domain.resources import MEMORY
 from restow.domain.state import ClusterState
@@ -32,7 +32,7 @@ class NodeGroup(msgspec.Struct, frozen=True, rename="camel"):
 
 def node_groups(state: ClusterState, moves: Sequence[Move], label: str = "") -> list[NodeGroup]:
     """By the number of nodes, the most first, then by name. While moves are under way what has left is not taken twice."""
-    room, loads = _carried_out(state, moves)
+    capacity, loads = _carried_out(state, moves)
     typical = typical_shapes(state)
     found = []
     for name, members in _members(state, label).items():
@@ -43,7 +43,7 @@ def node_groups(state: ClusterState, moves: Sequence[Move], label: str = "") -> 
         leaves = sum(move.source in inside for move in moves)
         arrives = sum(move.target in inside for move in moves)
         if leaves or arrives:
-            after = packing(state, room, {n: c for n, c in loads.items() if n in inside}, typical, only=mask)
+            after = packing(state, capacity, {n: c for n, c in loads.items() if n in inside}, typical, only=mask)
         found.append(NodeGroup(name, len(members), leaves, arrives, before, after))
     return found
 
@@ -74,23 +74,23 @@ class _Spot(msgspec.Struct, frozen=True):
     devices: tuple[DeviceShare, ...]
 
 
-def _carried_out(state: ClusterState, moves: Sequence[Move]) -> tuple[Room, dict[NodeName, int]]:
-    """Room, and how many pods more or fewer each node runs, once every move has landed."""
-    room, loads = Room(state.table), dict[NodeName, int]()
+def _carried_out(state: ClusterState, moves: Sequence[Move]) -> tuple[FreeCapacity, dict[NodeName, int]]:
+    """Capacity, and how many pods more or fewer each node runs, once every move has landed."""
+    capacity, loads = FreeCapacity(state.table), dict[NodeName, int]()
     landed: dict[MigrationId, _Spot] = {}
     for move in moves:
         start = landed.get(move.follows) if move.follows else _start(state, move)
         row = state.table.rows.get(move.target)
         if start is None or (move.target and row is None):
             continue
-        room.take(start.row, start.vector, start.devices, -1)
+        capacity.take(start.row, start.vector, start.devices, -1)
         loads[start.node] = loads.get(start.node, 0) - 1
         if row is None:
             continue  # It is only evicted.
-        room.take(row, start.vector, move.devices)
+        capacity.take(row, start.vector, move.devices)
         loads[move.target] = loads.get(move.target, 0) + 1
         landed[move.migration] = _Spot(row, move.target, start.vector, move.devices)
-    return room, loads
+    return capacity, loads
 
 
 def _start(state: ClusterState, move: Move) -> _Spot | None:

@@ -8,7 +8,7 @@ import msgspec
 from restow.contracts.ids import MigrationId, Millis, NodeName, PlanId, PodUid
 from restow.contracts.times import rfc3339
 from restow.contracts.values import Move, Packing
-from restow.domain.evolve.plan_rooms import key_of
+from restow.domain.evolve.demand_slots import key_of
 from restow.domain.migration.plan_order import before
 from restow.domain.planview.waves import numbers
 from restow.domain.records import FINAL, Plan, Step
@@ -49,8 +49,8 @@ class MigrationView(msgspec.Struct, frozen=True, rename="camel"):
         return not self.over and self.step != Step.PLANNED
 
 
-class RoomView(msgspec.Struct, frozen=True, rename="camel"):
-    """Room that the plan makes: `phase` is its Reservation's, empty before that was seen."""
+class DemandSlotView(msgspec.Struct, frozen=True, rename="camel"):
+    """Capacity that the plan makes: `phase` is its Reservation's, empty before that was seen."""
 
     name: str
     namespace: str
@@ -80,7 +80,7 @@ class PlanView(msgspec.Struct, frozen=True, rename="camel"):
     before: Packing
     after: Packing
     kept: dict[str, int]
-    rooms: int = 0
+    slots: int = 0
     profile: str = ""
 
     @property
@@ -103,7 +103,7 @@ def _view(state: ClusterState, plan: Plan) -> PlanView:
     until = max(ended, default=plan.at) if not open_ else Millis(0)
     return PlanView(
         planned.plan,
-        _phase(bool(planned.moves or planned.rooms), open_, steps, bool(cancelled)),
+        _phase(bool(planned.moves or planned.slots), open_, steps, bool(cancelled)),
         rfc3339(plan.at),
         rfc3339(until) if until else "",
         planned.trigger,
@@ -119,7 +119,7 @@ def _view(state: ClusterState, plan: Plan) -> PlanView:
         planned.before,
         planned.after,
         planned.kept,
-        len(planned.rooms),
+        len(planned.slots),
         planned.profile,
     )
 
@@ -174,11 +174,11 @@ def _name(state: ClusterState, uid: PodUid) -> str:
     return pod.name if pod is not None else ""
 
 
-def rooms_of(state: ClusterState, id: PlanId) -> list[RoomView]:
+def demand_slots_of(state: ClusterState, id: PlanId) -> list[DemandSlotView]:
     plan = state.plans.get(id)
     found = []
-    for room in plan.planned.rooms if plan is not None else ():
-        known = state.plan_rooms.get(key_of(room.namespace, room.name))
+    for slot in plan.planned.slots if plan is not None else ():
+        known = state.demand_slots.get(key_of(slot.namespace, slot.name))
         phase = state.phases.get(known.reservation) if known is not None else None
-        found.append(RoomView(room.name, room.namespace, room.pod, room.node, str(phase.phase) if phase is not None else ""))
+        found.append(DemandSlotView(slot.name, slot.namespace, slot.pod, slot.node, str(phase.phase) if phase is not None else ""))
     return found

@@ -62,7 +62,7 @@ def _review(state: ClusterState, uid: ReservationUid) -> e.Event:
     if wrong is not None:
         return e.ReservationRefused(uid, fact.generation, *wrong, record.revision)
     migration = state.migrations.get(fact.migration) if fact.migration else None  # type: ignore[call-overload]
-    places = sum(task.replicas for task in fact.spec.tasks)
+    slots = sum(task.replicas for task in fact.spec.tasks)
     known = migration is not None and migration.reservation == uid
     if known and migration is not None and migration.step in FINAL:
         # It came, or is looked at, too late: nothing must be held for it.
@@ -71,7 +71,7 @@ def _review(state: ClusterState, uid: ReservationUid) -> e.Event:
     return e.ReservationAccepted(
         uid,
         fact.generation,
-        fact.spec.min_available or places,
+        fact.spec.min_available or slots,
         expiry(state, fact.spec, fact.created, known),
         record.revision,
     )

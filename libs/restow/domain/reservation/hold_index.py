@@ -11,11 +11,11 @@ import msgspec
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import ReservationUid, ShapeId, SlotName
 from restow.domain import resources as r
-from restow.domain.places import Place
 from restow.domain.records import ON_NODE, Reservation, Slot, SlotPhase
 from restow.domain.reservation.owner_keys import ByOwner
 from restow.domain.reservation.ownership import is_migration_hold, owned
 from restow.domain.reservation.reservation_affinity import order_of
+from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
 
 Rank = tuple
@@ -29,30 +29,30 @@ FULL = 10_000
 
 
 class Ladder:
-    """The places of one kind in the order in which pods of one shape take them."""
+    """The slots of one kind in the order in which pods of one shape take them."""
 
     __slots__ = ("entries", "ranks")
 
     def __init__(self) -> None:
-        self.entries: list[tuple[Rank, Place]] = []
-        self.ranks: dict[Place, Rank] = {}
+        self.entries: list[tuple[Rank, SlotKey]] = []
+        self.ranks: dict[SlotKey, Rank] = {}
 
-    def put(self, place: Place, rank: Rank | None) -> None:
+    def put(self, key: SlotKey, rank: Rank | None) -> None:
         """None: it is not to be taken."""
-        old = self.ranks.get(place)
+        old = self.ranks.get(key)
         if old == rank:
             return
         if old is not None:
-            del self.entries[bisect_left(self.entries, (old, place))]
-            del self.ranks[place]
+            del self.entries[bisect_left(self.entries, (old, key))]
+            del self.ranks[key]
         if rank is not None:
-            insort(self.entries, (rank, place))
-            self.ranks[place] = rank
+            insort(self.entries, (rank, key))
+            self.ranks[key] = rank
 
 
 class Kind:
     """Reservations with equal owners in one namespace: a pod owns all of them or none. `record` is any of them, `open` their
-    places that can be taken, `all` all of theirs that are on a node."""
+    slots that can be taken, `all` all of theirs that are on a node."""
 
     __slots__ = ("all", "ladders", "members", "number", "open", "record", "said")
 
@@ -61,24 +61,24 @@ class Kind:
         self.record = record
         self.said = said
         self.members: dict[ReservationUid, None] = {}
-        self.open: dict[Place, None] = {}
-        self.all: dict[Place, None] = {}
+        self.open: dict[SlotKey, None] = {}
+        self.all: dict[SlotKey, None] = {}
         self.ladders: dict[ShapeId, Ladder] = {}
 
 
 class _Known:
     """What the index has seen of a Reservation."""
 
-    __slots__ = ("available", "fixed", "kind", "labels", "places", "spec")
+    __slots__ = ("available", "fixed", "kind", "labels", "slots", "spec")
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
         self.fixed: dict[SlotName, tuple[tuple, tuple]] = {}
-        """By place, the first and the last parts of its rank, which follow from the Reservation alone."""
+        """By slot, the first and the last parts of its rank, which follow from the Reservation alone."""
         self.spec: object = None
         self.labels: object = None
         self.available = False
-        self.places: dict[Place, None] = {}
+        self.slots: dict[SlotKey, None] = {}
 
 
 class HoldIndex:
@@ -91,7 +91,7 @@ class HoldIndex:
         self.kinds_made = 0
         """How many kinds there have been."""
         self.open = 0
-        """How many places can be taken."""
+        """How many slots can be taken."""
         self._known: dict[ReservationUid, _Known] = {}
         self._ranks: dict[tuple, tuple[int, int]] = {}
         self._reviewed, self._moved = state.reviewed.position, state.moved.position
@@ -106,7 +106,7 @@ class HoldIndex:
 
     @property
     def any(self) -> bool:
-        """Whether any place of a Reservation may be on a node."""
+        """Whether any slot of a Reservation may be on a node."""
         return bool(self._known)
 
     # -- questions ---------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class HoldIndex:
         return bool(self._by_owner.find(self._state, pod))
 
     def kinds(self, pod: PodObserved, besides: Container[int] = ()) -> list[Kind]:
-        """Kinds of Reservations that this pod owns, of those that have a place on a node, or these numbers."""
+        """Kinds of Reservations that this pod owns, of those that have a slot on a node, or these numbers."""
         found = self._by_owner.find(self._state, pod)
         if not found:
             return []
@@ -130,33 +130,33 @@ class HoldIndex:
         return None if known is None else known.kind
 
     def ladder(self, kind: Kind, shape: ShapeId) -> Ladder:
-        """In which order pods of this shape take places of this kind."""
+        """In which order pods of this shape take slots of this kind."""
         known = kind.ladders.get(shape)
         if known is None:
             if len(kind.ladders) >= SHAPES:
                 del kind.ladders[next(iter(kind.ladders))]
             known = kind.ladders[shape] = Ladder()
-            known.ranks = {place: rank for place in kind.open if (rank := self.rank(place, self._slot(place), shape)) is not None}
-            known.entries = sorted((rank, place) for place, rank in known.ranks.items())
+            known.ranks = {key: rank for key in kind.open if (rank := self.rank(key, self._slot(key), shape)) is not None}
+            known.entries = sorted((rank, key) for key, rank in known.ranks.items())
         return known
 
-    def rank(self, place: Place, slot: Slot, shape: ShapeId) -> Rank | None:
-        """When a pod of this shape should take the place (RULES 004-3): those with a `reservation-order` first, by that; then
+    def rank(self, key: SlotKey, slot: Slot, shape: ShapeId) -> Rank | None:
+        """When a pod of this shape should take the slot (RULES 004-3): those with a `reservation-order` first, by that; then
         those that keep its host ports, and no others; then the more of its request the hold covers; then the fuller the hold would be (most allocated); then the earliest
-        created. None where the place is for pods of another spec."""
-        state, record = self._state, self._state.reservations[place[0]]
+        created. None where the slot is for pods of another spec."""
+        state, record = self._state, self._state.reservations[key[0]]
         spec = record.spec
         if spec is None:
             return None
         if spec.match_policy == "PodSpec" and state.shapes[slot.shape].spec_digest != state.shapes[shape].spec_digest:
             return None
-        known = self._known.get(place[0])
-        fixed = None if known is None else known.fixed.get(place[1])
+        known = self._known.get(key[0])
+        fixed = None if known is None else known.fixed.get(key[1])
         if fixed is None:
-            task, _, index = place[1].rpartition("-")
+            task, _, index = key[1].rpartition("-")
             fixed = (order_of(record.fact) or LAST,), (record.fact.created, record.order, task, int(index))
             if known is not None:
-                known.fixed[place[1]] = fixed
+                known.fixed[key[1]] = fixed
         covers, full = self._suits(slot, shape)
         return *fixed[0], *self._ports(slot, shape, spec.allocate_once), -covers, -full, *fixed[1]
 
@@ -174,7 +174,7 @@ class HoldIndex:
     def _suits(self, slot: Slot, shape: ShapeId) -> tuple[int, int]:
         """How much of the pod's request the hold covers, and of what it was made for would be taken then, of 10 000 each: the
         means over resources; an amount beyond the hold's counts as nothing taken (Koordinator's `ScoreReservation`)."""
-        key = slot.shape, shape, slot.room.held, slot.room.held_devices
+        key = slot.shape, shape, slot.capacity.held, slot.capacity.held_devices
         known = self._ranks.get(key)
         if known is not None:
             return known
@@ -182,13 +182,13 @@ class HoldIndex:
         pods = state.table.columns.get(r.PODS, -1)
         wanted = {c: a for c, a in state.vectors[shape].items if c != pods}
         made = {c: a for c, a in state.vectors[slot.shape].items if c != pods}
-        held = dict(slot.room.held)
+        held = dict(slot.capacity.held)
         covers = [min(amount, held.get(c, 0)) * FULL // amount for c, amount in wanted.items()]
         taken = {c: amount - held.get(c, 0) + wanted.get(c, 0) for c, amount in made.items()}
         full = [taken[c] * FULL // amount if taken[c] <= amount else 0 for c, amount in made.items()]
         request = state.shapes[shape].devices
         if request is not None:
-            able = sum(d.milli >= request.milli for d in slot.room.held_devices)
+            able = sum(d.milli >= request.milli for d in slot.capacity.held_devices)
             covers.append(min(able, request.count) * FULL // request.count)
         found = (sum(covers) // len(covers) if covers else 0), (sum(full) // len(full) if full else 0)
         if len(self._ranks) > 1 << 16:
@@ -196,8 +196,8 @@ class HoldIndex:
         self._ranks[key] = found
         return found
 
-    def _slot(self, place: Place) -> Slot:
-        return self._state.slots[place[0]][place[1]]
+    def _slot(self, key: SlotKey) -> Slot:
+        return self._state.slots[key[0]][key[1]]
 
     # -- keeping up --------------------------------------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ class HoldIndex:
             self._look(uid)
         for who in dict.fromkeys(moved) if self._known else ():
             if isinstance(who, tuple) and (known := self._known.get(who[0])) is not None:
-                self._place(known, who)
+                self._update(known, who)
         return True
 
     def _look(self, uid: ReservationUid) -> None:
@@ -235,35 +235,35 @@ class HoldIndex:
         known.fixed.clear()
         known.kind.record = record
         known.kind.members[uid] = None
-        for name in [*state.slots[uid], *(name for _, name in known.places)]:
-            self._place(known, (uid, name))
+        for name in [*state.slots[uid], *(name for _, name in known.slots)]:
+            self._update(known, (uid, name))
 
-    def _place(self, known: _Known, place: Place) -> None:
-        slot = self._state.slots.get(place[0], {}).get(place[1])
+    def _update(self, known: _Known, key: SlotKey) -> None:
+        slot = self._state.slots.get(key[0], {}).get(key[1])
         kind = known.kind
         if slot is not None and slot.phase in ON_NODE:
-            kind.all[place] = known.places[place] = None
+            kind.all[key] = known.slots[key] = None
         else:
-            kind.all.pop(place, None)
-            known.places.pop(place, None)
-        free = slot is not None and known.available and slot.phase is SlotPhase.HELD and place not in self._state.to_release
+            kind.all.pop(key, None)
+            known.slots.pop(key, None)
+        free = slot is not None and known.available and slot.phase is SlotPhase.HELD and key not in self._state.to_release
         was = len(kind.open)
         if free:
-            kind.open[place] = None
+            kind.open[key] = None
         else:
-            kind.open.pop(place, None)
+            kind.open.pop(key, None)
         self.open += len(kind.open) - was
         for shape, ladder in kind.ladders.items():
-            ladder.put(place, self.rank(place, slot, shape) if free and slot is not None else None)
+            ladder.put(key, self.rank(key, slot, shape) if free and slot is not None else None)
 
     def _forget(self, uid: ReservationUid, known: _Known) -> None:
         known.available = False
-        for place in list(known.places):
-            known.kind.all.pop(place, None)
-            self.open -= place in known.kind.open
-            known.kind.open.pop(place, None)
+        for key in list(known.slots):
+            known.kind.all.pop(key, None)
+            self.open -= key in known.kind.open
+            known.kind.open.pop(key, None)
             for ladder in known.kind.ladders.values():
-                ladder.put(place, None)
+                ladder.put(key, None)
         del self._known[uid]
         kind = known.kind
         kind.members.pop(uid, None)

@@ -51,7 +51,7 @@ def owner_matches(state: ClusterState, rule: OwnerRule, pod: PodObserved) -> boo
 
 
 def counts_match(state: ClusterState, spec: ReservationSpec, group: Group) -> bool:
-    """Whether the group has as many pods of each pod spec as the Reservation has places (seed 000 `CheckReservationMatch`).
+    """Whether the group has as many pods of each pod spec as the Reservation has slots (seed 000 `CheckReservationMatch`).
     Failed and terminating pods are no more of it: their replacements are."""
     have: Counter[str] = Counter()
     for pod in state.groups.get(group, ()):

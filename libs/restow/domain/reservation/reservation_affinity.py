@@ -25,7 +25,7 @@ AFFINITY = "scheduling.koordinator.sh/reservation-affinity"
 EXACT = "scheduling.koordinator.sh/exact-match-reservation"
 """On a pod, JSON: the hold must be of exactly what it requests of the named resources."""
 IGNORED = "scheduling.koordinator.sh/reservation-ignored"
-"""Label of a pod: `true` lets it use room that is held for others."""
+"""Label of a pod: `true` lets it use capacity that is held for others."""
 ORDER = "scheduling.koordinator.sh/reservation-order"
 """Label of a Reservation: of several, one with a number is used before those without, the lowest first."""
 KEEPS_OFF = ("NoSchedule", "NoExecute")
@@ -91,7 +91,7 @@ def wish_of(pod: PodObserved) -> Wish | None:
 
 
 def ignores(pod: PodObserved) -> bool:
-    """Whether it may use room that is held, whoever for."""
+    """Whether it may use capacity that is held, whoever for."""
     return bool(pod.labels) and pod.labels.get(IGNORED) == "true"
 
 
@@ -113,7 +113,7 @@ def closed(
     shape: ShapeId | None = None,
 ) -> str:
     """Why this pod may not use this Reservation, held on this node, although it owns it: what follows after the Reservation's
-    name in a sentence; empty where it may. `shape` is that of the place, where a Reservation has places of several."""
+    name in a sentence; empty where it may. `shape` is that of the slot, where a Reservation has slots of several."""
     spec = record.spec
     if spec is None:
         return "is not accepted"

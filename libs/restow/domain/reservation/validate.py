@@ -9,8 +9,8 @@ from restow.domain.foreign import UNNAMED
 from restow.domain.resources import title
 from restow.domain.state import ClusterState
 
-MAX_PLACES = 10_000
-"""Places of one Reservation: what one commit can still carry."""
+MAX_SLOTS = 10_000
+"""Slots of one Reservation: what one commit can still carry."""
 MAX_OWNERS = 64
 MAX_TAINTS = 32
 """As many as the CRDs allow."""
@@ -23,7 +23,7 @@ def problem(state: ClusterState, spec: ReservationSpec, before: ReservationSpec 
     """Reason (one CamelCase word) and message (path, value, what is allowed), or None where it is valid. `before` is what was
     accepted of it last, None for nothing."""
     wrong = (
-        _places(spec)
+        _slots(spec)
         or _owners(spec)
         or _use(spec, before)
         or _scheduler(state, spec)
@@ -39,10 +39,10 @@ def _shown(text: str) -> str:
     return said if len(said) <= 80 else said[:77] + "..."
 
 
-def _places(spec: ReservationSpec) -> str:
+def _slots(spec: ReservationSpec) -> str:
     if not spec.tasks:
         return "spec.tasks: is empty; allowed: at least one task (or spec.template)"
-    places = 0
+    slots = 0
     names = set()
     for i, task in enumerate(spec.tasks):
         path = f"spec.tasks[{i}]"
@@ -53,11 +53,11 @@ def _places(spec: ReservationSpec) -> str:
         names.add(task.name)
         if task.replicas < 1:
             return f"{path}.replicas: {task.replicas}; allowed: 1 or more"
-        places += task.replicas
-    if places > MAX_PLACES:
-        return f"spec.tasks: {places} replicas in all; allowed: at most {MAX_PLACES}"
-    if not 0 <= spec.min_available <= places:
-        return f"spec.minAvailable: {spec.min_available}; allowed: 0 (all of them) to {places}, the sum of replicas"
+        slots += task.replicas
+    if slots > MAX_SLOTS:
+        return f"spec.tasks: {slots} replicas in all; allowed: at most {MAX_SLOTS}"
+    if not 0 <= spec.min_available <= slots:
+        return f"spec.minAvailable: {spec.min_available}; allowed: 0 (all of them) to {slots}, the sum of replicas"
     return ""
 
 
@@ -99,7 +99,7 @@ def _expression(e: Expression) -> str:
 
 def _use(spec: ReservationSpec, before: ReservationSpec | None) -> str:
     if not spec.allocate_once and (len(spec.tasks) > 1 or spec.tasks[0].replicas > 1):
-        # One place that many share is one hold; of several, nobody could say which one a pod draws from.
+        # One slot that many share is one hold; of several, nobody could say which one a pod takes from.
         return "spec.allocateOnce: false; allowed with several places: true (each place is handed over once)"
     if before is not None and before.allocate_once is not spec.allocate_once:
         was, now = (str(once).lower() for once in (before.allocate_once, spec.allocate_once))

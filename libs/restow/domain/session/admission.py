@@ -61,7 +61,7 @@ class Admission:
 
     def lacking(self, job: Job, leaves: Iterable[str], limit: Mapping[int, int]) -> str:
         """The first resource of which these queues together would be promised and use more than the limit (by column) with
-        this group; empty where there is room. Only what the group asks for is compared."""
+        this group; empty where there is capacity. Only what the group asks for is compared."""
         columns = self._session.state.table.columns
         leaves = tuple(leaves)
         for resource, amount in self.asks(job).items():

@@ -1,9 +1,9 @@
 """What waits, kept across sessions by what it lacks: who could not be placed before costs a session nothing until there is
-room for it, however many wait (RULES G-17).
+capacity for it, however many wait (RULES G-17).
 
 Pods on their own that every rule treats alike are one *class*, in their order: where its first pod is refused, so are the
 others, and nobody behind them waits for that to be found out again. Gangs are known by what they still need of each shape. A
-class or a gang is hopeful where its shapes have room, each taken alone; whoever is hopeful is looked at closely. Everything
+class or a gang is hopeful where its shapes have capacity, each taken alone; whoever is hopeful is looked at closely. Everything
 here can be made anew from the state (`state.memo`).
 """
 
@@ -15,11 +15,11 @@ import numpy as np
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid, ShapeId
 from restow.domain.groups import group_of, named
-from restow.domain.places import Place
+from restow.domain.session.fit_counts import Fits
 from restow.domain.session.job_turns import Entry, Name, Standing
 from restow.domain.session.jobs import POD_GROUPS, UNSCHEDULABLE, gang
 from restow.domain.session.node_snapshot import NodeSnapshot
-from restow.domain.session.room_counts import Fits
+from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState, Under
 
 Class = tuple[Under, Hashable]
@@ -81,8 +81,8 @@ class _Gangs:
         self._vacant.append(at)
 
     def hopeful(self, total: np.ndarray) -> list[Under]:
-        room = np.minimum(total[self.slots], self.counts).sum(axis=1) >= self.need
-        return [under for under, at in self.at.items() if room[at]] if room.any() else []
+        fits = np.minimum(total[self.slots], self.counts).sum(axis=1) >= self.need
+        return [under for under, at in self.at.items() if fits[at]] if fits.any() else []
 
 
 class Backlog:
@@ -123,19 +123,19 @@ class Backlog:
 
     def hopeful(self) -> list[Under]:
         """Those that may fit, sorted."""
-        return sorted(self._roomy())
+        return sorted(self._fitting())
 
-    def _roomy(self) -> list[Under]:
+    def _fitting(self) -> list[Under]:
         found = [*self._gangs.hopeful(self.fits.total), *self._reasons]
         counted = not self.fits.behind
-        for shape in self.fits.roomy():
+        for shape in self.fits.fitting():
             for under in self._unders.get(shape, ()):
-                if (counted and under[1].endswith("/")) or self._has_room(self._state, under):
+                if (counted and under[1].endswith("/")) or self._has_capacity(self._state, under):
                     found.append(under)
         return found
 
     def still(self, pod: PodUid, snapshot: NodeSnapshot) -> bool:
-        """Whether there is room yet for what this pod waits with; True for one that does not wait. Cheap: it is asked for each
+        """Whether there is capacity yet for what this pod waits with; True for one that does not wait. Cheap: it is asked for each
         that is hopeful."""
         filed = self._of.get(pod)
         if filed is None:
@@ -144,16 +144,16 @@ class Backlog:
         return self.is_hopeful(filed[0])
 
     def may_fit(self, name: Name, snapshot: NodeSnapshot) -> bool:
-        """The same of a job that waits in one class. What all of them have room for is worked out at once, and again after every count."""
+        """The same of a job that waits in one class. What all of them have capacity for is worked out at once, and again after every count."""
         fits = self.fits
         fits.look(snapshot)
         if fits.counted != self._named:
             self._named = fits.counted
-            self._able = {name for under in self._roomy() for name in self._names[under].values()}
+            self._able = {name for under in self._fitting() for name in self._names[under].values()}
         return name in self._able and (not fits.behind or self.is_hopeful(next(iter(self.jobs[name]))[0]))
 
     def following(self, entries: Sequence[Entry], at: int) -> int:
-        """The first position from this on whose job may fit, as far as `may_fit` has just counted: of many that wait most have no room."""
+        """The first position from this on whose job may fit, as far as `may_fit` has just counted: of many that wait most have no capacity."""
         if self.fits.behind:
             return at
         able, end = self._able, len(entries)
@@ -193,9 +193,9 @@ class Backlog:
             if asked is None:
                 return False
             return sum(min(self.fits.of(shape), count) for shape, count in asked.items()) >= self._gangs.need[self._gangs.at[under]]
-        return under[0] == "reason" or self._has_room(self._state, under)
+        return under[0] == "reason" or self._has_capacity(self._state, under)
 
-    def _has_room(self, state: ClusterState, under: Under) -> bool:
+    def _has_capacity(self, state: ClusterState, under: Under) -> bool:
         shape, _, pin = under[1].partition("/")
         if not self.fits.of(ShapeId(shape)):
             return False
@@ -220,7 +220,7 @@ class Backlog:
     def _refresh(self, snapshot: NodeSnapshot | None) -> None:
         state = self._state
         if self._parked < 0:
-            parked, moved = list(state.parked), list[PodUid | Place]()
+            parked, moved = list(state.parked), list[PodUid | SlotKey]()
         else:
             parked = list(dict.fromkeys(state.parkings.since(self._parked) or ()))
             moved = list(dict.fromkeys(state.moved.since(self._moved) or ()))
@@ -351,7 +351,7 @@ class Backlog:
             fits.release(shape)
 
     def _needs(self, under: Under) -> tuple[int, dict[ShapeId, int]]:
-        """How many more pods at least, and how many wait, by shape. Zero where room is not what it waits for."""
+        """How many more pods at least, and how many wait, by shape. Zero where capacity is not what it waits for."""
         state = self._state
         group = named(under[1])
         if group not in state.pod_groups:

@@ -12,7 +12,7 @@ from restow.domain.state import ClusterState
 
 def closed(state: ClusterState, now: Millis) -> np.ndarray:
     """`(nodes,) bool`: rows that some window forbids now. No hold should be planned there (RULES G-8), even while there is so
-    much idle room that a session would still permit it: what is planned lands later."""
+    much idle capacity that a session would still permit it: what is planned lands later."""
     mask = np.zeros(len(state.table.names), bool)
     for _, plugin, _, args in opened(state):
         if plugin.name != "reserve" or not plugin.on("enablePredicate"):

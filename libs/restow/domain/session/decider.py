@@ -140,7 +140,7 @@ class Pace:
 
 
 def schedule(state: ClusterState, now: Millis, limit: int, turn: int = 0) -> list[e.Event]:
-    """What is asked back comes first, alone: it makes room. Then the actions, in the order of the configuration."""
+    """What is asked back comes first, alone: it frees capacity. Then the actions, in the order of the configuration."""
     if released := releases(state, limit):
         kept(state, Pace).rested = -1
         return released
@@ -159,7 +159,7 @@ def schedule(state: ClusterState, now: Millis, limit: int, turn: int = 0) -> lis
 
 
 def _to_settle(state: ClusterState, now: Millis) -> bool:
-    """Whether some nomination may be used now, or is to be given up. One that has all of its room may wait for long, for others of its gang
+    """Whether some nomination may be used now, or is to be given up. One that has all of its capacity may wait for long, for others of its gang
     or for its queue: it is not tried again before anything has changed that it may wait for."""
     if not state.nominations:
         return False
@@ -170,5 +170,5 @@ def _to_settle(state: ClusterState, now: Millis) -> bool:
 
 
 def _settled(state: ClusterState) -> tuple[int, int, tuple[tuple[PodUid, int], ...]]:
-    """What nominations were settled by: room, what sessions have decided, who has all of its room, and what there is of its gang."""
+    """What nominations were settled by: capacity, what sessions have decided, who has all of its capacity, and what there is of its gang."""
     return state.capacity_epoch, state.last["session"], state.whole_nominations()

@@ -9,16 +9,16 @@ from restow.contracts import events as e
 from restow.contracts.ids import NodeName, PodUid, ShapeId
 from restow.contracts.values import ClaimChoice, DeviceShare
 from restow.domain import predicates
-from restow.domain.places import Place
 from restow.domain.records import Slot
 from restow.domain.session.extensions import Extensions
-from restow.domain.session.framework import ROOM, STAGES, Filter
+from restow.domain.session.framework import CAPACITY, STAGES, Filter
 from restow.domain.session.hold_offers import Offers
 from restow.domain.session.jobs import is_best_effort
 from restow.domain.session.journal import Journal
 from restow.domain.session.node_snapshot import NodeSnapshot
 from restow.domain.session.placer import Placer
 from restow.domain.session.reusable import OneOfAKind
+from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
 
 Kind = Hashable
@@ -26,18 +26,18 @@ Kind = Hashable
 
 
 NOBODYS = (-1,)
-"""In place of the kinds of holds that a pod owns: looked at anew for the next one."""
+"""In slot of the kinds of holds that a pod owns: looked at anew for the next one."""
 
 
 class Fit(msgspec.Struct):
-    """Where a pod goes: `row`, with these devices, volumes and CPUs. `borrows` are holds whose capacity it gets; a place
+    """Where a pod goes: `row`, with these devices, volumes and CPUs. `borrows` are holds whose capacity it gets; a slot
     that is `waiting` takes only what is free."""
 
     row: int
     devices: tuple[DeviceShare, ...] = ()
     volumes: tuple[ClaimChoice, ...] = ()
     cores: tuple[int, ...] = ()
-    borrows: tuple[Place, ...] = ()
+    borrows: tuple[SlotKey, ...] = ()
     waiting: bool = False
 
 
@@ -50,14 +50,14 @@ class View:
         self.nodes = NodeSnapshot(state.table, self.journal)
         self.extensions = Extensions()
         self.placements: dict[PodUid, Fit] = {}
-        """Where this session has put pods, and places of Reservations as pods."""
+        """Where this session has put pods, and slots of Reservations as pods."""
         self.offers = Offers(state, self, self.journal)
-        self.left: set[Place] = set()
+        self.left: set[SlotKey] = set()
         """Holds that this session has taken from their nodes."""
         self.told = 0
         """How often rules were told that somebody has come or gone."""
         self._reasons: dict[Kind, tuple[int, tuple[int, dict[str, int]]]] = {}
-        self._aside: dict[Place, None] = {}
+        self._aside: dict[SlotKey, None] = {}
         """Holds that rules do not see at present: those that the pod owns which was judged last."""
         self._owned: tuple[int, ...] = ()
         self._best_effort: dict[ShapeId, bool] = {}
@@ -113,18 +113,18 @@ class View:
         owned = tuple([kind.number for kind in kinds])
         if owned == self._owned:
             return
-        wanted = {place: None for kind in kinds for place in kind.all if place not in self.left}
-        for place in [place for place in self._aside if place not in wanted]:
-            self._tell("restored", place)
-        for place in wanted:
-            if place not in self._aside:
-                self._tell("vacated", place)
+        wanted = {key: None for kind in kinds for key in kind.all if key not in self.left}
+        for key in [key for key in self._aside if key not in wanted]:
+            self._tell("restored", key)
+        for key in wanted:
+            if key not in self._aside:
+                self._tell("vacated", key)
         self._aside, self._owned = wanted, owned
 
-    def _tell(self, what: str, place: Place) -> None:
+    def _tell(self, what: str, key: SlotKey) -> None:
         for rule in self.extensions.filters:
             if not rule.of_capacity:
-                getattr(rule, what)(place)
+                getattr(rule, what)(key)
 
     def find(self, pod: e.PodObserved) -> Fit | None:
         """The best node for a pod, with devices and volumes; None where it fits nowhere."""
@@ -168,21 +168,21 @@ class View:
         dynamic = [scorer for scorer in self.extensions.dynamic if scorer.concerns(pod)] if self.extensions.dynamic else ()
         if not concerned and not dynamic:
             return self.placer.best(pod.shape)
-        keys, room = self.placer.keys(pod.shape), self._room(pod, concerned)
-        if not room.any():
+        keys, fits = self.placer.keys(pod.shape), self._fitting(pod, concerned)
+        if not fits.any():
             return None
         for scorer in dynamic:
-            scores = scorer.scores(pod, room)
+            scores = scorer.scores(pod, fits)
             if scores is not None:
                 keys = keys + scores * self.placer.unit
-        return int(np.where(room, keys, -1).argmax())
+        return int(np.where(fits, keys, -1).argmax())
 
     def fitting(self, pod: e.PodObserved) -> np.ndarray:
         """`(nodes,) bool`: rows that every rule lets the pod run on now."""
-        rows = self._room(pod, self.concerned(pod))
+        rows = self._fitting(pod, self.concerned(pod))
         return rows & predicates.only(self.state, pod.pinned_node) if pod.pinned_node else rows
 
-    def _room(self, pod: e.PodObserved, concerned: list[Filter]) -> np.ndarray:
+    def _fitting(self, pod: e.PodObserved, concerned: list[Filter]) -> np.ndarray:
         rows = self.placer.keys(pod.shape) >= 0
         for rule in concerned:
             for _, failing in rule.failing(pod):
@@ -203,12 +203,12 @@ class View:
         kind, changes = self.kind(pod, concerned), len(self.nodes.changes)
         known = self._reasons.get(kind)
         if known is None or known[0] != changes:
-            found = [(STAGES.index(rule.stage) < ROOM, rule.failing(pod)) for rule in concerned]
+            found = [(STAGES.index(rule.stage) < CAPACITY, rule.failing(pod)) for rule in concerned]
             known = self._reasons[kind] = changes, predicates.reasons(self.state, pod.shape, pod.pinned_node, found)
         return known[1]
 
     def admits(
-        self, pod: e.PodObserved, row: int, hold: Place, slot: Slot, equal: bool
+        self, pod: e.PodObserved, row: int, hold: SlotKey, slot: Slot, equal: bool
     ) -> tuple[int, ...] | None:
         """The CPUs that the pod gets there in place of the hold, None where rules that depend on what runs do not let it run
         there. Where specs are `equal` only volumes and CPUs count: a pod cannot start without them."""
@@ -222,9 +222,9 @@ class View:
             concerned = [rule for rule in concerned if rule is volumes]
         if concerned and self._fails(pod, row, hold, concerned):
             return None
-        return self.choose_cores(pod, row, slot.room.cores)
+        return self.choose_cores(pod, row, slot.capacity.cores)
 
-    def _fails(self, pod: e.PodObserved, row: int, hold: Place, concerned: list[Filter]) -> bool:
+    def _fails(self, pod: e.PodObserved, row: int, hold: SlotKey, concerned: list[Filter]) -> bool:
         # All are told, for one that refuses nothing itself keeps the index of the others.
         told = [rule for rule in self.extensions.filters if hold not in self._aside or rule.of_capacity]
         for rule in told:

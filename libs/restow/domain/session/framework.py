@@ -102,8 +102,8 @@ class Filter:
     """A rule about nodes that depends on what runs now; the base of those registered as filters. What it says of itself:
 
     `stage`: its place in the chain (`STAGES`). `shrinks`: placements can only make it remove more. `of_pods`: it is about which other
-    pods run where. `of_capacity`: it is about amounts; a pod takes the place of the one hold that it draws from, and of all others that it
-    owns it is judged as if they were not there. `lends`: of these a hold gives up, when it lends its capacity, what this rule counts.
+    pods run where. `of_capacity`: it is about amounts; a pod takes the place of the one hold that it takes from, and of all others that it
+    owns it is judged as if they were not there. `borrowable`: of these a hold gives up, when it lends its capacity, what this rule counts.
     `for_others`: it keeps capacity for somebody; hand-overs of existing holds are exempt (RULES G-8), for what is held already takes
     no more, and new nodes would not be kept. `active`: False where it can concern no pod as long as the session lasts; then it is never
     asked, nor told anything."""
@@ -112,7 +112,7 @@ class Filter:
     shrinks = True
     of_pods = False
     of_capacity = False
-    lends = False
+    borrowable = False
     for_others = False
     active = True
 
@@ -165,9 +165,9 @@ class CoreChooser(Protocol):
         ...
 
 
-STAGES = ("reserved", "window", "reusable", "ports", "room", "proportional", "cores", "numa", "volumes", "spread", "affinity")
+STAGES = ("reserved", "window", "reusable", "ports", "capacity", "proportional", "cores", "numa", "volumes", "spread", "affinity")
 """The order in which rules are asked and reasons are counted: a node counts for the first that removes it."""
-ROOM = STAGES.index("room")
+CAPACITY = STAGES.index("capacity")
 """Where amounts stand in it, which are no filter."""
 
 

@@ -1,4 +1,4 @@
-"""The job of a PodGroup as a session looks at it: all its pods that wait, in task order, but for those that room is being freed for; and how
+"""The job of a PodGroup as a session looks at it: all its pods that wait, in task order, but for those that capacity is being freed for; and how
 pods that belong together are tried."""
 
 from collections import deque
@@ -74,7 +74,7 @@ def place_together(
     settle: Callable[[Job, PodObserved, Fit], None] | None = None,
 ) -> Tried:
     """Where they are found to fit beside each other, each counted for the job. Pods take the holds that they own (if the session hands any over);
-    places of Reservations are `settle`d otherwise. Whether that is kept is for the caller to say."""
+    slots of Reservations are `settle`d otherwise. Whether that is kept is for the caller to say."""
     state, offers, tried = session.state, session.offers, Tried()
     hand_over = settle is None and session.handing_over and bool(offers)
     settle = settle or session.allocate
@@ -130,7 +130,7 @@ def whole(session: Session, group: Group) -> Job:
 
 
 def is_promised(session: Session, job: Job) -> bool:
-    """Whether room is being freed for the gang, so that it starts in its nominations: other pods of it wait for that."""
+    """Whether capacity is being freed for the gang, so that it starts in its nominations: other pods of it wait for that."""
     promised = {uid for uid in job.tasks if uid in session.state.nominations and uid not in session.ended}
     if not promised or not job.short():
         return False
@@ -143,7 +143,7 @@ def is_promised(session: Session, job: Job) -> bool:
 def orders(session: Session, job: Job, pods: Sequence[PodObserved], besides: int = 0) -> Iterator[Sequence[PodObserved]]:
     """In which orders a gang's pods, or a Reservation's places, are tried until one of them makes it complete: as they are; then those first that the
     fewest nodes take, so that none of the others is on the only one of theirs; and where fewer than all would do, those that ask for least first, so that
-    a large one keeps no others from their room which would be enough (RULES G-17). `besides`: so many have a place in prospect."""
+    a large one keeps no others from their capacity which would be enough (RULES G-17). `besides`: so many have a place in prospect."""
     yield pods
     if job.group is None and job.hold is None:
         return
@@ -162,7 +162,7 @@ def orders(session: Session, job: Job, pods: Sequence[PodObserved], besides: int
 
 
 def _nodes(session: Session, pod: PodObserved) -> tuple[int, int]:
-    """How many nodes it fits on now, and how many take it as far as they themselves go: that counts where room is to be made."""
+    """How many nodes it fits on now, and how many take it as far as they themselves go: that counts where capacity is to be made."""
     able = static_mask(session.state, pod.shape) & session.state.table.alive
     if pod.pinned_node:
         able = able & only(session.state, pod.pinned_node)

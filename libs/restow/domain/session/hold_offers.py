@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from restow.contracts.events import HandedOver, PodObserved
 from restow.contracts.ids import PodUid, ReservationUid
-from restow.domain.draws import Drawn, after, drawn_of
+from restow.domain.allocations import Taken, after, taken_of
 from restow.domain.groups import Group, group_of
-from restow.domain.places import Place
 from restow.domain.records import ON_NODE, Migration, Reservation, Slot, SlotPhase
 from restow.domain.reservation.hold_index import HoldIndex, Kind, Rank
 from restow.domain.reservation.ownership import by_spec, counts_match, is_migration_hold
@@ -19,21 +18,22 @@ from restow.domain.reservation.reservation_affinity import Wish, closed, ignores
 from restow.domain.resources import GPU_MILLI
 from restow.domain.session.admit import may_run, share_of
 from restow.domain.session.journal import Journal
+from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
 
 Tried = tuple
-"""What pods have in common that no place refuses one of and admits the other: shape, pinned node, what they say of Reservations."""
+"""What pods have in common that no slot refuses one of and admits the other: shape, pinned node, what they say of Reservations."""
 
 
 SKIPPED = 256
-"""Places that were passed over in vain after which a line is made anew without them."""
+"""Slots that were passed over in vain after which a line is made anew without them."""
 
 
 class Host(Protocol):
     """What the session is asked: whether rules that depend on what runs let the pod run on a row in place of the hold, with
     which CPUs; None where they do not. `equal`: specs are equal, and most rules are skipped."""
 
-    def admits(self, pod: PodObserved, row: int, hold: Place, slot: Slot, equal: bool) -> tuple[int, ...] | None: ...
+    def admits(self, pod: PodObserved, row: int, hold: SlotKey, slot: Slot, equal: bool) -> tuple[int, ...] | None: ...
 
     def alike(self, pod: PodObserved) -> Hashable:
         """Equal for pods of which it says the same."""
@@ -46,7 +46,7 @@ class Host(Protocol):
 
 
 class _Line:
-    """Places of the kinds that a pod owns, for pods that are alike in what is `Tried`, in the order in which they take them:
+    """Slots of the kinds that a pod owns, for pods that are alike in what is `Tried`, in the order in which they take them:
     those of `base` from `start` on that this session has not changed and that are not `refused`, and between them `changed`
     ones as they are now, with their `ranks`. `seen`: how many changes of each kind are known to it. `base` is the index's;
     `skipped`: how many of it were passed over in vain. `vain`: who got none of it for something of its own, by what it has in common with
@@ -54,27 +54,27 @@ class _Line:
 
     __slots__ = ("base", "changed", "kinds", "ranks", "refused", "seen", "skipped", "start", "vain")
 
-    def __init__(self, kinds: list[Kind], base: list[tuple[Rank, Place]]) -> None:
+    def __init__(self, kinds: list[Kind], base: list[tuple[Rank, SlotKey]]) -> None:
         self.kinds = kinds
         self.base = base
         self.start = 0
-        self.refused: set[Place] = set()
-        self.changed: list[tuple[Rank, Place]] = []
-        self.ranks: dict[Place, Rank] = {}
+        self.refused: set[SlotKey] = set()
+        self.changed: list[tuple[Rank, SlotKey]] = []
+        self.ranks: dict[SlotKey, Rank] = {}
         self.seen = [0] * len(kinds)
         self.skipped = 0
         self.vain: dict[Hashable, int] = {}
 
-    def put(self, place: Place, rank: Rank | None) -> None:
-        """A place that the session has changed has this rank now; None where it cannot be had."""
-        old = self.ranks.pop(place, None)
+    def put(self, key: SlotKey, rank: Rank | None) -> None:
+        """A slot that the session has changed has this rank now; None where it cannot be had."""
+        old = self.ranks.pop(key, None)
         if old is not None:
-            del self.changed[bisect_left(self.changed, (old, place))]
+            del self.changed[bisect_left(self.changed, (old, key))]
         if rank is not None:
-            insort(self.changed, (rank, place))
-            self.ranks[place] = rank
+            insort(self.changed, (rank, key))
+            self.ranks[key] = rank
 
-    def compact(self, now: Container[Place]) -> None:
+    def compact(self, now: Container[SlotKey]) -> None:
         """`now`: what the session has changed."""
         left = self.base[self.start :]
         self.base = [entry for entry in left if entry[1] not in now and entry[1] not in self.refused]
@@ -86,7 +86,7 @@ class Offers:
     """The holds that a session can hand over: by lineage for migrations; for the others what the index (`HoldIndex`) has, with
     what this session has changed laid over it. Truthy where there are any.
 
-    Within a session room only shrinks (but for hand-overs to smaller pods, which make another session due), so what did not
+    Within a session capacity only shrinks (but for hand-overs to smaller pods, which make another session due), so what did not
     admit a shape once is not asked again. `target`, where a plugin sets it, says which Reservation alone a pod may take (an
     empty uid: none that there is), or None where any that it owns will do."""
 
@@ -99,13 +99,13 @@ class Offers:
         self.owned = self._index.any
         """Whether any pod may own anything that is held."""
         self.changes = 0
-        """How often a place has changed."""
-        self._now: dict[Place, Slot] = {}
-        """Places that this session has held, handed over or given up, as they are now."""
+        """How often a slot has changed."""
+        self._now: dict[SlotKey, Slot] = {}
+        """Slots that this session has held, handed over or given up, as they are now."""
         self._added: dict[ReservationUid, None] = {}
-        """Reservations that have become available, or have more places, in this session."""
-        self._reopened: dict[int, list[Place]] = {}
-        """By the number of their kind, places that may be had again, or by other pods."""
+        """Reservations that have become available, or have more slots, in this session."""
+        self._reopened: dict[int, list[SlotKey]] = {}
+        """By the number of their kind, slots that may be had again, or by other pods."""
         self._lines: dict[tuple, _Line] = {}
         self._kinds: dict[PodUid, list[Kind]] = {}
         self._groups: dict[tuple[ReservationUid, Group], bool] = {}
@@ -119,73 +119,73 @@ class Offers:
 
     # -- what the session has changed --------------------------------------------------------------------------------
 
-    def change(self, place: Place, now: Slot, was: Slot | None = None) -> None:
-        """The place is this from now on, and may be had again, or by other pods. (`was`: what it is where that is taken back.)"""
-        self._journal.note(self.change, place, was or self.slot(place))
+    def change(self, key: SlotKey, now: Slot, was: Slot | None = None) -> None:
+        """The slot is this from now on, and may be had again, or by other pods. (`was`: what it is where that is taken back.)"""
+        self._journal.note(self.change, key, was or self.slot(key))
         self.changes += 1
-        self._now[place] = now
-        self._reopen(place)
+        self._now[key] = now
+        self._reopen(key)
 
     def add(self, uid: ReservationUid) -> None:
-        """It became available, or has more places now."""
+        """It became available, or has more slots now."""
         self.changes += 1
         self._added[uid] = None
         for name in self._state.slots[uid]:
             self._reopen((uid, name))
 
-    def take(self, handed: HandedOver) -> tuple[Slot, Drawn | None]:
-        """The pod has it; returns what was held, and what was drawn of it, None for all of it."""
-        place, pod = (handed.reservation, handed.slot), self._state.pods[handed.pod]
-        slot = self.slot(place)
-        if self.is_once(place):
-            self.change(place, replace(slot, phase=SlotPhase.USED, pod=handed.pod))
+    def take(self, handed: HandedOver) -> tuple[Slot, Taken | None]:
+        """The pod has it; returns what was held, and what was allocated of it, None for all of it."""
+        key, pod = (handed.reservation, handed.slot), self._state.pods[handed.pod]
+        slot = self.slot(key)
+        if self.is_once(key):
+            self.change(key, replace(slot, phase=SlotPhase.USED, pod=handed.pod))
             return slot, None
-        drawn = self.drawn(slot, pod, handed)
-        # What was drawn from, if only to try, is looked at again in the next session (`is_untouched`).
-        self.change(place, replace(slot, room=after(slot.room, *drawn)), replace(slot))
-        return slot, drawn
+        taken = self.taken(slot, pod, handed)
+        # What was allocated from, if only to try, is looked at again in the next session (`is_untouched`).
+        self.change(key, replace(slot, capacity=after(slot.capacity, *taken)), replace(slot))
+        return slot, taken
 
-    def give_up(self, place: Place) -> Slot:
+    def give_up(self, key: SlotKey) -> Slot:
         """The session gives this hold up. Returns it as it was."""
-        slot = self.slot(place)
-        self.change(place, replace(slot, phase=SlotPhase.PENDING))
+        slot = self.slot(key)
+        self.change(key, replace(slot, phase=SlotPhase.PENDING))
         return slot
 
-    def drawn(self, slot: Slot, pod: PodObserved, handed: HandedOver) -> Drawn:
+    def taken(self, slot: Slot, pod: PodObserved, handed: HandedOver) -> Taken:
         """What the pod takes of a hold that is this."""
         table = self._state.table
         wanted = self._state.vectors[pod.shape].items
-        return drawn_of(slot.room, wanted, handed.devices, handed.cores, table.columns.get(GPU_MILLI))
+        return taken_of(slot.capacity, wanted, handed.devices, handed.cores, table.columns.get(GPU_MILLI))
 
-    def is_once(self, place: Place) -> bool:
+    def is_once(self, key: SlotKey) -> bool:
         """Whether the first pod that takes of it ends it, however little that is."""
-        spec = self._state.reservations[place[0]].spec
+        spec = self._state.reservations[key[0]].spec
         return spec is None or spec.allocate_once
 
-    def is_held(self, place: Place) -> bool:
-        """Whether the place is held, and this session has not handed it over."""
-        return self.slot(place).phase is SlotPhase.HELD
+    def is_held(self, key: SlotKey) -> bool:
+        """Whether the slot is held, and this session has not handed it over."""
+        return self.slot(key).phase is SlotPhase.HELD
 
-    def is_untouched(self, place: Place) -> bool:
-        """Whether this session has neither held, handed over, drawn from nor given up the place."""
-        return place not in self._now or self._now[place] is self._state.slots[place[0]][place[1]]
+    def is_untouched(self, key: SlotKey) -> bool:
+        """Whether this session has neither held, handed over, taken from nor given up the slot."""
+        return key not in self._now or self._now[key] is self._state.slots[key[0]][key[1]]
 
-    def touched(self) -> list[Place]:
+    def touched(self) -> list[SlotKey]:
         """Those of which that is not so."""
-        return [place for place in self._now if not self.is_untouched(place)]
+        return [key for key in self._now if not self.is_untouched(key)]
 
-    def _reopen(self, place: Place) -> None:
+    def _reopen(self, key: SlotKey) -> None:
         """It may be had again, or by other pods. Nobody may have been asked about Reservations of its kind before."""
-        kind = self._index.kind_of(place[0])
+        kind = self._index.kind_of(key[0])
         if kind is None:
             return
         if kind.number not in self._reopened and not kind.all:
             self._kinds.clear()
-        self._reopened.setdefault(kind.number, []).append(place)
+        self._reopened.setdefault(kind.number, []).append(key)
 
-    def slot(self, place: Place) -> Slot:
-        """A place as it is now."""
-        return self._now.get(place) or self._state.slots[place[0]][place[1]]
+    def slot(self, key: SlotKey) -> Slot:
+        """A slot as it is now."""
+        return self._now.get(key) or self._state.slots[key[0]][key[1]]
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
@@ -283,8 +283,8 @@ class Offers:
                 if passed or next_at:
                     line.vain[self._host.alike(pod), group_of(pod)] = self._host.moves
                 return None
-            place = changed[next_at][1] if own else base[at][1]
-            handed, personal = self._from(place, pod, wish)
+            key = changed[next_at][1] if own else base[at][1]
+            handed, personal = self._from(key, pod, wish)
             if handed is not None:
                 return handed
             if personal:
@@ -294,9 +294,9 @@ class Offers:
                 else:
                     at, passed = at + 1, True
             elif own:
-                line.put(place, None)
+                line.put(key, None)
             elif passed:
-                refused.add(place)
+                refused.add(key)
             else:
                 at = line.start = at + 1
 
@@ -318,20 +318,20 @@ class Offers:
 
     def _catch_up(self, line: _Line, pod: PodObserved, target: ReservationUid | None) -> None:
         for i, kind in enumerate(line.kinds):
-            places, seen = self._reopened.get(kind.number), line.seen[i]
-            if places is None or seen == len(places):
+            again, seen = self._reopened.get(kind.number), line.seen[i]
+            if again is None or seen == len(again):
                 continue
-            line.seen[i] = len(places)
-            for place in dict.fromkeys(places[seen:]):
-                if target is None or target == place[0]:
-                    slot = self.slot(place)
-                    line.put(place, self._index.rank(place, slot, pod.shape) if slot.phase is SlotPhase.HELD else None)
+            line.seen[i] = len(again)
+            for key in dict.fromkeys(again[seen:]):
+                if target is None or target == key[0]:
+                    slot = self.slot(key)
+                    line.put(key, self._index.rank(key, slot, pod.shape) if slot.phase is SlotPhase.HELD else None)
 
-    def _from(self, place: Place, pod: PodObserved, wish: Wish | None) -> tuple[HandedOver | None, bool]:
-        """This place, or whether the pod alone is refused, and not all that are like it."""
+    def _from(self, key: SlotKey, pod: PodObserved, wish: Wish | None) -> tuple[HandedOver | None, bool]:
+        """This slot, or whether the pod alone is refused, and not all that are like it."""
         state = self._state
-        record, slot = state.reservations[place[0]], self.slot(place)
-        if slot.phase is not SlotPhase.HELD or place in state.to_release:
+        record, slot = state.reservations[key[0]], self.slot(key)
+        if slot.phase is not SlotPhase.HELD or key in state.to_release:
             return None, False
         equal = by_spec(record)
         if not is_migration_hold(state, record) and closed(state, wish, pod, record, state.nodes.get(slot.node), slot.shape):
@@ -343,10 +343,10 @@ class Offers:
         devices = share_of(state, pod, slot, record)
         if devices is None:
             return None, False
-        cores = self._host.admits(pod, state.table.rows[slot.node], place, slot, equal)
+        cores = self._host.admits(pod, state.table.rows[slot.node], key, slot, equal)
         if cores is None:
             return None, True
-        return HandedOver(*place, pod.pod, slot.node, devices, (), cores), False
+        return HandedOver(*key, pod.pod, slot.node, devices, (), cores), False
 
     def why_none(self, pod: PodObserved) -> str:
         """Of a pod that has to use a Reservation, and can use none: how many there are that it owns, and what is against each."""
@@ -355,8 +355,8 @@ class Offers:
             return wish.wrong
         against: Counter[str] = Counter()
         for kind in self.own(pod):
-            for place in sorted(kind.all):
-                record, slot = state.reservations[place[0]], self.slot(place)
+            for key in sorted(kind.all):
+                record, slot = state.reservations[key[0]], self.slot(key)
                 why = closed(state, wish, pod, record, state.nodes.get(slot.node), slot.shape)
                 if not why:
                     waits = slot.phase is not SlotPhase.HELD
@@ -365,8 +365,8 @@ class Offers:
         if not against:
             return "it asks for a Reservation by affinity, and is an owner of none that holds anything"
         parts = [f"{count} {why}" for why, count in sorted(against.items())]
-        places = "place" if against.total() == 1 else "places"
-        return f"of {against.total()} {places} of Reservations that it owns: {', '.join(parts)}"
+        again = "place" if against.total() == 1 else "places"
+        return f"of {against.total()} {again} of Reservations that it owns: {', '.join(parts)}"
 
     @property
     def left_behind(self) -> bool:

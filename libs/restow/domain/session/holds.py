@@ -1,4 +1,4 @@
-"""Places of Reservations: held as a gang, like a job of pods that skip the bind (seed 000, RULES 000-1, 000-3). A later generation may ask for another
+"""Slots of Reservations: held as a gang, like a job of pods that skip the bind (seed 000, RULES 000-1, 000-3). A later generation may ask for another
 size: on their node if that has it, else elsewhere in the same commit, else they stay as they are until one of both can be."""
 
 from collections import Counter
@@ -14,9 +14,8 @@ from restow.contracts.values import DeviceRequest, DeviceShare
 from restow.domain.accounts import DEFAULT_QUEUE
 from restow.domain.evolve.reservations import SUPERSEDED
 from restow.domain.occupants import as_pod, task_of
-from restow.domain.places import Place
 from restow.domain.predicates import only, static_mask
-from restow.domain.records import FINAL, Reservation, Room, Slot, SlotPhase
+from restow.domain.records import FINAL, Capacity, Reservation, Slot, SlotPhase
 from restow.domain.reservation.ownership import is_migration_hold
 from restow.domain.session import holds
 from restow.domain.session.fitting import Fit
@@ -25,12 +24,13 @@ from restow.domain.session.gangs import Tried, orders, place_together
 from restow.domain.session.hold_offers import slot_order
 from restow.domain.session.jobs import HOLD, MIGRATION, QUOTA, UNSCHEDULABLE, Job
 from restow.domain.session.session import Session
+from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
 from restow.domain.table import NO_DEVICE, WHOLE, fewer, less, vector_of
 
 
 def jobs(session: Session) -> Iterator[Job]:
-    """One job a Reservation that has places to be held, by the highest priority among them. Migration holds come before
+    """One job a Reservation that has slots to be held, by the highest priority among them. Migration holds come before
     everything and are neutral to queues (RULES G-7, DESIGN 5); nothing is held for a migration that is over."""
     state = session.state
     priorities: dict[ReservationUid, int] = {}
@@ -52,7 +52,7 @@ def jobs(session: Session) -> Iterator[Job]:
 
 
 def withhold(session: Session, job: Job, reason: str, message: str, held: Collection[SlotName] = ()) -> None:
-    """Its places, but for those that this session has `held`, wait for something that is not a node; said of one of them,
+    """Its slots, but for those that this session has `held`, wait for something that is not a node; said of one of them,
     and once."""
     assert job.hold is not None, "a Reservation's job"
     slots = session.state.slots[job.hold]
@@ -63,7 +63,7 @@ def withhold(session: Session, job: Job, reason: str, message: str, held: Collec
 
 
 def place_gang(session: Session, job: Job) -> None:
-    """Hold at least `min_available` places of this Reservation in all, or none of those that wait. A migration's as if its victim were not there: the
+    """Hold at least `min_available` slots of this Reservation in all, or none of those that wait. A migration's as if its victim were not there: the
     pod itself is not in the way of where it goes (DESIGN 5)."""
     assert job.hold is not None, "a Reservation's job"
     state, uid = session.state, job.hold
@@ -114,9 +114,9 @@ def _are_held(session: Session, job: Job, held: list[tuple[SlotName, Fit]]) -> N
     assert job.hold is not None, "a Reservation's job"
     for name, fit in held:
         slot = session.state.slots[job.hold][name]
-        room = Room.full(session.state.vectors[slot.shape].items, fit.devices, fit.cores)
+        capacity = Capacity.full(session.state.vectors[slot.shape].items, fit.devices, fit.cores)
         phase = SlotPhase.WAITING if fit.waiting else SlotPhase.HELD
-        now = Slot(slot.shape, slot.task, phase, session.name(fit.row), fit.devices, queue=job.queue, cores=fit.cores, room=room)
+        now = Slot(slot.shape, slot.task, phase, session.name(fit.row), fit.devices, queue=job.queue, cores=fit.cores, capacity=capacity)
         session.offers.change((job.hold, name), now)
     session.offers.add(job.hold)
 
@@ -127,14 +127,14 @@ def _say(session: Session, job: Job, tried: Tried, names: dict[PodUid, SlotName]
     for reason in (QUOTA, UNSCHEDULABLE):
         if reason in tried.kept_back:
             return withhold(session, job, reason, tried.kept_back[reason], held)
-    for place, counts in tried.unfit.items():
-        return say_unfit(session, e.HoldUnfit(job.hold, names[place], *counts))
+    for pod, counts in tried.unfit.items():
+        return say_unfit(session, e.HoldUnfit(job.hold, names[pod], *counts))
     return None
 
 
 @contextmanager
 def overlooking(session: Session, pod: PodUid) -> Iterator[None]:
-    """Rules about what runs do not see this pod. Room on its node counts as ever."""
+    """Rules about what runs do not see this pod. Capacity on its node counts as ever."""
     rules = [rule for rule in session.extensions.filters if not rule.of_capacity] if pod in session.state.charges else []
     session.overlook(pod, rules)
     try:
@@ -153,56 +153,56 @@ def say_unfit(session: Session, unfit: e.HoldUnfit) -> None:
         session.events.append(unfit)
 
 
-def _fit(session: Session, record: Reservation, slot: Slot, place: e.PodObserved) -> Fit | None:
+def _fit(session: Session, record: Reservation, slot: Slot, pod: e.PodObserved) -> Fit | None:
     """On the pinned node, else on the first preferred one that fits, else on the best; with preAllocation, where none fits,
     on the one where the least is still in use."""
     state = session.state
-    concerned = session.concerned(place)
+    concerned = session.concerned(pod)
     row: int | None = None
-    for wanted in task_of(record, slot).preferred_nodes if not place.pinned_node else ():
+    for wanted in task_of(record, slot).preferred_nodes if not pod.pinned_node else ():
         row = state.table.rows.get(wanted)
-        if row is not None and session.fits_at(place, row, concerned):
+        if row is not None and session.fits_at(pod, row, concerned):
             break
     else:
-        row = session.best_row(place, concerned)
+        row = session.best_row(pod, concerned)
     if row is None:
         if record.spec is None or not record.spec.pre_allocation:
             return None
-        return _with_its_devices(state, record, waiting_fit(session, place, concerned))
-    fit = session.fit_at(place, row)
+        return _with_its_devices(state, record, waiting_fit(session, pod, concerned))
+    fit = session.fit_at(pod, row)
     # No volume is chosen, nor made, before there is a pod (seed 004, "Unsolved Problems").
-    return Fit(row, _promised(state, record, row) or fit.devices, (), _cores(session, record, place, fit))
+    return Fit(row, _promised(state, record, row) or fit.devices, (), _cores(session, record, pod, fit))
 
 
-def waiting_fit(session: Session, place: e.PodObserved, concerned: list[Filter]) -> Fit | None:
-    """A node that is large enough, and where every rule but those about room lets the place be: one where the room can come
-    free although other places keep theirs, before all others; of these the one that lacks the smallest part of it now, the
+def waiting_fit(session: Session, pod: e.PodObserved, concerned: list[Filter]) -> Fit | None:
+    """A node that is large enough, and where every rule but those about capacity lets the slot be: one where the capacity can come
+    free although other slots keep theirs, before all others; of these the one that lacks the smallest part of it now, the
     first name among equals."""
     state, table = session.state, session.state.table
-    v = state.vectors[place.shape]
-    room = static_mask(state, place.shape) & table.alive
-    if place.pinned_node:
-        room = room & only(state, place.pinned_node)
-    lacks = np.zeros(len(room), np.int64)
+    v = state.vectors[pod.shape]
+    fits = static_mask(state, pod.shape) & table.alive
+    if pod.pinned_node:
+        fits = fits & only(state, pod.pinned_node)
+    lacks = np.zeros(len(fits), np.int64)
     for column, amount in v.items:
-        room = room & (table.allocatable[:, column] >= amount)
+        fits = fits & (table.allocatable[:, column] >= amount)
         lacks += np.clip(amount - table.free[:, column], 0, amount) * _PARTS // amount
-    session.look_as(place)
+    session.look_as(pod)
     for rule in concerned:
         if not rule.for_others and not rule.of_capacity:
-            for _, failing in rule.failing(place):
-                room = room & ~failing
+            for _, failing in rule.failing(pod):
+                fits = fits & ~failing
     request = v.devices
     if request is not None:
-        room = room & (table.device_counts >= request.count)
+        fits = fits & (table.device_counts >= request.count)
         able = (table.device_free >= request.milli).sum(axis=1)
         lacks += np.clip(request.count - able, 0, request.count) * _PARTS // request.count
-    if not room.any():
+    if not fits.any():
         return None
-    rows = np.flatnonzero(room)
-    ordered = rows[np.argsort(lacks[rows] * (len(room) + 1) + table.rank[rows])].tolist()
-    for row in _last(ordered, lambda row: _kept_for_others(state, row, place)):
-        cores = session.choose_cores(place, row)
+    rows = np.flatnonzero(fits)
+    ordered = rows[np.argsort(lacks[rows] * (len(fits) + 1) + table.rank[rows])].tolist()
+    for row in _last(ordered, lambda row: _kept_for_others(state, row, pod)):
+        cores = session.choose_cores(pod, row)
         if cores is not None:
             devices = _emptiest(table.device_free[row].tolist(), request) if request is not None else ()
             return Fit(row, devices, (), cores, waiting=True)
@@ -220,13 +220,13 @@ def _last(rows: Iterable[int], is_last: Callable[[int], bool]) -> Iterator[int]:
     yield from left
 
 
-def _kept_for_others(state: ClusterState, row: int, place: e.PodObserved) -> bool:
-    """Whether other places keep so much of the node, with what their owners will leave to them, that this one can have its room
+def _kept_for_others(state: ClusterState, row: int, pod: e.PodObserved) -> bool:
+    """Whether other slots keep so much of the node, with what their owners will leave to them, that this one can have its capacity
     only after one of them has ended."""
     held = state.held_on.get(state.table.names[row])
     if not held:
         return False
-    v = state.vectors[place.shape]
+    v = state.vectors[pod.shape]
     left, shares = state.table.allocatable[row].tolist(), Counter[int]()
     for uid, name in held:
         slot = state.slots[uid][name]
@@ -256,12 +256,12 @@ def _with_its_devices(state: ClusterState, record: Reservation, fit: Fit | None)
     return fit
 
 
-def _cores(session: Session, record: Reservation, place: e.PodObserved, fit: Fit) -> tuple[int, ...]:
+def _cores(session: Session, record: Reservation, pod: e.PodObserved, fit: Fit) -> tuple[int, ...]:
     """Of the CPUs that a migration's plan promised as many as are still free."""
     if not fit.cores or not is_migration_hold(session.state, record):
         return fit.cores
     promised = session.state.migrations[record.fact.migration].move.cores
-    return session.choose_cores(place, fit.row, promised) or fit.cores
+    return session.choose_cores(pod, fit.row, promised) or fit.cores
 
 
 def _promised(state: ClusterState, record: Reservation, row: int) -> tuple[DeviceShare, ...]:
@@ -278,15 +278,15 @@ def resize(session: Session) -> None:
     state = session.state
     # What this session has already given something of is looked at in the next one.
     due = [p for p in state.resizes if p not in state.to_release and session.offers.slot(p) is state.slots[p[0]][p[1]]]
-    for place in sorted(due, key=lambda place: (state.reservations[place[0]].order, place[1])):
-        if state.reservations[place[0]].alive and place not in session.left:
-            _resize(session, place)
+    for key in sorted(due, key=lambda key: (state.reservations[key[0]].order, key[1])):
+        if state.reservations[key[0]].alive and key not in session.left:
+            _resize(session, key)
 
 
-def _resize(session: Session, place: Place) -> None:
+def _resize(session: Session, key: SlotKey) -> None:
     state = session.state
-    uid, name = place
-    record, slot = state.reservations[uid], session.offers.slot(place)
+    uid, name = key
+    record, slot = state.reservations[uid], session.offers.slot(key)
     pod = as_pod(record, name, slot, slot.asked)
     row = state.table.rows[slot.node]
     job = Job(uid, slot.queue, 0, record.order, record.fact.created)
@@ -295,26 +295,26 @@ def _resize(session: Session, place: Place) -> None:
         holds.say_unfit(session, e.HoldUnfit(uid, name, 0, {}, over.reason, over.message))
         return
     with session.attempt() as attempt:
-        reasons = _hold_anew(session, job, pod, row, place)
+        reasons = _hold_anew(session, job, pod, row, key)
         if reasons is None:
             attempt.keep()
     if reasons is not None:
         holds.say_unfit(session, e.HoldUnfit(uid, name, *reasons))
 
 
-def _hold_anew(session: Session, job: Job, pod: e.PodObserved, row: int, place: Place) -> tuple[int, dict[str, int]] | None:
-    """Its room is given back and held anew. Returns why it cannot be, None where it is."""
+def _hold_anew(session: Session, job: Job, pod: e.PodObserved, row: int, key: SlotKey) -> tuple[int, dict[str, int]] | None:
+    """Its capacity is given back and held anew. Returns why it cannot be, None where it is."""
     state = session.state
-    uid, name = place
-    was = session.vacate(row, place)
-    fit = _here(session, pod, row, place)
+    uid, name = key
+    was = session.vacate(row, key)
+    fit = _here(session, pod, row, key)
     if fit is not None:
         session.events.append(e.HoldResized(uid, name, was.asked, fit.devices, fit.cores))
-        _settle(session, job, pod, place, was, fit)
+        _settle(session, job, pod, key, was, fit)
         return None
-    # Who draws from it keeps it where it is; and the last one that is left of several is not let go: with it all would be lost.
+    # Who takes from it keeps it where it is; and the last one that is left of several is not let go: with it all would be lost.
     tally = state.tally_of(uid)
-    stays = bool(state.drawers.get(place)) or (tally.failed > 0 and tally.held + tally.waiting == 1)
+    stays = bool(state.slot_users.get(key)) or (tally.failed > 0 and tally.held + tally.waiting == 1)
     fit = None if stays else session.find(pod)
     if fit is None:
         return session.reasons(pod)
@@ -322,43 +322,43 @@ def _hold_anew(session: Session, job: Job, pod: e.PodObserved, row: int, place: 
         e.HoldReleased(uid, name, SUPERSEDED),
         e.HoldPlaced(uid, name, session.name(fit.row), fit.devices, was.asked, cores=fit.cores),
     ]
-    _settle(session, job, pod, place, replace(was, phase=SlotPhase.HELD), fit)
+    _settle(session, job, pod, key, replace(was, phase=SlotPhase.HELD), fit)
     return None
 
 
-def _here(session: Session, pod: e.PodObserved, row: int, place: Place) -> Fit | None:
-    """In the new size on its node, what is drawn of it aside, which is there already."""
+def _here(session: Session, pod: e.PodObserved, row: int, key: SlotKey) -> Fit | None:
+    """In the new size on its node, what is allocated of it aside, which is there already."""
     state = session.state
     if pod.pinned_node and pod.pinned_node != session.name(row):
         return None
-    drawn = [state.draws[uid] for uid in state.drawers.get(place, ())]
+    allocations = [state.allocations[uid] for uid in state.slot_users.get(key, ())]
     with session.attempt():
-        for draw in drawn:
-            session.nodes.give(row, vector_of(draw.items), draw.devices)
+        for allocation in allocations:
+            session.nodes.give(row, vector_of(allocation.items), allocation.devices)
         fit = session.fit_at(pod, row) if session.fits_at(pod, row, session.concerned(pod)) else None
     if fit is None:
         return None
-    mine = {d.index for draw in drawn for d in draw.devices}
+    mine = {d.index for allocation in allocations for d in allocation.devices}
     # Shares in use stay where they are.
     return fit if mine <= {d.index for d in fit.devices} else None
 
 
-def _settle(session: Session, job: Job, pod: e.PodObserved, place: Place, was: Slot, fit: Fit) -> None:
+def _settle(session: Session, job: Job, pod: e.PodObserved, key: SlotKey, was: Slot, fit: Fit) -> None:
     """Every rule sees it as it will be: another shape may have other ports, terms and CPUs."""
     state = session.state
     row = state.table.rows[was.node]
     session.place(job, pod, fit)
     full = state.vectors[was.asked].items
-    wanted, devices, cores = state.undrawn(place, full, fit.devices, fit.cores)
-    # What owners have drawn of it is theirs, and counts already.
+    wanted, devices, cores = state.unallocated(key, full, fit.devices, fit.cores)
+    # What owners have taken of it is theirs, and counts already.
     session.relieve(row, was.queue, tuple(less(full, wanted)), fewer(fit.devices, devices))
     if session.awaited(row):
         # What it gives up goes to those who wait there, not to this session.
         stays = fit.row == row
-        rest = less(was.room.held, wanted if stays else ())
-        session.nodes.take(row, vector_of(rest), fewer(was.room.held_devices, devices if stays else ()))
+        rest = less(was.capacity.held, wanted if stays else ())
+        session.nodes.take(row, vector_of(rest), fewer(was.capacity.held_devices, devices if stays else ()))
     now = Slot(
         was.asked, was.task, was.phase, session.name(fit.row), fit.devices, queue=was.queue, cores=fit.cores,
-        room=Room.full(wanted, devices, cores),
+        capacity=Capacity.full(wanted, devices, cores),
     )
-    session.offers.change(place, now)
+    session.offers.change(key, now)

@@ -1,9 +1,9 @@
 """Whose turn it is: jobs that wait, by queue and sorted, and queues beside each other.
 
-Jobs of which nothing runs are kept across sessions (`Standing`), so that a session makes only those that it comes to, however many there is room for
+Jobs of which nothing runs are kept across sessions (`Standing`), so that a session makes only those that it comes to, however many there is capacity for
 when it opens (RULES G-17). The turn of such a job depends on what the job says of itself and on nothing that runs or is placed (`framework.POINTS`,
 jobOrder), so it is asked once. All others are made when a session opens: jobs that have something already, and pods of one controller that wait in
-several classes, whose turn is that of the first one with room."""
+several classes, whose turn is that of the first one with capacity."""
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
@@ -94,7 +94,7 @@ class Standing:
         return name in self._lines
 
     def _alone(self, state: ClusterState, name: Name) -> Job | None:
-        """The job, as far as its turn goes; None for one that has something already, or whose turn depends on where there is room."""
+        """The job, as far as its turn goes; None for one that has something already, or whose turn depends on where there is capacity."""
         classes = self._backlog.jobs[name]
         if len(classes) != 1:
             return None
@@ -115,7 +115,7 @@ class Standing:
 
 
 class Feed:
-    """The standing jobs of one queue, for one session: those that still have room when their turn comes."""
+    """The standing jobs of one queue, for one session: those that still have capacity when their turn comes."""
 
     def __init__(self, entries: list[Entry], backlog: "Backlog", snapshot: Any, left_out: Collection[Name], make: Callable[[Name], Job | None]) -> None:
         self._entries, self._backlog, self._snapshot = entries, backlog, snapshot
@@ -127,7 +127,7 @@ class Feed:
         """Whether it would be told what it was told last, for sure."""
 
     def first(self) -> tuple | None:
-        """The turn of the next one that may fit; None where none is left. Who has been passed over comes in the next session: room
+        """The turn of the next one that may fit; None where none is left. Who has been passed over comes in the next session: capacity
         only shrinks meanwhile."""
         entries, left_out, backlog = self._entries, self._left_out, self._backlog
         while self._at < len(entries):

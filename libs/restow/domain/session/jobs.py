@@ -1,7 +1,7 @@
 """Jobs of a session: what waits, grouped as it is to be placed. Made at open, in the order of what waits: a session costs
 nothing for what runs.
 
-A job is a PodGroup's pods, a single pod, or the places of a Reservation (seed 000: holds are scheduled like jobs)."""
+A job is a PodGroup's pods, a single pod, or the slots of a Reservation (seed 000: holds are scheduled like jobs)."""
 
 from collections.abc import Container
 

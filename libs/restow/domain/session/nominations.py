@@ -22,7 +22,7 @@ NO_LONGER_FITS = "NoLongerFits"
 NO_QUEUE = "QueueTakesNoJobs"
 """It was closed, or is gone, since somebody was nominated in it."""
 NOT_THERE = "NotThere"
-"""Its room is still to come; never a reason for an end."""
+"""Its capacity is still to come; never a reason for an end."""
 GANG_BROKEN = "GangNotComplete"
 """Why what is held for other members of a gang ends with one of them."""
 GROUP_GONE = "PodGroupGone"
@@ -52,7 +52,7 @@ def settle_nominations(session: Session) -> None:
 
 
 def _take(session: Session, uid: PodUid, nomination: Nomination) -> str:
-    """Its room is there; every rule about the node, and its queue, are asked once more. Returns why not, or nothing."""
+    """Its capacity is there; every rule about the node, and its queue, are asked once more. Returns why not, or nothing."""
     with session.attempt() as attempt:
         why = _tried(session, uid, nomination)
         if not why:
@@ -62,22 +62,22 @@ def _take(session: Session, uid: PodUid, nomination: Nomination) -> str:
 
 def _tried(session: Session, uid: PodUid, nomination: Nomination) -> str:
     pod, job, row = session.state.pods[uid], session.job_for(uid), session.state.table.rows[nomination.node]
-    session.nodes.give(row, vector_of(nomination.room.held), nomination.room.held_devices)
+    session.nodes.give(row, vector_of(nomination.capacity.held), nomination.capacity.held_devices)
     if not session.fits_at(pod, row, session.concerned(pod)):
         return NO_LONGER_FITS
     if queues.refused(session.state, job.queue) is not None:
         return NO_QUEUE
     if session.gates.quota(job, pod) is not None:
-        # Victims elsewhere, too, make room in a queue: that is waited for.
+        # Victims elsewhere, too, free capacity in a queue: that is waited for.
         return NOT_THERE
     found = session.fit_at(pod, row)
     # Those CPUs that are kept for it come first, if they are still nobody else's.
-    session.allocate(job, pod, Fit(row, nomination.room.devices, found.volumes, found.cores))
+    session.allocate(job, pod, Fit(row, nomination.capacity.devices, found.volumes, found.cores))
     return ""
 
 
 def _may_wait(session: Session, uid: PodUid, nomination: Nomination, why: str) -> None:
-    """Until its deadline, for its room, and as long as somebody who makes room takes to end (RULES G-14); where a rule is against
+    """Until its deadline, for its capacity, and as long as somebody who frees capacity takes to end (RULES G-14); where a rule is against
     it, only while somebody is still to go from its node."""
     state = session.state
     late = nomination.deadline <= session.now
@@ -114,9 +114,9 @@ def _in_vain(state: ClusterState, uid: PodUid, nomination: Nomination) -> bool:
 
 
 def elsewhere(session: Session) -> None:
-    """Whose room is still to come, or is of no use yet, and who fits elsewhere when everybody else has had a turn, goes there now: victims
-    that were not told to go yet stay, and whoever has gone already has left room to others (RULES G-17). A gang goes as a whole: some of
-    its members have their room already."""
+    """Whose capacity is still to come, or is of no use yet, and who fits elsewhere when everybody else has had a turn, goes there now: victims
+    that were not told to go yet stay, and whoever has gone already has left capacity to others (RULES G-17). A gang goes as a whole: some of
+    its members have their capacity already."""
     state = session.state
     together: dict[Group, list[PodUid]] = {}
     for uid in state.nominations:
@@ -141,7 +141,7 @@ def elsewhere(session: Session) -> None:
 
 
 def _may_go_elsewhere(session: Session, pods: list[PodUid]) -> bool:
-    """Whether there is room for one at least that waits for its own."""
+    """Whether there is capacity for one at least that waits for its own."""
     state = session.state
     shapes = {state.pods[uid].shape for uid in pods if not state.nominations[uid].complete or len(pods) == 1}
     return any(session.placer.best(shape) is not None for shape in shapes)
@@ -220,7 +220,7 @@ def _take_all(session: Session, job: Job, pods: list[PodUid], why: dict[PodUid, 
 
 def promise(session: Session) -> None:
     """Queues are charged for what is held for their pods, and no longer for those that were chosen to go; to rules the pods
-    are where their room is, so that nobody comes there who could not stay beside them."""
+    are where their capacity is, so that nobody comes there who could not stay beside them."""
     state = session.state
     for uid, nomination in state.nominations.items():
         if uid not in session.placements and uid not in session.ended:

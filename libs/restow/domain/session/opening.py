@@ -194,14 +194,14 @@ def _alone(session: Session) -> dict[PodUid, None]:
 
 
 def _can_take(session: Session, pod: PodObserved) -> bool:
-    """Whether a hold may be the pod's, or, if it ignores Reservations, give it room."""
+    """Whether a hold may be the pod's, or, if it ignores Reservations, give it capacity."""
     if ignores(pod):
         return bool(session.state.held_on)
     return bool(session.offers) and session.offers.hand_over(pod) is not None
 
 
 def _turned_away(session: Session, backlog: Backlog) -> None:
-    """Gangs that wait for room in a queue that takes no jobs any more hear that, though there is no room either: without a fact about it a
+    """Gangs that wait for capacity in a queue that takes no jobs any more hear that, though there is no capacity either: without a fact about it a
     queue may become invalid by its parent, whom its siblings ask for too much. Any one job of a queue says whether that is so."""
     state, shut = session.state, dict[str, bool]()
     for queue, line in backlog.standing.lines.items():

@@ -29,7 +29,7 @@ FEW = 8
 NEVER = 1 << 62
 """Above every key."""
 NOWHERE = -1
-"""In place of a score: no room."""
+"""In place of a score: no capacity."""
 
 Scorers = tuple[tuple[ContentScorer, ...], tuple[StaticScorer, ...]]
 
@@ -303,17 +303,17 @@ class Placer:
         """`(rows,) int64`: rank of each row, -1 where the shape does not fit."""
         state, table = self._state, self._state.table
         v, free, base = state.vectors[shape], table.free[at], ranking.base.keys[at]
-        room = base >= 0
+        fits = base >= 0
         for column, amount in v.items:
-            room &= free[:, column] >= amount
+            fits &= free[:, column] >= amount
         if v.devices is not None:
-            room &= (table.device_free[at] >= v.devices.milli).sum(axis=1) >= v.devices.count
-        if not room.any():
+            fits &= (table.device_free[at] >= v.devices.milli).sum(axis=1) >= v.devices.count
+        if not fits.any():
             return np.full(len(base), -1, np.int64)
         keys = base.copy()
         for scorer in self._kept.scorers[0]:
             keys += scorer.many(state, shape)(at) * self.unit
-        keys[~room] = -1
+        keys[~fits] = -1
         return keys
 
     def _base(self, shape: ShapeId, at: np.ndarray) -> np.ndarray:

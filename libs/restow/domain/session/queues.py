@@ -83,7 +83,7 @@ def may_lose(
 
 
 class Refused:
-    """What a queue has no room for in this session: whoever asks for as much of everything has none either, as long as nothing is taken
+    """What a queue has no capacity for in this session: whoever asks for as much of everything has none either, as long as nothing is taken
     back from what queues use (`lowered`). Kept for a few, those that ask for least."""
 
     MOST = 8

@@ -10,19 +10,19 @@ from restow.contracts.ids import PodUid
 from restow.domain.changes import Changes, Seen
 from restow.domain.evolve.session import UNAVAILABLE
 from restow.domain.memo import kept
-from restow.domain.places import Place
+from restow.domain.slots import SlotKey
 from restow.domain.state import NODE_LOST, ClusterState
 from restow.domain.volumes import rejected
 
 
 def releases(state: ClusterState, limit: int) -> list[e.Event]:
-    """A decision of its own: how much room it makes is for the fold to say (nominations come first)."""
+    """A decision of its own: how much capacity it makes is for the fold to say (nominations come first)."""
     events: list[e.Event] = [
         e.HoldReleased(uid, slot, reason) for (uid, slot), reason in nsmallest(limit, state.to_release.items())
     ]
     lost_for_good = hopeless(state)
-    events += [e.HoldReleased(*place, UNAVAILABLE) for place in lost_for_good]
-    events += [e.HoldReady(*place) for place in sorted(state.whole.keys() - set(lost_for_good)) if place not in state.to_release]
+    events += [e.HoldReleased(*key, UNAVAILABLE) for key in lost_for_good]
+    events += [e.HoldReady(*key) for key in sorted(state.whole.keys() - set(lost_for_good)) if key not in state.to_release]
     lost = {**rejections(state), **dict.fromkeys(state.stranded(), NODE_LOST)}
     events += [e.PodReleased(pod, lost[pod]) for pod in sorted(lost, key=state.order.__getitem__)]
     return events
@@ -50,24 +50,24 @@ class _Found:
             else:
                 self.found.pop(who, None)
 
-    def may_be(self, state: ClusterState) -> Iterable[PodUid | Place]:
+    def may_be(self, state: ClusterState) -> Iterable[PodUid | SlotKey]:
         raise NotImplementedError
 
-    def why(self, state: ClusterState, who: PodUid | Place) -> str:
+    def why(self, state: ClusterState, who: PodUid | SlotKey) -> str:
         """Empty where it is not so."""
         raise NotImplementedError
 
 
 class _Hopeless(_Found):
-    """Places that wait for more than their node has, if it was empty, or whose CPUs others have got meanwhile."""
+    """Slots that wait for more than their node has, if it was empty, or whose CPUs others have got meanwhile."""
 
     def __init__(self, state: ClusterState) -> None:
         super().__init__(state, state.changed_rows)
 
-    def may_be(self, state: ClusterState) -> Iterable[PodUid | Place]:
-        return (place for places in state.waiting_on.values() for place in places)
+    def may_be(self, state: ClusterState) -> Iterable[PodUid | SlotKey]:
+        return (key for keys in state.waiting_on.values() for key in keys)
 
-    def why(self, state: ClusterState, who: PodUid | Place) -> str:
+    def why(self, state: ClusterState, who: PodUid | SlotKey) -> str:
         slot = state.slots.get(who[0], {}).get(who[1]) if isinstance(who, tuple) else None
         if slot is None or who not in state.waiting_on.get(slot.node, ()):
             return ""
@@ -83,15 +83,15 @@ class _Rejections(_Found):
     def __init__(self, state: ClusterState) -> None:
         super().__init__(state, state.objects, state.changed_rows)
 
-    def may_be(self, state: ClusterState) -> Iterable[PodUid | Place]:
+    def may_be(self, state: ClusterState) -> Iterable[PodUid | SlotKey]:
         return state.binding
 
-    def why(self, state: ClusterState, who: PodUid | Place) -> str:
+    def why(self, state: ClusterState, who: PodUid | SlotKey) -> str:
         return rejected(state, who) or "" if isinstance(who, str) and who in state.binding else ""
 
 
-def hopeless(state: ClusterState) -> list[Place]:
-    return sorted(place for place in kept(state, _Hopeless).found if place not in state.to_release)
+def hopeless(state: ClusterState) -> list[SlotKey]:
+    return sorted(key for key in kept(state, _Hopeless).found if key not in state.to_release)
 
 
 def rejections(state: ClusterState) -> dict[PodUid, str]:

@@ -43,7 +43,7 @@ class _There:
 
 
 class OneOfAKind(Filter):
-    """A rule about places of Reservations only: of one kind are those with equal owners in one namespace and an equal template.
+    """A rule about slots of Reservations only: of one kind are those with equal owners in one namespace and an equal template.
     Of one that is vacated another may still come back there."""
 
     stage = "reusable"
@@ -65,7 +65,7 @@ class OneOfAKind(Filter):
         return ((REASON, rows),) if rows.any() else ()
 
     def _of(self, pod: PodObserved) -> _There:
-        """Of the kind of this place."""
+        """Of the kind of this slot."""
         state, kind = self._state, self._kind(pod)
         there = self._there.get(kind)
         if there is not None:
@@ -100,7 +100,7 @@ class OneOfAKind(Filter):
 
 
 def _uid(pod: PodObserved) -> ReservationUid:
-    """Of the Reservation whose place this is (`occupants.as_pod`); no pod has such a name."""
+    """Of the Reservation whose slot this is (`occupants.as_pod`); no pod has such a name."""
     return ReservationUid(pod.pod.rpartition("/")[0])
 
 

@@ -26,7 +26,7 @@ Many = Callable[[np.ndarray | slice], np.ndarray]
 
 
 class ContentScorer(Protocol):
-    """Scores by what a node has left. `one` and `many` are equal; only rows with room are ever looked at. One that also reads
+    """Scores by what a node has left. `one` and `many` are equal; only rows with capacity are ever looked at. One that also reads
     facts about a node has `kinds(state)`, `(nodes,) int64`: equal for nodes that are equal to it, for as long as the scorer."""
 
     def one(self, state: ClusterState, shape: ShapeId) -> One: ...

@@ -13,8 +13,7 @@ from restow.domain import accounts
 from restow.domain.groups import Group, task_of
 from restow.domain.memo import Memo
 from restow.domain.occupants import Who
-from restow.domain.places import Place
-from restow.domain.records import Items, Room, Slot
+from restow.domain.records import Capacity, Items, Slot
 from restow.domain.session.fitting import NOBODYS, Fit, Kind, View
 from restow.domain.session.framework import Filter
 from restow.domain.session.gates import Gates
@@ -23,6 +22,7 @@ from restow.domain.session.jobs import Job, gang, job_of, single
 from restow.domain.session.journal import Attempt
 from restow.domain.session.other_pods import OtherPods
 from restow.domain.session.queues import Refused
+from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
 from restow.domain.table import Vector, fewer, less, shares_up_to, vector_of
 
@@ -77,11 +77,11 @@ class Session(View):
         self.backlog: Any = None
         """What waits, by what it lacks (`backlog.Backlog`)."""
         self.beyond: dict[str, Refused] = {}
-        """By queue, what it has no room for."""
+        """By queue, what it has no capacity for."""
         self.feeds: dict[str, Feed] = {}
         """By queue, jobs that wait and are made when their turn comes (`job_turns.Standing`)."""
-        self.lent_nothing: dict[Kind, int] = {}
-        """Kinds of pods that found no hold to give them room, and at which of the session's `moves`."""
+        self.borrowed_nothing: dict[Kind, int] = {}
+        """Kinds of pods that found no hold to give them capacity, and at which of the session's `moves`."""
         self.best_effort: list[tuple[Job, PodUid]] = []
         """Pods that ask for nothing, put aside by `allocate` for `backfill`."""
         self.other_pods: OtherPods | None = None
@@ -93,7 +93,7 @@ class Session(View):
         self.ended: set[PodUid] = set()
         """Pods whose nomination this session has ended."""
         self.coming: Any = None
-        """What rows will have free besides, once somebody has asked (`preemption.future_room`)."""
+        """What rows will have free besides, once somebody has asked (`preemption.future_idle`)."""
         self.granted: dict[str, int] = {}
         """How often an account of jobs has got something, if only to try."""
         self.lowered = 0
@@ -106,7 +106,7 @@ class Session(View):
         self.admitting = False
         """Whether the action `enqueue` has come."""
         self._awaited: set[int] = set()
-        """Rows where a place waits for room since this session, if only to try."""
+        """Rows where a slot waits for capacity since this session, if only to try."""
 
     # -- what a session changes; each notes how it is taken back --------------------------------------------------------
 
@@ -131,24 +131,24 @@ class Session(View):
         self.journal.note(mapping.pop, key)
 
     def allocate(self, job: Job, pod: e.PodObserved, fit: Fit) -> None:
-        """`place`, as a decision."""
+        """`key`, as a decision."""
         self.place(job, pod, fit)
         if fit.borrows:
-            self.events += [e.HoldLent(*place, pod.pod) for place in fit.borrows]
+            self.events += [e.HoldBorrowed(*key, pod.pod) for key in fit.borrows]
         self.events.append(e.PodPlaced(pod.pod, self.state.table.names[fit.row], fit.devices, fit.volumes, fit.cores))
 
     def place(self, job: Job, pod: e.PodObserved, fit: Fit) -> None:
         """The pod is there from now on: it is charged to its node and its queue, and rules see it."""
         uid, v, row = pod.pod, self.state.vectors[pod.shape], fit.row
-        lenders = self._borrow(fit) if fit.borrows else ()
+        borrowed = self._borrow(fit) if fit.borrows else ()
         if fit.waiting:
             self._awaited.add(row)
             self.nodes.take(row, *self.free_of(row, v.items, fit.devices))
         else:
             self.nodes.take(row, v, fit.devices)
-        for room in lenders:
-            # What the pod leaves of it is the hold's again (`Rooms.lend`).
-            self.nodes.take(row, *self.free_of(row, room.wanted, room.devices))
+        for capacity in borrowed:
+            # What the pod leaves of it is the hold's again (`HeldCapacity.lend`).
+            self.nodes.take(row, *self.free_of(row, capacity.wanted, capacity.devices))
         self.charge(job.queue, v.items, 1)
         self.placements[uid] = fit
         if (undo := self.journal.undo) is not None:
@@ -165,7 +165,7 @@ class Session(View):
             undo.append((self.count, (job, pod, -more)))
 
     def enter(self, pod: e.PodObserved, row: int, volumes: tuple[ClaimChoice, ...] = (), nominee: bool = True) -> None:
-        """Rules see it there; of a nominee already, where victims make room for it, so that nobody comes who could not stay beside it."""
+        """Rules see it there; of a nominee already, where victims free capacity for it, so that nobody comes who could not stay beside it."""
         self.told += 1
         for rule in self.extensions.filters:
             rule.placed(pod, row, volumes)
@@ -195,18 +195,18 @@ class Session(View):
         if (undo := self.journal.undo) is not None:
             undo.append((self.hear, (job, pod, -sign)))
 
-    def _borrow(self, fit: Fit) -> list[Room]:
-        """The holds give up their room for what is placed next. They stay where they are, with their ports, labels and CPUs, and
+    def _borrow(self, fit: Fit) -> list[Capacity]:
+        """The holds give up their capacity for what is placed next. They stay where they are, with their ports, labels and CPUs, and
         rules see them again. Returns what they had."""
         self._awaited.add(fit.row)
-        rooms = []
-        for place in fit.borrows:
-            rooms.append(self.vacate(fit.row, place).room)
-            self.see(place, [rule for rule in self.extensions.filters if not rule.lends])
-        return rooms
+        borrowed = []
+        for key in fit.borrows:
+            borrowed.append(self.vacate(fit.row, key).capacity)
+            self.see(key, [rule for rule in self.extensions.filters if not rule.borrowable])
+        return borrowed
 
     def free_of(self, row: int, wanted: Items, devices: tuple[DeviceShare, ...]) -> tuple[Vector, tuple[DeviceShare, ...]]:
-        """What is held at once of a place whose room is still in use, as the fold does it (`Rooms.top_up`)."""
+        """What is held at once of a slot whose capacity is still in use, as the fold does it (`HeldCapacity.top_up`)."""
         free, shares = self.nodes.row(row)
         items = [(c, least) for c, amount in wanted if (least := min(amount, max(free[c], 0)))]
         return vector_of(items), shares_up_to(devices, dict(enumerate(shares)))
@@ -216,30 +216,30 @@ class Session(View):
         handed = self.offers.hand_over(pod)
         if handed is None or self._over_quota(job, pod, handed):
             return None
-        place, row = (handed.reservation, handed.slot), self.state.table.rows[handed.node]
-        slot, drawn = self.offers.take(handed)
-        if drawn is None:
-            self._vacate(row, place, slot)
+        key, row = (handed.reservation, handed.slot), self.state.table.rows[handed.node]
+        slot, taken = self.offers.take(handed)
+        if taken is None:
+            self._vacate(row, key, slot)
         else:
-            self.relieve(row, slot.queue, drawn[0], drawn[1])
+            self.relieve(row, slot.queue, taken[0], taken[1])
         chooser = self.extensions.volumes
         volumes = chooser.choose(pod, row) if pod.claims and chooser is not None else ()
         if volumes:
             handed = replace(handed, volumes=volumes)
         self.place(job, pod, Fit(row, handed.devices, volumes, handed.cores))
-        if not self.offers.is_held(place) and self.awaited(row):
+        if not self.offers.is_held(key) and self.awaited(row):
             # What a smaller pod leaves of a hold goes to those who are nominated or wait on its node, not to this session.
-            rest = vector_of(less(slot.room.held, self.state.vectors[pod.shape].items))
-            self.nodes.take(row, rest, fewer(slot.room.held_devices, handed.devices))
+            rest = vector_of(less(slot.capacity.held, self.state.vectors[pod.shape].items))
+            self.nodes.take(row, rest, fewer(slot.capacity.held_devices, handed.devices))
         self.events.append(handed)
         return handed
 
     def _over_quota(self, job: Job, pod: e.PodObserved, handed: e.HandedOver) -> bool:
-        """Whether the pod's queue has no room for what the pod takes beyond the hold (RULES G-12): for all of it, where the hold
+        """Whether the pod's queue has no capacity for what the pod takes beyond the hold (RULES G-12): for all of it, where the hold
         counts for another queue, which has its own back by that. (A migration's counts for none: its queue had the pod before.)"""
-        place, wanted = (handed.reservation, handed.slot), self.state.vectors[pod.shape].items
-        slot = self.offers.slot(place)
-        back = slot.room.held if self.offers.is_once(place) else self.offers.drawn(slot, pod, handed)[0]
+        key, wanted = (handed.reservation, handed.slot), self.state.vectors[pod.shape].items
+        slot = self.offers.slot(key)
+        back = slot.capacity.held if self.offers.is_once(key) else self.offers.taken(slot, pod, handed)[0]
         if slot.queue in ("", job.queue):
             more = tuple(less(wanted, back))
             return bool(more) and self.gates.quota(job, pod, more) is not None
@@ -248,30 +248,30 @@ class Session(View):
         self.charge(slot.queue, back, 1)
         return over is not None
 
-    def vacate(self, row: int, place: Place) -> Slot:
+    def vacate(self, row: int, key: SlotKey) -> Slot:
         """A hold of the state is given up, and does not count any more. Returns what it was."""
-        was = self.offers.give_up(place)
-        self._vacate(row, place, was)
+        was = self.offers.give_up(key)
+        self._vacate(row, key, was)
         return was
 
-    def _vacate(self, row: int, place: Place, slot: Slot) -> None:
-        room = slot.room
-        self.relieve(row, slot.queue, room.held, room.held_devices)
-        self.left.add(place)
+    def _vacate(self, row: int, key: SlotKey, slot: Slot) -> None:
+        capacity = slot.capacity
+        self.relieve(row, slot.queue, capacity.held, capacity.held_devices)
+        self.left.add(key)
         self.told += 1
         for rule in self.extensions.filters:
-            if place not in self._aside or rule.of_capacity:
-                rule.vacated(place)
-        self._aside.pop(place, None)
-        self.journal.note(self._occupy, place)
+            if key not in self._aside or rule.of_capacity:
+                rule.vacated(key)
+        self._aside.pop(key, None)
+        self.journal.note(self._occupy, key)
 
-    def _occupy(self, place: Place) -> None:
+    def _occupy(self, key: SlotKey) -> None:
         """The inverse of that, whoever has been looked at meanwhile."""
-        self.left.discard(place)
+        self.left.discard(key)
         self.told += 1
         self._owned = NOBODYS
         for rule in self.extensions.filters:
-            rule.restored(place)
+            rule.restored(key)
 
     def see(self, who: Who, rules: list[Filter]) -> None:
         """These rules see a pod or a hold of the state again."""
@@ -288,7 +288,7 @@ class Session(View):
         self.journal.note(self.see, who, rules)
 
     def awaited(self, row: int) -> bool:
-        """Whether somebody waits for room there, and gets what comes free before this session can give it away."""
+        """Whether somebody waits for capacity there, and gets what comes free before this session can give it away."""
         node = self.name(row)
         return row in self._awaited or node in self.state.nominated_on or node in self.state.waiting_on
 
@@ -317,7 +317,7 @@ class Session(View):
             undo.append((self.charge, (queue, items, -sign)))
 
     def charge_queue(self, queue: str, shape: ShapeId, sign: int) -> None:
-        """For what is charged otherwise than by `place`: promises, victims."""
+        """For what is charged otherwise than by `key`: promises, victims."""
         self.charge(queue, self.state.vectors[shape].items, sign)
 
     def pledge(self, queue: str, shape: ShapeId, sign: int) -> None:

@@ -1,9 +1,9 @@
 """Whether a session would look at the pod that follows a moved one at all. A hold is of no use to who waits for something that no
-room helps against: a queue that takes no jobs, a PodGroup that is no more, a configuration that hands nothing over (RULES G-13).
+capacity helps against: a queue that takes no jobs, a PodGroup that is no more, a configuration that hands nothing over (RULES G-13).
 
 Answered from the state alone, for it is asked after every fold; a session raises the same where it validates jobs. What a plugin
 refuses at `jobValid` it says here, too, by a function `turns_away(state, args, pod)`. How much of a queue is in use does not count:
-what is drawn of a migration's hold is within any quota (RULES G-12)."""
+what is allocated of a migration's hold is within any quota (RULES G-12)."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -153,7 +153,7 @@ class Ledger:
         changed: dict[_Wish, int] = {}
         for uid in dict.fromkeys([*wishes, *parts, *_anyone(state)] if moved is None else moved):
             if isinstance(uid, tuple):
-                continue  # a place of a Reservation
+                continue  # a slot of a Reservation
             pod = pods.get(uid)
             wish: _Wish | None = None
             if pod is not None and state.awaits_placement(uid):

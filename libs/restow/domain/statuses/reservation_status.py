@@ -24,17 +24,17 @@ from restow.domain.state import ClusterState
 
 MAX_OWNERS = 1_000
 """Of `currentOwners`, first by namespace and name; the message says how many there are in all."""
-MAX_PLACES = 100
-"""Of `places`, first by task and number; the counts are of all."""
+MAX_SLOTS = 100
+"""Of `slots`, first by task and number; the counts are of all."""
 TEMPLATE_TASK = "reservation"
 """What the reader calls the one task of a template form (`restow.kube.reservations`); one of the tasks form may be called so, too."""
 
 PRESENT = (*ON_NODE, SlotPhase.USED)
-"""Places that are of a node. So is one that has ended, for as long as pods use what they have drawn of it."""
+"""Slots that are of a node. So is one that has ended, for as long as pods use what they have taken of it."""
 
 
 class Owner(msgspec.Struct, frozen=True, order=True):
-    """A pod that uses, or of a hold that is allocated once has used, room of the Reservation."""
+    """A pod that uses, or of a hold that is allocated once has used, capacity of the Reservation."""
 
     namespace: str
     name: str
@@ -50,7 +50,7 @@ def status(state: ClusterState, uid: ReservationUid) -> dict[str, Any]:
     spec = record.spec or record.fact.spec
     gpu = spec.gpu if spec is not None else ""
     there, used = allocatable(state, uid), allocated(state, uid)
-    beyond = r.quantities(overdrawn(there, used), gpu)
+    beyond = r.quantities(overallocated(there, used), gpu)
     since = msgspec.structs.replace(since, message=_in_full(since.message, slots.values(), beyond, len(who)))
     amounts = {"allocatable": r.quantities(there, gpu), "allocated": r.quantities(used, gpu)}
     body: dict[str, Any] = {"phase": str(since.phase)} | {name: said for name, said in amounts.items() if said}
@@ -65,7 +65,7 @@ def status(state: ClusterState, uid: ReservationUid) -> dict[str, Any]:
         return body | {"conditions": _conditions(since)} | _where(state, uid, slots)
     return body | _counts(record, slots) | {
         "conditions": [{"status": str(phase), "lastTransitionTime": seconds(at)} for phase, at in since.history],
-        "places": [_place(name, slot) for name, slot in list(slots.items())[:MAX_PLACES]],
+        "slots": [_slot(name, slot) for name, slot in list(slots.items())[:MAX_SLOTS]],
     }
 
 
@@ -77,7 +77,7 @@ def is_template_form(spec: ReservationSpec | None) -> bool:
 
 
 def owners(state: ClusterState, uid: ReservationUid) -> list[Owner]:
-    """Every pod that uses it now; of a place that is used once, the one that got it, also when that pod is gone
+    """Every pod that uses it now; of a slot that is used once, the one that got it, also when that pod is gone
     (RULES 003-1, 004-1). By namespace, name and uid."""
     found = []
     for name, slot in state.slots.get(uid, {}).items():
@@ -85,13 +85,13 @@ def owners(state: ClusterState, uid: ReservationUid) -> list[Owner]:
             namespace, _, called = slot.owner.rpartition("/")
             found.append(Owner(namespace, called, slot.pod))
             continue
-        pods = (state.pods.get(pod) for pod in state.drawers.get((uid, name), ()))
+        pods = (state.pods.get(pod) for pod in state.slot_users.get((uid, name), ()))
         found += [Owner(pod.namespace, pod.name, pod.pod) for pod in pods if pod is not None]
     return sorted(found)
 
 
 def allocatable(state: ClusterState, uid: ReservationUid) -> Counter[str]:
-    """What its places are of, also where that is used or still waited for: the requests of their templates, in canonical
+    """What its slots are of, also where that is used or still waited for: the requests of their templates, in canonical
     units."""
     total: Counter[str] = Counter()
     for name, slot in state.slots.get(uid, {}).items():
@@ -102,33 +102,33 @@ def allocatable(state: ClusterState, uid: ReservationUid) -> Counter[str]:
 
 
 def is_present(state: ClusterState, uid: ReservationUid, name: SlotName, slot: Slot) -> bool:
-    """Whether the place is of a node: `allocatable` and `allocated` are of the same places."""
-    return slot.phase in PRESENT or (uid, name) in state.drawers
+    """Whether the slot is of a node: `allocatable` and `allocated` are of the same places."""
+    return slot.phase in PRESENT or (uid, name) in state.slot_users
 
 
-def overdrawn(there: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:
+def overallocated(there: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:
     """What pods use beyond the size that it has now: they drew it before it was made smaller, and what they leave of it is the
     node's."""
     return {name: amount - there.get(name, 0) for name, amount in used.items() if amount > there.get(name, 0)}
 
 
 def allocated(state: ClusterState, uid: ReservationUid) -> Counter[str]:
-    """What pods have taken of it, in canonical units. Of a place that is used once that stays when its pod is gone
+    """What pods have taken of it, in canonical units. Of a slot that is used once that stays when its pod is gone
     (RULES 004-1)."""
     slots = state.slots.get(uid, {}).items()
-    draws = (state.draws[pod].items for name, slot in slots if slot.phase is not SlotPhase.USED for pod in state.drawers.get((uid, name), ()))
-    return _named(state, chain(draws, (slot.room.wanted for _, slot in slots if slot.phase is SlotPhase.USED)))
+    allocated = (state.allocations[pod].items for name, slot in slots if slot.phase is not SlotPhase.USED for pod in state.slot_users.get((uid, name), ()))
+    return _named(state, chain(allocated, (slot.capacity.wanted for _, slot in slots if slot.phase is SlotPhase.USED)))
 
 
 def in_use(state: ClusterState, uid: ReservationUid) -> Counter[str]:
-    """What pods that are there have drawn of it, in canonical units."""
-    drawers = (state.drawers.get((uid, name), ()) for name in state.slots.get(uid, {}))
-    return _named(state, (state.draws[pod].items for pods in drawers for pod in pods))
+    """What pods that are there have taken of it, in canonical units."""
+    slot_users = (state.slot_users.get((uid, name), ()) for name in state.slots.get(uid, {}))
+    return _named(state, (state.allocations[pod].items for pods in slot_users for pod in pods))
 
 
 def left(state: ClusterState, uid: ReservationUid) -> Counter[str]:
-    """What its places are to hold now, without what was drawn, in canonical units."""
-    return _named(state, (slot.room.wanted for slot in state.slots.get(uid, {}).values() if slot.phase in ON_NODE))
+    """What its slots are to hold now, without what was allocated, in canonical units."""
+    return _named(state, (slot.capacity.wanted for slot in state.slots.get(uid, {}).values() if slot.phase in ON_NODE))
 
 
 def _named(state: ClusterState, many: Iterable[Items]) -> Counter[str]:
@@ -184,14 +184,14 @@ def _counts(record: Reservation, slots: Mapping[SlotName, Slot]) -> dict[str, An
 
 
 def _where(state: ClusterState, uid: ReservationUid, slots: Mapping[SlotName, Slot]) -> dict[str, Any]:
-    """The node of the only place, and what it has there. Of one that has ended, where it was."""
+    """The node of the only slot, and what it has there. Of one that has ended, where it was."""
     name, slot = next(iter(slots.items()), (SlotName(""), None))
     if slot is None or not slot.node:
         return {}
     return {"nodeName": slot.node} | (_concrete(slot) if is_present(state, uid, name, slot) else {})
 
 
-def _place(name: SlotName, slot: Slot) -> dict[str, Any]:
+def _slot(name: SlotName, slot: Slot) -> dict[str, Any]:
     message = slot.message or (fit_message(slot.nodes, slot.reasons) if slot.reasons else "")
     said = {"nodeName": slot.node, "owner": slot.owner, "reason": slot.reason, "message": message}
     body: dict[str, Any] = {"name": name, "phase": str(slot.phase)} | {key: text for key, text in said.items() if text}
@@ -199,7 +199,7 @@ def _place(name: SlotName, slot: Slot) -> dict[str, Any]:
 
 
 def _concrete(slot: Slot) -> dict[str, Any]:
-    """The very devices and CPUs of a place, as Koordinator's annotations `device-allocated` and `resource-status` have them."""
+    """The very devices and CPUs of a slot, as Koordinator's annotations `device-allocated` and `resource-status` have them."""
     body: dict[str, Any] = {"devices": {"gpu": [_gpu(share) for share in slot.devices]}} if slot.devices else {}
     return body | ({"cpuset": cpuset(slot.cores)} if slot.cores else {})
 

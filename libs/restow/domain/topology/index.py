@@ -115,11 +115,11 @@ class Index:
         """The occupant that the state has. Pods count from their charge to its end, so terminating ones still do."""
         state = self.state
         if isinstance(who, tuple):
-            place = held_as_pod(state, who)
-            if place is None:
+            pod = held_as_pod(state, who)
+            if pod is None:
                 return None
             row = state.table.rows[state.slots[who[0]][who[1]].node]
-            return self._occupant(row, Subject(place.namespace, place.labels, place.shape), False)
+            return self._occupant(row, Subject(pod.namespace, pod.labels, pod.shape), False)
         charge = state.charges.get(who)
         if charge is None:
             return None

@@ -18,7 +18,7 @@ HARD_AFFINITY_WEIGHT = 1
 
 
 class Subject:
-    """For whom is asked, or who occupies: a pod, or a place of a Reservation (its template's labels). `pinned` is the one
+    """For whom is asked, or who occupies: a pod, or a slot of a Reservation (its template's labels). `pinned` is the one
     node that a DaemonSet wants it on, which is a part of its node affinity. Made once a pod: it remembers what it is."""
 
     __slots__ = ("kind", "labels", "namespace", "pinned", "shape")

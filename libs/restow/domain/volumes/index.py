@@ -1,7 +1,7 @@
 """`Volumes`: what kube-scheduler's volume plugins say of a pod on every node.
 
 Matched: VolumeRestrictions, NodeVolumeLimits (CSI), VolumeBinding and VolumeZone of Kubernetes 1.35. Left out:
-CSIStorageCapacity (a provisioner that has no room is noticed when it gives the node back, see `rejected`; unlike
+CSIStorageCapacity (a provisioner that has no capacity is noticed when it gives the node back, see `rejected`; unlike
 kube-scheduler, which may choose that node again and again, others are tried for a minute first); in-tree volumes
 that nodes have migrated to CSI count towards no limit; label selectors of claims, which are no facts; and whether a generic
 ephemeral volume's claim is really owned by its pod. In one case this is stricter: a claim that a volume is reserved for

@@ -5,7 +5,7 @@ import msgspec
 from restow.contracts.events import ClaimObserved, PodObserved
 from restow.contracts.values import ClaimChoice, Disk
 from restow.domain.occupants import Who, held_as_pod
-from restow.domain.places import Place
+from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
 
 AWS = "awsElasticBlockStore"
@@ -47,15 +47,15 @@ def occupant(state: ClusterState, key: Who) -> Occupant | None:
     return Occupant(state.table.rows[charge.node], claims_of(pod), disks, choices)
 
 
-def _of_hold(state: ClusterState, place: Place) -> Occupant | None:
+def _of_hold(state: ClusterState, key: SlotKey) -> Occupant | None:
     """The claims of its template count, too: for one pod alone, and towards what a node can attach (seed 004)."""
-    pod = held_as_pod(state, place)
+    pod = held_as_pod(state, key)
     if pod is None:
         return None
     disks = state.shapes[pod.shape].disks
     if not pod.claims and not disks:
         return None
-    return Occupant(state.table.rows[state.slots[place[0]][place[1]].node], claims_of(pod), disks)
+    return Occupant(state.table.rows[state.slots[key[0]][key[1]].node], claims_of(pod), disks)
 
 
 def clash(one: Disk, read_only: bool) -> bool:

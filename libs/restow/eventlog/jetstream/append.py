@@ -47,7 +47,7 @@ FULL = (10023, 10028, 10047, 10077)
 APPEND_TIMEOUT = 5.0
 """Seconds until an append without an answer becomes Unknown."""
 
-HEADER_ROOM = 16 * 1024
+HEADER_SPACE = 16 * 1024
 """Bytes of the server's max_payload that are left to headers."""
 
 BACKOFF = (0.01, 0.03, 0.1, 0.3, 1.0)
@@ -87,8 +87,8 @@ class Appender:
 
     @property
     def max_body(self) -> int:
-        """min(4 MiB, what the server takes less room for headers), bytes."""
-        return min(MAX_BODY, self._broker.max_payload - HEADER_ROOM)
+        """min(4 MiB, what the server takes less capacity for headers), bytes."""
+        return min(MAX_BODY, self._broker.max_payload - HEADER_SPACE)
 
     async def append(self, family: Family, body: bytes, envelope: Envelope, expected_last: int) -> int:
         """See EventLog.append. A refusal for overload is repeated with a bounded backoff: nothing was stored."""
@@ -127,8 +127,8 @@ class Appender:
         if not _TOKEN.fullmatch(record.family):
             raise LogMismatch(f"record {record.seq} has the family {record.family!r}, which no subject of a log ends with")
         headers = _restored(record.envelope).headers() | self._expectations(record.seq, record.seq)
-        room = self._broker.max_payload - _header_bytes(headers) - len(b"NATS/1.0\r\n\r\n")
-        limit = room if record.envelope.given is not None else min(room, self.max_body)
+        space = self._broker.max_payload - _header_bytes(headers) - len(b"NATS/1.0\r\n\r\n")
+        limit = space if record.envelope.given is not None else min(space, self.max_body)
         if len(record.body) > limit:
             raise TooLarge(record.family, len(record.body), max(limit, 0))
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from restow.contracts.envelope import Envelope
-from restow.eventlog.jetstream.append import APPEND_TIMEOUT, EXPECTATIONS, HEADER_ROOM, Appender
+from restow.eventlog.jetstream.append import APPEND_TIMEOUT, EXPECTATIONS, HEADER_SPACE, Appender
 from restow.eventlog.jetstream.connect import Broker
 from restow.eventlog.jetstream.reader import Delivery, Feed
 from restow.eventlog.jetstream.stream import Stream
@@ -199,7 +199,7 @@ async def connect(
         servers, name=name, user=user, password=password, inbox_prefix=inbox_prefix, tls=tls, wait=wait
     )
     try:
-        if broker.max_payload < 2 * HEADER_ROOM:
+        if broker.max_payload < 2 * HEADER_SPACE:
             raise BrokerRefused(
                 f"the broker's max_payload is {broker.max_payload} bytes; set it to 8MB (deploy/nats/nats.conf)"
             )

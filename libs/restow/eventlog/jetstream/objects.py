@@ -90,7 +90,7 @@ class JetStreamSnapshots:
         return len(blob)
 
     async def hold_back(self, size: int) -> None:
-        """See Snapshots.hold_back. Bytes of chance: some file systems keep zeros in no room at all."""
+        """See Snapshots.hold_back. Bytes of chance: some file systems keep zeros in no capacity at all."""
         held = await self._meta(RESERVE)
         if held is None or held.deleted or held.size < size:
             await self._put_object(RESERVE, secrets.token_bytes(size), 0)

@@ -1,7 +1,7 @@
 """The ordered reader: every message from a sequence on, exactly once and in order, following the tail for ever.
 
 An ephemeral consumer without acks lives in the broker's memory. Pull requests are always outstanding, so a new
-message is sent at once and nothing polls; a request is only made while the buffer has room, which bounds memory. Every
+message is sent at once and nothing polls; a request is only made while the buffer has capacity, which bounds memory. Every
 delivery carries the consumer's own sequence: a hole there is a lost delivery. A hole in the stream's sequences is a
 truncated prefix or damage. Whatever goes wrong (lost delivery, missing heartbeat, consumer gone, broker restarted), the
 consumer is made again from the last delivered sequence + 1, so nothing is lost or repeated.
@@ -230,7 +230,7 @@ class Feed:
         return batch
 
     async def _pull(self) -> None:
-        """Keep one to two requests' worth of messages asked for while the buffer has room.
+        """Keep one to two requests' worth of messages asked for while the buffer has capacity.
 
         The broker serves its waiting requests in turn, so a message cannot be told to be of this or that request; but
         the sum of what they may still send is known: asked, less delivered, less what the broker says is left of a
@@ -274,11 +274,11 @@ class Feed:
 
     async def _on_status(self, headers: dict[str, str]) -> None:
         status, text = headers["Status"], headers.get("Description", "")
-        left, room = headers.get("Nats-Pending-Messages", ""), headers.get("Nats-Pending-Bytes", "")
+        left, space = headers.get("Nats-Pending-Messages", ""), headers.get("Nats-Pending-Bytes", "")
         full = status == "409" and "MaxBytes" in text
         if status == "100":
             return
-        if full and (left, room) == (str(PULL_BATCH), str(PULL_BYTES)):
+        if full and (left, space) == (str(PULL_BATCH), str(PULL_BYTES)):
             self._fatal = LogMismatch(
                 f"stream {self._stream!r} holds a message of over {PULL_BYTES} bytes: Restow did not write it"
             )

@@ -49,8 +49,8 @@ def _grown(deployment: Obj, current: int, total: int) -> int:
     wanted = replicas_of(deployment)
     if is_recreate(deployment):
         return wanted
-    room = wanted + bounds(deployment)[0] - total
-    return current if room <= 0 else current + min(room, wanted - current)
+    surge = wanted + bounds(deployment)[0] - total
+    return current if surge <= 0 else current + min(surge, wanted - current)
 
 
 def new_size(deployment: Obj, new: Obj, sets: list[Obj]) -> int:

@@ -97,7 +97,7 @@ class Feed:
             for number, step in enumerate(steps):
                 if pause:
                     await asyncio.sleep(began + number * pause - asyncio.get_running_loop().time())
-                await self._observer.until("the stack to keep up", self._room, self._keep_up)
+                await self._observer.until("the stack to keep up", self._has_space, self._keep_up)
                 await slots.acquire()
                 name = step.workload.name
                 if step.arrive:
@@ -111,7 +111,7 @@ class Feed:
                     self.alive.discard(name)
                     group.create_task(_one(call, slots, made.pop(name)))
 
-    def _room(self) -> bool:
+    def _has_space(self) -> bool:
         return self.arrived - self._observer.arrived() + self._observer.undecided() < self._ahead
 
 

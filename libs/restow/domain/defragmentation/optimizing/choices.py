@@ -82,7 +82,7 @@ def _by_device(world: World, row: int, pods: Sequence[PodUid]) -> Iterator[Pods]
 
 
 def lightest(world: World, row: int, wanted: Vector, most: int = 3, protected: bool = False, pods: int = 3) -> list[Pods]:
-    """Sets of pods without which the row has this room, at most so many each (or as many as it takes), the easiest first; an empty set
+    """Sets of pods without which the row has this capacity, at most so many each (or as many as it takes), the easiest first; an empty set
     where it has it. `protected`: what must stay free of the protected resource stays free."""
     raised = world.raised(wanted, int(world.floor[row])) if protected else wanted
     free, shares = world.free(row)

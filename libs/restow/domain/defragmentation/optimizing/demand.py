@@ -1,4 +1,4 @@
-"""Room for pods that wait although what they ask for is there in pieces: the cheapest moves that put the pieces together.
+"""Capacity for pods that wait although what they ask for is there in pieces: the cheapest moves that put the pieces together.
 
 All pods of the demand get a node; where that cannot be, as many of a gang as it needs to start, or nobody does. Nobody is moved who has
 nowhere to go, and nobody who has is moved in vain: for each pod the nodes are asked in the order of what freeing them costs at least,
@@ -13,7 +13,7 @@ import numpy as np
 
 from restow.contracts.events import Planned, PodObserved
 from restow.contracts.ids import NodeName, PodUid
-from restow.contracts.values import RoomFor
+from restow.contracts.values import SlotFor
 from restow.domain.defragmentation.optimizing.choices import Pods, easiest, lightest, size_of
 from restow.domain.defragmentation.optimizing.improve import prune
 from restow.domain.defragmentation.optimizing.order import Ordered, Sequence
@@ -36,7 +36,7 @@ ANYTHING = -(1 << 62)
 """No cost is too high: the limit of moves bounds it."""
 
 
-class NoRoom(Exception):
+class NoCapacity(Exception):
     """Why no moves would help, as a sentence."""
 
 
@@ -49,16 +49,16 @@ class Granted:
         self.pod, self.row, self.spot = pod, row, spot
 
 
-def make_room(task: Task, demand: str) -> Planned:
+def plan_demand(task: Task, demand: str) -> Planned:
     """The plan as a value; the state stays as it is. `reason` says for what, or why not. Raises ArgsError."""
     attempt = _Attempt(task, demand)
     try:
         granted, ordered, said = attempt.made()
-    except NoRoom as why:
+    except NoCapacity as why:
         return summed_up(task.state, task.plan, Found((), {}, attempt.steps), attempt.kept, PLANNER, reason=f"no plan for {demand}: {why}")
     names = enumerate(granted, 1)
     node = task.state.table.names
-    made = tuple(RoomFor(f"restow-room-{task.plan}-{i}", one.pod.pod, one.pod.namespace, NodeName(node[one.row])) for i, one in names)
+    made = tuple(SlotFor(f"restow-room-{task.plan}-{i}", one.pod.pod, one.pod.namespace, NodeName(node[one.row])) for i, one in names)
     return summed_up(task.state, task.plan, Found(ordered.moves, ordered.ends, attempt.steps), {}, PLANNER, made, f"room for {demand}{said}")
 
 
@@ -73,10 +73,10 @@ class _Attempt:
         self.steps = 0
 
     def made(self) -> tuple[list[Granted], Ordered, str]:
-        """For all who wait, or else for as many as are needed: then a text says so. Raises NoRoom."""
+        """For all who wait, or else for as many as are needed: then a text says so. Raises NoCapacity."""
         try:
             return *self._one(whole=True), ""
-        except NoRoom as why:
+        except NoCapacity as why:
             if self._need >= self._pods:
                 raise
             not_all = why
@@ -106,9 +106,9 @@ class _Attempt:
                 world.session.nodes.take(one.row, state.vectors[one.pod.shape], one.spot.devices)
             ordered = Sequence(world, task.plan, task.max_moves).order(wanted, by_target(world, wanted))
         if ordered.stayed:
-            raise NoRoom(f"{len(ordered.stayed)} of {len(wanted)} moves would wait for each other")
+            raise NoCapacity(f"{len(ordered.stayed)} of {len(wanted)} moves would wait for each other")
         if dropped := beyond(search.limits, ordered):
-            raise NoRoom(f"the policy's limits keep {len(dropped)} of the pods where they are that would have to leave")
+            raise NoCapacity(f"the policy's limits keep {len(dropped)} of the pods where they are that would have to leave")
         return granted, ordered
 
 
@@ -119,36 +119,36 @@ def needed(job: Job) -> int:
 
 
 def _asked(session: Session, demand: str) -> tuple[Job, list[PodObserved]]:
-    """The job and those of its pods that wait. Raises NoRoom."""
+    """The job and those of its pods that wait. Raises NoCapacity."""
     state = session.state
     pod = state.pods.get(PodUid(demand))
     group = job_of(state, pod) if pod is not None else named(demand)
     if pod is None and group not in state.pod_groups:
-        raise NoRoom("there is no such pod and no such PodGroup")
+        raise NoCapacity("there is no such pod and no such PodGroup")
     if group is not None and group in state.pod_groups:
         job = gang(state, group)
         job.tasks.sort(key=lambda uid: session.extensions.task_turn(state, uid))
     elif group is not None:
-        raise NoRoom(f"its PodGroup {'/'.join(group)} does not exist")
+        raise NoCapacity(f"its PodGroup {'/'.join(group)} does not exist")
     else:
         assert pod is not None
         job = single(state, pod)
         job.tasks = [uid for uid in job.tasks if state.awaits_placement(uid)]
     if not job.tasks:
-        raise NoRoom("nobody of it waits for a node")
+        raise NoCapacity("nobody of it waits for a node")
     if (why := session.gates.valid(job)) is not None:
-        raise NoRoom(f"{why.reason}: {why.message}")
+        raise NoCapacity(f"{why.reason}: {why.message}")
     if (why := session.gates.queue(job.queue)) is not None:
-        raise NoRoom(why.message)
+        raise NoCapacity(why.message)
     pods = [state.pods[uid] for uid in job.tasks]
     for one in pods:
         if (why := session.gates.rules(one)) is not None:
-            raise NoRoom(why.message)
+            raise NoCapacity(why.message)
     return job, pods
 
 
 class _Demand:
-    """`kept` counts, at the end, why pods on nodes that would do could not make room. `steps` is what people call the limit."""
+    """`kept` counts, at the end, why pods on nodes that would do could not free capacity. `steps` is what people call the limit."""
 
     def __init__(self, search: Search, kept: Counter[str], closed: Mapping[NodeName, str], steps: int) -> None:
         self.search, self.kept, self.closed, self._steps = search, kept, closed, steps
@@ -156,7 +156,7 @@ class _Demand:
         self._known: dict[tuple, list[Pods]] = {}
 
     def grant_all(self, job: Job, pods: list[PodObserved]) -> list[Granted]:
-        """A node for each. Raises NoRoom; what was moved stays moved in the world."""
+        """A node for each. Raises NoCapacity; what was moved stays moved in the world."""
         granted: list[Granted] = []
         for pod in self._largest_first(pods):
             self._next(job, pod, granted, f"{len(pods)} pods")
@@ -164,19 +164,19 @@ class _Demand:
 
     def grant_needed(self, job: Job, pods: list[PodObserved]) -> list[Granted]:
         """A node for as many as the job needs, the first ones if that can be: as the scheduler does it, who finds none is passed over
-        while enough others are left. Raises NoRoom; what was moved stays moved in the world."""
+        while enough others are left. Raises NoCapacity; what was moved stays moved in the world."""
         granted: list[Granted] = []
         left, need = list(pods), needed(job)
-        first: NoRoom | None = None
+        first: NoCapacity | None = None
         while len(granted) < need:
             chosen = _chosen(job, left, [one.pod for one in granted])
             if len(granted) + len(chosen) < need:
-                raise first or NoRoom(f"{need} pods are needed, and {len(pods)} wait")
+                raise first or NoCapacity(f"{need} pods are needed, and {len(pods)} wait")
             for pod in self._largest_first(chosen):
                 left.remove(pod)
                 try:
                     self._next(job, pod, granted, f"{need} pods that it needs")
-                except NoRoom as why:
+                except NoCapacity as why:
                     first = first or why
                     break
         return self._complete(granted, pods)
@@ -185,26 +185,26 @@ class _Demand:
         return sorted(pods, key=lambda pod: -size_of(self.world, self.world.state.vectors[pod.shape]))
 
     def _next(self, job: Job, pod: PodObserved, granted: list[Granted], of: str) -> None:
-        """A node for this one, too. Raises NoRoom, and nothing has changed."""
+        """A node for this one, too. Raises NoCapacity, and nothing has changed."""
         session = self.world.session
         if (why := session.gates.quota(job, pod)) is not None:
-            raise NoRoom(why.message)
+            raise NoCapacity(why.message)
         one = self._now(pod) or self._freed(pod)
         if one is None:
             self.kept.clear()
             self._count(pod)
-            raise NoRoom(self._why(pod, f" beside {len(granted)} of the {of}" if granted else ""))
+            raise NoCapacity(self._why(pod, f" beside {len(granted)} of the {of}" if granted else ""))
         session.charge_queue(job.queue, pod.shape, 1)
         granted.append(one)
 
     def _complete(self, granted: list[Granted], pods: list[PodObserved]) -> list[Granted]:
-        """In the order of the pods, without moves that turn out to be for nothing. Raises NoRoom."""
+        """In the order of the pods, without moves that turn out to be for nothing. Raises NoCapacity."""
         world = self.world
         if not world.away:
-            raise NoRoom("it fits as it is")
+            raise NoCapacity("it fits as it is")
         prune(self.search)
         if len(world.away) > self.search.limits.moves:
-            raise NoRoom(f"it would take {len(world.away)} moves; allowed: {self.search.limits.moves}")
+            raise NoCapacity(f"it would take {len(world.away)} moves; allowed: {self.search.limits.moves}")
         order = {pod.pod: i for i, pod in enumerate(pods)}
         return sorted(granted, key=lambda one: order[one.pod.pod])
 
@@ -301,7 +301,7 @@ class _Demand:
                 if pods:
                     found.append((easiest(world, pods), row, pods))
                 elif held:
-                    # Room is not what it lacks: somebody there is in its way.
+                    # Capacity is not what it lacks: somebody there is in its way.
                     found += [(easiest(world, (uid,)), row, (uid,)) for uid in world.pods(row) if world.movable(uid)]
         heapify(found)
         return found

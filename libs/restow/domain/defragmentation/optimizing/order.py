@@ -1,6 +1,6 @@
 """The moves of a plan in an order in which each can be carried out: what must have left before what can arrive.
 
-First all that find room as things are; then those that need what others leave, of a target as little as possible: `after` names
+First all that find capacity as things are; then those that need what others leave, of a target as little as possible: `after` names
 these, and those whose being under way a rule about what runs would notice (`rule_order`). What is left waits in circles: somebody goes
 to a third place first where there is one, and whoever still cannot arrive stays.
 """
@@ -103,7 +103,7 @@ class Sequence:
         return Ordered(self._with_rules(), dict(self.ends), stayed)
 
     def _with_rules(self) -> list[Move]:
-        """With what they wait for by rules, besides room."""
+        """With what they wait for by rules, besides capacity."""
         if not any(step.ruled for step in self._steps):
             return list(self.moves)
         ids = [move.migration for move in self.moves]
@@ -161,7 +161,7 @@ class Sequence:
         return found
 
     def _say_gone(self, leg: Leg) -> None:
-        """Rules only: its room is still in use."""
+        """Rules only: its capacity is still in use."""
         if leg.follows:
             self.world.simulation.leave(leg.uid, leg.start.row)
         else:

@@ -30,9 +30,9 @@ class LeastLoss:
         columns = [table.columns[n] for n in ("cpu", "memory", "restow.dev/gpu-milli") if n in table.columns]
         self._columns = [(c, np.maximum(table.allocatable[:, c], 1)) for c in columns]
         self._plain = [(c, totals.tolist()) for c, totals in self._columns]
-        room = value.room
-        self._part = room.devices.milli if room is not None and room.devices is not None else 0
-        """The share of one device that the room asks for."""
+        capacity = value.capacity
+        self._part = capacity.devices.milli if capacity is not None and capacity.devices is not None else 0
+        """The share of one device that the capacity asks for."""
 
     def asks(self, v: Vector) -> tuple[tuple[tuple[int, int], ...], int]:
         return v.items, 0
@@ -69,7 +69,7 @@ class LeastLoss:
             full += (WHOLE - min(able[v.devices.count - 1] - milli, WHOLE)) << 13
         elif objective == "nodes":
             full += int(self.stay[row]) << 13
-        elif objective == "room":
+        elif objective == "capacity":
             left = max([max(free[c] - asked.get(c, 0), 0) % a * PARTS // a for c, a in self._value.needs], default=0)
             if (part := self._part) and v.devices is not None:
                 milli = v.devices.milli
@@ -97,12 +97,12 @@ class LeastLoss:
             full += (WHOLE - np.clip(_last_able(shares, v, WHOLE + v.devices.milli) - v.devices.milli, 0, WHOLE)) << 13
         if objective == "nodes":
             full += self.stay[rows] << 13
-        if objective == "room":
+        if objective == "capacity":
             full += self._remainder(v, free, shares) << 13
         return full
 
     def _remainder(self, v: Vector, free: np.ndarray, shares: np.ndarray) -> np.ndarray:
-        """`(rows,) int64`, 0 to PARTS: how little would be left over beside copies of the room."""
+        """`(rows,) int64`, 0 to PARTS: how little would be left over beside copies of the capacity."""
         asked, left = dict(v.items), np.zeros(len(free), np.int64)
         for c, a in self._value.needs:
             left = np.maximum(left, np.maximum(free[:, c] - asked.get(c, 0), 0) % a * PARTS // a)

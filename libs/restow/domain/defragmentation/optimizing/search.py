@@ -234,7 +234,7 @@ class Search:
         return False
 
     def _push(self, uid: PodUid, banned: frozenset[int], depth: int, least: int) -> bool:
-        """Land where others make room and find places of their own. Never with whole nodes: who is pushed leaves some behind."""
+        """Land where others free capacity and find places of their own. Never with whole nodes: who is pushed leaves some behind."""
         if self.limits.whole:
             return False
         world, placement = self.world, self.world.placement
@@ -258,7 +258,7 @@ class Search:
                 spot = placement.fits_at(uid, row)
                 if spot is not None:
                     world.land(uid, spot)
-                    # Who takes the room of the one that pushes it waits for that, and that for it: one of them goes by a third place.
+                    # Who takes the capacity of the one that pushes it waits for that, and that for it: one of them goes by a third place.
                     ring = third and self.net() - self.limits.least * world.cost(uid) > least
                     near_by = frozenset({row}) if ring else banned | {row}
                     if self.net() > least and all(self.place(other, near_by, depth - 1, least) for other in pods) and self.net() > least:

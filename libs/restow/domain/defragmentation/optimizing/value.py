@@ -1,4 +1,4 @@
-"""What a node is worth by the objective: whole free devices, being free, or how often the named room fits.
+"""What a node is worth by the objective: whole free devices, being free, or how often the named capacity fits.
 
 The sum over all nodes is what a plan is to raise; only nodes that are ready and schedulable count, capacity elsewhere is of no use.
 `worth` is for one node in plain integers, `lost` for many: what a node would be worth less with one more pod.
@@ -11,14 +11,14 @@ import numpy as np
 from restow.contracts.values import DeviceRequest
 from restow.domain.table import WHOLE, Vector, fullest
 
-Objective = Literal["devices", "nodes", "room", "none"]
+Objective = Literal["devices", "nodes", "capacity", "none"]
 """`none`: nothing counts but what moves cost."""
 MANY = 1 << 30
 _NO_SHARE = 1 << 40
 
 
 def fits(free: list[int], shares: list[int], v: Vector) -> bool:
-    """Whether a request has room in this, devices included."""
+    """Whether a request has capacity in this, devices included."""
     for column, amount in v.items:
         if free[column] < amount:
             return False
@@ -29,15 +29,15 @@ def fits(free: list[int], shares: list[int], v: Vector) -> bool:
 
 
 class Value:
-    """`room` is the request of objective `room`; `gpu` the column of GPU share (-1 for none), of which devices say enough."""
+    """`capacity` is the request of objective `capacity`; `gpu` the column of GPU share (-1 for none), of which devices say enough."""
 
-    def __init__(self, objective: Objective, room: Vector | None, gpu: int) -> None:
+    def __init__(self, objective: Objective, capacity: Vector | None, gpu: int) -> None:
         self.objective = objective
-        self.room = room
-        self.needs = [(c, a) for c, a in room.items if c != gpu or room.devices is None] if room is not None else []
-        """What the room asks for, by column; devices apart."""
+        self.capacity = capacity
+        self.needs = [(c, a) for c, a in capacity.items if c != gpu or capacity.devices is None] if capacity is not None else []
+        """What the capacity asks for, by column; devices apart."""
         self._columns = frozenset(c for c, _ in self.needs)
-        self._devices = room.devices if room is not None else None
+        self._devices = capacity.devices if capacity is not None else None
 
     def worth(self, free: list[int], shares: list[int], loads: int) -> int:
         """`loads`: pods that keep the node from being free."""
@@ -93,7 +93,7 @@ class Value:
         return np.maximum(before, 0) - np.maximum(after, 0)
 
     def reads(self, v: Vector) -> bool:
-        """Whether what a request takes is any part of the room."""
+        """Whether what a request takes is any part of the capacity."""
         return (self._devices is not None and v.devices is not None) or any(c in self._columns for c, _ in v.items)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid
 from restow.domain.config import DefragmentationArgs
-from restow.domain.defragmentation.args import optional_threshold, room_of
+from restow.domain.defragmentation.args import capacity_of, optional_threshold
 from restow.domain.defragmentation.classify import exact, promised_to_others, spared, usable
 from restow.domain.defragmentation.evictable import Evictable
 from restow.domain.defragmentation.optimizing.costs import Costs
@@ -40,8 +40,8 @@ class World:
         state, args = task.state, task.args
         self.simulation, self.session, self.state = simulation, simulation.session, state
         self.open, self.sources, self.counted = rows.open, rows.sources, rows.counted
-        room = state.table.vector(*room_of(args.room)) if objective == "room" else None
-        self.value = Value(objective, room, state.table.columns.get(GPU_MILLI, -1))
+        capacity = state.table.vector(*capacity_of(args.capacity)) if objective == "capacity" else None
+        self.value = Value(objective, capacity, state.table.columns.get(GPU_MILLI, -1))
         self.column, self.floor = _floor(state, args)
         self._evictable = Evictable(state, args, canonical_resource(args.resourceType), by_rules=True, scope=task.scope)
         self._costs = Costs(state, args.costs, task.time)
@@ -259,7 +259,7 @@ class World:
         return self.session.nodes.row(row)
 
     def send_home(self, uids: Iterable[PodUid]) -> bool:
-        """Put those who are away back; False (and some may be back) where the room of one is taken."""
+        """Put those who are away back; False (and some may be back) where the capacity of one is taken."""
         uids = list(uids)
         for uid in uids:
             self.lift(uid)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from restow.domain.config import DefragmentationArgs
+from restow.domain.config import DefragmentationArgs, renamed
 from restow.domain.defragmentation.args import ArgsError, check
 from restow.domain.descheduling.framework import Handle
 from restow.domain.policy_args import Args as Base
@@ -22,6 +22,13 @@ class Args(Base, frozen=True):
     """`said` is what its planners take."""
 
     said: DefragmentationArgs = DefragmentationArgs()
+    renamed: dict[str, str] = msgspec.field(default_factory=dict)
+    """Words that have another name today, as the policy has them: old → new."""
+
+    @property
+    def warning(self) -> str:
+        """What its author should know; empty for nothing."""
+        return "; ".join(f"{old} is called {new} now" for old, new in self.renamed.items())
 
 
 def run(handle: Handle, args: Args) -> None:
@@ -36,13 +43,17 @@ def read(said: Mapping[str, Any], path: str) -> Args:
             raise ValueError(f"{path}: has ResourceType and resourceType; allowed: one of them")
         args["resourceType"] = args.pop("ResourceType")
     try:
+        former = renamed(args)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    try:
         made = msgspec.convert(args, DefragmentationArgs)
         check(made)
     except msgspec.ValidationError as error:
         raise ValueError(_unfit(error, args, path)) from None
     except ArgsError as error:
         raise ValueError(f"{path}.{error}") from None
-    return Args(said=made)
+    return Args(said=made, renamed=former)
 
 
 def _unfit(error: msgspec.ValidationError, said: Any, path: str) -> str:

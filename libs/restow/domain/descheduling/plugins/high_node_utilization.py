@@ -1,4 +1,4 @@
-"""HighNodeUtilization: nodes that are hardly used are emptied, for as long as the others have room."""
+"""HighNodeUtilization: nodes that are hardly used are emptied, for as long as the others have capacity."""
 
 from restow.contracts.ids import NodeName
 from restow.domain.descheduling.framework import Handle

@@ -1,4 +1,4 @@
-"""LowNodeUtilization: pods leave nodes that are used a lot, where there are nodes that are used little and have room for them."""
+"""LowNodeUtilization: pods leave nodes that are used a lot, where there are nodes that are used little and have capacity for them."""
 
 from msgspec import field
 

@@ -94,7 +94,7 @@ def _spread(
 
 
 class _Targets:
-    """How many nodes may have pods like these, room aside. Rules that only one node keeps to do not count: from there
+    """How many nodes may have pods like these, capacity aside. Rules that only one node keeps to do not count: from there
     is no way out."""
 
     def __init__(self, handle: Handle):

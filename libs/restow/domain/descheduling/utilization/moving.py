@@ -1,4 +1,4 @@
-"""Pods leave some nodes as long as others have room, and as long as there is a reason for it."""
+"""Pods leave some nodes as long as others have capacity, and as long as there is a reason for it."""
 
 from collections.abc import Callable, Mapping, Sequence
 

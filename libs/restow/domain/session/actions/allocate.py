@@ -103,7 +103,7 @@ def _place(session: Session, job: Job) -> bool:
         if uid is None:
             return False
     else:
-        if not _has_room(session, job):
+        if not _has_capacity(session, job):
             # They wait already, and nothing is to be said that is new: what came free has been given to others.
             job.tasks = []
             return False
@@ -125,8 +125,8 @@ def _place(session: Session, job: Job) -> bool:
     return bool(job.tasks)
 
 
-def _has_room(session: Session, job: Job) -> bool:
-    """Of a gang that waits: whether there is room yet for one of its shapes, each taken alone. It may take holds, too."""
+def _has_capacity(session: Session, job: Job) -> bool:
+    """Of a gang that waits: whether there is capacity yet for one of its shapes, each taken alone. It may take holds, too."""
     parked = session.state.parked
     if session.offers or not all(uid in parked for uid in job.tasks):
         return True
@@ -134,7 +134,7 @@ def _has_room(session: Session, job: Job) -> bool:
 
 
 def _may_go(session: Session, uid: PodUid) -> bool:
-    """Of one that follows its gang: whether there is room for it yet, if it has waited for that. What keeps one of them does not
+    """Of one that follows its gang: whether there is capacity for it yet, if it has waited for that. What keeps one of them does not
     keep those of another shape."""
     return bool(session.offers) or uid not in session.state.parked or bool(session.backlog.still(uid, session.nodes))
 

@@ -1,9 +1,9 @@
-"""Action `enqueue`: a PodGroup that is Pending becomes Inqueue where its queue and the cluster have room for its
+"""Action `enqueue`: a PodGroup that is Pending becomes Inqueue where its queue and the cluster have capacity for its
 `minResources`; only then its pods are looked at. What asks for nothing is let in at once, and so is what is held already for
 the group (seed 000).
 
 Queues take turns, a job at a time: whoever uses, and is promised, least of its share comes first (Volcano, `enqueue` by
-QueueOrder, where promises do not count). So no backlog takes all the room that there is for others.
+QueueOrder, where promises do not count). So no backlog takes all the capacity that there is for others.
 
 Who asks for as much of something as one of the same queue that was refused for it is refused, too, and not asked about while
 that is what its pods are told: of ten thousand that wait a few are looked at closely. Those that are not let in yet are kept across sessions, by queue
@@ -206,6 +206,6 @@ class _Lines:
         return said.reason == NOT_ENQUEUED and said.message == short
 
     def _may_be_let_in(self, job: Job) -> bool:
-        """Whatever there is room for; or it is refused for another reason."""
+        """Whatever there is capacity for; or it is refused for another reason."""
         extensions = self._session.extensions
         return bool(extensions.answer("jobHeld", job) or extensions.answer("jobOverdue", job))

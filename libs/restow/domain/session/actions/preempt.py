@@ -22,7 +22,7 @@ from restow.domain.session.preemption.claims import (
     starves,
     wants_node,
 )
-from restow.domain.session.preemption.future_room import Choice
+from restow.domain.session.preemption.future_idle import Choice
 from restow.domain.session.preemption.victims import Hunt, Scope
 from restow.domain.session.session import Session
 from restow.domain.state import ClusterState

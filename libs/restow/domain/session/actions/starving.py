@@ -1,5 +1,5 @@
 """Action `reserve` after `allocate` (seed 002): nodes are reserved for the tasks of jobs that have waited for too long, and no
-other task that is not BestEffort comes there until they have their room.
+other task that is not BestEffort comes there until they have their capacity.
 
 Jobs are walked in their order. Those ahead that this session has not looked at are asked first (`starving.ahead`): if one of
 them can be scheduled now, the starving ones wait for the next session. A job gets what makes it condition-ready, or nothing.

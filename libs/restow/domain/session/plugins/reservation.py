@@ -90,7 +90,7 @@ class Targets:
         return None
 
     def waits(self, pod: e.PodObserved) -> str:
-        """Why a pod that can take no place goes nowhere else: it names a Reservation, or asks for one by affinity."""
+        """Why a pod that can take no slot goes nowhere else: it names a Reservation, or asks for one by affinity."""
         if not pod.annotations:
             return ""
         handing_over, offers = self._session.handing_over, self._session.offers
@@ -108,7 +108,7 @@ class Targets:
         return f"Reservation {target} has no place left that this pod can take"
 
     def _bound(self, pod: e.PodObserved) -> bool:
-        """Whether it depends on the Reservation that it names: the successor of a pod that was moved has a place already."""
+        """Whether it depends on the Reservation that it names: the successor of a pod that was moved has a slot already."""
         return bool(target_of(self._state, pod)) and not self._session.offers.left_to(pod)
 
     def held(self, job: Job) -> Answer:
@@ -123,10 +123,10 @@ class Targets:
         if isinstance(record, Refusal):
             return record
         uid, table = record.fact.reservation, self._state.table
-        places = [s for s in self._state.slots[uid].values() if s.phase is SlotPhase.HELD and s.queue == job.queue]
+        slots = [s for s in self._state.slots[uid].values() if s.phase is SlotPhase.HELD and s.queue == job.queue]
         have: Counter[int] = Counter()
-        for place in places:
-            for column, amount in place.room.held:
+        for slot in slots:
+            for column, amount in slot.capacity.held:
                 have[column] += amount
         asked = admission(self._session).asks(job)
         return all(amount <= have[table.columns.get(resource, -1)] for resource, amount in asked.items())
@@ -177,7 +177,7 @@ class Targets:
 
 
 def _differs(state: ClusterState, pod: e.PodObserved, record: Reservation, counted: set[ReservationUid]) -> Refusal | None:
-    """`CheckReservationMatch`: the pod's spec is that of a task, and its group has as many of each as there are places."""
+    """`CheckReservationMatch`: the pod's spec is that of a task, and its group has as many of each as there are slots."""
     spec, uid = record.spec, record.fact.reservation
     assert spec is not None, "an Available Reservation has a spec"
     digest = state.shapes[pod.shape].spec_digest

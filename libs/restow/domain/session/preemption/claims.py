@@ -15,7 +15,7 @@ from restow.domain.session.backlog import Backlog, alike
 from restow.domain.session.extensions import jobs_in_order
 from restow.domain.session.framework import PERMITTED
 from restow.domain.session.jobs import Job, gang, job_of, single
-from restow.domain.session.preemption.future_room import Choice, Unit, future_room
+from restow.domain.session.preemption.future_idle import Choice, Unit, future_idle
 from restow.domain.session.session import Session
 from restow.domain.state import ClusterState
 from restow.domain.table import fewer, less
@@ -56,7 +56,7 @@ def starves(session: Session, job: Job) -> bool:
 
 
 def is_meek(session: Session, pod: e.PodObserved) -> bool:
-    """Whether it takes from nobody. Of a gang it may still have room that is free while others of it take theirs."""
+    """Whether it takes from nobody. Of a gang it may still have capacity that is free while others of it take theirs."""
     return session.state.shapes[pod.shape].preemption == MEEK
 
 
@@ -114,7 +114,7 @@ def next_try(state: ClusterState, after: Millis) -> Millis | None:
 
 def claim(session: Session, job: Job, pod: e.PodObserved, choice: Choice, action: str) -> bool:
     """It is nominated. Returns whether it needs more than what is free now."""
-    state, fit, ahead = session.state, choice.fit, future_room(session)
+    state, fit, ahead = session.state, choice.fit, future_idle(session)
     row, wanted = fit.row, state.vectors[pod.shape].items
     for unit in choice.victims:
         _evict(session, pod, row, unit)
@@ -134,7 +134,7 @@ def claim(session: Session, job: Job, pod: e.PodObserved, choice: Choice, action
 
 
 def _evict(session: Session, pod: e.PodObserved, row: int, unit: Unit) -> None:
-    """A pod's room is coming; a hold's is there at once."""
+    """A pod's capacity is coming; a hold's is there at once."""
     if not isinstance(unit.who, str):
         session.vacate(row, unit.who)
         return
@@ -142,7 +142,7 @@ def _evict(session: Session, pod: e.PodObserved, row: int, unit: Unit) -> None:
     session.put(session.victims, uid, pod.pod)
     session.pledge(unit.queue, unit.shape, -1)
     session.hear(session.job_for(uid), state.pods[uid], -1)
-    future_room(session).add(row, state.vectors[unit.shape].items, unit.devices, 1)
+    future_idle(session).add(row, state.vectors[unit.shape].items, unit.devices, 1)
 
 
 def nominated(session: Session, job: Job) -> None:

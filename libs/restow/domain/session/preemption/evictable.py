@@ -15,12 +15,12 @@ from restow.domain.changes import Seen
 from restow.domain.fragmentation import is_load
 from restow.domain.groups import group_of
 from restow.domain.occupants import Who
-from restow.domain.places import Place
 from restow.domain.protection import Budgets, asked_to_stay, is_critical
 from restow.domain.records import SlotPhase
 from restow.domain.reservation.ownership import is_migration_hold
-from restow.domain.session.preemption.future_room import FutureRoom
+from restow.domain.session.preemption.future_idle import FutureIdle
 from restow.domain.session.session import Session
+from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
 
 PREEMPTABLE = "volcano.sh/preemptable"
@@ -32,7 +32,7 @@ VACANT = -1
 
 def may_go(state: ClusterState, uid: PodUid) -> bool:
     """Whether a pod can be a victim: ours, bound, not on its way out, not one that its node or its controller would bring
-    back to the same place, or whose room would be a hold's again, and not one that is to stay whoever asks."""
+    back to the same place, or whose capacity would be a hold's again, and not one that is to stay whoever asks."""
     charge, live = state.charges.get(uid), state.live.get(uid)
     if charge is None or charge.releasing or live is None or live.node is None:
         return False
@@ -44,12 +44,12 @@ def may_go(state: ClusterState, uid: PodUid) -> bool:
     return not is_critical(state, pod) and not asked_to_stay(pod)
 
 
-def may_be_given_up(state: ClusterState, place: Place) -> bool:
+def may_be_given_up(state: ClusterState, key: SlotKey) -> bool:
     """Whether a hold may be taken from its Reservation: nobody has anything of it, and it is no migration's (RULES G-7)."""
-    slot, record = state.slots.get(place[0], {}).get(place[1]), state.reservations.get(place[0])
+    slot, record = state.slots.get(key[0], {}).get(key[1]), state.reservations.get(key[0])
     if slot is None or record is None or slot.phase is not SlotPhase.HELD or slot.node not in state.table.rows:
         return False
-    return place not in state.drawers and not is_migration_hold(state, record)
+    return key not in state.slot_users and not is_migration_hold(state, record)
 
 
 def since(state: ClusterState, uid: PodUid) -> Millis:
@@ -144,9 +144,9 @@ class Evictable:
         for shape, slots in by_shape.items():
             v = state.vectors[shape]
             self.amounts[np.array(slots)[:, None], v.columns] = v.amounts
-        for places in state.held_on.values():
-            for place in places:
-                self._set_hold(state, place)
+        for keys in state.held_on.values():
+            for key in keys:
+                self._set_hold(state, key)
 
     def _set(self, state: ClusterState, uid: PodUid) -> None:
         if not may_go(state, uid):
@@ -158,12 +158,12 @@ class Evictable:
         self.least[slot] = _least(state, uid)
         self.since[slot], self.order[slot] = since(state, uid), state.order[uid]
 
-    def _set_hold(self, state: ClusterState, place: Place) -> None:
-        if not may_be_given_up(state, place):
-            self._drop(place)
+    def _set_hold(self, state: ClusterState, key: SlotKey) -> None:
+        if not may_be_given_up(state, key):
+            self._drop(key)
             return
-        held, record = state.slots[place[0]][place[1]], state.reservations[place[0]]
-        slot = self._put(state, place, held.node, held.queue, held.shape)
+        held, record = state.slots[key[0]][key[1]], state.reservations[key[0]]
+        slot = self._put(state, key, held.node, held.queue, held.shape)
         self.priority[slot] = self.least[slot] = state.shapes[held.shape].priority
         self.since[slot], self.order[slot] = record.fact.created, record.order
         self.hold[slot] = True
@@ -225,8 +225,8 @@ class Candidates:
     def __init__(self, evictable: Evictable, chosen: np.ndarray) -> None:
         at = np.flatnonzero(chosen)
         # A priority has 32 bits: row and priority are one key.
-        place = (evictable.row[at] << 33) + (1 << 32) - evictable.priority[at]
-        at = at[np.lexsort((evictable.order[at], evictable.since[at], place))]
+        key = (evictable.row[at] << 33) + (1 << 32) - evictable.priority[at]
+        at = at[np.lexsort((evictable.order[at], evictable.since[at], key))]
         self.priority, self.since, self.amounts = evictable.priority[at], evictable.since[at], evictable.amounts[at]
         self.rows, self.first, self.count = np.unique(evictable.row[at], return_index=True, return_counts=True)
 
@@ -244,16 +244,16 @@ class Candidates:
         return Candidates(evictable, chosen)
 
 
-def ranked(session: Session, coming: FutureRoom, pod: PodObserved, line: Candidates, open_rows: np.ndarray) -> list[tuple[Key, int]]:
-    """(key, row), the cheapest first, of the rows in `open_rows` `(nodes,) bool` where there is room enough once all of the
+def ranked(session: Session, coming: FutureIdle, pod: PodObserved, line: Candidates, open_rows: np.ndarray) -> list[tuple[Key, int]]:
+    """(key, row), the cheapest first, of the rows in `open_rows` `(nodes,) bool` where there is enough capacity once all of the
     line have gone. Of devices only those that are asked for together are counted, as amounts."""
     table, v = session.state.table, session.state.vectors[pod.shape]
     columns = v.columns
-    room = table.free[:, columns] + table.releasing[:, columns] + coming.amounts[:, columns]
+    free = table.free[:, columns] + table.releasing[:, columns] + coming.amounts[:, columns]
     amounts = line.amounts[:, columns]
     if len(line.rows):
-        room[line.rows] += np.add.reduceat(amounts, line.first, axis=0)
-    able = open_rows & (room >= v.amounts).all(axis=1)
+        free[line.rows] += np.add.reduceat(amounts, line.first, axis=0)
+    able = open_rows & (free >= v.amounts).all(axis=1)
     nodes = len(able)
     worst = np.full(nodes, FREE, np.int64)
     total, count, since = (np.zeros(nodes, np.int64) for _ in range(3))
@@ -262,8 +262,8 @@ def ranked(session: Session, coming: FutureRoom, pod: PodObserved, line: Candida
     for nth in range(int(many.max()) if len(many) else 0):
         still = many > nth
         row, at = rows[still], first[still] + nth
-        stays = (room[row] - amounts[at] >= v.amounts).all(axis=1)
-        room[row[stays]] -= amounts[at[stays]]
+        stays = (free[row] - amounts[at] >= v.amounts).all(axis=1)
+        free[row[stays]] -= amounts[at[stays]]
         row, at = row[~stays], at[~stays]
         highest = count[row] == 0
         worst[row[highest]], since[row[highest]] = line.priority[at[highest]], line.since[at[highest]]

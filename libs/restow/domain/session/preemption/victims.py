@@ -34,7 +34,7 @@ from restow.domain.session.preemption.evictable import (
     ranked,
     since,
 )
-from restow.domain.session.preemption.future_room import Choice, RowRoom, Unit, future_room
+from restow.domain.session.preemption.future_idle import Choice, RowIdle, Unit, future_idle
 from restow.domain.session.session import Session
 from restow.domain.table import vector_of
 
@@ -74,7 +74,7 @@ class Hunt:
         self.session = session
         self._windows, self._jobs = session.parts, len(jobs)
         self._favoured = favoured(session, jobs).key
-        self.coming = future_room(session)
+        self.coming = future_idle(session)
         self.left = NODES
         self.asked = 0
         """How often plugins were asked who may go together, on the node that was looked at last."""
@@ -207,7 +207,7 @@ class Hunt:
 
     def _free(self, job: Job, pod: e.PodObserved, scope: Scope, row: int) -> Choice | None:
         """With everybody's agreement. Plugins that let only so much go take the least important first; where those do not leave
-        enough room, somebody may whose leaving alone does, or others together."""
+        enough capacity, somebody may whose leaving alone does, or others together."""
         units = self._units(job, pod, scope, row)
         allowed = self._allowed(pod, scope, units)
         choice = self._freed(job, pod, row, allowed)
@@ -222,30 +222,30 @@ class Hunt:
         return None
 
     def _each_enough(self, pod: e.PodObserved, row: int, units: list[Unit]) -> list[Unit]:
-        """Those whose leaving alone makes room enough, the least important first."""
-        room, found = RowRoom(self.session, self.coming, pod, row), []
+        """Those whose leaving alone frees capacity enough, the least important first."""
+        idle, found = RowIdle(self.session, self.coming, pod, row), []
         for unit in reversed(units):
-            room.give(unit, 1)
-            if room.suffices():
+            idle.give(unit, 1)
+            if idle.suffices():
                 found.append(unit)
-            room.give(unit, -1)
+            idle.give(unit, -1)
         return found
 
     def _enough_together(self, pod: e.PodObserved, scope: Scope, row: int, units: list[Unit]) -> Iterator[list[Unit]]:
-        """Those whose leaving together makes room enough and who are let go together, the least important first, as far as so many
+        """Those whose leaving together frees capacity enough and who are let go together, the least important first, as far as so many
         questions find them. (A queue that is to lose exactly four cores has them in pods of 1, 2, 2: whoever takes the first of them first gets
         three.) Of those that are alike the first one stands for all."""
-        room, chosen = RowRoom(self.session, self.coming, pod, row), list[Unit]()
+        idle, chosen = RowIdle(self.session, self.coming, pod, row), list[Unit]()
         asks = TOGETHER
         for unit in units:
-            room.give(unit, 1)
+            idle.give(unit, 1)
 
         def deeper(rest: list[Unit]) -> Iterator[list[Unit]]:
             nonlocal asks
             refused = set[Hashable]()
             # All of `rest` are thought away here, and are put back one by one.
             for at, unit in enumerate(rest):
-                if not room.suffices() or not asks:
+                if not idle.suffices() or not asks:
                     break
                 kind = self._alike(unit)
                 if kind not in refused:
@@ -259,11 +259,11 @@ class Hunt:
                             yield from deeper(rest[at + 1 :])
                     chosen.pop()
                     refused.add(kind)
-                room.give(unit, -1)
+                idle.give(unit, -1)
             else:
                 at = len(rest)
             for unit in rest[:at]:
-                room.give(unit, 1)
+                idle.give(unit, 1)
 
         yield from deeper(units[::-1])
 
@@ -361,7 +361,7 @@ class Hunt:
 
     def _together(self, pod: e.PodObserved, row: int, units: list[Unit]) -> list[Unit]:
         """Of these so many as protections let go together: where too many have something in common, the more important ones of
-        them are spared, as long as the room suffices without them; where that does not do, the less important ones."""
+        them are spared, as long as the capacity suffices without them; where that does not do, the less important ones."""
         allowances = {unit: dict(self.session.extensions.allowances(PodUid(unit.who))) for unit in units if isinstance(unit.who, str)}
         left: dict[tuple[str, ...], int] = {}
         for said in allowances.values():
@@ -370,16 +370,16 @@ class Hunt:
         if all(many >= 0 for many in left.values()):
             return units
         for order in (units, units[::-1]):
-            room, over, going = RowRoom(self.session, self.coming, pod, row), dict(left), list(units)
+            idle, over, going = RowIdle(self.session, self.coming, pod, row), dict(left), list(units)
             for unit in units:
-                room.give(unit, 1)
+                idle.give(unit, 1)
             for unit in order:
                 said = allowances.get(unit, {})
                 if all(over[of] >= 0 for of in said):
                     continue
-                room.give(unit, -1)
-                if not room.suffices():
-                    room.give(unit, 1)
+                idle.give(unit, -1)
+                if not idle.suffices():
+                    idle.give(unit, 1)
                     continue
                 going.remove(unit)
                 for of in said:
@@ -392,24 +392,24 @@ class Hunt:
 
     def _spare(self, pod: e.PodObserved, row: int, units: Sequence[Unit]) -> list[Unit] | None:
         """Who has to go at least, by amounts and devices; None where all of them are not enough."""
-        room = RowRoom(self.session, self.coming, pod, row)
+        idle = RowIdle(self.session, self.coming, pod, row)
         for unit in units:
-            room.give(unit, 1)
-        if not room.suffices():
+            idle.give(unit, 1)
+        if not idle.suffices():
             return None
         victims: list[Unit] = []
         for unit in units:
-            room.give(unit, -1)
-            if not room.suffices():
-                room.give(unit, 1)
+            idle.give(unit, -1)
+            if not idle.suffices():
+                idle.give(unit, 1)
                 victims.append(unit)
         return victims
 
     def _fits(self, pod: e.PodObserved, row: int, victims: Sequence[Unit]) -> bool:
-        room = RowRoom(self.session, self.coming, pod, row)
+        idle = RowIdle(self.session, self.coming, pod, row)
         for unit in victims:
-            room.give(unit, 1)
-        return room.suffices()
+            idle.give(unit, 1)
+        return idle.suffices()
 
     def _agreed(self, job: Job, pod: e.PodObserved, row: int, victims: Sequence[Unit], concerned: list[Filter]) -> bool:
         """Whether its queue and every rule let the pod run there with these gone. Amounts are known to suffice."""

@@ -53,7 +53,7 @@ class Reserved(Filter):
     def row(self, pod: PodUid) -> int:
         return self._at[pod]
 
-    def leaves_room(self, v: Vector, rows: np.ndarray) -> np.ndarray:
+    def leaves_capacity(self, v: Vector, rows: np.ndarray) -> np.ndarray:
         """`(rows,) bool`: where what is reserved and this request are no more than the node has; devices are not looked at."""
         left = self._state.table.allocatable[rows[:, None], v.columns] - self._asked[rows[:, None], v.columns]
         return np.asarray((left >= v.amounts).all(axis=1))
@@ -78,8 +78,8 @@ class Reserved(Filter):
             del self._on[row]
             self.mask[row] = False
 
-    def places(self, v: Vector, rows: np.ndarray, most: int, besides: bool) -> int:
-        """At most how many such requests, of `most`, these rows have room for in all, `besides` what is reserved."""
+    def nodes(self, v: Vector, rows: np.ndarray, most: int, besides: bool) -> int:
+        """At most how many such requests, of `most`, these rows have capacity for in all, `besides` what is reserved."""
         left = self._state.table.allocatable[rows[:, None], v.columns]
         if besides:
             left = left - self._asked[rows[:, None], v.columns]

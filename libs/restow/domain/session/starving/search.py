@@ -1,6 +1,6 @@
-"""One starving job gets nodes for its tasks: allocated where there is room now, reserved elsewhere, all or nothing.
+"""One starving job gets nodes for its tasks: allocated where there is capacity now, reserved elsewhere, all or nothing.
 
-Candidates of a task are nodes that it may run on as soon as there is room: every rule counts, room by what the node has in all
+Candidates of a task are nodes that it may run on as soon as there is capacity: every rule counts, capacity by what the node has in all
 instead of what is idle. They are taken by the score of `resourceNodeOrder`, ties by name; `reservedNodePercent` of them
 take part (rounded up), those with reserved tasks before others, so that no more nodes than that are kept from other jobs.
 """
@@ -70,11 +70,11 @@ class Search:
         for uid in left:
             pod = state.pods[uid]
             alike.setdefault(session.kind(pod, session.concerned(pod)), []).append(pod)
-        places = 0
+        nodes = 0
         for pods in alike.values():
             rows, _ = taking_part(session, self._rule, pods[0], self._percent)
-            places += self._rule.places(state.vectors[pods[0].shape], rows, len(pods), besides=not self._others_are_lower())
-        return places >= missing
+            nodes += self._rule.nodes(state.vectors[pods[0].shape], rows, len(pods), besides=not self._others_are_lower())
+        return nodes >= missing
 
     def _others_are_lower(self) -> bool:
         """Whether something is reserved that could be taken away."""
@@ -109,8 +109,8 @@ class Search:
         if is_best_effort(session.state.shapes[pod.shape]) or not self._members.may_place(pod, waits=True):
             return Outcome.UNFIT
         rows, keys = taking_part(session, self._rule, pod, self._percent)
-        room = self._rule.leaves_room(session.state.vectors[pod.shape], rows)
-        for row in in_order(rows[room], keys):
+        fits = self._rule.leaves_capacity(session.state.vectors[pod.shape], rows)
+        for row in in_order(rows[fits], keys):
             if self._goes(pod, row, self._promised_on(row)):
                 return Outcome.FOUND
         if self._others_are_lower():
@@ -195,7 +195,7 @@ def in_order(rows: np.ndarray, keys: np.ndarray) -> Iterator[int]:
 
 
 def possible(session: Session, pod: e.PodObserved) -> np.ndarray:
-    """`(nodes,) bool`: rows that the pod may run on now or later: every rule but room on what is idle, and but that the node
+    """`(nodes,) bool`: rows that the pod may run on now or later: every rule but capacity on what is idle, and but that the node
     is reserved."""
     state, table = session.state, session.state.table
     v = state.vectors[pod.shape]

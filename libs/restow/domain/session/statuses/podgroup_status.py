@@ -14,7 +14,7 @@ import msgspec
 from restow.contracts.ids import Millis, PodUid
 from restow.contracts.times import seconds
 from restow.domain.groups import Group
-from restow.domain.session.jobs import UNSCHEDULABLE as NO_ROOM
+from restow.domain.session.jobs import UNSCHEDULABLE as NO_CAPACITY
 from restow.domain.session.jobs import gang
 from restow.domain.session.reasons import short_sentence
 from restow.domain.state import OVER, ClusterState
@@ -26,7 +26,7 @@ NOT_HONOURED = "restow.dev/NotHonoured"
 """The condition of a PodGroup that asks for something which is accepted and has no effect."""
 READY = "tasks in gang are ready to be scheduled"
 NOT_ENOUGH_RESOURCES, NOT_ENOUGH_TASKS = "NotEnoughResources", "NotEnoughTasks"
-_REASONS = {NO_ROOM: NOT_ENOUGH_RESOURCES, "NotEnoughPods": NOT_ENOUGH_TASKS, "NotEnoughPodsOfTask": NOT_ENOUGH_TASKS}
+_REASONS = {NO_CAPACITY: NOT_ENOUGH_RESOURCES, "NotEnoughPods": NOT_ENOUGH_TASKS, "NotEnoughPodsOfTask": NOT_ENOUGH_TASKS}
 """Where Volcano has a word of its own for a reason of ours."""
 
 

@@ -110,7 +110,7 @@ def _waiting(session: Session, pod: e.PodObserved) -> Verdict:
 
 
 def _of_gang(session: Session, job: Job, found: Sequence[Block]) -> tuple[GangFit, list[Relief]]:
-    """How far it gets, and, where only room or quota are between it and its start, what would help."""
+    """How far it gets, and, where only capacity or quota are between it and its start, what would help."""
     reliefs: list[Relief] = []
     unfit: list[PodUid] = []
     with gangs.placed(session, job, unfit) as fit:
@@ -131,8 +131,8 @@ def job_for(session: Session, pod: e.PodObserved) -> Job:
 
 
 def _nominee(state: ClusterState, nomination: Nomination) -> Nominee:
-    names, room = state.table.resources, nomination.room
-    missing = {names[column]: amount for column, amount in less(room.wanted, room.held)}
+    names, capacity = state.table.resources, nomination.capacity
+    missing = {names[column]: amount for column, amount in less(capacity.wanted, capacity.held)}
     return Nominee(nomination.node, nomination.deadline, missing, nomination.victims)
 
 

@@ -46,7 +46,7 @@ def more_nodes(session: Session, job: Job, fit: GangFit, unfit: Sequence[PodUid]
 
 def more_empty(session: Session, missing: Sequence[PodObserved]) -> Iterator[Relief]:
     """How many empty nodes, like one that is there, would take all of these. The fewest that one kind of node allows, ties to
-    the first name. Nothing but room is looked at."""
+    the first name. Nothing but capacity is looked at."""
     state, table = session.state, session.state.table
     if not missing or len(missing) > MOST:
         return
@@ -70,7 +70,7 @@ def more_empty(session: Session, missing: Sequence[PodObserved]) -> Iterator[Rel
 
 
 def _free_to_go(session: Session, job: Job, missing: Sequence[PodUid]) -> bool:
-    """Whether nothing but room is between these pods and new nodes: no rule about what runs, and their queue lets all of them
+    """Whether nothing but capacity is between these pods and new nodes: no rule about what runs, and their queue lets all of them
     in."""
     pods = [session.state.pods[uid] for uid in missing]
     if any(not rule.for_others for pod in pods for rule in session.concerned(pod)):
@@ -96,7 +96,7 @@ def _missing(session: Session, job: Job, unfit: Sequence[PodUid]) -> list[PodUid
         return [] if job.short() else chosen
 
 
-def _bins(room: list[int], devices: int, asked: Sequence[Vector]) -> int | None:
+def _bins(capacity: list[int], devices: int, asked: Sequence[Vector]) -> int | None:
     """How many such nodes take all of these, each put where it fits first; None where one of them fits on none."""
     bins: list[tuple[list[int], list[int]]] = []
     for v in asked:
@@ -104,7 +104,7 @@ def _bins(room: list[int], devices: int, asked: Sequence[Vector]) -> int | None:
             if _take(there, v):
                 break
         else:
-            fresh = (list(room), [WHOLE] * devices)
+            fresh = (list(capacity), [WHOLE] * devices)
             if not _take(fresh, v):
                 return None
             bins.append(fresh)
@@ -143,7 +143,7 @@ def smaller(session: Session, job: Job, fit: GangFit) -> Iterator[Relief]:
 
 
 def smaller_each(state: ClusterState, shape: ShapeId, wanted: int, helps: Callable[[Session], bool]) -> Iterator[Relief]:
-    """For `wanted` pods of one shape: the greatest request of one resource that would do, alone, for each of them. Found by room
+    """For `wanted` pods of one shape: the greatest request of one resource that would do, alone, for each of them. Found by capacity
     alone, then decided again, with every rule."""
     v, spec, names = state.vectors[shape], state.shapes[shape], state.table.resources
     if v.devices is not None:

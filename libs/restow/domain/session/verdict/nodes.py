@@ -18,7 +18,7 @@ _LIFECYCLE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 class Masks:
-    """All that keeps a pod off nodes now, each rule for itself: `room` and `rules` are (reason, `(nodes,) bool` that fail);
+    """All that keeps a pod off nodes now, each rule for itself: `capacity` and `rules` are (reason, `(nodes,) bool` that fail);
     `failing` `(nodes,) int64` counts those, `static` are rows that rules about the node itself leave. Of a pinned pod only
     its node is looked at."""
 
@@ -29,10 +29,10 @@ class Masks:
         if pod.pinned_node:
             self.looked_at &= p.only(state, pod.pinned_node)
         self.static = p.static_mask(state, pod.shape)
-        self.room = p.room_reasons(state, state.vectors[pod.shape])
+        self.capacity = p.capacity_reasons(state, state.vectors[pod.shape])
         self.rules = [found for rule in session.concerned(pod) for found in rule.failing(pod)]
         self.failing = np.zeros(len(self.looked_at), np.int64)
-        for _, rows in (*self.room, *self.rules):
+        for _, rows in (*self.capacity, *self.rules):
             self.failing += rows
         self.fits = int((self.looked_at & self.static & (self.failing == 0)).sum())
 
@@ -53,7 +53,7 @@ def reliefs(session: Session, pod: PodObserved, masks: Masks) -> Iterator[Relief
             lifted[reason] = lifted.get(reason, 0) + count
     for reason, count in sorted(lifted.items()):
         yield Relief("a node that becomes ready" if reason == p.NOT_READY else f"without the rule: {reason}", count)
-    for reason, lacking in masks.room:
+    for reason, lacking in masks.capacity:
         rows = np.flatnonzero(lacking & alone)
         if len(rows):
             yield from _less(session, pod, reason, rows)

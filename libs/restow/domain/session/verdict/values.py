@@ -20,7 +20,7 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class GangFit(msgspec.Struct, frozen=True):
-    """How far a gang gets now: of `need` members `ready` have their place, of the `waiting` ones `fit` fit at the same time.
+    """How far a gang gets now: of `need` members `ready` have their slot, of the `waiting` ones `fit` fit at the same time.
     `first` (`namespace/name`) is the first that does not, and `reasons` counts the nodes that rules remove for it beside the
     others."""
 
@@ -36,9 +36,9 @@ class GangFit(msgspec.Struct, frozen=True):
     quota: str = ""
 
 
-class PlacesFit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far a Reservation gets now: of its places `have` are held or used, where `need` must be for it to be Available; of
-    the `waiting` ones `fit` fit at the same time, and all of them where it is `complete`. `first` is the first place that does
+class SlotsFit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a Reservation gets now: of its slots `have` are held or used, where `need` must be for it to be Available; of
+    the `waiting` ones `fit` fit at the same time, and all of them where it is `complete`. `first` is the first slot that does
     not, and `reasons` counts the nodes, of `nodes`, that rules remove for it beside the others; `quota` is what its queue
     says."""
 

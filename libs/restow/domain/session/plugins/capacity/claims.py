@@ -72,7 +72,7 @@ class Claims:
         return (queue, *place.above) if place is not None and queue in self._inner else (ROOT,)
 
     def refuses(self, queue: str, items: Items) -> tuple[str, int] | None:
-        """The queue, itself or one above, and the column in which it has no room for this; None where there is room."""
+        """The queue, itself or one above, and the column in which it has no capacity for this; None where there is capacity."""
         chain = self._chain(queue)
         for column, amount in items:
             if column not in self._inner[ROOT]:

@@ -71,7 +71,7 @@ class Resources(msgspec.Struct, frozen=True):
                 whole, bounds = table.allocatable[at, column], (known.smallest[column], known.largest[column])
                 left = table.free[at, column] - amount
                 if not amount:
-                    # Facts may over-commit a node; of who asks for any of it, it is left out for want of room.
+                    # Facts may over-commit a node; of who asks for any of it, it is left out for want of capacity.
                     np.maximum(left, 0, out=left)
                 parts.append(shares(left, whole, bounds))
             if not parts:

@@ -89,7 +89,7 @@ class Occupants(_OfOtherPods):
 class NumaZones(Filter):
     """Alignment with the NUMA zones of nodes whose kubelet insists on it."""
 
-    stage, of_capacity, lends = "numa", True, True
+    stage, of_capacity, borrowable = "numa", True, True
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state

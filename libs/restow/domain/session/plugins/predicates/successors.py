@@ -10,11 +10,11 @@ import numpy as np
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
 from restow.domain.occupants import Who, held_as_pod
-from restow.domain.places import Place
 from restow.domain.records import Step
 from restow.domain.session.framework import Filter
 from restow.domain.session.other_pods import OtherPods
 from restow.domain.session.session import Session
+from restow.domain.slots import SlotKey
 from restow.domain.state import is_sociable
 from restow.domain.topology import awaited
 from restow.domain.topology.asker import Asker
@@ -28,7 +28,7 @@ SENT = frozenset({Step.EVICTING, Step.ABORTING, Step.EVICTED})
 class _Awaited(NamedTuple):
     """`victim`: whose successor is to come to the place."""
 
-    place: Place
+    key: SlotKey
     victim: PodUid
     asker: Asker
     counts: tuple[Matching, ...]
@@ -55,11 +55,11 @@ class KeptForSuccessors(Filter):
             if migration.step not in SENT or migration.successor or not migration.reservation:
                 continue
             for name in state.slots.get(migration.reservation, {}):
-                place = migration.reservation, name
-                pod = held_as_pod(state, place)
-                if pod is not None and place not in state.to_release and is_sociable(state.shapes[pod.shape]):
+                key = migration.reservation, name
+                pod = held_as_pod(state, key)
+                if pod is not None and key not in state.to_release and is_sociable(state.shapes[pod.shape]):
                     asker = self._topology.asks(self._others.subject(pod))
-                    yield _Awaited(place, migration.move.pod, asker, tuple(awaited.counts(asker, of_spread, of_affinity)))
+                    yield _Awaited(key, migration.move.pod, asker, tuple(awaited.counts(asker, of_spread, of_affinity)))
 
     def _about(self, pod: PodObserved) -> list[tuple[_Awaited, tuple[Matching, ...]]]:
         """By whom the pod could be kept off, and for which rules. Whose hold is left to it comes in its place."""
@@ -67,14 +67,14 @@ class KeptForSuccessors(Filter):
         if self._counts.isdisjoint(matched):
             return []
         own = self._session.offers.left(pod) if pod.pod in self._state.pods else []
-        about = [(one, tuple(count for count in one.counts if count in matched)) for one in self._awaited if one.place[0] not in own]
+        about = [(one, tuple(count for count in one.counts if count in matched)) for one in self._awaited if one.key[0] not in own]
         return [(one, counts) for one, counts in about if counts]
 
     def concerns(self, pod: PodObserved) -> bool:
         return bool(self._about(pod))
 
     def key(self, pod: PodObserved) -> Hashable:
-        return tuple((one.place, *[count.serial for count in counts]) for one, counts in self._about(pod))
+        return tuple((one.key, *[count.serial for count in counts]) for one, counts in self._about(pod))
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, np.ndarray]]:
         topology, found = self._topology, dict[Hashable, list[np.ndarray]]()
@@ -83,16 +83,16 @@ class KeptForSuccessors(Filter):
         leaving = {uid: who for uid in uncertain if (who := topology.occupant(uid)) is not None}
         overlooked = {uid: who for uid in self._overlooked if (who := topology.by_the_state(uid)) is not None}
         for one, counts in about:
-            place, victim = topology.occupant(one.place), topology.occupant(one.victim)
-            if place is None:
+            held, victim = topology.occupant(one.key), topology.occupant(one.victim)
+            if held is None:
                 # It is handed over, or set aside.
                 continue
             # Many are moved alike: from the same domains into the same.
-            kind = (id(one.asker), counts, awaited.like(one.asker, place), victim and awaited.like(one.asker, victim), one.victim if one.victim in overlooked else "")
+            kind = (id(one.asker), counts, awaited.like(one.asker, held), victim and awaited.like(one.asker, victim), one.victim if one.victim in overlooked else "")
             if kind not in found:
                 away = [who for uid, who in overlooked.items() if uid != one.victim]
                 going = [who for uid, who in leaving.items() if uid != one.victim]
-                around = awaited.Around([place] if victim is None else [place, victim], away, going + away)
+                around = awaited.Around([held] if victim is None else [held, victim], away, going + away)
                 found[kind] = list(awaited.closed(one.asker, around, counts))
         return [(KEPT, rows) for closed in found.values() for rows in closed]
 

@@ -69,7 +69,7 @@ class Shares:
         self._large: dict[ShapeId, bool] = {}
         self._refusals: dict[str, Refusal | None] = {}
         self._least: dict[tuple[str, int], int] = {}
-        self._lending: dict[tuple[str, int], int] = {}
+        self._unclaimed_by: dict[tuple[str, int], int] = {}
         self.deserved: dict[str, Amounts] = {}
         self.limit: dict[str, Amounts] = {}
         self.capability: dict[str, Amounts] = {}
@@ -178,8 +178,8 @@ class Shares:
 
     def charged(self, queue: str, items: Sequence[tuple[int, int]], sign: int) -> None:
         self._orders.pop(queue, None)
-        if self._lending:
-            self._lending.clear()
+        if self._unclaimed_by:
+            self._unclaimed_by.clear()
 
     def overused(self, queue: str) -> str:
         """Whether nothing that it wants is left to it."""
@@ -205,20 +205,20 @@ class Shares:
         if capability and (column := beyond(used, items, capability)) is not None:
             return f"queue {queue} has no {self._name(column)} left of its capability"
         if limit and beyond(used, items, limit) is not None and not self._too_large(pod.shape):
-            column = beyond(used, items, {column: self._lent(queue, column) for column in limit})
+            column = beyond(used, items, {column: self._unclaimed(queue, column) for column in limit})
             if column is not None:
                 return f"queue {queue} has no {self._name(column)} left of what it deserves beside other queues"
         return ""
 
-    def _lent(self, queue: str, column: int) -> int:
+    def _unclaimed(self, queue: str, column: int) -> int:
         """What others leave a queue now: also the rest of what one deserves that is too small for any pod that waits in it.
         (For Volcano eight devices for three queues are two for each, and two idle ones.) O(queues), kept until somebody is
         charged."""
-        known = self._lending.get((queue, column))
+        known = self._unclaimed_by.get((queue, column))
         if known is None:
             others = sum(self._needs(name, column) for name in self.deserved if name != queue)
             least = self.limit[queue][column]
-            known = self._lending[queue, column] = max(self._totals.allocatable[column] - others, least)
+            known = self._unclaimed_by[queue, column] = max(self._totals.allocatable[column] - others, least)
         return known
 
     def _needs(self, queue: str, column: int) -> int:

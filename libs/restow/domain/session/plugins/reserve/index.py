@@ -162,7 +162,7 @@ class Released:
 REMEMBERED = 16
 
 
-def uses_room(state: ClusterState, uid: PodUid) -> bool:
+def uses_capacity(state: ClusterState, uid: PodUid) -> bool:
     live = state.live.get(uid)
     return live is not None and live.phase not in OVER and uid in state.charges
 

@@ -14,7 +14,7 @@ from restow.domain.session.plugins.reserve.index import (
     Index,
     Released,
     scheduled_at,
-    uses_room,
+    uses_capacity,
 )
 from restow.domain.session.plugins.reserve.windows import Window
 from restow.domain.session.session import Session
@@ -149,7 +149,7 @@ class Kept:
             if at is None or at < self._window.opens or node is None or state.table.rows.get(node, -1) not in self._place:
                 continue
             self.scheduled += 1
-            if uses_room(state, uid):
+            if uses_capacity(state, uid):
                 charge(self.allocated, items)
 
     def _could_run(self, pod: PodObserved) -> bool:
@@ -185,6 +185,6 @@ class Kept:
 
 
 def _offered(state: ClusterState, label: ReserveLabel, at: np.ndarray) -> dict[int, int]:
-    """The configured amounts by column, of resources that a node of the selector has: no waiting makes room for others."""
+    """The configured amounts by column, of resources that a node of the selector has: no waiting frees capacity for others."""
     columns = by_column(label.columns, state.table.columns)
     return {column: columns[column] for column in sorted(columns) if (state.table.allocatable[at, column] > 0).any()}

@@ -114,7 +114,7 @@ class Fits:
                 self.refresh(snapshot)
         return None
 
-    def roomy(self) -> list[ShapeId]:
+    def fitting(self) -> list[ShapeId]:
         """Those that fit somewhere."""
         return [self._shapes[slot] for slot in np.flatnonzero(self.total > 0).tolist()]
 
@@ -256,13 +256,13 @@ class Fits:
                 self._asked[column, slot] = amount
             self._milli[slot], self._count[slot] = (v.devices.milli, v.devices.count) if v.devices is not None else (0, 0)
             self._group[slot] = self._number(wanted)
-        for rows, wanted in self._by_room(live):
+        for rows, wanted in self._by_capacity(live):
             slot, v = self._slots[wanted], state.vectors[wanted]
             rows = rows[self._masks[self._group[slot], rows]]
             self.total[slot] = int(times(v, self._free[rows], self._devices[rows]).sum()) if len(rows) else 0
         self._new.clear()
 
-    def _by_room(self, live: np.ndarray) -> Iterable[tuple[np.ndarray, ShapeId]]:
+    def _by_capacity(self, live: np.ndarray) -> Iterable[tuple[np.ndarray, ShapeId]]:
         """Each with the rows that it may fit on: in a full cluster they are few for all of them together."""
         slots = np.array([self._slots[wanted] for wanted in self._new], np.int64)
         least = self._asked[:, slots].min(axis=1)

@@ -1,4 +1,4 @@
-"""Rooms for pods that wait: held first, freed by moves, given up where nobody needs them (demand; issue 5)."""
+"""HeldCapacity for pods that wait: held first, freed by moves, given up where nobody needs them (demand; issue 5)."""
 
 import pytest
 from domain.build import NOW, changed, configured, given, node, pod, replica_of, reservation, run, shape, then
@@ -22,16 +22,16 @@ from msgspec.structs import replace
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.values import RoomFor
+from restow.contracts.values import SlotFor
 from restow.domain import config, gc, snapshot
 from restow.domain import reservation as reservations
-from restow.domain.effects import CreateRoom, DeleteReservation
-from restow.domain.evolve.plan_rooms import PLAN
+from restow.domain.effects import CreateDemandSlot, DeleteReservation
+from restow.domain.evolve.demand_slots import PLAN
 from restow.domain.foreign import LOG
 from restow.domain.records import SlotPhase, Step
-from restow.kube.reservation_manifest import hold_manifest, room_manifest
+from restow.kube.reservation_manifest import demand_slot_manifest, hold_manifest
 
-ROOM = RoomFor("restow-room-x", "big", "default", "b")
+CAPACITY = SlotFor("restow-room-x", "big", "default", "b")
 KEY = "default/restow-room-x"
 HOLD = config.MigrationConfig().hold_deadline
 
@@ -41,28 +41,28 @@ def waiting():
     return given(
         configured("migration", config.MigrationConfig()), node("a", cpu=4_000), node("b", cpu=4_000), node("c", cpu=2_000),
         shape("s"), shape("big", cpu=4_000), pod("f", node="a", owner=OWNER), pod("q", node="b", owner=OWNER), pod("big", "big"),
-        plan("x", move("x-1", "q", "b", "c"), rooms=(ROOM,), trigger="demand"),
+        plan("x", move("x-1", "q", "b", "c"), slots=(CAPACITY,), trigger="demand"),
     )  # fmt: skip
 
 
 def made():
-    """The room waits for what q leaves."""
+    """The capacity waits for what q leaves."""
     state = waiting()
-    observe(state, room_manifest(state, state.plan_rooms[KEY]), "room")
+    observe(state, demand_slot_manifest(state, state.demand_slots[KEY]), "room")
     session_answers(state)
     return state
 
 
-def test_the_room_is_asked_for_before_anything_moves():
+def test_the_capacity_is_asked_for_before_anything_moves():
     state = waiting()
-    assert owed(state) == [CreateRoom(KEY)]
+    assert owed(state) == [CreateDemandSlot(KEY)]
     assert advance(state) == []
     assert decider.deadline(state) == NOW + HOLD
 
 
 def test_it_is_a_reservation_for_this_pod_alone_on_this_node_of_its_shape():
     state = waiting()
-    observe(state, room_manifest(state, state.plan_rooms[KEY]), "room")
+    observe(state, demand_slot_manifest(state, state.demand_slots[KEY]), "room")
     record = state.reservations["room"]
     spec, (task,) = record.fact.spec, record.fact.spec.tasks
     assert (spec.allocate_once, spec.pre_allocation, spec.ttl, spec.match_policy) == (True, True, 600_000, "Owner")
@@ -72,7 +72,7 @@ def test_it_is_a_reservation_for_this_pod_alone_on_this_node_of_its_shape():
     assert record.fact.invalid == ""
 
 
-def test_moves_begin_when_the_room_waits_and_the_pod_gets_it_when_they_have_left():
+def test_moves_begin_when_the_capacity_waits_and_the_pod_gets_it_when_they_have_left():
     state = made()
     assert [(slot.phase, slot.node) for slot in state.slots["room"].values()] == [(SlotPhase.WAITING, "b")]
     assert begun(advance(state)) == ["x-1"]
@@ -81,7 +81,7 @@ def test_moves_begin_when_the_room_waits_and_the_pod_gets_it_when_they_have_left
     session_answers(state)
     session_answers(state)
     assert state.placed["big"].node == "b"
-    assert state.draws["big"].reservation == "room"
+    assert state.allocations["big"].reservation == "room"
     assert advance(state) == []
     assert owed(state) == [DeleteReservation("hold-x-1")]
 
@@ -105,7 +105,7 @@ def test_where_the_pod_does_not_need_it_any_more_the_plan_is_cancelled(facts, re
     assert owed(state) == ([] if reason == "RoomFailed" else [DeleteReservation("room")])
     then(state, *([e.ReservationGone("room")] if reason != "RoomFailed" else []))
     session_answers(state)
-    assert state.plan_rooms == {}
+    assert state.demand_slots == {}
     assert state.held_on == {}
     assert owed(state) == []
 
@@ -124,7 +124,7 @@ def test_what_was_evicted_for_it_goes_on_to_its_end():
     assert step(state, "x-1") is Step.LANDED
 
 
-def test_a_move_that_fails_takes_the_room_with_it():
+def test_a_move_that_fails_takes_the_capacity_with_it():
     state = made()
     advance(state)
     run(state, decider, c.ReportHold(NOW, "x-1", "forbidden"))
@@ -137,7 +137,7 @@ TTL = 600_000
 
 
 def expires_at(state) -> int | None:
-    """When the collector would end the room, after NOW."""
+    """When the collector would end the capacity, after NOW."""
     at = gc.decider.deadline(state)
     return None if at is None else at - NOW
 
@@ -180,7 +180,7 @@ def test_its_time_is_anew_at_the_last_landing_and_when_the_pod_has_ended_that_wa
     assert expires_at(landed_at(5_000, grace=900_000)) == 900_000 + TTL
 
 
-def test_a_room_that_nobody_takes_after_that_ends_and_its_plan_with_it():
+def test_a_slot_that_nobody_takes_after_that_ends_and_its_plan_with_it():
     state = landed_at(5_000)
     then(state, pod("big", "big", gated=True))
     assert gc.decider.due(state, NOW + 5_000 + TTL - 1) is None
@@ -204,10 +204,10 @@ def test_a_restart_knows_how_long_it_is_kept():
     state = landed_at(2 * TTL)
     loaded = snapshot.load(snapshot.dump(state))
     assert expires_at(loaded) == expires_at(state)
-    assert loaded.plan_rooms == state.plan_rooms
+    assert loaded.demand_slots == state.demand_slots
 
 
-def test_a_room_that_is_not_placed_in_time_is_given_up():
+def test_a_slot_that_is_not_placed_in_time_is_given_up():
     state = waiting()
     assert decider.due(state, NOW + HOLD - 1) is None
     (event, *rest) = advance(state, HOLD)
@@ -215,60 +215,60 @@ def test_a_room_that_is_not_placed_in_time_is_given_up():
     assert failed(rest) == {"x-1": "Cancelled"}
 
 
-def test_a_room_that_the_api_refuses_cancels_the_plan():
+def test_a_slot_that_the_api_refuses_cancels_the_plan():
     state = waiting()
-    report = c.ReportRoom(NOW, "x", KEY, "403 Forbidden")
+    report = c.ReportSlot(NOW, "x", KEY, "403 Forbidden")
     assert run(state, decider, report) == [e.PlanCancelled("x", "RoomFailed: 403 Forbidden")]
     assert run(state, decider, report) == []
     assert failed(advance(state)) == {"x-1": "Cancelled"}
 
 
-def test_a_room_that_comes_late_is_deleted():
+def test_a_slot_that_comes_late_is_deleted():
     state = waiting()
-    manifest = room_manifest(state, state.plan_rooms[KEY])
+    manifest = demand_slot_manifest(state, state.demand_slots[KEY])
     advance(state, HOLD)
     observe(state, manifest, "room")
     assert owed(state) == [DeleteReservation("room")]
 
 
-def test_somebody_elses_reservation_of_that_name_is_no_room():
+def test_somebody_elses_reservation_of_that_name_is_no_capacity():
     state = waiting()
     then(state, reservation("restow-room-x", ("t", 1, "big")))
-    assert state.plan_rooms[KEY].reservation == ""
+    assert state.demand_slots[KEY].reservation == ""
     then(state, replace(reservation("other", ("t", 1, "big")), name="restow-room-x", labels={PLAN: "x", LOG: "another installation's"}))
-    assert state.plan_rooms[KEY].reservation == ""
+    assert state.demand_slots[KEY].reservation == ""
 
 
 def test_what_is_made_says_which_log_knows_why():
     """Two installations on one API server leave each other's objects alone."""
     state = waiting()
     state.log = "ab12"
-    assert room_manifest(state, state.plan_rooms[KEY]).metadata.labels[LOG] == "ab12"
+    assert demand_slot_manifest(state, state.demand_slots[KEY]).metadata.labels[LOG] == "ab12"
     assert hold_manifest(state, state.migrations["x-1"]).metadata.labels[LOG] == "ab12"
 
 
-def test_a_restart_knows_the_rooms():
+def test_a_restart_knows_the_slots():
     state = made()
     loaded = snapshot.load(snapshot.dump(state))
-    assert loaded.plan_rooms == state.plan_rooms
+    assert loaded.demand_slots == state.demand_slots
     assert decider.due(loaded, NOW) == c.Advance(NOW)
 
 
-def test_several_rooms_are_all_placed_before_anything_moves():
+def test_several_slots_are_all_placed_before_anything_moves():
     state = waiting()
-    second = RoomFor("restow-room-y", "big2", "default", "a")
+    second = SlotFor("restow-room-y", "big2", "default", "a")
     then(state, e.PlanCancelled("x", "over"), pod("big2", "big"))
     advance(state)
-    then(state, plan("y", move("y-1", "q", "b", "c"), rooms=(RoomFor("restow-room-z", "big", "default", "b"), second)))
-    observe(state, room_manifest(state, state.plan_rooms["default/restow-room-z"]), "z")
+    then(state, plan("y", move("y-1", "q", "b", "c"), slots=(SlotFor("restow-room-z", "big", "default", "b"), second)))
+    observe(state, demand_slot_manifest(state, state.demand_slots["default/restow-room-z"]), "z")
     session_answers(state)
     assert begun(advance(state)) == []
-    observe(state, room_manifest(state, state.plan_rooms["default/restow-room-y"]), "y")
+    observe(state, demand_slot_manifest(state, state.demand_slots["default/restow-room-y"]), "y")
     session_answers(state)
     assert begun(advance(state)) == ["y-1"]
 
 
-def test_owners_of_other_workloads_do_not_take_the_room():
+def test_owners_of_other_workloads_do_not_take_the_capacity():
     state = made()
     then(state, pod("thief", "s", owner=replica_of("thief")), pod("thief2", "big", owner=replica_of("thief")))
     advance(state)

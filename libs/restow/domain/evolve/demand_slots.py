@@ -1,15 +1,15 @@
-"""Rooms that plans make for pods that wait: which Reservation holds which."""
+"""HeldCapacity that plans make for pods that wait: which Reservation holds which."""
 
 from msgspec.structs import replace
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, PlanId, ReservationUid
 from restow.domain.foreign import other_log
-from restow.domain.records import Migration, PlanRoom, Reservation
+from restow.domain.records import DemandSlot, Migration, Reservation
 from restow.domain.state import ClusterState
 
 PLAN = "restow.dev/plan"
-"""Label of a Reservation: the plan that it makes room for."""
+"""Label of a Reservation: the plan that it frees capacity for."""
 
 
 def key_of(namespace: str, name: str) -> str:
@@ -17,58 +17,58 @@ def key_of(namespace: str, name: str) -> str:
 
 
 def planned(state: ClusterState, event: e.Planned) -> None:
-    for room in event.rooms:
-        key = key_of(room.namespace, room.name)
-        if key in state.plan_rooms:
+    for slot in event.slots:
+        key = key_of(slot.namespace, slot.name)
+        if key in state.demand_slots:
             state.void["migration.planned"] += 1
         else:
-            state.put(state.plan_rooms, key, PlanRoom(event.plan, room, state.time))
+            state.put(state.demand_slots, key, DemandSlot(event.plan, slot, state.time))
 
 
 def observed(state: ClusterState, fact: e.ReservationObserved) -> None:
     key = key_of(fact.namespace, fact.name)
-    known = state.plan_rooms.get(key)
+    known = state.demand_slots.get(key)
     if known is not None and not known.reservation and fact.labels.get(PLAN) == known.plan and not other_log(state, fact):
-        state.put(state.plan_rooms, key, replace(known, reservation=fact.reservation))
+        state.put(state.demand_slots, key, replace(known, reservation=fact.reservation))
 
 
 def gone(state: ClusterState, uid: ReservationUid) -> None:
     record = state.reservations[uid]
     key = key_of(record.fact.namespace, record.fact.name)
-    known = state.plan_rooms.get(key)
+    known = state.demand_slots.get(key)
     if known is None or known.reservation != uid:
         return
-    state.put(state.plan_rooms, key, replace(known, gone=True))
+    state.put(state.demand_slots, key, replace(known, gone=True))
     settle(state, known.plan)
 
 
 def move_ended(state: ClusterState, migration: Migration) -> None:
-    """The time of its plan's rooms begins anew, when the pod has ended that was moved: they are of use then (RULES G-14)."""
-    for key, known in list(state.plan_rooms.items()):
+    """The time of its plan's slots begins anew, when the pod has ended that was moved: they are of use then (RULES G-14)."""
+    for key, known in list(state.demand_slots.items()):
         record = state.reservations.get(known.reservation) if known.plan == migration.plan else None
         if record is None or record.spec is None or not record.spec.ttl:
             continue
         live = state.live.get(migration.move.pod)
         until = Millis(max(state.time, live.deleting if live is not None else 0) + record.spec.ttl)
         if until > known.until:
-            state.put(state.plan_rooms, key, replace(known, until=until))
+            state.put(state.demand_slots, key, replace(known, until=until))
         state.put(state.reservations, known.reservation, replace(record, expires=max(record.expires, until)))
         state.reviewed.append(known.reservation)
 
 
-def of(state: ClusterState, record: Reservation) -> PlanRoom | None:
-    """The room that this Reservation holds."""
-    if not state.plan_rooms:
+def of(state: ClusterState, record: Reservation) -> DemandSlot | None:
+    """The capacity that this Reservation holds."""
+    if not state.demand_slots:
         return None
-    known = state.plan_rooms.get(key_of(record.fact.namespace, record.fact.name))
+    known = state.demand_slots.get(key_of(record.fact.namespace, record.fact.name))
     return known if known is not None and known.reservation == record.fact.reservation else None
 
 
 def settle(state: ClusterState, plan: PlanId) -> None:
-    """Rooms of which nothing is left, and nothing is to come, are forgotten."""
+    """HeldCapacity of which nothing is left, and nothing is to come, are forgotten."""
     over = plan in state.cancelled or not is_under_way(state, plan)
-    for key in [key for key, one in state.plan_rooms.items() if one.plan == plan and one.gone and over]:
-        state.drop(state.plan_rooms, key)
+    for key in [key for key, one in state.demand_slots.items() if one.plan == plan and one.gone and over]:
+        state.drop(state.demand_slots, key)
 
 
 def is_under_way(state: ClusterState, plan: PlanId) -> bool:
@@ -79,5 +79,5 @@ def is_under_way(state: ClusterState, plan: PlanId) -> bool:
 
 
 def forget(state: ClusterState, plan: PlanId) -> None:
-    for key in [key for key, one in state.plan_rooms.items() if one.plan == plan]:
-        state.drop(state.plan_rooms, key)
+    for key in [key for key, one in state.demand_slots.items() if one.plan == plan]:
+        state.drop(state.demand_slots, key)

@@ -1,6 +1,6 @@
-"""What is held for a place of a Reservation, and what pods have of it: the judge's own books, nothing of `restow.domain`.
+"""What is held for a slot of a Reservation, and what pods have of it: the judge's own books, nothing of `restow.domain`.
 
-What is held is what the events say, less what facts need: where a node is over-committed, places that wait for room give of
+What is held is what the events say, less what facts need: where a node is over-committed, slots that wait for capacity give of
 theirs, then nominations, then holds, the latest first, those of migrations last. What comes free goes to nominations first.
 """
 
@@ -30,7 +30,7 @@ class Hold:
 
 
 @dataclass
-class Draw:
+class Allocation:
     """What a pod has of a hold, and whether it was ever seen on its node."""
 
     key: tuple
@@ -47,7 +47,7 @@ def cores_of(amounts):
     return {what for what in amounts if isinstance(what, tuple)}
 
 
-class HoldRooms:
+class HeldCapacityCheck:
     """One part of the judge; `checker_holds.HoldRules` says what happens."""
 
     # -- what is held --------------------------------------------------------------------------------------------------
@@ -55,8 +55,8 @@ class HoldRooms:
     def wanted(self, key, hold):
         """All that it is of, less what owners have."""
         found = hold.full
-        for pod in self.drawers.get(key, ()):
-            found = without(found, self.draws[pod].has)
+        for pod in self.slot_users.get(key, ()):
+            found = without(found, self.allocations[pod].has)
         return found
 
     @staticmethod
@@ -114,12 +114,12 @@ class HoldRooms:
             self.fill_hold(key, self.holds[key])
 
     def squeeze(self, name):
-        """Where more is promised than there is, room that is kept for somebody is given up."""
+        """Where more is promised than there is, capacity that is kept for somebody is given up."""
         node = self.nodes.get(name)
         if node is None:
             return None
-        room = self.room(node)
-        short = {w: over for w, a in self.used[name].items() if not isinstance(w, tuple) and w != "?" and (over := a - room.get(w, 0)) > 0}
+        capacity = self.capacity(node)
+        short = {w: over for w, a in self.used[name].items() if not isinstance(w, tuple) and w != "?" and (over := a - capacity.get(w, 0)) > 0}
         if not short:
             return self.squeeze_cores(name)
         waiting = list(self.waiting_on[name])
@@ -163,9 +163,9 @@ class HoldRooms:
 
     # -- draws ---------------------------------------------------------------------------------------------------------
 
-    def settle_draw(self, uid, now):
-        """A pod has drawn as long as it is on the hold's node, or is to come there."""
-        draw, pod = self.draws.get(uid), self.pods.get(uid)
+    def settle_allocation(self, uid, now):
+        """A pod has taken as long as it is on the hold's node, or is to come there."""
+        draw, pod = self.allocations.get(uid), self.pods.get(uid)
         if draw is None:
             return
         if pod is not None and pod.get("node") == draw.node:
@@ -176,8 +176,8 @@ class HoldRooms:
             self.comes_back(uid, draw)
 
     def comes_back(self, uid, draw):
-        del self.draws[uid]
-        self.drawers[draw.key].pop(uid, None)
+        del self.allocations[uid]
+        self.slot_users[draw.key].pop(uid, None)
         hold = self.holds[draw.key]
         if hold.state in ON_NODE and not hold.lost and hold.node == draw.node:
             self.want_anew(draw.key, hold)

@@ -1,4 +1,4 @@
-"""What pods draw of holds, and when it comes back (issue 4; RULES 003-1, 004-1, 004-3, 004-4)."""
+"""What pods take of holds, and when it comes back (issue 4; RULES 003-1, 004-1, 004-3, 004-4)."""
 
 import pytest
 from domain.build import (
@@ -64,7 +64,7 @@ def reserved(state, name="a"):
 
 def drawn(state, name):
     """Of cpu."""
-    draw = state.draws.get(name)
+    draw = state.allocations.get(name)
     return dict(draw.items).get(state.table.columns["cpu"], 0) if draw else None
 
 
@@ -91,7 +91,7 @@ def test_many_owners_share_a_reusable_hold_until_it_is_empty_and_what_they_used_
     settle(then(state, changed("o1", node="a", phase="Running"), changed("o1", node="a", phase="Succeeded")))
     assert (phase(state), reserved(state), free(state)) == ("Available", 4_000, 8_000)
     settle(then(state, e.PodGone("o1"), e.PodGone("o2")))
-    assert (reserved(state), free(state), state.draws, state.drawers) == (8_000, 8_000, {}, {})
+    assert (reserved(state), free(state), state.allocations, state.slot_users) == (8_000, 8_000, {}, {})
 
 
 @pytest.mark.parametrize("once", [False, True])
@@ -139,7 +139,7 @@ def test_what_an_owner_returns_goes_to_the_hold_before_a_nomination():
     then(state, pod("big", "c8"), e.Nominated("big", "a", NOW + 1_000))
     then(state, e.PodGone("o"))
     assert reserved(state) == 4_000
-    assert state.table.columns["cpu"] not in dict(state.nominations["big"].room.held), "all of it is the hold's"
+    assert state.table.columns["cpu"] not in dict(state.nominations["big"].capacity.held), "all of it is the hold's"
 
 
 # -- an owner that never came ------------------------------------------------------------------------------------------
@@ -182,10 +182,10 @@ def test_a_hold_that_expired_meanwhile_is_not_held_again():
     assert (reserved(state), free(state)) == (0, 16_000)
 
 
-# -- room that has to come -----------------------------------------------------------------------------------------------
+# -- capacity that has to come -----------------------------------------------------------------------------------------------
 
 
-def test_pre_allocation_waits_for_the_room_of_others_and_nobody_else_gets_it():
+def test_pre_allocation_waits_for_the_capacity_of_others_and_nobody_else_gets_it():
     state = one(cpu=8_000)
     then(state, pod("x", "c4", "a"), hold("r", "c6", pre_allocation=True))
     assert settle(state)[-1] == e.HoldPlaced("r", "reservation-0", "a", shape="c6", waiting=True)
@@ -207,7 +207,7 @@ def test_what_is_free_of_a_device_is_held_at_once_for_a_place_that_waits_for_som
     assert list(state.placed) == ["q"]
 
 
-def test_pre_allocation_takes_free_room_where_there_is_some():
+def test_pre_allocation_takes_free_capacity_where_there_is_some():
     state = one()
     settle(then(state, hold("r", "c4", pre_allocation=True)))
     assert phase(state) == "Available"
@@ -220,7 +220,7 @@ def test_pre_allocation_never_waits_on_a_node_that_is_too_small():
     assert state.phases["r"].message == "0/1 nodes are available: 1 Insufficient cpu."
 
 
-def test_pre_allocation_goes_where_the_room_can_come_free_and_not_where_another_hold_keeps_it():
+def test_pre_allocation_goes_where_the_capacity_can_come_free_and_not_where_another_hold_keeps_it():
     state = one(cpu=4_000)
     settle(then(state, hold("other", "c3")))
     then(state, node("b", cpu=4_000), pod("x", "c4", "b"), pod("y", "c1", "a"))
@@ -228,7 +228,7 @@ def test_pre_allocation_goes_where_the_room_can_come_free_and_not_where_another_
     assert state.slots["r"]["reservation-0"].node == "b"
 
 
-def test_a_foreign_pod_takes_room_from_the_latest_hold_which_has_it_back_first():
+def test_a_foreign_pod_takes_capacity_from_the_latest_hold_which_has_it_back_first():
     state = one(cpu=8_000)
     settle(then(state, hold("r1", "c4")))
     settle(then(state, hold("r2", "c4", created=NOW + 1)))
@@ -255,7 +255,7 @@ def test_who_ignores_reservations_borrows_where_nothing_is_free():
     settle(then(state, pod("i", "c2", labels=IGNORES)))
     assert (phase(state), free(state)) == ("Available", 0)
     assert settle(then(state, pod("j", "c4", labels=IGNORES))) == [
-        e.HoldLent("r", "reservation-0", "j"),
+        e.HoldBorrowed("r", "reservation-0", "j"),
         e.PodPlaced("j", "a"),
     ]
     assert (phase(state), reserved(state), free(state)) == ("Waiting", 2_000, 0)
@@ -272,7 +272,7 @@ def test_a_gang_that_has_borrowed_and_cannot_be_complete_gives_all_back():
     gang = [member(f"m{i}", "g", "c3", labels=IGNORES) for i in range(3)]
     then(state, pod_group("g", need=3), *gang, pod("other", "c3"), pod("i", "c8", labels=IGNORES))
     said = run(state, session.decider, c.Schedule(NOW))
-    assert said[:2] == [e.HoldLent("r", "reservation-0", "i"), e.PodPlaced("i", "a")], "who needs all that is free and all that is held"
+    assert said[:2] == [e.HoldBorrowed("r", "reservation-0", "i"), e.PodPlaced("i", "a")], "who needs all that is free and all that is held"
     assert list(state.placed) == ["i"]
 
 
@@ -343,7 +343,7 @@ def test_order_then_what_covers_more_then_what_would_be_fuller_then_the_earliest
     then(state, replace(hold("first", "c2"), labels=ordered))
     settle(state)
     settle(then(state, *[pod(f"o{i}", "c4", labels=MINE) for i in range(5)]))
-    assert [state.draws[f"o{i}"].reservation for i in range(5)] == ["first", "early", "late", "large", "small"]
+    assert [state.allocations[f"o{i}"].reservation for i in range(5)] == ["first", "early", "late", "large", "small"]
 
 
 def test_a_hold_of_which_all_memory_is_drawn_is_fuller_than_one_that_has_a_byte_left():
@@ -353,7 +353,7 @@ def test_a_hold_of_which_all_memory_is_drawn_is_fuller_than_one_that_has_a_byte_
     settle(then(state, pod("x", "most", labels={"app": "early"}), pod("y", "all", labels={"app": "late"})))
     assert (drawn(state, "x"), drawn(state, "y")) == (0, 0)
     settle(then(state, pod("p", "cpu", labels={"app": "both"})))
-    assert state.draws["p"].reservation == "late"
+    assert state.allocations["p"].reservation == "late"
 
 
 def test_there_is_one_reusable_reservation_of_a_kind_on_a_node():
@@ -383,7 +383,7 @@ def test_a_pod_with_reservation_affinity_uses_a_reservation_or_waits():
 
 @pytest.mark.parametrize(("spec", "why"), [({"allocate_policy": "Restricted"}, "has no room that the pod can take"), ({"pre_allocation": True}, "is not available")])
 def test_who_must_use_a_reservation_and_can_use_none_is_told_what_is_against_it(spec, why):
-    """It is too small, or waits for the room of another pod."""
+    """It is too small, or waits for the capacity of another pod."""
     affinity = {"scheduling.koordinator.sh/reservation-affinity": "{}"}
     state = one(cpu=4_000)
     settle(then(state, pod("x", "c2", "a"), hold("r", "c2" if "allocate_policy" in spec else "c3", **spec)))
@@ -470,7 +470,7 @@ def test_a_snapshot_between_has_no_influence():
     assert dump(state) == dump(again)
 
 
-def test_an_owner_is_no_victim_for_others_as_its_room_would_be_the_holds_again():
+def test_an_owner_is_no_victim_for_others_as_its_capacity_would_be_the_holds_again():
     state = one(cpu=8_000)
     settle(then(state, hold("r", "c8", allocate_once=False)))
     settle(then(state, pod("o", "c8", labels=MINE)))
@@ -496,7 +496,7 @@ def test_an_empty_hold_gives_nothing_and_its_owners_go_the_normal_way():
     settle(then(state, hold("r", "c4", allocate_once=False)))
     settle(then(state, *[pod(f"o{i}", "c4", labels=MINE) for i in range(3)]))
     assert sorted(name for name in state.placed if state.placed[name].hold) == ["o0"]
-    assert list(state.drawers["r", "reservation-0"]) == ["o0"]
+    assert list(state.slot_users["r", "reservation-0"]) == ["o0"]
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
@@ -506,7 +506,7 @@ def test_of_holds_with_ports_an_owner_takes_the_one_that_keeps_its_own(first):
     settle(then(state, hold("ra", "a"), hold("rb", "b", created=NOW + 1)))
     settle(then(state, pod("o", first, labels=MINE)))
     settle(then(state, *[pod(f"stranger-{name}", name) for name in ports]))
-    assert state.draws["o"].reservation == f"r{first}"
+    assert state.allocations["o"].reservation == f"r{first}"
     assert not [name for name in state.placed if name.startswith("stranger")], "the other port is still kept"
 
 

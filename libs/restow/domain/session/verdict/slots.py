@@ -1,4 +1,4 @@
-"""Why places of a Reservation wait, and what would let them be held: decided again, as the session would."""
+"""Why slots of a Reservation wait, and what would let them be held: decided again, as the session would."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,13 +20,13 @@ from restow.domain.session.verdict import nodes
 from restow.domain.session.verdict.explain import opened
 from restow.domain.session.verdict.gangs import more_empty, smaller_each
 from restow.domain.session.verdict.quota import capability
-from restow.domain.session.verdict.values import Block, PlacesFit, Relief
+from restow.domain.session.verdict.values import Block, Relief, SlotsFit
 from restow.domain.state import ClusterState
 
-Places = Sequence[tuple[SlotName, PodObserved]]
+WaitingSlots = Sequence[tuple[SlotName, PodObserved]]
 
-def explain_places(state: ClusterState, uid: ReservationUid) -> PlacesFit | None:
-    """How many of the places that have no node yet fit now, and why the others do not; None where none waits, or nothing may
+def explain_slots(state: ClusterState, uid: ReservationUid) -> SlotsFit | None:
+    """How many of the slots that have no node yet fit now, and why the others do not; None where none waits, or nothing may
     be held for this Reservation."""
     record = state.reservations[uid]
     with opened(state) as session:
@@ -50,8 +50,8 @@ def _job(session: Session, uid: ReservationUid) -> Job | None:
     return next((job for job in holds.jobs(session) if job.hold == uid), None)
 
 
-def _waiting(state: ClusterState, record: Reservation) -> Places:
-    """The places without a node, each as the pod that it is held for."""
+def _waiting(state: ClusterState, record: Reservation) -> WaitingSlots:
+    """The slots without a node, each as the pod that it is held for."""
     found = []
     slots = state.slots.get(record.fact.reservation, {})
     for name in sorted(slots, key=slot_order):
@@ -61,75 +61,75 @@ def _waiting(state: ClusterState, record: Reservation) -> Places:
     return found
 
 
-def _blocks(session: Session, job: Job, waiting: Places) -> Iterator[Block]:
+def _blocks(session: Session, job: Job, waiting: WaitingSlots) -> Iterator[Block]:
     """What is between it and any node at all."""
     gates = session.gates
-    for why in dict.fromkeys((gates.valid(job), gates.queue(job.queue), *[gates.rules(place) for _, place in waiting])):
+    for why in dict.fromkeys((gates.valid(job), gates.queue(job.queue), *[gates.rules(pod) for _, pod in waiting])):
         if why is not None:
             yield Block(why.reason, why.message)
 
 
 @contextmanager
 def _placed(
-    session: Session, job: Job, record: Reservation, waiting: Places, unfit: list[tuple[SlotName, PodObserved]]
-) -> Iterator[PlacesFit]:
+    session: Session, job: Job, record: Reservation, waiting: WaitingSlots, unfit: list[tuple[SlotName, PodObserved]]
+) -> Iterator[SlotsFit]:
     """All that fit beside each other are placed, and taken back at the end. `unfit` gets the others."""
     slots = session.state.slots[record.fact.reservation]
     have = sum(slot.phase in (*ON_NODE, SlotPhase.USED) for slot in slots.values())
     first, count, quota = "", 0, ""
     reasons: dict[str, int] = {}
     with session.attempt():
-        for name, place in waiting:
-            why = session.gates.quota(job, place)
-            fit = None if why is not None else _find(session, record, place)
+        for name, pod in waiting:
+            why = session.gates.quota(job, pod)
+            fit = None if why is not None else _find(session, record, pod)
             if fit is not None:
-                session.place(job, place, fit)
+                session.place(job, pod, fit)
                 continue
-            unfit.append((name, place))
+            unfit.append((name, pod))
             quota = quota or (why.message if why is not None else "")
             if not first and why is None:
-                first, (count, reasons) = name, session.reasons(place)
+                first, (count, reasons) = name, session.reasons(pod)
         fits = len(waiting) - len(unfit)
-        yield PlacesFit(record.min_available, have, len(waiting), fits, not unfit, first, count, reasons, quota)
+        yield SlotsFit(record.min_available, have, len(waiting), fits, not unfit, first, count, reasons, quota)
 
 
-def _find(session: Session, record: Reservation, place: PodObserved) -> Fit | None:
-    """As the session does; with preAllocation also where the room is in use."""
-    fit = session.find(place)
+def _find(session: Session, record: Reservation, pod: PodObserved) -> Fit | None:
+    """As the session does; with preAllocation also where the capacity is in use."""
+    fit = session.find(pod)
     if fit is None and record.spec is not None and record.spec.pre_allocation:
-        return holds.waiting_fit(session, place, session.concerned(place))
+        return holds.waiting_fit(session, pod, session.concerned(pod))
     return fit
 
 
-def _lifted(session: Session, fit: PlacesFit, unfit: Places) -> Iterator[Relief]:
-    """Rules about nodes that are alone between the missing places and enough nodes, and how many nodes more would do; with the
+def _lifted(session: Session, fit: SlotsFit, unfit: WaitingSlots) -> Iterator[Relief]:
+    """Rules about nodes that are alone between the missing slots and enough nodes, and how many nodes more would do; with the
     others in place. Where one place waits also what a smaller request would do."""
-    place = next(pod for name, pod in unfit if name == fit.first)
+    pod = next(pod for name, pod in unfit if name == fit.first)
     missing = len(unfit)
-    for relief in nodes.reliefs(session, place, nodes.Masks(session, place)):
+    for relief in nodes.reliefs(session, pod, nodes.Masks(session, pod)):
         if fit.waiting == 1 or (relief.nodes >= missing and not _is_less(relief)):
             yield relief
-    if place.pinned_node:
-        count = nodes.Masks(session, replace(place, pinned_node="")).fits
+    if pod.pinned_node:
+        count = nodes.Masks(session, replace(pod, pinned_node="")).fits
         if count >= missing:
-            yield Relief(f"without the pin to {place.pinned_node}", count)
+            yield Relief(f"without the pin to {pod.pinned_node}", count)
     elif all(rule.for_others or isinstance(rule, OneOfAKind) for _, pod in unfit for rule in session.concerned(pod)):
-        # Nothing but room is between them and new nodes, which nobody has anything on.
+        # Nothing but capacity is between them and new nodes, which nobody has anything on.
         yield from more_empty(session, [pod for _, pod in unfit])
 
 
 def _is_less(relief: Relief) -> bool:
-    """Whether it is about the size of a request: that is one of all places of the task, see `_less`."""
+    """Whether it is about the size of a request: that is one of all slots of the task, see `_less`."""
     return " request of at most " in relief.change or relief.change.startswith("a GPU share")
 
 
-def _fewer(fit: PlacesFit) -> Iterator[Relief]:
+def _fewer(fit: SlotsFit) -> Iterator[Relief]:
     if 0 < fit.have + fit.fit < fit.need:
         yield Relief(f"a minAvailable of at most {fit.have + fit.fit}")
 
 
-def _less(session: Session, job: Job, record: Reservation, waiting: Places, fit: PlacesFit) -> Iterator[Relief]:
-    """More of the queue's quota, or smaller places: the least that would do, decided again."""
+def _less(session: Session, job: Job, record: Reservation, waiting: WaitingSlots, fit: SlotsFit) -> Iterator[Relief]:
+    """More of the queue's quota, or smaller slots: the least that would do, decided again."""
     state = session.state
 
     def helps(what_if: Session) -> bool:
@@ -141,10 +141,10 @@ def _less(session: Session, job: Job, record: Reservation, waiting: Places, fit:
 
     if fit.quota:
         wanted: Amounts = {}
-        for _, place in waiting:
-            charge(wanted, state.vectors[place.shape].items)
+        for _, pod in waiting:
+            charge(wanted, state.vectors[pod.shape].items)
         yield from capability(session, job, wanted, helps)
         return
-    shapes = {place.shape for _, place in waiting}
+    shapes = {pod.shape for _, pod in waiting}
     if len(shapes) == 1 and len(waiting) > 1:
         yield from smaller_each(state, shapes.pop(), len(waiting), helps)

@@ -1,6 +1,6 @@
-"""The places of Reservations, and what is counted over them, so that no event costs more the more places there are.
+"""The slots of Reservations, and what is counted over them, so that no event costs more the more slots there are.
 
-Places change only through `put_place` and `drop_place`; they keep the queue of places to be held and the tally right, and note
+Slots change only through `put_slot` and `drop_slot`; they keep the queue of slots to be held and the tally right, and note
 whose phase may be another one now (`unsettled`): it is worked out once an event, when all of it is folded.
 """
 
@@ -8,32 +8,32 @@ from restow.contracts.ids import ReservationUid, SlotName
 from restow.domain.maps import Maps
 from restow.domain.records import Slot, SlotPhase, Tally
 
-NO_PLACES = Tally()
+NO_SLOTS = Tally()
 
-Place = tuple[ReservationUid, SlotName]
+SlotKey = tuple[ReservationUid, SlotName]
 
 
-class Places(Maps):
+class Slots(Maps):
     """Of all Reservations."""
 
     __slots__ = ()
 
     def tally_of(self, uid: ReservationUid) -> Tally:
-        return self.tallies.get(uid, NO_PLACES)
+        return self.tallies.get(uid, NO_SLOTS)
 
-    def put_place(self, key: Place, slot: Slot) -> None:
-        """Set a place, new or known. What it is charged is the caller's (`Rooms.occupy`, `Rooms.vacate`)."""
+    def put_slot(self, key: SlotKey, slot: Slot) -> None:
+        """Set a slot, new or known. What it is charged is the caller's (`HeldCapacity.occupy`, `HeldCapacity.vacate`)."""
         uid, name = key
         old = self.slots[uid].get(name)
         self.put(self.slots[uid], name, slot)
         self._index(key, old, slot)
 
-    def drop_place(self, key: Place) -> None:
+    def drop_slot(self, key: SlotKey) -> None:
         uid, name = key
         old = self.drop(self.slots[uid], name)
         self._index(key, old, None)
 
-    def _index(self, key: Place, old: Slot | None, new: Slot | None) -> None:
+    def _index(self, key: SlotKey, old: Slot | None, new: Slot | None) -> None:
         uid, name = key
         was, now = (None if slot is None else slot.phase for slot in (old, new))
         if was is not now:

@@ -1,4 +1,4 @@
-"""What a node is worth: how often the room that is asked for fits there, by devices too. One node in plain integers and many in arrays say
+"""What a node is worth: how often the capacity that is asked for fits there, by devices too. One node in plain integers and many in arrays say
 the same, and both what a search over all ways says."""
 
 from functools import cache
@@ -20,21 +20,21 @@ GPU = 1
 EIGHT = Vector(((0, 8_000), (GPU, 8_000)), DeviceRequest(8, 1_000))
 
 
-def room(vector: Vector) -> Value:
-    return Value("room", vector, GPU)
+def capacity(vector: Vector) -> Value:
+    return Value("capacity", vector, GPU)
 
 
 @pytest.mark.parametrize(("free", "times"), [(0, 0), (7, 0), (8, 1), (15, 1), (16, 2)])
-def test_eight_free_gpus_are_room_for_one_job_of_eight(free, times):
+def test_eight_free_gpus_are_capacity_for_one_job_of_eight(free, times):
     shares = [1_000] * free + [500] * (16 - free)
-    assert room(EIGHT).worth([64_000, 64_000], shares, 0) == times
+    assert capacity(EIGHT).worth([64_000, 64_000], shares, 0) == times
     assert copies(shares, DeviceRequest(8, 1_000)) == times
 
 
 def test_the_scarcest_of_what_is_asked_for_counts():
-    assert room(EIGHT).worth([15_999, 64_000], [1_000] * 16, 0) == 1
-    assert room(EIGHT).worth([7_999, 64_000], [1_000] * 16, 0) == 0
-    assert room(EIGHT).worth([-1, 64_000], [1_000] * 16, 0) == 0, "a node that has given more than it has"
+    assert capacity(EIGHT).worth([15_999, 64_000], [1_000] * 16, 0) == 1
+    assert capacity(EIGHT).worth([7_999, 64_000], [1_000] * 16, 0) == 0
+    assert capacity(EIGHT).worth([-1, 64_000], [1_000] * 16, 0) == 0, "a node that has given more than it has"
 
 
 def test_whole_devices_and_free_nodes_are_counted_as_what_they_are():
@@ -70,16 +70,16 @@ def test_as_many_copies_fit_as_a_search_over_all_ways_finds(have, request):
 
 
 @settings(max_examples=200)
-@for_all(shares, requests, requests, st.sampled_from(["room", "devices", "nodes", "none"]), st.integers(0, 3), st.integers(0, 9))
+@for_all(shares, requests, requests, st.sampled_from(["capacity", "devices", "nodes", "none"]), st.integers(0, 3), st.integers(0, 9))
 def test_what_a_pod_would_cost_a_node_is_the_same_for_one_and_for_many(have, asked, comes, objective, loads, cores):
     free = [cores * 1_000, sum(have)]
     pod = Vector(((0, 1_000), (GPU, comes.count * comes.milli)), comes)
     if not fits(free, have, pod):
         return
-    of = Value(objective, Vector(((0, 2_000), (GPU, asked.count * asked.milli)), asked) if objective == "room" else None, GPU)
+    of = Value(objective, Vector(((0, 2_000), (GPU, asked.count * asked.milli)), asked) if objective == "capacity" else None, GPU)
     one = of.lost_one(free, have, loads, pod)
     assert of.lost(np.array([free]), np.array([have]), np.array([loads]), pod).tolist() == [one]
-    if objective in ("room", "devices"):
+    if objective in ("capacity", "devices"):
         after, left = list(have), [free[0] - 1_000, free[1] - comes.count * comes.milli]
         for i in fullest(have, comes) or ():
             after[i] -= comes.milli

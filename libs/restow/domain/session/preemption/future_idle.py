@@ -1,5 +1,5 @@
 """What nodes will have free besides what they have: of pods that are on their way out, less what is promised to others; and what they would have if
-somebody had to go. What is free now stays on the session's node snapshot, so that nothing is placed on room that is not there yet."""
+somebody had to go. What is free now stays on the session's node snapshot, so that nothing is placed on capacity that is not there yet."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +10,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import PodUid, ReservationUid, ShapeId, SlotName
 from restow.contracts.values import DeviceShare
 from restow.domain.occupants import Who
-from restow.domain.records import Room
+from restow.domain.records import Capacity
 from restow.domain.session.fitting import Fit
 from restow.domain.session.session import Session
 from restow.domain.table import fewer, less
@@ -18,7 +18,7 @@ from restow.domain.table import fewer, less
 Items = Iterable[tuple[int, int]]
 
 
-class FutureRoom:
+class FutureIdle:
     """`amounts` `(nodes, resources) int64`, and by row thousandths by device; below zero where promises wait for more than is leaving. What
     `NodeTable.releasing` has is not in `amounts`."""
 
@@ -27,23 +27,23 @@ class FutureRoom:
         self.amounts = np.zeros_like(session.state.table.free)
         self.devices: dict[int, dict[int, int]] = {}
         self.touched: list[int] = []
-        """Rows where this session has chosen victims or held room, again for every change."""
+        """Rows where this session has chosen victims or held capacity, again for every change."""
         state = session.state
         for uid, nomination in state.nominations.items():
             if uid in session.placements or uid in session.ended:
                 continue
-            self._promised(state.table.rows[nomination.node], nomination.room)
+            self._promised(state.table.rows[nomination.node], nomination.capacity)
         for node, waiting in state.waiting_on.items():
             for key in waiting:
-                self._promised(state.table.rows[node], state.slots[key[0]][key[1]].room)
+                self._promised(state.table.rows[node], state.slots[key[0]][key[1]].capacity)
         for uid in state.victims_of:
             if self.goes(uid):
                 charge = state.charges[uid]
                 self._add(state.table.rows[charge.node], state.vectors[charge.shape].items, charge.devices, 1)
 
-    def _promised(self, row: int, room: Room) -> None:
-        """What the room still lacks goes there first."""
-        self._add(row, less(room.wanted, room.held), fewer(room.devices, room.held_devices), -1)
+    def _promised(self, row: int, capacity: Capacity) -> None:
+        """What the capacity still lacks goes there first."""
+        self._add(row, less(capacity.wanted, capacity.held), fewer(capacity.devices, capacity.held_devices), -1)
 
     def add(self, row: int, items: Items, devices: Sequence[DeviceShare], sign: int) -> None:
         """As this session changes it."""
@@ -90,10 +90,10 @@ class FutureRoom:
         return amounts, devices
 
 
-def future_room(session: Session) -> FutureRoom:
+def future_idle(session: Session) -> FutureIdle:
     """The session's, made when it is first asked for."""
     if session.coming is None:
-        session.coming = FutureRoom(session)
+        session.coming = FutureIdle(session)
     return session.coming
 
 
@@ -129,12 +129,12 @@ class Choice(msgspec.Struct, frozen=True):
         return tuple(unit.who for unit in self.victims if not isinstance(unit.who, str))
 
 
-class RowRoom:
+class RowIdle:
     """A row as it would be, in plain integers, as far as a pod asks."""
 
     __slots__ = ("_devices", "_free", "_shares", "_vectors", "_wanted")
 
-    def __init__(self, session: Session, coming: FutureRoom, pod: e.PodObserved, row: int) -> None:
+    def __init__(self, session: Session, coming: FutureIdle, pod: e.PodObserved, row: int) -> None:
         v = session.state.vectors[pod.shape]
         free, shares = session.nodes.row(row)
         amounts, devices = coming.at(row)

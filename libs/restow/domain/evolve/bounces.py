@@ -3,7 +3,7 @@ person, or another plugin of the same policy (RemoveDuplicates takes apart what 
 back to where one before it has taken it from, it has come back, too. What a person asks for by name is no such thing.
 
 A moved pod is remembered until its own successor has been given a node. If that is the node that it was moved off, the lineage
-has come back there; twice in a row, for the same line of successors, is a finding (`migration.came_back`).
+has come back there; twice in a row, for the same line of successors, is a finding (`migration.bounced`).
 """
 
 from collections.abc import Iterator
@@ -108,7 +108,7 @@ def _has_ended(state: ClusterState, pod: PodUid) -> bool:
     return live is None or live.deleting > 0 or live.phase in OVER
 
 
-def came_back(state: ClusterState, event: e.CameBack) -> None:
+def bounced(state: ClusterState, event: e.Bounced) -> None:
     key = (event.lineage, event.node)
     state.drop(state.found, key)
     state.put(state.left_alone, key, event.times)

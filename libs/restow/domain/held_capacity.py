@@ -1,8 +1,8 @@
-"""Room that is kept for somebody: held places of Reservations and nominations (RULES 004-6).
+"""Capacity that is kept for somebody: held slots of Reservations and nominations (RULES 004-6).
 
 All of it is charged as reserved and waits in the same way. What is free on a node goes to nominations first, then to places
-that wait for room, each in their order. Where facts over-commit a node, room is given up in the same fold: so used and
-reserved together are never more than there is because of a hold. What owners have drawn of a hold comes back to it when they
+that wait for capacity, each in their order. Where facts over-commit a node, capacity is given up in the same fold: so used and
+reserved together are never more than there is because of a hold. What owners have taken of a hold comes back to it when they
 are gone, before anybody else gets it.
 """
 
@@ -12,82 +12,82 @@ from msgspec.structs import replace
 
 from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.domain.maps import NODE_LOST
-from restow.domain.places import Place, Places
-from restow.domain.records import PATIENCE, Items, Nomination, Room, Slot, SlotPhase
+from restow.domain.records import PATIENCE, Capacity, Items, Nomination, Slot, SlotPhase
+from restow.domain.slots import SlotKey, Slots
 from restow.domain.table import NO_DEVICE, Kind, Vector, fewer, less, plus, shares_up_to, vector_of
 
 OVERCOMMITTED = "Overcommitted"
-"""Why a place waits: others, or a smaller node, have taken of its room; it has it back as soon as it is free."""
+"""Why a slot waits: others, or a smaller node, have taken of its capacity; it has it back as soon as it is free."""
 PRE_ALLOCATION = "PreAllocation"
-"""Why a place waits: its room is still in use, as was allowed."""
-LENT = "Lent"
-"""Why a place waits: a pod that ignores Reservations has its room."""
+"""Why a slot waits: its capacity is still in use, as was allowed."""
+BORROWED = "Lent"
+"""Why a slot waits: a pod that ignores Reservations has its capacity."""
 GIVEN_BACK = "GivenBack"
-"""Why a place waits: its owner was never bound there. The session looks at it once more."""
+"""Why a slot waits: its owner was never bound there. The session looks at it once more."""
 
 NOTHING = vector_of(())
 SHORT = tuple[dict[int, int], dict[int, int]]
 """What a node is over-committed by: amounts by column, thousandths by device."""
 
 
-class Rooms(Places):
+class HeldCapacity(Slots):
     """Keeps the table, the accounts and their indexes what places and nominations hold."""
 
     __slots__ = ()
 
-    # -- places ------------------------------------------------------------------------------------------------------
+    # -- slots ------------------------------------------------------------------------------------------------------
 
-    def occupy(self, key: Place, slot: Slot) -> None:
-        """A place is on its node now (`put_place` has set it): charge what it holds. Where the node has vanished since the
+    def occupy(self, key: SlotKey, slot: Slot) -> None:
+        """A slot is on its node now (`put_slot` has set it): charge what it holds. Where the node has vanished since the
         decision it is lost at once."""
         self.moved.append(key)
         if slot.node not in self.table.rows:
             self.put(self.to_release, key, NODE_LOST)
             return
         self.put_in(self.held_on, slot.node, key)
-        self.charge_place(slot, 1)
+        self.charge_slot(slot, 1)
         self._note_waiting(key, slot)
 
-    def vacate(self, key: Place, slot: Slot) -> None:
-        """Take the charge of a place back. The caller sets what it is now, and tops others up when what follows is charged."""
+    def vacate(self, key: SlotKey, slot: Slot) -> None:
+        """Take the charge of a slot back. The caller sets what it is now, and tops others up when what follows is charged."""
         self.moved.append(key)
         for mapping in (self.to_release, self.whole, self.resizes):
             self.drop(mapping, key)
         self.drop_in(self.waiting_on, slot.node, key)
-        self.moved.extend(self.drawers.get(key, ()))  # what they use is the node's from now on
+        self.moved.extend(self.slot_users.get(key, ()))  # what they use is the node's from now on
         if key in self.held_on.get(slot.node, ()):
-            self.charge_place(slot, -1)
+            self.charge_slot(slot, -1)
             self.drop_in(self.held_on, slot.node, key)
             self.capacity_epoch += 1
 
-    def change_room(self, key: Place, room: Room, **changes: object) -> None:
-        """A place on its node holds this now, as much as is free of what it is short of. It waits where that is not all, and
+    def change_capacity(self, key: SlotKey, capacity: Capacity, **changes: object) -> None:
+        """A slot on its node holds this now, as much as is free of what it is short of. It waits where that is not all, and
         until the session says that it is ready again."""
         slot = self.slots[key[0]][key[1]]
-        self._hold_instead(slot, room)
-        now = replace(slot, room=room, **changes)
-        room = self._filled(now.node, room, now.queue)
-        if now.phase is SlotPhase.HELD and not room.complete:
+        self._hold_instead(slot, capacity)
+        now = replace(slot, capacity=capacity, **changes)
+        capacity = self._filled(now.node, capacity, now.queue)
+        if now.phase is SlotPhase.HELD and not capacity.complete:
             now = replace(now, phase=SlotPhase.WAITING, reason=OVERCOMMITTED)
-        now = replace(now, room=room)
-        self.put_place(key, now)
+        now = replace(now, capacity=capacity)
+        self.put_slot(key, now)
         self.moved.append(key)
         self.unsettled[key[0]] = None
         self._note_waiting(key, now)
 
-    def lend(self, key: Place, slot: Slot, pod: PodUid) -> None:
-        """All that the place holds is free for a pod that comes next. What that leaves is the place's again (`top_up`)."""
-        self.charge_place(slot, -1)
-        now = replace(slot, phase=SlotPhase.WAITING, reason=LENT, room=replace(slot.room, held=(), held_devices=()))
-        self.put_place(key, now)
+    def borrow_from(self, key: SlotKey, slot: Slot, pod: PodUid) -> None:
+        """All that the slot holds is free for a pod that comes next. What that leaves is the slot's again (`top_up`)."""
+        self.charge_slot(slot, -1)
+        now = replace(slot, phase=SlotPhase.WAITING, reason=BORROWED, capacity=replace(slot.capacity, held=(), held_devices=()))
+        self.put_slot(key, now)
         self.moved.append(key)
         self.touched.reservations[key[0]] = None
         self._note_waiting(key, now)
 
-    def _note_waiting(self, key: Place, slot: Slot) -> None:
+    def _note_waiting(self, key: SlotKey, slot: Slot) -> None:
         if slot.phase is SlotPhase.WAITING:
             self.put_in(self.waiting_on, slot.node, key)
-            if slot.room.complete:
+            if slot.capacity.complete:
                 self.put(self.whole, key, None)
                 self.capacity_epoch += 1
             else:
@@ -96,23 +96,23 @@ class Rooms(Places):
             self.drop_in(self.waiting_on, slot.node, key)
             self.drop(self.whole, key)
 
-    def charge_place(self, slot: Slot, sign: int) -> None:
+    def charge_slot(self, slot: Slot, sign: int) -> None:
         """What it holds, in the table and the accounts."""
-        held = slot.room
+        held = slot.capacity
         if not held.held and not held.held_devices:
             return
         v = self._vector(held.held, self.vectors[slot.shape])
         self._charge(self.table.rows[slot.node], v, held.held_devices, sign, Kind.HELD)
         self._account(slot.queue, v, sign)
 
-    def _hold_instead(self, slot: Slot, room: Room) -> None:
-        """Charge what `room` holds in place of what the place does."""
-        row, was = self.table.rows[slot.node], slot.room
-        if was.held_devices != room.held_devices:
+    def _hold_instead(self, slot: Slot, capacity: Capacity) -> None:
+        """Charge what `capacity` holds in place of what the slot does."""
+        row, was = self.table.rows[slot.node], slot.capacity
+        if was.held_devices != capacity.held_devices:
             self._charge(row, NOTHING, was.held_devices, -1, Kind.HELD)
-            self._charge(row, NOTHING, room.held_devices, 1, Kind.HELD)
-        if was.held != room.held:
-            more = dict(room.held)
+            self._charge(row, NOTHING, capacity.held_devices, 1, Kind.HELD)
+        if was.held != capacity.held:
+            more = dict(capacity.held)
             for column, amount in was.held:
                 more[column] = more.get(column, 0) - amount
             v = vector_of(item for item in more.items() if item[1])
@@ -123,39 +123,39 @@ class Rooms(Places):
     def _vector(items: Items, usual: Vector) -> Vector:
         return usual if items == usual.items else vector_of(items)
 
-    def _filled(self, node: NodeName, room: Room, queue: str = "") -> Room:
-        """With what is free on the node of what the room is short of, of a device its free part; that is charged. So nobody takes
+    def _filled(self, node: NodeName, capacity: Capacity, queue: str = "") -> Capacity:
+        """With what is free on the node of what the capacity is short of, of a device its free part; that is charged. So nobody takes
         what comes in several steps between two of them."""
-        if room.complete:
-            return room
+        if capacity.complete:
+            return capacity
         row = self.table.rows[node]
         free = self.table.free[row].tolist()
-        more = [(c, take) for c, lack in less(room.wanted, room.held) if (take := min(lack, max(free[c], 0)))]
-        lacking = fewer(room.devices, room.held_devices)
+        more = [(c, take) for c, lack in less(capacity.wanted, capacity.held) if (take := min(lack, max(free[c], 0)))]
+        lacking = fewer(capacity.devices, capacity.held_devices)
         devices = shares_up_to(lacking, dict(enumerate(self.table.device_free[row].tolist()))) if lacking else ()
         if not more and not devices:
-            return room
+            return capacity
         v = vector_of(more)
         self._charge(row, v, devices, 1, Kind.HELD)
         self._account(queue, v, 1)
-        held_devices = fewer(room.devices, fewer(lacking, devices))
-        return replace(room, held=plus(room.held, more), held_devices=held_devices)
+        held_devices = fewer(capacity.devices, fewer(lacking, devices))
+        return replace(capacity, held=plus(capacity.held, more), held_devices=held_devices)
 
     def yield_cores(self, node: NodeName, cores: tuple[int, ...]) -> None:
         """These CPUs are a pod's now: a hold that has any of them waits, and is to get other ones (`releases`)."""
         for key in list(self.held_on.get(node, ())) if cores else ():
             slot = self.slots[key[0]][key[1]]
-            if set(cores).isdisjoint(slot.room.cores):
+            if set(cores).isdisjoint(slot.capacity.cores):
                 continue
-            room = replace(slot.room, cores=tuple(core for core in slot.room.cores if core not in cores))
-            self._lowered(key, replace(slot, room=room, cores=tuple(core for core in slot.cores if core not in cores)))
+            capacity = replace(slot.capacity, cores=tuple(core for core in slot.capacity.cores if core not in cores))
+            self._lowered(key, replace(slot, capacity=capacity, cores=tuple(core for core in slot.cores if core not in cores)))
             self.capacity_epoch += 1
 
     def _cores_in_use(self, node: NodeName) -> set[int]:
-        """CPUs that are some pod's, some place's, or kept for a nomination."""
+        """CPUs that are some pod's, some slot's, or kept for a nomination."""
         found = {core for pod in self.on_node.get(node, ()) for core in self.charges[pod].cores}
-        found.update(core for uid, name in self.held_on.get(node, ()) for core in self.slots[uid][name].room.cores)
-        found.update(core for pod in self.nominated_on.get(node, ()) for core in self.nominations[pod].room.cores)
+        found.update(core for uid, name in self.held_on.get(node, ()) for core in self.slots[uid][name].capacity.cores)
+        found.update(core for pod in self.nominated_on.get(node, ()) for core in self.nominations[pod].capacity.cores)
         return found
 
     # -- nominations -------------------------------------------------------------------------------------------------
@@ -179,14 +179,14 @@ class Rooms(Places):
             return
         self.drop_in(self.nominated_on, nomination.node, pod)
         for victim in nomination.victims:
-            # Who has not been told to go yet stays: nobody needs its room any more.
+            # Who has not been told to go yet stays: nobody needs its capacity any more.
             chosen = self.victims_of.get(victim)
             if chosen is not None and chosen.by == pod:
                 self.drop(self.victims_of, victim)
                 self.touched.pods[victim] = None
-        row, room = self.table.rows.get(nomination.node), nomination.room
-        if row is not None and (room.held or room.held_devices):
-            self._charge(row, vector_of(room.held), room.held_devices, -1, Kind.HELD)
+        row, capacity = self.table.rows.get(nomination.node), nomination.capacity
+        if row is not None and (capacity.held or capacity.held_devices):
+            self._charge(row, vector_of(capacity.held), capacity.held_devices, -1, Kind.HELD)
         self.capacity_epoch += 1
         if not placing:
             self.top_up(nomination.node)
@@ -194,28 +194,28 @@ class Rooms(Places):
     # -- what is free, and what is too much --------------------------------------------------------------------------
 
     def top_up(self, node: NodeName) -> None:
-        """What is free on a node goes to its nominations, then to the places that wait there, each in their order."""
+        """What is free on a node goes to its nominations, then to the slots that wait there, each in their order."""
         nominated, waiting = self.nominated_on.get(node), self.waiting_on.get(node)
         if (not nominated and not waiting) or node not in self.table.rows:
             return
         for pod in list(nominated or ()):
             nomination = self.nominations[pod]
-            room = self._filled(node, nomination.room)
-            if room is not nomination.room:
+            capacity = self._filled(node, nomination.capacity)
+            if capacity is not nomination.capacity:
                 # The wait for the rest begins with what has come (RULES G-14).
                 deadline = max(nomination.deadline, Millis(self.time + PATIENCE))
-                self.put(self.nominations, pod, replace(nomination, room=room, deadline=deadline))
+                self.put(self.nominations, pod, replace(nomination, capacity=capacity, deadline=deadline))
         for key in list(waiting or ()):
             slot = self.slots[key[0]][key[1]]
-            if not slot.room.complete:
-                room = self._filled(node, slot.room, slot.queue)
-                if room is not slot.room:
-                    now = replace(slot, room=room)
-                    self.put_place(key, now)
+            if not slot.capacity.complete:
+                capacity = self._filled(node, slot.capacity, slot.queue)
+                if capacity is not slot.capacity:
+                    now = replace(slot, capacity=capacity)
+                    self.put_slot(key, now)
                     self._note_waiting(key, now)
 
     def squeeze(self, node: NodeName) -> None:
-        """Where more is used and reserved than there is, room is given up: of places that wait, of nominations, of holds, the
+        """Where more is used and reserved than there is, capacity is given up: of slots that wait, of nominations, of holds, the
         latest first, those of migrations last."""
         if node not in self.held_on and node not in self.nominated_on:
             return
@@ -228,24 +228,24 @@ class Rooms(Places):
         for key in self._to_squeeze(node):
             if isinstance(key, tuple):
                 slot = self.slots[key[0]][key[1]]
-                if (left := _given_up(slot.room, short)) is not slot.room:
+                if (left := _given_up(slot.capacity, short)) is not slot.capacity:
                     self._hold_instead(slot, left)
-                    self._lowered(key, replace(slot, room=left))
+                    self._lowered(key, replace(slot, capacity=left))
             else:
                 nomination = self.nominations[key]
-                if (left := _given_up(nomination.room, short)) is not nomination.room:
-                    lost = vector_of(less(nomination.room.held, left.held))
-                    devices = fewer(nomination.room.held_devices, left.held_devices)
+                if (left := _given_up(nomination.capacity, short)) is not nomination.capacity:
+                    lost = vector_of(less(nomination.capacity.held, left.held))
+                    devices = fewer(nomination.capacity.held_devices, left.held_devices)
                     self._charge(row, lost, devices, -1, Kind.HELD)
-                    self.put(self.nominations, key, replace(nomination, room=left))
+                    self.put(self.nominations, key, replace(nomination, capacity=left))
             if not any(short[0].values()) and not any(short[1].values()):
                 return
 
-    def _lowered(self, key: Place, now: Slot) -> None:
-        """Others have some of what the place held: it waits, and keeps its reason where it waited already."""
+    def _lowered(self, key: SlotKey, now: Slot) -> None:
+        """Others have some of what the slot held: it waits, and keeps its reason where it waited already."""
         if now.phase is SlotPhase.HELD:
             now = replace(now, phase=SlotPhase.WAITING, reason=OVERCOMMITTED)
-        self.put_place(key, now)
+        self.put_slot(key, now)
         self.moved.append(key)
         self.touched.reservations[key[0]] = None
         self._note_waiting(key, now)
@@ -260,7 +260,7 @@ class Rooms(Places):
         devices = {i: lack for i, lack in lacks.items() if lack}
         return (amounts, devices) if amounts or devices else None
 
-    def _to_squeeze(self, node: NodeName) -> Iterator[Place | PodUid]:
+    def _to_squeeze(self, node: NodeName) -> Iterator[SlotKey | PodUid]:
         waiting = self.waiting_on.get(node, {})
         yield from reversed(list(waiting))
         yield from reversed(list(self.nominated_on.get(node, ())))
@@ -269,20 +269,20 @@ class Rooms(Places):
         yield from (key for key in reversed(held) if key not in moved)
         yield from reversed(moved)
 
-    def _moves(self, key: Place) -> bool:
+    def _moves(self, key: SlotKey) -> bool:
         migration = self.migrations.get(self.reservations[key[0]].fact.migration)
         return migration is not None and migration.reservation == key[0]
 
 
-def _given_up(room: Room, short: SHORT) -> Room:
-    """The room without what is short; that is less short then."""
+def _given_up(capacity: Capacity, short: SHORT) -> Capacity:
+    """The capacity without what is short; that is less short then."""
     amounts, devices = short
-    lost = [(c, give) for c, amount in room.held if (give := min(amount, amounts.get(c, 0)))]
-    gone = shares_up_to(room.held_devices, devices)
+    lost = [(c, give) for c, amount in capacity.held if (give := min(amount, amounts.get(c, 0)))]
+    gone = shares_up_to(capacity.held_devices, devices)
     if not lost and not gone:
-        return room
+        return capacity
     for column, give in lost:
         amounts[column] -= give
     for d in gone:
         devices[d.index] -= d.milli
-    return replace(room, held=tuple(less(room.held, lost)), held_devices=fewer(room.held_devices, gone))
+    return replace(capacity, held=tuple(less(capacity.held, lost)), held_devices=fewer(capacity.held_devices, gone))
