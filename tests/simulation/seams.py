@@ -5,6 +5,7 @@ import logging
 import random
 from functools import lru_cache
 
+import aiohttp.connector
 import structlog
 
 from restow import machine
@@ -36,6 +37,8 @@ def install(loop: SimLoop, seed: object) -> None:
     """In the process of one seed, which ends with it. Logging is off: formatting would take a third of the time; and nothing is
     collected, because collecting runs the `finally` blocks of processes that were killed."""
     machine.use(SimMachine(loop, seed))
+    # It asks the real clock how long a connection was idle: on a slow machine others were made anew.
+    aiohttp.connector.monotonic = machine.steady
     # All services read the same commits: each is decoded for the first of them.
     trust.decode = lru_cache(maxsize=64)(trust.decode)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
