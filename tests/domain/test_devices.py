@@ -52,6 +52,31 @@ def test_of_a_pod_that_says_not_which_gpu_it_has_the_one_that_suits_it_best_coun
     assert free(state) == {0: 1000, 1: 700, 2: 500}
 
 
+BAD = "annotation: no JSON"
+
+
+@pytest.mark.parametrize("gpus", [3, 2])
+def test_who_is_resized_or_has_annotations_that_nobody_can_read_keeps_its_gpu(gpus):
+    """It goes on with it. One that is chosen while its own is still taken is another one, or none."""
+    shapes = shape("s", gpu=(1, 1000)), shape("larger", cpu=2_000, gpu=(1, 1000)), shape("bad", gpu=(1, 1000), unreadable=BAD), shape("none", unreadable=BAD)
+    state = given(node("n0", gpus=gpus), *shapes, pod("b", node="n0", devices=(DeviceShare(0, 1000),)), pod("a", node="n0", devices=(DeviceShare(1, 1000),)))
+    before = free(state)
+    for said in ("larger", "bad", "s", "none"):
+        then(state, pod("a", said, "n0"))
+        assert state.charges["a"].devices == (DeviceShare(1, 1000),), said
+        assert free(state) == before
+
+
+def test_who_has_annotations_that_nobody_can_read_keeps_its_cpus_one_or_many():
+    pods = [f"p{i}" for i in range(20)]
+    state = given(node("n0", cpu=64_000), shape("s"), shape("bad", unreadable=BAD), *(pod(p, node="n0", cores=(i,)) for i, p in enumerate(pods)))
+    then(state, *(pod(p, "bad", "n0") for p in pods))
+    then(state, *(changed(p, node="n0", phase="Running") for p in pods))
+    assert [state.charges[p].cores for p in pods] == [(i,) for i in range(20)]
+    then(state, *(pod(p, "s", "n0") for p in pods))
+    assert not any(state.charges[p].cores for p in pods)
+
+
 def test_a_pod_whose_node_was_never_seen_takes_no_gpu_until_it_is():
     state = given(shape("half", gpu=(1, 500)), pod("b", "half", "n0"))
     assert free(then(state, node("n0", gpus=1))) == {0: 500}

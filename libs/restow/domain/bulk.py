@@ -23,12 +23,13 @@ from restow.domain.writing import AtOnce
 
 
 class _Shape(NamedTuple):
-    """Of a shape: whether its pods are ours, the queue of those that name none, whether they ask for devices, and their turn but for the
-    order in which they came."""
+    """Of a shape: whether its pods are ours, the queue of those that name none, whether they ask for devices, whether something of them cannot
+    be read, and their turn but for the order in which they came."""
 
     ours: bool
     queue: str
     devices: bool
+    unreadable: bool
     turn: int
 
 
@@ -43,7 +44,7 @@ class _Shapes(dict[ShapeId, "_Shape | None"]):
         if shape is None:
             return None
         ours = shape.scheduler in self._schedulers
-        found = self[id] = _Shape(ours, DEFAULT_QUEUE if ours else "", shape.devices is not None, turn(shape.priority, 0))
+        found = self[id] = _Shape(ours, DEFAULT_QUEUE if ours else "", shape.devices is not None, bool(shape.unreadable), turn(shape.priority, 0))
         return found
 
 
@@ -202,6 +203,7 @@ def changed(state: ClusterState, events: Sequence[PodChanged]) -> None:
             or pod in special
             or event.cores
             or (shape := shapes[known.shape]) is None
+            or shape.unreadable
             or ((before := live[pod]).ready and unready and not event.ready)
             or (left and before.node is None and state.lineage(known) in left)
         ):

@@ -87,13 +87,16 @@ class Charges(Allocations):
         placement = self.placed.get(pod)
         if placement is not None and placement.node == node:
             devices, cores = devices or placement.devices, cores or placement.cores
-        request = self.shapes[observed.shape].devices
-        if not devices and request is not None:
-            if old is not None and old.node == node and old.shape == observed.shape:
-                devices = old.devices
+        shape, has = self.shapes[observed.shape], old if old is not None and old.node == node else None
+        if has is not None and shape.unreadable:
+            # What it was given is not said any more; it still has that.
+            devices, cores = devices or has.devices, cores or has.cores
+        if not devices and shape.devices is not None:
+            if has is not None and self.shapes[has.shape].devices == shape.devices:
+                devices = has.devices
             else:
                 row = self.table.rows.get(node)
-                devices = () if row is None else self.table.choose_devices(row, request) or ()
+                devices = () if row is None else self.table.choose_devices(row, shape.devices) or ()
         releasing = live.deleting > 0
         queue = "" if releasing else self.queue_of(observed)
         return Charge(node, observed.shape, devices, releasing, queue, cores)
