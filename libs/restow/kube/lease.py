@@ -149,14 +149,14 @@ async def leading(
     """Waits until the Lease is ours, renews it in the background, releases it at the end. `on_lost` is called once, when
     the Lease went to another or could not be renewed in time; `on_wait` at each failed attempt, with the
     error where the API did not answer, with None where another holds the Lease."""
-    await _acquire(elector, on_wait, sleep, share)
+    asked = await _acquire(elector, on_wait, sleep, share)
     leadership = Leadership()
 
     def lost() -> None:
         leadership.lost.set()
         on_lost()
 
-    renewing = asyncio.create_task(_renew(elector, lost, sleep, share), name=f"lease {elector.identity}")
+    renewing = asyncio.create_task(_renew(elector, asked, lost, sleep, share), name=f"lease {elector.identity}")
     try:
         yield leadership
     finally:
@@ -168,11 +168,13 @@ async def leading(
 
 async def _acquire(
     elector: Elector, on_wait: Callable[[ApiStatus | None], Any], sleep: Sleep, share: Callable[[], float]
-) -> None:
+) -> float:
+    """When it was asked for, with success."""
     while True:
+        asked = elector._clock()
         try:
             if await elector.acquire_or_renew():
-                return
+                return asked
             on_wait(None)
         except ApiStatus as status:
             on_wait(status)
@@ -180,23 +182,25 @@ async def _acquire(
 
 
 async def _renew(
-    elector: Elector, lost: Callable[[], None], sleep: Sleep, share: Callable[[], float]
+    elector: Elector, asked: float, lost: Callable[[], None], sleep: Sleep, share: Callable[[], float]
 ) -> None:
-    """Any failure of this task counts as a loss: a leader that does not renew must not go on."""
+    """Any failure of this task counts as a loss: a leader that does not renew must not go on. Time counts from when the API was `asked`: for others
+    the Lease is as old as the write, however late its answer comes."""
     try:
         mine: bool | None = True
         config = elector.config
-        until = elector._clock() + config.renew_deadline
+        until = asked + config.renew_deadline
         while True:
             await sleep((config.renew if mine else config.retry) * (1 - 0.2 * share()))
+            asked = elector._clock()
             try:
-                async with asyncio.timeout(max(0.0, until - elector._clock())):
-                    mine = await elector.acquire_or_renew()
+                async with asyncio.timeout(max(0.0, until - asked)):
+                    # A conflict can be our own late write: look once more before giving up.
+                    mine = await elector.acquire_or_renew() or await elector.acquire_or_renew()
             except (ApiStatus, TimeoutError):
                 mine = None
-            # A conflict can be our own late write: look once more before giving up.
-            if mine or (mine is False and await elector.acquire_or_renew()):
-                until = elector._clock() + elector.config.renew_deadline
+            if mine:
+                until = asked + config.renew_deadline
             elif mine is False or elector._clock() >= until:
                 break
     except asyncio.CancelledError:

@@ -178,6 +178,25 @@ async def test_a_leader_that_cannot_renew_stops_before_others_may_start(api, ele
         api.faults.clear()
 
 
+async def test_a_leader_whose_renewal_was_answered_late_stops_before_others_may_start(api, elector, time, monkeypatch):
+    """For them the Lease is as old as the write."""
+    replace, written = api.client.replace, []
+
+    async def late(path, body):
+        answer = await replace(path, body)
+        written.append(time.now)
+        time.now += 9.0
+        api.faults.add("status", resource="leases", code=503, count=-1)
+        return answer
+
+    async with leading(elector("a"), sleep=time.sleep, share=lambda: 0.0) as leadership:
+        monkeypatch.setattr(api.client, "replace", late)
+        async with asyncio.timeout(60):
+            await leadership.lost.wait()
+        assert time.now - written[-1] < CONFIG.duration
+        api.faults.clear()
+
+
 async def test_a_short_outage_costs_no_leadership(api, elector, time):
     async with leading(elector("a"), sleep=time.sleep, share=lambda: 0.0) as leadership:
         rule = api.faults.add("status", resource="leases", code=503, count=3)
