@@ -16,7 +16,7 @@ from restow.domain import snapshot, trust
 from restow.domain.fold import FOLD_VERSION, fold_record
 from restow.domain.state import ClusterState
 from restow.eventlog.archive import Archive, open_archive
-from restow.eventlog.port import EventLog, LogMismatch, Record, Unavailable
+from restow.eventlog.port import EventLog, LogMismatch, Record, Truncated, Unavailable
 from restow.eventlog.segment import ArchiveError
 from restow.eventlog.snapshots import Snapshot, SnapshotError, Snapshots
 from restow.runtime import logs
@@ -96,13 +96,16 @@ class Loading:
             return f"the log ends at {tail}"
         if state.seq < await self._log.first():
             return ""
-        async with aclosing(self._log.read(state.seq)) as batches:  # type: ignore[type-var]
-            async for batch in batches:
-                last = batch[0]
-                found = trust.examine(last.family, last.envelope, last.body, self._log.log_id)
-                if state.last.get(last.family, last.seq) != last.seq or (not found.kind and found.time != state.time):
-                    return f"record {last.seq} is another one"
-                break
+        try:
+            async with aclosing(self._log.read(state.seq)) as batches:  # type: ignore[type-var]
+                async for batch in batches:
+                    last = batch[0]
+                    found = trust.examine(last.family, last.envelope, last.body, self._log.log_id)
+                    if state.last.get(last.family, last.seq) != last.seq or (not found.kind and found.time != state.time):
+                        return f"record {last.seq} is another one"
+                    break
+        except Truncated:
+            pass  # The log has let it go since we asked where it begins.
         return ""
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:

@@ -187,6 +187,21 @@ async def test_a_snapshot_of_records_that_the_log_has_lost_is_passed_over_for_on
     assert (await starting(await cut(log, 10), nothing_left)[0].state()).seq == 0
 
 
+async def test_a_snapshot_whose_last_record_is_let_go_of_just_now_is_as_good_as_before():
+    log = await grown()
+    first, asked = log.first, []
+
+    async def then_truncated():
+        begins = await first()
+        asked.append(begins)
+        if len(asked) == 2:
+            await log.truncate(15)
+        return begins
+
+    log.first = then_truncated
+    assert (await starting(log, await stored(log, 15))[0].state()).seq == 15
+
+
 async def test_nor_is_it_taken_when_the_log_has_gone_on_with_other_records():
     """Else a service would know what is not in its log, and not know what is."""
     log = await grown()
