@@ -58,6 +58,30 @@ async def test_an_append_without_connection_is_unknown_at_once(own_server, opene
             await log.append("session", BODY, envelope(), expected_last=0)
 
 
+async def test_a_closed_log_no_longer_looks_for_the_broker_even_if_it_was_cancelled_just_when_an_attempt_failed(own_server, opened, cluster):
+    log = await opened(own_server.url, cluster)
+    client, forgotten = log.broker.client, []
+
+    async def select():
+        while True:
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                # As `asyncio.wait_for` of Python 3.11 does, where what it waits for has just failed.
+                forgotten.append(True)
+                if len(forgotten) > 2:
+                    raise
+
+    client._select_next_server = select
+    own_server.kill()
+    await until(lambda: not log.connected)
+    task = client._reconnection_task
+    await asyncio.sleep(0.05)
+    await log.close()
+    assert task.done()
+    assert len(forgotten) == 3
+
+
 async def test_a_late_arrival_loses_against_what_was_decided_meanwhile(wire, nats_server, opened, cluster):
     slow, quick = await opened(wire.url, cluster, append_timeout=0.2), await opened(nats_server.url, cluster)
     wire.mute = True

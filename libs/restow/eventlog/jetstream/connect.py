@@ -147,7 +147,7 @@ class Broker:
             broker._inbox = broker.client.new_inbox()
             await broker.client.subscribe(f"{broker._inbox}.*", cb=broker._on_answer)
         except BaseException:
-            opening.cancel()
+            await _end(opening)
             # A client that has not got as far as connecting cannot be closed; what it said first is what is wrong.
             with contextlib.suppress(Exception):
                 await broker.close()
@@ -291,6 +291,8 @@ class Broker:
         self._fail_all(NoAnswer("this process closed the connection"))
         self.changed.notify()
         await self.client.close()
+        if self.client._reconnection_task is not None:
+            await _end(self.client._reconnection_task)
 
     async def _on_answer(self, message: Msg) -> None:
         waiting = self._pending.pop(message.subject.rpartition(".")[2], None)
@@ -360,6 +362,14 @@ class Broker:
                 )
         for denied in list(self.on_denied):
             denied(what, subject)
+
+
+async def _end(task: asyncio.Future[Any]) -> None:
+    """Cancel it until it has ended. Once is not enough: where an attempt to connect fails just when it is cancelled, `asyncio.wait_for` of Python 3.11 forgets that,
+    and nats-py would try again for ever, which keeps a process from its end."""
+    while not task.done() and task is not asyncio.current_task():
+        task.cancel()
+        await asyncio.wait([task], timeout=RECONNECT_WAIT)
 
 
 def _with_scheme(server: str) -> str:
