@@ -1,8 +1,10 @@
 """For all tests."""
 
+import logging
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # These machines are shared: how long an example takes says nothing. CI draws the same examples every time, so that it
@@ -16,3 +18,13 @@ settings.load_profile("restow")
 # tests that press Ctrl-C there would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def loggers():
+    """Commands quieten these for their own process, and some tests call a command in this one."""
+    known = [logging.getLogger(name) for name in ("restow", "nats")]
+    levels = [logger.level for logger in known]
+    yield
+    for logger, level in zip(known, levels, strict=True):
+        logger.setLevel(level)

@@ -42,7 +42,7 @@ class Case(NamedTuple):
     shared: bool = False
 
     @property
-    def places(self) -> int:
+    def slots(self) -> int:
         """Of one Reservation: Volcano's form has many, and each is used once."""
         return 3 if self.once and not self.shared else 1
 

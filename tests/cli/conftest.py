@@ -1,7 +1,6 @@
 """The command line on exported logs, as a user calls it."""
 
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -63,11 +62,6 @@ def no_stack(tmp_path, monkeypatch):
     for name in ("RESTOW_NATS_URL", "RESTOW_CLUSTER", "RESTOW_DESCHEDULER", "RESTOW_API_TOKEN", "RESTOW_API_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "100")
-    loggers = [logging.getLogger(name) for name in ("restow", "nats")]
-    levels = [logger.level for logger in loggers]
-    yield
-    for logger, level in zip(loggers, levels, strict=True):  # a command quietens them for its own process
-        logger.setLevel(level)
 
 
 @pytest.fixture

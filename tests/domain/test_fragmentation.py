@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from restow.contracts import events as e
 from restow.contracts.values import DeviceShare
-from restow.domain.fragmentation import Capacity, Typical, packing, typical_shapes
+from restow.domain.fragmentation import FreeCapacity, Typical, packing, typical_shapes
 
 
 def share(*pairs: tuple[int, int]) -> tuple[DeviceShare, ...]:
@@ -77,7 +77,7 @@ def test_a_cluster_without_gpus_has_nothing_fragmented():
 
 def test_it_can_be_asked_about_capacity_that_is_only_planned():
     state = given(node("a", gpus=1), node("b", gpus=1), shape("s", gpu=(1, 500)), pod("p", node="a", devices=share((0, 500))))
-    capacity = Capacity(state.table)
+    capacity = FreeCapacity(state.table)
     capacity.take(state.table.rows["a"], state.vectors["s"], share((0, 500)), -1)
     capacity.take(state.table.rows["b"], state.vectors["s"], share((0, 500)))
     assert packing(state, capacity).free_devices == packing(state).free_devices == 1
