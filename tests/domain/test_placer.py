@@ -2,6 +2,7 @@
 read from what equal nodes scored — it is the same ranking."""
 
 from unittest import mock
+from weakref import ref
 
 import numpy as np
 from domain.build import GIB, given, node, pod, shape, then
@@ -14,6 +15,7 @@ from restow.domain.session.node_snapshot import NodeSnapshot
 from restow.domain.session.placer import MANY, Placer, Rankings
 from restow.domain.session.plugins.binpack import Binpack
 from restow.domain.session.plugins.nodeorder.score import NodeAffinity, Resources, TaintToleration
+from restow.domain.session.scoring import share, shares
 
 SHAPES = ("small", "large", "shared", "whole", "odd", "picky")
 NODES = st.lists(
@@ -148,3 +150,23 @@ def test_the_best_is_the_best_of_all_also_where_only_the_top_is_kept_in_order(no
             if best is not None and at % 2:
                 charge(board, state, best, name, taken)
         board.close()
+
+
+WHOLES = st.one_of(st.lists(st.integers(1, 1 << 60), min_size=1, max_size=4), st.builds(lambda whole: [whole] * 3, st.integers(1, 1 << 60)))
+
+
+@settings(max_examples=200)
+@any_of(WHOLES, st.integers(0, 100))
+def test_a_share_is_the_same_for_one_and_for_many_however_vast_all_nodes_are(wholes, percent):
+    amounts = [whole * percent // 100 for whole in wholes]
+    found = shares(np.array(amounts, np.int64), np.array(wholes, np.int64), (min(wholes), max(wholes)))
+    assert found.tolist() == list(map(share, amounts, wholes))
+
+
+def test_what_a_session_has_charged_is_not_kept_by_its_rankings():
+    state = cluster([(8_000, 0, False, False)] * 3)
+    placer = Placer(state, NodeSnapshot(state.table), ((Resources(1, 0, 1),), ()))
+    placer.best("small")
+    alive = ref(placer)
+    del placer
+    assert alive() is None

@@ -55,7 +55,7 @@ class _Ranking:
     best one was looked for among all."""
 
     __slots__ = (
-        "base", "devices", "floor", "keys", "known", "late", "nodes_seen", "ones", "picks", "placer", "plain", "seen", "told",
+        "base", "devices", "floor", "keys", "known", "late", "nodes_seen", "ones", "picks", "plain", "seen", "session", "told",
         "top", "top_keys", "wanted",
     )  # fmt: skip
 
@@ -67,8 +67,8 @@ class _Ranking:
         self.known: dict[int, int] = {}
         """In keys: times the unit."""
         self.told = 0
-        self.placer: Placer | None = None
-        """Of the session that has brought it up to date."""
+        self.session = 0
+        """The number of the one that has brought it up to date: a reference to its placer would keep all that it has charged."""
         self.base = base
         self.seen, self.nodes_seen = state.table.dirty.position, state.changed_rows.position
         self.keys = np.empty(0, np.int64)
@@ -155,6 +155,8 @@ class Rankings:
         self.bases: dict[Hashable, _Base] = {}
         self.most = max(32, BYTES // (16 * max(nodes, 1)))
         self.contents = _Contents()
+        self.sessions = 0
+        """How many there have been."""
 
     @staticmethod
     def of(state: ClusterState, scorers: Scorers) -> "Rankings":
@@ -177,6 +179,8 @@ class Placer:
         self._snapshot = snapshot
         self._kept = Rankings.of(state, scorers)
         self._kept.contents.open(state.changed_rows.position)
+        self._kept.sessions += 1
+        self._session = self._kept.sessions
         self.unit = len(state.table.names) + 1
         """One point of score in a key; what is below it is the tie-break."""
         kinds = {i: kinds(state) for i, s in enumerate(scorers[0]) if (kinds := getattr(s, "kinds", None)) is not None}
@@ -199,9 +203,9 @@ class Placer:
     def _ranking(self, shape: ShapeId) -> _Ranking:
         """As it is now. When first asked for in this session it is brought up to what has changed since its last one."""
         known, changes = self._kept.by_shape.get(shape), self._snapshot.changes
-        if known is None or known.placer is not self:
+        if known is None or known.session != self._session:
             known = self._new(shape) if known is None else self._refresh(shape, known)
-            known.placer = self
+            known.session = self._session
             # The node snapshot may have charged rows already: those are in the table's arrays, too.
             known.told = len(changes)
         elif known.told < len(changes):

@@ -67,12 +67,14 @@ def shares(amounts: np.ndarray, wholes: np.ndarray, bounds: tuple[int, int] | No
     """`share` for arrays; 0 where there is nothing to share. May write to `amounts`. `bounds`: what no whole is below, or above, where that
     is known."""
     least, most = bounds or ((int(wholes.min()), int(wholes.max())) if len(wholes) else (1, 0))
+    alike = least == most
     if most > MAX_SCALED:
         vast = wholes > MAX_SCALED
         wholes, amounts = (np.where(vast, a >> SHIFT, a) for a in (wholes, amounts))
+        least, most = (bound >> SHIFT if bound > MAX_SCALED else bound for bound in (least, most))
     amounts *= SCALE
     if least > 0:
         # NumPy divides by one number several times faster than by an array of equal ones.
-        amounts //= most if most == least else wholes
+        amounts //= most if alike else wholes
         return amounts
     return np.where(wholes > 0, amounts // np.maximum(wholes, 1), 0)
