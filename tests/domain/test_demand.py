@@ -231,3 +231,31 @@ def test_who_could_be_helped_is_found_behind_more_than_are_looked_at_that_ask_fo
     then(state, pod("w", "big", created=NOW + 1))
     told(state, NOW + 1)
     assert next_demand(state) == (NOW + 1 + PATIENCE, "w")
+
+
+@pytest.mark.parametrize("why", ["too big in all", "tried in vain"])
+def test_who_could_be_helped_is_not_hidden_by_more_gangs_than_are_looked_at_whom_no_plan_can_help(monkeypatch, why):
+    monkeypatch.setattr(demand, "LOOKED_AT", 5)
+    need = 2 if why == "too big in all" else 1
+    gangs = [(pod_group(f"g{i}", need=need), member(f"g{i}-0", f"g{i}", "wide"), member(f"g{i}-1", f"g{i}", "wide")) for i in range(12)]
+    state = pieces(shape("wide", cpu=5_000), *(event for gang in gangs for event in gang))
+    told(state)
+    then(state, pod("w", "big", created=NOW + 1))
+    told(state, NOW + 1)
+    at, asked = NOW + PATIENCE, []
+    for _ in range(16):
+        then(state, e.Synced("nodes", f"{at}"), time=at)
+        if (due := next_demand(state)) is not None and due[0] <= at:
+            asked.append(due[1])
+            tried(state, due[1], at)
+        at += PERIOD
+    assert "w" in asked
+
+
+def test_who_was_not_tried_yet_is_helped_before_who_was_tried_in_vain():
+    state = pieces(pod("w", "big"), shape("big2", cpu=6_000), pod("x", "big2", created=NOW + 1))
+    told(state, NOW + 1)
+    tried(state, "w", NOW + PATIENCE)
+    later = NOW + PATIENCE + PAUSE + PERIOD
+    tried(state, "gone", later)
+    assert next_demand(state) == (later + PERIOD, "x")

@@ -6,7 +6,7 @@ of that follows from times in the log, so that a restart forgets nothing.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 import msgspec
@@ -24,7 +24,9 @@ PERIOD = 15_000
 PAUSE, LONGEST_PAUSE = 60_000, 3_600_000
 """Milliseconds until the same job is tried again: at first, and at most."""
 LOOKED_AT = 500
-"""Kinds of pods that wait, at most, which are looked at closely; those that ask for more than is free in all are passed over, however many (RULES G-17)."""
+"""Kinds of pods that wait (equal pods, gangs), at most, which are looked at closely at a time; equal pods that ask for more than is free in all are passed over,
+however many. Where more wait, others are looked at first after each `PERIOD` of the log's time, so that nobody is hidden behind those whom no plan can help
+(RULES G-17)."""
 OF_A_KIND = 50
 """Of those who wait for the same, in the order in which they began to, so many are looked at for the first."""
 CAPACITY = "Insufficient "
@@ -48,14 +50,17 @@ def next_demand(state: ClusterState) -> tuple[Millis, str] | None:
         return None
     free = _free(state)
     earliest = max((d.at for d in state.demands.values()), default=Millis(0)) + PERIOD
-    best: tuple[Millis, int, str] | None = None
+    best: tuple[Millis, int, int, str] | None = None
     for candidate in _candidates(state):
         if any(free.get(column, 0) < amount for column, amount in candidate.asked.items()):
             continue
-        at = Millis(max(earliest, candidate.since, paused_until(state.demands.get(candidate.job))))
-        if best is None or (at, candidate.turn, candidate.job) < best:
-            best = (at, candidate.turn, candidate.job)
-    return None if best is None else (best[0], best[2])
+        tried = state.demands.get(candidate.job)
+        at = Millis(max(earliest, candidate.since, paused_until(tried)))
+        # Who was not tried yet goes before who was: enough of those, each with a pause of an hour at most, would take every plan.
+        turn = (at, 0 if tried is None else tried.at, candidate.turn, candidate.job)
+        if best is None or turn < best:
+            best = turn
+    return None if best is None else (best[0], best[3])
 
 
 def paused_until(tried: Demand | None) -> int:
@@ -64,14 +69,14 @@ def paused_until(tried: Demand | None) -> int:
 
 
 class _Candidates(NamedTuple):
-    key: tuple[int, int, int, frozenset[PodUid]]
+    key: tuple[int, int, int, int, frozenset[PodUid]]
     found: tuple[Candidate, ...]
 
 
 def _candidates(state: ClusterState) -> Sequence[Candidate]:
     """Computed anew when pods begin or end to wait, or what they wait for, or are told that they wait for, may have changed."""
     helped = frozenset(demand_slot.spec.pod for demand_slot in state.demand_slots.values() if not demand_slot.gone and demand_slot.plan not in state.cancelled)
-    key = (state.parkings.position, state.capacity_epoch, state.last["session"], helped)
+    key = (state.parkings.position, state.capacity_epoch, state.last["session"], _first(state), helped)
     known = state.memo.find(_Candidates)
     if known is None or known.key != key:
         known = state.memo.keep(_Candidates(key, tuple(_found(state, helped, _free(state)))))
@@ -81,20 +86,27 @@ def _candidates(state: ClusterState) -> Sequence[Candidate]:
 def _found(state: ClusterState, helped: frozenset[PodUid], free: dict[int, int]) -> Iterator[Candidate]:
     """`helped`: those for whom a plan frees capacity already."""
     seen: set[str] = set()
-    kinds = (pods for under, pods in state.parked_under.items() if _may_fit(state, under, free))
-    for pods in islice(kinds, LOOKED_AT):
-        first = next((pod for pod in islice(pods, OF_A_KIND) if pod not in helped and _waits_for_capacity(state, pod)), None)
-        if first is None:
+    first, kinds = _first(state), state.parked_under.items()
+    in_turn = chain(islice(kinds, first, None), islice(kinds, first))
+    for pods in islice((pods for under, pods in in_turn if _may_fit(state, under, free)), LOOKED_AT):
+        pod = next((pod for pod in islice(pods, OF_A_KIND) if pod not in helped and _waits_for_capacity(state, pod)), None)
+        if pod is None:
             continue
-        job, group = job_of(state, first)
+        job, group = job_of(state, pod)
         if job in seen:
             continue
         seen.add(job)
-        members = [first] if group is None else [pod for pod in state.groups.get(group, {}) if state.awaits_placement(pod)]
+        members = [pod] if group is None else [one for one in state.groups.get(group, {}) if state.awaits_placement(one)]
         if helped.isdisjoint(members):
-            since = Millis(state.pods[first].created + PATIENCE)
+            since = Millis(state.pods[pod].created + PATIENCE)
             count = 1 if group is None else _needed(state, group)
-            yield Candidate(job, state.turn(first), since, _asked(state, members, count))
+            yield Candidate(job, state.turn(pod), since, _asked(state, members, count))
+
+
+def _first(state: ClusterState) -> int:
+    """With which of all kinds looking begins."""
+    kinds = len(state.parked_under)
+    return 0 if kinds <= LOOKED_AT else state.time // PERIOD * LOOKED_AT % kinds
 
 
 def _may_fit(state: ClusterState, under: Under, free: dict[int, int]) -> bool:
