@@ -368,16 +368,8 @@ class Process:
             await self.stopping.wait()
             return
         elector = Elector(context.client, s.namespace, f"restow-{self.service.family}", s.identity, LEASE)
-        try:
-            await self._ask_for_lease(elector)
-        except _NoLeases as none:
-            self.logger.warning("no leases here: leading at once, the log decides", reason=str(none))
-            leadership.claim()
-            if not await self._lease_comes(elector):
-                return
-            self.logger.info("there are leases by now")
-        except ApiStatus as error:
-            self._waiting_for_lease(error)  # It is asked again until it answers.
+        if not await self._until_asked(elector):
+            return
         async with leading(elector, on_wait=self._waiting_for_lease) as lease:
             self._waiting_for_lease(None)
             self.logger.info("holds the lease")
@@ -389,6 +381,33 @@ class Process:
             if lost.done():
                 leadership.depose("the lease was lost")
             lost.cancel()
+
+    async def _until_asked(self, elector: Elector) -> bool:
+        """Until the API has said who holds the lease, however long it does not answer. Where it says that there are none, this process leads meanwhile. False:
+        the service stops."""
+        while True:
+            try:
+                await self._ask_for_lease(elector)
+            except _NoLeases as none:
+                self._waiting_for_lease(None)
+                self.logger.warning("no leases here: leading at once, the log decides", reason=str(none))
+                assert self.context is not None
+                self.context.leadership.claim()
+                if not await self._lease_comes(elector):
+                    return False
+                self.logger.info("there are leases by now")
+            except ApiStatus as error:
+                self._waiting_for_lease(error)
+                if await self._stops_within(LEASE.retry):
+                    return False
+                continue
+            return True
+
+    async def _stops_within(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.stopping.wait(), seconds)
+            return True
+        return False
 
     async def _ask_for_lease(self, elector: Elector) -> bool:
         """Whether the lease is ours. Raises _NoLeases where nobody can hold one, without the right to them or without their namespace:
@@ -414,8 +433,7 @@ class Process:
         Deposed where another process has the lease by then."""
         assert self.context is not None
         while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.stopping.wait(), LEASE.duration)
+            if await self._stops_within(LEASE.duration):
                 return False
             try:
                 if await self._ask_for_lease(elector):

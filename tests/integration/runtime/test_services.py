@@ -262,6 +262,25 @@ async def test_who_cannot_ask_for_the_lease_says_so_and_is_not_ready(broker, clu
             assert await one.stop() == 0
 
 
+@pytest.mark.parametrize("code", [403, 404])
+async def test_who_is_refused_a_lease_only_after_a_while_leads_without_it_and_is_ready(broker, cluster, monkeypatch, code):
+    """The API's first answer was 503: whoever came later led at once, and this one stood by for ever."""
+    monkeypatch.setattr(runtime, "LEASE", LeaseConfig(duration=1, renew_deadline=0.7, retry=0.02))
+    async with kubesim() as kube:
+        if code == 403:
+            await _post(kube, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restow-system"}})
+        kube.cluster.faults.add("status", resource="leases", code=503, count=-1)
+        async with service(scheduler_session(), broker, cluster, kube, lease="on", identity="one") as one:
+            await one.until(lambda _: one.process._no_lease)
+            kube.cluster.faults.clear()
+            if code == 403:
+                kube.cluster.faults.add("status", resource="leases", code=403, count=-1)
+            await one.leading()
+            assert (await one.get("/readyz"))[0] == 200
+            kube.cluster.faults.clear()
+            assert await one.stop() == 0
+
+
 async def test_who_led_without_a_lease_has_one_as_soon_as_it_may(broker, cluster, monkeypatch):
     """A pod may be there before its rights are: it leads at once, and neither it nor a second one goes without for ever."""
     monkeypatch.setattr(runtime, "LEASE", LeaseConfig(duration=1, renew_deadline=0.7, retry=0.02))
