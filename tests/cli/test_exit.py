@@ -211,6 +211,16 @@ def test_a_mistyped_address_or_cluster_is_input_that_cannot_be_used(restow, move
     assert "fault of Restow" not in result.said
 
 
+def test_an_address_that_names_another_user_than_the_environment_is_input_that_cannot_be_used(restow, monkeypatch):
+    monkeypatch.setenv("RESTOW_NATS_URL", "nats://cli:hunter2@127.0.0.1:1")
+    monkeypatch.setenv("RESTOW_NATS_USER", "descheduler")
+    monkeypatch.setenv("RESTOW_NATS_PASSWORD", "hunter3")
+    result = restow("get", "pods")
+    assert result.exit_code == 2, result.output
+    assert "names a user or password, and RESTOW_NATS_USER=descheduler another one; allowed: one of them, or the same" in " ".join(result.said.split())
+    assert "hunter" not in result.output
+
+
 def test_a_password_in_a_mistyped_address_is_not_shown(restow):
     result = restow("get", "pods", "--server", "nats://me:hunter2@a:99999")
     assert result.exit_code == 2

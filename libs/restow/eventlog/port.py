@@ -10,9 +10,9 @@ Sequences count from 1 and have no holes. A truncated log has lost its whole pre
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Protocol, runtime_checkable
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -218,6 +218,17 @@ def check_address(value: str) -> str:
     if not good:
         raise NotAllowed(f"broker address {redacted(value)!r} is not allowed: nats://HOST:PORT with a port of 1 to 65535, several separated by commas")
     return value
+
+
+def check_login(addresses: Iterable[str], user: str | None, password: str | None = None) -> None:
+    """Raises NotAllowed where a user or password beside the addresses is another one than an address names: whichever of them won, somebody would have meant
+    the other."""
+    for value in addresses:
+        address = urlsplit(value)
+        if address.username is None or not user:
+            continue
+        if unquote(address.username) != user or (password and address.password is not None and unquote(address.password) != password):
+            raise NotAllowed(f"broker address {redacted(value)} names a user or password, and RESTOW_NATS_USER={user} another one; allowed: one of them, or the same")
 
 
 def check_append(family: Family, body: bytes, expected_last: int, limit: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from restow.contracts.redact import redacted
-from restow.eventlog.port import NotAllowed, check_address
+from restow.eventlog.port import NotAllowed, check_address, check_login
 from restow.runtime import bearer
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -114,6 +114,10 @@ def check(given: Mapping[str, str]) -> Settings:
             check_address(address)
     except NotAllowed:
         raise BadSetting(_variable("nats_url"), given["nats_url"], "nats://host:port with a port of 1 to 65535, several separated by commas") from None
+    try:
+        check_login(given.get("nats_url", "").split(","), given.get("nats_user"), given.get("nats_password"))
+    except NotAllowed:
+        raise BadSetting(_variable("nats_user"), given["nats_user"], "nothing, or the same user and password, where RESTOW_NATS_URL names a user") from None
     _match(given, "http", r"(\[[0-9a-f:]+\]|[^\s:]*):\d{1,5}", "host:port, such as 0.0.0.0:8080")
     _match(given, "namespace", r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "a namespace name")
     _match(given, "image", r"[!-~]{1,300}", "the name of an image, such as registry/restow@sha256:...")

@@ -381,6 +381,24 @@ def test_a_mistyped_address_does_not_show_its_password():
     assert "hunter2" not in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "user", "password"),
+    [("nats://me:hunter2@a", "you", "x"), ("nats://hunter2@a", "you", "x"), ("nats://me:hunter2@a", "me", "x"), ("nats://a,nats://me:hunter2@b", "you", "")],
+)
+def test_an_address_and_the_settings_beside_it_do_not_name_two_users(url, user, password):
+    """Whichever of them won, somebody would have meant the other."""
+    given = {"RESTOW_NATS_URL": url, "RESTOW_NATS_USER": user, "RESTOW_NATS_PASSWORD": password}
+    with pytest.raises(settings.BadSetting, match="RESTOW_NATS_USER") as refusal:
+        settings.read("cluster_watcher", [], given)
+    assert "hunter2" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(("url", "password"), [("nats://a", "x"), ("nats://me:p%40@a", "p@"), ("nats://me:x@a", "")])
+def test_an_address_and_the_settings_beside_it_may_name_the_same_user(url, password):
+    given = {"RESTOW_NATS_URL": url, "RESTOW_NATS_USER": "me", "RESTOW_NATS_PASSWORD": password}
+    assert settings.read("cluster_watcher", [], given).nats_user == "me"
+
+
 WRONG = {
     "a day that there is not": "retention: 2026-02-30",
     "an hour that there is not": "a: 2026-01-01T25:00:00Z",

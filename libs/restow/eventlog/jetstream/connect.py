@@ -23,7 +23,7 @@ from nats.aio.msg import Msg
 
 from restow.contracts.redact import addresses, redacted
 from restow.eventlog.memory import Wakeup
-from restow.eventlog.port import BrokerRefused, Closed, Forbidden, Unavailable, check_address
+from restow.eventlog.port import BrokerRefused, Closed, Forbidden, Unavailable, check_address, check_login
 
 MIN_SERVER = (2, 12, 0)
 """Oldest nats-server taken: older ones silently ignore options that the log relies on (DESIGN 2)."""
@@ -115,12 +115,14 @@ class Broker:
         tls: ssl.SSLContext | None = None,
         wait: float = 10.0,
     ) -> Broker:
-        """Connect, or raise BrokerRefused after `wait` seconds with what was wrong last. Raises NotAllowed where a server is no address.
+        """Connect, or raise BrokerRefused after `wait` seconds with what was wrong last. Raises NotAllowed where a server is no address, or names
+        another user.
 
         user, password: None where the broker knows no users, or where the address names them. inbox_prefix: the only subjects that
         this user may subscribe to (deploy/nats/permissions.conf): by default `_INBOX_<user>`.
         """
         broker = cls([check_address(_with_scheme(server)) for server in ([servers] if isinstance(servers, str) else servers)])
+        check_login(broker.servers, user, password)
         broker._refused = asyncio.get_running_loop().create_future()
         options: dict[str, Any] = {"tls": tls} if tls else {}
         if user is not None:
