@@ -139,18 +139,18 @@ def test_a_dry_run_shows_moves_in_waves_node_groups_and_who_stays(restow, desche
 
 
 def test_groups_by_a_label_and_a_job_are_asked_for(restow, descheduler):
-    reason = PLAN | {"reason": "room for shop/big", "slots": [{"name": "restow-room-p9-1", "pod": "u", "namespace": "shop", "node": "a"}]}
+    reason = PLAN | {"reason": "room for shop/big", "slots": [{"name": "restow-slot-p9-1", "pod": "u", "namespace": "shop", "node": "a"}]}
     descheduler.answers["POST", "/defragment"] = (200, answer(dry=True, plan=reason))
     result = restow("defrag", "--dry-run", "--for", "pod/shop/big", "--group-by", "a/b", "--descheduler", descheduler.url)
     assert descheduler.asked[0][1:3] == ("/defragment?dryRun=true&groupBy=a%2Fb", {"trigger": "cli", "demand": "pod/shop/big"})
     assert "room for shop/big" in result.output
-    assert "shop/restow-room-p9-1" in result.output
+    assert "shop/restow-slot-p9-1" in result.output
 
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_nothing_is_wider_than_the_terminal(restow, descheduler, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
-    long = PLAN | {"moves": [move(i, "a-deployment-with-quite-a-long-name-5d9c7b8f6d") for i in range(1, 9)], "kept": {"CameBack": 1}}
+    long = PLAN | {"moves": [move(i, "a-deployment-with-quite-a-long-name-5d9c7b8f6d") for i in range(1, 9)], "kept": {"Bounced": 1}}
     descheduler.answers["POST", "/defragment"] = (200, answer(dry=True, plan=long))
     output = restow("defrag", "--dry-run", "--descheduler", descheduler.url).output
     assert max(map(len, output.splitlines())) <= columns

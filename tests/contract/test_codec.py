@@ -147,6 +147,30 @@ def test_a_field_that_need_not_be_there_is_not_lost_under_its_old_name():
     assert [len(event.slots) for event in decision.events] == [1, 0]
 
 
+def test_reasons_of_earlier_releases_are_read_as_the_present_ones():
+    """In commits of their own, beside each other, and beside what is in the present form; names of objects stay."""
+
+    def earlier(name):
+        return json.loads((GOLDEN / "earlier" / f"{name}.json").read_bytes())
+
+    failed, cancelled, planned = earlier("migration.failed.reason"), earlier("migration.plan_cancelled.reason"), earlier("migration.planned.kept")
+    timed_out = cancelled | {"reason": "RoomTimeout"}
+    (decision,) = decode(body(failed, cancelled, planned, timed_out, GONE))
+    assert [decode(body(one))[0].events[0] for one in (failed, cancelled, planned, timed_out, GONE)] == list(decision.events)
+    assert [one.reason for one in (*decision.events[:2], decision.events[3])] == ["NoCapacity", "SlotFailed: 403 Forbidden", "SlotTimeout"]
+    assert decision.events[0].message == failed["message"]
+    assert decision.events[2].kept == {"Bounced": 1, "UsesReservation: of a hold": 2, "NodeOwesCapacity": 3, "Capacity": 5, "Protected": 4}
+    assert [slot.name for slot in decision.events[2].slots] == ["restow-room-p7k2m9-1"]
+    assert codec.decode(codec.encode([decision])) == (decision,)
+    assert not upcasters.may_be_old(codec.encode([decision]))
+
+
+def test_a_message_that_quotes_an_old_reason_stays():
+    said = 'the log says "reason":"NoRoom", "CameBack": and RoomFailed'
+    (decision,) = decode(body({"type": "migration.failed", "migration": "m", "reason": "HoldFailed", "message": said}))
+    assert decision.events == (e.MigrationFailed("m", "HoldFailed", said),)
+
+
 def test_a_label_that_is_called_as_an_old_field_is_no_old_field():
     (decision,) = decode(body({"type": "cluster.namespace_observed", "name": "d", "labels": {"rooms": "many"}}))
     assert decision.events == (e.NamespaceObserved("d", {"rooms": "many"}),)

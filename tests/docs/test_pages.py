@@ -94,7 +94,7 @@ def test_every_verdict_of_a_plan_is_in_the_table():
 
 def test_every_reason_for_which_a_migration_ends_or_a_plan_is_cancelled_is_in_the_table_and_in_the_registry():
     said = {text for text in strings("migration") if REASON.fullmatch(text)} - {"NotLookedAt", "MovePod", "DaemonSet", "MigrationDecider"}
-    assert {"HoldTaken", "PodMoved", "RoomTimeout"} < said
+    assert {"HoldTaken", "PodMoved", "SlotTimeout"} < said
     assert said <= set(ENDED) | set(CANCELLED) | set(SENTENCES)
     explained = section("Why moves end")
     assert {reason for reason in (*ENDED, *CANCELLED) if f"`{reason}`" not in explained} == set()

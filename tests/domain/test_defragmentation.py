@@ -135,7 +135,7 @@ def test_per_device_whole_devices_are_exempt_and_full():
 
 def test_a_pod_that_came_back_again_and_again_stays():
     state = given(S, node("a", cpu=10_000), app("p", "a"), *used("b", 7_500), e.Bounced("uid-rs", "a", 2))
-    assert plan(state).kept == {"CameBack": 1}
+    assert plan(state).kept == {"Bounced": 1}
 
 
 def test_it_acts_only_with_more_sources_than_number_of_nodes():

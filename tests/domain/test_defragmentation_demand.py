@@ -37,7 +37,7 @@ def pieces(*more) -> object:
 def test_one_move_puts_the_pieces_together():
     got = capacity(pieces(), "big")
     assert [(m.pod, m.source, m.target, m.after) for m in got.moves] == [("p", "a", "b", ())]
-    assert [(r.name, r.pod, r.namespace, r.node) for r in got.slots] == [("restow-room-d-1", "big", "default", "a")]
+    assert [(r.name, r.pod, r.namespace, r.node) for r in got.slots] == [("restow-slot-d-1", "big", "default", "a")]
     assert got.reason == "room for big"
     assert got.planner == "optimizing"
 

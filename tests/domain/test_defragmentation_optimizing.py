@@ -235,7 +235,7 @@ def test_a_target_stays_below_its_protection():
 
 def test_pods_that_came_back_are_left_alone_there():
     state = given(S, node("a"), node("b"), app("p", "a"), app("q", "b"), app("r", "b"), e.Bounced("uid-rs", "a", 2))
-    assert verdicts(state)["p"] == "CameBack"
+    assert verdicts(state)["p"] == "Bounced"
 
 
 def test_every_pod_that_stays_has_a_verdict():

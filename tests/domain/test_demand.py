@@ -138,7 +138,7 @@ def test_a_gang_whose_first_pods_ask_for_too_much_is_helped_where_the_others_do_
 def test_a_job_is_not_helped_again_while_capacity_for_any_of_its_pods_is_being_made():
     state = pieces(pod_group("g", need=1), shape("wide", cpu=5_000), *(member(f"g{i}", "g", "wide") for i in range(3)))
     told(state)
-    tried(state, "default/g", NOW + PATIENCE, SlotFor("restow-room-1", "g2", "default", "a"))
+    tried(state, "default/g", NOW + PATIENCE, SlotFor("restow-slot-1", "g2", "default", "a"))
     assert next_demand(state) is None
 
 
@@ -159,7 +159,7 @@ def test_a_job_that_cannot_be_helped_is_tried_less_and_less_often(tries, pause):
 
 def test_a_job_for_which_capacity_is_being_made_is_not_tried_again():
     state = waiting()
-    tried(state, "w", NOW + PATIENCE, SlotFor("restow-room-x-1", "w", "default", "a"), plan="x")
+    tried(state, "w", NOW + PATIENCE, SlotFor("restow-slot-x-1", "w", "default", "a"), plan="x")
     assert next_demand(state) is None
     then(state, e.PlanCancelled("x", "by hand"), time=NOW + PATIENCE + 1)
     assert next_demand(state) == (NOW + PATIENCE + PAUSE, "w")

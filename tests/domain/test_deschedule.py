@@ -337,10 +337,10 @@ def test_who_would_make_another_node_as_full_as_his_own_stays():
     assert moves(planned) in ({"a": "n3"}, {"b": "n3"}), "to 90 %, where 100 % were"
     state = spreading([web("a", "n1", "s6"), web("b", "n1", "s1"), web("c", "n2", "s1"), web("d", "n3", "s1")], low=10, high=60)
     planned = plans(state)[0]
-    assert (moves(planned), planned.kept) == ({"b": "n2"}, {"Room": 1})
+    assert (moves(planned), planned.kept) == ({"b": "n2"}, {"Capacity": 1})
     state = spreading([web("a", "n1", "s7"), web("c", "n2", "s1"), web("d", "n3", "s1")], low=10, high=60)
     planned = plans(state)[0]
-    assert (moves(planned), planned.kept) == ({}, {"Room": 1})
+    assert (moves(planned), planned.kept) == ({}, {"Capacity": 1})
 
 
 def test_of_nodes_that_differ_in_size_the_share_counts():

@@ -322,14 +322,14 @@ def test_a_target_that_was_lost_is_not_tried(fact):
 def test_a_target_that_has_filled_up_is_not_tried():
     state = planned(shape("big", cpu=7_500), pod("q"))
     then(state, pod("r", "big", "b"))
-    assert failed(advance(state)) == "NoRoom"
+    assert failed(advance(state)) == "NoCapacity"
 
 
 def test_a_hold_that_the_session_cannot_place_ends_it():
     state = holding()
     then(state, shape("big", cpu=7_500), pod("r", "big", "b"))
     hold(state)
-    assert failed(advance(state)) == "NoRoom"
+    assert failed(advance(state)) == "NoCapacity"
     assert effects(state) == [DeleteReservation("hold")]
 
 

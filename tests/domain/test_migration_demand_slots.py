@@ -1,4 +1,4 @@
-"""HeldCapacity for pods that wait: held first, freed by moves, given up where nobody needs them (demand; issue 5)."""
+"""Slots for pods that wait: held first, freed by moves, given up where nobody needs them (demand; issue 5)."""
 
 import pytest
 from domain.build import NOW, changed, configured, given, node, pod, replica_of, reservation, run, shape, then
@@ -31,8 +31,8 @@ from restow.domain.foreign import LOG
 from restow.domain.records import SlotPhase, Step
 from restow.kube.reservation_manifest import demand_slot_manifest, hold_manifest
 
-CAPACITY = SlotFor("restow-room-x", "big", "default", "b")
-KEY = "default/restow-room-x"
+CAPACITY = SlotFor("restow-slot-x", "big", "default", "b")
+KEY = "default/restow-slot-x"
 HOLD = config.MigrationConfig().hold_deadline
 
 
@@ -91,7 +91,7 @@ def test_moves_begin_when_the_capacity_waits_and_the_pod_gets_it_when_they_have_
     [
         ((e.PodGone("big"),), "PodGone"),
         ((changed("big", node="a", phase="Running"),), "PodPlaced"),
-        ((e.ReservationGone("room"),), "RoomFailed"),
+        ((e.ReservationGone("room"),), "SlotFailed"),
     ],
 )
 def test_where_the_pod_does_not_need_it_any_more_the_plan_is_cancelled(facts, reason):
@@ -102,8 +102,8 @@ def test_where_the_pod_does_not_need_it_any_more_the_plan_is_cancelled(facts, re
     assert isinstance(cancelled, e.PlanCancelled)
     assert cancelled.reason.startswith(f"{reason}: ")
     assert failed(rest) == {"x-1": "Cancelled"}
-    assert owed(state) == ([] if reason == "RoomFailed" else [DeleteReservation("room")])
-    then(state, *([e.ReservationGone("room")] if reason != "RoomFailed" else []))
+    assert owed(state) == ([] if reason == "SlotFailed" else [DeleteReservation("room")])
+    then(state, *([e.ReservationGone("room")] if reason != "SlotFailed" else []))
     session_answers(state)
     assert state.demand_slots == {}
     assert state.held_on == {}
@@ -187,7 +187,7 @@ def test_a_slot_that_nobody_takes_after_that_ends_and_its_plan_with_it():
     assert run(state, gc.decider, c.Collect(NOW + 5_000 + TTL)) == [e.Expired("room")]
     session_answers(state, 5_000 + TTL)
     (event,) = advance(state, 5_000 + TTL)
-    assert event.reason.startswith("RoomFailed")
+    assert event.reason.startswith("SlotFailed")
 
 
 def test_who_labels_it_meanwhile_takes_nothing_of_its_time():
@@ -211,14 +211,14 @@ def test_a_slot_that_is_not_placed_in_time_is_given_up():
     state = waiting()
     assert decider.due(state, NOW + HOLD - 1) is None
     (event, *rest) = advance(state, HOLD)
-    assert event.reason.startswith("RoomTimeout")
+    assert event.reason.startswith("SlotTimeout")
     assert failed(rest) == {"x-1": "Cancelled"}
 
 
 def test_a_slot_that_the_api_refuses_cancels_the_plan():
     state = waiting()
     report = c.ReportSlot(NOW, "x", KEY, "403 Forbidden")
-    assert run(state, decider, report) == [e.PlanCancelled("x", "RoomFailed: 403 Forbidden")]
+    assert run(state, decider, report) == [e.PlanCancelled("x", "SlotFailed: 403 Forbidden")]
     assert run(state, decider, report) == []
     assert failed(advance(state)) == {"x-1": "Cancelled"}
 
@@ -231,11 +231,29 @@ def test_a_slot_that_comes_late_is_deleted():
     assert owed(state) == [DeleteReservation("room")]
 
 
+def test_a_slot_that_an_earlier_release_has_made_under_another_name_is_known_and_deleted():
+    """A plan's slots are found by the names that it has recorded, whatever this release would call them."""
+    old = SlotFor("restow-room-x-1", "big", "default", "b")
+    state = given(
+        configured("migration", config.MigrationConfig()), node("a", cpu=4_000), node("b", cpu=4_000), node("c", cpu=2_000),
+        shape("s"), shape("big", cpu=4_000), pod("f", node="a", owner=OWNER), pod("q", node="b", owner=OWNER), pod("big", "big"),
+        plan("x", move("x-1", "q", "b", "c"), slots=(old,), trigger="demand"),
+    )  # fmt: skip
+    key = "default/restow-room-x-1"
+    observe(state, demand_slot_manifest(state, state.demand_slots[key]), "old")
+    assert (state.reservations["old"].fact.name, state.demand_slots[key].reservation) == ("restow-room-x-1", "old")
+    session_answers(state)
+    assert begun(advance(state)) == ["x-1"]
+    then(state, e.PodGone("big"))
+    advance(state)
+    assert owed(state) == [DeleteReservation("old")]
+
+
 def test_somebody_elses_reservation_of_that_name_is_no_capacity():
     state = waiting()
-    then(state, reservation("restow-room-x", ("t", 1, "big")))
+    then(state, reservation("restow-slot-x", ("t", 1, "big")))
     assert state.demand_slots[KEY].reservation == ""
-    then(state, replace(reservation("other", ("t", 1, "big")), name="restow-room-x", labels={PLAN: "x", LOG: "another installation's"}))
+    then(state, replace(reservation("other", ("t", 1, "big")), name="restow-slot-x", labels={PLAN: "x", LOG: "another installation's"}))
     assert state.demand_slots[KEY].reservation == ""
 
 
@@ -256,14 +274,14 @@ def test_a_restart_knows_the_slots():
 
 def test_several_slots_are_all_placed_before_anything_moves():
     state = waiting()
-    second = SlotFor("restow-room-y", "big2", "default", "a")
+    second = SlotFor("restow-slot-y", "big2", "default", "a")
     then(state, e.PlanCancelled("x", "over"), pod("big2", "big"))
     advance(state)
-    then(state, plan("y", move("y-1", "q", "b", "c"), slots=(SlotFor("restow-room-z", "big", "default", "b"), second)))
-    observe(state, demand_slot_manifest(state, state.demand_slots["default/restow-room-z"]), "z")
+    then(state, plan("y", move("y-1", "q", "b", "c"), slots=(SlotFor("restow-slot-z", "big", "default", "b"), second)))
+    observe(state, demand_slot_manifest(state, state.demand_slots["default/restow-slot-z"]), "z")
     session_answers(state)
     assert begun(advance(state)) == []
-    observe(state, demand_slot_manifest(state, state.demand_slots["default/restow-room-y"]), "y")
+    observe(state, demand_slot_manifest(state, state.demand_slots["default/restow-slot-y"]), "y")
     session_answers(state)
     assert begun(advance(state)) == ["y-1"]
 

@@ -143,7 +143,7 @@ def test_a_slot_in_the_zone_is_no_more_welcome_than_a_pod():
     create(state, "y-1")
     session_answers(state)
     assert state.held_on.get("b2", {}) == {}
-    assert [event.reason for event in advance(state) if isinstance(event, e.MigrationFailed)] == ["NoRoom"]
+    assert [event.reason for event in advance(state) if isinstance(event, e.MigrationFailed)] == ["NoCapacity"]
 
 
 def test_whoever_is_about_to_leave_is_not_relied_on():

@@ -219,7 +219,7 @@ class Plans(RuleBasedStateMachine):
             source = self.state.live[uid].node
             target = data.draw(st.sampled_from([other for other in NODES if other != source]))
             moves.append(Move(f"{name}-{i}", uid, "default", uid, source, target, (), (), after))
-        slots = (SlotFor(f"restow-room-{name}", "waits", "default", data.draw(st.sampled_from(NODES))),) if capacity else ()
+        slots = (SlotFor(f"restow-slot-{name}", "waits", "default", data.draw(st.sampled_from(NODES))),) if capacity else ()
         whole = not slots and data.draw(st.booleans())
         then(self.state, plan(name, *moves, slots=slots, whole=whole), time=self.now)
 
@@ -610,7 +610,7 @@ TestPlans = Plans.TestCase
 WANTED = (
     *(f"between rules: {step}" for step in Step if step not in FINAL and step is not Step.PLANNED),
     "Landed", "NotRecreated", "Aborting of evicting", "MigrationFailed of aborting", "MigrationFailed of holding",
-    "MigrationFailed of evicted", "Budget", "Refused", "Cancelled", "Taken", "After", "NoRoom", "TargetLost", "HoldLost",
+    "MigrationFailed of evicted", "Budget", "Refused", "Cancelled", "Taken", "After", "NoCapacity", "TargetLost", "HoldLost",
     "MaxUnavailable", "GangMinimum", "OwnerChanged", "PlanCancelled", "Removed", "NotMarked", "TurningBack",
     "Whole", "Evicting of a whole node",
 )  # fmt: skip

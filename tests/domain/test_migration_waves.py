@@ -133,7 +133,7 @@ def test_two_of_an_older_log_that_were_to_change_places_both_stay():
         pod("p1", "p", node="a", owner=OWNER), pod("q1", "p", node="b", owner=OTHER),
         plan("x", move("x-1", "p1", "a", "b", swap=True), move("x-2", "q1", "b", "a", swap=True)), e.Holding("x-1", NOW + 30_000), e.Holding("x-2", NOW + 30_000),
     )  # fmt: skip
-    assert failed(hold(state, "x-1", "x-2")) == {"x-1": "NoRoom", "x-2": "NoRoom"}
+    assert failed(hold(state, "x-1", "x-2")) == {"x-1": "NoCapacity", "x-2": "NoCapacity"}
     assert state.active == {}
 
 
@@ -179,7 +179,7 @@ def test_of_two_plans_that_want_the_same_capacity_the_first_has_it_before_any_ef
     then(state, plan("y", move("y-1", "p2")), time=NOW + 1)
     events = advance(state)
     assert begun(events) == ["x-1"]
-    assert failed(events) == {"y-1": "NoRoom"}
+    assert failed(events) == {"y-1": "NoCapacity"}
 
 
 def test_also_where_the_first_has_to_wait_for_its_wave():
@@ -193,7 +193,7 @@ def test_also_where_the_first_has_to_wait_for_its_wave():
     then(state, plan("y", move("y-1", "q", "a", "b"), move("y-2", "r", "a", "b")), time=NOW + 1)
     events = advance(state)
     assert begun(events) == ["x-1", "y-1"]
-    assert failed(events) == {"y-2": "NoRoom"}
+    assert failed(events) == {"y-2": "NoCapacity"}
     hold(state, "y-1")
     through(state, "x-1", "n1")
     assert step(state, "x-2") is Step.HOLDING

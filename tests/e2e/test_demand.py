@@ -47,7 +47,7 @@ def reservations(world: World) -> str:
 
 
 async def slots(world: World) -> list[Obj]:
-    return [one for one in await world.reservations() if one["metadata"]["name"].startswith("restow-room-")]
+    return [one for one in await world.reservations() if one["metadata"]["name"].startswith("restow-slot-")]
 
 
 async def plans(world: World) -> list[Any]:
@@ -67,7 +67,7 @@ async def test_a_job_that_fits_in_pieces_gets_a_node_without_asking(world: World
     await stays(world, five)
     # The capacity is the job's alone, and it was there before anybody had to leave.
     capacity, hold = await added(world, reservations(world), version, 2)
-    assert capacity["metadata"]["name"].startswith("restow-room-")
+    assert capacity["metadata"]["name"].startswith("restow-slot-")
     assert hold["metadata"]["labels"]["restow.dev/migration"]
     (owner,) = capacity["spec"]["owners"]
     assert (owner["object"]["uid"], capacity["spec"]["allocateOnce"], capacity["spec"]["preAllocation"]) == (uid_of(job), True, True)

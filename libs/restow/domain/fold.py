@@ -20,7 +20,7 @@ from restow.domain.evolve.shapes import forget_shapes
 from restow.domain.state import ClusterState
 from restow.domain.trust import Examined
 
-FOLD_VERSION = 8
+FOLD_VERSION = 9
 """Changes when the fold changes its meaning; snapshots of another version are folded anew."""
 
 BULK = 16

@@ -20,10 +20,10 @@ NAMESPACE = "Namespace"
 LABELS = "Labels"
 UNSUPPORTED = "Unsupported"
 PINNED = "Pinned"
-USES_RESERVATION = "Draws"
-BOUNCED = "CameBack"
+USES_RESERVATION = "UsesReservation"
+BOUNCED = "Bounced"
 PER_NODE, PER_NAMESPACE, NOT_SELECTED = "LimitPerNode", "LimitPerNamespace", "NodeSelector"
-CRITICAL_NODE, COOLDOWN, NOT_OPEN, OWED = "CriticalNode", "Cooldown", "NodeNotOpen", "NodeOwesRoom"
+CRITICAL_NODE, COOLDOWN, NOT_OPEN, OWED = "CriticalNode", "Cooldown", "NodeNotOpen", "NodeOwesCapacity"
 NO_TARGET, TOO_FEW_SOURCES, LIMIT, NO_GAIN, STEPS = "NoTarget", "TooFewSources", "Limit", "NoGain", "SearchSteps"
 
 MAX_UNAVAILABLE, GANG_MINIMUM, BUDGET, REFUSED, NOT_ADMITTED = "MaxUnavailable", "GangMinimum", "Budget", "Refused", "NotAdmitted"
@@ -95,7 +95,7 @@ ENDED = _OF_MOVES | {
     "Taken": "an earlier plan moves its pod",
     "After": "a move that had to land first ended otherwise, or the moves of its plan wait for each other",
     "Whole": "another pod of its node stays, and its plan empties nodes wholly",
-    "NoRoom": "others have taken the target's capacity since the plan",
+    "NoCapacity": "others have taken the target's capacity since the plan",
     "TargetLost": "its target is gone, not ready, unschedulable, or does not take the pod any more",
     "HoldTimeout": "its target was not held in time",
     "HoldFailed": "its Reservation failed, was deleted, or is not what was planned",
@@ -123,8 +123,8 @@ CANCELLED = {
     "PodGone": "the pod that waits for capacity is gone",
     "PodPlaced": "the pod that waits for capacity has found a node",
     "MoveFailed": "a move that makes its capacity ended otherwise",
-    "RoomFailed": "the Reservation of its capacity failed or was deleted",
-    "RoomTimeout": "the Reservation of its capacity got no slot in time",
+    "SlotFailed": "the Reservation of its capacity failed or was deleted",
+    "SlotTimeout": "the Reservation of its capacity got no slot in time",
 }
 """Why a plan for a job that waits was cancelled, by id."""
 

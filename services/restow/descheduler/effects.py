@@ -161,11 +161,11 @@ class _MigrationEffects:
             pod = state.pods[uid]
             if state.lineage(pod) == effect.lineage:
                 whom = Regarding("v1", "Pod", pod.namespace, pod.name, uid)
-                self._context.recorder.record(Notice(whom, "CameBack", "Migrating", note, "Warning"))
+                self._context.recorder.record(Notice(whom, "Bounced", "Migrating", note, "Warning"))
         node = state.nodes.get(effect.node)
         if node is not None:
             said = f"pods of controller {effect.lineage} were moved off and have come back {times} times in a row: they are left alone here"
-            self._context.recorder.record(Notice(Regarding("v1", "Node", "", effect.node, node.uid), "CameBack", "Migrating", said, "Warning"))
+            self._context.recorder.record(Notice(Regarding("v1", "Node", "", effect.node, node.uid), "Bounced", "Migrating", said, "Warning"))
         return Done()
 
     async def delete(self, effect: DeleteReservation, state: ClusterState) -> Answer:

@@ -44,7 +44,7 @@ def test_it_stops_where_the_others_have_no_capacity_left():
     state = given(*NODES[:2], *SHAPES, *pods(2, "n1"), *pods(9, "n2"))
     outcome = high(state, **CPU)
     assert [x.pod for x in outcome.evictions] == ["n1-0"]
-    assert kept(outcome) == {"n1-1": "Room: the nodes that pods could go to have no cpu left"}
+    assert kept(outcome) == {"n1-1": "Capacity: the nodes that pods could go to have no cpu left"}
 
 
 def test_the_least_important_go_first():

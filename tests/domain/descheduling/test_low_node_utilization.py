@@ -31,7 +31,7 @@ def test_pods_leave_until_the_node_is_at_its_target():
 def test_pods_leave_while_the_others_are_below_their_targets():
     outcome = low(cluster(10, 1), **(CPU | {"targetThresholds": {"cpu": 30}}))
     assert len(outcome.evictions) == 2
-    assert set(kept(outcome).values()) == {"Room: the nodes that pods could go to have no cpu left"}
+    assert set(kept(outcome).values()) == {"Capacity: the nodes that pods could go to have no cpu left"}
 
 
 def test_the_fullest_node_first():

@@ -62,7 +62,7 @@ def test_each_step_is_told_once():
     assert after(e.Holding("x-1", NOW), e.Held("x-1"), e.Evicting("x-1", NOW + 60_000)) == []
     assert after(e.Evicted("x-1", NOW)) == [("evicted", "x-1")]
     assert after(e.Landed("x-1", "p9", "b")) == [("ended", "x-1", "landed", True)]
-    assert after(e.MigrationFailed("x-2", "NoRoom", "")) == [("ended", "x-2", "failed", False), ("over", "x")]
+    assert after(e.MigrationFailed("x-2", "NoCapacity", "")) == [("ended", "x-2", "failed", False), ("over", "x")]
     assert after(node("c")) == []
 
 
@@ -84,7 +84,7 @@ def test_a_plan_without_moves_is_over_at_once():
 
 def test_a_restart_tells_nothing_again_and_goes_on_with_what_is_under_way():
     state = cluster()
-    then(state, plan("old", "p1"), e.MigrationFailed("old-1", "NoRoom", ""), plan("x", "p2"), e.Holding("x-2", NOW))
+    then(state, plan("old", "p1"), e.MigrationFailed("old-1", "NoCapacity", ""), plan("x", "p2"), e.Holding("x-2", NOW))
     progress, heard = watched(state)
     progress.look(tell=True)
     assert heard.take() == []
@@ -96,10 +96,10 @@ def test_a_restart_tells_nothing_again_and_goes_on_with_what_is_under_way():
 def test_a_standby_says_nothing_and_knows_where_to_go_on():
     state = cluster()
     progress, heard = watched(state)
-    then(state, plan("x", "p1", "p2"), e.MigrationFailed("x-1", "NoRoom", ""))
+    then(state, plan("x", "p1", "p2"), e.MigrationFailed("x-1", "NoCapacity", ""))
     progress.look(tell=False)
     assert heard.take() == []
-    then(state, e.MigrationFailed("x-2", "NoRoom", ""))
+    then(state, e.MigrationFailed("x-2", "NoCapacity", ""))
     progress.look(tell=True)
     assert heard.take() == [("ended", "x-2", "failed", False), ("over", "x")]
 
@@ -110,7 +110,7 @@ def test_nodes_and_pods_are_told_in_sentences():
     told = Told(SimpleNamespace(record=notices.append))
     then(state, plan("x", "p1", "p2"))
     told.planned(state, state.plans["x"])
-    then(state, e.MigrationFailed("x-1", "Budget", "one must stay"), e.MigrationFailed("x-2", "NoRoom", ""))
+    then(state, e.MigrationFailed("x-1", "Budget", "one must stay"), e.MigrationFailed("x-2", "NoCapacity", ""))
     told.ended(state, state.migrations["x-1"], False)
     told.over(state, state.plans["x"])
     assert [(n.regarding.kind, n.regarding.name, n.type, n.note) for n in notices] == [

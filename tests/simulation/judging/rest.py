@@ -61,7 +61,7 @@ class RestJudge(HeldRules, ReclaimRules):
                 if self.at - ended > self.limits.cleanup:
                     how = f"{known['step']} for {self.at - ended:.0f} s" if known else "unknown to the log"
                     self.tell("nothing-left", f"Reservation {name} is left, its migration is {how}")
-            if name.startswith("restow-room-") and not self.capacity_is_wanted(name):
+            if name.startswith("restow-slot-") and not self.capacity_is_wanted(name):
                 self.tell("nothing-left", f"Reservation {name} is left, and its pod does not wait")
         for pod in self.cluster.of("pods").values():
             waits = not node_of(pod) and not pod["metadata"].get("deletionTimestamp")

@@ -1,7 +1,7 @@
 """Every event, one Struct each. The tag is the event's name on the wire: `<family>.<what happened>`.
 
-Rules of change (`proto/README.md`): fields are added with defaults and never change their meaning; anything else is a new
-tag with a suffix (`session.pod_placed.v2`) and an upcaster. A type that a reader does not know is kept, counted and skipped.
+Rules of change (`proto/README.md`): fields are added with defaults and never change their meaning; anything else needs an upcaster,
+and another meaning a new tag with a suffix (`session.pod_placed.v2`). A type that a reader does not know is kept, counted and skipped.
 
 Only `cluster` and `session` events move the node table.
 """

@@ -29,11 +29,13 @@ The CRDs are in `deploy/crds`.
 
 1. A new field has a default, and its meaning never changes. Readers ignore unknown fields. A field at
    its default is not written.
-2. Any other change needs a new name with a suffix (`session.pod_placed.v2`) and an upcaster from the old one. The old name is
-   never used again.
+2. Any other change needs an upcaster from the old form, and a sample of that form in `golden/earlier`. What means something else
+   gets a new name with a suffix (`session.pod_placed.v2`); an old name is never used again. What only has a better word (a field, a
+   reason) may keep the event's name before 1.0, if the bytes tell the old form from the new one. Upgrade readers before writers then: an earlier
+   release takes the new field for an unknown one.
 3. A reader keeps, counts and skips an event of an unknown type. It never fails on it.
 4. Golden samples are only ever added, and every one of them must decode for ever. A new event needs a sample; `make proto`
-   creates it, but never touches an existing one.
+   creates it, but never touches an existing one. A sample whose form is old goes on in `golden/earlier`, byte for byte.
 5. Header names and meanings follow the same rules. `ce-type` names the form of the body.
 
 To read a message by hand: `nats stream get restow-<cluster> <sequence>`; the body is JSON.

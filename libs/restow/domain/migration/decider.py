@@ -34,7 +34,7 @@ CANCELLED_BY_HAND = "cancelled by hand"
 
 class MigrationDecider:
     family: Family = "migration"
-    logic = "migration@6"
+    logic = "migration@7"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:
@@ -54,7 +54,7 @@ class MigrationDecider:
             case c.ReportSlot(plan=plan, message=message):
                 if plan not in state.plans or plan in state.cancelled:
                     return ()
-                return (e.PlanCancelled(plan, f"RoomFailed: {message}"),)
+                return (e.PlanCancelled(plan, f"SlotFailed: {message}"),)
             case c.BeginSearch() | c.EndSearch():
                 return search.decide(state, command)
         raise TypeError(f"{self.family} does not decide {type(command).__name__}")

@@ -73,12 +73,12 @@ def _useless(state: ClusterState, demand_slot: DemandSlot, now: Millis) -> Reaso
         return "PodPlaced", f"pod {pod} has found a place on {state.node_of(pod)}"
     record = state.reservations.get(demand_slot.reservation)
     if demand_slot.gone or (demand_slot.reservation and (record is None or record.fact.deleting or record.collected)):
-        return "RoomFailed", f"Reservation {demand_slot.spec.name} was deleted"
+        return "SlotFailed", f"Reservation {demand_slot.spec.name} was deleted"
     phase = state.phases.get(demand_slot.reservation)
     if phase is not None and phase.phase is ReservationPhase.FAILED:
-        return "RoomFailed", f"Reservation {demand_slot.spec.name} failed: {phase.reason} {phase.message}".rstrip()
+        return "SlotFailed", f"Reservation {demand_slot.spec.name} failed: {phase.reason} {phase.message}".rstrip()
     if not _is_placed(state, demand_slot) and now >= _until(state, demand_slot):
-        return "RoomTimeout", f"Reservation {demand_slot.spec.name} got no place on {demand_slot.spec.node} in time"
+        return "SlotTimeout", f"Reservation {demand_slot.spec.name} got no place on {demand_slot.spec.node} in time"
     plan = state.plans.get(demand_slot.plan)
     return _move_failed(state, plan) if plan is not None else None
 

@@ -87,7 +87,7 @@ class Case:
 
     @property
     def target_full(self) -> Reason | None:
-        return None if fits(self.state, self.migration, self.before) else ("NoRoom", f"node {self.move.target} has no room for the pod any more")
+        return None if fits(self.state, self.migration, self.before) else ("NoCapacity", f"node {self.move.target} has no room for the pod any more")
 
     @cached_property
     def may_go(self) -> bool:

@@ -36,7 +36,7 @@ SAID = (e.Unfit, e.Withheld, e.HoldUnfit)
 
 class SessionDecider:
     family: Family = "session"
-    logic = "session@7"
+    logic = "session@8"
 
     def decide(self, state: ClusterState, command: c.Command) -> Sequence[e.Event]:
         match command:

@@ -23,7 +23,7 @@ from restow.domain.predicates import tolerates
 from restow.domain.resources import PODS, canonical_resource, title
 
 COOLDOWN = "Cooldown: a plan has touched its node within coolDownTime"
-WORSE = "Room: wherever it could go more than the target would be used then, and no less than on its own node now"
+WORSE = "Capacity: wherever it could go more than the target would be used then, and no less than on its own node now"
 SETTLING = "Settling: pods are moving from or to its node, or have moved since that was measured"
 
 
@@ -57,7 +57,7 @@ class Flow(msgspec.Struct, kw_only=True):
         if top is not None and not any(amount > top[name] for name, amount in used.items()):
             return "Utilization: enough leaves its node, which is above no target any more"
         scarce = next((name for name, amount in left.items() if amount <= 0), "")
-        return f"Room: the nodes that pods could go to have no {scarce} left" if scarce else ""
+        return f"Capacity: the nodes that pods could go to have no {scarce} left" if scarce else ""
 
 
 def spread(handle: Handle, usage: Usage, flow: Flow, low: Bounds, number_of_nodes: int, unsettled: frozenset[NodeName]) -> None:
