@@ -19,7 +19,10 @@ from restow.domain import reservation as reservations
 from restow.domain.config import DefragmentationArgs
 from restow.domain.decider import Rejected, decide
 from restow.domain.effects import AbortEviction, CreateDemandSlot, CreateHold, DeleteReservation, Evict
-from restow.domain.migration import deadlines
+from restow.domain.migration import deadlines, saga
+from restow.domain.migration.facts import Case
+from restow.domain.migration.limits import Limits
+from restow.domain.migration.other_pods import OtherPods
 from restow.domain.records import FINAL, SlotPhase, Step
 from restow.kube.reservation_manifest import demand_slot_manifest, hold_manifest
 
@@ -176,6 +179,14 @@ class Plans(RuleBasedStateMachine):
                 self.check_rest()
                 return
         raise AssertionError("it never comes to rest")
+
+    @invariant()
+    def what_is_not_asked_of_never_ends(self) -> None:
+        """Of whom `saga.may_end` denies it no fact of NEVER is so: nobody asks."""
+        state = self.state
+        with OtherPods(state, self.now) as others:
+            for m in map(state.migrations.__getitem__, state.backlog):
+                assert saga.may_end(state, m) or not saga.never(Case(state, m, self.now, Limits(state), others)), m
 
     def check_rest(self) -> None:
         """Nothing is late, and of a plan that was cancelled nothing goes on that has not left."""

@@ -7,6 +7,7 @@ from restow.contracts.ids import MigrationId, Millis
 from restow.domain.migration import deadlines, demand_slots, plan_order, saga
 from restow.domain.migration.facts import Case, may_come
 from restow.domain.migration.limits import Limits
+from restow.domain.migration.other_pods import OtherPods
 from restow.domain.migration.saga import Then
 from restow.domain.promises import order
 from restow.domain.records import Migration, Step
@@ -24,15 +25,15 @@ def advance(state: ClusterState, now: Millis) -> list[e.Event]:
         # Each of their migrations answers to that: decided on the state that includes it.
         return events
     limits = Limits(state)
-    for id in sorted(state.active, key=lambda m: order(state.migrations[m])):
-        migration = state.migrations[id]
-        then = saga.step(Case(state, migration, now, limits))
-        events += then
-        if then and isinstance(then[-1], _OVER):
-            limits.ends(migration)
-        elif then and isinstance(then[-1], e.Evicting):
-            limits.evicts(migration, now)
-    events += _begin(state, now, limits)
+    with OtherPods(state, now) as others:
+        for migration in sorted(map(state.migrations.__getitem__, state.active), key=order):
+            then = saga.step(Case(state, migration, now, limits, others))
+            events += then
+            if then and isinstance(then[-1], _OVER):
+                limits.ends(migration)
+            elif then and isinstance(then[-1], e.Evicting):
+                limits.evicts(migration, now)
+        events += _begin(state, now, limits, others)
     return _with_others_in_mind(state, events, limits)
 
 
@@ -60,19 +61,26 @@ def is_due(state: ClusterState, now: Millis) -> bool:
         return True
     if not state.active and not state.backlog:
         return False
-    limits = Limits(state)
-    if any(saga.step(Case(state, state.migrations[id], now, limits)) for id in state.active):
+    with OtherPods(state, now) as others:
+        return _is_due(state, now, Limits(state), others)
+
+
+def _is_due(state: ClusterState, now: Millis, limits: Limits, others: OtherPods) -> bool:
+    def case(migration: Migration) -> Case:
+        return Case(state, migration, now, limits, others)
+
+    if any(saga.step(case(state.migrations[id])) for id in state.active):
         return True
-    backlog = [Case(state, state.migrations[id], now, limits) for id in state.backlog]
-    if any(saga.never(case) for case in backlog):
+    backlog = [state.migrations[id] for id in state.backlog]
+    if any(saga.may_end(state, migration) and saga.never(case(migration)) for migration in backlog):
         return True
-    if any(limits.whole.binds(case.migration) for case in backlog):
-        return next(_begin(state, now, limits), None) is not None
+    if any(limits.whole.binds(migration) for migration in backlog):
+        return next(_begin(state, now, limits, others), None) is not None
     if limits.free <= 0:
         return False
-    if any(may_come(case) and not limits.must_wait(case.migration, now) for case in backlog):
+    if any(may_come(case(migration)) and not limits.must_wait(migration, now) for migration in backlog):
         return True
-    return not state.active and bool(backlog) and next(_begin(state, now, limits), None) is not None
+    return not state.active and bool(backlog) and next(_begin(state, now, limits, others), None) is not None
 
 
 def overdue(state: ClusterState) -> Millis | None:
@@ -96,17 +104,19 @@ def _deadline(state: ClusterState, migration: Migration, limits: Limits) -> Mill
     return None if limits.waits_for_node(migration, state.time) else limits.until(migration)
 
 
-def _begin(state: ClusterState, now: Millis, limits: Limits) -> Iterator[e.Event]:
+def _begin(state: ClusterState, now: Millis, limits: Limits, others: OtherPods) -> Iterator[e.Event]:
     """In the order of the plans: of two that want the same capacity the first planned has it."""
     if not state.backlog:
         return
     before, is_full = dict[MigrationId, None](), False
     idle, ends_by_itself = not state.active, False
     blocked: Migration | None = None
-    for id in sorted((*state.active, *state.backlog), key=lambda m: order(state.migrations[m])):
-        migration = state.migrations[id]
-        if id in state.backlog:
-            case = Case(state, migration, now, limits, before, is_full)
+    for migration in sorted(map(state.migrations.__getitem__, (*state.active, *state.backlog)), key=order):
+        id = migration.id
+        if id in state.backlog and (is_full or limits.free <= 0) and not saga.may_end(state, migration):
+            ends_by_itself = True  # It waits for its turn.
+        elif id in state.backlog:
+            case = Case(state, migration, now, limits, others, before, is_full)
             then, events = saga.first(case, saga.SAGA[case.stage])
             if events:
                 yield from events

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from restow.contracts import commands as c
 from restow.contracts.ids import MigrationId, Millis, PodUid
-from restow.domain.migration import demand_slots, holds, other_pods, plan_order, successor, victim
+from restow.domain.migration import demand_slots, holds, plan_order, successor, victim
 from restow.domain.migration.deadlines import aborts_until, deadline, lands_until
 from restow.domain.migration.holds import Reason
 from restow.domain.migration.limits import Limits
+from restow.domain.migration.other_pods import COMPANY, OtherPods
 from restow.domain.promises import fits
 from restow.domain.records import Migration, Step
 from restow.domain.session.successors import turned_away
@@ -51,9 +52,16 @@ class Case:
     answer: Answer | None = None
 
     def __init__(
-        self, state: ClusterState, migration: Migration, now: Millis, limits: Limits, before: Container[MigrationId] = (), is_full: bool = False
+        self,
+        state: ClusterState,
+        migration: Migration,
+        now: Millis,
+        limits: Limits,
+        others: OtherPods,
+        before: Container[MigrationId] = (),
+        is_full: bool = False,
     ) -> None:
-        self.state, self.migration, self.now, self.limits = state, migration, now, limits
+        self.state, self.migration, self.now, self.limits, self.others = state, migration, now, limits, others
         self.move, self.id = migration.move, migration.id
         self.before, self.is_full = before, is_full
 
@@ -96,7 +104,7 @@ class Case:
     @cached_property
     def blocked(self) -> Reason | None:
         """Why it must not be evicted now, although its slot is held."""
-        return self.limits.before_eviction(self.migration, self.now) or other_pods.refuse(self.state, self.migration, self.now, self.limits.going)
+        return self.limits.before_eviction(self.migration, self.now) or self.others.refuse(self.migration, self.limits.going)
 
     @property
     def hold_lost(self) -> Reason:
@@ -228,8 +236,8 @@ SUCCESSOR_TO_COME = Fact("its slot is lost, and its controller has created no su
 SUCCESSOR_WENT = Fact("a successor has another node, and none waits for one; its time to land is up, or no other pod can come",
                       lambda case: case.went_elsewhere)
 SUCCESSOR_KEPT_OUT = Fact("its time to land is up, and rules about other pods keep a successor that waits from the slot",
-                          lambda case: case.late_successor and other_pods.keep_out(case.state, case.migration, case.now) and (
-                              other_pods.COMPANY, f"rules about other pods keep {case.name_of(case.late_successor)} from the place that is held on {case.move.target}"))
+                          lambda case: case.late_successor and case.others.keep_out(case.migration) and (
+                              COMPANY, f"rules about other pods keep {case.name_of(case.late_successor)} from the place that is held on {case.move.target}"))
 SUCCESSOR_TURNED_AWAY = Fact("its time to land is up, and the scheduler does not look at a successor that waits",
                              lambda case: case.late_successor and (why := turned_away(case.state, case.late_successor)) and (
                                  NOT_ADMITTED, f"{case.name_of(case.late_successor)} is not looked at: {why}"))

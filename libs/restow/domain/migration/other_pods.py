@@ -9,6 +9,7 @@ no question here: a hold keeps its capacity, and `holds.lost` asks its node.
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from typing import Self
 
 from restow.contracts.ids import Millis
 from restow.domain.migration import holds
@@ -23,33 +24,40 @@ from restow.domain.state import ClusterState, is_sociable
 COMPANY = "Company"
 
 
-def refuse(state: ClusterState, migration: Migration, now: Millis, going: Iterable[Migration] = ()) -> Reason | None:
-    """Why the pod must not be evicted now: rules about other pods would keep a successor from its place, its own or another one's.
-    `going`: whose eviction is decided together with this."""
-    leaving = [migration, *_leaving(state), *going]
-    asked = [migration, *_asked(state, leaving[1:])] if holds.placed(state, migration) else _asked(state, leaving)
-    if not asked:
-        return None
-    session = open_session(state, now, 1)
-    try:
-        found = next((one for one in asked for gone in _worst(state, one, leaving) if not _admits(session, one, gone)), None)
-    finally:
-        session.close()
-    if found is None:
-        return None
-    whose = "its successor" if found is migration else f"the successor in migration {found.id}"
-    return COMPANY, f"rules about other pods would keep {whose} from the place that is held on {found.move.target}"
+class OtherPods:
+    """What one decision asks of a session, which is opened when that is first asked and serves all of its migrations."""
 
+    def __init__(self, state: ClusterState, now: Millis) -> None:
+        self._state, self._now = state, now
+        self._session: Session | None = None
 
-def keep_out(state: ClusterState, migration: Migration, now: Millis) -> bool:
-    """Whether rules about other pods keep its successor from the place that is held now."""
-    if not holds.placed(state, migration):
-        return False
-    session = open_session(state, now, 1)
-    try:
-        return not _admits(session, migration, [migration])
-    finally:
-        session.close()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._session is not None:
+            self._session.close()
+
+    def refuse(self, migration: Migration, going: Iterable[Migration] = ()) -> Reason | None:
+        """Why the pod must not be evicted now: rules about other pods would keep a successor from its place, its own or another one's.
+        `going`: whose eviction is decided together with this."""
+        state = self._state
+        leaving = [migration, *_leaving(state), *going]
+        asked = [migration, *_asked(state, leaving[1:])] if holds.placed(state, migration) else _asked(state, leaving)
+        found = next((one for one in asked for gone in _worst(state, one, leaving) if not self._admits(one, gone)), None)
+        if found is None:
+            return None
+        whose = "its successor" if found is migration else f"the successor in migration {found.id}"
+        return COMPANY, f"rules about other pods would keep {whose} from the place that is held on {found.move.target}"
+
+    def keep_out(self, migration: Migration) -> bool:
+        """Whether rules about other pods keep its successor from the place that is held now."""
+        return holds.placed(self._state, migration) and not self._admits(migration, [migration])
+
+    def _admits(self, migration: Migration, gone: list[Migration]) -> bool:
+        if self._session is None:
+            self._session = open_session(self._state, self._now, 1)
+        return _admits(self._session, migration, gone)
 
 
 def until(state: ClusterState, migration: Migration) -> Millis:

@@ -18,11 +18,12 @@ pod has gone (RULES G-14); it runs, or waits, like any other pod. A successor th
 from enum import StrEnum
 
 from restow.contracts import events as e
-from restow.contracts.ids import Millis
+from restow.contracts.ids import Millis, PlanId
 from restow.domain.migration import facts as f
 from restow.domain.migration import victim
 from restow.domain.migration.facts import Answer, Case, Fact, Said, Stage
 from restow.domain.migration.limits import Limits
+from restow.domain.migration.other_pods import OtherPods
 from restow.domain.records import Migration, Step
 from restow.domain.state import ClusterState
 
@@ -86,7 +87,6 @@ NEVER: Rows = (
     (f.ANOTHER_STAYS, Then.FAILED),
 )
 """Why it never begins, whatever the cluster does."""
-_NEVER = tuple(fact.holds for fact, _ in NEVER)
 STOPPED: Rows = (
     (f.SUCCESSOR_CAME, Then.EVICTED),
     (f.PLAN_CANCELLED, Then.FAILED),
@@ -226,13 +226,20 @@ def step(case: Case) -> Events:
 
 
 def answered(state: ClusterState, migration: Migration, answer: Answer) -> Events:
-    case = Case(state, migration, answer.time, Limits(state))
-    case.answer = answer
-    return first(case, ON_ANSWER.get(case.stage, ()))[1]
+    with OtherPods(state, answer.time) as others:
+        case = Case(state, migration, answer.time, Limits(state), others)
+        case.answer = answer
+        return first(case, ON_ANSWER.get(case.stage, ()))[1]
+
+
+def may_end(state: ClusterState, migration: Migration) -> bool:
+    """Whether any fact of `NEVER` can be so of it. Asked first: there may be thousands of planned moves, and all are looked at after every fold."""
+    move, known = migration.move, state.plans.get(PlanId(migration.plan))
+    return bool(migration.reason or migration.plan in state.cancelled or move.after or move.follows or (known is not None and known.planned.whole))
 
 
 def never(case: Case) -> bool:
-    return any(holds(case) for holds in _NEVER)  # a loop: it is asked of each planned move after every fold
+    return any(fact.holds(case) for fact, _ in NEVER)
 
 
 def page() -> str:
