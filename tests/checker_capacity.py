@@ -43,6 +43,17 @@ def without(full, gone):
     return Counter({what: left for what, amount in full.items() if (left := amount - gone.get(what, 0)) > 0})
 
 
+def lacking(wanted, has):
+    """Thousandths of devices that are wanted and not there."""
+    return sum(max(amount - has.get(what, 0), 0) for what, amount in wanted.items() if isinstance(what, int))
+
+
+def in_step(wanted, has):
+    """Without what it has of all devices together for those that it lacks: others may use that."""
+    most = max(wanted.get(GPU, 0) - lacking(wanted, has), 0)
+    return without(has, {GPU: has.get(GPU, 0) - most}) if lacking(wanted, has) and has.get(GPU, 0) > most else has
+
+
 def cores_of(amounts):
     return {what for what in amounts if isinstance(what, tuple)}
 
@@ -70,7 +81,7 @@ class HeldCapacityCheck:
     def want_anew(self, key, hold):
         """It is to have what it wants now, as far as that is free."""
         wanted = self.wanted(key, hold)
-        hold.has = Counter({what: kept for what, amount in wanted.items() if (kept := min(hold.has[what], amount))})
+        hold.has = in_step(wanted, Counter({what: kept for what, amount in wanted.items() if (kept := min(hold.has[what], amount))}))
         self.keep(key, hold)
         self.fill_hold(key, hold)
         if hold.has != wanted and hold.state == "held":
@@ -132,9 +143,10 @@ class HeldCapacityCheck:
             gone = {w: min(has[w], over) for w, over in short.items() if has[w] and over > 0}
             if not gone:
                 continue
+            left = in_step(self.wanted(who, self.holds[who]) if place else self.nominations[who]["wanted"], without(has, gone))
+            gone = without(has, left)
             for what, amount in gone.items():
-                short[what] = max(short[what] - amount, 0)
-            left = without(has, gone)
+                short[what] = max(short.get(what, 0) - amount, 0)
             if place:
                 self.holds[who].has = left
                 self.keep(who, self.holds[who], lowers=False)
@@ -143,6 +155,7 @@ class HeldCapacityCheck:
             else:
                 self.nominations[who]["has"] = left
                 self.used[name].subtract(gone)
+            self.lowered[name] = None
         return self.squeeze_cores(name)
 
     def squeeze_cores(self, name):

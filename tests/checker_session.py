@@ -7,6 +7,8 @@ nobody else comes to a node that is reserved for a starving job's task; placemen
 import json
 from collections import Counter, defaultdict
 
+from checker_capacity import GPU, lacking
+
 GROUP_NAMES = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 QUEUE_NAMES = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
 TASK_NAME = "volcano.sh/task-spec"
@@ -131,11 +133,11 @@ class SessionRules:
             self.top_up_holds(name)
 
     def fill(self, name, wanted, has):
-        """More of what is wanted: as much as is free, of CPUs what is named."""
+        """More of what is wanted: as much as is free, of CPUs what is named. Of all devices together so much stays as its own devices lack."""
         capacity = self.capacity(self.nodes[name])
-        for what, amount in wanted.items():
+        for what, amount in sorted(wanted.items(), key=lambda item: item[0] == GPU):
             free = max(capacity.get(what, 0) - self.used[name][what], 0)
-            missing = amount - has[what]
+            missing = amount - has[what] - (lacking(wanted, has) if what == GPU else 0)
             if what == "?" or missing <= 0:
                 continue
             has[what] += missing if isinstance(what, tuple) else min(missing, free)

@@ -6,10 +6,11 @@ import pytest
 from domain.build import NOW, configured, given, node, owner, pod, reservation, run, shape, then
 from domain.storage import AT_ONCE, CLASSES, DRIVER, HOST, claim, volume
 from domain.test_cores import EIGHT
+from domain.test_numa import topology
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
-from restow.contracts.values import CoreRequest, DeviceShare, HostPort, LabelSelector, PodTerm
+from restow.contracts.values import Container, CoreRequest, DeviceShare, HostPort, LabelSelector, PodTerm
 from restow.domain import reservation as reservations
 from restow.domain import session
 from restow.domain.config import ActionConfig, SessionConfig
@@ -56,11 +57,12 @@ STORIES = {
         (node("a", cpu=8_000, pods=2),), pod("x", "low", "a"), pod("y", "low", "a"), pod("h", "high"), pod("thief", "small"),
         (), (low("low", cpu=4_000), low("small"), high("high", cpu=8_000)),
     ),
-    # The other GPU has a share free, so that GPUs as an amount are not what keeps the thief away.
+    # Two other GPUs have shares free, so that GPUs as an amount are not what keeps the thief away; neither has as much as it asks for.
     "two halves of a GPU": Story(
-        (node("a", gpus=2),), pod("x", "half", "a", devices=(gpu(0, 500),)), pod("y", "half", "a", devices=(gpu(0, 500),)),
-        pod("h", "whole"), pod("thief", "part"), (pod("z", "most", "a", devices=(gpu(1, 600),)),),
-        (low("half", gpu=(1, 500)), low("part", gpu=(1, 400)), high("whole", gpu=(1, 1000)), high("most", gpu=(1, 600))),
+        (node("a", gpus=3),), pod("x", "half", "a", devices=(gpu(0, 500),)), pod("y", "half", "a", devices=(gpu(0, 500),)),
+        pod("h", "whole"), pod("thief", "half"),
+        (pod("z", "most", "a", devices=(gpu(1, 600),)), pod("z2", "most", "a", devices=(gpu(2, 600),))),
+        (low("half", gpu=(1, 500)), high("whole", gpu=(1, 1000)), high("most", gpu=(1, 600))),
     ),
     "four whole GPUs": Story(
         (node("a", gpus=8),), pod("x", "two", "a", devices=(gpu(0), gpu(1))), pod("y", "two", "a", devices=(gpu(2), gpu(3))),
@@ -169,6 +171,89 @@ def test_a_slot_that_waits_for_its_device_keeps_what_is_free_of_it():
     assert schedule(state) == [e.PodPlaced("thief", "a", (gpu(1, 300),))]
     then(state, e.PodGone("f0"))
     assert state.slots["r"]["t-0"].capacity.complete
+
+
+# -- whose device is in use keeps nobody from another one ----------------------------------------------------------------
+
+
+def shares(state) -> int:
+    """Thousandths that are free of all GPUs together."""
+    return int(state.table.free[state.table.rows["a"], state.table.columns["restow.dev/gpu-milli"]])
+
+
+def test_a_nominee_whose_device_is_still_in_use_keeps_nobody_from_another_one():
+    part, whole, most = low("part", gpu=(1, 300)), high("whole", gpu=(1, 1000)), high("most", gpu=(1, 600))
+    state = given(CONF, node("a", gpus=2), part, whole, most, low("victim", gpu=(1, 1000)),
+                  pod("z", "most", "a", devices=(gpu(0, 600),)), pod("x", "victim", "a", devices=(gpu(1),)), pod("h", "whole"))  # fmt: skip
+    schedule(state)
+    assert (shares(state), free(state)) == (400, [400, 0])
+    then(state, pod("p", "part"))
+    assert schedule(state) == [e.PodPlaced("p", "a", (gpu(0, 300),))]
+    then(state, e.PodGone("x"))
+    assert (shares(state), free(state)) == (100, [100, 0])
+    assert placed(schedule(state)) == ["h"]
+
+
+WAITS = reservation("r", ("t", 1, "whole"), owners=(owner(app="a"),), pre_allocation=True)
+
+
+def waiting_slot(*facts):
+    """A slot waits for device 0 of two; 400 of device 1 come free after that."""
+    state = given(CONF, low("part", gpu=(1, 300)), low("whole", gpu=(1, 1000)), low("most", gpu=(1, 600)), low("rest", gpu=(1, 400)), node("a", gpus=2),
+                  pod("x", "whole", "a", devices=(gpu(0),), labels={"app": "a"}), pod("z", "most", "a", devices=(gpu(1, 600),)),
+                  pod("y", "rest", "a", devices=(gpu(1, 400),)), WAITS, *facts)  # fmt: skip
+    run(state, reservations.decider, c.Review(NOW))
+    schedule(state)
+    assert (state.slots["r"]["t-0"].phase, state.slots["r"]["t-0"].devices) == (SlotPhase.WAITING, (gpu(0),))
+    then(state, e.PodGone("y"))
+    return state
+
+
+def test_a_slot_whose_device_is_still_in_use_keeps_nobody_from_another_one():
+    state = waiting_slot()
+    assert (shares(state), free(state)) == (400, [0, 400])
+    then(state, pod("p", "part"))
+    assert schedule(state) == [e.PodPlaced("p", "a", (gpu(1, 300),))]
+    then(state, e.PodGone("x"))
+    assert state.slots["r"]["t-0"].capacity.complete
+
+
+def test_who_fits_no_device_waits_for_gpus_as_before():
+    state = waiting_slot()
+    then(state, pod("p", "most"))
+    assert [(event.reasons, event.pods) for event in schedule(state)] == [({"Insufficient gpu": 1}, ("p",))]
+
+
+def test_a_slot_whose_device_is_still_in_use_takes_no_other_numa_zone():
+    """Neither does a pod that is nominated: zones have what is held in them, not what is waited for."""
+
+    def aligned(name, milli, **more):
+        containers = (Container("c", requests={"cpu": 1_000, "restow.dev/gpu-milli": milli}),)
+        return shape(name, memory=0, gpu=(1, milli), qos="Guaranteed", containers=containers, **more)
+
+    zones = topology("a", {"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 1})
+    state = waiting_slot(zones, *(aligned(name, milli) for name, milli in (("part", 300), ("whole", 1000), ("most", 600), ("rest", 400))))
+    then(state, pod("p", "part"))
+    assert schedule(state) == [e.PodPlaced("p", "a", (gpu(1, 300),))]
+    state = given(CONF, node("a", gpus=2), zones, aligned("part", 300), aligned("victim", 1000), aligned("most", 600, priority=10), aligned("whole", 1000, priority=10),
+                  pod("z", "most", "a", devices=(gpu(0, 600),)), pod("x", "victim", "a", devices=(gpu(1),)), pod("h", "whole"))  # fmt: skip
+    schedule(state)
+    assert "h" in state.nominations
+    then(state, pod("p", "part"))
+    assert schedule(state) == [e.PodPlaced("p", "a", (gpu(0, 300),))]
+
+
+def test_a_device_that_facts_overcommit_gives_back_what_was_held_of_all_together_for_others():
+    state = given(CONF, low("part", gpu=(1, 300)), low("whole", gpu=(1, 1000)), node("a", gpus=2), reservation("r", ("t", 1, "whole"), owners=(owner(app="a"),)))
+    run(state, reservations.decider, c.Review(NOW))
+    schedule(state)
+    assert (shares(state), free(state)) == (1000, [0, 1000])
+    then(state, pod("f", "part", "a", devices=(gpu(0, 300),)))
+    slot = state.slots["r"]["t-0"]
+    assert (slot.phase, slot.capacity.held_devices) == (SlotPhase.WAITING, (gpu(0, 700),))
+    assert (shares(state), free(state)) == (1000, [0, 1000])
+    then(state, pod("p", "whole"))
+    assert schedule(state) == [e.PodPlaced("p", "a", (gpu(1),))]
 
 
 def test_the_deadline_begins_anew_with_every_part_of_a_device_that_comes():

@@ -148,7 +148,7 @@ def test_of_a_hold_that_owners_have_drawn_from_only_the_rest_is_in_a_zone(scope)
     assert fails(state, "one") == {POD if scope == "pod" else CONTAINER: ["n0"]}
     slot = state.slots["r"]["t-0"]
     left = tuple((column, min(amount, 2_000)) for column, amount in slot.capacity.wanted)
-    state.put(state.slots["r"], "t-0", replace(slot, capacity=replace(slot.capacity, wanted=left)))
+    state.put(state.slots["r"], "t-0", replace(slot, capacity=replace(slot.capacity, wanted=left, held=left)))
     then(state, pod("owner", "one", "n0"))
     state.moved.append(("r", "t-0"))
     assert fails(state, "one") == {}

@@ -10,7 +10,7 @@ from restow.domain.state import NODE_LOST, ClusterState
 
 def wrong(state: ClusterState) -> list[str]:
     found = []
-    for check in (table, places, slots, allocations, index, accounts, cores):
+    for check in (table, steps, places, slots, allocations, index, accounts, cores):
         found += [f"{check.__name__}: {sentence}" for sentence in check(state)]
     return found
 
@@ -58,6 +58,28 @@ def table(state):
         for index in set(kept[node]) - set(there):
             if kept[node][index]:
                 yield f"{node} has no device {index}, and {kept[node][index]} of it are held"
+
+
+def steps(state):
+    """What is free and lacked by somebody on its node is held. Of all GPUs together it lacks as much as of its own devices, and more only where
+    nothing is left: so who waits for a device keeps nobody from another one."""
+    gpus = state.table.columns.get("restow.dev/gpu-milli")
+    there = [(key, slot.node, slot.capacity) for key, slot in on_nodes(state)]
+    there += [(pod, n.node, n.capacity) for pod, n in state.nominations.items()]
+    for who, node, capacity in there:
+        row = state.table.rows[node]
+        lacks = Counter(dict(capacity.wanted)) - Counter(dict(capacity.held))
+        of_devices = Counter({d.index: d.milli for d in capacity.devices}) - Counter({d.index: d.milli for d in capacity.held_devices})
+        together = min(of_devices.total(), dict(capacity.wanted).get(gpus, 0))
+        if lacks[gpus] < together:
+            yield f"{who} lacks {dict(of_devices)} of devices, and only {lacks[gpus]} of all GPUs together: {capacity}"
+        for column, amount in lacks.items():
+            free = int(state.table.free[row, column])
+            if free > 0 and amount > (together if column == gpus else 0):
+                yield f"{who} lacks {amount} of {state.table.resources[column]}, and {free} are free: {capacity}"
+        for index in of_devices:
+            if index < state.table.device_free.shape[1] and (free := int(state.table.device_free[row, index])) > 0:
+                yield f"{who} lacks {of_devices[index]} of device {index}, and {free} are free: {capacity}"
 
 
 def places(state):

@@ -1,7 +1,8 @@
 """Capacity that is kept for somebody: held slots of Reservations and nominations (RULES 004-6).
 
 All of it is charged as reserved and waits in the same way. What is free on a node goes to nominations first, then to places
-that wait for capacity, each in their order. Where facts over-commit a node, capacity is given up in the same fold: so used and
+that wait for capacity, each in their order. Of the GPUs' column nobody holds more than what it lacks of its own devices leaves of what
+it wants: whose device is still in use keeps nobody from another one. Where facts over-commit a node, capacity is given up in the same fold: so used and
 reserved together are never more than there is because of a hold. What owners have taken of a hold comes back to it when they
 are gone, before anybody else gets it.
 """
@@ -13,8 +14,21 @@ from msgspec.structs import replace
 from restow.contracts.ids import Millis, NodeName, PodUid
 from restow.domain.maps import NODE_LOST
 from restow.domain.records import PATIENCE, Capacity, Items, Nomination, Slot, SlotPhase
+from restow.domain.resources import GPU_MILLI
 from restow.domain.slots import SlotKey, Slots
-from restow.domain.table import NO_DEVICE, Kind, Vector, fewer, less, plus, shares_up_to, vector_of
+from restow.domain.table import (
+    NO_DEVICE,
+    Kind,
+    Vector,
+    available,
+    fewer,
+    less,
+    lowered,
+    milli,
+    plus,
+    shares_up_to,
+    vector_of,
+)
 
 OVERCOMMITTED = "Overcommitted"
 """Why a slot waits: others, or a smaller node, have taken of its capacity; it has it back as soon as it is free."""
@@ -64,6 +78,7 @@ class HeldCapacity(Slots):
         """A slot on its node holds this now, as much as is free of what it is short of. It waits where that is not all, and
         until the session says that it is ready again."""
         slot = self.slots[key[0]][key[1]]
+        capacity = _in_step(capacity, self._gpus)
         self._hold_instead(slot, capacity)
         now = replace(slot, capacity=capacity, **changes)
         capacity = self._filled(now.node, capacity, now.queue)
@@ -119,6 +134,11 @@ class HeldCapacity(Slots):
             self._charge(row, v, (), 1, Kind.HELD)
             self._account(slot.queue, v, 1)
 
+    @property
+    def _gpus(self) -> int | None:
+        """The column of all devices, where any node or pod has one."""
+        return self.table.columns.get(GPU_MILLI)
+
     @staticmethod
     def _vector(items: Items, usual: Vector) -> Vector:
         return usual if items == usual.items else vector_of(items)
@@ -129,10 +149,9 @@ class HeldCapacity(Slots):
         if capacity.complete:
             return capacity
         row = self.table.rows[node]
-        free = self.table.free[row].tolist()
-        more = [(c, take) for c, lack in less(capacity.wanted, capacity.held) if (take := min(lack, max(free[c], 0)))]
         lacking = fewer(capacity.devices, capacity.held_devices)
-        devices = shares_up_to(lacking, dict(enumerate(self.table.device_free[row].tolist()))) if lacking else ()
+        free, shares = self.table.free[row].tolist(), self.table.device_free[row].tolist() if lacking else ()
+        more, devices = available(less(capacity.wanted, capacity.held), lacking, free, shares, self._gpus)
         if not more and not devices:
             return capacity
         v = vector_of(more)
@@ -212,11 +231,12 @@ class HeldCapacity(Slots):
                 if capacity is not slot.capacity:
                     now = replace(slot, capacity=capacity)
                     self.put_slot(key, now)
+                    self.moved.append(key)
                     self._note_waiting(key, now)
 
     def squeeze(self, node: NodeName) -> None:
         """Where more is used and reserved than there is, capacity is given up: of slots that wait, of nominations, of holds, the
-        latest first, those of migrations last."""
+        latest first, those of migrations last. What that frees besides is others' at once."""
         if node not in self.held_on and node not in self.nominated_on:
             return
         row = self.table.rows.get(node)
@@ -225,21 +245,26 @@ class HeldCapacity(Slots):
         short = self._short(row)
         if short is None:
             return
+        gave = False
         for key in self._to_squeeze(node):
             if isinstance(key, tuple):
                 slot = self.slots[key[0]][key[1]]
-                if (left := _given_up(slot.capacity, short)) is not slot.capacity:
+                if (left := _given_up(slot.capacity, short, self._gpus)) is not slot.capacity:
+                    gave = True
                     self._hold_instead(slot, left)
                     self._lowered(key, replace(slot, capacity=left))
             else:
                 nomination = self.nominations[key]
-                if (left := _given_up(nomination.capacity, short)) is not nomination.capacity:
+                if (left := _given_up(nomination.capacity, short, self._gpus)) is not nomination.capacity:
+                    gave = True
                     lost = vector_of(less(nomination.capacity.held, left.held))
                     devices = fewer(nomination.capacity.held_devices, left.held_devices)
                     self._charge(row, lost, devices, -1, Kind.HELD)
                     self.put(self.nominations, key, replace(nomination, capacity=left))
             if not any(short[0].values()) and not any(short[1].values()):
-                return
+                break
+        if gave:
+            self.top_up(node)
 
     def _lowered(self, key: SlotKey, now: Slot) -> None:
         """Others have some of what the slot held: it waits, and keeps its reason where it waited already."""
@@ -274,15 +299,26 @@ class HeldCapacity(Slots):
         return migration is not None and migration.reservation == key[0]
 
 
-def _given_up(capacity: Capacity, short: SHORT) -> Capacity:
+def _in_step(capacity: Capacity, gpus: int | None) -> Capacity:
+    """The capacity with no more of the GPUs' column than it may hold, for what it lacks of its devices."""
+    missing = milli(capacity.devices) - milli(capacity.held_devices)
+    if missing <= 0 or gpus is None:
+        return capacity
+    held = [(c, min(amount, dict(capacity.wanted).get(c, 0) - missing) if c == gpus else amount) for c, amount in capacity.held]
+    return replace(capacity, held=tuple((c, amount) for c, amount in held if amount > 0))
+
+
+def _given_up(capacity: Capacity, short: SHORT, gpus: int | None) -> Capacity:
     """The capacity without what is short; that is less short then."""
     amounts, devices = short
-    lost = [(c, give) for c, amount in capacity.held if (give := min(amount, amounts.get(c, 0)))]
     gone = shares_up_to(capacity.held_devices, devices)
+    held = lowered(capacity.held, ((c, amount - amounts.get(c, 0)) for c, amount in capacity.held))
+    left = _in_step(replace(capacity, held=held, held_devices=fewer(capacity.held_devices, gone)), gpus)
+    lost = less(capacity.held, left.held)
     if not lost and not gone:
         return capacity
     for column, give in lost:
-        amounts[column] -= give
+        amounts[column] = max(amounts.get(column, 0) - give, 0)
     for d in gone:
         devices[d.index] -= d.milli
-    return replace(capacity, held=tuple(less(capacity.held, lost)), held_devices=fewer(capacity.held_devices, gone))
+    return left

@@ -21,13 +21,13 @@ import msgspec
 import numpy as np
 
 from restow.contracts.events import NumaObserved, PodObserved
-from restow.contracts.ids import ReservationUid, ShapeId, SlotName
+from restow.contracts.ids import PodUid, ReservationUid, ShapeId, SlotName
 from restow.contracts.values import PodShape
 from restow.domain import resources as r
 from restow.domain.occupancy import Occupancy
 from restow.domain.occupants import Who, held_slot
 from restow.domain.quantity import CPU
-from restow.domain.records import Items
+from restow.domain.records import Capacity, Items
 
 INIT_CONTAINER = "cannot align init container"
 CONTAINER = "cannot align container"
@@ -75,7 +75,7 @@ def may_be_the_nodes(resource: str) -> bool:
 
 
 class Occupant(NamedTuple):
-    """Who is on a row, as pods of the shape are. `left`, by column, where a slot has less than that for itself."""
+    """Who is on a row, as pods of the shape are. `left`, by column, where a slot or a nominee has less than that for itself."""
 
     row: int
     shape: ShapeId
@@ -165,7 +165,10 @@ class Numa(Occupancy[Occupant]):
     def add(self, uid: Who, row: int, pod: PodObserved) -> None:
         """A pod is on this row, as far as this session goes; anew where `remove` has taken it away."""
         self._tentative[uid] = None
-        self._set(uid, Occupant(row, pod.shape) if self._state.shapes[pod.shape].qos == GUARANTEED else None)
+        nomination, left = self._state.nominations.get(PodUid(uid)) if isinstance(uid, str) else None, None
+        if nomination is not None and self._state.table.rows[nomination.node] == row:
+            left = self._short_of(pod.shape, nomination.capacity)
+        self._set(uid, Occupant(row, pod.shape, left) if self._state.shapes[pod.shape].qos == GUARANTEED else None)
 
     def remove(self, uid: Who) -> None:
         """An occupant is gone, as far as this session goes: one that `add` named, or a victim."""
@@ -184,14 +187,17 @@ class Numa(Occupancy[Occupant]):
             if slot is None:
                 return None
             node, shape = slot.node, slot.shape
-            if slot.capacity.wanted != state.vectors[shape].items:
-                left = slot.capacity.wanted
+            left = self._short_of(shape, slot.capacity)
         else:
             charge = state.charges.get(key)
             if charge is None:
                 return None
             node, shape = charge.node, charge.shape
         return Occupant(state.table.rows[node], shape, left) if state.shapes[shape].qos == GUARANTEED else None
+
+    def _short_of(self, shape: ShapeId, capacity: Capacity) -> Items | None:
+        """What is held now, where that is not all of it: what a slot or a nominee waits for is in nobody's zone but that of whoever has it."""
+        return capacity.held if capacity.held != self._state.vectors[shape].items else None
 
     # -- keeping up ----------------------------------------------------------------------------------------------------
 

@@ -101,6 +101,23 @@ def shares_up_to(devices: Iterable[DeviceShare], most: Mapping[int, int]) -> tup
     )
 
 
+def milli(devices: Iterable[DeviceShare]) -> int:
+    """The sum of shares, in thousandths of a device."""
+    return sum(d.milli for d in devices)
+
+
+def available(
+    wanted: Iterable[tuple[int, int]], devices: Sequence[DeviceShare], free: Sequence[int], shares: Sequence[int], gpus: int | None
+) -> tuple[list[tuple[int, int]], tuple[DeviceShare, ...]]:
+    """What can be had now, of amounts and of shares of certain devices, where `free` and `shares` are a row's. Of the column of all devices
+    (`gpus`) so much stays free as is missing of the shares: what others have free on other devices is theirs to use."""
+    had = shares_up_to(devices, dict(enumerate(shares))) if devices else ()
+    missing = milli(devices) - milli(had)
+    return [
+        (c, least) for c, amount in wanted if (least := min(amount - missing if c == gpus else amount, free[c])) > 0
+    ], had
+
+
 def _filled(shape: tuple[int, int], value: int) -> np.ndarray:
     return np.full(shape, value, np.int64, order="F")
 

@@ -121,8 +121,8 @@ def hold_placed(state: ClusterState, event: e.HoldPlaced) -> None:
     state.cut_off(key)
     state.put_slot(key, held)
     state.occupy(key, held)
-    state.top_up(event.node)
     state.squeeze(event.node)
+    state.top_up(event.node)
     state.capacity_epoch += 1  # pods that wait may be its owners
 
 

@@ -14,6 +14,7 @@ from restow.domain.groups import Group, task_of
 from restow.domain.memo import Memo
 from restow.domain.occupants import Who
 from restow.domain.records import Capacity, Items, Slot
+from restow.domain.resources import GPU_MILLI
 from restow.domain.session.fitting import NOBODYS, Fit, Kind, View
 from restow.domain.session.framework import Filter
 from restow.domain.session.gates import Gates
@@ -24,7 +25,7 @@ from restow.domain.session.other_pods import OtherPods
 from restow.domain.session.queues import Refused
 from restow.domain.slots import SlotKey
 from restow.domain.state import ClusterState
-from restow.domain.table import Vector, fewer, less, shares_up_to, vector_of
+from restow.domain.table import Vector, available, fewer, less, vector_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -208,8 +209,8 @@ class Session(View):
     def free_of(self, row: int, wanted: Items, devices: tuple[DeviceShare, ...]) -> tuple[Vector, tuple[DeviceShare, ...]]:
         """What is held at once of a slot whose capacity is still in use, as the fold does it (`HeldCapacity.top_up`)."""
         free, shares = self.nodes.row(row)
-        items = [(c, least) for c, amount in wanted if (least := min(amount, max(free[c], 0)))]
-        return vector_of(items), shares_up_to(devices, dict(enumerate(shares)))
+        items, had = available(wanted, devices, free, shares, self.state.table.columns.get(GPU_MILLI))
+        return vector_of(items), had
 
     def hand_over(self, job: Job, pod: e.PodObserved) -> e.HandedOver | None:
         """Give the pod the hold that it owns, if there is one: released and allocated in one step (RULES G-5)."""
