@@ -9,7 +9,7 @@ from restow.contracts import events as e
 from restow.domain.fold import apply
 from restow.domain.state import ClusterState
 from restow.kube import decode as d
-from restow.kube import wire
+from restow.kube import facts, wire
 from restow.kube.describe import pod_fact
 from restow.kube.facts import Batch
 from restow.kube.known import StateKnown
@@ -254,6 +254,39 @@ def test_a_node_is_told_when_it_changes():
     fold = Fold()
     changes = [Upsert(a_node()), Upsert(a_node()), Upsert(a_node(cpu="8")), Delete("a", a_node())]
     assert say(fold, d.NODES, *changes) == ["node_observed", "node_observed", "node_gone"]
+
+
+def test_a_node_that_cannot_be_read_any_more_takes_no_pods_and_is_else_as_it_was_until_it_can_be_read():
+    fold = Fold()
+    say(fold, d.NODES, Upsert(a_node()))
+    for broken in (a_node(cpu="lots"), d.Undecodable("Node", "", "a", "1", "Expected `str`, got `int`")):
+        assert say(fold, d.NODES, Upsert(broken)) == ["node_observed"]
+        known = fold.node("a")
+        assert known.unschedulable
+        assert known.unreadable
+        assert known.allocatable == {"cpu": 4_000}
+        assert say(fold, d.NODES, Upsert(broken)) == []
+    assert say(fold, d.NODES, Upsert(a_node())) == ["node_observed"]
+    assert not fold.node("a").unschedulable
+    assert not fold.node("a").unreadable
+
+
+def test_another_machine_that_cannot_be_read_ends_the_first_of_the_name_and_one_that_was_never_read_is_no_node():
+    fold = Fold()
+    assert say(fold, d.NODES, Upsert(a_node(cpu="lots"))) == []
+    assert say(fold, d.NODES, Upsert(a_node()), Upsert(a_node(uid="2", cpu="lots"))) == ["node_observed", "node_gone"]
+
+
+def test_an_error_that_nobody_foresaw_says_where_it_was(monkeypatch):
+    def broken(node):
+        raise RuntimeError("who would have thought")
+
+    monkeypatch.setattr(facts, "node_fact", broken)
+    batch = facts.Batch(Fold())
+    batch.add(d.NODES, Upsert(a_node()))
+    (left,) = batch.undecodable
+    assert left.trace.startswith("Traceback")
+    assert ", in broken" in left.trace
 
 
 def test_another_machine_under_the_same_name_ends_the_first():

@@ -27,7 +27,7 @@ class DecodeError(ValueError):
 
 
 class Undecodable(msgspec.Struct, frozen=True):
-    """An object that could not be read: it is logged, counted and otherwise left alone."""
+    """An object that could not be read: it is logged, counted and otherwise left alone. `trace`: the traceback, where nobody foresaw that."""
 
     kind: str
     namespace: str
@@ -35,6 +35,7 @@ class Undecodable(msgspec.Struct, frozen=True):
     uid: str
     message: str
     version: str = ""
+    trace: str = ""
 
 
 class Page(msgspec.Struct, Generic[W]):

@@ -4,6 +4,7 @@ Nothing comes out when nothing changed: resourceVersion, managed fields, heartbe
 fact, and objects may be delivered again at any time.
 """
 
+import traceback
 from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any, Protocol
@@ -21,6 +22,8 @@ from restow.kube.requests import FactError
 from restow.kube.reservations import ReservationApi, reservation_fact
 from restow.kube.troubles import Plain, Told, tell
 
+_LONGEST = 500
+"""Characters of a reason in a fact."""
 _APIS: dict[str, ReservationApi] = {d.VOLCANO_RESERVATIONS.name: "volcano", d.KOORDINATOR_RESERVATIONS.name: "koordinator"}
 
 
@@ -59,7 +62,7 @@ class Batch:
         self._ended: set[PodUid] = set()
         """Pods that were gone in between, with all that was known of them."""
         self.undecodable: list[d.Undecodable] = []
-        """Objects that could not be read. They stay as the log knows them until they can be read, or are gone."""
+        """Objects that could not be read. They stay as the log knows them until they can be read, or are gone; a node takes no more pods meanwhile."""
 
     def __len__(self) -> int:
         return len(self._events) + len(self._troubles)
@@ -98,7 +101,7 @@ class Batch:
 
     def _upsert(self, collection: d.Collection[Any], one: Any) -> None:
         if isinstance(one, d.Undecodable):
-            self.undecodable.append(one)
+            self._unreadable(collection, one)
             return
         try:
             if collection is d.PODS:
@@ -115,8 +118,21 @@ class Batch:
         except Exception as error:
             # Not only FactError: one object that nobody has foreseen must not keep all others from being read, at every list anew.
             meta = one.metadata
-            why = str(error) if isinstance(error, FactError) else f"{type(error).__name__}: {error}"
-            self.undecodable.append(d.Undecodable(collection.kind, meta.namespace, meta.name, meta.uid, why, meta.resource_version))
+            foreseen = isinstance(error, FactError)
+            why = str(error) if foreseen else f"{type(error).__name__}: {error}"
+            trace = "" if foreseen else "".join(traceback.format_exception(error))
+            self._unreadable(collection, d.Undecodable(collection.kind, meta.namespace, meta.name, meta.uid, why, meta.resource_version, trace))
+
+    def _unreadable(self, collection: d.Collection[Any], one: d.Undecodable) -> None:
+        self.undecodable.append(one)
+        known = self._lookup(d.NODES, one.name) if collection is d.NODES else None
+        if known is None:
+            return
+        if one.uid and known.uid != one.uid:
+            self._gone(d.NODES, one.name)
+        else:
+            # What it has now is not known: who is there stays, and nobody else comes.
+            self._node(replace(known, unschedulable=True, unreadable=one.message[:_LONGEST]))
 
     def _pod(self, shape: PodShape, shape_id: ShapeId, fact: e.PodObserved, told: Told) -> None:
         known = self._lookup(d.PODS, fact.pod)

@@ -116,7 +116,7 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.PodObserved: lambda v, n: f"pod {v.namespace}/{v.name} is seen: {_pod_live(v, n)}",
     e.PodChanged: lambda v, n: f"{_named(n, v.pod)} is {_pod_live(v, n)}",
     e.PodGone: lambda v, n: f"pod {_named(n, v.pod)} is gone",
-    e.NodeObserved: lambda v, n: f"node {v.name} is seen: {'ready' if v.ready else 'not ready'}{', cordoned' * v.unschedulable}",
+    e.NodeObserved: lambda v, n: f"node {v.name} is seen: {'ready' if v.ready else 'not ready'}{', cordoned' * v.unschedulable}" + (f", cannot be read: {v.unreadable}" if v.unreadable else ""),
     e.NodeGone: lambda v, n: f"node {v.name} is gone",
     e.ShapeDeclared: lambda v, n: f"pod shape {v.shape} is declared",
     e.Synced: lambda v, n: f"{v.kind} are known as of resourceVersion {v.version}",

@@ -287,7 +287,9 @@ def _node_verdict(state: ClusterState, story: Story, answer: Any) -> None:
     if node is None:
         say(_gone(story.last(e.NodeGone)))
         return
-    say(("ready" if node.ready else "not ready") + (", cordoned" if node.unschedulable else ""))
+    if node.unreadable:
+        say(f"cannot be read, so it takes no new pods, and all else is as it was known last: {node.unreadable}")
+    say(("ready" if node.ready else "not ready") + (", cordoned" if node.unschedulable and not node.unreadable else ""))
     for taint in node.taints:
         say(f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}")
     row, table = state.table.rows[node.name], state.table

@@ -133,15 +133,27 @@ class Loading:
         try:
             archive = await asyncio.to_thread(open_archive, folder, log_id=self._log.log_id)
         except (ArchiveError, OSError) as error:
-            raise LogMismatch(f"{why}; it cannot be folded anew: {error}. {_ADVICE}") from error
+            raise LogMismatch(f"{why}; it cannot be folded anew: {error}. {await self._advice()}") from error
         if archive.first > 1 or archive.last < first - 1:
-            raise LogMismatch(f"{why}; the archive in {folder} holds {archive.first} to {archive.last} only. {_ADVICE}")
+            raise LogMismatch(f"{why}; the archive in {folder} holds {archive.first} to {archive.last} only. {await self._advice()}")
         state = await self.ask(partial(self._folded, archive, first))
         if self._snapshots is not None and not state.unknown:
             stored = Snapshot(self._log.log_id, state.seq, FOLD_VERSION, await asyncio.to_thread(snapshot.dump, state))
             await self.ask(lambda: self._put(stored))
             self._logger.info("snapshot stored", seq=stored.seq, size=len(stored.body))
         return state
+
+    async def _advice(self) -> str:
+        """What helps where the log's beginning is in no archive. A release whose fold the newest snapshot is of can still start: the collector's last."""
+        last, release = await self.ask(partial(self._log.last_of, "gc")), ""
+        if last:
+            async with aclosing(self._log.read(last)) as batches:  # type: ignore[type-var]
+                release = (await anext(batches))[0].envelope.release
+        named = f" ({release} was the collector's last)" if release else ""
+        return (
+            f"Restore the archive from a backup, or run the release that stored the newest snapshot{named}; or begin a new log "
+            '(docs/install.md, "A new log"): facts come back, history and unused holds do not'
+        )
 
     async def _put(self, stored: Snapshot) -> None:
         assert self._snapshots is not None
@@ -166,10 +178,3 @@ class Loading:
             fold_record(state, record.seq, record.family, record.envelope, record.body, self._log.log_id)
         state.touched = type(state.touched)()
         await asyncio.sleep(0)
-
-
-_ADVICE = (
-    "Restore the archive from a backup, or run the release that stored the newest snapshot; or begin a new log (docs/install.md, Backup and restore): "
-    "facts come back, history and unused holds do not"
-)
-

@@ -11,6 +11,7 @@ import msgspec
 from restow.cli.amounts import amount, of
 from restow.cli.batch import podgroup_row, podgroups, queue_row, queues
 from restow.cli.holds import full_name, reservation_row, reservations, wide_row
+from restow.contracts.events import NodeObserved
 from restow.contracts.ids import Millis
 from restow.contracts.times import rfc3339
 from restow.contracts.values import DeviceShare
@@ -47,6 +48,7 @@ def nodes(state: ClusterState, namespace: str | None = None) -> Rows:
                 "name": name,
                 "ready": node.ready,
                 "unschedulable": node.unschedulable,
+                "unreadable": node.unreadable,
                 "pods": len(state.on_node.get(name, ())),
                 "holds": len(state.held_on.get(name, ())),
                 "allocatable": _amounts(state, table.allocatable[row]),
@@ -149,6 +151,14 @@ WAITING_GROUPS = ("Pending", "Inqueue", "Unknown")
 """Phases of PodGroups that lack something."""
 
 
+def _closed(node: NodeObserved) -> dict[str, str]:
+    """A node that takes no new pods."""
+    if node.unreadable:
+        return {"name": node.name, "status": "Unreadable", "why": f"takes no new pods: its object cannot be read ({node.unreadable})"}
+    beside = ", and is cordoned" if node.unschedulable and not node.ready else ""
+    return {"name": node.name, "status": "Cordoned" if node.ready else "NotReady", "why": f"takes no new pods{beside}"}
+
+
 def troubled(state: ClusterState, kind: str) -> list[dict[str, str]]:
     """Pods and gangs that wait, Reservations without their slots, migrations that have not landed, nodes that take no pods, queues
     in which somebody waits: name, status, why."""
@@ -172,8 +182,8 @@ def troubled(state: ClusterState, kind: str) -> list[dict[str, str]]:
         ]
     if kind == "node":
         return [
-            {"name": name, "status": "Cordoned" if n.ready else "NotReady", "why": "takes no new pods" + (", and is cordoned" if n.unschedulable and not n.ready else "")}
-            for name, n in sorted(state.nodes.items())
+            _closed(n)
+            for _, n in sorted(state.nodes.items())
             if not n.ready or n.unschedulable
         ]
     if kind == "queue":
@@ -260,7 +270,7 @@ VIEWS: dict[str, Callable[[ClusterState, str | None], Any]] = {
 
 
 def _node_row(n: dict[str, Any], now: Millis) -> tuple:
-    status = ("Ready" if n["ready"] else "NotReady") + (",Cordoned" if n["unschedulable"] else "")
+    status = ("Ready" if n["ready"] else "NotReady") + (",Unreadable" if n["unreadable"] else ",Cordoned" if n["unschedulable"] else "")
     free = sum(share == 1000 for share in n["deviceFree"])
     total = n["allocatable"]
     gpu, idle = of(n["used"], total, GPU_MILLI), f"{free}" if n["deviceFree"] else "-"

@@ -8,6 +8,7 @@ and a commit is known by the last one that it took: one that comes into the log 
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from restow.contracts import commands as c
@@ -17,10 +18,10 @@ from restow.domain import decider as core
 from restow.domain.effects import Effect
 from restow.domain.state import ClusterState, Touched
 from restow.eventlog.port import LogError, TooLarge
-from restow.kube.decode import Collection, Undecodable
+from restow.kube.decode import NODES, Collection, Undecodable
 from restow.kube.facts import Batch
 from restow.kube.known import StateKnown
-from restow.kube.reflector import Bookmark, Change, Replace
+from restow.kube.reflector import Bookmark, Change, Delete, Replace, Upsert
 from restow.runtime.commander import Book
 
 AT_ONCE = 3_000
@@ -31,6 +32,10 @@ BUFFER = 20_000
 
 QUIET = 60_000
 """How often, in ms, a collection in which nothing happens says in the log how far it was seen."""
+
+
+_NAMED, _LONGEST = 5, 200
+"""Objects that a note names, and characters of each reason."""
 
 
 class Seen:
@@ -51,6 +56,8 @@ class Observer(Book):
     def __init__(self) -> None:
         self.undecodable: list[Undecodable] = []
         """Objects that could not be read, for the caller to log and count; taken at each commit."""
+        self.unread: dict[tuple[str, str], Undecodable] = {}
+        """Those that cannot be read now, by collection and key."""
         self.relist = asyncio.Event()
         """Set when somebody else wrote facts: what is buffered was seen before that, and is dropped."""
         self._buffer: deque[Seen] = deque()
@@ -131,12 +138,14 @@ class Observer(Book):
             batch, mark, worth, kinds, how = Batch(StateKnown(state)), 0, self._doubt, set(), "watch"
             for seen in self._buffer:
                 kinds.add(seen.collection.name)
+                found = len(batch.undecodable)
                 if how != "reset" and seen.how != "watch":
                     how = seen.how
                 worth = worth or isinstance(seen.change, Replace) or self._worth(state, seen)
                 if not batch.add(seen.collection, seen.change, self._budget - len(batch)):
                     break
                 mark = seen.number
+                self._keep_unread(seen, batch.undecodable[found:])
                 if seen.version:
                     batch.synced(seen.collection, seen.version)
                 if len(batch) >= self._budget:
@@ -149,6 +158,28 @@ class Observer(Book):
                 return Decision(c.Observe(",".join(sorted(kinds)), how), batch.events())
             self._drop(mark)
         return None
+
+    def _keep_unread(self, seen: Seen, found: Sequence[Undecodable]) -> None:
+        """`found`: what of this change cannot be read."""
+        collection = seen.collection
+        match seen.change:
+            case Upsert(one):
+                self.unread.pop((collection.name, collection.key(one)), None)
+            case Delete(key):
+                self.unread.pop((collection.name, key), None)
+            case Replace(keys):
+                for known in [known for known in self.unread if known[0] == collection.name and known[1] not in keys]:
+                    del self.unread[known]
+        for one in found:
+            self.unread[collection.name, collection.key(one)] = one
+
+    def note(self) -> str:
+        """What people should know: objects that are for Restow as they were before."""
+        if not self.unread:
+            return ""
+        named = [f"{one.kind} {f'{one.namespace}/' * bool(one.namespace)}{one.name} ({one.message[:_LONGEST]})" for one in islice(self.unread.values(), _NAMED)]
+        more = f" and {len(self.unread) - _NAMED} more" if len(self.unread) > _NAMED else ""
+        return f"objects that cannot be read stay as they were known last: {', '.join(named)}{more}"
 
     def _worth(self, state: ClusterState, seen: Seen) -> bool:
         """A bookmark alone is logged now and then only."""
@@ -169,12 +200,17 @@ class Observer(Book):
             self._budget = max(1, min(self._budget, self._size) // 2)
         else:
             seen = next(seen for seen in self._buffer if seen.number >= self._mark)
-            key = getattr(getattr(seen.change, "object", None), "metadata", None)
-            self.undecodable.append(
-                Undecodable(seen.collection.kind, getattr(key, "namespace", ""), getattr(key, "name", ""),
-                            getattr(key, "uid", ""), "too large for the log" if isinstance(error, TooLarge) else str(error))
-            )
-            self._buffer.remove(seen)
+            said = getattr(seen.change, "object", None)
+            key = getattr(said, "metadata", None)
+            left = Undecodable(seen.collection.kind, getattr(key, "namespace", ""), getattr(key, "name", ""),
+                               getattr(key, "uid", ""), "too large for the log" if isinstance(error, TooLarge) else str(error))  # fmt: skip
+            if key is not None and seen.collection is NODES:
+                # Whoever could not be read takes no more pods; that fits into the log, as the one before did.
+                seen.change = Upsert(left)
+            else:
+                self.undecodable.append(left)
+                self._keep_unread(seen, (left,) if key is not None else ())
+                self._buffer.remove(seen)
         return command
 
     # -- what became of it ---------------------------------------------------------------------------------------------------

@@ -69,6 +69,7 @@ class Watches:
         self._log = logs.get(service="cluster_watcher")
         self._context.leadership.changed.append(self._led.ring)
         self._context.follower.listeners.append(self._report_undecodable)
+        self._context.health.notes.append(lambda: observer.note() if context.leadership.leading else "")
 
     def problem(self) -> str:
         """Why facts are not complete yet. A standby watches nothing and is ready."""
@@ -170,5 +171,6 @@ class Watches:
         for one in found:
             self._context.metrics.undecodable.labels("cluster", one.kind).inc()
             self._log.warning(
-                "object left out", kind=one.kind, namespace=one.namespace, name=one.name, uid=one.uid, reason=one.message
+                "object left out", kind=one.kind, namespace=one.namespace, name=one.name, uid=one.uid, reason=one.message,
+                **({"traceback": one.trace} if one.trace else {}),
             )

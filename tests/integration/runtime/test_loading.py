@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from domain.build import node, pod, shape
 
+from restow.contracts.envelope import Envelope
 from restow.domain import snapshot
 from restow.domain.fold import FOLD_VERSION, fold_record
 from restow.domain.state import ClusterState
@@ -146,6 +147,15 @@ async def test_a_log_that_cannot_be_folded_any_more_says_what_is_missing(tmp_pat
         await export(log, tmp_path, to_seq=archived)
     await log.truncate(9)
     with pytest.raises(LogMismatch, match=r"the log begins at 10 and no snapshot of fold \d+ continues it;.* Restore the archive"):
+        await starting(log, MemorySnapshots(log.log_id), tmp_path)[0].state()
+
+
+async def test_a_log_that_cannot_be_folded_any_more_names_the_release_that_can(tmp_path):
+    log = await grown()
+    said = Envelope("gc-1", "/test", "2026-01-01T00:00:00.000Z", 0, "gc@1", log=log.log_id, release="0.1.0+abc")
+    await log.append("gc", b"{}", said, expected_last=0)
+    await log.truncate(9)
+    with pytest.raises(LogMismatch, match=r"stored the newest snapshot \(0.1.0\+abc was the collector's last\); or begin a new log"):
         await starting(log, MemorySnapshots(log.log_id), tmp_path)[0].state()
 
 

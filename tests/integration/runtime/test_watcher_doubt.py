@@ -22,7 +22,7 @@ from restow.domain.state import ClusterState
 from restow.eventlog.port import Unknown
 from restow.kube import decode as d
 from restow.kube import facts as kube_facts
-from restow.kube.reflector import Replace, Upsert
+from restow.kube.reflector import Delete, Replace, Upsert
 from restow.runtime.commander import Commander
 from restow.runtime.follower import Follower
 from restow.runtime.leadership import Leadership
@@ -280,3 +280,37 @@ async def test_an_object_whose_fact_no_reader_could_read_takes_no_others_with_it
     ((name, why),) = ((one.name, one.message) for one in observer.undecodable)
     assert name == "broken"
     assert "would be void: it cannot be read: decisions[0].events[0]: Expected `int` <= 9223372036854775807" in why
+
+
+async def test_objects_that_cannot_be_read_are_named_until_they_can_be_read_or_are_gone():
+    log, observer = memory(), Observer()
+    async with watching(log, observer) as commander:
+        broken = [Upsert(d.NODES.page(page(i, node_object(name, i, status={"allocatable": {"cpu": "lots"}}))).items[0]) for i, name in ((2, "n1"), (3, "n2"), (4, "n3"))]
+        observer.add(d.NODES, [there("n1", 1), *broken], "4")
+        commander.wake()
+        await until(lambda: not observer.waiting, commander.follower)
+        assert commander.follower.state.nodes["n1"].unschedulable
+        assert "Node n1 (status.allocatable" in observer.note()
+        assert "Node n3" in observer.note()
+        observer.add(d.NODES, [there("n1", 5), Delete("n2", there("n2", 6).object), Replace(frozenset({"n1"}), "7")], "7")
+        commander.wake()
+        await until(lambda: not observer.waiting, commander.follower)
+        assert observer.note() == ""
+        assert not commander.follower.state.nodes["n1"].unschedulable
+    assert [one.name for one in observer.undecodable] == ["n1", "n2", "n3"]
+
+
+async def test_a_node_that_the_log_does_not_take_any_more_takes_no_pods():
+    log, observer = memory(), Observer()
+    log.max_body = 2_000
+    async with watching(log, observer) as commander:
+        observer.add(d.NODES, [there("n1", 1)], "1")
+        commander.wake()
+        await until(lambda: not observer.waiting, commander.follower)
+        large = node_object("n1", 3, status={"allocatable": {f"example.com/{i:03}": "1" for i in range(200)}})
+        observer.add(d.NODES, [Upsert(d.NODES.page(page(3, large)).items[0]), there("n2", 4)], "4")
+        commander.wake()
+        await until(lambda: not observer.waiting, commander.follower)
+        assert commander.follower.state.nodes["n1"].unreadable == "too large for the log"
+        assert commander.follower.state.nodes["n1"].unschedulable
+        assert not commander.follower.state.nodes["n2"].unschedulable

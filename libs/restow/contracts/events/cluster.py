@@ -40,7 +40,7 @@ class Synced(Event, tag="cluster.synced"):
 
 class NodeObserved(Event, tag="cluster.node_observed"):
     """A node, as scheduling reads it. `devices` is the number of its GPUs; `cpus` are its logical CPUs, if an annotation
-    lists them."""
+    lists them. `unreadable`: why its object cannot be read; all else is then as it was known last, and it is `unschedulable`."""
 
     name: NodeName
     uid: str
@@ -51,6 +51,7 @@ class NodeObserved(Event, tag="cluster.node_observed"):
     ready: bool = True
     unschedulable: bool = False
     cpus: tuple[Cpu, ...] = ()
+    unreadable: str = ""
 
 
 class NodeGone(Event, tag="cluster.node_gone"):
