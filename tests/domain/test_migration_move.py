@@ -197,3 +197,11 @@ def test_a_pod_that_was_refused_before_is_refused_by_name_too_where_its_node_is_
     state.put(state.refused, "p", Refusal(1, NOW + 60_000, "Budget"))
     then(state, e.NodeGone("a"))
     assert "its node is not known" in refused(state)
+
+
+def test_a_pod_that_other_plans_leave_alone_is_refused_by_name_where_its_node_is_lost():
+    """A command that ends in no answer ends the service."""
+    state = world(shape("port", host_ports=(HostPort(80),)), pod("q", "port", node="a", owner=OWNER))
+    then(state, e.NodeGone("a"))
+    assert "its node is not known" in refused(state, "q")
+    assert "its node is not known" in refused(state, "q", "b")

@@ -63,7 +63,9 @@ def _not_movable(state: ClusterState, uid: PodUid) -> str:
         shape = state.shapes[state.pods[uid].shape]
         if shape.resource_claims:
             return "it uses dynamic resource claims, which a hold cannot promise"
-        return f"what it asks for cannot be read ({shape.unreadable}), so nothing can be held for it" if shape.unreadable else ""
+        if shape.unreadable:
+            return f"what it asks for cannot be read ({shape.unreadable}), so nothing can be held for it"
+        verdict = ""
     if not verdict and state.charges.get(uid) is None:
         return "its node is not known"
     return stay(verdict).sentence or verdict
