@@ -16,11 +16,9 @@ def named(text: str) -> Group:
 
 def group_of(pod: PodObserved) -> Group | None:
     """The group of a pod, None for a pod on its own."""
-    if pod.annotations:
-        for annotation in GROUP_ANNOTATIONS:
-            if name := pod.annotations.get(annotation):
-                return pod.namespace, name
-    return None
+    said = pod.annotations
+    name = said and (said.get(GROUP_ANNOTATIONS[0]) or said.get(GROUP_ANNOTATIONS[1]))
+    return (pod.namespace, name) if name else None
 
 
 QUEUE_ANNOTATIONS = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")

@@ -40,7 +40,8 @@ VETOES = {
     "protects": "",
 }
 """Where there is no switch nothing turns a plugin off. At `jobValid` lone pods without annotations that are in the same queue are told
-apart by nothing. Three are about victims, and answer otherwise: `preemptable` and `reclaimable` (`Victims`), `protects` (`Protection`)."""
+apart by nothing, at `podWaits` pods of one shape without annotations and claims: what is said of one holds for all, as long as the session
+lasts. Three are about victims, and answer otherwise: `preemptable` and `reclaimable` (`Victims`), `protects` (`Protection`)."""
 
 SCORES = {
     "nodeOrder": "enableNodeOrder",

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
-from restow.domain.groups import Group, task_of
+from restow.domain.groups import Group
 from restow.domain.predicates import only, static_mask
 from restow.domain.session.fitting import Fit
 from restow.domain.session.jobs import UNSCHEDULABLE, Job, gang, missing
@@ -80,7 +80,7 @@ def place_together(
     settle = settle or session.allocate
 
     def place(pod: PodObserved) -> Outcome:
-        if not job.helps(task_of(pod)):
+        if not job.helps(pod):
             return Outcome.PASSED
         if not (hand_over and session.hand_over(job, pod)):
             if offers.awaited(pod):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 
 from restow.contracts.events import PodObserved
+from restow.contracts.ids import ShapeId
 from restow.domain.records import Items
 from restow.domain.session import queues
 from restow.domain.session.extensions import Extensions
@@ -26,9 +27,11 @@ class Gates:
         self, state: ClusterState, extensions: Extensions, pledged: Mapping[str, object], as_used: Callable[[], AbstractContextManager[None]]
     ) -> None:
         self._state, self._extensions, self._pledged, self._as_used = state, extensions, pledged, as_used
-        self._allocatable = extensions.at("allocatable")
+        self._allocatable, self._overused = extensions.at("allocatable"), extensions.at("overused")
         self._lone: dict[str, Refusal | None] = {}
         """What was said of lone pods without annotations, by queue."""
+        self._plain: dict[ShapeId, Refusal | None] = {}
+        """What was said of pods without annotations and claims, by shape."""
 
     def awaits_enqueue(self, job: Job) -> bool:
         """Whether it is a group's that is not let in yet, and there is an action for that."""
@@ -64,7 +67,7 @@ class Gates:
 
     def queue(self, name: str) -> Refusal | None:
         """Why a queue gets nothing more; a migration's hold is in none."""
-        said = self._extensions.refusal("overused", name) if name else ""
+        said = self._extensions.refusal("overused", name) if name and self._overused else ""
         return _refusal(OVERUSED, said) if said else None
 
     def quota(self, job: Job, pod: PodObserved, more: Items | None = None) -> Refusal | None:
@@ -85,7 +88,14 @@ class Gates:
         return _refusal(QUOTA, said) if said else None
 
     def rules(self, pod: PodObserved) -> Refusal | None:
-        """Why no node will do before something else happens."""
+        """Why no node will do before something else happens. Of pods of one shape without annotations and claims it is asked once."""
+        if pod.annotations or pod.claims:
+            return self._rules(pod)
+        if pod.shape not in self._plain:
+            self._plain[pod.shape] = self._rules(pod)
+        return self._plain[pod.shape]
+
+    def _rules(self, pod: PodObserved) -> Refusal | None:
         if why := self._state.shapes[pod.shape].unreadable:
             return Refusal(UNSCHEDULABLE, f"{UNREADABLE}: {why}")
         said = self._extensions.refusal("podWaits", pod)
@@ -93,7 +103,8 @@ class Gates:
 
     def of_pod(self, job: Job, pod: PodObserved, later: bool = False) -> Refusal | None:
         """The first that is shut for a pod whose job is through; `later`: that waits for victims itself."""
-        return (self.later_quota(job, pod) if later else self.quota(job, pod)) or self.rules(pod)
+        why = (self.later_quota(job, pod) if later else self.quota(job, pod)) if self._allocatable else None
+        return why or self.rules(pod)
 
     def walk(self, job: Job, pod: PodObserved) -> Iterator[Refusal]:
         """All that are shut, in the order in which a session comes to them."""

@@ -197,7 +197,7 @@ class Offers:
         """Whether a hold that was left to a pod like this one is soon to be had, and this one is the first who may take it. As many wait
         as there are such holds: whoever else its controller makes meanwhile goes its way, and so does everybody before the victim's end
         is a fact."""
-        if not self.left_behind:
+        if self._armed_since is None:
             return False
         if self._awaiting is None:
             self._awaiting = self._first_in_line()

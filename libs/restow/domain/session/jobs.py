@@ -19,7 +19,7 @@ PODS_JOB, HOLD, MIGRATION = 1, 1, 0
 
 class Job:
     """`tasks` are the pods that wait, in task order; `ready` counts members that hold or use capacity (or have succeeded),
-    `ready_by_task` the same by `volcano.sh/task-spec`; `need` is minMember. `order` is its turn among equals: what the log
+    `ready_by_task` the same by `volcano.sh/task-spec`, where anything is needed by task; `need` is minMember. `order` is its turn among equals: what the log
     saw first. `account` is whose use its own counts with: a controller's, where the pods are in no group; empty where only its own
     counts; `granted`: how often that had got something in the session when the job's turn was worked out. `hold` is set where it is a Reservation's. `alike`: by pod the class that it is of, of pods that no rule tells apart; those of
     the `refused` classes are passed over."""
@@ -51,25 +51,27 @@ class Job:
 
     def short(self, more: int = 0) -> bool:
         """Whether the gang, with so many more members, is still not complete."""
-        return self.ready + more < self.need or any(n > 0 for n in self._lacking().values())
+        return self.ready + more < self.need or (bool(self.need_by_task) and any(n > 0 for n in self._lacking().values()))
 
     def _lacking(self) -> dict[str, int]:
         """Of how many members of each task it needs more (`minTaskMember`), or has too many."""
         have = self.ready_by_task
         return {task: n - have.get(task, 0) for task, n in self.need_by_task.items()}
 
-    def helps(self, task: str) -> bool:
-        """Whether one more pod of this task brings a gang nearer to being complete: while as many places as it still needs are for tasks of
+    def helps(self, pod: e.PodObserved) -> bool:
+        """Whether one more pod of its task brings a gang nearer to being complete: while as many places as it still needs are for tasks of
         which it needs more, those of another task take nothing."""
         if not self.need_by_task or not self.short():
             return True
         lacking = self._lacking()
-        return lacking.get(task, 0) > 0 or self.need - self.ready > sum(n for n in lacking.values() if n > 0)
+        return lacking.get(task_of(pod), 0) > 0 or self.need - self.ready > sum(n for n in lacking.values() if n > 0)
 
-    def tell(self, task: str, more: int = 1) -> None:
-        """So many more members of this task are ready."""
+    def tell(self, pod: e.PodObserved, more: int = 1) -> None:
+        """So many more members of its task are ready."""
         self.ready += more
-        self.ready_by_task[task] = self.ready_by_task.get(task, 0) + more
+        if self.need_by_task:
+            task = task_of(pod)
+            self.ready_by_task[task] = self.ready_by_task.get(task, 0) + more
 
     def next(self, state: ClusterState) -> PodUid | None:
         """Of pods on their own the next one; the job's turn is then that of the one after it. None where all that are left are
@@ -88,7 +90,7 @@ class Job:
         left: list[PodUid] = []
         for uid in self.tasks:
             if uid in placed:
-                self.tell(task_of(state.pods[uid]))
+                self.tell(state.pods[uid])
             else:
                 left.append(uid)
         self.tasks = left
@@ -118,7 +120,7 @@ def gang(state: ClusterState, group: Group) -> Job:
         if state.awaits_placement(uid):
             job.tasks.append(uid)
         elif is_ready(state, uid, live):
-            job.tell(task_of(pod))
+            job.tell(pod)
     named = state.priority_classes.get(spec.priority_class)
     job.priority = named.value if named is not None else max(priorities, default=0)
     return job

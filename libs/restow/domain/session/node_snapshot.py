@@ -41,7 +41,7 @@ class NodeSnapshot:
         self._charge(row, v, devices, -1)
 
     def _charge(self, row: int, v: Vector, devices: Iterable[DeviceShare], sign: int) -> None:
-        free, shares = self.row(row)
+        free, shares = self._lists.get(row) or self.row(row)
         if row not in self._saved:
             self._saved[row] = free[:], shares[:]
         amounts = self.table.free

@@ -7,7 +7,7 @@ What is held for the members of a gang that is not complete is used together or 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
 from restow.domain.evolve.session import DEADLINE, REFUSED
-from restow.domain.groups import Group, task_of
+from restow.domain.groups import Group
 from restow.domain.predicates import static_mask
 from restow.domain.records import Nomination
 from restow.domain.session import queues
@@ -257,7 +257,7 @@ def ending(state: ClusterState, uid: PodUid, reason: str, ended: set[PodUid] | f
     if not job.short():
         return events
     for other in others:
-        job.tell(task_of(state.pods[other]))
+        job.tell(state.pods[other])
     return [*events, *(event for other in others for event in _one_ends(state, other, GANG_BROKEN))] if job.short() else events
 
 

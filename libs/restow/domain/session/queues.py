@@ -43,8 +43,7 @@ def share(used: Mapping[int, int], whole: Mapping[int, int]) -> int:
     """The dominant share of `whole` that is used, in billionths; of nothing, one whole where anything is used."""
     most = 0
     for column, have in used.items():
-        if have > 0 and column in whole:
-            amount = whole[column]
+        if have > 0 and (amount := whole.get(column)) is not None:
             part = have * SCALE // amount if amount > 0 else SCALE
             if part > most:
                 most = part

@@ -10,7 +10,7 @@ from restow.contracts import events as e
 from restow.contracts.ids import Millis, PodUid, ShapeId
 from restow.contracts.values import ClaimChoice, DeviceShare
 from restow.domain import accounts
-from restow.domain.groups import Group, task_of
+from restow.domain.groups import Group
 from restow.domain.memo import Memo
 from restow.domain.occupants import Who
 from restow.domain.records import Capacity, Items, Slot
@@ -161,7 +161,7 @@ class Session(View):
 
     def count(self, job: Job, pod: e.PodObserved, more: int = 1) -> None:
         """One more member of a job has what it needs."""
-        job.tell(task_of(pod), more)
+        job.tell(pod, more)
         if (undo := self.journal.undo) is not None:
             undo.append((self.count, (job, pod, -more)))
 

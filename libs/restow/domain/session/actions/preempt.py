@@ -10,7 +10,6 @@ from typing import Any
 
 from restow.contracts import events as e
 from restow.contracts.ids import Millis, ShapeId
-from restow.domain.groups import task_of
 from restow.domain.session.gangs import Outcome, in_passes, orders
 from restow.domain.session.jobs import Job
 from restow.domain.session.preemption.claims import (
@@ -70,7 +69,7 @@ def _take_all(session: Session, hunt: Hunt, job: Job, pods: Iterable[e.PodObserv
     def take(pod: e.PodObserved) -> Outcome:
         nonlocal waits
         kind = (pod.shape, pod.pinned_node)
-        if not job.helps(task_of(pod)):
+        if not job.helps(pod):
             return Outcome.PASSED
         if kind in hopeless or not wants_node(session, pod):
             return Outcome.UNFIT

@@ -47,30 +47,28 @@ class Shares:
 
     def order(self, job: Job) -> int:
         """The job's share in billionths."""
-        if job.group is None and not job.account:
-            return 0
         name = _name(job)
+        if not name:
+            return 0
         known = self._orders.get(name)
         if known is None:
-            known = self._orders[name] = share(self._of(job), self._whole)
+            known = self._orders[name] = share(self._of(job, name), self._whole)
         return known
 
-    def _of(self, job: Job) -> Amounts:
-        name = _name(job)
+    def _of(self, job: Job, name: str) -> Amounts:
         used = self._used.get(name)
         if used is None:
             if job.group is not None:
                 use = ledger(self._state).groups.get(job.group)
             else:
-                use = self._owners.of(self._state, job.account) if job.account else None
+                use = self._owners.of(self._state, name)
             used = self._used[name] = dict(use.used) if use is not None else {}
         return used
 
     def allocated(self, job: Job, pod: PodObserved, sign: int) -> None:
-        if job.group is None and not job.account:
-            return
-        charge(self._of(job), self._state.vectors[pod.shape].items, sign)
-        self._orders.pop(_name(job), None)
+        if name := _name(job):
+            charge(self._of(job, name), self._state.vectors[pod.shape].items, sign)
+            self._orders.pop(name, None)
 
     def preemptable(self, claimer: PodUid, candidates: Sequence[PodUid]) -> list[PodUid]:
         """Pods whose job, without them and the ones chosen before, has no smaller share than the claimer's job with the
@@ -86,7 +84,7 @@ class Shares:
         allowed: list[PodUid] = []
         for uid in candidates:
             job = self._session.job_for(uid)
-            name = _name(job)
+            name = _name(job) or job.key
             if name not in left:
                 left[name] = self._left(uid, job)
             rest = dict(left[name])
@@ -100,12 +98,13 @@ class Shares:
     def _left(self, uid: PodUid, job: Job) -> Amounts:
         """What the pod's job uses, without those of its pods that are victims already."""
         state = self._state
-        if job.group is None and not job.account:
+        name = _name(job)
+        if not name:
             used: Amounts = {}
             if uid in state.charges or uid in self._session.placements:
                 charge(used, state.vectors[state.pods[uid].shape].items, 1)
             return used
-        used = dict(self._of(job))
+        used = dict(self._of(job, name))
         for going in self._session.going(job.group) if job.group is not None else self._session.leaving(state.owned.get(job.account, ())):
             if going in state.charges:
                 charge(used, state.vectors[state.charges[going].shape].items, -1)
@@ -113,4 +112,5 @@ class Shares:
 
 
 def _name(job: Job) -> str:
-    return job.key if job.group is not None else job.account or job.key
+    """With whom it shares its share; empty for a bare pod."""
+    return job.key if job.group is not None else job.account

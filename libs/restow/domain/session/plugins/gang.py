@@ -80,7 +80,7 @@ def keeps(state: ClusterState, args: Args, uid: PodUid) -> bool:
     going = _going(state, group, [pod for pod in state.groups[group] if pod in state.victims_of])
     job = gang(state, group)
     for pod in going:
-        job.tell(task_of(state.pods[pod]), -1)
+        job.tell(state.pods[pod], -1)
     return job.short()
 
 

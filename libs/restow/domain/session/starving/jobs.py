@@ -8,7 +8,6 @@ from collections.abc import Hashable, Iterable, Iterator
 
 from restow.contracts import events as e
 from restow.contracts.ids import PodUid
-from restow.domain.groups import task_of
 from restow.domain.session.backlog import Backlog
 from restow.domain.session.gangs import is_complete, place_together
 from restow.domain.session.jobs import Job, gang, is_best_effort, job_of, single
@@ -59,7 +58,7 @@ class Members:
         """`Job.helps`, with these placed, or in prospect, in addition."""
         with self._session.attempt():
             self._count(dict.fromkeys((*self.placed, *more)))
-            return self.job.helps(task_of(self._session.state.pods[pod]))
+            return self.job.helps(self._session.state.pods[pod])
 
     def count_placed(self) -> None:
         self._count(self.placed)
