@@ -58,6 +58,10 @@ class Seen:
         self._changes = changes
         self._positions = [-1] * len(changes)
 
+    def all(self) -> bool:
+        """Whether nothing has been added since."""
+        return [changes.position for changes in self._changes] == self._positions
+
     def news(self) -> list[Any]:
         """Of each log what has been added since this was last asked; None where that is forgotten, and the first time."""
         found = [changes.since(position) for changes, position in zip(self._changes, self._positions, strict=True)]

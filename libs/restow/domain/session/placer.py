@@ -312,12 +312,16 @@ class Placer:
             fits &= free[:, column] >= amount
         if v.devices is not None:
             fits &= (table.device_free[at] >= v.devices.milli).sum(axis=1) >= v.devices.count
-        if not fits.any():
+        many = np.count_nonzero(fits)
+        if not many:
             return np.full(len(base), -1, np.int64)
-        keys = base.copy()
-        for scorer in self._kept.scorers[0]:
-            keys += scorer.many(state, shape)(at) * self.unit
-        keys[~fits] = -1
+        if not self._kept.scorers[0]:
+            return np.where(fits, base, -1)
+        first, *others = [scorer.many(state, shape)(at) for scorer in self._kept.scorers[0]]
+        keys = sum(others, first) * self.unit
+        keys += base
+        if many < len(keys):
+            keys[~fits] = -1
         return keys
 
     def _base(self, shape: ShapeId, at: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from restow.contracts.events import PodGroupObserved, PodObserved
+from restow.contracts.events import PodGroupObserved
 from restow.contracts.ids import PodUid, ShapeId
 from restow.domain.accounts import Amounts
 from restow.domain.changes import Seen
@@ -36,6 +36,8 @@ class Totals:
 
     def refresh(self, state: ClusterState) -> None:
         table = state.table
+        if self._seen.all() and self._offered.shape == table.allocatable.shape:
+            return
         self._widen(*table.allocatable.shape)
         changed, dirty = self._seen.news()
         if changed is None or dirty is None:
@@ -155,9 +157,10 @@ class Ledger:
             if isinstance(uid, tuple):
                 continue  # a slot of a Reservation
             pod = pods.get(uid)
+            group = group_of(pod) if pod is not None else None
             wish: _Wish | None = None
             if pod is not None and state.awaits_placement(uid):
-                wish = state.queue_of(pod), pod.shape, group_of(pod) if pod.annotations else None
+                wish = state.queue_of(pod), pod.shape, group
             before = wishes.get(uid)
             if wish != before:
                 if before is not None:
@@ -166,8 +169,8 @@ class Ledger:
                 if wish is not None:
                     changed[wish] = changed.get(wish, 0) + 1
                     wishes[uid] = wish
-            if uid in parts or (pod is not None and pod.annotations):
-                self._regroup(state, uid, pod)
+            if group is not None or uid in parts:
+                self._regroup(state, uid, group)
         for wish, times in changed.items():
             if times:
                 self._count(state, wish, times)
@@ -187,9 +190,8 @@ class Ledger:
             if not groups:
                 del self.incoming[queue]
 
-    def _regroup(self, state: ClusterState, uid: PodUid, pod: PodObserved | None) -> None:
+    def _regroup(self, state: ClusterState, uid: PodUid, group: Group | None) -> None:
         """Who is neither ready nor charged counts for no group."""
-        group = group_of(pod) if pod is not None else None
         charge = state.charges.get(uid)
         if group is not None and (charge is None or charge.releasing) and not is_ready(state, uid, state.live[uid]):
             group = None

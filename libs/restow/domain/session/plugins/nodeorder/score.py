@@ -84,13 +84,11 @@ class Resources(msgspec.Struct, frozen=True):
 
     def _of_all(self, parts: list[np.ndarray]) -> np.ndarray:
         """Every node has every resource."""
-        total, emptiest, fullest = parts[0].copy(), parts[0].copy(), np.minimum(parts[0], SCALE)
+        total = emptiest = fullest = parts[0]
         for part in parts[1:]:
-            total += part
-            np.maximum(emptiest, part, out=emptiest)
-            np.minimum(fullest, part, out=fullest)
-        total //= len(parts)
-        return self._weighed(total, emptiest, fullest)
+            total, emptiest, fullest = total + part, np.maximum(emptiest, part), np.minimum(fullest, part)
+        mean = total >> 1 if len(parts) == 2 else total // len(parts)
+        return self._weighed(mean, emptiest, np.minimum(fullest, SCALE))
 
     def _of_some(self, parts: list[np.ndarray], there: list[np.ndarray]) -> np.ndarray:
         count = np.add.reduce(there, dtype=np.int64)
