@@ -31,6 +31,7 @@ from restow.domain.migration import other_pods
 from restow.domain.records import FINAL, Step
 from restow.domain.session.plugins.predicates.successors import KEPT
 from restow.domain.state import ClusterState, is_sociable
+from restow.domain.topology import awaited
 
 SEEDS = range(int(os.environ.get("RESTOW_SEEDS", "30")))
 LAND = config.MigrationConfig().land_deadline
@@ -115,6 +116,16 @@ def test_who_is_counted_may_come_where_it_takes_nothing_from_the_successor():
     session_answers(state)
     # Zone a has three by now: b may have two beside the successor.
     assert "k" in state.placed
+
+
+def test_who_is_kept_off_is_found_out_once_for_many_that_nothing_tells_apart(monkeypatch):
+    state, times = left(), Counter()
+    closed = awaited.closed
+    monkeypatch.setattr(awaited, "closed", lambda *about: times.update(["closed"]) or closed(*about))
+    then(state, *(web(f"n{i}", "in-b") for i in range(50)))
+    session_answers(state)
+    assert len(state.parked) == 50
+    assert times["closed"] <= 5
 
 
 def test_before_the_eviction_nobody_is_kept_off_and_the_move_ends_without_it():
@@ -343,11 +354,8 @@ def unwelcome(state: ClusterState) -> dict[tuple[str, int], bool]:
         if one.successor or not other_pods.holds.held(state, one) or one.step in FINAL:
             continue
         for i, gone in enumerate(other_pods._worst(state, one, leaving)):
-            opened = other_pods.open_session(state, NOW, 1)
-            try:
-                found[one.id, i] = not other_pods._admits(opened, one, gone)
-            finally:
-                opened.close()
+            with other_pods.OtherPods(state, NOW) as asked:
+                found[one.id, i] = not asked._admits(one, gone)
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from typing import Self
 
-from restow.contracts.ids import Millis
+from restow.contracts.ids import Millis, PodUid
 from restow.domain.migration import holds
 from restow.domain.migration.holds import Reason
 from restow.domain.occupants import as_pod
@@ -30,12 +30,15 @@ class OtherPods:
     def __init__(self, state: ClusterState, now: Millis) -> None:
         self._state, self._now = state, now
         self._session: Session | None = None
+        self._overlooked: dict[PodUid, ExitStack] = {}
+        """Mostly the same ones for one migration and the next."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._session is not None:
+            self._overlook(self._session, ())
             self._session.close()
 
     def refuse(self, migration: Migration, going: Iterable[Migration] = ()) -> Reason | None:
@@ -54,10 +57,23 @@ class OtherPods:
         """Whether rules about other pods keep its successor from the place that is held now."""
         return holds.placed(self._state, migration) and not self._admits(migration, [migration])
 
-    def _admits(self, migration: Migration, gone: list[Migration]) -> bool:
-        if self._session is None:
-            self._session = open_session(self._state, self._now, 1)
-        return _admits(self._session, migration, gone)
+    def _admits(self, migration: Migration, gone: Iterable[Migration]) -> bool:
+        state, uid = self._state, migration.reservation
+        session = self._session = self._session or open_session(state, self._now, 1)
+        self._overlook(session, [one.move.pod for one in gone])
+        row, record = state.table.rows[migration.move.target], state.reservations[uid]
+        slots = [(name, slot, as_pod(record, name, slot, slot.shape)) for name, slot in holds.slots_of(state, migration)]
+        return any(session.admits(who, row, (uid, name), slot, False) is not None for name, slot, who in slots)
+
+    def _overlook(self, session: Session, pods: Iterable[PodUid]) -> None:
+        """These, and nobody else."""
+        wanted = dict.fromkeys(pods)
+        for pod in [pod for pod in self._overlooked if pod not in wanted]:
+            self._overlooked.pop(pod).close()
+        for pod in wanted:
+            if pod not in self._overlooked:
+                stack = self._overlooked[pod] = ExitStack()
+                stack.enter_context(overlooking(session, pod))
 
 
 def until(state: ClusterState, migration: Migration) -> Millis:
@@ -97,13 +113,3 @@ def _worst(state: ClusterState, migration: Migration, leaving: list[Migration]) 
 def _labels(state: ClusterState, migration: Migration) -> dict[str, str]:
     node = state.nodes.get(migration.move.source)
     return node.labels if node is not None else {}
-
-
-def _admits(session: Session, migration: Migration, gone: list[Migration]) -> bool:
-    state, uid = session.state, migration.reservation
-    row, record = state.table.rows[migration.move.target], state.reservations[uid]
-    slots = [(name, slot, as_pod(record, name, slot, slot.shape)) for name, slot in holds.slots_of(state, migration)]
-    with ExitStack() as stack:
-        for pod in dict.fromkeys(one.move.pod for one in gone):
-            stack.enter_context(overlooking(session, pod))
-        return any(session.admits(who, row, (uid, name), slot, False) is not None for name, slot, who in slots)

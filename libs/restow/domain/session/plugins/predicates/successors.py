@@ -2,8 +2,8 @@
 successor out: its pod has gone, or is about to, and would wait for nothing. So from the eviction on, and until the successor is there, such
 pods are kept off (RULES G-8). Before that nobody is: a move that would not end well does not evict (`migration.other_pods`)."""
 
-from collections.abc import Hashable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,8 @@ class KeptForSuccessors(Filter):
         self._leaving = [self._state.migrations[id].move.pod for id in self._state.active if self._state.migrations[id].step in SENT]
         self._overlooked: dict[PodUid, None] = {}
         """Pods that are there, and that the session looks away from, or has chosen as victims."""
+        self._found: dict[Hashable, list[tuple[str, np.ndarray]]] = {}
+        """What was answered, by what the pod has in common with those of whom the same is said: as long as nobody comes or goes."""
         self.active = bool(self._counts)
 
     def _find(self, of_spread: bool, of_affinity: bool) -> Iterator[_Awaited]:
@@ -77,9 +79,18 @@ class KeptForSuccessors(Filter):
         return tuple((one.key, *[count.serial for count in counts]) for one, counts in self._about(pod))
 
     def failing(self, pod: PodObserved) -> Sequence[tuple[str, np.ndarray]]:
-        topology, found = self._topology, dict[Hashable, list[np.ndarray]]()
         about = self._about(pod)
-        uncertain = dict.fromkeys(uid for uid in (*self._leaving, *self._others.nominees) if uid != pod.pod)
+        uncertain = dict.fromkeys((*self._leaving, *self._others.nominees))
+        said = pod.pod if pod.pod in uncertain else "", *((one.key, counts) for one, counts in about)
+        known = self._found.get(said)
+        if known is None:
+            uncertain.pop(pod.pod, None)
+            known = self._found[said] = [(KEPT, rows) for rows in self._closed(about, uncertain)]
+        return known
+
+    def _closed(self, about: list[tuple[_Awaited, tuple[Matching, ...]]], uncertain: Iterable[PodUid]) -> Iterator[np.ndarray]:
+        """`(nodes,) bool`. `uncertain`: who is there, and may not be when the successors come."""
+        topology, found = self._topology, set[Hashable]()
         leaving = {uid: who for uid in uncertain if (who := topology.occupant(uid)) is not None}
         overlooked = {uid: who for uid in self._overlooked if (who := topology.by_the_state(uid)) is not None}
         for one, counts in about:
@@ -90,16 +101,24 @@ class KeptForSuccessors(Filter):
             # Many are moved alike: from the same domains into the same.
             kind = (id(one.asker), counts, awaited.like(one.asker, held), victim and awaited.like(one.asker, victim), one.victim if one.victim in overlooked else "")
             if kind not in found:
+                found.add(kind)
                 away = [who for uid, who in overlooked.items() if uid != one.victim]
                 going = [who for uid, who in leaving.items() if uid != one.victim]
                 around = awaited.Around([held] if victim is None else [held, victim], away, going + away)
-                found[kind] = list(awaited.closed(one.asker, around, counts))
-        return [(KEPT, rows) for closed in found.values() for rows in closed]
+                yield from awaited.closed(one.asker, around, counts)
+
+    def placed(self, pod: PodObserved, row: int, volumes: Any) -> None:
+        self._found.clear()
+
+    def removed(self, pod: PodObserved, row: int) -> None:
+        self._found.clear()
 
     def vacated(self, who: Who) -> None:
+        self._found.clear()
         if isinstance(who, str):
             self._overlooked[who] = None
 
     def restored(self, who: Who) -> None:
+        self._found.clear()
         if isinstance(who, str):
             self._overlooked.pop(who, None)
