@@ -273,8 +273,10 @@ class HoldRules(HeldCapacityCheck, HandOverRules):
     def on_node(self, key, what, *states):
         """The hold of a place that is in one of these states; facts may have made it another one since the decision."""
         hold = self.holds.get(key)
+        if self.void.get(key) == self.seq:
+            return None  # nor is there an earlier hold of it that this could be about
         if hold is None:
-            return None if self.void.get(key) == self.seq else self.say(self.seq, f"{key} {what}, but it is unknown")
+            return self.say(self.seq, f"{key} {what}, but it is unknown")
         if hold.state not in states or hold.lost:
             if max(hold.moved, hold.lost) <= self.read:
                 self.say(self.seq, f"{key} {what}, but it is {'lost' if hold.lost else hold.state}")

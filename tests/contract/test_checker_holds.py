@@ -171,6 +171,22 @@ def test_what_keeps_them_is_not(events):
     assert judged(events).broken == []
 
 
+def test_a_reservation_that_ends_before_a_commit_that_holds_its_slot_again_and_hands_it_over_is_no_broken_promise():
+    events = [*held(**ONCE), RELEASED, pod("x"), GONE, [HOLD, over("x")]]
+
+    def broken(read, *last):
+        judge = Judge(strict=False)
+        for seq, event in enumerate([*events[:-1], list(last)], 1):
+            several = event if isinstance(event, list) else [event]
+            judge.commit(seq, several[0]["type"].partition(".")[0], read if event == list(last) else seq - 1, several)
+        return judge.report.broken
+
+    end = len(events) - 1
+    assert broken(end - 1, HOLD, over("x")) == []
+    assert broken(end, HOLD, over("x")) == [f"{end + 1}: ('r', 't-0') is held, but its Reservation is gone"]
+    assert broken(end - 1, over("x")) == [f"{end + 1}: ('r', 't-0') is handed over to x, but it is released"]
+
+
 def test_a_hold_that_facts_took_capacity_of_before_the_commit_is_no_broken_promise():
     judge = Judge()
     events = [*held(**ONCE), pod("x"), pod("f", "six", node="a", phase="Running"), over("x")]

@@ -112,6 +112,20 @@ def test_equal_quantities_are_one_shape(text, requests):
     assert changed("deployment", spelled(text)) == changed("deployment", spelled(requests))
 
 
+def test_a_default_that_is_spelled_out_makes_no_other_shape():
+    def spelled(data):
+        data["spec"] |= {"preemptionPolicy": "PreemptLowerPriority", "priority": data["spec"].get("priority", 0)}
+
+    def left_out(data):
+        data["spec"].pop("preemptionPolicy", None)
+
+    def never(data):
+        data["spec"]["preemptionPolicy"] = "Never"
+
+    assert changed("deployment", spelled) == changed("deployment", left_out)
+    assert changed("deployment", never) != changed("deployment", left_out)
+
+
 # -- spec digest (RULES G-4) ---------------------------------------------------------------------------------------------
 
 

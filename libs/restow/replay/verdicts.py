@@ -95,7 +95,9 @@ def _allocation_lines(state: ClusterState, verdict: Verdict) -> list[str]:
 def waiting_lines(verdict: Verdict, ending: str = "would fit with") -> list[str]:
     """What it waits for, first things first, and what would help."""
     lines = _block_lines(verdict.blocks)
-    if not verdict.fits:
+    if verdict.beyond_us:
+        lines.append("where it would fit cannot be said")
+    elif not verdict.fits:
         lines.append(f"{'also ' if lines else ''}waits: {fit_message(verdict.nodes, verdict.reasons)}")
     elif verdict.blocks or (verdict.gang is not None and not verdict.gang.complete):
         removed = ", ".join(f"{count} {reason}" for reason, count in verdict.reasons.items())

@@ -104,14 +104,21 @@ class Gates:
     def of_pod(self, job: Job, pod: PodObserved, later: bool = False) -> Refusal | None:
         """The first that is shut for a pod whose job is through; `later`: that waits for victims itself."""
         why = (self.later_quota(job, pod) if later else self.quota(job, pod)) if self._allocatable else None
-        return why or self.rules(pod)
+        return why or self.of_member(job, pod)
+
+    def of_member(self, job: Job, pod: PodObserved) -> Refusal | None:
+        """`rules`; where a gang that is not complete waits for one that is never placed as it is, all are told which of them that is."""
+        why = self.rules(pod)
+        if why is None or job.group is None or not self._state.shapes[pod.shape].is_beyond_us or not job.short():
+            return why
+        return Refusal(why.reason, f"pod {pod.namespace}/{pod.name} of its group: {why.message}")
 
     def walk(self, job: Job, pod: PodObserved) -> Iterator[Refusal]:
         """All that are shut, in the order in which a session comes to them."""
         if self.awaits_enqueue(job) and (why := self.admitted(job)) is not None:
             yield why
         yield from self._invalid(job)
-        for why in (self.queue(job.queue), self.quota(job, pod), self.rules(pod)):
+        for why in (self.queue(job.queue), self.quota(job, pod), self.of_member(job, pod)):
             if why is not None:
                 yield why
 

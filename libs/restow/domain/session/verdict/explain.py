@@ -84,14 +84,17 @@ def _waiting(session: Session, pod: e.PodObserved) -> Verdict:
     state = session.state
     job = job_for(session, pod)
     found = tuple(blocks(session, job, pod))
-    total, reasons = session.reasons(pod)
+    beyond_us = state.shapes[pod.shape].is_beyond_us
+    total, reasons = (0, dict[str, int]()) if beyond_us else session.reasons(pod)
     masks = nodes.Masks(session, pod)
     handed = session.offers.hand_over(pod) if session.handing_over and session.offers else None
     fit: GangFit | None = None
     reliefs: list[Relief] = []
     if job.group is not None and job.spec is not None:
         fit, reliefs = _of_gang(session, job, found)
-    if masks.fits and (fit is None or not fit.first):
+    if beyond_us:
+        reliefs = []
+    elif masks.fits and (fit is None or not fit.first):
         reliefs = [*quota_reliefs(session, job, pod, found), *reliefs]
     elif not masks.fits and not found:
         reliefs = [*nodes.reliefs(session, pod, masks), *reliefs]
@@ -100,12 +103,13 @@ def _waiting(session: Session, pod: e.PodObserved) -> Verdict:
         "waiting",
         nodes=total,
         reasons=reasons,
-        fits=masks.fits,
+        fits=0 if beyond_us else masks.fits,
         reliefs=tuple(dict.fromkeys(reliefs)),
         blocks=found,
         gang=fit,
         reserved=starving.sentence(state, pod.pod),
         takes=f"place {handed.slot} of {_reservation(state, handed.reservation)} on {handed.node}" if handed is not None else "",
+        beyond_us=beyond_us,
     )
 
 

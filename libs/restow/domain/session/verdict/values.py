@@ -78,7 +78,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """`status`: bound, placed, nominated, waiting, finished, terminating, gated or foreign (another scheduler's). `reasons`
-    counts the nodes that each rule removes, of `nodes`; `fits` are left. `reserved` says what a starving job's task waits
+    counts the nodes that each rule removes, of `nodes`; `fits` are left. `beyond_us`: no rule can say where it would fit (its request cannot be read). `reserved` says what a starving job's task waits
     for; `takes` names the hold that it may take."""
 
     pod: PodUid
@@ -95,3 +95,4 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     evicted_for: str = ""
     reserved: str = ""
     takes: str = ""
+    beyond_us: bool = False
