@@ -1,6 +1,7 @@
 """Reading goes on without loss or repeat, whatever happens to the broker or the wire."""
 
 import asyncio
+import shutil
 import time
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from restow.eventlog.jetstream import reader as reader_module
 from restow.eventlog.jetstream.reader import Feed
 from restow.eventlog.port import LogMismatch, Truncated
+from restow.eventlog.server import NatsServer
 from restow.eventlog.testing import envelope
 
 from .helpers import BODY, end, follow, persist, take, until
@@ -282,4 +284,46 @@ async def test_a_quiet_life_needs_one_consumer_and_few_requests(nats_server, ope
     await until(lambda: len(seen) == 1500)
     assert len({name for name, _ in waiting}) == 1, "it was never made again"
     assert all(1 <= count <= 8 for _, count in waiting)
+    await end(reader)
+
+
+@pytest.mark.parametrize("gone_on", [10, 30])
+async def test_a_reader_does_not_go_on_in_another_history_that_a_restored_broker_has_written_meanwhile(own_server, opened, cluster, tmp_path, gone_on):
+    """An old copy of the volume, of which others had gone on before this reader was back: its state would be of both histories, without a word."""
+    log = await opened(own_server.url, cluster)
+    last = await write(log, 20)
+    await asyncio.to_thread(own_server.stop)
+    shutil.copytree(own_server.folder, tmp_path / "old")
+    await own_server.start_async()
+    await until(lambda: log.connected)
+    await write(log, 10, last)
+    reader, seen = follow(log, 1)
+    await until(lambda: len(seen) == 30)
+    await asyncio.to_thread(own_server.stop)
+    restored = NatsServer(tmp_path / "old")
+    try:
+        await restored.start_async()
+        other = await opened(restored.url, cluster)
+        await write(other, gone_on, last)
+        await other.close()
+        await asyncio.to_thread(restored.stop)
+        restored.port = own_server.port
+        await restored.start_async()
+        with pytest.raises(LogMismatch, match="record 30 is another one"):
+            await asyncio.wait_for(reader, 20)
+        assert len(seen) == 30
+    finally:
+        await asyncio.to_thread(restored.stop)
+
+
+async def test_a_reader_whose_last_record_was_let_go_of_meanwhile_goes_on(wire, nats_server, opened, cluster):
+    writer, through = await opened(nats_server.url, cluster), await opened(wire.url, cluster)
+    await write(writer, 20)
+    reader, seen = follow(through, 1)
+    await until(lambda: len(seen) == 20)
+    wire.cut()
+    await writer.truncate(20)
+    await write(writer, 5, 0)
+    await until(lambda: len(seen) == 25)
+    assert [r.seq for r in seen] == list(range(1, 26))
     await end(reader)

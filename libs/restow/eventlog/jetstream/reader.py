@@ -91,6 +91,10 @@ class Feed:
         self._buffer: list[Msg] = []
         self._buffered = 0
         self._credit = self._pulls = 0
+        self._last: Delivery | None = None
+        """What was handed on last, if the reader is of all subjects."""
+        self._compare = False
+        """Whether the consumer begins with that again."""
         self._consumer = self._inbox = self._problem = ""
         self._subscription: Subscription | None = None
         self._wake = asyncio.Event()
@@ -118,7 +122,11 @@ class Feed:
                     await self._start(expected)
                     while True:
                         batch = await self._next(expected)
+                        if not batch:
+                            continue
                         failures, expected = 0, batch[-1].seq + 1
+                        if not self._filter:
+                            self._last = batch[-1]
                         yield batch
                 except (_Broken, Unavailable) as error:
                     _log.info("reader of %s at %d starts again: %s", self._stream, expected, error)
@@ -134,6 +142,8 @@ class Feed:
     async def _start(self, from_seq: int) -> None:
         """Subscribe, make the consumer, send the first pulls."""
         self._problem, self._delivered = "", 0
+        # With the last record once more: a broker of which an old copy was restored, and has gone on, holds another one there.
+        self._compare = self._last is not None and self._last.seq == from_seq - 1
         self._check_open()
         if not self._broker.connected:
             raise _Broken("not connected to the broker")
@@ -143,7 +153,7 @@ class Feed:
         config = {
             "name": self._consumer,
             "deliver_policy": "by_start_sequence",
-            "opt_start_seq": from_seq,
+            "opt_start_seq": from_seq - self._compare,
             "ack_policy": "none",
             "replay_policy": "instant",
             "max_deliver": -1,
@@ -186,7 +196,7 @@ class Feed:
             _log.debug("could not delete consumer %s (the broker will, by itself): %s", consumer, error)
 
     async def _next(self, expected: int) -> list[Delivery]:
-        """What has arrived, as soon as there is anything; checked to continue at `expected`."""
+        """What has arrived, as soon as there is anything; checked to continue at `expected`. Empty where that was only the last record once more."""
         loop = asyncio.get_running_loop()
         # Silence counts while we listen: a caller that folded for long has not heard what lies in the socket.
         self._heard = max(self._heard, loop.time())
@@ -218,6 +228,10 @@ class Feed:
                 self._problem = f"delivery {self._delivered + 1} is missing, got {consumer_seq}"
                 break
             self._delivered = consumer_seq
+            again, self._compare = self._compare and seq == expected - 1, False
+            if again:
+                self._same(seq, message)
+                continue
             if seq != expected and not self._filter:
                 if not batch:
                     raise await self._on_hole(expected, seq)
@@ -225,9 +239,20 @@ class Feed:
                 break
             expected = seq + 1
             batch.append(Delivery(seq, message.subject, message.headers or {}, message.data, time, pending))
-        if not batch:
+        if not batch and self._problem:
             raise _Broken(self._problem)
         return batch
+
+    def _same(self, seq: int, message: Msg) -> None:
+        """Raises LogMismatch where this is not what was handed on under its sequence. The broker's time does not count: an import stamps its own."""
+        last = self._last
+        assert last is not None
+        known = last.subject, last.headers.get("ce-id"), last.data
+        if known != (message.subject, (message.headers or {}).get("ce-id"), message.data):
+            raise LogMismatch(
+                f"record {seq} is another one than was read before: an old copy of stream {self._stream!r} was restored, or it has lost "
+                "commits, and it has gone on differently since"
+            )
 
     async def _pull(self) -> None:
         """Keep one to two requests' worth of messages asked for while the buffer has capacity.
