@@ -28,6 +28,8 @@ from restow.kube.retry import Backoff, Sleep, retrying
 
 W = TypeVar("W")
 _OVER = ("Succeeded", "Failed")
+_LONGEST_TIME = 18
+"""Digits of a time in ms; a pod's user may have written any."""
 _BUDGET_CAUSE = "DisruptionBudget"
 _BUDGET_TEXT = "disruption budget"
 _BACKGROUND_TEXT = "Eviction triggered evacuation"
@@ -338,7 +340,8 @@ def _forbidden(pod: wire.Pod, deadline: int) -> bool:
     if annotations.get(MIGRATION) != ABORTED:
         return False
     until = annotations.get(ABORTED_UNTIL, "")
-    return not deadline or not until.isdecimal() or deadline <= int(until)
+    readable = until.isascii() and until.isdecimal() and len(until) <= _LONGEST_TIME
+    return not deadline or not readable or deadline <= int(until)
 
 
 def _terminating(pod: wire.Pod) -> bool:

@@ -44,6 +44,9 @@ class _Status:
         record = state.reservations.get(effect.reservation)
         if record is None:
             return Done()
+        if len(self._generations) > 2 * len(state.reservations) + 64:
+            self._told = {uid: said for uid, said in self._told.items() if uid in state.reservations}
+            self._generations = {uid: said for uid, said in self._generations.items() if uid in state.reservations}
         fact = record.fact
         if not told_by_us(state, effect.reservation):
             # What was said while it was ours stays, and its users are told that it is not any more.

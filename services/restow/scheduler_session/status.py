@@ -75,6 +75,9 @@ class StatusEffects:
     async def write_queue(self, effect: WriteQueueStatus, state: ClusterState) -> Answer:
         name = effect.queue
         fact, status = state.queues[name], queue_status.status(state, name, queue_status.tally(state))
+        if len(self._queues) > 2 * len(state.queues) + 64:
+            self._queues = {known: said for known, said in self._queues.items() if known in state.queues}
+            self._warned = {known: said for known, said in self._warned.items() if known in state.queues}
         self._warn_of_queue(name, fact)
         if self._queues.get(name) == (fact.uid, status):
             return Done()

@@ -7,7 +7,7 @@ import pytest
 
 from restow.contracts.values import DeviceShare
 from restow.kube import decode as d
-from restow.kube.annotations import MIGRATION, read_devices
+from restow.kube.annotations import ABORTED_UNTIL, MIGRATION, read_devices
 from restow.kube.client import ApiStatus
 from restow.kube.effects import (
     Accepted,
@@ -228,6 +228,15 @@ async def test_a_mark_forbids_the_eviction_that_was_given_up_and_no_later_one(ap
     for late in (1_000, 2_000):
         assert (await effects.evict(pod, late)).reason == "Aborted"
     assert await effects.evict(pod, 2_001) == Accepted()
+
+
+@pytest.mark.parametrize("until", ["9" * 5_000, "٣", "-1", "soon", ""])
+async def test_a_mark_whose_time_cannot_be_read_forbids_every_eviction(api, effects, until):
+    """Anybody who may write to the pod may have written it; Python refuses to read thousands of digits."""
+    pod = await running(api, effects)
+    await effects.abort_eviction(pod, 2_000)
+    await api.client.patch(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", {"metadata": {"annotations": {ABORTED_UNTIL: until}}})
+    assert (await effects.evict(pod, 2_001)).reason == "Aborted"
 
 
 async def test_each_abort_makes_what_was_read_before_it_fail(api, effects):
