@@ -183,6 +183,21 @@ def shares(w: _World) -> None:
         w.act(w.chance.uniform(5, 30), "koordinator", name=f"k{n}", workload=f"u{n}", once=True, ttl=30, seconds=0, waits=True)
 
 
+def device_in_use(w: _World) -> None:
+    """Somebody waits for a whole device that nobody leaves, by a Reservation or with a victim that takes long; of another one a part comes free, and
+    small pods come that it would do for."""
+    w.nodes = [NodeSpec(f"n{number:02}", 8_000, 32_768, 2, "T4") for number in range(w.chance.choice((1, 2)))]
+    for n in range(len(w.nodes)):
+        w.make(f"whole{n}", 1, n, cpu=500, gpus=1)
+        w.make(f"most{n}", 1, n + 0.3, cpu=500, milli=600)
+        w.make(f"rest{n}", 1, n + 0.6, cpu=500, milli=400)
+    w.make("w", 1, 1000.0, cpu=500, gpus=1)
+    for n in range(len(w.nodes)):
+        w.act(w.chance.uniform(5, 8), "koordinator", name=f"k{n}", workload="w", once=True, ttl=3600, seconds=0, waits=True)
+        w.act(w.chance.uniform(10, 14), "scale", workload=f"rest{n}", replicas=0)
+    w.make("small", len(w.nodes), w.chance.uniform(16, 20), cpu=500, milli=w.chance.choice((300, 400)))
+
+
 def reclaims(w: _World) -> None:
     """One queue has all there is, and then others want what they deserve."""
     w.scheduler, w.seconds = PREEMPTION, 30.0
@@ -257,7 +272,7 @@ def too_small(w: _World) -> None:
     w.make("later", 2, 6.0, cpu=3000)
 
 
-KINDS = {make.__name__: make for make in (moves, leavers, finishers, spreads, whole, gangs, gang_moves, queues, preempts, unequal, shares, reclaims, waits, reserves, ended, ends, too_small)}
+KINDS = {make.__name__: make for make in (moves, leavers, finishers, spreads, whole, gangs, gang_moves, queues, preempts, unequal, shares, device_in_use, reclaims, waits, reserves, ended, ends, too_small)}
 
 
 def focus(kind: str, seed: int) -> Plan:

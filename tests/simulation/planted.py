@@ -67,6 +67,11 @@ PLANTED = (
         "A pod gets a device that has half of what it asks for.",
     ),
     Planted(
+        "all-devices-for-one", "fold", "device_in_use", "table.py",
+        "if (least := min(amount - missing if c == gpus else amount, free[c])) > 0", "if (least := min(amount, free[c])) > 0",
+        "Who waits for a device keeps others from those that are free.",
+    ),
+    Planted(
         "cordon-overlooked", "session", "ends", "predicates.py",
         "    if reason := repelled(shape, node, on, tolerate):\n", "    if (reason := repelled(shape, node, on, tolerate)) and not node.unschedulable:\n",
         "Pods and holds come to cordoned nodes.",
