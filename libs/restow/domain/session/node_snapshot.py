@@ -62,7 +62,8 @@ class NodeSnapshot:
         if self._saved:
             rows = list(self._saved)
             self.table.free[rows] = [free for free, _ in self._saved.values()]
-            self.table.device_free[rows] = [shares for _, shares in self._saved.values()]
+            if self.table.device_free.shape[1]:
+                self.table.device_free[rows] = [shares for _, shares in self._saved.values()]
             self.table.dirty.extend(rows)
         self._saved.clear()
         self._lists.clear()

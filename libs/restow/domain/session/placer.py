@@ -186,6 +186,8 @@ class Placer:
         kinds = {i: kinds(state) for i, s in enumerate(scorers[0]) if (kinds := getattr(s, "kinds", None)) is not None}
         self._kinds: dict[int, np.ndarray] = kinds
         """By the place of each scorer that has them."""
+        self._news: dict[tuple[int, int, int, int], np.ndarray | None] = {}
+        """What `_changed` has found."""
 
     def best(self, shape: ShapeId) -> int | None:
         """The row of the best node, or None where nothing fits."""
@@ -225,18 +227,30 @@ class Placer:
         return ranking
 
     def _refresh(self, shape: ShapeId, ranking: _Ranking) -> _Ranking:
-        state, kept = self._state, self._kept
-        nodes, dirty = state.changed_rows.since(ranking.nodes_seen), state.table.dirty.since(ranking.seen)
+        state, kept, changes = self._state, self._kept, self._snapshot.changes
+        rows = self._changed(ranking)
         del kept.by_shape[shape]
-        if nodes is None or dirty is None:
+        if rows is None:
             return self._new(shape)
         kept.by_shape[shape] = ranking  # used last
-        rows = {*nodes, *dirty, *self._snapshot.changes}
         ranking.base = self._base_of(shape)
         ranking.seen, ranking.nodes_seen = state.table.dirty.position, state.changed_rows.position
-        if rows:
-            self._rank(shape, ranking, rows)
+        if len(rows) >= MANY:
+            self._rank_many(shape, ranking, rows)
+            rows = rows[:0]
+        if len(rows) or changes:
+            self._rank(shape, ranking, {*rows.tolist(), *changes})
         return ranking
+
+    def _changed(self, ranking: _Ranking) -> np.ndarray | None:
+        """Rows that may be others than when it was up to date, in order; None where that is forgotten. Most shapes were up to date at the same time."""
+        nodes, dirty = self._state.changed_rows, self._state.table.dirty
+        key = ranking.nodes_seen, ranking.seen, nodes.position, dirty.position
+        if key not in self._news:
+            seen = nodes.since(ranking.nodes_seen), dirty.since(ranking.seen)
+            forgotten = seen[0] is None or seen[1] is None
+            self._news[key] = None if forgotten else np.array(sorted({*(seen[0] or ()), *(seen[1] or ())}), np.int64)
+        return self._news[key]
 
     def _base_of(self, shape: ShapeId) -> _Base:
         """Up to date, and shared."""
@@ -259,9 +273,7 @@ class Placer:
 
     def _rank(self, shape: ShapeId, ranking: _Ranking, rows: set[int]) -> None:
         if len(rows) >= MANY:
-            at = np.array(sorted(rows), np.int64)
-            ranking.keys[at] = self._keys(shape, ranking, at)
-            ranking.forget_top()
+            self._rank_many(shape, ranking, np.array(sorted(rows), np.int64))
             return
         if ranking.base.plain is None:
             ranking.base.plain = ranking.base.keys.tolist()
@@ -282,6 +294,10 @@ class Placer:
             plain[row] = key = base + score if score >= 0 else -1
             if key > floor:
                 heappush(late, (-key, row))
+
+    def _rank_many(self, shape: ShapeId, ranking: _Ranking, at: np.ndarray) -> None:
+        ranking.keys[at] = self._keys(shape, ranking, at)
+        ranking.forget_top()
 
     def _score(self, shape: ShapeId, ranking: _Ranking, row: int) -> int:
         free, shares = self._snapshot.row(row)

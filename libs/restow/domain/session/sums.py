@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from restow.contracts.events import PodGroupObserved
+from restow.contracts.events import PodGroupObserved, PodObserved
 from restow.contracts.ids import PodUid, ShapeId
 from restow.domain.accounts import Amounts
 from restow.domain.changes import Seen
@@ -249,23 +249,23 @@ class Owners:
             if isinstance(uid, tuple):
                 continue
             pod = state.pods.get(uid)
-            if uid in self._uses.parts or (pod is not None and pod.owner is not None and pod.owner.uid in self._uses.of):
-                self._put(state, uid)
+            owner = pod.owner.uid if pod is not None and pod.owner is not None else None
+            if uid in self._uses.parts or owner in self._uses.of:
+                self._put(state, uid, pod, owner)
 
     def of(self, state: ClusterState, owner: str) -> Use:
         known = self._uses.of.get(owner)
         if known is None:
             known = self._uses.of[owner] = Use()
             for uid in state.owned.get(owner, ()):
-                self._put(state, uid)
+                self._put(state, uid, state.pods.get(uid), owner)
         return known
 
-    def _put(self, state: ClusterState, uid: PodUid) -> None:
+    def _put(self, state: ClusterState, uid: PodUid, pod: PodObserved | None, owner: str | None) -> None:
         if uid not in self._uses.parts and (uid in state.queue or uid in state.parked):
             return  # who waits uses nothing
-        pod = state.pods.get(uid)
-        known = pod is not None and pod.owner is not None and pod.owner.uid in self._uses.of and job_of(state, pod) is None
-        self._uses.put(state, uid, pod.owner.uid if known and pod is not None and pod.owner is not None else None)
+        counts = pod is not None and owner in self._uses.of and job_of(state, pod) is None
+        self._uses.put(state, uid, owner if counts else None)
 
 
 def owners(state: ClusterState) -> Owners:
