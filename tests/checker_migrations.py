@@ -69,7 +69,7 @@ class MigrationRules:
         needs = self.migrations.get(event["migration"], {}).get("target", "?")
         self.step(event, "held" if needs else "planned")
         if needs and event["migration"] not in self.held_before:
-            self.say(self.seq, f"migration {event['migration']} evicts before a landing place was held")
+            self.say(self.seq, f"migration {event['migration']} evicts before a landing slot was held")
 
     def migration_evicted(self, event):
         migration = self.step(event, "holding", "held", "evicting", "aborting")

@@ -12,7 +12,7 @@ from .naive_plan import naive_plan
 from .table import Row, Size, median
 from .world import START, filled
 
-TITLE = "defragmentation plan: moves with landing places, packing before and after"
+TITLE = "defragmentation plan: moves with landing slots, packing before and after"
 BASELINE = "the pseudo code of Volcano's proposal in plain Python, moves only (no packing, no reasons); the same moves"
 
 SIZES = {

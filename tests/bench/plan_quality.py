@@ -111,9 +111,9 @@ def _vms(size: Size) -> list[Row]:
         greedy, _ = _plan(state, GREEDY, moves)
         gained, bound = _places(state, made) - _places(state, None), _bound(state, moves)
         if size is not Size.SMOKE and gained * 100 < bound * WITHIN:
-            raise AssertionError(f"{gained} places for {FREE_FOR} cores gained with {moves} moves; the bound is {bound}")
+            raise AssertionError(f"{gained} slots for {FREE_FOR} cores gained with {moves} moves; the bound is {bound}")
         rows.append(Row(f"VMs, {moves} moves: usable cores ({usable(state):.1f})", _usable(state, made), "%", baseline=_usable(state, greedy)))
-        rows.append(Row(f"  places gained, of at most {bound}", gained, "places", baseline=_places(state, greedy) - _places(state, None), goal=bound * WITHIN / 100))
+        rows.append(Row(f"  slots gained, of at most {bound}", gained, "slots", baseline=_places(state, greedy) - _places(state, None), goal=bound * WITHIN / 100))
         rows.append(Row("  the plan takes", median(seconds) * 1e3, "ms", goal=500.0))
     return rows
 
@@ -155,7 +155,7 @@ def _demand(size: Size) -> list[Row]:
         made = defragmentation.plan_demand(state, optimizing("devices"), START, PlanId(f"d{i}"), "bench/six")
         seconds.append(time.perf_counter() - started)
     if len(made.slots) != waiting or len(made.moves) != waiting:
-        raise AssertionError(f"{len(made.slots)} rooms by {len(made.moves)} moves; the least is {waiting}: {made.reason}")
+        raise AssertionError(f"{len(made.slots)} slots by {len(made.moves)} moves; the least is {waiting}: {made.reason}")
     greedy, _ = _plan(state, GREEDY, waiting)
     table = state.table
     capacity = _capacity(state, greedy)

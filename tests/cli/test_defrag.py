@@ -139,11 +139,11 @@ def test_a_dry_run_shows_moves_in_waves_node_groups_and_who_stays(restow, desche
 
 
 def test_groups_by_a_label_and_a_job_are_asked_for(restow, descheduler):
-    reason = PLAN | {"reason": "room for shop/big", "slots": [{"name": "restow-slot-p9-1", "pod": "u", "namespace": "shop", "node": "a"}]}
+    reason = PLAN | {"reason": "capacity for shop/big", "slots": [{"name": "restow-slot-p9-1", "pod": "u", "namespace": "shop", "node": "a"}]}
     descheduler.answers["POST", "/defragment"] = (200, answer(dry=True, plan=reason))
     result = restow("defrag", "--dry-run", "--for", "pod/shop/big", "--group-by", "a/b", "--descheduler", descheduler.url)
     assert descheduler.asked[0][1:3] == ("/defragment?dryRun=true&groupBy=a%2Fb", {"trigger": "cli", "demand": "pod/shop/big"})
-    assert "room for shop/big" in result.output
+    assert "capacity for shop/big" in result.output
     assert "shop/restow-slot-p9-1" in result.output
 
 

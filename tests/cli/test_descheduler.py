@@ -286,7 +286,7 @@ def test_the_plan_is_shown_beside_what_the_other_plugins_would_do(pieces, run):
     assert "Defragmentation (balance, profile default): 2 pods to evict" in result.said
     assert "would move 2 pods off 1 node in 1 wave; planner greedy" in result.said
     assert "3 would go" in result.said
-    assert "nothing holds the places that Defragmentation has found" in result.said
+    assert "nothing holds the targets that Defragmentation has found" in result.said
     assert "restow defrag --now" in result.said
     assert max(map(len, result.output.splitlines())) <= 100
     assert pieces.pods() >= {"web-1", "web-2", "tainted"}

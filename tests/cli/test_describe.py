@@ -63,17 +63,17 @@ def describe(restow, tmp_path):
 
 def test_where_it_is_held_for_whom_until_when_and_what_is_left(describe):
     text = describe(held()).output
-    assert text.startswith("reservation shop/r  uid-r\n  Available since 2026-01-01T00:00:04Z (0s ago): 3 of 3 places are held")
+    assert text.startswith("reservation shop/r  uid-r\n  Available since 2026-01-01T00:00:04Z (0s ago): 3 of 3 slots are held")
     for line in (
         "  API        batch.volcano.sh, created 2026-01-01T00:00:00Z (4s ago), generation 1",
         "  end        ends 2026-01-01T01:00:00Z (in 59m), 1h after its creation, as spec.ttl says",
         "  for        pods of Deployment web",
         "  allocated  cpu 0/3, memory 0/3Gi",
         "  left       cpu 3, memory 3Gi",
-        "PLACES, 3: 3 Available",
+        "SLOTS, 3: 3 Available",
         "t-1   Available  b     cpu 0/1, memory 0/1Gi",
         "LATEST, as of sequence 4; all of it: restow why reservation/shop/r",
-        "  4  00:00:04  place t-0 is held on a, and 2 more alike          schedule ← 3/0",
+        "  4  00:00:04  slot t-0 is held on a, and 2 more alike           schedule ← 3/0",
     ):
         assert line in text, text
     assert "USED BY" not in text
@@ -87,8 +87,8 @@ def test_who_uses_it_and_what_they_have_taken(describe):
     text = describe(made).output
     assert "1 Succeeded, 2 Available" in text
     assert "t-0   Succeeded  a     cpu 1/1, memory 1Gi/1Gi  used by shop/web-1" in text
-    assert "POD         PLACE  NODE  TAKEN OF IT        STATE" in text
-    assert "shop/web-1  t-0    a     cpu 1, memory 1Gi  not bound yet" in text
+    assert "POD         SLOT  NODE  TAKEN OF IT        STATE" in text
+    assert "shop/web-1  t-0   a     cpu 1, memory 1Gi  not bound yet" in text
     made.facts(e.PodChanged("uid-web-1", "a", "Running", True))
     assert "not bound yet" not in describe(made).output
 
@@ -102,14 +102,14 @@ def test_a_shared_one_tells_what_each_pod_drew(describe):
     assert "allocated  cpu 0.5/1, memory 0/1Gi" in said.output
     assert "left       cpu 0.5, memory 1Gi" in said.output
     assert "of cpu a pod gets nothing from the node besides (Restricted)" in said.said
-    assert "shop/web-2  t-0    a     cpu 0.25" in said.output
+    assert "shop/web-2  t-0   a     cpu 0.25" in said.output
 
 
 def test_why_it_is_pending_per_rule_and_what_alone_would_be_enough(describe):
     text = describe(log(cpu=3000)).output
     assert "WAITS, decided again at sequence 3\n" in text
     for line in (
-        "  2 of 3 places would fit; t-2 does not beside them: 0/2 nodes are available: 2 Insufficient cpu.",
+        "  2 of 3 slots would fit; t-2 does not beside them: 0/2 nodes are available: 2 Insufficient cpu.",
         "  nothing is held with fewer than 3 (minAvailable)",
         "  would be held with 1 more empty node like a",
         "  would be held with a minAvailable of at most 2",
@@ -128,8 +128,8 @@ def test_what_capacity_a_waiting_one_misses_and_who_has_it(describe):
     text = describe(made).output
     assert "t-0   Waiting  a     cpu 0/2, memory 0/1Gi  has cpu 1, memory 1Gi, waits for cpu 1" in text
     assert "  left       nothing yet: cpu 1, memory 1Gi is there, cpu 1 is waited for" in text
-    assert "ROOM that t-0 waits for on a: cpu 1\nIN USE BY     AMOUNTS\npod shop/big  cpu 3\n" in text
-    assert "waits for its room on a" in text
+    assert "CAPACITY that t-0 waits for on a: cpu 1\nIN USE BY     AMOUNTS\npod shop/big  cpu 3\n" in text
+    assert "waits for its capacity on a" in text
 
 
 def test_one_that_is_used_up_says_the_same_before_and_after_its_pod_is_gone(describe, restow, tmp_path):
@@ -272,7 +272,7 @@ def test_one_that_is_gone_still_has_its_story(describe):
     made.decide("session", c.Schedule(time_at(6)), *(e.HoldReleased("uid-r", f"t-{i}", "Deleted") for i in range(3)))
     text = describe(made).output
     assert "\n  gone\n" in text
-    assert "place t-0 is released: Deleted, and 2 more alike" in text
+    assert "slot t-0 is released: Deleted, and 2 more alike" in text
 
 
 def test_of_many_places_those_are_listed_that_say_more(describe):
@@ -283,7 +283,7 @@ def test_of_many_places_those_are_listed_that_say_more(describe):
     made.decide("session", c.Schedule(time_at(4)), *(e.HoldPlaced("uid-r", f"t-{i}", f"n{i % 8}") for i in range(60)))
     made.decide("session", c.Schedule(time_at(5)), e.HandedOver("uid-r", "t-7", "uid-web-1", "n7"))
     text = describe(made).output
-    assert "PLACES, 60: 59 Available, 1 Succeeded" in text
+    assert "SLOTS, 60: 59 Available, 1 Succeeded" in text
     assert "t-7   Succeeded" in text
     assert "t-8 " not in text
     assert "and 59 more; nodes: n0, n1, n2," in text
@@ -364,7 +364,7 @@ def test_the_list_as_json_has_exact_amounts(as_json, tmp_path):
 def test_why_tells_the_same_of_places_that_wait(restow, as_json, tmp_path):
     file = export(tmp_path / "w.jsonl", log(cpu=3000))
     said = restow("why", "reservation/shop/r", "--log", file).said
-    assert "3 places of 3 have no node yet" in said
+    assert "3 slots of 3 have no node yet" in said
     assert "would be held with a minAvailable of at most 2" in said
     assert as_json("why", "reservation/shop/r", "--log", file)["slots"]["fit"] == 2
 
@@ -374,4 +374,4 @@ def test_why_a_pod_is_where_it_is_names_the_place_that_it_took(restow, tmp_path)
     made.facts(pod("web-1"))
     made.decide("session", c.Schedule(time_at(6)), e.HandedOver("uid-r", "t-0", "uid-web-1", "a"), cause="5/0")
     said = restow("why", "pod/web-1", "--log", export(tmp_path / "w.jsonl", made)).said
-    assert "placed on a, not bound yet uses 1 cpu and 1Gi memory of place t-0 of reservation shop/r" in said
+    assert "placed on a, not bound yet uses 1 cpu and 1Gi memory of slot t-0 of reservation shop/r" in said

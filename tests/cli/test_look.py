@@ -212,7 +212,7 @@ def test_a_dry_run_offline_is_decided_on_the_log(restow, as_json, tmp_path):
 def test_into_a_pipe_nothing_is_cut(restow, moved, monkeypatch):
     monkeypatch.delenv("COLUMNS")
     text = restow("why", "web-new", "--log", moved).output
-    assert "place task-0 of shop/restow-p1-1 is handed over to shop/web-new on b" in text
+    assert "slot task-0 of shop/restow-p1-1 is handed over to shop/web-new on b" in text
     assert "…" not in text
 
 

@@ -57,7 +57,7 @@ def test_it_says_what_it_did_and_where_to_look(api, reserve):
     (name,) = reservations(api)
     assert result.exit_code == 0
     assert result.output == (
-        f"reservation/default/{name}: 3 places for the next pods of deployment/web, for 1h\n"
+        f"reservation/default/{name}: 3 slots for the next pods of deployment/web, for 1h\n"
         f"look at it: restow describe reservation/default/{name}\n"
     )
     spec = reservations(api)[name]["spec"]
@@ -75,7 +75,7 @@ def test_what_is_used_up_frees_capacity_for_the_next(api, reserve):
     reserve()
     (name,) = reservations(api)
     set_phase(api, name, "Succeeded")
-    assert f"{name}-2: 1 place" in reserve().said
+    assert f"{name}-2: 1 slot" in reserve().said
     assert f"{name}-2: unchanged" in reserve().said
 
 

@@ -89,7 +89,7 @@ def test_a_whole_story_is_fine():
         ([*STORY, pod("z"), over("z")], "is handed over to z, but it is used"),
         ([*TO_HOLD, HOLD, RELEASED, pod("z"), over("z")], "is handed over to z, but it is released"),
         ([*TO_HOLD, HOLD, RELEASED, RELEASED], "is released, but it is released"),
-        (without(HOLD), "evicts before a landing place was held"),
+        (without(HOLD), "evicts before a landing slot was held"),
         (without(LANDED), "at the end migration m-1 is evicted"),
         (without(bound("q", "b")), "landed, but pod q is on None"),
         ([*without(LANDED, COLLECTED), {**LANDED, "node": "a"}], "landed on a, not on its target"),

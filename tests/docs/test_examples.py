@@ -36,9 +36,9 @@ def test_the_walk_of_the_reservation_prints_what_it_says(tmp_path):
     for i, words in (
         (0, "complex-reservation   Available   3     0         0         3           0"),
         (1, "0/2 nodes are available: 2 Insufficient cpu."),
-        (2, "has not as many pods of each spec as Reservation default/complex-reservation has places"),
+        (2, "has not as many pods of each spec as Reservation default/complex-reservation has slots"),
         (3, '{"busybox":{"phase":{"Succeeded":1}},"nginx":{"phase":{"Succeeded":2}}}'),
-        (4, "all 3 places were handed over to their owners"),
+        (4, "all 3 slots were handed over to their owners"),
     ):
         assert words in printed[i]
         assert words in shown[i]

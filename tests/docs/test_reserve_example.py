@@ -18,9 +18,9 @@ def test_the_walk_prints_what_it_says(tmp_path):
     assert [reservations(part) for part in printed] == [reservations(part) for part in shown]
     assert [ready(part).get("web") for part in shown[1:5]] == ["2/2", "5/5", "2/2", "5/5"]
     for i, words in (
-        (0, "3 places for the next pods of deployment/web, for 1h (held after"),
-        (2, "all 3 places were handed over to their owners"),
-        (5, "place pod-0: 0/2 nodes are available: 2 Insufficient cpu."),
+        (0, "3 slots for the next pods of deployment/web, for 1h (held after"),
+        (2, "all 3 slots were handed over to their owners"),
+        (5, "slot pod-0: 0/2 nodes are available: 2 Insufficient cpu."),
         (5, "would be held with 1 more empty node like node-1"),
     ):
         assert words in printed[i]

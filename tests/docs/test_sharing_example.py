@@ -25,12 +25,12 @@ def test_the_walk_prints_what_it_says(tmp_path):
     for i, words in (
         (1, "2 pods use some of it"),
         (1, "left       cpu 1, memory 1Gi"),
-        (4, "of 1 place of Reservations that it owns: 1 is not available"),
+        (4, "of 1 slot of Reservations that it owns: 1 is not available"),
         (4, "reservation-0  Waiting  node-2  cpu 0/2, memory 0/1Gi  has memory 1Gi, waits for cpu 2 (PreAllocation)"),
         (4, "left       nothing yet: memory 1Gi is there, cpu 2 is waited for"),
         (5, "it was handed over to its owner"),
-        (5, "place reservation-0 of report has all its room and is held"),
-        (5, "place reservation-0 of report is handed over to default/report on node-2"),
+        (5, "slot reservation-0 of report has all its capacity and is held"),
+        (5, "slot reservation-0 of report is handed over to default/report on node-2"),
     ):
         assert words in printed[i]
         assert words in shown[i]

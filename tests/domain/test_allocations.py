@@ -360,7 +360,7 @@ def test_there_is_one_reusable_reservation_of_a_kind_on_a_node():
     state = one()
     settle(then(state, hold("r1", "c2", allocate_once=False), hold("r2", "c2", allocate_once=False), hold("r3", "c4", allocate_once=False)))
     assert [phase(state, name) for name in ("r1", "r2", "r3")] == ["Available", "Pending", "Available"]
-    assert "already had a reusable reservation" in state.phases["r2"].message
+    assert "already had an equal reusable reservation" in state.phases["r2"].message
     settle(then(state, node("b")))
     assert state.slots["r2"]["reservation-0"].node == "b"
 
@@ -381,7 +381,7 @@ def test_a_pod_with_reservation_affinity_uses_a_reservation_or_waits():
     assert "does not match the pod's reservation affinity" in state.waiting[key].message
 
 
-@pytest.mark.parametrize(("spec", "why"), [({"allocate_policy": "Restricted"}, "has no room that the pod can take"), ({"pre_allocation": True}, "is not available")])
+@pytest.mark.parametrize(("spec", "why"), [({"allocate_policy": "Restricted"}, "has no capacity that the pod can take"), ({"pre_allocation": True}, "is not available")])
 def test_who_must_use_a_reservation_and_can_use_none_is_told_what_is_against_it(spec, why):
     """It is too small, or waits for the capacity of another pod."""
     affinity = {"scheduling.koordinator.sh/reservation-affinity": "{}"}
@@ -389,7 +389,7 @@ def test_who_must_use_a_reservation_and_can_use_none_is_told_what_is_against_it(
     settle(then(state, pod("x", "c2", "a"), hold("r", "c2" if "allocate_policy" in spec else "c3", **spec)))
     settle(then(state, pod("o", "c3", labels=MINE, annotations=affinity)))
     (key, _) = state.parked["o"]
-    assert state.waiting[key].message == f"of 1 place of Reservations that it owns: 1 {why}"
+    assert state.waiting[key].message == f"of 1 slot of Reservations that it owns: 1 {why}"
 
 
 # -- rules about what runs -------------------------------------------------------------------------------------------------

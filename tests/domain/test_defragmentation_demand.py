@@ -38,7 +38,7 @@ def test_one_move_puts_the_pieces_together():
     got = capacity(pieces(), "big")
     assert [(m.pod, m.source, m.target, m.after) for m in got.moves] == [("p", "a", "b", ())]
     assert [(r.name, r.pod, r.namespace, r.node) for r in got.slots] == [("restow-slot-d-1", "big", "default", "a")]
-    assert got.reason == "room for big"
+    assert got.reason == "capacity for big"
     assert got.planner == "optimizing"
 
 
@@ -90,7 +90,7 @@ def test_a_gang_gets_capacity_for_all_who_wait_or_for_nobody_where_it_needs_all(
     assert got.moves
     assert {r.pod for r in got.slots} == {"b0", "b1"}
     assert len({r.node for r in got.slots}) == 2
-    assert got.reason == "room for default/big"
+    assert got.reason == "capacity for default/big"
 
 
 def test_where_not_all_of_a_gang_fit_it_gets_capacity_for_as_many_as_it_needs_to_start():
@@ -100,7 +100,7 @@ def test_where_not_all_of_a_gang_fit_it_gets_capacity_for_as_many_as_it_needs_to
     assert [r.pod for r in got.slots] == ["b0", "b1"]
     assert len({r.node for r in got.slots}) == 2
     assert got.kept == {}
-    assert got.reason.startswith("room for default/big, 2 of its 4 pods that wait; not for all of them: ")
+    assert got.reason.startswith("capacity for default/big, 2 of its 4 pods that wait; not for all of them: ")
     assert "beside 2 of the 4 pods" in got.reason
 
 

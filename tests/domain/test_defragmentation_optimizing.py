@@ -121,7 +121,7 @@ def test_who_has_a_place_only_in_exchange_stays():
     assert plan(given(*CIRCLE), FOUR).moves == ()
     found = {c.pod: c for c in defragmentation.explain(given(*CIRCLE), FOUR, NOW)}
     assert found["p"].verdict == found["q"].verdict == "NoTarget"
-    assert found["p"].message == "default/p would have no place"
+    assert found["p"].message == "default/p would fit nowhere"
 
 
 def test_a_circle_is_broken_by_a_third_place_where_there_is_one():
@@ -248,7 +248,7 @@ def test_every_pod_that_stays_has_a_verdict():
     found = explain(state, NODES, NOW)
     assert {c.pod: c.verdict for c in found} == {"p": "NoTarget", "big": "NoTarget", "q": "NoTarget", "big2": "NoTarget", "bare": "Bare", "big3": "NoGain"}
     assert all(c.message for c in found)
-    assert next(c for c in found if c.pod == "p").message == "default/big would have no place"
+    assert next(c for c in found if c.pod == "p").message == "default/big would fit nowhere"
     assert got.kept == {"Bare": 1, "NoGain": 1, "NoTarget": 4}
 
 

@@ -193,7 +193,7 @@ def test_the_decider_asks_for_the_plan_when_it_is_due_and_plans_are_about_the_jo
     assert (planned.trigger, planned.demand) == ("demand", "w")
     assert [(move.source, move.target) for move in planned.moves] in ([("a", "b")], [("b", "a")])
     assert [capacity.pod for capacity in planned.slots] == ["w"]
-    assert planned.reason == "room for default/w"
+    assert planned.reason == "capacity for default/w"
     assert next_demand(state) is None
 
 

@@ -48,7 +48,7 @@ def test_pods_of_every_scheduler_are_planned_for_and_the_state_stays_as_it_is(ar
     before = dump(state)
     made = carried_out(state, whole(args), NOW)
     assert [(m.pod, m.target) for m in made.planned.moves] == [("a", "full"), ("b", "full")]
-    assert [one.reason for one in made.outcome.evictions] == ["the plan has a place for it on full"] * 2
+    assert [one.reason for one in made.outcome.evictions] == ["the plan has capacity for it on full"] * 2
     assert dump(state) == before
 
 

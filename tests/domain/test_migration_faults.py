@@ -531,7 +531,7 @@ def test_a_successor_that_fits_elsewhere_goes_there_and_its_old_place_is_free():
     assert state.placed["p2"].node == "c"
     assert state.migrations[M].step is Step.EVICTED
     (event,) = advance(state)
-    assert (event.reason, event.message.endswith("found a place, or is gone")) == ("HoldLost", True)
+    assert (event.reason, event.message.endswith("found a node, or is gone")) == ("HoldLost", True)
     then(state, pod("greedy", owner=replica_of("greedy")), e.PodGone("p1"))
     session_answers(state)
     assert state.placed["greedy"].node == "a"

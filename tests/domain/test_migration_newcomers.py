@@ -251,7 +251,7 @@ def test_whom_others_keep_from_its_slot_ends_by_their_company():
     session_answers(state)
     assert "w9" in state.parked
     assert ends(state, LAND - 1) == []
-    assert ends(state, LAND) == [("Company", "rules about other pods keep its successor w9 from the place that is held on b1")]
+    assert ends(state, LAND) == [("Company", "rules about other pods keep its successor w9 from the slot that is held on b1")]
 
 
 def test_whom_the_scheduler_does_not_look_at_ends_as_not_admitted():

@@ -158,7 +158,7 @@ def test_a_shared_one_that_is_deleted_says_how_many_use_it_and_go_on():
     [
         (koordinator(), "Reservation expired and was cleaned up by the scheduler: its time ended before a pod took it"),
         (koordinator(once=False), "Reservation expired and was cleaned up by the scheduler: its time ended; no pod used it"),
-        (reservation("r", ("t", 2, "s"), match_policy="Owner"), "Reservation expired and was cleaned up by the scheduler: its time ended with 0 of 2 places handed over"),
+        (reservation("r", ("t", 2, "s"), match_policy="Owner"), "Reservation expired and was cleaned up by the scheduler: its time ended with 0 of 2 slots handed over"),
     ],
 )
 def test_one_that_ends_unused_says_so(fact, message):
@@ -261,7 +261,7 @@ def test_one_place_is_not_spoken_of_as_several():
     assert state.phases["r"].message == "it was handed over to its owner"
     state = held(reservation("r", ("t", 3, "s"), match_policy="Owner"))
     then(state, owner("p"), owner("q"), e.HandedOver("r", "t-0", "p", "a"), e.HandedOver("r", "t-1", "q", "a"))
-    assert state.phases["r"].message == "1 of 3 places is held, 2 handed over"
+    assert state.phases["r"].message == "1 of 3 slots is held, 2 handed over"
 
 
 # -- Volcano's -------------------------------------------------------------------------------------------------------------

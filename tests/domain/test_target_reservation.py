@@ -98,7 +98,7 @@ def test_it_goes_nowhere_else_while_the_node_that_is_held_takes_no_pods():
     state = world(reservation("r", ("t", 1, "s")))
     then(state, node("a", cpu=64_000, memory=256 * GIB, unschedulable=True), node("b"))
     assert takes(state, naming("p", "r")) == {}
-    assert why(state, "p") == ("Unschedulable", "Reservation r has no place left that this pod can take")
+    assert why(state, "p") == ("Unschedulable", "Reservation r has no slot left that this pod can take")
     assert takes(state, pod("q", labels=MINE)) == {}
     assert state.placed["q"].node == "b"
     then(state, node("a", cpu=64_000, memory=256 * GIB))
@@ -118,7 +118,7 @@ def test_a_gang_that_names_a_reservation_takes_all_or_none_of_its_holds():
     state = world(gang, reservation("r", ("t", 2, "s"), match_policy="Owner"))
     assert takes(state, [member(n, "g", labels=MINE) for n in ("p1", "p2", "p3")]) == {}
     assert not state.placed
-    assert why(state, "p1") == ("Unschedulable", "Reservation r has no place left that this pod can take")
+    assert why(state, "p1") == ("Unschedulable", "Reservation r has no slot left that this pod can take")
     then(state, reservation("r", ("t", 3, "s"), match_policy="Owner", generation=2))
     review(state)
     schedule(state)
@@ -234,7 +234,7 @@ def test_a_group_of_another_size_waits_until_it_has_as_many_pods_as_there_are_pl
     assert takes(state, member("p", "g", labels=MINE)) == {}
     reason, sentence = why(state, "p")
     assert reason == "ReservationSpecNotMatch"
-    assert sentence == MATCHES.replace("/p>", "/g>") + "group default/g has not as many pods of each spec as Reservation default/r has places"
+    assert sentence == MATCHES.replace("/p>", "/g>") + "group default/g has not as many pods of each spec as Reservation default/r has slots"
     assert takes(state, member("q", "g", labels=MINE)) == {"p": "r/t-0", "q": "r/t-1"}
 
 

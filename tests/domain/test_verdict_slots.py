@@ -132,7 +132,7 @@ def test_a_second_reusable_one_of_its_kind_needs_a_node_of_its_own():
     run(state, session.decider, c.Schedule(NOW))
     then(state, reservation("r", ("t", 1, "s"), allocate_once=False), e.ReservationAccepted("r", 1, 1))
     fit = explain_slots(state, "r")
-    assert list(fit.reasons) == ["node(s) already had a reusable reservation of this kind"]
+    assert list(fit.reasons) == ["node(s) already had an equal reusable reservation"]
     assert ("1 more empty node like a", 0) in reliefs(fit)
 
 

@@ -78,7 +78,7 @@ async def test_a_job_that_fits_in_pieces_gets_a_node_without_asking(world: World
             if uid_of(event["object"]) == uid_of(three) and event["object"]["metadata"].get("deletionTimestamp"):
                 break
     assert int(capacity["metadata"]["resourceVersion"]) < int(event["object"]["metadata"]["resourceVersion"])
-    await says(world, f"pod/{world.ns}/{three['metadata']['name']}", f"to make room for {world.ns}/job")
+    await says(world, f"pod/{world.ns}/{three['metadata']['name']}", f"to free capacity for {world.ns}/job")
     assert "identical" in await world.restow("verify")
 
 
@@ -106,7 +106,7 @@ async def test_a_gang_of_which_not_all_fit_gets_capacity_for_as_many_as_it_needs
 
         await world.until("two members have a node", two_run)
         (plan,) = [plan for plan in await plans(world) if plan["moves"]]
-        assert f"room for podgroup {world.ns}/gang, 2 of its 3 pods that wait; not for all of them" in plan["reason"]
+        assert f"capacity for podgroup {world.ns}/gang, 2 of its 3 pods that wait; not for all of them" in plan["reason"]
     await stays(world, *first[:2])
 
 
@@ -116,7 +116,7 @@ async def test_nobody_is_evicted_where_nobody_has_anywhere_to_go_and_why_says_so
     await world.pod("job", gpu=6)
     await world.waits("job", "3 Insufficient gpu")
     with world.stack.configured("descheduler", DEMAND):
-        said = await says(world, f"pod/{world.ns}/job", "room was looked for by moving others, once", "have nowhere to go, or must not be moved")
+        said = await says(world, f"pod/{world.ns}/job", "capacity was looked for by moving others, once", "have nowhere to go, or must not be moved")
         assert f"no node can be freed for {world.ns}/job" in said
     await stays(world, *before)
     assert await world.reservations() == []

@@ -144,7 +144,7 @@ async def test_restow_reserve_keeps_capacity_for_a_scale_up_while_others_fill_th
         for name in (f"{world.ns}-{step}-{i}" for step in ("up", "down") for i in range(3)):
             world.also_remove(f"{KOORDINATOR}/{name}")
     said = await world.restow(*reserve, "--ttl", "1h", "--name", f"{world.ns}-up")
-    assert "3 places for the next pods of deployment/web, for 1h (held after" in said
+    assert "3 slots for the next pods of deployment/web, for 1h (held after" in said
     await fills_up(world, batch, "batch", 3, 2)
     await world.patch(web, {"spec": {"replicas": 5}})
     await world.replicas("web", 5)

@@ -130,7 +130,7 @@ def test_a_status_and_annotations_that_no_rule_reads_change_no_fact():
         ("volcano", SEED_000 | {"matchPolicy": "Any"}, "spec.matchPolicy: 'Any'; allowed: PodSpec, Owner"),
         ("volcano", SEED_000 | {"tasks": [{"name": "a"}]}, "spec.tasks[0].template.spec: missing; allowed: a pod's specification"),
         ("koordinator", SEED_000, "spec.tasks: set; allowed: spec.template (tasks belong to batch.volcano.sh Reservations)"),
-        ("volcano", SEED_000 | {"allocateOnce": False}, "spec.allocateOnce: false; allowed with tasks: true (each place is handed over once)"),
+        ("volcano", SEED_000 | {"allocateOnce": False}, "spec.allocateOnce: false; allowed with tasks: true (each slot is handed over once)"),
         ("volcano", SEED_000 | {"allocatePolicy": "Default"}, "spec.allocatePolicy: 'Default'; allowed: Aligned, Restricted, Covering"),
         ("koordinator", {"template": NGINX, "allocatePolicy": "Covering"}, "spec.allocatePolicy: 'Covering'; allowed: Aligned, Restricted"),
         ("volcano", {"template": NGINX | {"metadata": {"namespace": "shop"}}}, "spec.template.metadata.namespace: 'shop'; allowed: 'default', the Reservation's own, or none"),

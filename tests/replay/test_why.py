@@ -35,10 +35,10 @@ def test_a_successor_leads_back_through_hold_and_plan_to_the_trigger():
     answer = why(migration().source(), "web-new")
     assert causes(answer) == [12, 7, 6, 5, 4, 3, 0]
     assert answer.chain[-1].text == "trigger: api"
-    assert answer.chain[0].text == "place task-0 of shop/restow-p1-1 is handed over to shop/web-new on b"
+    assert answer.chain[0].text == "slot task-0 of shop/restow-p1-1 is handed over to shop/web-new on b"
     assert answer.verdict == [
         "Running, ready, on b",
-        "uses 1 cpu and 1Gi memory of place task-0 of reservation shop/restow-p1-1",
+        "uses 1 cpu and 1Gi memory of slot task-0 of reservation shop/restow-p1-1",
         "came from a, where it was shop/web-old, to b, to pack nodes tighter (migration p1-1)",
     ]
 
@@ -64,13 +64,13 @@ def test_a_migration_tells_of_its_pod_hold_and_successor():
 def test_a_reservation_tells_who_got_it():
     answer = why(migration().source(), "reservation/restow-p1-1")
     assert causes(answer) == [12, 7, 6, 5, 4, 3, 0]
-    assert answer.verdict[-1] == "place task-0: used by shop/web-new on b"
+    assert answer.verdict[-1] == "slot task-0: used by shop/web-new on b"
 
 
 def test_of_a_place_whose_pod_has_gone_it_is_told_who_used_it():
     log = migration()
     log.facts(e.PodGone("uid-web-new"))
-    assert why(log.source(), "reservation/restow-p1-1").verdict[-1] == "place task-0: was used by shop/web-new on b"
+    assert why(log.source(), "reservation/restow-p1-1").verdict[-1] == "slot task-0: was used by shop/web-new on b"
 
 
 def waiting():
@@ -248,7 +248,7 @@ def test_what_is_not_there_is_refused_with_what_to_do(text, said):
 def test_a_node_tells_what_it_has_left_and_who_came_and_went():
     answer = why(migration().source(), "node/a")
     assert answer.verdict[0] == "ready"
-    assert "0 pods, 0 places held for others" in answer.verdict
+    assert "0 pods, 0 slots held for others" in answer.verdict
     texts = [entry.text for entry in answer.story]
     assert texts[0] == "node a is seen: ready"
     assert any("shop/web-old" in text and "gone" in text for text in texts), texts

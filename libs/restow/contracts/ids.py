@@ -15,7 +15,7 @@ ShapeId = NewType("ShapeId", str)
 """Content address of a `PodShape`: `sha256` of its canonical JSON, the first 16 hex digits."""
 ReservationUid = NewType("ReservationUid", str)
 SlotName = NewType("SlotName", str)
-"""One place inside a Reservation: `<task>-<index>`, as the pod of that task would be called."""
+"""One slot of a Reservation: `<task>-<index>`, as the pod of that task would be called."""
 PlanId = NewType("PlanId", str)
 MigrationId = NewType("MigrationId", str)
 """`<plan>-<number>`; also the suffix of the Reservation that holds the landing slot."""

@@ -1,6 +1,6 @@
 """Capacity that is kept for somebody: held slots of Reservations and nominations (RULES 004-6).
 
-All of it is charged as reserved and waits in the same way. What is free on a node goes to nominations first, then to places
+All of it is charged as reserved and waits in the same way. What is free on a node goes to nominations first, then to slots
 that wait for capacity, each in their order. Of the GPUs' column nobody holds more than what it lacks of its own devices leaves of what
 it wants: whose device is still in use keeps nobody from another one. Where facts over-commit a node, capacity is given up in the same fold: so used and
 reserved together are never more than there is because of a hold. What owners have taken of a hold comes back to it when they
@@ -45,7 +45,7 @@ SHORT = tuple[dict[int, int], dict[int, int]]
 
 
 class HeldCapacity(Slots):
-    """Keeps the table, the accounts and their indexes what places and nominations hold."""
+    """Keeps the table, the accounts and their indexes what slots and nominations hold."""
 
     __slots__ = ()
 

@@ -215,7 +215,7 @@ class Maps:
     cancelled: dict[PlanId, str] = stored(dict)
     """Plans of which nothing more is begun, and why."""
     left_alone: dict[tuple[str, NodeName], int] = stored(dict)
-    """Lineages whose pods came back to a node, and how often."""
+    """Lineages whose pods bounced off a node, and how often."""
     alone_since: dict[tuple[str, NodeName], Millis] = stored(dict)
     """Since when each of them is left alone."""
     evictions: dict[MigrationId, Millis] = stored(dict)
@@ -238,9 +238,9 @@ class Maps:
     left: dict[str, tuple[Left, ...]] = stored(dict)
     """By lineage: moved pods that run elsewhere, until their own successor has come somewhere."""
     returned: dict[PodUid, int] = stored(dict)
-    """Pods that came back to where their lineage was moved off, and how often in a row that has happened."""
+    """Pods that bounced, and how often in a row their lineage did."""
     found: dict[tuple[str, NodeName], int] = stored(dict)
-    """Lineages that came back to a node too often, to be reported (`migration.bounced`)."""
+    """Lineages that bounced off a node too often, to be reported (`migration.bounced`)."""
 
     search: Search = stored(Search)
 

@@ -301,12 +301,12 @@ class Migration(Record):
 
 
 def hold_names(id: MigrationId) -> tuple[str, str]:
-    """Of the Reservations that hold its place at the target, and at the source where it turns back."""
+    """Of the Reservations that hold its slot at the target, and at the source where it turns back."""
     return f"restow-{id}", f"restow-{id}-back"
 
 
 def hold_name(migration: Migration) -> str:
-    """Of the Reservation that holds its place."""
+    """Of the Reservation that holds its slot."""
     return hold_names(migration.id)[migration.back > 0]
 
 

@@ -74,7 +74,7 @@ SENTENCES = _OF_FILTERS | _OF_MOVES | {
     UNSUPPORTED: "it has a constraint that a hold cannot promise to meet",
     PINNED: "it asks for this very node",
     USES_RESERVATION: "what it uses belongs to a Reservation, which would only have it back",
-    BOUNCED: "its like were moved off this node and came back, again and again",
+    BOUNCED: "pods like it bounced off this node, again and again",
     PER_NODE: "maxNoOfPodsToEvictPerNode is reached on its node",
     PER_NAMESPACE: "maxNoOfPodsToEvictPerNamespace is reached in its namespace",
     NOT_SELECTED: "nodeSelector does not select its node",

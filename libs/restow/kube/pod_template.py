@@ -135,7 +135,7 @@ class Template(Json, frozen=True):
 
 
 def template(pod: PodObserved, shape: v.PodShape, node: str) -> Template:
-    """Of a place on this node that rules see as this pod. What is only preferred is left out: the node is chosen."""
+    """Of a slot on this node that rules see as this pod. What is only preferred is left out: the node is chosen."""
     labels, annotations = _own_cpus(pod.labels, shape.cores)
     metadata = TemplateMetadata(labels, annotations) if labels or annotations else None
     ports = tuple(Port(p.port, p.port, p.protocol, p.ip) for p in shape.host_ports)

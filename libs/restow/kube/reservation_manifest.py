@@ -67,7 +67,7 @@ class Manifest(Json, frozen=True):
 
 
 def hold_manifest(state: ClusterState, migration: Migration) -> Manifest | None:
-    """None where the victim is gone: then there is nobody to hold a place for, and the effect is not owed any more. One that turns
+    """None where the victim is gone: then there is nobody to hold a slot for, and the effect is not owed any more. One that turns
     back waits for capacity that is still in use: its own."""
     uid = successor.pattern(state, migration) if migration.back else migration.move.pod
     pod = state.pods.get(uid) if uid is not None else None

@@ -233,7 +233,7 @@ def _allocate_once(said: bool | None, api: ReservationApi, by_tasks: bool) -> bo
     """RULES 000-3, 003-1, 004-1."""
     if by_tasks:
         if said is False:
-            raise FactError("spec.allocateOnce: false; allowed with tasks: true (each place is handed over once)")
+            raise FactError("spec.allocateOnce: false; allowed with tasks: true (each slot is handed over once)")
         return True
     return api == "koordinator" if said is None else said
 

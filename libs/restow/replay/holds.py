@@ -142,7 +142,7 @@ def _users(state: ClusterState, node: NodeName, missing: Amounts, own: tuple[Res
         add(f"pod {pod_name(state, pod)}" + (", terminating" if charge.releasing else ""), state.vectors[charge.shape].items)
     for uid, name in state.held_on.get(node, ()):
         if (uid, name) != own:
-            add(f"place {name} of reservation {reservation_name(state, uid)}", state.slots[uid][name].capacity.held)
+            add(f"slot {name} of reservation {reservation_name(state, uid)}", state.slots[uid][name].capacity.held)
     for pod in state.nominated_on.get(node, ()):
         add(f"held for pod {pod_name(state, pod)}, which preempts there", state.nominations[pod].capacity.held)
     first = next(iter(missing))
@@ -258,7 +258,7 @@ def policy(spec: ReservationSpec | None) -> list[str]:
     """How it is used, in sentences with the fields' names."""
     if spec is None:
         return []
-    said = ["one pod takes a place, and ends it (allocateOnce)" if spec.allocate_once else "pods share it until it is empty, and what they leave comes back (allocateOnce: false)"]
+    said = ["one pod takes a slot, and ends it (allocateOnce)" if spec.allocate_once else "pods share it until it is empty, and what they leave comes back (allocateOnce: false)"]
     match spec.allocate_policy:
         case "Aligned":
             said.append("what a pod needs beyond it comes from the node (Aligned)")
@@ -273,5 +273,5 @@ def policy(spec: ReservationSpec | None) -> list[str]:
     for taint in spec.taints:
         said.append(f"pods must tolerate its taint {taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}")
     if spec.pre_allocation:
-        said.append("it may be put where room is still in use, and waits for that (preAllocation)")
+        said.append("it may be put where capacity is still in use, and waits for that (preAllocation)")
     return said

@@ -32,7 +32,7 @@ def _line(state: ClusterState, record: Migration, uid: PodUid) -> str:
         successor = state.pods.get(record.successor)
         return f"moved {what}" + (f"; its successor is {successor.name}" if successor is not None else "")
     if record.step is Step.NOT_RECREATED:
-        return f"evicted to be moved {what}; nothing took its place"
+        return f"evicted to be moved {what}; no successor came"
     if record.step in FINAL:
         return f"was to be moved {what}, and stayed: {reason(record)}"
     return f"{'is to be' if record.step is Step.PLANNED else 'is being'} moved {what}; {record.step} now"
@@ -71,7 +71,7 @@ def purpose(state: ClusterState, record: Migration) -> str:
     if planned.planner == PLANNER:
         who = f"by {planned.plugin} (profile {planned.profile})" if planned.profile else f"by {planned.plugin}"
         return f"{who}: {record.move.reason}" if record.move.reason else who
-    return f"to make room for {job_name(state, planned.demand)}" if planned.demand else "to pack nodes tighter"
+    return f"to free capacity for {job_name(state, planned.demand)}" if planned.demand else "to pack nodes tighter"
 
 
 def demand_line(state: ClusterState, uid: PodUid) -> str:
@@ -82,7 +82,7 @@ def demand_line(state: ClusterState, uid: PodUid) -> str:
         return ""
     last = max((p for p in state.plans.values() if p.planned.demand == job), key=lambda p: (p.at, p.planned.plan), default=None)
     times = "once" if tried.tries == 1 else f"{tried.tries} times"
-    line = f"room was looked for by moving others, {times}, last at {seconds(tried.at)}"
+    line = f"capacity was looked for by moving others, {times}, last at {seconds(tried.at)}"
     if last is None:
         return line
     planned = last.planned

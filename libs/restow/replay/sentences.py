@@ -65,11 +65,11 @@ def _reservation(v: e.ReservationObserved, names: Names) -> str:
     name = f"{v.namespace}/{v.name}".removeprefix("/")
     if v.invalid:
         return f"reservation {name} is seen, and cannot be read: {v.invalid}"
-    places = sum(t.replicas for t in v.spec.tasks) if v.spec else 0
+    slots = sum(t.replicas for t in v.spec.tasks) if v.spec else 0
     more = f", holds for migration {v.migration}" if v.migration else ""
     more += f", terminating since {seconds(v.deleting)}" if v.deleting else ""
     more += f"; fields without a meaning: {', '.join(v.unknown)}" if v.unknown else ""
-    return f"reservation {name} is seen: {places} place{'s' * (places != 1)}{more}"
+    return f"reservation {name} is seen: {slots} slot{'s' * (slots != 1)}{more}"
 
 
 def _planned(v: e.Planned, names: Names) -> str:
@@ -126,12 +126,12 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.ReservationGone: lambda v, n: f"reservation {_named(n, v.reservation)} is gone",
     e.PodPlaced: lambda v, n: f"{_named(n, v.pod)} is placed {_on(v.node, v.devices)}",
     e.PodReleased: lambda v, n: f"the placement of {_named(n, v.pod)} is withdrawn: {v.reason}",
-    e.HoldPlaced: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} {'waits for its room' if v.waiting else 'is held'} {_on(v.node, v.devices)}",
-    e.HoldReady: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} has all its room and is held",
-    e.HoldBorrowed: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} lends room to {_named(n, v.pod)}, which ignores Reservations, and waits to have it back",
-    e.HoldResized: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} is resized on its node",
-    e.HandedOver: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} is handed over to {_named(n, v.pod)} {_on(v.node, v.devices)}",
-    e.HoldReleased: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} is released: {v.reason}",
+    e.HoldPlaced: lambda v, n: f"slot {v.slot} of {_named(n, v.reservation)} {'waits for its capacity' if v.waiting else 'is held'} {_on(v.node, v.devices)}",
+    e.HoldReady: lambda v, n: f"slot {v.slot} of {_named(n, v.reservation)} has all its capacity and is held",
+    e.HoldBorrowed: lambda v, n: f"slot {v.slot} of {_named(n, v.reservation)} waits: {_named(n, v.pod)}, which ignores Reservations, has borrowed its capacity",
+    e.HoldResized: lambda v, n: f"slot {v.slot} of {_named(n, v.reservation)} is resized on its node",
+    e.HandedOver: lambda v, n: f"slot {v.slot} of {_named(n, v.reservation)} is handed over to {_named(n, v.pod)} {_on(v.node, v.devices)}",
+    e.HoldReleased: lambda v, n: f"slot {v.slot} of {_named(n, v.reservation)} is released: {v.reason}",
     e.TaskReserved: lambda v, n: f"{v.node} is reserved for {_named(n, v.pod)}, whose job starves",
     e.TaskUnreserved: lambda v, n: f"nothing is reserved for {_named(n, v.pod)} any more: {v.reason}",
     e.Withheld: _withheld,
@@ -165,22 +165,22 @@ _TEXT: dict[type, Callable[[Any, Names], str]] = {
     e.QuotaObserved: lambda v, n: f"resource quota {v.namespace}/{v.name} is seen" + (f": more than it allows is in use of {', '.join(v.exceeded)}" if v.exceeded else ""),
     e.QuotaGone: lambda v, n: f"resource quota {v.namespace}/{v.name} is gone",
     e.PodTroubled: _troubled,
-    e.Unfit: lambda v, n: f"{_wait(v.pods, n, 'its kind waits on')}: {fit_message(v.nodes, v.reasons)}",
-    e.HoldUnfit: lambda v, n: f"place {v.slot} of {_named(n, v.reservation)} waits: {v.message or fit_message(v.nodes, v.reasons)}",
+    e.Unfit: lambda v, n: f"{_wait(v.pods, n, 'equal pods wait on')}: {fit_message(v.nodes, v.reasons)}",
+    e.HoldUnfit: lambda v, n: f"slot {v.slot} of {_named(n, v.reservation)} waits: {v.message or fit_message(v.nodes, v.reasons)}",
     e.ReservationAccepted: lambda v, n: f"reservation {_named(n, v.reservation)} is accepted: {v.min_available} needed, expires {seconds(v.expires) or 'never'}",
     e.ReservationRefused: lambda v, n: f"reservation {_named(n, v.reservation)} is refused: {v.reason}: {v.message}",
     e.Planned: _planned,
     e.SearchBegun: lambda v, n: f"plan {v.plan} ({v.trigger}) is being made" + (f", with at most {v.steps} steps of search" if v.steps else ""),
     e.SearchEnded: lambda v, n: f"plan {v.plan} came to no end: {v.reason}{': ' * bool(v.message)}{v.message}",
     e.Holding: lambda v, n: f"{v.migration}: asks for a hold, until {seconds(v.deadline)}",
-    e.Held: lambda v, n: f"{v.migration}: its landing place is held",
+    e.Held: lambda v, n: f"{v.migration}: its landing slot is held",
     e.Evicting: lambda v, n: f"{v.migration}: evicts the pod, until {seconds(v.deadline)}",
     e.Evicted: lambda v, n: f"{v.migration}: the pod is evicted, its successor has until {seconds(v.deadline)}",
     e.Aborting: lambda v, n: f"{v.migration}: gives up: {v.reason}{': ' * bool(v.message)}{v.message}",
     e.Landed: lambda v, n: f"{v.migration}: landed as {_named(n, v.pod)} {_on(v.node)}",
     e.MigrationFailed: lambda v, n: f"{v.migration}: failed, rolled back: {v.reason}{': ' * bool(v.message)}{v.message}",
-    e.NotRecreated: lambda v, n: f"{v.migration}: the pod was evicted and nothing took its place",
-    e.TurningBack: lambda v, n: f"{v.migration}: goes back to where it was, room is held there again: {v.reason}: {v.message}".rstrip(": "),
+    e.NotRecreated: lambda v, n: f"{v.migration}: the pod was evicted and no successor came",
+    e.TurningBack: lambda v, n: f"{v.migration}: goes back to where it was, capacity is held there again: {v.reason}: {v.message}".rstrip(": "),
     e.Removed: lambda v, n: f"{v.migration}: the pod is evicted; nothing was held for it",
     e.Expired: lambda v, n: f"reservation {_named(n, v.reservation)} is past its time",
     e.Collected: lambda v, n: f"reservation {_named(n, v.reservation)} is to be deleted: {v.reason}",

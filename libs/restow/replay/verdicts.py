@@ -88,8 +88,8 @@ def _allocation_lines(state: ClusterState, verdict: Verdict) -> list[str]:
     allocation = state.allocations.get(verdict.pod)
     if allocation is None or allocation.reservation not in state.reservations:
         return []
-    what = amounts_text(by_name(state, allocation.items)) or "room"
-    return [f"uses {what} of place {allocation.slot} of reservation {reservation_name(state, allocation.reservation)}"]
+    what = amounts_text(by_name(state, allocation.items)) or "capacity"
+    return [f"uses {what} of slot {allocation.slot} of reservation {reservation_name(state, allocation.reservation)}"]
 
 
 def waiting_lines(verdict: Verdict, ending: str = "would fit with") -> list[str]:
@@ -133,10 +133,10 @@ def slots_lines(fit: SlotsFit) -> list[str]:
     if fit.quota:
         lines.append(f"{'also ' if lines else ''}waits: {fit.quota}")
     if fit.complete:
-        lines.append(f"the next session will hold {'it' if fit.waiting == 1 else f'all {fit.waiting}'}" if not lines else f"{counted(fit.waiting, 'place')} would fit")
+        lines.append(f"the next session will hold {'it' if fit.waiting == 1 else f'all {fit.waiting}'}" if not lines else f"{counted(fit.waiting, 'slot')} would fit")
         return lines
     if fit.first:
-        beside = f"{fit.fit} of {counted(fit.waiting, 'place')} would fit; {fit.first} does not beside them" if fit.fit else f"place {fit.first}"
+        beside = f"{fit.fit} of {counted(fit.waiting, 'slot')} would fit; {fit.first} does not beside them" if fit.fit else f"slot {fit.first}"
         lines.append(f"{beside}: {fit_message(fit.nodes, fit.reasons)}")
     if fit.fit and fit.have + fit.fit < fit.need:
         lines.append(f"nothing is held with fewer than {fit.need} (minAvailable)")
@@ -221,7 +221,7 @@ def _reservation_verdict(state: ClusterState, story: Story, answer: Any) -> None
         if slot.phase != SlotPhase.PENDING:
             say(slot_line(slot))
     if pending := sum(slot.phase == SlotPhase.PENDING for slot in found):
-        say(f"{counted(pending, 'place')} of {len(found)} {'has' if pending == 1 else 'have'} no node yet")
+        say(f"{counted(pending, 'slot')} of {len(found)} {'has' if pending == 1 else 'have'} no node yet")
         answer.slots = explain_slots(state, uid)  # type: ignore[arg-type]
         if answer.slots is not None:
             answer.verdict += slots_lines(answer.slots)
@@ -240,16 +240,16 @@ def slot_line(slot: SlotView) -> str:
     match slot.phase:
         case SlotPhase.HELD:
             allocated = f", {amounts_text(slot.allocated)} of it used" if slot.allocated else ""
-            return f"place {slot.name}: held {where}{allocated}"
+            return f"slot {slot.name}: held {where}{allocated}"
         case SlotPhase.WAITING:
             why = f" ({slot.reason})" if slot.reason else ""
             has = f", has {amounts_text(slot.held)}" if slot.held else ""
-            return f"place {slot.name}: waits {where} for {amounts_text(slot.missing) or 'its room'}{why}{has}"
+            return f"slot {slot.name}: waits {where} for {amounts_text(slot.missing) or 'its capacity'}{why}{has}"
         case SlotPhase.USED:
-            return f"place {slot.name}: {'was used' if slot.gone else 'used'} by {slot.pod} {where}"
+            return f"slot {slot.name}: {'was used' if slot.gone else 'used'} by {slot.pod} {where}"
         case SlotPhase.FAILED:
-            return f"place {slot.name}: ended: {slot.reason}"
-    return f"place {slot.name}: has no node yet"
+            return f"slot {slot.name}: ended: {slot.reason}"
+    return f"slot {slot.name}: has no node yet"
 
 
 def amounts_text(amounts: Amounts) -> str:
@@ -305,7 +305,7 @@ def _node_verdict(state: ClusterState, story: Story, answer: Any) -> None:
                 parts.append(f"{r.amount(resource, amount)} {what}")
         say(f"{r.title(resource)}: {', '.join(parts)} of {r.amount(resource, of)}")
     held = len(state.held_on.get(node.name, ()))
-    say(f"{counted(len(state.on_node.get(node.name, ())), 'pod')}, {counted(held, 'place')} held for others")
+    say(f"{counted(len(state.on_node.get(node.name, ())), 'pod')}, {counted(held, 'slot')} held for others")
 
 
 def _queue_verdict(state: ClusterState, story: Story, answer: Any) -> None:

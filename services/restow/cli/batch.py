@@ -18,7 +18,7 @@ Rows = list[dict[str, Any]]
 
 
 def podgroups(state: ClusterState, namespace: str | None = None) -> Rows:
-    """By namespace and name. `ready` members have their place, or have succeeded; `waiting` ones are to be placed."""
+    """By namespace and name. `ready` members have their node, or have succeeded; `waiting` ones are to be placed."""
     found = []
     for group, fact in sorted(state.pod_groups.items()):
         if namespace is not None and fact.namespace != namespace:

@@ -21,7 +21,7 @@ ALL = "-all-"
 @click.command()
 @click.option("--dry-run", "mode", flag_value="dry", help="Show the plan and its gain; move nothing.")
 @click.option("--now", "mode", flag_value="now", help="Make a plan and carry it out: hold first, then move. Follow it to its end.")
-@click.option("--for", "demand", metavar="pod/NS/NAME|podgroup/NS/NAME", help="Make room for this waiting job only.")
+@click.option("--for", "demand", metavar="pod/NS/NAME|podgroup/NS/NAME", help="Free capacity for this waiting job only.")
 @click.option("--group-by", metavar="LABEL", default="", help="Group nodes by this label; by default, by size.")
 @click.option("--no-follow", is_flag=True, help="With --now: return once the plan is made.")
 @click.option("--follow", metavar="PLAN", help="Follow a plan to its end.")

@@ -78,7 +78,7 @@ def _show(d: Described, now: Millis) -> None:
 
         click.echo(f"\n{heading('USED BY')}")
         rows = [(p.pod, p.slot, p.node, listed(p.amounts), _concrete(p.devices, p.cores), "" if p.bound else "not bound yet") for p in d.allocations]
-        _table(("POD", "PLACE", "NODE", "TAKEN OF IT", "DEVICES", "STATE"), rows, ("NODE", "TAKEN OF IT"))
+        _table(("POD", "SLOT", "NODE", "TAKEN OF IT", "DEVICES", "STATE"), rows, ("NODE", "TAKEN OF IT"))
     _latest(d)
 
 
@@ -126,7 +126,7 @@ def _slots(d: Described) -> None:
     phases = {phase: sum(slot.phase == phase for slot in d.slots) for phase in dict.fromkeys(p.phase for p in d.slots)}
     counts = ", ".join(f"{count} {phase}" for phase, count in phases.items())
     needed = f"; {d.min_available} needed" if d.min_available not in (0, len(d.slots)) else ""
-    click.echo(f"\n{heading('PLACES')}, {len(d.slots)}: {counts or 'none'}{needed}")
+    click.echo(f"\n{heading('SLOTS')}, {len(d.slots)}: {counts or 'none'}{needed}")
     shown = d.slots if len(d.slots) <= MOST else [p for p in d.slots if p.phase != "Available" or p.allocated][:MOST]
     rows = [_row(slot) for slot in shown]
     if rows:
@@ -164,7 +164,7 @@ def _missing(slot: SlotView) -> None:
 
     if not slot.missing:
         return
-    click.echo(f"\n{heading('ROOM')} that {slot.name} waits for on {slot.node}: {listed(slot.missing)}")
+    click.echo(f"\n{heading('CAPACITY')} that {slot.name} waits for on {slot.node}: {listed(slot.missing)}")
     if slot.users:
         rows = [(user.who, listed(user.amounts)) for user in slot.users]
         table(("IN USE BY", "AMOUNTS"), rows, flexible=("IN USE BY",))

@@ -152,7 +152,7 @@ def _container(container: Obj, host: bool) -> Obj:
 
 
 def manifests(workload: Workload, template: Template, asked: Asked) -> list[Obj]:
-    """The Reservations to create: one with all places for Volcano's API, one a slot for Koordinator's. Raises LikeError."""
+    """The Reservations to create: one with all slots for Volcano's API, one a slot for Koordinator's. Raises LikeError."""
     owner = _owner(workload, template, asked)
     pod = json.loads(json.dumps(template.body))
     if asked.node:
@@ -187,7 +187,7 @@ def _owner(workload: Workload, template: Template, asked: Asked) -> Obj:
         return {"controller": {k: v for k, v in controller.items() if k != "uid"}}
     if not template.labels:
         raise LikeError(
-            f"{workload.text} has neither a controller nor labels: nothing tells which pods the room is for. Give it a label, or "
+            f"{workload.text} has neither a controller nor labels: nothing tells which pods the capacity is for. Give it a label, or "
             "name the workload that its pods belong to"
         )
     if asked.api == "koordinator":

@@ -54,7 +54,7 @@ def show(answer: Mapping[str, Any], planned: Planned, dry: bool) -> None:
         click.echo()
         _moves(moves)
     if planned.slots:
-        click.echo(f"\n{heading('ROOM')} that is held first, for those who wait")
+        click.echo(f"\n{heading('CAPACITY')} that is held first, for those who wait")
         rows = [(f"{slot.namespace}/{slot.name}", slot.node) for slot in planned.slots]
         table(("RESERVATION", "NODE"), rows, flexible=("RESERVATION", "NODE"))
     if planned.before.nodes or planned.before != planned.after:

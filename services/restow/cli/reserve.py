@@ -313,7 +313,7 @@ def _tell(workload: Workload, asked: Asked, found: list[Obj], done: list[str], h
     first = _full(found[0])
     names = first if len(found) == 1 else f"{first} and {len(found) - 1} more"
     if "created" in done:
-        slots = f"{asked.replicas} place{'s' * (asked.replicas != 1)}"
+        slots = f"{asked.replicas} slot{'s' * (asked.replicas != 1)}"
         ends = f"until {asked.expires}" if asked.expires else "for ever" if asked.ttl == "0" else f"for {asked.ttl}"
         who = "pods with the labels of" if asked.by_labels else "pods like" if workload.kind == "Pod" else "the next pods of"
         click.echo(f"{names}: {slots} for {who} {workload.text}, {ends}{held}")

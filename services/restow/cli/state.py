@@ -143,7 +143,7 @@ def _summary(s: dict[str, Any]) -> None:
         line("whole gpus", f"{number(s['devicesFree'])} free of {number(s['devices'])}")
     if s["podGroupsByPhase"]:
         line("podgroups", counted(sum(s["podGroupsByPhase"].values()), s["podGroupsByPhase"]) + f"; {number(s['queues'])} queues")
-    line("reservations", counted(s["reservations"], s["reservationsByPhase"]) + f"; {number(s['holds'])} places held")
+    line("reservations", counted(s["reservations"], s["reservationsByPhase"]) + f"; {number(s['holds'])} slots held")
     line("migrations", counted(sum(s["migrationsByStep"].values()), s["migrationsByStep"]) + f"; {s['plans']} plans")
     for family, leader in s["leaders"].items():
         line(family, f"led by {leader['holder']}, epoch {leader['epoch']}, last commit {s['last'].get(family, 0)}")

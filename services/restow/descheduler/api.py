@@ -50,7 +50,7 @@ def routes(context: Context, followers: Followers, sampler: Sampler | None = Non
             query=_DRY | _GROUPS, guard="reads",
             body={
                 "trigger": {"type": "string", "default": "api", "pattern": asks.TRIGGER.pattern, "not": {"enum": list(asks.OWN_TRIGGERS)}},
-                "demand": {"type": "string", "description": f"make room for this job: {asks.JOBS}"},
+                "demand": {"type": "string", "description": f"free capacity for this job: {asks.JOBS}"},
             },
         ),
         Route(

@@ -224,7 +224,7 @@ class Keeper:
         try:
             await self._context.snapshots.hold_back(wanted)
         except Full as error:
-            self._thin = f"the broker's store has no {wanted >> 20} MiB to hold back for when it is full: give it more room ({error})"
+            self._thin = f"the broker's store has no {wanted >> 20} MiB to hold back for when it is full: give it more space ({error})"
             self._log.warning("nothing could be held back", bytes=wanted, reason=str(error))
         else:
             self._reserve, self._thin = wanted, ""
@@ -294,7 +294,7 @@ class Keeper:
             except Full as error:
                 self._log.warning("a snapshot could not be stored or put on record", reason=str(error))
             if not await self._drop_held():
-                self._failed("the broker's store is full, and no snapshot and archive cover anything that could go: give it more room")
+                self._failed("the broker's store is full, and no snapshot and archive cover anything that could go: give it more space")
                 return
         self._full, self._problem = False, ""
         context.commander.retry()

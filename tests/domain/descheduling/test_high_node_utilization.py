@@ -24,7 +24,7 @@ def test_hardly_used_nodes_are_emptied_the_emptiest_first():
     state = given(*NODES, *SHAPES, *pods(2, "n1"), *pods(1, "n2"), *pods(1, "n3", "wide"))
     outcome = high(state, **CPU)
     assert [x.pod for x in outcome.evictions] == ["n2-0", "n1-0", "n1-1"]
-    assert outcome.evictions[0].reason == "its node uses no more than cpu 20 %, and others have room"
+    assert outcome.evictions[0].reason == "its node uses no more than cpu 20 %, and others have capacity"
 
 
 def test_a_threshold_is_not_crossed_by_what_equals_it():
@@ -80,7 +80,7 @@ def test_taints_of_the_others():
     state = given(NODES[0], tainted, *SHAPES, brave, *pods(1, "n1"), *pods(1, "n1", "brave", 1), *pods(3, "n2"))
     outcome = high(state, **CPU)
     assert list(reasons(outcome)) == ["n1-1"]
-    assert kept(outcome) == {"n1-0": "Taints: it tolerates those of no node that has room"}
+    assert kept(outcome) == {"n1-0": "Taints: it tolerates those of no node that has capacity"}
 
 
 def test_only_pods_that_ask_for_what_has_a_threshold():

@@ -261,7 +261,7 @@ async def test_capacity_is_made_for_a_job_that_is_named(broker, tmp_path):
         status, real = await made.ask("POST", "/defragment", {"demand": "pod/default/big"})
         assert status == 200, real
         found = await made.over(real["plan"])
-        assert (found["plan"]["reason"], found["plan"]["slots"], found["slots"][0]["node"]) == ("room for default/big", 1, "thin")
+        assert (found["plan"]["reason"], found["plan"]["slots"], found["slots"][0]["node"]) == ("capacity for default/big", 1, "thin")
 
         async def runs():
             return (await made.running()).get("big") == "thin"

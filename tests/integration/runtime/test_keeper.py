@@ -308,7 +308,7 @@ async def test_a_full_store_of_which_nothing_may_go_is_said_and_left_as_it_is(tm
         one.commander.configuration = config.text_of(config.GcConfig(snapshot_every=21))
         one.commander.wake()
         await one.until(one.notes)
-        assert "no snapshot and archive cover anything that could go: give it more room" in one.notes()[0]
+        assert "no snapshot and archive cover anything that could go: give it more space" in one.notes()[0]
         assert await log.first() == 1
 
 

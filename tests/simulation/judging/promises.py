@@ -43,7 +43,7 @@ _OF = [
     (r"are promised \(last to", "overcommitted"),
     (r"was placed on .* already|went from .* to|released without having been placed", "placed-once"),
     (r"gets other (devices|CPUs)|has (its|their) port", "right-devices"),
-    (r"evicts before a landing place", "place-first"),
+    (r"evicts before a landing slot", "place-first"),
     (r"was ended, but its migrations", "decided-effect"),
     (r"is to go for|which does not wait for any|nothing is held for it", "for-somebody"),
     (r"which is reserved for pod", "reserved-node"),

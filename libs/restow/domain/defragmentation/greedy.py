@@ -1,7 +1,7 @@
 """Seed 000's planner, the default: its rules and its order (2.3).
 
 Sources by ascending utilisation; on each the movable pods, larger requests first; for each the fullest target that it fits
-on by the scheduler's rules, where everything promised so far counts. A pod without such a place stays, with the reason. Moves wait for
+on by the scheduler's rules, where everything promised so far counts. A pod without such a node stays, with the reason. Moves wait for
 nothing: who moves counts at both ends.
 """
 

@@ -218,7 +218,7 @@ def _next_follows(state: ClusterState, uid) -> None:
 
 
 def _rearm(state: ClusterState, uid) -> None:
-    """A kubelet rejected the successor: the hold may be taken again by the next one. The session holds the place anew."""
+    """A kubelet rejected the successor: the hold may be taken again by the next one. The session holds the slot anew."""
     id = state.successors.get(uid)
     migration = state.migrations.get(id) if id is not None else None
     if migration is None or migration.step in FINAL or migration.arrived:

@@ -1,4 +1,4 @@
-"""HeldCapacity that plans make for pods that wait: which Reservation holds which."""
+"""Slots that plans free for pods that wait: which Reservation holds which."""
 
 from msgspec.structs import replace
 
@@ -65,7 +65,7 @@ def of(state: ClusterState, record: Reservation) -> DemandSlot | None:
 
 
 def settle(state: ClusterState, plan: PlanId) -> None:
-    """HeldCapacity of which nothing is left, and nothing is to come, are forgotten."""
+    """Slots of which nothing is left, and nothing is to come, are forgotten."""
     over = plan in state.cancelled or not is_under_way(state, plan)
     for key in [key for key, one in state.demand_slots.items() if one.plan == plan and one.gone and over]:
         state.drop(state.demand_slots, key)

@@ -259,7 +259,7 @@ def _is_alive(state: ClusterState, successor: PodUid) -> bool:
 
 
 def turning_back(state: ClusterState, event: e.TurningBack) -> None:
-    """Its place is at its source now: another Reservation is to hold it, and the one at the target is given up. While the pod is there
+    """Its slot is at its source now: another Reservation is to hold it, and the one at the target is given up. While the pod is there
     still, what is waited for are its own devices and CPUs."""
     record = state.migrations.get(event.migration)
     if record is None or record.step is not Step.EVICTED or record.back or _is_alive(state, record.successor):
@@ -284,7 +284,7 @@ def turning_back(state: ClusterState, event: e.TurningBack) -> None:
         cancel(state, spent, event.reason)
         note_review(state, spent)  # it is not the migration's any more
     state.reviewed.append(spent)
-    state.capacity_epoch += 1  # its successor waits for another place now
+    state.capacity_epoch += 1  # its successor waits for another slot now
 
 
 def _count(state: ClusterState, record: Migration) -> None:

@@ -85,7 +85,7 @@ def phase_of(state: ClusterState, record: Reservation, before: PhaseSince | None
     if tally.waiting and held + used + tally.waiting >= needed:
         return P.WAITING, *_waits(state, record, tally)
     if (held or tally.waiting) and (tally.failed or (not anew and was in (P.AVAILABLE, P.WAITING))):
-        return P.WAITING, HOLD_LOST, f"{held} of {needed} needed places {_be(held)} held{_and_why(state, record)}"
+        return P.WAITING, HOLD_LOST, f"{held} of {needed} needed slots {_be(held)} held{_and_why(state, record)}"
     if tally.failed and not held and not tally.waiting:
         if not used:
             return P.FAILED, *_lost(state, record)
@@ -123,11 +123,11 @@ def _how_far(state: ClusterState, record: Reservation, tally: Tally) -> str:
         return f" while {counted(pods, 'pod')} used it; {go_on}" if pods else "; no pod used it"
     if tally.total < 2:
         return " before a pod took it" if tally.total else ""
-    return f" with {tally.used} of {tally.total} places handed over"
+    return f" with {tally.used} of {tally.total} slots handed over"
 
 
 def is_shared(record: Reservation) -> bool:
-    """Whether many pods use one place of it."""
+    """Whether many pods use one slot of it."""
     return record.spec is not None and not record.spec.allocate_once
 
 
@@ -148,12 +148,12 @@ def _be(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _all_handed_over(places: int) -> str:
-    return "it was handed over to its owner" if places == 1 else f"all {places} places were handed over to their owners"
+def _all_handed_over(slots: int) -> str:
+    return "it was handed over to its owner" if slots == 1 else f"all {slots} slots were handed over to their owners"
 
 
-def _handed_over(places: int) -> str:
-    return f"{counted(places, 'place')} {'was' if places == 1 else 'were'} handed over, nothing is held any more"
+def _handed_over(slots: int) -> str:
+    return f"{counted(slots, 'slot')} {'was' if slots == 1 else 'were'} handed over, nothing is held any more"
 
 
 def _taken(state: ClusterState, record: Reservation, tally: Tally) -> tuple[str, str]:
@@ -165,17 +165,17 @@ def _taken(state: ClusterState, record: Reservation, tally: Tally) -> tuple[str,
         return FULLY if full else PARTLY, f"{counted(pods, 'pod')} {use} {'all' if full else 'some'} of it"
     if tally.total == 1:
         return HELD, "it is held, and no pod uses it"
-    waiting = f", {tally.waiting} wait{'s' * (tally.waiting == 1)} for room" if tally.waiting else ""
-    return HELD, f"{tally.held} of {tally.total} places {_be(tally.held)} held, {tally.used} handed over{waiting}"
+    waiting = f", {tally.waiting} wait{'s' * (tally.waiting == 1)} for capacity" if tally.waiting else ""
+    return HELD, f"{tally.held} of {tally.total} slots {_be(tally.held)} held, {tally.used} handed over{waiting}"
 
 
 def _waits(state: ClusterState, record: Reservation, tally: Tally) -> tuple[str, str]:
     """Reason and message of one that waits for capacity on its nodes: why the first of its slots does."""
     first = next(slot for slot in state.slots[record.fact.reservation].values() if slot.phase is SlotPhase.WAITING)
     if tally.total == 1:
-        return first.reason, "it waits for room on its node"
-    wait = "waits for room on its node" if tally.waiting == 1 else "wait for room on their nodes"
-    return first.reason, f"{tally.waiting} of {tally.total} places {wait}"
+        return first.reason, "it waits for capacity on its node"
+    wait = "waits for capacity on its node" if tally.waiting == 1 else "wait for capacity on their nodes"
+    return first.reason, f"{tally.waiting} of {tally.total} slots {wait}"
 
 
 def _lost(state: ClusterState, record: Reservation) -> tuple[str, str]:

@@ -27,7 +27,7 @@ def ask(state: ClusterState, uid: ReservationUid, name: SlotName, slot: Slot) ->
 
 
 def settle_phases(state: ClusterState) -> None:
-    """At the end of an event: the phases of those whose places it has changed."""
+    """At the end of an event: the phases of those whose slots it has changed."""
     while state.unsettled:
         uid = next(iter(state.unsettled))
         del state.unsettled[uid]

@@ -15,7 +15,7 @@ all pods, and every commit would pay for it."""
 
 
 def forget_shapes(state: ClusterState) -> None:
-    """Drops those that no pod, charge, place, Reservation or migration names. What deciders have worked out of shapes goes with them."""
+    """Drops those that no pod, charge, slot, Reservation or migration names. What deciders have worked out of shapes goes with them."""
     if len(state.shapes) <= 2 * state.shapes_kept + LEAST:
         return
     needed = set(_named(state))

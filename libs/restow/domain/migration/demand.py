@@ -146,7 +146,7 @@ def _least(amounts: list[int], nothing: int, count: int) -> int:
 
 
 def _free(state: ClusterState) -> dict[int, int]:
-    """Of nodes that take pods, in all, by column. Overcommitted nodes lend nothing to the others."""
+    """Of nodes that take pods, in all, by column. Overcommitted nodes take nothing from the others."""
     table = state.table
     rows = [table.rows[name] for name, node in state.nodes.items() if node.ready and not node.unschedulable]
     sums = table.free[rows].clip(min=0).sum(axis=0).tolist() if rows else []

@@ -1,4 +1,4 @@
-"""HeldCapacity for pods that wait (demand): held before the plan's moves begin, and given up where they are of no use any more."""
+"""Slots for pods that wait (demand): held before the plan's moves begin, and given up where they are of no use any more."""
 
 from restow.contracts.ids import Millis, PlanId
 from restow.domain.migration.holds import Reason
@@ -22,7 +22,7 @@ def ready(state: ClusterState, migration: Migration) -> bool:
 
 
 def over(state: ClusterState, now: Millis) -> dict[PlanId, Reason]:
-    """Plans that are to be cancelled: nothing is held, and nobody is moved, for a pod that has found its place otherwise."""
+    """Plans that are to be cancelled: nothing is held, and nobody is moved, for a pod that has found a node otherwise."""
     found: dict[PlanId, Reason] = {}
     for demand_slot in state.demand_slots.values():
         if demand_slot.plan not in state.cancelled and demand_slot.plan not in found and (why := _useless(state, demand_slot, now)) is not None:
@@ -70,7 +70,7 @@ def _useless(state: ClusterState, demand_slot: DemandSlot, now: Millis) -> Reaso
     if live is None or live.deleting or live.phase in OVER:
         return "PodGone", f"pod {pod} does not wait any more"
     if live.node is not None or pod in state.placed:
-        return "PodPlaced", f"pod {pod} has found a place on {state.node_of(pod)}"
+        return "PodPlaced", f"pod {pod} has found a node: {state.node_of(pod)}"
     record = state.reservations.get(demand_slot.reservation)
     if demand_slot.gone or (demand_slot.reservation and (record is None or record.fact.deleting or record.collected)):
         return "SlotFailed", f"Reservation {demand_slot.spec.name} was deleted"
@@ -78,7 +78,7 @@ def _useless(state: ClusterState, demand_slot: DemandSlot, now: Millis) -> Reaso
     if phase is not None and phase.phase is ReservationPhase.FAILED:
         return "SlotFailed", f"Reservation {demand_slot.spec.name} failed: {phase.reason} {phase.message}".rstrip()
     if not _is_placed(state, demand_slot) and now >= _until(state, demand_slot):
-        return "SlotTimeout", f"Reservation {demand_slot.spec.name} got no place on {demand_slot.spec.node} in time"
+        return "SlotTimeout", f"Reservation {demand_slot.spec.name} got no slot on {demand_slot.spec.node} in time"
     plan = state.plans.get(demand_slot.plan)
     return _move_failed(state, plan) if plan is not None else None
 

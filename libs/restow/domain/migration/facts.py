@@ -95,7 +95,7 @@ class Case:
 
     @property
     def target_full(self) -> Reason | None:
-        return None if fits(self.state, self.migration, self.before) else ("NoCapacity", f"node {self.move.target} has no room for the pod any more")
+        return None if fits(self.state, self.migration, self.before) else ("NoCapacity", f"node {self.move.target} has no capacity for the pod any more")
 
     @cached_property
     def may_go(self) -> bool:
@@ -237,7 +237,7 @@ SUCCESSOR_WENT = Fact("a successor has another node, and none waits for one; its
                       lambda case: case.went_elsewhere)
 SUCCESSOR_KEPT_OUT = Fact("its time to land is up, and rules about other pods keep a successor that waits from the slot",
                           lambda case: case.late_successor and case.others.keep_out(case.migration) and (
-                              COMPANY, f"rules about other pods keep {case.name_of(case.late_successor)} from the place that is held on {case.move.target}"))
+                              COMPANY, f"rules about other pods keep {case.name_of(case.late_successor)} from the slot that is held on {case.move.target}"))
 SUCCESSOR_TURNED_AWAY = Fact("its time to land is up, and the scheduler does not look at a successor that waits",
                              lambda case: case.late_successor and (why := turned_away(case.state, case.late_successor)) and (
                                  NOT_ADMITTED, f"{case.name_of(case.late_successor)} is not looked at: {why}"))
@@ -248,11 +248,11 @@ OLD_NODE_LOST = Fact("its old node no longer accepts such a pod",
                      lambda case: (why := case.old_node_lost) and case.said(f", and {why[1]}"))
 OLD_SLOT_LOST = Fact("the Reservation on its old node has failed, or is gone", lambda case: (
     (case.migration.reservation and not holds.is_open(case.state, case.migration) and not holds.is_new(case.state, case.migration)
-    and case.said(f", and its room on {case.move.source} was lost")) or None))
+    and case.said(f", and its capacity on {case.move.source} was lost")) or None))
 NO_SLOT_NEEDED = Fact("a successor has found a node, and none waits for one",
-                      lambda case: successor.needs_no_slot(case.state, case.migration) and case.said("; its successor found a place, or is gone"))
+                      lambda case: successor.needs_no_slot(case.state, case.migration) and case.said("; its successor found a node, or is gone"))
 RETURN_LATE = Fact("its time to get the capacity on the old node is up",
-                   lambda case: case.late and case.said(f", and its room on {case.move.source} did not come free"))
+                   lambda case: case.late and case.said(f", and its capacity on {case.move.source} did not come free"))
 SUCCESSOR_BACK = Fact("its successor is ready on the old node", lambda case: (
     (case.migration.arrived and case.migration.back and case.said(f"; its successor is back on {case.move.source}")) or None))
 SUCCESSOR_READY = Fact("its successor has been ready on the target", lambda case: case.migration.arrived)
@@ -270,7 +270,7 @@ SUCCESSOR_LATE = Fact("its successor was not ready in time",
 
 HOLD_REFUSED = Fact("the API refuses its Reservation", lambda case: case.hold_refused and ("HoldFailed", case.message))
 RETURN_REFUSED = Fact("the API refuses its Reservation on the old node",
-                      lambda case: case.hold_refused and case.said(f", and its room could not be held again: {case.message}"))
+                      lambda case: case.hold_refused and case.said(f", and its capacity could not be held again: {case.message}"))
 EVICTED_BEFORE = Fact("its pod is gone or terminates (watches are ordered, so its successor is seen after this)",
                       lambda case: case.answered("Gone") or victim.has_ended(case.state, case.migration))
 NOT_MARKED_BEFORE = Fact("on an earlier way back, its pod could not be marked", lambda case: case.answered(NOT_MARKED))

@@ -68,7 +68,7 @@ def _of_slot(state: ClusterState, migration: Migration, name: SlotName, slot: Sl
     if slot.phase is SlotPhase.USED:
         return "HoldTaken", f"pod {slot.pod} took the hold before the eviction"
     if slot.phase is SlotPhase.PENDING and slot.reasons:
-        return "NoCapacity", f"the session found no room on {target}: " + ", ".join(sorted(slot.reasons))
+        return "NoCapacity", f"the session found no capacity on {target}: " + ", ".join(sorted(slot.reasons))
     if slot.phase in (SlotPhase.HELD, SlotPhase.WAITING) and slot.node != target:
         return "HoldFailed", f"node {slot.node} is held, not {target}"
     if (migration.reservation, name) in state.to_release:

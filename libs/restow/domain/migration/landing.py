@@ -1,4 +1,4 @@
-"""Landing places for a policy's plugins, hold first: by the scheduler's own rules, as if the pod were not there, and as if whoever was
+"""Targets for a policy's plugins, hold first: by the scheduler's own rules, as if the pod were not there, and as if whoever was
 promised a slot before had it already (`descheduling.framework.Port`)."""
 
 from collections.abc import Callable, Sequence

@@ -101,6 +101,6 @@ def _why(simulation: Simulation, pod: PodUid, target: NodeName) -> str:
     nodes, reasons = simulation.reasons(pod, target)
     said = {reason: count for reason, count in reasons.items() if not (target and reason == predicates.PINNED)}
     if target:
-        return ", ".join(sorted(said)) or "there is no room"
+        return ", ".join(sorted(said)) or "there is no capacity"
     counts = ", ".join(f"{count} {reason}" for reason, count in sorted(said.items()))
     return f"0 of {nodes} nodes would take it: {counts}".rstrip(": ")

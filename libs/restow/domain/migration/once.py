@@ -1,5 +1,5 @@
 """A whole policy carried out once where nothing of ours runs: upstream's plugins evict as upstream does, and Defragmentation plans as ever, but
-nothing can hold the places that it finds. So of its plan only those go who wait for nobody."""
+nothing can hold the targets that it finds. So of its plan only those go who wait for nobody."""
 
 from collections.abc import Callable, Sequence
 
@@ -24,7 +24,7 @@ from restow.domain.state import ClusterState
 PLAN, EARLIER = PlanId("once"), PlanId("earlier")
 NOBODY = Packing(0, 0, 0, 0, 0, 0)
 UNHELD = (
-    "nothing holds the places that Defragmentation has found: that takes Restow's scheduler, and in this mode none is asked. Whoever is evicted "
+    "nothing holds the targets that Defragmentation has found: that takes Restow's scheduler, and in this mode none is asked. Whoever is evicted "
     "lands where its own scheduler puts it; where Restow runs, `restow defrag --now` reserves first"
 )
 
@@ -80,13 +80,13 @@ class EvictOnly:
             if move.pod and move.source in kept:
                 run.keep(turn, move.pod, "Whole: another pod of its node stays, so that nothing would be won")
             elif move.pod and move.migration in free:
-                reason = f"the plan has a place for it on {move.target}"
+                reason = f"the plan has capacity for it on {move.target}"
                 grace = run.policy.grace_period_seconds
                 gone = run.evict(Eviction(move.pod, move.source, turn.plugin, turn.profile, turn.point, reason, grace), self)
                 if args.wholeNodes and not gone:
                     kept.add(move.source)
             elif move.pod:
-                run.keep(turn, move.pod, f"Waits: its place on {move.target} is free only when others have landed, which nobody sees to here")
+                run.keep(turn, move.pod, f"Waits: its capacity on {move.target} is free only when others have landed, which nobody sees to here")
         for one in thought:
             if one.verdict != PLANNED:
                 run.keep(turn, one.pod, f"{one.verdict.partition(': ')[0]}: {one.message}")
@@ -128,7 +128,7 @@ def _waits(move: Move) -> bool:
 
 def _earlier(run: Run) -> Planned:
     """What other plugins have evicted, as a plan: their successors are thought to be where the scheduler would put them now, so that
-    nobody else is sent there. Who finds no place waits, and takes none."""
+    nobody else is sent there. Who finds no node waits, and takes none."""
     state, moves = run.state, []
     landings = Landings(state, run.now)
     try:

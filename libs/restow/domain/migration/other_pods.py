@@ -1,4 +1,4 @@
-"""Whether a successor could still use the place that is held for it, by rules about who else runs. Who is near it when the place is held may be gone, or
+"""Whether a successor could still use the slot that is held for it, by rules about who else runs. Who is near it when the slot is held may be gone, or
 be moved itself, before the pod is evicted; and a pod that another scheduler has placed knows of no hold: it may have taken its host port, or be one that neither
 may run beside. Of a hold that nobody may take the pod would have nothing.
 
@@ -42,7 +42,7 @@ class OtherPods:
             self._session.close()
 
     def refuse(self, migration: Migration, going: Iterable[Migration] = ()) -> Reason | None:
-        """Why the pod must not be evicted now: rules about other pods would keep a successor from its place, its own or another one's.
+        """Why the pod must not be evicted now: rules about other pods would keep a successor from its slot, its own or another one's.
         `going`: whose eviction is decided together with this."""
         state = self._state
         leaving = [migration, *_leaving(state), *going]
@@ -51,10 +51,10 @@ class OtherPods:
         if found is None:
             return None
         whose = "its successor" if found is migration else f"the successor in migration {found.id}"
-        return COMPANY, f"rules about other pods would keep {whose} from the place that is held on {found.move.target}"
+        return COMPANY, f"rules about other pods would keep {whose} from the slot that is held on {found.move.target}"
 
     def keep_out(self, migration: Migration) -> bool:
-        """Whether rules about other pods keep its successor from the place that is held now."""
+        """Whether rules about other pods keep its successor from the slot that is held now."""
         return holds.placed(self._state, migration) and not self._admits(migration, [migration])
 
     def _admits(self, migration: Migration, gone: Iterable[Migration]) -> bool:
@@ -77,7 +77,7 @@ class OtherPods:
 
 
 def until(state: ClusterState, migration: Migration) -> Millis:
-    """How long it may wait with its place held: mostly for our own to land, each of which takes that long at most."""
+    """How long it may wait with its slot held: mostly for our own to land, each of which takes that long at most."""
     if migration.step is not Step.HELD or not _asked(state, [migration, *_leaving(state)]):
         return migration.deadline
     return max(migration.deadline, Millis(migration.since + state.migration_config.land_deadline))

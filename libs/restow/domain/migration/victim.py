@@ -37,9 +37,9 @@ def unfit(state: ClusterState, migration: Migration) -> Reason | None:
     move = migration.move
     live = state.live.get(move.pod)
     if has_ended(state, migration) or live is None:
-        return "PodGone", "the pod ended before its landing place was held"
+        return "PodGone", "the pod ended before its landing slot was held"
     if live.phase == "Succeeded":
-        return "PodFinished", "the pod finished before its landing place was held"
+        return "PodFinished", "the pod finished before its landing slot was held"
     if live.node != move.source:
         return "PodMoved", f"the pod is on {live.node or 'no node'}, not on {move.source}"
     return changed(state, migration)

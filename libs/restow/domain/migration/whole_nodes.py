@@ -41,7 +41,7 @@ class Whole:
         return known is not None and known.planned.whole and not migration.move.follows
 
     def holds_first(self, migration: Migration) -> bool:
-        """Whether it holds its place before anybody leaves the node, and waits for that."""
+        """Whether it holds its slot before anybody leaves the node, and waits for that."""
         return self.binds(migration) and not plan_order.before(migration.move)
 
     def first(self, migration: Migration) -> list[Migration]:

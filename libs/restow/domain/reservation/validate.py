@@ -100,7 +100,7 @@ def _expression(e: Expression) -> str:
 def _use(spec: ReservationSpec, before: ReservationSpec | None) -> str:
     if not spec.allocate_once and (len(spec.tasks) > 1 or spec.tasks[0].replicas > 1):
         # One slot that many share is one hold; of several, nobody could say which one a pod takes from.
-        return "spec.allocateOnce: false; allowed with several places: true (each place is handed over once)"
+        return "spec.allocateOnce: false; allowed with several slots: true (each slot is handed over once)"
     if before is not None and before.allocate_once is not spec.allocate_once:
         was, now = (str(once).lower() for once in (before.allocate_once, spec.allocate_once))
         return f"spec.allocateOnce: {now}; allowed: {was}, as it was accepted (make another Reservation)"

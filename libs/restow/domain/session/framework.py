@@ -104,7 +104,7 @@ class Filter:
 
     `stage`: its place in the chain (`STAGES`). `shrinks`: placements can only make it remove more. `of_pods`: it is about which other
     pods run where. `of_capacity`: it is about amounts; a pod takes the place of the one hold that it takes from, and of all others that it
-    owns it is judged as if they were not there. `borrowable`: of these a hold gives up, when it lends its capacity, what this rule counts.
+    owns it is judged as if they were not there. `borrowable`: of these a hold gives up, when its capacity is borrowed, what this rule counts.
     `for_others`: it keeps capacity for somebody; hand-overs of existing holds are exempt (RULES G-8), for what is held already takes
     no more, and new nodes would not be kept. `active`: False where it can concern no pod as long as the session lasts; then it is never
     asked, nor told anything."""

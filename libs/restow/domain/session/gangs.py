@@ -53,7 +53,7 @@ def in_passes(
 
 class Tried:
     """What came of pods that were tried together: who was placed; of those that fit nowhere the counts, but for who may come after others and did;
-    those of the first one; by its word the first thing that is no node; whether a place that a pod has left is on its way to somebody."""
+    those of the first one; by its word the first thing that is no node; whether a slot that a pod has left is on its way to somebody."""
 
     def __init__(self) -> None:
         self.placed: list[PodObserved] = []
@@ -84,7 +84,7 @@ def place_together(
             return Outcome.PASSED
         if not (hand_over and session.hand_over(job, pod)):
             if offers.awaited(pod):
-                # Its place is kept for it; wherever else it went, the place would wait for nobody.
+                # Its slot is kept for it; wherever else it went, the slot would wait for nobody.
                 tried.follows = True
                 return Outcome.UNFIT
             if (why := session.gates.of_pod(job, pod)) is not None:
@@ -114,7 +114,7 @@ def place_together(
 
 
 def is_complete(session: Session, job: Job) -> bool:
-    """Whether the job may start with those that have their places; pods on their own always may."""
+    """Whether the job may start with those that have their nodes; pods on their own always may."""
     return job.group is None or not session.extensions.refusal("jobReady", job)
 
 
@@ -136,14 +136,14 @@ def is_promised(session: Session, job: Job) -> bool:
         return False
     job.tasks = [uid for uid in job.tasks if uid not in promised]
     if job.tasks:
-        session.withhold(job, UNSCHEDULABLE, f"room is being freed for {len(promised)} pods of the gang; the others follow them")
+        session.withhold(job, UNSCHEDULABLE, f"capacity is being freed for {len(promised)} pods of the gang; the others follow them")
     return True
 
 
 def orders(session: Session, job: Job, pods: Sequence[PodObserved], besides: int = 0) -> Iterator[Sequence[PodObserved]]:
-    """In which orders a gang's pods, or a Reservation's places, are tried until one of them makes it complete: as they are; then those first that the
+    """In which orders a gang's pods, or a Reservation's slots, are tried until one of them makes it complete: as they are; then those first that the
     fewest nodes take, so that none of the others is on the only one of theirs; and where fewer than all would do, those that ask for least first, so that
-    a large one keeps no others from their capacity which would be enough (RULES G-17). `besides`: so many have a place in prospect."""
+    a large one keeps no others from their capacity which would be enough (RULES G-17). `besides`: so many have a node in prospect."""
     yield pods
     if job.group is None and job.hold is None:
         return

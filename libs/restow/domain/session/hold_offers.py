@@ -225,7 +225,7 @@ class Offers:
         return found
 
     def _is_coming(self, migration: Migration) -> bool:
-        """Whether the hold that a pod has left is soon to be had: of two that change places one waits for the other to leave, and
+        """Whether the hold that a pod has left is soon to be had: of two that change slots one waits for the other to leave, and
         a rule may count the pod that terminates as one beside its successor."""
         state, slots = self._state, self._state.slots.get(migration.reservation, {})
         if migration.move.swap and any(slot.phase is SlotPhase.WAITING for slot in slots.values()):
@@ -360,12 +360,12 @@ class Offers:
                 why = closed(state, wish, pod, record, state.nodes.get(slot.node), slot.shape)
                 if not why:
                     waits = slot.phase is not SlotPhase.HELD
-                    why = "is not available" if waits else "has no room that the pod can take"
+                    why = "is not available" if waits else "has no capacity that the pod can take"
                 against[why] += 1
         if not against:
             return "it asks for a Reservation by affinity, and is an owner of none that holds anything"
         parts = [f"{count} {why}" for why, count in sorted(against.items())]
-        again = "place" if against.total() == 1 else "places"
+        again = "slot" if against.total() == 1 else "slots"
         return f"of {against.total()} {again} of Reservations that it owns: {', '.join(parts)}"
 
     @property

@@ -59,7 +59,7 @@ class Job:
         return {task: n - have.get(task, 0) for task, n in self.need_by_task.items()}
 
     def helps(self, pod: e.PodObserved) -> bool:
-        """Whether one more pod of its task brings a gang nearer to being complete: while as many places as it still needs are for tasks of
+        """Whether one more pod of its task brings a gang nearer to being complete: while as many nodes as it still needs are for tasks of
         which it needs more, those of another task take nothing."""
         if not self.need_by_task or not self.short():
             return True
@@ -86,7 +86,7 @@ class Job:
         return None
 
     def count(self, state: ClusterState, placed: Container[PodUid]) -> None:
-        """Those of its tasks that have found a place meanwhile are ready now."""
+        """Those of its tasks that have found a node meanwhile are ready now."""
         left: list[PodUid] = []
         for uid in self.tasks:
             if uid in placed:
@@ -135,7 +135,7 @@ def missing(state: ClusterState, group: Group, now: Millis) -> Job:
 
 
 def is_ready(state: ClusterState, uid: PodUid, live: e.PodChanged) -> bool:
-    """Whether a member is ready in the sense of a gang: it has its place, or has succeeded."""
+    """Whether a member is ready in the sense of a gang: it has its node, or has succeeded."""
     if live.phase == "Succeeded":
         return True
     return live.phase not in OVER and not live.deleting and (live.node is not None or uid in state.placed)
@@ -160,6 +160,6 @@ OVERUSED, QUOTA = "QueueOverused", "QueueQuota"
 
 
 def is_best_effort(shape: PodShape) -> bool:
-    """Asks for nothing but a place: what `backfill` serves, and what reserved nodes still admit (RULES 002-2)."""
+    """Asks for nothing but a node: what `backfill` serves, and what reserved nodes still admit (RULES 002-2)."""
     requests = shape.requests
     return shape.devices is None and sum(requests.values()) == requests.get(PODS, 0)

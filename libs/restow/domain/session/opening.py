@@ -63,7 +63,7 @@ LOOKED_AT = 64
 
 
 def jobs(session: Session) -> list[Job]:
-    """Of pods; Reservations' places are jobs, too, but made where they are placed (`holds.jobs`)."""
+    """Of pods; Reservations' slots are jobs, too, but made where they are placed (`holds.jobs`)."""
     state = session.state
     groups: dict[Group, None] = {}
     backlog = session.backlog = Backlog.of(state, session.nodes)

@@ -23,7 +23,7 @@ class OtherPods:
     def subject(self, pod: PodObserved) -> Subject:
         known = self._subjects.get(pod.pod)
         if known is None:
-            # A DaemonSet's node is a part of its pods' node affinity; where a place is held is not, and all domains count.
+            # A DaemonSet's node is a part of its pods' node affinity; where a slot is held is not, and all domains count.
             pinned = pod.pinned_node if pod.pod in self._pods else NodeName("")
             known = self._subjects[pod.pod] = Subject(pod.namespace, pod.labels, pod.shape, pinned)
         return known

@@ -12,7 +12,7 @@ from restow.domain.reservation.hold_index import HoldIndex
 from restow.domain.session.framework import Filter
 from restow.domain.state import ClusterState
 
-REASON = "node(s) already had a reusable reservation of this kind"
+REASON = "node(s) already had an equal reusable reservation"
 
 _Kind = tuple[int, ShapeId]
 

@@ -148,7 +148,7 @@ class Session(View):
         else:
             self.nodes.take(row, v, fit.devices)
         for capacity in borrowed:
-            # What the pod leaves of it is the hold's again (`HeldCapacity.lend`).
+            # What the pod leaves of it is the hold's again (`HeldCapacity.borrow_from`).
             self.nodes.take(row, *self.free_of(row, capacity.wanted, capacity.devices))
         self.charge(job.queue, v.items, 1)
         self.placements[uid] = fit

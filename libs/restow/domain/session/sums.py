@@ -80,7 +80,7 @@ def totals(state: ClusterState) -> Totals:
 
 class Use:
     """What pods are charged, by column (terminating ones are not counted), and how many of them are ready in the sense of a gang: they have
-    their place, or have succeeded."""
+    their node, or have succeeded."""
 
     __slots__ = ("ready", "used")
 
@@ -124,7 +124,7 @@ class _Uses:
 
 
 class Ledger:
-    """`waiting[queue][column]`: what pods ask for that wait for a place. `kinds[queue][shape]`: how many such pods;
+    """`waiting[queue][column]`: what pods ask for that wait for a node. `kinds[queue][shape]`: how many such pods;
     `incoming[queue][group][shape]` how many of each group. `groups`: of each group with pods that are ready or charged."""
 
     def __init__(self, state: ClusterState) -> None:

@@ -70,7 +70,7 @@ def status(state: ClusterState, uid: ReservationUid) -> dict[str, Any]:
 
 
 def is_template_form(spec: ReservationSpec | None) -> bool:
-    """Whether it was asked for by `spec.template`: one place, whose task nobody has named."""
+    """Whether it was asked for by `spec.template`: one slot, whose task nobody has named."""
     if spec is None or spec.form:
         return spec is not None and spec.form == "template"
     return len(spec.tasks) == 1 and spec.tasks[0].name == TEMPLATE_TASK  # a log from before the form was said
@@ -102,7 +102,7 @@ def allocatable(state: ClusterState, uid: ReservationUid) -> Counter[str]:
 
 
 def is_present(state: ClusterState, uid: ReservationUid, name: SlotName, slot: Slot) -> bool:
-    """Whether the slot is of a node: `allocatable` and `allocated` are of the same places."""
+    """Whether the slot is of a node: `allocatable` and `allocated` are of the same slots."""
     return slot.phase in PRESENT or (uid, name) in state.slot_users
 
 
@@ -153,7 +153,7 @@ def _in_full(message: str, slots: Collection[Slot], beyond: Mapping[str, str], o
     if former:
         why = next((slot for slot in former if slot.message or slot.reasons), None)
         reason = "" if why is None else f": {why.message or fit_message(why.nodes, why.reasons)}"
-        keep = "it keeps its" if len(slots) == 1 else "1 place keeps its" if len(former) == 1 else f"{len(former)} places keep their"
+        keep = "it keeps its" if len(slots) == 1 else "1 slot keeps its" if len(former) == 1 else f"{len(former)} slots keep their"
         said.append(f"{keep} former size for now{reason}")
     if beyond:
         amounts = " and ".join(f"{amount} {name}" for name, amount in beyond.items())

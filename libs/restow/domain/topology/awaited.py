@@ -1,5 +1,5 @@
-"""Where one more pod would keep out who is to come to a place that is held: by its topology spread, or by an affinity of which it
-would be the first. (Anti-affinity and host ports need nothing here: a place that is held counts as a pod that has them.)"""
+"""Where one more pod would keep out who is to come to a slot that is held: by its topology spread, or by an affinity of which it
+would be the first. (Anti-affinity and host ports need nothing here: a slot that is held counts as a pod that has them.)"""
 
 from collections.abc import Hashable, Iterable, Iterator
 from typing import NamedTuple
@@ -28,7 +28,7 @@ def like(asker: Asker, occupant: Occupant) -> Hashable:
 
 
 class Around(NamedTuple):
-    """Who else is there when a successor comes to its place: of those who are counted now not `gone`, whose first is the place itself; those who are
+    """Who else is there when a successor comes to its slot: of those who are counted now not `gone`, whose first is the slot itself; those who are
     `overlooked` just now; and of those who are `leaving`, among them these, perhaps some."""
 
     gone: list[Occupant]

@@ -89,7 +89,7 @@ def show(console: Console, outcome: Outcome) -> None:
             table.add_column(name, justify="left" if not name else "right")
         table.add_row("free nodes", str(before.free_nodes), str(after.free_nodes), f"{after.free_nodes - before.free_nodes:+d}")
         table.add_row(
-            "pods waiting for room", str(outcome.waited), str(outcome.waiting), f"{outcome.waiting - outcome.waited:+d}"
+            "pods waiting for capacity", str(outcome.waited), str(outcome.waiting), f"{outcome.waiting - outcome.waited:+d}"
         )
         if before.total:
             _gpu_rows(table, before, after)

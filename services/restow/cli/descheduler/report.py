@@ -169,7 +169,7 @@ def _many(count: int, name: str) -> str:
 
 
 def plain(report: Report) -> dict[str, Any]:
-    """With stable keys; every pod that stays is there with its reason. `plan` is Defragmentation's; its places are never held here."""
+    """With stable keys; every pod that stays is there with its reason. `plan` is Defragmentation's; its targets are never held here."""
     results = {one.eviction.pod: one for one in report.carried}
     evictions = report.outcome.evictions if report.dry else [one.eviction for one in report.carried]
 

@@ -59,7 +59,7 @@ def plan_demand(task: Task, demand: str) -> Planned:
     names = enumerate(granted, 1)
     node = task.state.table.names
     made = tuple(SlotFor(f"restow-slot-{task.plan}-{i}", one.pod.pod, one.pod.namespace, NodeName(node[one.row])) for i, one in names)
-    return summed_up(task.state, task.plan, Found(ordered.moves, ordered.ends, attempt.steps), {}, PLANNER, made, f"room for {demand}{said}")
+    return summed_up(task.state, task.plan, Found(ordered.moves, ordered.ends, attempt.steps), {}, PLANNER, made, f"capacity for {demand}{said}")
 
 
 class _Attempt:
@@ -312,7 +312,7 @@ class _Demand:
         state = self.world.state
         name = f"{pod.namespace}/{pod.name}"
         if self.search.spent:
-            return f"searchSteps ({self._steps}) were used up before a place for {name} was found{beside}"
+            return f"searchSteps ({self._steps}) were used up before a node for {name} was found{beside}"
         mask = static_mask(state, pod.shape) & state.table.alive
         if not mask.any():
             return f"no node is one that {name} may run on"

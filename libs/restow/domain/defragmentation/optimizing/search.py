@@ -188,7 +188,7 @@ class Search:
 
     def _blame(self, pods: Pods, uid: PodUid) -> None:
         pod = self.world.state.pods[uid]
-        self.stuck.update(dict.fromkeys(pods, f"{pod.namespace}/{pod.name} would have no place"))
+        self.stuck.update(dict.fromkeys(pods, f"{pod.namespace}/{pod.name} would fit nowhere"))
 
     def place(self, uid: PodUid, banned: frozenset[int], depth: int, least: int) -> bool:
         """A place for a pod in the air: where nothing is lost by it, else by pushing others, else where less is lost than all of

@@ -39,7 +39,7 @@ def run(handle: Handle, args: Args) -> None:
         elif not handle.state.nodes[node].unschedulable:
             others.append(node)
     said = ", ".join(f"{name} {shown(percent)} %" for name, percent in args.thresholds.items())
-    reason = f"its node uses no more than {said}, and others have room"
+    reason = f"its node uses no more than {said}, and others have capacity"
     may = requests_any(handle, tuple(args.thresholds)) if ONLY_THRESHOLDING in args.eviction_modes else None
     flow = Flow(sources=low, targets=others, reason=lambda node: reason, namespaces=args.evictable_namespaces, may=may)
     why = too_few_underutilized(len(low), args.number_of_nodes, len(handle.nodes), ": none is there to take pods")

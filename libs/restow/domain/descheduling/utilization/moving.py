@@ -178,7 +178,7 @@ def move(handle: Handle, usage: Usage, flow: Flow) -> None:
 def _stays(handle: Handle, flow: Flow, taints: "_Taints", uid: PodUid) -> str:
     pod = handle.state.pods[uid]
     if not taints.tolerated(handle.state.shapes[pod.shape].tolerations):
-        return "Taints: it tolerates those of no node that has room"
+        return "Taints: it tolerates those of no node that has capacity"
     if flow.namespaces is not None and not flow.namespaces.has(pod.namespace):
         return f"Namespace: {pod.namespace} is excluded"
     return ""

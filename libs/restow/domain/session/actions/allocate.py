@@ -19,7 +19,7 @@ from restow.domain.session.queues import Refused
 from restow.domain.session.session import Session
 from restow.domain.state import Under
 
-FOLLOWS = "a pod of the gang is being moved, and its place is held for the one that follows it"
+FOLLOWS = "a pod of the gang is being moved, and a slot is held for its successor"
 """Why a gang waits that would be complete with such a pod, or without it elsewhere."""
 
 

@@ -1,4 +1,4 @@
-"""Action `backfill`: pods that ask for nothing but a place, wherever rules let them. What gangs need of such pods is placed
+"""Action `backfill`: pods that ask for nothing but a node, wherever rules let them. What gangs need of such pods is placed
 with the gang."""
 
 from typing import Any

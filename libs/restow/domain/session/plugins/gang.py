@@ -115,7 +115,7 @@ class _Kept:
 
 class _Begun:
     """What is not complete comes first. Pods of one controller are a gang of one (as Volcano makes one PodGroup for each
-    controller): once one of them has its place, the others come after those who have nothing."""
+    controller): once one of them has its node, the others come after those who have nothing."""
 
     def __init__(self, session: Session) -> None:
         self._state, self._owners = session.state, owners(session.state)

@@ -1,6 +1,6 @@
 """Plugin `reservation`: jobs that name the Reservation which they are to use (seed 000, `validJobFn`; RULES 000-2).
 
-Such a job takes places of that Reservation and nothing else. Until it can, it waits and says why, in the seed's order: the
+Such a job takes slots of that Reservation and nothing else. Until it can, it waits and says why, in the seed's order: the
 Reservation is not Available, the job does not own it, or the job's pods are not those that it was made for. A job that names
 none, and matches as an owner, takes what it can get and otherwise goes the normal way.
 
@@ -105,7 +105,7 @@ class Targets:
         target = target_of(self._state, pod)
         if not handing_over:
             return f"Reservation {target} is named, and no action reserve before allocate hands it over"
-        return f"Reservation {target} has no place left that this pod can take"
+        return f"Reservation {target} has no slot left that this pod can take"
 
     def _bound(self, pod: e.PodObserved) -> bool:
         """Whether it depends on the Reservation that it names: the successor of a pod that was moved has a slot already."""
@@ -170,7 +170,7 @@ class Targets:
             case ReservationPhase.SUCCEEDED:
                 return "is used up: it hands over nothing more"
             case ReservationPhase.WAITING:
-                return "is not Available: it waits for room on its nodes, or has lost a part of what it held"
+                return "is not Available: it waits for capacity on its nodes, or has lost a part of what it held"
             case ReservationPhase.FAILED:
                 return f"has failed: {known.reason}" if known is not None else "has failed"
         return "is not Available yet"
@@ -189,7 +189,7 @@ def _differs(state: ClusterState, pod: e.PodObserved, record: Reservation, count
     counted.add(uid)
     if counts_match(state, spec, group):
         return None
-    return refused(OTHER_SPEC, *group, f"group {'/'.join(group)} has not as many pods of each spec as Reservation {_path(record)} has places")
+    return refused(OTHER_SPEC, *group, f"group {'/'.join(group)} has not as many pods of each spec as Reservation {_path(record)} has slots")
 
 
 def _job(pod: e.PodObserved) -> tuple[str, str]:

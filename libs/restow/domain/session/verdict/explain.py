@@ -108,7 +108,7 @@ def _waiting(session: Session, pod: e.PodObserved) -> Verdict:
         blocks=found,
         gang=fit,
         reserved=starving.sentence(state, pod.pod),
-        takes=f"place {handed.slot} of {_reservation(state, handed.reservation)} on {handed.node}" if handed is not None else "",
+        takes=f"slot {handed.slot} of {_reservation(state, handed.reservation)} on {handed.node}" if handed is not None else "",
         beyond_us=beyond_us,
     )
 

@@ -103,7 +103,7 @@ def _find(session: Session, record: Reservation, pod: PodObserved) -> Fit | None
 
 def _lifted(session: Session, fit: SlotsFit, unfit: WaitingSlots) -> Iterator[Relief]:
     """Rules about nodes that are alone between the missing slots and enough nodes, and how many nodes more would do; with the
-    others in place. Where one place waits also what a smaller request would do."""
+    others in place. Where one slot waits also what a smaller request would do."""
     pod = next(pod for name, pod in unfit if name == fit.first)
     missing = len(unfit)
     for relief in nodes.reliefs(session, pod, nodes.Masks(session, pod)):

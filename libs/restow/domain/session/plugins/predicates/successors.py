@@ -26,7 +26,7 @@ SENT = frozenset({Step.EVICTING, Step.ABORTING, Step.EVICTED})
 
 
 class _Awaited(NamedTuple):
-    """`victim`: whose successor is to come to the place."""
+    """`victim`: whose successor is to come to the slot."""
 
     key: SlotKey
     victim: PodUid
@@ -37,7 +37,7 @@ class _Awaited(NamedTuple):
 class KeptForSuccessors(Filter):
     stage, of_pods, for_others = "spread", True, True
     shrinks = False
-    """A successor that takes its place lets others come."""
+    """A successor that takes its slot lets others come."""
 
     def __init__(self, session: Session, others: OtherPods, of_spread: bool, of_affinity: bool) -> None:
         self._session, self._state = session, session.state

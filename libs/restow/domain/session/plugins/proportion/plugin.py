@@ -1,4 +1,4 @@
-"""Plugin `proportion`: queues share the cluster by their weights, and lend what they do not want.
+"""Plugin `proportion`: queues share the cluster by their weights; what one does not want, others may borrow.
 
 A queue's request is what it uses and what waits in it; pods that no node can ever take do not count, nor gangs that cannot be
 complete, nor what waits in a queue that takes no jobs: none of them may keep capacity from others. What a queue deserves limits it only as far as others deserve
