@@ -165,8 +165,7 @@ PLANTED = (
     ),
     Planted(
         "device-too-early", "fold", "shares", "held_capacity.py",
-        "        devices = shares_up_to(lacking, dict(enumerate(self.table.device_free[row].tolist()))) if lacking else ()\n",
-        "        devices = lacking\n",
+        "lacking, free, shares, self._gpus)\n", "lacking, free, [1000] * 256, self._gpus)\n",
         "Who waits for capacity gets a device that is still in use.",
     ),
     Planted(
