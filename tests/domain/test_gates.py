@@ -42,6 +42,19 @@ def test_what_is_logged_of_a_pod_at_a_gate_is_what_a_verdict_says_first(reason):
     assert said.reason == ("Unschedulable" if reason.startswith("Unreadable") else reason)
 
 
+@pytest.mark.parametrize("first", ["its claim", "its annotation", "nothing"])
+def test_what_one_pod_waits_for_keeps_no_other_of_its_shape(first):
+    pods = {
+        "its claim": pod("claims", claims=("gone",)),
+        "its annotation": pod("names", annotations={"scheduling.volcano.sh/target-reservation": "none"}),
+        "nothing": pod("plain"),
+    }
+    state = given(node("n"), shape("s"), pods.pop(first), *pods.values(), pod("last"))
+    run(state, session.decider, c.Schedule(NOW, 1_000))
+    assert {*state.placed} == {"plain", "last"}
+    assert {*state.parked} == {"claims", "names"}
+
+
 def test_of_a_gang_everybody_is_told_which_pod_cannot_be_read():
     state = given(configured("session", read_conf(CONF)), node("n"), shape("s"), GROUPS, *UNREADABLE, pod_group("g", need=2), member("p", "g"), member("q", "g", "u"))
     run(state, session.decider, c.Schedule(NOW, 1_000))

@@ -32,15 +32,12 @@ class NodeSnapshot:
             known = self._lists[row] = self.table.free[row].tolist(), self.table.device_free[row].tolist()
         return known
 
-    def take(self, row: int, v: Vector, devices: Iterable[DeviceShare] = ()) -> None:
-        """Charge a request."""
-        self._charge(row, v, devices, 1)
-
     def give(self, row: int, v: Vector, devices: Iterable[DeviceShare] = ()) -> None:
         """Take a charge back, of this session or (a victim's) of the state."""
-        self._charge(row, v, devices, -1)
+        self.take(row, v, devices, -1)
 
-    def _charge(self, row: int, v: Vector, devices: Iterable[DeviceShare], sign: int) -> None:
+    def take(self, row: int, v: Vector, devices: Iterable[DeviceShare] = (), sign: int = 1) -> None:
+        """Charge a request."""
         free, shares = self._lists.get(row) or self.row(row)
         if row not in self._saved:
             self._saved[row] = free[:], shares[:]
@@ -55,7 +52,7 @@ class NodeSnapshot:
         self.changes.append(row)
         self.contents.pop(row, None)
         if (undo := self._journal.undo) is not None:
-            undo.append((self._charge, (row, v, devices, -sign)))
+            undo.append((self.take, (row, v, devices, -sign)))
 
     def close(self) -> None:
         """Everything as it was; who keeps something derived is told which rows to look at again."""

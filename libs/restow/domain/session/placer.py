@@ -82,8 +82,20 @@ class _Ranking:
     def best(self) -> int | None:
         """The row with the highest key, None where no row fits. All rows are looked at now and then only: between that, the
         best one is among those that were among the best, or have been ranked since."""
-        if self.floor is not None and (row := self._among_the_top()) is not None:
-            return row
+        plain, top, keys, late = self.plain, self.top, self.top_keys, self.late
+        while top and plain[top[-1]] != keys[-1]:
+            top.pop()
+            keys.pop()
+        while late and plain[late[0][1]] != -late[0][0]:
+            heappop(late)
+        if late and (not top or -late[0][0] > keys[-1]):
+            return late[0][1]
+        if top:
+            return top[-1]
+        return self._of_all()
+
+    def _of_all(self) -> int | None:
+        """The best one, looked for among all rows."""
         if not len(self.keys):
             return None
         row = int(self.keys.argmax())
@@ -93,17 +105,6 @@ class _Ranking:
         if self.floor is not None or self.picks > FEW:
             self._build()
         return row
-
-    def _among_the_top(self) -> int | None:
-        plain, top, keys, late = self.plain, self.top, self.top_keys, self.late
-        while top and plain[top[-1]] != keys[-1]:
-            top.pop()
-            keys.pop()
-        while late and plain[late[0][1]] != -late[0][0]:
-            heappop(late)
-        if late and (not top or -late[0][0] > keys[-1]):
-            return late[0][1]
-        return top[-1] if top else None
 
     def _build(self) -> None:
         keys, count = self.keys, len(self.keys)

@@ -309,7 +309,7 @@ class Session(View):
         """A queue uses so much more, or less. The empty name is no queue's."""
         if not queue:
             return
-        accounts.charge(self.usage(queue), items, sign)
+        accounts.charge(self.used.get(queue) or self.usage(queue), items, sign)
         if sign < 0:
             self.lowered += 1
         for heard in self.extensions.charged:
