@@ -209,7 +209,9 @@ class Process:
             stack.push_async_callback(there.close)
             stores = self.service.stores_snapshots
             opening = Loading(there, None, None, self._say, self.logger)
-            snapshots = await opening.ask(lambda: jetstream.open_snapshots(there, create=stores))
+            snapshots = await self._unless_stopping(opening.ask(lambda: jetstream.open_snapshots(there, create=stores)))
+            if self.stopping.is_set():
+                return
         await self._learn_time(log)
         archive = self.settings.archive(log.cluster) if self.service.stores_snapshots else None
         state = await self._unless_stopping(Loading(log, snapshots, archive, self._say, self.logger).state())

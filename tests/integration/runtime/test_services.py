@@ -13,6 +13,7 @@ from restow.cluster_watcher.service import service as cluster_watcher
 from restow.contracts import events as e
 from restow.eventlog.archive import open_archive
 from restow.eventlog.jetstream import connect
+from restow.eventlog.port import Unavailable
 from restow.eventlog.testing import running_server, unique_cluster
 from restow.garbage_collector.service import service as garbage_collector
 from restow.kube.lease import LeaseConfig
@@ -319,6 +320,21 @@ async def test_who_led_without_a_lease_gives_way_to_who_has_it(broker, cluster, 
         kube.cluster.faults.clear()
         with pytest.raises(Deposed, match="another process holds the lease"):
             await asyncio.wait_for(life, SOON)
+
+
+async def test_a_service_stops_while_it_waits_for_a_broker_that_has_gone_just_after_it_connected(broker, cluster, monkeypatch):
+    """Else it is killed at the end of its grace period, with whatever else its pod has to end."""
+    asked = asyncio.Event()
+
+    async def gone(*_args, **_more):
+        asked.set()
+        raise Unavailable("no answer")
+
+    monkeypatch.setattr(runtime.jetstream, "open_snapshots", gone)
+    async with kubesim() as kube, service(scheduler_session(), broker, cluster, kube) as one:
+        await asyncio.wait_for(asked.wait(), SOON)
+        one.process.stop()
+        assert await asyncio.wait_for(one.task, 5) == 0
 
 
 async def test_faults_of_the_api_lose_no_pod(broker, cluster):
