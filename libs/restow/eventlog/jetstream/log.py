@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from restow.contracts.envelope import Envelope
 from restow.eventlog.jetstream.append import APPEND_TIMEOUT, EXPECTATIONS, HEADER_SPACE, Appender
 from restow.eventlog.jetstream.connect import Broker
-from restow.eventlog.jetstream.reader import Delivery, Feed
+from restow.eventlog.jetstream.reader import Delivery, Feed, another_record
 from restow.eventlog.jetstream.stream import Stream
 from restow.eventlog.port import (
     BrokerRefused,
@@ -43,6 +43,8 @@ class JetStreamLog:
         self._stream, self._appender = stream, appender
         self._feeds: set[Feed] = set()
         self._verified_losses = 0
+        self._newest: Delivery | None = None
+        """Of all records that were read, the one with the highest sequence."""
 
     @property
     def cluster(self) -> str:
@@ -95,6 +97,8 @@ class JetStreamLog:
         batches = feed.batches(from_seq)
         try:
             async for batch in batches:
+                if self._newest is None or batch[-1].seq > self._newest.seq:
+                    self._newest = batch[-1]
                 yield [_record(delivery, prefix) for delivery in batch]
         finally:
             self._feeds.discard(feed)
@@ -131,10 +135,17 @@ class JetStreamLog:
         await self.broker.close()
 
     async def _verify(self) -> None:
-        """After a reconnect: still the same log on a server that can hold it?"""
+        """After a reconnect: still the same log on a server that can hold it, with what was read of it? What is decided on another history must not
+        get into this one; the reader may hear of it later than we."""
         losses = self.broker.losses
         self.broker.check_server()
-        await self._stream.state()
+        state, newest = await self._stream.state(), self._newest
+        if newest is not None and newest.seq > state.last:
+            raise Unavailable(f"the log ends at {state.last}, and {newest.seq} was read of it before")
+        if newest is not None and newest.seq >= state.first:
+            there = await self._stream.message(newest.seq)
+            if there is not None and not _same(newest, *there):
+                raise another_record(newest.seq, self._stream.name)
         self._verified_losses = losses
 
     async def _check_readable(self, from_seq: int) -> None:
@@ -161,6 +172,12 @@ class JetStreamLog:
     def _check_open(self) -> None:
         if self.broker.closed:
             raise Closed("this log was closed")
+
+
+def _same(known: Delivery, subject: str, headers: bytes, data: bytes) -> bool:
+    """`headers` as they were sent."""
+    named = b"\r\nce-id: %s\r\n" % known.headers.get("ce-id", "").encode()
+    return (known.subject, known.data) == (subject, data) and ("ce-id" not in known.headers or named in headers)
 
 
 def _record(delivery: Delivery, prefix: int) -> Record:

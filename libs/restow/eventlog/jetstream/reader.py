@@ -249,10 +249,7 @@ class Feed:
         assert last is not None
         known = last.subject, last.headers.get("ce-id"), last.data
         if known != (message.subject, (message.headers or {}).get("ce-id"), message.data):
-            raise LogMismatch(
-                f"record {seq} is another one than was read before: an old copy of stream {self._stream!r} was restored, or it has lost "
-                "commits, and it has gone on differently since"
-            )
+            raise another_record(seq, self._stream)
 
     async def _pull(self) -> None:
         """Keep one to two requests' worth of messages asked for while the buffer has capacity.
@@ -351,6 +348,13 @@ class Feed:
                 pass
         if not self._broker.connected:
             await self._broker.wait_connected()
+
+
+def another_record(seq: int, stream: str) -> LogMismatch:
+    return LogMismatch(
+        f"record {seq} is another one than was read before: an old copy of stream {stream!r} was restored, or it has lost commits, "
+        "and it has gone on differently since"
+    )
 
 
 def _position(reply: str) -> tuple[int, int, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 from datetime import datetime
 from typing import Any
@@ -185,6 +186,17 @@ class Stream:
                 return 0
             raise BrokerRefused(f"the broker refused to show family {family!r}: {error}") from error
         return int(answer["message"]["seq"])
+
+    async def message(self, seq: int) -> tuple[str, bytes, bytes] | None:
+        """Subject, headers and body of the message, None where there is none."""
+        try:
+            answer = await self.broker.api(f"STREAM.MSG.GET.{self.name}", {"seq": seq})
+        except ApiError as error:
+            if error.err_code == NO_MESSAGE:
+                return None
+            raise BrokerRefused(f"the broker refused to show record {seq}: {error}") from error
+        message = answer["message"]
+        return message["subject"], base64.b64decode(message.get("hdrs", "")), base64.b64decode(message.get("data", ""))
 
     async def purge(self, upto: int) -> None:
         """Drop every message with sequence <= `upto`."""
