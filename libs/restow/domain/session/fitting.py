@@ -1,6 +1,6 @@
 """What a session sees: where pods fit now, by every rule, on nodes as the session has charged them."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
 import msgspec
 import numpy as np
@@ -24,6 +24,9 @@ from restow.domain.state import ClusterState
 Kind = Hashable
 """What pods have in common that every rule treats alike: they fit on the same nodes."""
 
+
+NOWHERE: Mapping[PodUid, int] = {}
+"""No pod is meant for a row: each goes to its best one."""
 
 NOBODYS = (-1,)
 """In slot of the kinds of holds that a pod owns: looked at anew for the next one."""
@@ -52,6 +55,8 @@ class View:
         self.placements: dict[PodUid, Fit] = {}
         """Where this session has put pods, and slots of Reservations as pods."""
         self.offers = Offers(state, self, self.journal)
+        self.meant = NOWHERE
+        """By pod of a gang the row where it leaves capacity for the others."""
         self.left: set[SlotKey] = set()
         """Holds that this session has taken from their nodes."""
         self.told = 0
@@ -160,6 +165,8 @@ class View:
             if row is None or not self.fits_at(pod, row, concerned):
                 return None
             return row
+        if self.meant and (meant := self.meant.get(pod.pod)) is not None and self.fits_at(pod, meant, concerned):
+            return meant
         reserved = self.state.reserved_tasks.get(pod.pod)
         if reserved is not None and self.fits_at(pod, row := self.state.table.rows[reserved], concerned):
             return row

@@ -2,15 +2,17 @@
 pods that belong together are tried."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import TypeVar
+
+import numpy as np
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import PodUid
 from restow.domain.groups import Group
 from restow.domain.predicates import only, static_mask
-from restow.domain.session.fitting import Fit
+from restow.domain.session.fitting import NOWHERE, Fit, Kind
 from restow.domain.session.jobs import UNSCHEDULABLE, Job, gang, missing
 from restow.domain.session.queues import share
 from restow.domain.session.session import Session
@@ -159,6 +161,130 @@ def orders(session: Session, job: Job, pods: Sequence[PodObserved], besides: int
         yield scarcest
     if job.ready + besides + len(pods) > job.need:
         yield sorted(pods, key=lambda pod: size[pod.pod])
+
+
+def ways(session: Session, job: Job, pods: Sequence[PodObserved]) -> Iterator[tuple[Sequence[PodObserved], Mapping[PodUid, int]]]:
+    """In which orders they are tried, each on its best node; and, where none of that does, on the rows where they fit beside each other: the best
+    node for one may leave no node for another (RULES G-17)."""
+    for order in orders(session, job, pods):
+        yield order, NOWHERE
+    if rows := together(session, job, pods):
+        yield [pod for pod in pods if pod.pod in rows], rows
+
+
+STEPS, ALL_STEPS = 8_000, 20_000
+"""How many nodes a search looks at for one gang, and all searches of a session."""
+PODS, NODES = 128, 64
+"""Of how many pods at most, and on how many nodes: those with most capacity left."""
+
+
+def together(session: Session, job: Job, pods: Sequence[PodObserved]) -> dict[PodUid, int]:
+    """Rows on which so many of these fit together as the job needs, by amounts, as far as a search finds them. Where all are alike each may go
+    anywhere."""
+    spare = 0 if job.need_by_task else job.ready + len(pods) - job.need
+    if spare < 0 or len(pods) > PODS or session.searched >= ALL_STEPS:
+        return {}
+    kinds: dict[Kind, list[PodObserved]] = {}
+    for pod in pods:
+        kinds.setdefault(session.kind(pod, session.concerned(pod)), []).append(pod)
+    if len(kinds) < 2:
+        return {}
+    state = session.state
+    whole = dict(enumerate(totals(state).allocatable))
+    vectors = {kind: state.vectors[alike[0].shape] for kind, alike in kinds.items()}
+    largest = sorted(kinds, key=lambda kind: -share(dict(vectors[kind].items), whole))
+    many, fits = [len(kinds[kind]) for kind in largest], [session.fitting(kinds[kind][0]) for kind in largest]
+    columns = sorted({column for v in vectors.values() for column, _ in v.items})
+    rows = np.flatnonzero(np.logical_or.reduce(fits))
+    free = np.maximum(state.table.free[rows][:, columns], 0)
+    asked = [[dict(vectors[kind].items).get(column, 0) for column in columns] for kind in largest]
+    able = [mask[rows] for mask in fits]
+    if not _may_fit(free, asked, able, many, spare):
+        return {}
+    if len(rows) > NODES:
+        part = np.array([max(whole[column] // PARTS, 1) for column in columns], np.int64)
+        best = np.lexsort((state.table.rank[rows], -(free // part).sum(axis=1)))[:NODES]
+        rows, free, able = rows[best], free[best], [mask[best] for mask in able]
+    search = Bins(free.tolist(), asked, [mask.tolist() for mask in able], many, STEPS)
+    found = search.found if search.fits(spare) else []
+    session.searched += search.steps
+    return {kinds[largest[kind]][i].pod: int(rows[at]) for kind, ats in enumerate(found) for i, at in enumerate(ats)}
+
+
+def _may_fit(free: np.ndarray, asked: list[list[int]], able: list[np.ndarray], many: list[int], spare: int) -> bool:
+    """Whether enough of each kind would fit if there were no others, and all of them by the sums."""
+    wanted = np.zeros(free.shape[1], np.int64)
+    for amounts, mask, number in zip(asked, able, many, strict=True):
+        column = [at for at, amount in enumerate(amounts) if amount]
+        amount = np.array([amounts[at] for at in column], np.int64)
+        if column and np.minimum((free[mask][:, column] // amount).min(axis=1), number).sum() < number - spare:
+            return False
+        wanted[column] += amount * number
+    return bool(spare or (wanted <= free.sum(axis=0)).all())
+
+
+class Bins:
+    """How things of several kinds fit into bins: `free` by bin and column, `asked` by kind and column, `able` by kind and bin, so `many` of each kind.
+    Depth first, each where it leaves least; of bins that are alike only one is tried. Pure arithmetic."""
+
+    def __init__(self, free: list[list[int]], asked: list[list[int]], able: list[list[bool]], many: list[int], most: int) -> None:
+        self._free, self._asked, self._many, self._most = free, asked, many, most
+        self._items = [[(column, amount) for column, amount in enumerate(amounts) if amount] for amounts in asked]
+        self._able = [[at for at, is_able in enumerate(bins) if is_able] for bins in able]
+        self._alike = list(zip(*able, strict=True))
+        self.found: list[list[int]] = [[] for _ in asked]
+        """By kind, the bins."""
+        self.steps = 0
+
+    def fits(self, spare: int) -> bool:
+        """Whether all but at most so many fit, as far as the steps go."""
+        return self._from(0, spare)
+
+    def _from(self, kind: int, spare: int) -> bool:
+        while kind < len(self._many) and len(self.found[kind]) == self._many[kind]:
+            kind += 1
+        if kind == len(self._many):
+            return True
+        asked, tried = self._asked[kind], set[Hashable]()
+        for at in self._bins(kind):
+            alike = (*self._free[at], self._alike[at])
+            if alike in tried:
+                continue
+            tried.add(alike)
+            self._free[at] = [free - amount for free, amount in zip(self._free[at], asked, strict=True)]
+            self.found[kind].append(at)
+            if self._from(kind, spare):
+                return True
+            self.found[kind].pop()
+            self._free[at] = [free + amount for free, amount in zip(self._free[at], asked, strict=True)]
+            if self.steps >= self._most:
+                return False
+        missing = self._many[kind] - len(self.found[kind])
+        if missing > spare:
+            return False
+        many, self._many[kind] = self._many[kind], len(self.found[kind])
+        found = self._from(kind + 1, spare - missing)
+        self._many[kind] = many
+        return found
+
+    def _bins(self, kind: int) -> list[int]:
+        asked, left = self._items[kind], list[tuple[int, int]]()
+        self.steps += len(self._able[kind])
+        for at in self._able[kind]:
+            rest = 0
+            free = self._free[at]
+            for column, amount in asked:
+                if free[column] < amount:
+                    break
+                rest += (free[column] - amount) * PARTS // amount
+            else:
+                left.append((rest, at))
+        left.sort()
+        return [at for _, at in left]
+
+
+PARTS = 1_000
+"""What is left of a resource is counted in parts of what is asked for."""
 
 
 def _nodes(session: Session, pod: PodObserved) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from restow.domain.reservation.ownership import is_migration_hold
 from restow.domain.session import holds
 from restow.domain.session.fitting import Fit
 from restow.domain.session.framework import Filter
-from restow.domain.session.gangs import Tried, orders, place_together
+from restow.domain.session.gangs import Tried, place_together, ways
 from restow.domain.session.hold_offers import slot_order
 from restow.domain.session.jobs import HOLD, MIGRATION, QUOTA, UNSCHEDULABLE, Job
 from restow.domain.session.session import Session
@@ -93,10 +93,10 @@ def _hold(session: Session, job: Job, names: dict[PodUid, SlotName], pending: li
 
     failed: Tried | None = None
     job.ready = have
-    for order in orders(session, job, pending):
+    for order, rows in ways(session, job, pending):
         if job.ready + len(order) < need:
             break
-        with session.attempt() as attempt:
+        with session.attempt(rows) as attempt:
             tried = place_together(session, job, order, find, suffice=lambda left: job.ready + left >= need, settle=hold)
             if tried.placed and job.ready >= need:
                 attempt.keep()

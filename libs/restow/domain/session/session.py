@@ -1,6 +1,6 @@
 """One session: what it works with, and the only ways in which it changes that."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from restow.domain.memo import Memo
 from restow.domain.occupants import Who
 from restow.domain.records import Capacity, Items, Slot
 from restow.domain.resources import GPU_MILLI
-from restow.domain.session.fitting import NOBODYS, Fit, Kind, View
+from restow.domain.session.fitting import NOBODYS, NOWHERE, Fit, Kind, View
 from restow.domain.session.framework import Filter
 from restow.domain.session.gates import Gates
 from restow.domain.session.job_turns import Feed
@@ -99,6 +99,8 @@ class Session(View):
         """How often an account of jobs has got something, if only to try."""
         self.lowered = 0
         """How often something was taken back from what a queue uses."""
+        self.searched = 0
+        """What searches for how gangs fit together have cost (`gangs.ALL_STEPS`)."""
         self.shared = Memo()
         """What several plugins of this session use, one of each type."""
         self._jobs: dict[PodUid, Job] = {}
@@ -112,14 +114,17 @@ class Session(View):
     # -- what a session changes; each notes how it is taken back --------------------------------------------------------
 
     @contextmanager
-    def attempt(self) -> Iterator[Attempt]:
-        """What is changed and decided within is taken back at the end, unless it is kept. They nest."""
+    def attempt(self, rows: Mapping[PodUid, int] = NOWHERE) -> Iterator[Attempt]:
+        """What is changed and decided within is taken back at the end, unless it is kept. They nest. Within, a pod that fits on its row of `rows` goes
+        there."""
         journal, events, attempt = self.journal, len(self.events), Attempt()
         outermost = journal.undo is None
-        mark = journal.mark()
+        mark, outer = journal.mark(), self.meant
+        self.meant = rows or outer
         try:
             yield attempt
         finally:
+            self.meant = outer
             if not attempt.kept:
                 journal.rollback(mark)
                 del self.events[events:]

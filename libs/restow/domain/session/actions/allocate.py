@@ -11,7 +11,7 @@ from restow.domain.reservation.reservation_affinity import ignores
 from restow.domain.session import holds
 from restow.domain.session.borrowing import borrowed
 from restow.domain.session.fitting import Fit
-from restow.domain.session.gangs import is_complete, orders, place_together
+from restow.domain.session.gangs import is_complete, place_together, ways
 from restow.domain.session.holds import resize
 from restow.domain.session.job_turns import Line, Made, Name, Turns
 from restow.domain.session.jobs import QUOTA, UNSCHEDULABLE, Job
@@ -172,8 +172,8 @@ def _place_gang(session: Session, job: Job) -> None:
     def find(pod: e.PodObserved) -> Fit | None:
         return session.find(pod) or borrowed(session, pod, session.concerned(pod))
 
-    for pods in orders(session, job, [session.state.pods[uid] for uid in job.tasks]):
-        with session.attempt() as attempt:
+    for pods, rows in ways(session, job, [session.state.pods[uid] for uid in job.tasks]):
+        with session.attempt(rows) as attempt:
             tried = place_together(session, job, pods, find, lambda: is_complete(session, job), lambda left: job.ready + left >= job.need)
             if is_complete(session, job):
                 attempt.keep()
