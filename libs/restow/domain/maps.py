@@ -2,8 +2,9 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from operator import attrgetter
 from typing import Any, Self
 
@@ -28,6 +29,7 @@ from restow.contracts.ids import (
 from restow.contracts.values import DeviceShare, PodShape
 from restow.domain import config
 from restow.domain.accounts import Accounts
+from restow.domain.alike import Columns
 from restow.domain.changes import Changes
 from restow.domain.config import Config, GcConfig, MigrationConfig, ReservationConfig, SessionConfig
 from restow.domain.declared import Drafted, Image, derived, passing, stored, values
@@ -90,6 +92,47 @@ _NAME, _NODE, _POD, _UID, _GROUP = (attrgetter(*names.split()) for names in ("na
 _IN_ORDER_OF_PODS = Image(
     list[int], lambda state, known: [known[pod] for pod in state.pods], lambda state, said: dict(zip(state.pods, said, strict=True))
 )
+_PODS = Columns(PodObserved, ("pod", "name", "created", "started"), ("namespace", "shape", "owner", "node", "devices", "well"))
+_LIVE = Columns(PodChanged, ("started",), ("node", "devices", "well"), known=("pod",))
+_CHARGES = Columns(Charge, (), ("node",))
+
+
+def _load_pods(state: "Maps", said: Any) -> dict[PodUid, PodObserved]:
+    return {pod.pod: pod for pod in _PODS.load(said)}
+
+
+def _dump_live(state: "Maps", live: dict[PodUid, PodChanged]) -> Any:
+    """In the order of the pods."""
+    return _LIVE.dump([live[pod] for pod in state.pods])
+
+
+def _load_live(state: "Maps", said: Any) -> dict[PodUid, PodChanged]:
+    live = _LIVE.load(said)
+    _LIVE.set(live, "pod", state.pods)
+    return dict(zip(state.pods, live, strict=True))
+
+
+def _numbers(state: "Maps", pods: Iterable[PodUid]) -> list[int]:
+    """Of each its place among the pods."""
+    at = {pod: i for i, pod in enumerate(state.pods)}
+    return [at[pod] for pod in pods]
+
+
+def _load_charges(state: "Maps", said: Any) -> dict[PodUid, Charge]:
+    (numbers, charges), pods = said, list(state.pods)
+    return dict(zip([pods[i] for i in numbers], _CHARGES.load(charges), strict=True))
+
+
+def _dump_owned(state: "Maps", owned: dict[str, dict[PodUid, None]]) -> Any:
+    numbers = iter(_numbers(state, (pod for pods in owned.values() for pod in pods)))
+    return {owner: list(islice(numbers, len(pods))) for owner, pods in owned.items()}
+
+
+def _load_owned(state: "Maps", said: dict[str, list[int]]) -> dict[str, dict[PodUid, None]]:
+    pods = list(state.pods)
+    return {owner: {pods[i]: None for i in numbers} for owner, numbers in said.items()}
+
+
 _EXCEEDED = Image(list[str], lambda state, known: list(known), lambda state, said: {path: state.quotas[path] for path in said})
 _WHO_WAITS = Image(list[PodUid], lambda state, queue: list(queue), lambda state, said: {pod: state.turn(pod) for pod in said})
 
@@ -131,8 +174,8 @@ class Maps:
     nodes: dict[NodeName, NodeObserved] = stored(dict, values(NodeObserved, _NAME))
     shapes: dict[ShapeId, PodShape] = stored(dict)
     vectors: dict[ShapeId, Vector] = derived(dict)
-    pods: dict[PodUid, PodObserved] = stored(dict, values(PodObserved, _POD))
-    live: dict[PodUid, PodChanged] = stored(dict, values(PodChanged, _POD))
+    pods: dict[PodUid, PodObserved] = stored(dict, Image(_PODS.type, lambda state, pods: _PODS.dump(list(pods.values())), _load_pods))
+    live: dict[PodUid, PodChanged] = stored(dict, Image(_LIVE.type, _dump_live, _load_live))
     order: dict[PodUid, int] = stored(dict, _IN_ORDER_OF_PODS)
     clock: int = stored(int)
     workloads: dict[str, WorkloadObserved] = stored(dict, values(WorkloadObserved, _UID))
@@ -161,7 +204,9 @@ class Maps:
     """Pods that are placed, not bound, and have chosen volumes: facts about claims and volumes concern them."""
 
     placed: dict[PodUid, Placement] = stored(dict)
-    charges: dict[PodUid, Charge] = stored(dict)
+    charges: dict[PodUid, Charge] = stored(dict, Image(
+        tuple[list[int], _CHARGES.type], lambda state, known: (_numbers(state, known), _CHARGES.dump(list(known.values()))), _load_charges  # type: ignore[valid-type, name-defined]
+    ))  # fmt: skip
     on_node: dict[NodeName, dict[PodUid, None]] = stored(dict, _keys(NodeName))
     homeless: dict[PodUid, NodeName] = stored(dict)
     queue: dict[PodUid, int] = stored(dict, _WHO_WAITS)
@@ -233,7 +278,7 @@ class Maps:
     """Pods that were to be moved, and whose eviction or hold the API refused."""
     resized: dict[PodUid, ShapeId] = stored(dict)
     """Pods that ask for something else than when they were first seen, and what that was: whoever makes them again goes by a template."""
-    owned: dict[str, dict[PodUid, None]] = stored(dict)
+    owned: dict[str, dict[PodUid, None]] = stored(dict, Image(dict[str, list[int]], _dump_owned, _load_owned))
     """Controller's uid → its pods."""
     left: dict[str, tuple[Left, ...]] = stored(dict)
     """By lineage: moved pods that run elsewhere, until their own successor has come somewhere."""
