@@ -465,3 +465,13 @@ def test_two_errors_of_one_response_count_once():
     made.on_line(error(500), 0)
     assert made.on_error(0, 0) == []
     assert made.on_end(0) == []
+
+
+def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects_and_in_the_end_with_one_of_any_size():
+    made, limits = Reflector(NODES, "", Config(page_size=500, min_backoff=100)), []
+    for now in range(0, 4_000, 1_000):
+        request = made.request(now)
+        limits.append((dict(request.query)["limit"], made.most > 0))
+        changes = made.on_error(413, now, "a page of nodes has more than 128 MiB")
+    assert limits == [("500", True), ("62", True), ("7", True), ("1", False)]
+    assert [change.reason for change in changes] == ["Status413"]

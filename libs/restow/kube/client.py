@@ -131,8 +131,21 @@ class Client:
 
     # -- collections -----------------------------------------------------------------------------------------------------
 
-    async def list_page(self, collection: Collection[Any], query: Query) -> bytes:
-        return await self._call("GET", collection.path, query=query, timeout=self._long)
+    async def list_page(self, collection: Collection[Any], query: Query, most: int = 0) -> bytes:
+        """`most`: bytes that the page may have, 0 for any number. Raises ApiStatus, 413 where it has more."""
+        async with self._response("GET", collection.path, query, timeout=self._long) as response:
+            try:
+                if not most:
+                    return await response.read()
+                pieces, size = [], 0
+                async for piece in response.content.iter_any():
+                    pieces.append(piece)
+                    size += len(piece)
+                    if size > most:
+                        raise ApiStatus(413, "PageTooLarge", f"a page of {collection.name} has more than {most >> 20} MiB")
+                return b"".join(pieces)
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise _no_answer(error) from error
 
     async def watch_lines(self, collection: Collection[Any], query: Query) -> AsyncGenerator[list[bytes], None]:
         """The complete lines of every piece that the network delivers. Ends where the response ends; what was cut off is

@@ -27,13 +27,18 @@ from restow.kube.decode import Collection, DecodeError, Line, Undecodable
 
 W = TypeVar("W")
 
-_GONE, _TOO_MANY, _BAD_REQUEST, _TIMEOUT = 410, 429, 400, 504
+_GONE, _TOO_LARGE, _TOO_MANY, _BAD_REQUEST, _TIMEOUT = 410, 413, 429, 400, 504
 _LINES = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
 HISTORY_RESET = "HistoryReset"
 """The reason of a Restart: the store is behind what the log knows. What is listed now replaces everything."""
 
 _SHORT_WATCH = 1_000
 """A watch that ends sooner than this, in ms, without any line counts as a failure."""
+
+
+MOST = 128 << 20
+"""Bytes of a page; larger ones are asked for again with fewer objects."""
+FEWER = 8
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -106,6 +111,7 @@ class Reflector(Generic[W]):
     ):
         self.collection = collection
         self._config = config
+        self._page = config.page_size
         self._jitter = jitter
         self._version = known
         self._listed = False
@@ -131,6 +137,12 @@ class Reflector(Generic[W]):
     def version(self) -> str:
         """Everything up to here was handed on, once the first list is complete."""
         return self._version
+
+    @property
+    def most(self) -> int:
+        """Bytes that the next page may have; 0 for any number. Five hundred objects of 1.5 MB, which any user may make, are more than a watcher has memory
+        for. A server that gives more than it is asked for is read all the same in the end."""
+        return MOST if self._page > 1 else 0
 
     @property
     def synced(self) -> bool:
@@ -160,7 +172,7 @@ class Reflector(Generic[W]):
                 ),
                 not_before,
             )
-        limit = ("limit", str(self._config.page_size))
+        limit = ("limit", str(self._page))
         if self._more:
             return List((limit, ("continue", self._more)), not_before)
         if self._version and not self._consistent:
@@ -304,6 +316,11 @@ class Reflector(Generic[W]):
         if status == _TIMEOUT and "resource version" in message.lower():
             self._relist(consistent=True)
             return [self._fail("VersionTooLarge", now, message, retry_after)]
+        if status == _TOO_LARGE and not self._listed and self._page > 1:
+            # Anew, for a continue token holds for the same limit only.
+            self._page = max(1, self._page // FEWER)
+            self._relist()
+            return [self._fail("PageTooLarge", now, message, soon=True)]
         if status == _TOO_MANY:
             return [self._fail("TooManyRequests", now, message, retry_after)]
         reason = "Disconnected" if status == 0 else f"Status{status}"

@@ -44,7 +44,7 @@ async def _answers(
 ) -> AsyncGenerator[list[Change], None]:
     try:
         if isinstance(request, List):
-            yield reflector.on_page(await client.list_page(reflector.collection, request.query), clock())
+            yield reflector.on_page(await client.list_page(reflector.collection, request.query, reflector.most), clock())
             return
         async with aclosing(client.watch_lines(reflector.collection, request.query)) as pieces:
             async for lines in pieces:

@@ -6,6 +6,7 @@ from contextlib import aclosing
 import pytest
 
 from restow.kube import decode as d
+from restow.kube import reflector as reflector_module
 from restow.kube.client import ClientConfig, connect
 from restow.kube.reflector import Bookmark, Config, Delete, Reflector, Replace, Restart, Upsert
 from restow.kube.watch import watch
@@ -224,3 +225,19 @@ async def test_a_collection_without_its_crd_is_waited_for(api, follow):
     await mirror.until(lambda: "Status404" in mirror.restarts)
     await api.crds()
     await mirror.until(lambda: mirror.reflector.synced)
+
+
+async def test_a_page_of_large_objects_is_read_with_fewer_at_a_time(api, monkeypatch):
+    """Whoever may create objects of 1.5 MB could have ended a watcher for its memory, at each start."""
+    monkeypatch.setattr(reflector_module, "MOST", 20_000)
+    names = [f"node-{i:02}" for i in range(40)]
+    for name in names:
+        await api.client.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "annotations": {"x": "y" * 2_000}}})
+    mirror = Mirror(api.client)
+    mirror.reflector = Reflector(d.NODES, "", Config(page_size=64, min_backoff=1, max_backoff=20))
+    running = asyncio.create_task(mirror.run())
+    try:
+        await mirror.until(lambda: mirror.reflector.synced and mirror.objects >= set(names))
+    finally:
+        running.cancel()
+    assert mirror.restarts == ["PageTooLarge"]
