@@ -4,13 +4,14 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from domain.build import GIB, NOW, given, member, node, pod_group, reservation, run, shape, then
+from domain.build import GIB, NOW, configured, given, member, node, pod_group, reservation, run, shape, then
 
 from restow.contracts import commands as c
 from restow.contracts import events as e
 from restow.contracts.values import Taint
 from restow.domain import reservation as reservations
 from restow.domain import session
+from restow.domain.config import PluginConfig, SessionConfig
 from restow.domain.session import gangs
 from restow.domain.session.gangs import ALL_STEPS, PODS, STEPS, Bins
 from restow.domain.session.verdict.explain import opened
@@ -153,3 +154,16 @@ def test_nothing_is_searched_for_where_all_are_alike_or_they_are_many(searches):
     decided(gang(nodes(4, 4), 3, 3, 3))
     decided(gang(nodes(*[6] * 50), *[3] * (PODS // 2), *[2] * (PODS // 2 + 1)))
     assert searches == []
+
+
+@pytest.mark.parametrize("plugins", [(PluginConfig("predicates"),), (PluginConfig("gang", {"enableJobReady": False}), PluginConfig("predicates"))])
+def test_what_waited_as_a_whole_starts_one_by_one_once_the_configuration_says_so(plugins):
+    """Nobody looked at its pods any more: all of the gang did not fit."""
+    state = gang(nodes(4), 1, 8)
+    decided(state)
+    assert not state.placed
+    then(state, configured("session", SessionConfig(tiers=(plugins,))))
+    while command := decider.due(state, NOW + 1_000):
+        if not run(state, decider, command):
+            break
+    assert state.placed.keys() == {"g-0"}

@@ -14,6 +14,7 @@ import numpy as np
 
 from restow.contracts.events import PodObserved
 from restow.contracts.ids import NodeName, PodUid, ShapeId
+from restow.domain.config import SessionConfig
 from restow.domain.groups import group_of, named
 from restow.domain.session.fit_counts import Fits
 from restow.domain.session.job_turns import Entry, Name, Standing
@@ -50,6 +51,11 @@ def _job_name(state: ClusterState, pod: PodObserved, under: Under, kind: Hashabl
         return under, kind
     said = tuple(sorted(pod.annotations.items())) if pod.annotations else ()
     return pod.owner.uid, state.queue_of(pod), state.shapes[pod.shape].priority, said
+
+
+def _start_together(config: SessionConfig) -> bool:
+    """Whether a gang starts as a whole. It may have begun to wait when it did, and the configuration has changed since."""
+    return any(plugin.name == "gang" and plugin.enabled.get("enableJobReady", True) for tier in config.tiers for plugin in tier)
 
 
 class _Gangs:
@@ -106,6 +112,7 @@ class Backlog:
         self._owned: dict[str, dict[Name, None]] = {}
         """By the uid of a controller, the jobs of its pods that wait."""
         self._gangs = _Gangs()
+        self._start_together = _start_together(state.session_config)
         self._members: dict[PodUid, Under] = {}
         self._touched: dict[Under, None] = {}
         self._parked = self._moved = -1
@@ -367,4 +374,4 @@ class Backlog:
             shapes[shape] = shapes.get(shape, 0) + 1
         if len(shapes) > WIDTH:
             return 0, {}
-        return max(job.need - job.ready, 1), shapes
+        return max(job.need - job.ready, 1) if self._start_together else 1, shapes
